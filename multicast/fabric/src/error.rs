@@ -1,0 +1,67 @@
+//! What can go wrong outside the protocol, one variant per thing a caller can do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why the fabric could not do what it was asked.
+///
+/// Being denied a write is not here: it happens to operations that *were* posted, it is part of the
+/// protocol, and it is an [`Outcome`](crate::Outcome).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FabricError {
+    /// Nobody goes by that name now. Try again when it has started.
+    #[error("no process goes by the name {name}: it is not running")]
+    Unreachable {
+        /// The name that was dialled.
+        name: String,
+    },
+
+    /// The peer's process is dead or was hung up on; dial again to meet its successor.
+    #[error("the peer is gone")]
+    Gone,
+
+    /// The key is of an earlier grant, an earlier life, or another cluster.
+    #[error("stale region key")]
+    StaleKey,
+
+    /// There is no room for that much shared memory.
+    #[error("cannot reserve {len} bytes of shared memory in {}: {source}", dir.display())]
+    NoSpace {
+        /// What was asked for, in bytes.
+        len: usize,
+        /// Where the region files are.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+
+    /// A control message was over [`MAIL_MAX`](crate::MAIL_MAX), or the peer's mailbox is full.
+    #[error("control message of {len} bytes not taken: {why}")]
+    Mail {
+        /// Its length in bytes.
+        len: usize,
+        /// Too long, or no room.
+        why: &'static str,
+    },
+
+    /// Another live process already goes by this name in this directory.
+    #[error("{name} is already running in {}", dir.display())]
+    NameTaken {
+        /// The contested name.
+        name: String,
+        /// The cluster's region directory.
+        dir: PathBuf,
+    },
+
+    /// A system call failed, and we have no better name for why.
+    #[error("{call} failed on {}: {source}", path.display())]
+    System {
+        /// The call.
+        call: &'static str,
+        /// What it was applied to.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}

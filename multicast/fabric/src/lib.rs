@@ -1,0 +1,192 @@
+//! One-sided access to the memory of other processes: bytes, no meanings.
+//!
+//! [`Fabric`] is what RDMA reliable connections give, and nothing more. Its promises are numbered;
+//! `tests/conformance.rs` holds every backend to each of them. This crate is the only one of the
+//! workspace with `unsafe` in it.
+
+use std::time::Duration;
+
+mod error;
+pub use error::FabricError;
+
+/// A process one is connected to, in one of its lives. Valid only on the fabric that returned it;
+/// never reused, so that nothing meant for an earlier life reaches a later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer(pub u32);
+
+/// Memory of this process that peers may be given access to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Region(pub u32);
+
+/// A peer's region, as seen by one who may write or read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Remote(pub u32);
+
+/// What a peer needs to reach a region under its present grant: an address and a key, in the terms
+/// of the backend. Plain bytes, sent in control messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RegionKey(pub [u8; 32]);
+
+/// Who may reach a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Every peer that has the key may write and read. Each *word* still has a single writer.
+    Shared,
+    /// Every peer that has the key may read; the one named by [`Fabric::grant`] may write, until
+    /// [`Fabric::revoke`]. The grant's own file, memory registration or rule is what fences it.
+    Granted,
+}
+
+/// Where a write's bytes come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// A span of a region of our own, registered already: nothing is copied before the write.
+    Span {
+        /// One of our own regions.
+        region: Region,
+        /// Offset of the first byte.
+        at: usize,
+        /// Length in bytes.
+        len: usize,
+    },
+    /// A few bytes that travel with the request.
+    Inline(&'a [u8]),
+}
+
+/// How a posted operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The bytes are in the target's memory (for a read: in ours).
+    Done,
+    /// The peer no longer lets us write there. This is how a deposed leader finds out.
+    Denied,
+    /// No answer: the peer is gone. The bytes may or may not have arrived.
+    Unknown,
+}
+
+/// A signalled operation has ended. `tag` is what the poster gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The caller's own name for the operation.
+    pub tag: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// One-sided access to the memory of other processes.
+///
+/// Backends differ in speed, never in meaning. `tests/conformance.rs` holds each of them, the
+/// simulator included, to these promises:
+///
+/// 1. **In order.** Writes to one peer become visible there in the order they were posted.
+/// 2. **Whole words.** An aligned 8-byte word is never seen half written. Nothing longer is
+///    promised: a longer write can be seen torn.
+/// 3. **Fenced.** Once [`revoke`](Self::revoke) returned, no write posted under the old grant
+///    becomes visible to the owner, not even one already in flight. The writer learns it by
+///    [`Outcome::Denied`].
+/// 4. **Completion.** [`Outcome::Done`] means that the bytes are in the target's memory. An unknown
+///    outcome is told apart from a denied one.
+/// 5. **Single writer.** A word is written by one peer (or by its owner) alone. There are no remote
+///    atomics.
+/// 6. **Waiting.** [`park`](Self::park) returns soon after a peer that wrote called
+///    [`wake`](Self::wake), even if both came just before the call. No wake-up is lost.
+/// 7. **Incarnations.** A restarted process is a new peer; nothing addressed to the old one reaches
+///    the new one, and what the old one left behind is refused and cleaned up.
+///
+/// Misuse, such as a span that leaves its region, is a bug and panics. Offsets and lengths of
+/// writes are multiples of 8 except for the length of the last word's tail, which may be shorter.
+pub trait Fabric {
+    /// A clock that only rises, from an arbitrary start. Virtual in the simulator.
+    fn now(&self) -> Duration;
+
+    /// Connects to the process that now goes by `name` (`n0e1` is engine 1 of node 0). Returns the
+    /// same peer again while that process lives.
+    fn dial(&mut self, name: &str) -> Result<Peer, FabricError>;
+
+    /// Whether the peer's process is known to be dead. Asks the system: not for the hot path.
+    fn is_gone(&mut self, peer: Peer) -> bool;
+
+    /// Drops the connection and everything attached through it; the peer is not told.
+    fn hang_up(&mut self, peer: Peer);
+
+    /// Makes `len` zeroed bytes of memory that peers can reach. `len` is a multiple of 8.
+    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError>;
+
+    /// Takes a region away from everyone and frees its memory.
+    fn destroy(&mut self, region: Region);
+
+    /// What peers need to [`attach`](Self::attach) a [`Access::Shared`] region.
+    fn key(&self, region: Region) -> RegionKey;
+
+    /// Lets `writer`, and nobody else, write to our [`Access::Granted`] region. The key is fresh:
+    /// those of earlier grants no longer open anything. The region must not be granted already.
+    fn grant(&mut self, region: Region, writer: Peer) -> Result<RegionKey, FabricError>;
+
+    /// Lets nobody write to our region any more. What was whole in it stays readable by us.
+    fn revoke(&mut self, region: Region) -> Result<(), FabricError>;
+
+    /// Opens a peer's region by the key it sent.
+    fn attach(&mut self, peer: Peer, key: &RegionKey) -> Result<Remote, FabricError>;
+
+    /// Forgets a peer's region.
+    fn detach(&mut self, remote: Remote);
+
+    /// Posts a write. With a `tag` its end is reported by [`poll`](Self::poll); without one, only a
+    /// failure shows, as the failure of the next tagged write to that peer. Visible to the peer at
+    /// the latest after [`flush`](Self::flush).
+    fn write(
+        &mut self,
+        to: Remote,
+        at: usize,
+        from: Source<'_>,
+        tag: Option<u64>,
+    ) -> Result<(), FabricError>;
+
+    /// Posts a read of a peer's memory into our own region.
+    fn read(
+        &mut self,
+        from: Remote,
+        at: usize,
+        len: usize,
+        into: (Region, usize),
+        tag: u64,
+    ) -> Result<(), FabricError>;
+
+    /// Ends a batch of posted operations: one doorbell, one system call, or nothing at all.
+    fn flush(&mut self);
+
+    /// Appends the ends of tagged operations that have become known. Never blocks.
+    fn poll(&mut self, completions: &mut Vec<Completion>);
+
+    /// Wakes the peer if it is parked. To be called after the writes it should see were flushed.
+    fn wake(&mut self, peer: Peer);
+
+    /// Sleeps until somebody wakes us, mail arrives, or `longest` has passed. `idle` is asked once
+    /// more after peers can see that we are parked, and only if it says true do we sleep: it must
+    /// look at everything that a peer could have written.
+    fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool)
+    where
+        Self: Sized;
+
+    /// Sends a small control message (at most [`MAIL_MAX`] bytes), in order per peer, and wakes it.
+    fn send(&mut self, to: Peer, bytes: &[u8]) -> Result<(), FabricError>;
+
+    /// Takes the next control message, if there is one. Cheap when there is none.
+    fn recv(&mut self, into: &mut Vec<u8>) -> Option<Peer>;
+
+    /// A word of our own memory, which peers may be writing. Whatever its writer wrote before it is
+    /// visible once it is.
+    fn load(&self, region: Region, at: usize) -> u64;
+
+    /// Sets a word of our own memory, for peers to read.
+    fn store(&mut self, region: Region, at: usize, word: u64);
+
+    /// Copies bytes out of our own memory, which peers may be writing: they can be torn.
+    fn copy_out(&self, region: Region, at: usize, into: &mut [u8]);
+
+    /// Copies bytes into our own memory.
+    fn copy_in(&mut self, region: Region, at: usize, bytes: &[u8]);
+}
+
+/// The longest control message, in bytes.
+pub const MAIL_MAX: usize = 16 << 10;

@@ -1,0 +1,187 @@
+//! Who is meant: groups, their replicas, sessions, messages.
+//!
+//! A number with a meaning is a type. `usize` indexes, it never names; each type here says how many
+//! there can be and how it is written down.
+
+use core::fmt;
+
+/// The replicas of one shard. Written `g3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct GroupId(pub u16);
+
+impl GroupId {
+    /// As an index into per-group arrays.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "g{}", self.0)
+    }
+}
+
+/// One of the places of a group: `slot` is the replica slot, 0 to 2f. Written `g3.1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplicaId {
+    /// The group it replicates.
+    pub group: GroupId,
+    /// Its place among the group's 2f+1.
+    pub slot: u8,
+}
+
+impl ReplicaId {
+    /// The replica in place `slot` of `group`.
+    pub const fn new(group: GroupId, slot: u8) -> Self {
+        Self { group, slot }
+    }
+}
+
+impl fmt::Display for ReplicaId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.group, self.slot)
+    }
+}
+
+/// A sending side of the multicast. Drawn at random by whoever opens it, so two never meet.
+/// Written in hexadecimal, `s00000000deadbeef`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s{:016x}", self.0)
+    }
+}
+
+/// A message's name, which keeps its destinations for ever. Sequence numbers start at 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageId {
+    /// Who multicast it.
+    pub session: SessionId,
+    /// Dense per session, over all destinations.
+    pub sequence: u64,
+}
+
+impl MessageId {
+    /// Message `sequence` of `session`.
+    pub const fn new(session: SessionId, sequence: u64) -> Self {
+        Self { session, sequence }
+    }
+}
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.session, self.sequence)
+    }
+}
+
+/// A set of groups: one word in memory, a short sorted list on the wire.
+///
+/// A cluster has at most [`GroupSet::CAPACITY`] groups; timestamps have room for 1,024
+/// (see `docs/decisions/0002-group-sets.md`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct GroupSet(u64);
+
+impl GroupSet {
+    /// The most groups a cluster may have.
+    pub const CAPACITY: u16 = 64;
+
+    /// No group.
+    pub const EMPTY: Self = Self(0);
+
+    /// Only `group`.
+    pub fn single(group: GroupId) -> Self {
+        Self::EMPTY.with(group)
+    }
+
+    /// Groups 0 to `count - 1`.
+    pub fn first(count: u16) -> Self {
+        (0..count).map(GroupId).collect()
+    }
+
+    /// This set and `group`.
+    #[must_use]
+    pub fn with(self, group: GroupId) -> Self {
+        assert!(group.0 < Self::CAPACITY, "{group} is outside a set of {}", Self::CAPACITY);
+        Self(self.0 | 1 << group.0)
+    }
+
+    /// This set without `group`.
+    #[must_use]
+    pub fn without(self, group: GroupId) -> Self {
+        assert!(group.0 < Self::CAPACITY, "{group} is outside a set of {}", Self::CAPACITY);
+        Self(self.0 & !(1 << group.0))
+    }
+
+    /// Whether `group` is in it.
+    pub const fn contains(self, group: GroupId) -> bool {
+        group.0 < Self::CAPACITY && self.0 & (1 << group.0) != 0
+    }
+
+    /// Whether every group of `other` is in it.
+    pub const fn contains_all(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// How many groups are in it.
+    pub const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether no group is in it.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Its groups, rising.
+    pub fn iter(self) -> impl Iterator<Item = GroupId> {
+        let mut left = self.0;
+        core::iter::from_fn(move || {
+            let group = left.trailing_zeros();
+            left &= left.checked_sub(1)?;
+            Some(GroupId(group as u16))
+        })
+    }
+}
+
+impl FromIterator<GroupId> for GroupSet {
+    fn from_iter<I: IntoIterator<Item = GroupId>>(groups: I) -> Self {
+        groups.into_iter().fold(Self::EMPTY, Self::with)
+    }
+}
+
+impl fmt::Debug for GroupSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for GroupSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        for (i, group) in self.iter().enumerate() {
+            write!(f, "{}{group}", if i == 0 { "" } else { " " })?;
+        }
+        f.write_str("}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_lists_its_groups_in_order() {
+        let set: GroupSet = [GroupId(63), GroupId(0), GroupId(7)].into_iter().collect();
+        assert!(set.iter().eq([GroupId(0), GroupId(7), GroupId(63)]));
+        assert_eq!(set.len(), 3);
+        assert!(set.contains(GroupId(63)) && !set.contains(GroupId(64)));
+        assert!(
+            GroupSet::first(64).contains_all(set)
+                && !set.contains_all(GroupSet::first(1).with(GroupId(1)))
+        );
+        assert!(GroupSet::EMPTY.iter().next().is_none());
+    }
+}

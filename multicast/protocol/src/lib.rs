@@ -1,0 +1,14 @@
+//! The ordering protocols as arithmetic: events in, effects out.
+//!
+//! No clock, no socket, no random number, no address and no memory that is not its own: this crate
+//! is `no_std` and holds no `unsafe`, so it cannot have them.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod ballot;
+pub mod ids;
+pub mod timestamp;

@@ -1,0 +1,1 @@
+//! Atomic multicast: Skein's protocols on a fabric.
