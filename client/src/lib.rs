@@ -1,1 +1,1 @@
-//! See `docs/architecture.md`.
+//! Skein's client library.

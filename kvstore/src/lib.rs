@@ -1,1 +1,5 @@
-//! See `docs/architecture.md`.
+//! The replicated, sharded key-value store: what delivery does.
+
+pub mod command;
+pub mod reply;
+pub mod slots;

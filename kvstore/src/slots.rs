@@ -1,0 +1,96 @@
+//! Which group owns a key: 16,384 hash slots, as in Redis Cluster.
+
+use serde::{Deserialize, Serialize};
+use skein_protocol::ids::GroupId;
+
+/// The number of hash slots.
+pub const SLOTS: u16 = 16_384;
+
+/// A hash slot, 0 to 16,383.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HashSlot(pub u16);
+
+/// Which group owns each hash slot. Epoch 1 deals contiguous, even ranges to the groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotMap {
+    /// Rises with each change.
+    pub epoch: u32,
+    owners: Vec<u16>,
+}
+
+impl SlotMap {
+    /// Epoch 1 of a cluster of `groups`.
+    pub fn even(groups: u16) -> Self {
+        let owner = |slot: u32| (slot * u32::from(groups) / u32::from(SLOTS)) as u16;
+        Self { epoch: 1, owners: (0..u32::from(SLOTS)).map(owner).collect() }
+    }
+
+    /// The group that owns `key`.
+    pub fn owner(&self, key: &[u8]) -> GroupId {
+        GroupId(self.owners[usize::from(slot_of(key).0)])
+    }
+}
+
+/// The hash slot of `key`: CRC16 of the key, or of what stands between its first `{` and the next
+/// `}` if that is not empty.
+pub fn slot_of(key: &[u8]) -> HashSlot {
+    let tag = key.iter().position(|b| *b == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        rest.iter().position(|b| *b == b'}').filter(|len| *len > 0).map(|len| &rest[..len])
+    });
+    HashSlot(crc16(tag.unwrap_or(key)) % SLOTS)
+}
+
+/// CRC-16/XMODEM: polynomial 0x1021, initially 0.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| crc << 8 ^ CRC16[usize::from((crc >> 8) as u8 ^ byte)])
+}
+
+const CRC16: [u16; 256] = {
+    let mut table = [0u16; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut crc = (i as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
+            bit += 1;
+        }
+        table[i] = crc;
+        i += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_redis_cluster() {
+        #[rustfmt::skip]
+        let cases: [(&[u8], u16, &str); 7] = [
+            (b"123456789",            0x31C3 % SLOTS, "the check value of the specification"),
+            (b"foo",                  12_182,         "as CLUSTER KEYSLOT foo says"),
+            (b"{foo}.bar",            12_182,         "the tag decides"),
+            (b"x{foo}{bar}",          12_182,         "the first tag decides"),
+            (b"",                     0,              "no bytes, no bits"),
+            (b"foo{}{bar}",           crc16(b"foo{}{bar}") % SLOTS, "an empty tag is none"),
+            (b"foo{{bar}}zap",        crc16(b"{bar") % SLOTS, "from the first brace to the next"),
+        ];
+        for (key, slot, because) in cases {
+            assert_eq!(slot_of(key), HashSlot(slot), "{because}");
+        }
+    }
+
+    #[test]
+    fn an_even_map_gives_every_group_its_share() {
+        for groups in [1, 2, 3, 7, 16, 64] {
+            let map = SlotMap::even(groups);
+            for group in 0..groups {
+                let share = map.owners.iter().filter(|owner| **owner == group).count();
+                assert!(share.abs_diff(usize::from(SLOTS / groups)) <= 1, "{groups} groups");
+            }
+        }
+    }
+}

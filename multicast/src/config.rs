@@ -1,0 +1,246 @@
+//! The shape of a cluster and the sizes of its memory, parsed into types that cannot be wrong.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
+
+/// Which replicas there are and where they live. Group `g`'s slot `i` lives on node `g + i`
+/// (modulo the nodes), so that leaders, which start in slot 0, spread over the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topology {
+    /// Operating-system processes.
+    pub nodes: u16,
+    /// Shards.
+    pub groups: u16,
+    /// Replicas of each group, 2f+1.
+    pub replicas: u8,
+    /// Engine threads of each node; group `g` runs on engine `g` (modulo the engines).
+    pub engines: u16,
+}
+
+impl Topology {
+    /// The most replicas a group may have: an acceptance word's tag names the leader in four bits.
+    pub const REPLICAS_MAX: u8 = 15;
+    /// The most nodes.
+    pub const NODES_MAX: u16 = 64;
+
+    /// Every group.
+    pub fn all_groups(&self) -> GroupSet {
+        GroupSet::first(self.groups)
+    }
+
+    /// How many replicas make a quorum: f+1 of 2f+1.
+    pub fn quorum(&self) -> usize {
+        usize::from(self.replicas) / 2 + 1
+    }
+
+    /// Every replica of `group`.
+    pub fn replicas_of(&self, group: GroupId) -> impl Iterator<Item = ReplicaId> + use<> {
+        (0..self.replicas).map(move |slot| ReplicaId::new(group, slot))
+    }
+
+    /// The node on which `replica` lives.
+    pub fn node_of(&self, replica: ReplicaId) -> u16 {
+        (replica.group.0 + u16::from(replica.slot)) % self.nodes
+    }
+
+    /// The engine thread, on its node, that runs `group`.
+    pub fn engine_of(&self, group: GroupId) -> u16 {
+        group.0 % self.engines
+    }
+
+    /// The name by which the fabric knows the engine that runs `replica`.
+    pub fn endpoint_of(&self, replica: ReplicaId) -> String {
+        endpoint_name(self.node_of(replica), self.engine_of(replica.group))
+    }
+
+    /// The replicas that `engine` of `node` runs.
+    pub fn replicas_on(&self, node: u16, engine: u16) -> Vec<ReplicaId> {
+        (0..self.groups)
+            .map(GroupId)
+            .filter(|group| self.engine_of(*group) == engine)
+            .flat_map(|group| self.replicas_of(group))
+            .filter(|replica| self.node_of(*replica) == node)
+            .collect()
+    }
+
+    /// The entries, if any, that cannot work together.
+    pub fn check(&self) -> Result<(), Conflict> {
+        let conflict =
+            |first: String, second: String, why: &'static str| Err(Conflict { first, second, why });
+        let Self { nodes, groups, replicas, engines } = *self;
+        if nodes == 0 || nodes > Self::NODES_MAX {
+            return conflict(format!("nodes = {nodes}"), "1 to 64".into(), "is the range of nodes");
+        }
+        if groups == 0 || groups > GroupSet::CAPACITY {
+            return conflict(
+                format!("groups = {groups}"),
+                "1 to 64".into(),
+                "is the range of groups",
+            );
+        }
+        if replicas % 2 == 0 || replicas > Self::REPLICAS_MAX {
+            return conflict(
+                format!("replicas = {replicas}"),
+                "1, 3, 5 … 15".into(),
+                "are the numbers of replicas that tolerate f failures with 2f+1",
+            );
+        }
+        if u16::from(replicas) > nodes {
+            return conflict(
+                format!("replicas = {replicas}"),
+                format!("nodes = {nodes}"),
+                "replicas of one group must live on different nodes",
+            );
+        }
+        if engines == 0 || engines > groups {
+            return conflict(
+                format!("engines = {engines}"),
+                format!("groups = {groups}"),
+                "each engine thread needs at least one group, and each node at least one engine",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The fabric's name for an engine: `n2e0` is engine 0 of node 2.
+pub fn endpoint_name(node: u16, engine: u16) -> String {
+    format!("n{node}e{engine}")
+}
+
+/// Two settings that cannot work together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// One of them, with its value, as the configuration spells it.
+    pub first: String,
+    /// The other.
+    pub second: String,
+    /// Why not.
+    pub why: &'static str,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} does not work with {}: {}", self.first, self.second, self.why)
+    }
+}
+
+impl std::error::Error for Conflict {}
+
+/// Sizes of memory and bounds of queues. Sizes are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tuning {
+    /// Each replica's log ring.
+    pub log_bytes: usize,
+    /// Payloads up to this travel in the log; larger ones are held until they are delivered.
+    pub inline_bytes_max: usize,
+    /// A session's ring at a replica, and a replica's reply ring at a session, when first opened.
+    pub ring_bytes: usize,
+    /// What such a ring may grow to.
+    pub ring_bytes_max: usize,
+    /// All session rings of one engine together; beyond it rings do not grow.
+    pub rings_bytes_max: usize,
+    /// The ring between two replicas.
+    pub peer_ring_bytes: usize,
+    /// Messages that one session may have under way.
+    pub window: usize,
+    /// The largest payload.
+    pub payload_bytes_max: usize,
+    /// Payloads over `inline_bytes_max` that one replica holds before it makes sessions wait.
+    pub held_bytes_max: usize,
+    /// How long a payload may be missing before it is fetched from another replica.
+    pub fetch_after_ms: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            log_bytes: 4 << 20,
+            inline_bytes_max: 4 << 10,
+            ring_bytes: 16 << 10,
+            ring_bytes_max: 256 << 10,
+            rings_bytes_max: 512 << 20,
+            peer_ring_bytes: 256 << 10,
+            window: 64,
+            payload_bytes_max: 4 << 20,
+            held_bytes_max: 64 << 20,
+            fetch_after_ms: 20,
+        }
+    }
+}
+
+impl Tuning {
+    /// The entries, if any, that cannot work together.
+    pub fn check(&self) -> Result<(), Conflict> {
+        #[rustfmt::skip]
+        let rules: [(bool, String, String, &'static str); 9] = [
+            (self.log_bytes.is_power_of_two() && self.log_bytes >= 64 << 10,
+             format!("log_bytes = {}", self.log_bytes), "a power of two from 65536".into(), "is what a log ring must be"),
+            (self.ring_bytes.is_power_of_two() && self.ring_bytes >= 4 << 10,
+             format!("ring_bytes = {}", self.ring_bytes), "a power of two from 4096".into(), "is what a ring must be"),
+            (self.ring_bytes_max.is_power_of_two() && self.ring_bytes_max >= self.ring_bytes,
+             format!("ring_bytes_max = {}", self.ring_bytes_max), format!("ring_bytes = {}", self.ring_bytes),
+             "a ring grows from one to the other by doubling"),
+            (self.peer_ring_bytes.is_power_of_two() && self.peer_ring_bytes >= 4 * self.ring_bytes,
+             format!("peer_ring_bytes = {}", self.peer_ring_bytes), format!("ring_bytes = {}", self.ring_bytes),
+             "a ring between replicas is a power of two, and four times a session's at least"),
+            (self.inline_bytes_max <= self.log_bytes / 16,
+             format!("inline_bytes_max = {}", self.inline_bytes_max), format!("log_bytes = {}", self.log_bytes),
+             "a log must have room for sixteen of the largest entries"),
+            (self.inline_bytes_max <= self.payload_bytes_max,
+             format!("inline_bytes_max = {}", self.inline_bytes_max), format!("payload_bytes_max = {}", self.payload_bytes_max),
+             "no payload is larger than the largest"),
+            (self.held_bytes_max >= 2 * self.payload_bytes_max,
+             format!("held_bytes_max = {}", self.held_bytes_max), format!("payload_bytes_max = {}", self.payload_bytes_max),
+             "two of the largest payloads must fit"),
+            (self.payload_bytes_max <= 1 << 30,
+             format!("payload_bytes_max = {}", self.payload_bytes_max), "1 GiB".into(), "is the most a message can carry"),
+            ((1..=4096).contains(&self.window),
+             format!("window = {}", self.window), "1 to 4096".into(), "is the range of a session's window"),
+        ];
+        match rules.into_iter().find(|(holds, ..)| !holds) {
+            Some((_, first, second, why)) => Err(Conflict { first, second, why }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaders_spread_over_the_nodes_and_groups_over_the_engines() {
+        let topology = Topology { nodes: 3, groups: 4, replicas: 3, engines: 2 };
+        let first = |group| topology.node_of(ReplicaId::new(GroupId(group), 0));
+        assert_eq!([first(0), first(1), first(2), first(3)], [0, 1, 2, 0]);
+        let all: usize =
+            (0..3).flat_map(|n| (0..2).map(move |e| topology.replicas_on(n, e).len())).sum();
+        assert_eq!(all, 12);
+        assert_eq!(topology.endpoint_of(ReplicaId::new(GroupId(3), 1)), "n1e1");
+    }
+
+    #[test]
+    fn what_cannot_work_together_is_named() {
+        let good = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
+        assert_eq!(good.check(), Ok(()));
+        #[rustfmt::skip]
+        let cases = [
+            (Topology { replicas: 5, ..good }, "replicas = 5", "nodes = 3"),
+            (Topology { replicas: 2, ..good }, "replicas = 2", "1, 3"),
+            (Topology { engines: 3, ..good },  "engines = 3",  "groups = 2"),
+            (Topology { groups: 65, ..good },  "groups = 65",  "1 to 64"),
+            (Topology { nodes: 0, ..good },    "nodes = 0",    "1 to 64"),
+        ];
+        for (topology, first, second) in cases {
+            let conflict = topology.check().unwrap_err();
+            assert!(conflict.first == first && conflict.second.starts_with(second), "{conflict}");
+        }
+        assert_eq!(Tuning::default().check(), Ok(()));
+        let small = Tuning { held_bytes_max: 1 << 20, ..Tuning::default() };
+        assert!(small.check().unwrap_err().to_string().contains("payload_bytes_max"));
+    }
+}
