@@ -1,0 +1,130 @@
+//! What can go wrong for a caller, one variant per thing to do about it.
+
+use std::time::Duration;
+
+use skein_kvstore::reply::Refusal;
+use skein_protocol::ids::GroupSet;
+
+/// Why an operation gave no reply.
+///
+/// Some leave open whether the operation took effect: see [`had_no_effect`](Error::had_no_effect).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store refused it, at its place in the order, in every group it touches.
+    #[error("refused, nothing was changed: {0}")]
+    Refused(Refusal),
+
+    /// It was not sent: something in it is over a limit of the cluster.
+    #[error(
+        "{what} of {len} {unit} is over the cluster's limit of {max}: make it smaller, or start the cluster with a higher {setting}"
+    )]
+    TooLarge {
+        /// The part that is over.
+        what: &'static str,
+        /// How much it is, in `unit`.
+        len: u64,
+        /// How much it may be.
+        max: u64,
+        /// What is counted: bytes or keys.
+        unit: &'static str,
+        /// The entry of the configuration that sets the limit.
+        setting: &'static str,
+    },
+
+    /// The cluster, or a group that the operation needs, is not there to serve it.
+    #[error("{why}{}", unknown_if(*.sent))]
+    Unavailable {
+        /// What is missing.
+        why: Unavailability,
+        /// Whether the operation had been sent, so that it may yet have taken, or take, effect.
+        sent: bool,
+    },
+
+    /// There was no reply within the time allowed. The operation may have taken effect, or may yet.
+    #[error(
+        "no reply within {after:?}: the operation may or may not have taken effect; read what it would have changed before repeating it, or allow it more time"
+    )]
+    UnknownOutcome {
+        /// How long was waited.
+        after: Duration,
+    },
+
+    /// The session has as many operations under way as it may. Take some results, then try again.
+    #[error("the session has {window} operations under way, its limit: take results first")]
+    WindowFull {
+        /// How many it may have (`tuning.window`).
+        window: usize,
+    },
+
+    /// What came back is no reply to what was asked. The operation may have taken effect.
+    #[error(
+        "the cluster's reply makes no sense here ({0}), and the operation may have taken effect: use the library of the cluster's own version"
+    )]
+    BadReply(String),
+
+    /// The session or the client was closed: open another.
+    #[error("the session is closed: open another")]
+    Closed,
+}
+
+/// What an operation would have needed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unavailability {
+    /// No node of the cluster runs.
+    #[error("the cluster has stopped: start it with `skein up`, and connect again")]
+    Stopped,
+    /// So few replicas of these groups run that they can order nothing.
+    #[error(
+        "no quorum of {groups} is running: look at `skein status`, and start the missing nodes"
+    )]
+    NoQuorum {
+        /// The groups concerned.
+        groups: GroupSet,
+    },
+    /// The session could not send it in time: the cluster takes nothing, or other operations of the
+    /// session without a reply fill its window.
+    #[error("not sent within {after:?}, nothing was changed: the cluster is stuck or overloaded")]
+    NotSent {
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The memory shared with the cluster cannot be had or used.
+    #[error("cannot reach the cluster's memory: {0}")]
+    Fabric(String),
+}
+
+fn unknown_if(sent: bool) -> &'static str {
+    if sent { "; the operation had been sent, and may or may not have taken effect" } else { "" }
+}
+
+impl Error {
+    /// Whether the operation certainly had no effect and never will.
+    pub fn had_no_effect(&self) -> bool {
+        !matches!(
+            self,
+            Self::UnknownOutcome { .. } | Self::Unavailable { sent: true, .. } | Self::BadReply(_)
+        )
+    }
+
+    /// What a plan's refusal is called before anything is sent: limits become
+    /// [`TooLarge`](Error::TooLarge).
+    #[allow(dead_code)]
+    pub(crate) fn before_sending(refusal: Refusal) -> Self {
+        let too_large =
+            |what, len, max, unit, setting| Self::TooLarge { what, len, max, unit, setting };
+        match refusal {
+            Refusal::KeyTooLarge { len, max } => {
+                too_large("a key", len, max, "bytes", "limits.key_bytes_max")
+            }
+            Refusal::ValueTooLarge { len, max, .. } => {
+                too_large("a value", len, max, "bytes", "limits.value_bytes_max")
+            }
+            Refusal::TooManyKeys { keys, max } => {
+                too_large("a transaction", keys, max, "keys", "limits.transaction_keys_max")
+            }
+            other => Self::Refused(other),
+        }
+    }
+}
