@@ -1,0 +1,46 @@
+//! The command line: what every command shares, and the list of commands.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Parser};
+use skein_kvstore::node::directory;
+
+use crate::commands::Command;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  done, and the answer is no: a missing key, a failed guard, a check that found something
+  2  bad usage or configuration; nothing was done
+  3  the cluster is unavailable, or something failed";
+
+/// A replicated, sharded key-value store: every operation takes effect in one strict order.
+#[derive(Parser)]
+#[command(name = "skein", version = skein_kvstore::BUILD.text(), after_help = EXIT_CODES)]
+#[command(propagate_version = true, max_term_width = 100)]
+pub(crate) struct Skein {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(clap::Args)]
+pub(crate) struct Global {
+    /// The cluster's directory [default: $XDG_STATE_HOME/skein/default, else
+    /// $HOME/.local/state/skein/default, else skein-UID/default in the temporary directory]
+    #[arg(long, global = true, env = "SKEIN_DIR", value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// Says more: -v what happens, -vv details too. SKEIN_LOG takes filters, e.g. skein=debug
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+impl Global {
+    /// The cluster's directory.
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.dir.clone().unwrap_or_else(directory::default_path)
+    }
+}

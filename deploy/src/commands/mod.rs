@@ -1,0 +1,30 @@
+//! One file per command: a `clap::Args` struct named `Args`, and what it does in `Args::run`.
+
+use clap::Subcommand;
+
+use crate::args::Global;
+use crate::exit::Exit;
+
+mod config;
+
+/// The commands, in the order of `--help`.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    // Clusters
+    Config(config::Args),
+    // Data
+    // Measurements
+    // This binary
+}
+
+impl Command {
+    pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        match self {
+            // Clusters
+            Self::Config(args) => args.run(global),
+            // Data
+            // Measurements
+            // This binary
+        }
+    }
+}

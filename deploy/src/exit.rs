@@ -1,0 +1,42 @@
+//! How a command ends: 0 ok, 1 "no", 2 bad usage or configuration, 3 unavailable or failed.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// A command that ran to its end. What kept it from that is an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// 0: done.
+    Ok,
+    /// 1: done, and the answer is "no": a missing key, a failed guard, a check that found something.
+    No,
+}
+
+/// The caller must change what they asked for: exit code 2. All other errors are 3.
+#[derive(Debug)]
+pub(crate) struct Usage(String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Bad usage or configuration: `Err(usage("what, and what to do"))`.
+pub(crate) fn usage(message: impl fmt::Display) -> anyhow::Error {
+    Usage(message.to_string()).into()
+}
+
+/// Says what went wrong, and turns all into the process's exit code.
+pub(crate) fn code(end: anyhow::Result<Exit>) -> ExitCode {
+    match end {
+        Ok(Exit::Ok) => ExitCode::SUCCESS,
+        Ok(Exit::No) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("skein: {error:#}");
+            ExitCode::from(if error.is::<Usage>() { 2 } else { 3 })
+        }
+    }
+}

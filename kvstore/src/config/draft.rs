@@ -1,0 +1,291 @@
+//! A configuration that may still be wrong, and where each of its entries came from.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use skein_multicast::config::Conflict;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::entries::{self, ENTRIES, Entry, Kind, SECTIONS, nearest};
+use super::{ClusterConfig, parse_bytes};
+
+/// The value of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Setting {
+    Number(u64),
+    Text(String),
+}
+
+/// Where the value of an entry came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Origin {
+    Default,
+    /// A line of the file.
+    Line(usize),
+    /// The command line.
+    Flag,
+}
+
+/// Why a configuration was refused: where, what, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{what}", place(.file.as_deref(), *.line))]
+pub struct ConfigError {
+    /// The file, if it was one.
+    pub file: Option<PathBuf>,
+    /// The line, counted from 1, if one line is to blame.
+    pub line: Option<usize>,
+    /// What is wrong, and what to do.
+    pub what: String,
+}
+
+fn place(file: Option<&Path>, line: Option<usize>) -> String {
+    match (file, line) {
+        (Some(file), Some(line)) => format!("{}:{line}: ", file.display()),
+        (Some(file), None) => format!("{}: ", file.display()),
+        (None, _) => String::new(),
+    }
+}
+
+/// A configuration that may still be wrong.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    file: Option<PathBuf>,
+    settings: BTreeMap<(&'static str, &'static str), (Setting, Origin)>,
+}
+
+impl Default for Draft {
+    fn default() -> Self {
+        Self::from(&ClusterConfig::default())
+    }
+}
+
+impl From<&ClusterConfig> for Draft {
+    fn from(config: &ClusterConfig) -> Self {
+        let number = |name: &str, value: u64| (name.to_owned(), Setting::Number(value));
+        let node = vec![
+            ("waiting".to_owned(), Setting::Text("adaptive".into())),
+            ("region_root".to_owned(), Setting::Text(config.region_root.display().to_string())),
+            number("stop_within_ms", config.stop_within_ms),
+        ];
+        let mut settings = BTreeMap::new();
+        for (section, values) in [
+            ("topology", numbers(&config.topology)),
+            ("node", node),
+            ("tuning", numbers(&config.tuning)),
+        ] {
+            for (name, value) in values {
+                let entry = entries::find(section, &name).expect("every field has an entry");
+                settings.insert((entry.section, entry.name), (value, Origin::Default));
+            }
+        }
+        Self { file: None, settings }
+    }
+}
+
+impl Draft {
+    /// The defaults with what `file` says.
+    pub fn read(file: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(file).map_err(|error| ConfigError {
+            file: Some(file.to_owned()),
+            line: None,
+            what: format!("cannot read the configuration: {error}"),
+        })?;
+        Self::parse(&text, file)
+    }
+
+    /// The defaults with what `text` says; `file` is what to call it.
+    pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
+        let mut draft = Self { file: Some(file.to_owned()), ..Self::default() };
+        let line_at = |at: usize| 1 + text[..at.min(text.len())].matches('\n').count();
+        let refuse = |at: usize, what: String| {
+            Err(ConfigError { file: Some(file.to_owned()), line: Some(line_at(at)), what })
+        };
+        let document = match DeTable::parse(text) {
+            Ok(document) => document,
+            Err(error) => {
+                let at = error.span().map_or(0, |span| span.start);
+                return refuse(at, format!("not TOML: {}", error.message().replace('\n', ", ")));
+            }
+        };
+        for (section, content) in document.get_ref() {
+            let (name, at) = (section.get_ref().as_ref(), section.span().start);
+            let Some((section, _)) = SECTIONS.iter().find(|(known, _)| *known == name) else {
+                return refuse(at, unknown_section(name));
+            };
+            let DeValue::Table(content) = content.get_ref() else {
+                return refuse(
+                    at,
+                    format!("{name} is a section: write [{name}] on a line of its own"),
+                );
+            };
+            for (key, value) in content {
+                let (name, at) = (key.get_ref().as_ref(), key.span().start);
+                let Some(entry) = entries::find(section, name) else {
+                    return refuse(at, unknown_entry(section, name));
+                };
+                match setting(entry, value) {
+                    Ok(setting) => draft.put(entry, setting, Origin::Line(line_at(at))),
+                    Err(what) => return refuse(value.span().start, what),
+                }
+            }
+        }
+        Ok(draft)
+    }
+
+    /// Overrides a number of the topology from the command line.
+    pub fn flag(&mut self, name: &str, value: u64) {
+        let entry = entries::find("topology", name).expect("flags name entries");
+        self.put(entry, Setting::Number(value), Origin::Flag);
+    }
+
+    /// The configuration, if it can work.
+    pub fn finish(self) -> Result<ClusterConfig, ConfigError> {
+        let text = |name| match &self.settings[&("node", name)].0 {
+            Setting::Text(text) => text.clone(),
+            Setting::Number(number) => number.to_string(),
+        };
+        let number = |name| match self.settings[&("node", name)].0 {
+            Setting::Number(number) => number,
+            Setting::Text(_) => 0,
+        };
+        let config = ClusterConfig {
+            topology: self.section("topology"),
+            tuning: self.section("tuning"),
+            region_root: PathBuf::from(text("region_root")),
+            stop_within_ms: number("stop_within_ms"),
+        };
+        config.check().map_err(|conflict| self.blame(&conflict))?;
+        Ok(config)
+    }
+
+    pub(super) fn get(&self, entry: &Entry) -> &Setting {
+        &self.settings[&(entry.section, entry.name)].0
+    }
+
+    fn put(&mut self, entry: &'static Entry, setting: Setting, origin: Origin) {
+        self.settings.insert((entry.section, entry.name), (setting, origin));
+    }
+
+    /// The entries of one section as the type that holds them. Names and ranges were checked when
+    /// they were put in.
+    fn section<T: DeserializeOwned>(&self, section: &str) -> T {
+        let entries = self.settings.iter().filter(|((of, _), _)| *of == section);
+        let fields: serde_json::Map<String, serde_json::Value> = entries
+            .map(|((_, name), (setting, _))| {
+                let value = match setting {
+                    Setting::Number(number) => (*number).into(),
+                    Setting::Text(text) => text.as_str().into(),
+                };
+                ((*name).to_owned(), value)
+            })
+            .collect();
+        serde_json::from_value(fields.into()).expect("entries have the types of their fields")
+    }
+
+    /// Says where the settings that conflict come from.
+    fn blame(&self, conflict: &Conflict) -> ConfigError {
+        let origin = |said: &str| {
+            let name = said.split(' ').next().unwrap_or_default();
+            let name = name.rsplit('.').next().unwrap_or_default();
+            self.settings
+                .iter()
+                .find(|((_, known), _)| *known == name)
+                .map(|(_, (_, origin))| origin)
+        };
+        let (first, second) = (origin(&conflict.first), origin(&conflict.second));
+        let line = [first, second].into_iter().flatten().find_map(|origin| match origin {
+            Origin::Line(line) => Some(*line),
+            Origin::Default | Origin::Flag => None,
+        });
+        let told = |said: &str, origin: Option<&Origin>| match origin {
+            Some(Origin::Default) => format!("{said} (the default)"),
+            Some(Origin::Flag) => format!("{said} (from the command line)"),
+            Some(Origin::Line(_)) | None => said.to_owned(),
+        };
+        ConfigError {
+            file: line.and(self.file.clone()),
+            line,
+            what: format!(
+                "{} does not work with {}: {}",
+                told(&conflict.first, first),
+                told(&conflict.second, second),
+                conflict.why
+            ),
+        }
+    }
+}
+
+/// The fields of a section's type, all numbers.
+fn numbers<T: serde::Serialize>(section: &T) -> Vec<(String, Setting)> {
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(section) else {
+        unreachable!("sections are structs")
+    };
+    let number = |value: serde_json::Value| value.as_u64().expect("their fields are numbers");
+    fields.into_iter().map(|(name, value)| (name, Setting::Number(number(value)))).collect()
+}
+
+/// Reads the value of `entry`, or says what was expected.
+fn setting(entry: &Entry, value: &Spanned<DeValue<'_>>) -> Result<Setting, String> {
+    let wrong = |got: fmt::Arguments<'_>| {
+        format!("{} is {got}; it takes {}", entry.name, entry.kind.expected())
+    };
+    let number = |number: Option<u64>, got: &str| match number {
+        None => Err(wrong(format_args!("{got}"))),
+        Some(number) if number > entry.most => {
+            Err(format!("{} is {got}; the most it can be is {}", entry.name, entry.most))
+        }
+        Some(number) => Ok(Setting::Number(number)),
+    };
+    match (value.get_ref(), entry.kind) {
+        (DeValue::Integer(integer), Kind::Count | Kind::Bytes | Kind::Milliseconds) => {
+            let value = u64::from_str_radix(integer.as_str(), integer.radix()).ok();
+            number(value, integer.as_str())
+        }
+        (DeValue::String(text), Kind::Bytes) => number(parse_bytes(text), &format!("{text:?}")),
+        (DeValue::String(text), Kind::Word(words)) if words.contains(&text.as_ref()) => {
+            Ok(Setting::Text(text.to_string()))
+        }
+        (DeValue::String(text), Kind::Directory) if Path::new(text.as_ref()).is_absolute() => {
+            Ok(Setting::Text(text.to_string()))
+        }
+        (DeValue::String(text), _) => Err(wrong(format_args!("{text:?}"))),
+        (other, _) => Err(wrong(format_args!("of type {}", other.type_str()))),
+    }
+}
+
+fn unknown_section(name: &str) -> String {
+    if let Some(entry) = ENTRIES.iter().find(|entry| entry.name == name) {
+        return format!(
+            "unknown section {name:?}: the entry {name} belongs into [{}]",
+            entry.section
+        );
+    }
+    let sections = SECTIONS.iter().map(|(section, _)| *section);
+    if let Some(section) = nearest(name, sections) {
+        return format!("unknown section {name:?}: do you mean [{section}]?");
+    }
+    let known: Vec<_> = SECTIONS.iter().map(|(section, _)| format!("[{section}]")).collect();
+    format!("unknown section {name:?}: there are {}", known.join(", "))
+}
+
+fn unknown_entry(section: &str, name: &str) -> String {
+    if let Some(entry) = ENTRIES.iter().find(|entry| entry.name == name) {
+        return format!("{name} is no entry of [{section}]: it belongs into [{}]", entry.section);
+    }
+    let here = ENTRIES.iter().filter(|entry| entry.section == section).map(|entry| entry.name);
+    if let Some(near) = nearest(name, here) {
+        return format!("unknown entry {name:?} in [{section}]: do you mean {near}?");
+    }
+    match nearest(name, ENTRIES.iter().map(|entry| entry.name))
+        .and_then(|near| ENTRIES.iter().find(|e| e.name == near))
+    {
+        Some(entry) => format!(
+            "unknown entry {name:?} in [{section}]: do you mean {} in [{}]?",
+            entry.name, entry.section
+        ),
+        None => format!("unknown entry {name:?} in [{section}]: see `skein config print`"),
+    }
+}

@@ -1,0 +1,107 @@
+//! Every entry of the configuration: its section, its name, what it is and what it may be.
+
+/// What an entry may hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// A number.
+    Count,
+    /// A number of bytes: an integer, or text such as "4MiB".
+    Bytes,
+    /// A number of milliseconds.
+    Milliseconds,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// A directory.
+    Directory,
+}
+
+impl Kind {
+    /// For messages: what was expected.
+    pub(super) fn expected(self) -> String {
+        match self {
+            Self::Count => "a whole number".into(),
+            Self::Bytes => "a number of bytes, such as 65536 or \"64KiB\"".into(),
+            Self::Milliseconds => "a whole number of milliseconds".into(),
+            Self::Word(words) => format!("one of \"{}\"", words.join("\", \"")),
+            Self::Directory => "the absolute path of a directory".into(),
+        }
+    }
+}
+
+/// One entry.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) section: &'static str,
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// The largest value, for what is not bounded by `check`: the width of the field it goes into.
+    pub(super) most: u64,
+    pub(super) about: &'static str,
+}
+
+/// Wider than any memory, narrower than any overflow.
+const BYTES_MAX: u64 = 1 << 50;
+
+const fn count(section: &'static str, name: &'static str, most: u64, about: &'static str) -> Entry {
+    Entry { section, name, kind: Kind::Count, most, about }
+}
+
+const fn bytes(section: &'static str, name: &'static str, about: &'static str) -> Entry {
+    Entry { section, name, kind: Kind::Bytes, most: BYTES_MAX, about }
+}
+
+const fn millis(section: &'static str, name: &'static str, about: &'static str) -> Entry {
+    Entry { section, name, kind: Kind::Milliseconds, most: 3_600_000, about }
+}
+
+/// The sections, in the order they are printed.
+pub(super) const SECTIONS: [(&str, &str); 4] = [
+    (
+        "topology",
+        "The shape of the cluster. `skein up` also takes --nodes, --groups and --replicas.",
+    ),
+    ("node", "How each node process behaves."),
+    ("limits", "What the store accepts. Anything beyond is refused with an error, never cut."),
+    ("tuning", "Sizes of shared memory and bounds of queues."),
+];
+
+/// The entries, in the order they are printed.
+#[rustfmt::skip]
+pub(super) const ENTRIES: &[Entry] = &[
+    count("topology", "nodes", u16::MAX as u64, "Node processes, 1 to 64."),
+    count("topology", "groups", u16::MAX as u64, "Shards, 1 to 64. Each is replicated by a group of its own."),
+    count("topology", "replicas", u8::MAX as u64, "Replicas of each group: 1, 3, 5 … 15, at most the number of nodes. 2f+1 of them tolerate f failures."),
+    count("topology", "engines", u16::MAX as u64, "Engine threads of each node, at most the number of groups."),
+
+    Entry { section: "node", name: "waiting", kind: Kind::Word(&["adaptive", "busy", "park"]), most: 0,
+        about: "What an engine thread does when there is nothing to do: \"adaptive\" polls, yields, then sleeps; \"busy\" always polls and wants a core for each engine; \"park\" sleeps at once." },
+    Entry { section: "node", name: "region_root", kind: Kind::Directory, most: 0,
+        about: "Where the directory with the cluster's shared memory is made. Should be a file system in memory." },
+    millis("node", "stop_within_ms", "How long a node that stops may take to finish what is under way, in milliseconds."),
+
+    bytes("tuning", "log_bytes", "Each replica's log, in bytes; a power of two."),
+    bytes("tuning", "inline_bytes_max", "Commands up to this many bytes travel in the log; larger ones beside it."),
+    bytes("tuning", "ring_bytes", "A session's ring at a replica, and a replica's reply ring at a session, in bytes when first opened; a power of two."),
+    bytes("tuning", "ring_bytes_max", "What such a ring may grow to, in bytes; a power of two."),
+    bytes("tuning", "rings_bytes_max", "All session rings of one engine thread together, in bytes. Beyond it rings do not grow."),
+    bytes("tuning", "peer_ring_bytes", "The ring between two replicas, in bytes; a power of two."),
+    count("tuning", "window", 1 << 20, "Commands that one session may have under way."),
+    bytes("tuning", "payload_bytes_max", "The largest command, encoded, in bytes."),
+    bytes("tuning", "held_bytes_max", "Commands too large for the log that one replica holds before it makes sessions wait, in bytes."),
+    millis("tuning", "fetch_after_ms", "How long a command's bytes may be missing before they are fetched from another replica, in milliseconds."),
+];
+
+/// The entry of that name.
+pub(super) fn find(section: &str, name: &str) -> Option<&'static Entry> {
+    ENTRIES.iter().find(|entry| entry.section == section && entry.name == name)
+}
+
+/// The name nearest to `word`, if one is near.
+pub(super) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .into_iter()
+        .map(|name| (strsim::jaro_winkler(word, name), name))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|one, other| one.0.total_cmp(&other.0))
+        .map(|(_, name)| name)
+}

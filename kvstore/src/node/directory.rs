@@ -1,0 +1,197 @@
+//! What a cluster keeps in its directory, and who may do what there.
+//!
+//! ```text
+//! DIR/cluster.json      the manifest: which build, where the shared memory is, what to remove
+//! DIR/cluster.toml      the configuration in effect
+//! DIR/lock              held while the cluster is started or stopped, and by a foreground `up`
+//! DIR/node0.lock …      held by the running node
+//! DIR/node0.sock …      its admin interface (docs/admin.md)
+//! DIR/node0.log …       what it has to say
+//! ```
+//!
+//! Whether something runs is told by locks, which the kernel releases when a process ends, and never
+//! by process ids alone. Files with other names are not ours and stay.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::lock::{self, Holder};
+use crate::build::{BUILD, Build};
+use crate::config::{ClusterConfig, ConfigError, Draft};
+
+const MANIFEST: &str = "cluster.json";
+const CONFIG: &str = "cluster.toml";
+const LOCK: &str = "lock";
+
+/// The directory if none is named: `$XDG_STATE_HOME/skein/default`, else
+/// `$HOME/.local/state/skein/default`, else one of this user's in the temporary directory.
+pub fn default_path() -> PathBuf {
+    let absolute = |name| {
+        let value = std::env::var_os(name)?;
+        Some(PathBuf::from(value)).filter(|path| path.is_absolute())
+    };
+    let state = absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    let own = || std::env::temp_dir().join(format!("skein-{}", uid()));
+    state.map_or_else(own, |state| state.join("skein")).join("default")
+}
+
+pub(super) fn uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// A cluster's directory.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    path: PathBuf,
+}
+
+/// What every file in the directory belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The build that made it. No other may join.
+    pub build: Build,
+    /// The cluster's name: 16 hexadecimal digits, drawn at random.
+    pub cluster: String,
+    /// Where its shared memory is.
+    pub regions: PathBuf,
+    /// How many nodes it has.
+    pub nodes: u16,
+    /// The directories that were made for it, outermost first. They go with it, if they are empty.
+    pub made: Vec<PathBuf>,
+}
+
+/// A cluster that is running, as a client finds it.
+#[derive(Debug)]
+pub struct RunningCluster {
+    /// Its name and where its memory is.
+    pub manifest: Manifest,
+    /// Its configuration.
+    pub config: ClusterConfig,
+}
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectoryError {
+    /// Start one, or name another directory.
+    #[error("no cluster in {}: start one with `skein up`, or name another directory with --dir", dir.display())]
+    NoCluster {
+        /// Where we looked.
+        dir: PathBuf,
+    },
+    /// All its nodes have died. What they held is lost.
+    #[error("the cluster in {} is not running any more: none of its {nodes} nodes is alive; `skein down` removes what is left, `skein up` starts a new one", dir.display())]
+    Stopped {
+        /// Where it was.
+        dir: PathBuf,
+        /// How many nodes it had.
+        nodes: u16,
+    },
+    /// Use the binary that started the cluster, or start it again with this one.
+    #[error("the cluster in {} was started by skein {theirs}, and this is skein {BUILD}: use that binary, or stop the cluster with it and start it again", dir.display())]
+    OtherBuild {
+        /// Where it is.
+        dir: PathBuf,
+        /// Who started it.
+        theirs: Box<Build>,
+    },
+    /// Somebody is using it.
+    #[error("a cluster is already running in {}: {}; stop it with `skein down`, or name another directory with --dir", dir.display(), pids(.holders))]
+    InUse {
+        /// Which directory.
+        dir: PathBuf,
+        /// Who holds it.
+        holders: Vec<Holder>,
+    },
+    /// The manifest is not one of ours.
+    #[error("{} is not the manifest of a cluster: {why}; if it is not yours, remove it", file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The configuration beside the manifest is damaged.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A system call failed.
+    #[error("cannot {what} {}: {source}", path.display())]
+    System {
+        /// What was to be done.
+        what: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn pids(holders: &[Holder]) -> String {
+    let each: Vec<_> = holders.iter().map(|h| format!("{} is process {}", h.role, h.pid)).collect();
+    each.join(", ")
+}
+
+pub(super) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
+    move |source| DirectoryError::System { what, path: path.to_owned(), source }
+}
+
+impl Directory {
+    /// The directory at `path`, which need not exist.
+    pub fn at(path: &Path) -> Result<Self, DirectoryError> {
+        let path = std::path::absolute(path).map_err(failed("find", path))?;
+        Ok(Self { path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The running cluster there, for a client.
+    pub fn connect(path: &Path) -> Result<RunningCluster, DirectoryError> {
+        let directory = Self::at(path)?;
+        let manifest = directory.manifest()?;
+        let dir = || directory.path.clone();
+        if manifest.build != BUILD.owned() {
+            let theirs = Box::new(manifest.build);
+            return Err(DirectoryError::OtherBuild { dir: dir(), theirs });
+        }
+        if (0..manifest.nodes).all(|node| directory.node(node).is_none()) {
+            return Err(DirectoryError::Stopped { dir: dir(), nodes: manifest.nodes });
+        }
+        let config = directory.config()?;
+        Ok(RunningCluster { manifest, config })
+    }
+
+    /// The manifest of the cluster there, dead or alive, of whatever build.
+    pub fn manifest(&self) -> Result<Manifest, DirectoryError> {
+        let file = self.path.join(MANIFEST);
+        let text = match std::fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(DirectoryError::NoCluster { dir: self.path.clone() });
+            }
+            Err(error) => return Err(failed("read", &file)(error)),
+        };
+        serde_json::from_str(&text)
+            .map_err(|error| DirectoryError::Damaged { file, why: error.to_string() })
+    }
+
+    /// The configuration in effect.
+    pub fn config(&self) -> Result<ClusterConfig, DirectoryError> {
+        Ok(Draft::read(&self.path.join(CONFIG))?.finish()?)
+    }
+
+    /// The process that runs `node` now.
+    pub fn node(&self, node: u16) -> Option<Holder> {
+        lock::holder(&self.path.join(format!("node{node}.lock")))
+    }
+
+    /// The process that is starting or stopping the cluster, or runs it in the foreground.
+    pub fn keeper(&self) -> Option<Holder> {
+        lock::holder(&self.path.join(LOCK))
+    }
+}

@@ -1,0 +1,109 @@
+//! Files that say who holds them. The lock is the kernel's, which releases it when the process ends,
+//! however it ends; the process id in the file is believed only while the file is locked.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often a lock is tried again, a millisecond apart: whoever asks who holds a file locks it for
+/// a moment.
+const TRIES_MAX: u32 = 100;
+
+/// A file that we hold.
+#[derive(Debug)]
+pub(super) struct Lock {
+    path: PathBuf,
+    file: File,
+}
+
+/// Who holds a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// What for: `up`, `down`, `node`.
+    pub role: String,
+    /// Its process id.
+    pub pid: u32,
+}
+
+impl Lock {
+    /// Takes the file at `path`, or says who has it. `None`: somebody who has not said yet.
+    pub(super) fn take(path: &Path, role: &str) -> io::Result<Result<Self, Option<Holder>>> {
+        for _ in 0..TRIES_MAX {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600);
+            let mut file = options.open(path)?;
+            match file.try_lock() {
+                // The last holder may just have removed it: only the file that is there counts.
+                Ok(()) if is_at(&file, path) => {
+                    file.set_len(0)?;
+                    file.rewind()?;
+                    file.write_all(format!("{role} {}\n", std::process::id()).as_bytes())?;
+                    return Ok(Ok(Self { path: path.to_owned(), file }));
+                }
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
+        Ok(Err(holder(path)))
+    }
+
+    /// Removes the file. From then on whoever wants it makes it anew.
+    pub(super) fn remove(self) -> io::Result<()> {
+        fs::remove_file(&self.path)
+    }
+
+    /// Lets go of the file and leaves it where it is.
+    pub(super) fn release(self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.unlock()
+    }
+}
+
+/// Who holds the file at `path`: nobody if it is missing or not locked.
+pub(super) fn holder(path: &Path) -> Option<Holder> {
+    for _ in 0..TRIES_MAX {
+        let mut file = File::open(path).ok()?;
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => {}
+            Ok(()) | Err(TryLockError::Error(_)) => return None,
+        }
+        let mut text = String::new();
+        let _ = file.read_to_string(&mut text);
+        if let Some((role, pid)) = text.trim().split_once(' ')
+            && let Ok(pid) = pid.parse()
+        {
+            return Some(Holder { role: role.to_owned(), pid });
+        }
+        // Locked, and not yet signed.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(open), Ok(named)) = (file.metadata(), fs::metadata(path)) else { return false };
+    (open.dev(), open.ino()) == (named.dev(), named.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_held_until_it_is_let_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        assert_eq!(holder(&path), None);
+        let lock = Lock::take(&path, "up").unwrap().unwrap();
+        let us = Holder { role: "up".into(), pid: std::process::id() };
+        assert_eq!(holder(&path).as_ref(), Some(&us));
+        assert_eq!(Lock::take(&path, "down").unwrap().unwrap_err(), Some(us));
+        lock.remove().unwrap();
+        assert!(!path.exists());
+        Lock::take(&path, "down").unwrap().unwrap().release().unwrap();
+        assert_eq!(holder(&path), None);
+    }
+}
