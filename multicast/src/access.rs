@@ -59,8 +59,10 @@ impl<F: Fabric> Access<F> {
         Err(WindowFull)
     }
 
-    /// All replies to message `sequence` are in, or nobody waits for them any more: it leaves the
-    /// window. To be called once for every message.
+    /// Nobody waits for replies to message `sequence` any more; those still to come are not given
+    /// out. The message leaves the window when every destination group has replied, so that the
+    /// session's low-water mark never passes one that may yet be delivered. To be called once for
+    /// every message.
     pub fn settle(&mut self, session: SessionKey, sequence: u64) {
         let _ = (session, sequence);
     }

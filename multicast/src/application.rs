@@ -1,6 +1,6 @@
 //! What delivery does is somebody else's business: the boundary to the replicated state machine.
 
-use skein_protocol::ids::{GroupId, GroupSet, MessageId};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 use skein_protocol::timestamp::Timestamp;
 
 /// A message whose place in the order is decided.
@@ -49,6 +49,10 @@ pub trait Outbox {
     /// Gives every replica of the groups `to` this group's result of `message`, at most
     /// [`EXCHANGE_MAX`] bytes.
     fn exchange(&mut self, message: MessageId, to: GroupSet, result: &[u8]);
+
+    /// The session was closed or has expired: what is remembered to recognise its duplicates may
+    /// go, some time after. To be called by every replica alike, while it delivers.
+    fn end_session(&mut self, session: SessionId);
 }
 
 /// The longest exchanged result, in bytes.

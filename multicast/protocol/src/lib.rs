@@ -1,7 +1,7 @@
 //! The ordering protocols as arithmetic: events in, effects out.
 //!
 //! No clock, no socket, no random number, no address and no memory that is not its own: this crate
-//! is `no_std` and holds no `unsafe`, so it cannot have them.
+//! is `no_std` and holds no `unsafe`, so it cannot have them. [`step`] is the whole boundary.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -10,5 +10,12 @@ extern crate alloc;
 extern crate std;
 
 pub mod ballot;
+mod bytes;
 pub mod ids;
+pub mod known;
+pub mod log;
+pub mod message;
+pub mod ramcast;
+pub mod ring;
+pub mod step;
 pub mod timestamp;

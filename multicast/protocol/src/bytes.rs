@@ -1,0 +1,90 @@
+//! Little-endian fields, one after the other: how records are written and read.
+
+use alloc::vec::Vec;
+
+use crate::ids::{GroupId, GroupSet, MessageId, SessionId};
+
+/// Appends fields to a buffer.
+pub(crate) struct Writer<'a>(pub(crate) &'a mut Vec<u8>);
+
+impl Writer<'_> {
+    pub(crate) fn u8(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    pub(crate) fn u16(&mut self, value: u16) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(crate) fn u32(&mut self, value: u32) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(crate) fn u64(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(crate) fn message(&mut self, message: MessageId) {
+        self.u64(message.session.0);
+        self.u64(message.sequence);
+    }
+
+    /// A count, then the groups rising.
+    pub(crate) fn groups(&mut self, groups: GroupSet) {
+        self.u16(groups.len() as u16);
+        for group in groups.iter() {
+            self.u16(group.0);
+        }
+    }
+}
+
+/// Takes fields off the front of a slice; `None` where it is too short or makes no sense.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (front, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(front)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N).map(|bytes| bytes.try_into().expect("just cut to length"))
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn message(&mut self) -> Option<MessageId> {
+        Some(MessageId::new(SessionId(self.u64()?), self.u64()?))
+    }
+
+    /// Refuses an empty list, one that does not rise, and groups that no cluster has.
+    pub(crate) fn groups(&mut self) -> Option<GroupSet> {
+        let count = self.u16()?;
+        let mut set = GroupSet::EMPTY;
+        let mut least = 0;
+        for _ in 0..count {
+            let group = self.u16()?;
+            if group < least || group >= GroupSet::CAPACITY {
+                return None;
+            }
+            least = group + 1;
+            set = set.with(GroupId(group));
+        }
+        (count > 0).then_some(set)
+    }
+}

@@ -1,0 +1,144 @@
+//! Which messages a group has logged already, so that none is proposed twice.
+//!
+//! **Invariant.** A message of an open session that the group has ever logged is known. Sequence 6
+//! to group X may rightly be delivered before 5 to X and Y, so this is a *set* above a low-water
+//! mark, never just a highest number. The session itself reports the mark: below it every reply has
+//! come in, so everything addressed to us is delivered. (DESIGN.md section 5, holes 9 and 14.)
+
+use alloc::collections::VecDeque;
+
+use hashbrown::HashMap;
+
+use crate::ids::{MessageId, SessionId};
+
+/// How many ended sessions are remembered, oldest forgotten first. Only messages of theirs that
+/// were under way when they ended can still turn up, and those turn up within moments.
+const ENDED_MAX: usize = 1 << 16;
+
+/// The sequence numbers of each session that this group has logged.
+#[derive(Default)]
+pub struct Known {
+    sessions: HashMap<SessionId, Window>,
+    ended: VecDeque<SessionId>,
+}
+
+/// The logged numbers of one session: all below `low`, and those whose bit is set from there on.
+#[derive(Default)]
+struct Window {
+    low: u64,
+    bits: VecDeque<u64>,
+    ended: bool,
+}
+
+impl Known {
+    /// Whether the message was logged before.
+    pub fn contains(&self, message: MessageId) -> bool {
+        self.sessions.get(&message.session).is_some_and(|window| window.contains(message.sequence))
+    }
+
+    /// Notes the message and the mark that came with it. Returns whether it is new.
+    pub fn insert(&mut self, message: MessageId, low_water: u64) -> bool {
+        let window = self.sessions.entry(message.session).or_default();
+        let new = window.insert(message.sequence);
+        window.raise(low_water);
+        new
+    }
+
+    /// The session has ended: its record is dropped when enough others have ended after it.
+    pub fn end(&mut self, session: SessionId) {
+        let Some(window) = self.sessions.get_mut(&session) else { return };
+        if core::mem::replace(&mut window.ended, true) {
+            return;
+        }
+        self.ended.push_back(session);
+        if self.ended.len() > ENDED_MAX {
+            let oldest = self.ended.pop_front().expect("just counted");
+            self.sessions.remove(&oldest);
+        }
+    }
+
+    /// How many sessions it remembers.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+}
+
+impl Window {
+    /// Word and bit of a number, counted from the word that holds `low`.
+    fn place(&self, sequence: u64) -> Option<(usize, u64)> {
+        let word = (sequence / 64).checked_sub(self.low / 64)?;
+        Some((word as usize, 1 << (sequence % 64)))
+    }
+
+    fn contains(&self, sequence: u64) -> bool {
+        sequence < self.low
+            || self
+                .place(sequence)
+                .is_some_and(|(word, bit)| self.bits.get(word).is_some_and(|bits| bits & bit != 0))
+    }
+
+    fn insert(&mut self, sequence: u64) -> bool {
+        if self.contains(sequence) {
+            return false;
+        }
+        let (word, bit) = self.place(sequence).expect("not below the mark, or it were contained");
+        if self.bits.len() <= word {
+            self.bits.resize(word + 1, 0);
+        }
+        self.bits[word] |= bit;
+        true
+    }
+
+    fn raise(&mut self, low_water: u64) {
+        if low_water <= self.low {
+            return;
+        }
+        let words = (low_water / 64 - self.low / 64) as usize;
+        self.bits.drain(..words.min(self.bits.len()));
+        self.low = low_water;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(sequence: u64) -> MessageId {
+        MessageId::new(SessionId(7), sequence)
+    }
+
+    #[test]
+    fn a_message_is_new_once_in_any_order() {
+        let mut known = Known::default();
+        for sequence in [6, 5, 200, 64, 63] {
+            assert!(!known.contains(id(sequence)));
+            assert!(known.insert(id(sequence), 1));
+            assert!(!known.insert(id(sequence), 1));
+        }
+        assert!(!known.contains(id(7)) && !known.contains(id(65)));
+    }
+
+    #[test]
+    fn everything_below_the_mark_is_known_and_costs_nothing() {
+        let mut known = Known::default();
+        for sequence in 1..10_000 {
+            assert!(known.insert(id(sequence), sequence.saturating_sub(10)));
+        }
+        let window = &known.sessions[&SessionId(7)];
+        assert!(window.bits.len() <= 2, "{}", window.bits.len());
+        assert!(known.contains(id(3)) && known.contains(id(9_999)) && !known.contains(id(10_000)));
+    }
+
+    #[test]
+    fn ended_sessions_are_forgotten_oldest_first() {
+        let mut known = Known::default();
+        for session in 0..ENDED_MAX as u64 + 2 {
+            known.insert(MessageId::new(SessionId(session), 1), 0);
+            known.end(SessionId(session));
+            known.end(SessionId(session));
+        }
+        assert_eq!(known.sessions(), ENDED_MAX);
+        assert!(!known.contains(MessageId::new(SessionId(1), 1)));
+        assert!(known.contains(MessageId::new(SessionId(2), 1)));
+    }
+}

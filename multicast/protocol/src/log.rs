@@ -1,0 +1,499 @@
+//! The group log as bytes: dense, self-validating entries in a ring of memory.
+//!
+//! A leader appends entries to its own copy and writes the new bytes, however many entries they
+//! hold, to each follower at once. No word says how far it got: an entry is there when its 64-bit
+//! check fits. **Invariant.** What passes [`Entry::decode`] at a [`Cursor`] was written whole, for
+//! that index, at that position (hence in that lap) and in that ballot: all of them are under the
+//! check. 32 bits would pass a torn read every half day (DESIGN.md section 4).
+//!
+//! Layout of an entry, little-endian, in units of 8 bytes:
+//!
+//! ```text
+//!  0 check     xxh3 of everything below
+//!  8 index     dense, from 1
+//! 16 position  bytes from the log's beginning to this entry; modulo the ring's size, its place
+//! 24 birth     ballot in which the entry was first appended; adopted entries keep it
+//! 32 written   ballot in which these bytes were written
+//! 40 len: u32  header and body, a multiple of 8 │ kind: u8 │ version: u8 │ body's padding: u16
+//! 48 time      the leader's clock in milliseconds: replicated time
+//! 56 epoch: u32 of the slot map │ zero: u32
+//! 64 body
+//! ```
+
+use alloc::vec::Vec;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::ballot::Ballot;
+use crate::bytes::{Reader, Writer};
+use crate::ids::{GroupId, GroupSet, MessageId};
+use crate::timestamp::Timestamp;
+
+/// Bytes of an entry before its body.
+pub const HEADER: usize = 64;
+/// Bytes of the log region before its ring. Holds (ballot, base) of a leader that took over.
+pub const PREAMBLE: usize = 64;
+/// Offset, in an entry, of the word by which a reader can tell cheaply that it is not there yet.
+pub const INDEX_AT: usize = 8;
+/// The most `Remote`s that share an entry.
+pub const REMOTES_MAX: usize = 32;
+
+const VERSION: u8 = 1;
+
+/// A group's proposal, as another group's leader logs it. The group is the timestamp's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Of which message.
+    pub message: MessageId,
+    /// The proposal.
+    pub timestamp: Timestamp,
+    /// The ballot of the leader that announced it.
+    pub ballot: Ballot,
+    /// Where it stands in that group's log.
+    pub index: u64,
+}
+
+impl Remote {
+    const BYTES: usize = 40;
+
+    /// The group that proposed it.
+    pub const fn group(&self) -> GroupId {
+        self.timestamp.group()
+    }
+}
+
+/// Where a message's payload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
+    /// In the entry.
+    Inline(&'a [u8]),
+    /// In the ring of its session, or wherever the replica assembled it.
+    Held,
+}
+
+/// What an entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// The ring's end is skipped; has no index of its own but the next entry's.
+    Pad,
+    /// A leader's first entry.
+    NewBallot,
+    /// The group's proposal for a message.
+    Local {
+        /// Which message.
+        message: MessageId,
+        /// Its session's low-water mark.
+        low_water: u64,
+        /// The proposal.
+        timestamp: Timestamp,
+        /// All its destinations.
+        destinations: GroupSet,
+        /// What was multicast.
+        payload: Payload<'a>,
+    },
+    /// Other groups' proposals that the leader read together.
+    Remotes(Remotes<'a>),
+    /// What another group's state machine exchanged about a message.
+    Exchange {
+        /// Which message.
+        message: MessageId,
+        /// Whose result.
+        from: GroupId,
+        /// The result.
+        result: &'a [u8],
+    },
+}
+
+/// The list of an entry's `Remote`s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remotes<'a>(&'a [u8]);
+
+impl<'a> Remotes<'a> {
+    /// In the order in which the leader read them.
+    pub fn iter(self) -> impl Iterator<Item = Remote> + use<'a> {
+        self.0.chunks_exact(Remote::BYTES).map_while(|bytes| {
+            let mut from = Reader(bytes);
+            Some(Remote {
+                message: from.message()?,
+                timestamp: Timestamp::from_word(from.u64()?),
+                ballot: Ballot::from_word(from.u64()?),
+                index: from.u64()?,
+            })
+        })
+    }
+}
+
+/// A place in the log: the next entry's index, and where its bytes start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// Of the next entry.
+    pub index: u64,
+    /// Bytes from the log's beginning.
+    pub position: u64,
+}
+
+impl Cursor {
+    /// Before the first entry.
+    pub const START: Self = Self { index: 1, position: 0 };
+
+    /// Offset of the next entry in the log region, past the ring's end if that is too short for a
+    /// header.
+    pub fn offset(&mut self, capacity: u64) -> usize {
+        let left = capacity - self.position % capacity;
+        if left < HEADER as u64 {
+            self.position += left;
+        }
+        PREAMBLE + (self.position % capacity) as usize
+    }
+
+    /// Steps over an entry.
+    pub fn pass(&mut self, len: usize, body: Body<'_>) {
+        self.position += len as u64;
+        self.index += u64::from(body != Body::Pad);
+    }
+}
+
+/// One entry of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Ballot in which it was first appended.
+    pub birth: Ballot,
+    /// Ballot in which it was written here.
+    pub written: Ballot,
+    /// The leader's clock in milliseconds.
+    pub time_ms: u64,
+    /// The slot map's epoch.
+    pub epoch: u32,
+    /// What it says.
+    pub body: Body<'a>,
+}
+
+/// The bytes at a cursor are not the entry that belongs there, or not all of it yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotThere;
+
+/// The length of the entry whose header was read at `cursor`, if it can be that entry.
+pub fn announced_len(header: &[u8; HEADER], cursor: Cursor, capacity: u64) -> Option<usize> {
+    let mut from = Reader(&header[8..]);
+    let (index, position) = (from.u64()?, from.u64()?);
+    let len = u32::from_le_bytes(header[40..44].try_into().expect("four bytes")) as usize;
+    let left = (capacity - cursor.position % capacity) as usize;
+    let here = index == cursor.index && position == cursor.position;
+    (here && len.is_multiple_of(8) && (HEADER..=left).contains(&len)).then_some(len)
+}
+
+impl<'a> Entry<'a> {
+    /// The bytes an entry with a body of `body_len` takes in the ring.
+    pub const fn len(body_len: usize) -> usize {
+        HEADER + body_len.next_multiple_of(8)
+    }
+
+    /// The bytes a `Local` takes.
+    pub fn local_len(destinations: GroupSet, inline: usize) -> usize {
+        Self::len(32 + 2 + 2 * destinations.len() + 1 + inline)
+    }
+
+    /// The bytes an entry of `count` remotes takes.
+    pub const fn remotes_len(count: usize) -> usize {
+        Self::len(count * Remote::BYTES)
+    }
+
+    /// The bytes an `Exchange` takes.
+    pub const fn exchange_len(result: usize) -> usize {
+        Self::len(18 + result)
+    }
+
+    /// Appends the entry that belongs at `cursor` to `bytes`.
+    pub fn encode(&self, cursor: Cursor, bytes: &mut Vec<u8>) {
+        self.encode_with(cursor, bytes, |out| match self.body {
+            Body::Pad | Body::NewBallot => {}
+            Body::Local { message, low_water, timestamp, destinations, payload } => {
+                out.message(message);
+                out.u64(low_water);
+                out.u64(timestamp.to_word());
+                out.groups(destinations);
+                match payload {
+                    Payload::Held => out.u8(0),
+                    Payload::Inline(payload) => {
+                        out.u8(1);
+                        out.0.extend_from_slice(payload);
+                    }
+                }
+            }
+            Body::Remotes(remotes) => out.0.extend_from_slice(remotes.0),
+            Body::Exchange { message, from, result } => {
+                out.message(message);
+                out.u16(from.0);
+                out.0.extend_from_slice(result);
+            }
+        });
+    }
+
+    /// Appends an entry of `remotes` that belongs at `cursor` to `bytes`.
+    pub fn encode_remotes(&self, remotes: &[Remote], cursor: Cursor, bytes: &mut Vec<u8>) {
+        debug_assert!(matches!(self.body, Body::Remotes(_)) && remotes.len() <= REMOTES_MAX);
+        self.encode_with(cursor, bytes, |out| {
+            for remote in remotes {
+                out.message(remote.message);
+                out.u64(remote.timestamp.to_word());
+                out.u64(remote.ballot.to_word());
+                out.u64(remote.index);
+            }
+        });
+    }
+
+    fn encode_with(&self, cursor: Cursor, bytes: &mut Vec<u8>, body: impl FnOnce(&mut Writer<'_>)) {
+        let start = bytes.len();
+        let mut out = Writer(bytes);
+        out.u64(0);
+        out.u64(cursor.index);
+        out.u64(cursor.position);
+        out.u64(self.birth.to_word());
+        out.u64(self.written.to_word());
+        out.u32(0);
+        out.u8(self.body.kind());
+        out.u8(VERSION);
+        out.u16(0);
+        out.u64(self.time_ms);
+        out.u32(self.epoch);
+        out.u32(0);
+        body(&mut out);
+        let exact = bytes.len() - start;
+        let len = exact.next_multiple_of(8);
+        bytes.resize(start + len, 0);
+        bytes[start + 40..start + 44].copy_from_slice(&(len as u32).to_le_bytes());
+        bytes[start + 46..start + 48].copy_from_slice(&((len - exact) as u16).to_le_bytes());
+        seal(&mut bytes[start..]);
+    }
+
+    /// Appends the header of a pad that covers `len` bytes of the ring's end.
+    pub fn encode_pad(cursor: Cursor, len: usize, written: Ballot, bytes: &mut Vec<u8>) {
+        let start = bytes.len();
+        let pad = Entry { birth: written, written, time_ms: 0, epoch: 0, body: Body::Pad };
+        pad.encode(cursor, bytes);
+        bytes[start + 40..start + 44].copy_from_slice(&(len as u32).to_le_bytes());
+        seal(&mut bytes[start..start + HEADER]);
+    }
+
+    /// Reads the entry that belongs at `cursor`, in `ballot`, from the bytes copied out there: a
+    /// header and as many bytes as it [announced](announced_len).
+    pub fn decode(bytes: &'a [u8], cursor: Cursor, ballot: Ballot) -> Result<Self, NotThere> {
+        Self::parse(bytes, cursor).filter(|entry| entry.written == ballot).ok_or(NotThere)
+    }
+
+    fn parse(bytes: &'a [u8], cursor: Cursor) -> Option<Self> {
+        let mut from = Reader(bytes);
+        let check = from.u64()?;
+        if (from.u64()?, from.u64()?) != (cursor.index, cursor.position) {
+            return None;
+        }
+        let birth = Ballot::from_word(from.u64()?);
+        let written = Ballot::from_word(from.u64()?);
+        let len = from.u32()? as usize;
+        let (kind, version, padding) = (from.u8()?, from.u8()?, usize::from(from.u16()?));
+        let time_ms = from.u64()?;
+        let epoch = from.u32()?;
+        from.u32()?;
+        let covered = if kind == Body::Pad.kind() { HEADER } else { len };
+        if version != VERSION || padding >= 8 || xxh3_64(bytes.get(8..covered)?) != check {
+            return None;
+        }
+        let mut from = Reader(bytes.get(HEADER..covered.checked_sub(padding)?)?);
+        let body = match kind {
+            0 => Body::Pad,
+            1 => Body::NewBallot,
+            2 => Body::Local {
+                message: from.message()?,
+                low_water: from.u64()?,
+                timestamp: Timestamp::from_word(from.u64()?),
+                destinations: from.groups()?,
+                payload: match from.u8()? {
+                    0 => Payload::Held,
+                    _ => Payload::Inline(from.0),
+                },
+            },
+            3 => Body::Remotes(Remotes(from.0)),
+            4 => Body::Exchange {
+                message: from.message()?,
+                from: GroupId(from.u16()?),
+                result: from.0,
+            },
+            _ => return None,
+        };
+        Some(Self { birth, written, time_ms, epoch, body })
+    }
+}
+
+impl Body<'_> {
+    /// An entry's body of remotes that [`Entry::encode_remotes`] fills in.
+    pub const REMOTES: Self = Body::Remotes(Remotes(&[]));
+
+    const fn kind(&self) -> u8 {
+        match self {
+            Body::Pad => 0,
+            Body::NewBallot => 1,
+            Body::Local { .. } => 2,
+            Body::Remotes(_) => 3,
+            Body::Exchange { .. } => 4,
+        }
+    }
+}
+
+fn seal(entry: &mut [u8]) {
+    let check = xxh3_64(&entry[8..]);
+    entry[..8].copy_from_slice(&check.to_le_bytes());
+}
+
+/// The leader's account of a log ring: where the next entry goes, and what may be overwritten.
+///
+/// **Invariant.** An entry's bytes stay until every follower has reported them free, that is,
+/// committed and folded into its pending table; not until the message is delivered, or a ring full
+/// of `Local`s would have no room for the `Remote`s that deliver them.
+#[derive(Clone, Debug)]
+pub struct Space {
+    capacity: u64,
+    /// Where the next entry goes.
+    pub cursor: Cursor,
+    freed: u64,
+}
+
+impl Space {
+    /// An empty log in a ring of `capacity` bytes.
+    pub const fn new(capacity: u64) -> Self {
+        Self { capacity, cursor: Cursor::START, freed: 0 }
+    }
+
+    /// Whether entries of `len` bytes in all can be appended, wherever the ring's end falls among
+    /// them. `largest` is the longest of them.
+    pub fn fits(&self, len: usize, largest: usize) -> bool {
+        let used = self.cursor.position - self.freed;
+        used + (len + largest + HEADER) as u64 <= self.capacity
+    }
+
+    /// The bytes to skip before an entry of `len`, because it would straddle the ring's end.
+    pub fn skip(&mut self, len: usize) -> Option<usize> {
+        self.cursor.offset(self.capacity);
+        let left = (self.capacity - self.cursor.position % self.capacity) as usize;
+        (left < len).then_some(left)
+    }
+
+    /// Every replica has freed the log up to `position`.
+    pub fn free(&mut self, position: u64) {
+        debug_assert!(position <= self.cursor.position);
+        self.freed = self.freed.max(position);
+    }
+
+    /// Size of the ring.
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::SessionId;
+    use std::vec;
+
+    const BALLOT: Ballot = Ballot::new(3, 1, 0);
+
+    fn local(payload: Payload<'_>) -> Entry<'_> {
+        Entry {
+            birth: Ballot::new(1, 0, 0),
+            written: BALLOT,
+            time_ms: 77,
+            epoch: 1,
+            body: Body::Local {
+                message: MessageId::new(SessionId(5), 6),
+                low_water: 2,
+                timestamp: Timestamp::new(9, GroupId(1)),
+                destinations: GroupSet::first(2),
+                payload,
+            },
+        }
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        let cursor = Cursor { index: 12, position: 4096 };
+        let remote = Remote {
+            message: MessageId::new(SessionId(5), 6),
+            timestamp: Timestamp::new(10, GroupId(0)),
+            ballot: BALLOT,
+            index: 3,
+        };
+        for inline in 0..20 {
+            let payload = vec![7; inline];
+            let entry = local(Payload::Inline(&payload));
+            let mut bytes = Vec::new();
+            entry.encode(cursor, &mut bytes);
+            assert_eq!(bytes.len(), Entry::local_len(GroupSet::first(2), inline));
+            assert_eq!(Entry::decode(&bytes, cursor, BALLOT), Ok(entry));
+        }
+        let entry = Entry { body: Body::REMOTES, ..local(Payload::Held) };
+        let mut bytes = Vec::new();
+        entry.encode_remotes(&[remote, remote], cursor, &mut bytes);
+        assert_eq!(bytes.len(), Entry::remotes_len(2));
+        let Body::Remotes(read) = Entry::decode(&bytes, cursor, BALLOT).unwrap().body else {
+            panic!("not remotes")
+        };
+        assert!(read.iter().eq([remote, remote]));
+    }
+
+    #[test]
+    fn no_other_place_lap_or_ballot_passes_for_the_entry() {
+        let cursor = Cursor { index: 12, position: 4096 };
+        let mut bytes = Vec::new();
+        local(Payload::Inline(b"payload")).encode(cursor, &mut bytes);
+        #[rustfmt::skip]
+        let cases = [
+            (Cursor { index: 13, ..cursor },              BALLOT,               "another index"),
+            (Cursor { position: 4096 + 65536, ..cursor }, BALLOT,               "a lap later"),
+            (Cursor { position: 0, ..cursor },            BALLOT,               "a lap earlier"),
+            (cursor,                                      Ballot::new(2, 1, 0), "an earlier ballot"),
+            (cursor,                                      Ballot::new(3, 1, 1), "another incarnation"),
+        ];
+        for (cursor, ballot, because) in cases {
+            assert_eq!(Entry::decode(&bytes, cursor, ballot), Err(NotThere), "{because}");
+        }
+    }
+
+    #[test]
+    fn every_torn_or_flipped_entry_is_told() {
+        let cursor = Cursor { index: 2, position: 128 };
+        let mut whole = Vec::new();
+        local(Payload::Inline(&[9; 40])).encode(cursor, &mut whole);
+        for word in 0..whole.len() / 8 {
+            let mut torn = whole.clone();
+            torn[word * 8..].fill(0);
+            assert_eq!(Entry::decode(&torn, cursor, BALLOT), Err(NotThere), "torn at word {word}");
+        }
+        for bit in 0..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Entry::decode(&flipped, cursor, BALLOT), Err(NotThere), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn entries_never_straddle_the_end_and_never_overtake_the_freed() {
+        let mut space = Space::new(1 << 10);
+        let mut free_later = vec![];
+        for i in 0..200_usize {
+            let len = HEADER + 8 * (i % 9);
+            assert!(space.fits(len, len));
+            if let Some(skip) = space.skip(len) {
+                space.cursor.pass(skip, Body::Pad);
+            }
+            let offset = space.cursor.offset(1 << 10);
+            assert!(offset >= PREAMBLE && offset + len <= PREAMBLE + (1 << 10));
+            space.cursor.pass(len, Body::NewBallot);
+            free_later.push(space.cursor.position);
+            if free_later.len() > 3 {
+                space.free(free_later.remove(0));
+            }
+        }
+        assert_eq!(space.cursor.index, 201);
+        assert!(!space.fits(1 << 10, 64));
+    }
+}

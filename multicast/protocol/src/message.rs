@@ -1,0 +1,144 @@
+//! What travels in the rings: heads of messages, announcements and replies.
+//!
+//! The ring says from whom (a session's ring carries no session); the frame says which of these.
+
+use alloc::vec::Vec;
+
+use crate::ballot::Ballot;
+use crate::bytes::{Reader, Writer};
+use crate::ids::{GroupSet, MessageId};
+use crate::timestamp::Timestamp;
+
+/// What a session writes before a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The message's number in its session.
+    pub sequence: u64,
+    /// Below this number the session has all its replies.
+    pub low_water: u64,
+    /// The groups it is multicast to.
+    pub destinations: GroupSet,
+}
+
+impl Head {
+    /// Appends it to `bytes`.
+    pub fn encode(&self, bytes: &mut Vec<u8>) {
+        let mut out = Writer(bytes);
+        out.u64(self.sequence);
+        out.u64(self.low_water);
+        out.groups(self.destinations);
+    }
+
+    /// Splits a head from the payload behind it.
+    pub fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let mut from = Reader(bytes);
+        let head =
+            Self { sequence: from.u64()?, low_water: from.u64()?, destinations: from.groups()? };
+        (head.low_water <= head.sequence && head.sequence > 0).then_some((head, from.0))
+    }
+}
+
+/// A leader tells another destination group's leader what its group proposes for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// Which message.
+    pub message: MessageId,
+    /// Its session's low-water mark.
+    pub low_water: u64,
+    /// All its destinations.
+    pub destinations: GroupSet,
+    /// The proposal. Its group is the announcing one.
+    pub timestamp: Timestamp,
+    /// The announcing leader's ballot.
+    pub ballot: Ballot,
+    /// Where the proposal stands in the announcing group's log.
+    pub index: u64,
+}
+
+impl Announcement {
+    /// Appends it to `bytes`.
+    pub fn encode(&self, bytes: &mut Vec<u8>) {
+        let mut out = Writer(bytes);
+        out.message(self.message);
+        out.u64(self.low_water);
+        out.u64(self.timestamp.to_word());
+        out.u64(self.ballot.to_word());
+        out.u64(self.index);
+        out.groups(self.destinations);
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut from = Reader(bytes);
+        let announcement = Self {
+            message: from.message()?,
+            low_water: from.u64()?,
+            timestamp: Timestamp::from_word(from.u64()?),
+            ballot: Ballot::from_word(from.u64()?),
+            index: from.u64()?,
+            destinations: from.groups()?,
+        };
+        announcement.destinations.contains(announcement.timestamp.group()).then_some(announcement)
+    }
+}
+
+/// Appends a message's name, alone (to fetch it) or before something about it.
+pub fn encode_name(message: MessageId, bytes: &mut Vec<u8>) {
+    Writer(bytes).message(message);
+}
+
+/// Splits a message's name from what is said about it.
+pub fn decode_name(bytes: &[u8]) -> Option<(MessageId, &[u8])> {
+    let mut from = Reader(bytes);
+    Some((from.message()?, from.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{GroupId, SessionId};
+
+    #[test]
+    fn what_is_written_is_read_and_cut_off_bytes_are_refused() {
+        let head = Head { sequence: 9, low_water: 4, destinations: GroupSet::first(3) };
+        let mut bytes = Vec::new();
+        head.encode(&mut bytes);
+        let len = bytes.len();
+        bytes.extend_from_slice(b"payload");
+        assert_eq!(Head::decode(&bytes), Some((head, &b"payload"[..])));
+        assert!((0..len).all(|cut| Head::decode(&bytes[..cut]).is_none()));
+
+        let announcement = Announcement {
+            message: MessageId::new(SessionId(3), 9),
+            low_water: 4,
+            destinations: GroupSet::first(3),
+            timestamp: Timestamp::new(17, GroupId(2)),
+            ballot: Ballot::new(1, 0, 0),
+            index: 12,
+        };
+        bytes.clear();
+        announcement.encode(&mut bytes);
+        assert_eq!(Announcement::decode(&bytes), Some(announcement));
+        assert!((0..bytes.len()).all(|cut| Announcement::decode(&bytes[..cut]).is_none()));
+    }
+
+    #[test]
+    fn heads_that_make_no_sense_are_refused() {
+        let head = Head { sequence: 9, low_water: 4, destinations: GroupSet::first(2) };
+        let encoded = |head: Head| {
+            let mut bytes = Vec::new();
+            head.encode(&mut bytes);
+            bytes
+        };
+        let refused = |bytes: &[u8]| Head::decode(bytes).is_none();
+        assert!(refused(&encoded(Head { low_water: 10, ..head })), "a mark above the message");
+        assert!(
+            refused(&encoded(Head { sequence: 0, low_water: 0, ..head })),
+            "numbers start at 1"
+        );
+        assert!(refused(&encoded(Head { destinations: GroupSet::EMPTY, ..head })), "to nobody");
+        let mut falling = encoded(head);
+        falling[18..22].copy_from_slice(&[1, 0, 0, 0]);
+        assert!(refused(&falling), "groups that do not rise");
+    }
+}

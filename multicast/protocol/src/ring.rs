@@ -1,0 +1,190 @@
+//! Byte rings between one writer and one reader, in the reader's memory.
+//!
+//! **Invariant.** The writer never overwrites a byte that the reader has not taken: `tail` is at
+//! most a capacity ahead of `consumed`. Both are cumulative counts of bytes since the ring was
+//! opened, each in a word with a single writer, so a lost or repeated update costs nothing: credits
+//! given as differences can be lost between two reads (DESIGN.md section 5, hole 7).
+//!
+//! Bytes are made visible by the tail word, written after them on the same connection; nothing
+//! between the tail and the reader's position can be of an earlier lap.
+
+use core::ops::Range;
+
+/// Where `len` bytes from cumulative `position` lie in a ring of `capacity`: at most two spans.
+pub fn spans(capacity: u64, position: u64, len: u64) -> [Range<usize>; 2] {
+    debug_assert!(len <= capacity);
+    let start = position % capacity;
+    let first = len.min(capacity - start);
+    [start as usize..(start + first) as usize, 0..(len - first) as usize]
+}
+
+/// The writer's side.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing {
+    capacity: u64,
+    tail: u64,
+    consumed: u64,
+}
+
+impl Outgoing {
+    /// An empty ring of `capacity` bytes.
+    pub const fn new(capacity: u64) -> Self {
+        Self { capacity, tail: 0, consumed: 0 }
+    }
+
+    /// Bytes that can be written now.
+    pub const fn room(&self) -> u64 {
+        self.capacity - (self.tail - self.consumed)
+    }
+
+    /// Size of the ring.
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Cumulative position of the next byte: what the tail word says once all is written.
+    pub const fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Takes `len` bytes of room and returns where they start.
+    pub fn reserve(&mut self, len: u64) -> u64 {
+        assert!(len <= self.room(), "the ring would lap its reader");
+        let at = self.tail;
+        self.tail += len;
+        at
+    }
+
+    /// Takes in the reader's credit word. A word that makes no sense is refused.
+    pub fn credit(&mut self, consumed: u64) -> Result<(), Nonsense> {
+        if consumed < self.consumed || consumed > self.tail {
+            return Err(Nonsense);
+        }
+        self.consumed = consumed;
+        Ok(())
+    }
+
+    /// Whether the reader has said that it took everything.
+    pub const fn drained(&self) -> bool {
+        self.consumed == self.tail
+    }
+
+    /// The reader replaced the drained ring by one of another size.
+    pub fn resize(&mut self, capacity: u64) {
+        assert!(self.drained(), "only a drained ring can be replaced");
+        self.capacity = capacity;
+    }
+}
+
+/// The reader's side.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming {
+    capacity: u64,
+    tail: u64,
+    consumed: u64,
+    reported: u64,
+}
+
+/// A word that its writer could not have written by following the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nonsense;
+
+impl Incoming {
+    /// An empty ring of `capacity` bytes.
+    pub const fn new(capacity: u64) -> Self {
+        Self { capacity, tail: 0, consumed: 0, reported: 0 }
+    }
+
+    /// Takes in the writer's tail word.
+    pub fn see(&mut self, tail: u64) -> Result<(), Nonsense> {
+        if tail < self.tail || tail - self.consumed > self.capacity || !tail.is_multiple_of(8) {
+            return Err(Nonsense);
+        }
+        self.tail = tail;
+        Ok(())
+    }
+
+    /// Bytes that can be read.
+    pub const fn available(&self) -> u64 {
+        self.tail - self.consumed
+    }
+
+    /// Cumulative position of the next byte to read.
+    pub const fn position(&self) -> u64 {
+        self.consumed
+    }
+
+    /// Size of the ring.
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// The next `len` bytes were taken.
+    pub fn take(&mut self, len: u64) {
+        assert!(len <= self.available(), "nobody wrote that yet");
+        self.consumed += len;
+    }
+
+    /// The credit word to write, if it is worth a write: at a quarter of the ring. A writer that
+    /// waits for room therefore gets it as long as what it wants to write fits three quarters.
+    pub fn report(&mut self) -> Option<u64> {
+        (self.consumed - self.reported >= self.capacity / 4).then(|| self.report_now())
+    }
+
+    /// The credit word to write.
+    pub fn report_now(&mut self) -> u64 {
+        self.reported = self.consumed;
+        self.consumed
+    }
+
+    /// Whether the writer does not know yet how much was taken.
+    pub const fn unreported(&self) -> bool {
+        self.reported != self.consumed
+    }
+
+    /// We replaced the drained ring by one of another size.
+    pub fn resize(&mut self, capacity: u64) {
+        assert!(self.available() == 0, "only a drained ring can be replaced");
+        self.capacity = capacity;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_overwritten_before_it_is_taken() {
+        let (mut writer, mut reader) = (Outgoing::new(64), Incoming::new(64));
+        for lap in 0..100 {
+            assert_eq!(writer.reserve(40), lap * 40);
+            assert_eq!(writer.room(), 24);
+            reader.see(writer.tail()).unwrap();
+            reader.take(40);
+            writer.credit(reader.report().unwrap()).unwrap();
+            assert!(writer.drained());
+        }
+        assert_eq!(spans(64, 40, 40), [40..64, 0..16]);
+        assert_eq!(spans(64, 64, 8), [0..8, 0..0]);
+    }
+
+    #[test]
+    fn words_that_make_no_sense_are_refused() {
+        let mut writer = Outgoing::new(64);
+        writer.reserve(16);
+        assert_eq!(writer.credit(24), Err(Nonsense), "credit for what was not written");
+        writer.credit(16).unwrap();
+        assert_eq!(writer.credit(8), Err(Nonsense), "credit taken back");
+        let mut reader = Incoming::new(64);
+        assert_eq!(reader.see(72), Err(Nonsense), "more than the ring holds");
+        assert_eq!(reader.see(9), Err(Nonsense), "half a word");
+        reader.see(64).unwrap();
+        assert_eq!(reader.see(8), Err(Nonsense), "bytes taken back");
+    }
+
+    #[test]
+    #[should_panic(expected = "lap its reader")]
+    fn a_full_ring_refuses() {
+        Outgoing::new(64).reserve(72);
+    }
+}

@@ -1,0 +1,156 @@
+//! The whole boundary: what can happen to a replica, and what it does about it.
+
+use crate::ballot::{Acceptance, Ballot};
+use crate::ids::{GroupSet, MessageId, ReplicaId};
+use crate::log::Remote;
+use crate::message::Announcement;
+use crate::timestamp::Timestamp;
+
+/// What a log entry says, without payloads. A merged entry is several of these under one index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A leader's first entry.
+    NewBallot,
+    /// The group's proposal for a message.
+    Local {
+        /// Which message.
+        message: MessageId,
+        /// Its session's low-water mark.
+        low_water: u64,
+        /// The proposal.
+        timestamp: Timestamp,
+        /// All its destinations.
+        destinations: GroupSet,
+        /// Whether the payload is in the entry; otherwise each replica must hold it by itself.
+        inline: bool,
+    },
+    /// Another group's proposal.
+    Remote(Remote),
+    /// Another group's result, which the ordering does not look at.
+    Exchange,
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// Time has passed. The clock is the caller's and only rises.
+    Tick {
+        /// Milliseconds from an arbitrary start.
+        now_ms: u64,
+    },
+    /// A message addressed to this group is whole in our memory, payload and all.
+    Received {
+        /// Its name.
+        message: MessageId,
+        /// Its session's low-water mark.
+        low_water: u64,
+        /// All its destinations.
+        destinations: GroupSet,
+        /// Whether its payload is small enough for the log.
+        inline: bool,
+    },
+    /// Another group's leader told us its proposal.
+    Announced {
+        /// Who.
+        from: ReplicaId,
+        /// What.
+        announcement: Announcement,
+    },
+    /// Another group's result is here and wants a place in our log.
+    Exchanged,
+    /// The next record of our log became readable. Never comes to the leader, never out of order,
+    /// never while [`stalled`](crate::ramcast::Ramcast::stalled).
+    Logged {
+        /// Index of its entry.
+        index: u64,
+        /// Ballot in which it was written.
+        ballot: Ballot,
+        /// The leader's clock when it was.
+        time_ms: u64,
+        /// What it says.
+        record: Record,
+        /// For a `Local` whose payload is not inline: whether we hold it.
+        held: bool,
+        /// Whether this is the entry's last record.
+        last: bool,
+    },
+    /// A replica's acceptance word changed, here in our memory.
+    Acknowledged {
+        /// Whose word.
+        by: ReplicaId,
+        /// What it says now.
+        acceptance: Acceptance,
+    },
+    /// Our write of the log up to `index` to the follower in `slot` is complete.
+    Completed {
+        /// Which follower.
+        slot: u8,
+        /// Up to which entry.
+        index: u64,
+    },
+    /// Everything that was readable has been told.
+    TurnEnd,
+}
+
+/// Something the caller must now do, in the order given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Append to the log. Records of one index make one entry. The bytes must be written to the
+    /// followers before anything else that follows is made visible to them.
+    Append {
+        /// Index of its entry.
+        index: u64,
+        /// The leader's clock.
+        time_ms: u64,
+        /// What it says.
+        record: Record,
+    },
+    /// Tell another group's leader what we propose.
+    Announce {
+        /// Whom.
+        to: ReplicaId,
+        /// What.
+        announcement: Announcement,
+    },
+    /// Write our acceptance word to every other replica of these groups, our own among them.
+    Acknowledge {
+        /// Whose replicas.
+        groups: GroupSet,
+        /// The word.
+        acceptance: Acceptance,
+    },
+    /// Ask a replica for a message whose payload we miss.
+    Fetch {
+        /// Which message.
+        message: MessageId,
+        /// Whom.
+        from: ReplicaId,
+    },
+    /// Nobody can ask us for this message's payload any more: let go of it.
+    Forget {
+        /// Which message.
+        message: MessageId,
+    },
+    /// The message was delivered before: its session may have missed the reply.
+    Repeat {
+        /// Which message.
+        message: MessageId,
+    },
+}
+
+/// A message's place in the order is decided, and it is this one's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deliver {
+    /// Which message.
+    pub message: MessageId,
+    /// Its session's low-water mark.
+    pub low_water: u64,
+    /// All its destinations.
+    pub destinations: GroupSet,
+    /// Its final timestamp.
+    pub timestamp: Timestamp,
+    /// Its number among the group's deliveries, from 1.
+    pub position: u64,
+    /// The leader's clock when it was logged.
+    pub time_ms: u64,
+}
