@@ -7,6 +7,10 @@
 use std::time::Duration;
 
 mod error;
+mod memory;
+pub mod shm;
+mod slab;
+
 pub use error::FabricError;
 
 /// A process one is connected to, in one of its lives. Valid only on the fabric that returned it;

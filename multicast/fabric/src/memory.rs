@@ -1,0 +1,229 @@
+//! Memory that other processes write while we look at it.
+//!
+//! It is never lent out as `&[u8]`: a reference to bytes promises that nobody writes them, and
+//! nobody here can keep that promise. All access goes through atomic words, in this process and in
+//! every other, so that what looks like a race is one between atomics. A word is therefore never
+//! seen half written (promise 2), and a longer copy can be torn, which readers must expect.
+//!
+//! **Order.** Every copy into shared memory begins with a release fence and every copy out of it
+//! ends with an acquire fence. A reader that sees any word of a later write, by an acquiring load
+//! or a copy, hence sees all of the earlier ones of the same writer (promise 1). On x86 both fences
+//! cost nothing.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+/// Bytes in a word.
+pub(crate) const WORD: usize = size_of::<u64>();
+
+/// A mapping of shared memory, as words.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    words: NonNull<AtomicU64>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the process and not to a thread, and everything in it is reached
+// through atomics only.
+unsafe impl Send for Memory {}
+// SAFETY: as above; a shared reference gives access to atomics and nothing else.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// `len` zeroed bytes that no other process reaches.
+    pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing of ours.
+        let base = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                len.max(1),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )?
+        };
+        Ok(Self::at(base.cast(), len))
+    }
+
+    /// The first `len` bytes of a file. They must be allocated already: touching a hole of a full
+    /// file system would kill us.
+    pub(crate) fn of_file(file: impl AsFd, len: usize) -> io::Result<Self> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing of ours.
+        // Nobody truncates these files, so the pages stay; the file may be unlinked.
+        let base = unsafe {
+            mmap(
+                ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                file,
+                0,
+            )?
+        };
+        Ok(Self::at(base.cast(), len))
+    }
+
+    fn at(base: *mut AtomicU64, len: usize) -> Self {
+        Self { words: NonNull::new(base).expect("the kernel never maps at zero"), len }
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The words of a span.
+    fn span(&self, at: usize, words: usize) -> &[AtomicU64] {
+        let len = words.checked_mul(WORD).expect("no mapping is that long");
+        assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
+        assert!(at <= self.len && len <= self.len - at, "span {at}+{len} leaves {}", self.len);
+        // SAFETY: in bounds and aligned by the assertions (mappings start on a page); the mapping
+        // lives as long as `self`; every bit pattern is a valid word; and as the elements are
+        // atomics, others may write them while the slice exists.
+        unsafe { std::slice::from_raw_parts(self.words.add(at / WORD).as_ptr(), words) }
+    }
+
+    /// The word at byte offset `at`.
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
+        &self.span(at, 1)[0]
+    }
+
+    /// The half word at byte offset `at`, which nobody may access as part of a whole one. Futexes
+    /// are of this size.
+    pub(crate) fn half(&self, at: usize) -> &AtomicU32 {
+        assert!(at.is_multiple_of(4) && at + 4 <= self.len, "half word {at} leaves {}", self.len);
+        // SAFETY: in bounds and aligned by the assertion, and the mapping lives as long as `self`.
+        unsafe { AtomicU32::from_ptr(self.words.as_ptr().cast::<u32>().add(at / 4)) }
+    }
+
+    /// Copies bytes in. A word written in part keeps its other bytes; as a word has one writer,
+    /// that is no race.
+    pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
+        fence(Ordering::Release);
+        let (head, rest) = bytes.split_at(bytes.len().min(at.wrapping_neg() % WORD));
+        if !head.is_empty() {
+            merge(self.word(at - at % WORD), at % WORD, head);
+        }
+        if rest.is_empty() {
+            return;
+        }
+        let (whole, tail) = rest.as_chunks::<WORD>();
+        let words = self.span(at + head.len(), whole.len());
+        for (word, bytes) in words.iter().zip(whole) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
+        if !tail.is_empty() {
+            merge(self.word(at + head.len() + whole.len() * WORD), 0, tail);
+        }
+    }
+
+    /// Copies bytes out. They can be torn.
+    pub(crate) fn get(&self, at: usize, into: &mut [u8]) {
+        self.get_unfenced(at, into);
+        fence(Ordering::Acquire);
+    }
+
+    fn get_unfenced(&self, at: usize, into: &mut [u8]) {
+        let skip = at.wrapping_neg() % WORD;
+        let (head, rest) = into.split_at_mut(into.len().min(skip));
+        if !head.is_empty() {
+            let word = self.word(at - at % WORD).load(Ordering::Relaxed).to_ne_bytes();
+            head.copy_from_slice(&word[at % WORD..][..head.len()]);
+        }
+        if rest.is_empty() {
+            return;
+        }
+        let at = at + head.len();
+        let (whole, tail) = rest.as_chunks_mut::<WORD>();
+        let words = self.span(at, whole.len());
+        for (bytes, word) in whole.iter_mut().zip(words) {
+            *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        if !tail.is_empty() {
+            let word = self.word(at + words.len() * WORD).load(Ordering::Relaxed).to_ne_bytes();
+            tail.copy_from_slice(&word[..tail.len()]);
+        }
+    }
+
+    /// Copies from other shared memory, which may be changing. Both offsets are those of words.
+    pub(crate) fn copy(&self, at: usize, from: &Self, from_at: usize, len: usize) {
+        fence(Ordering::Release);
+        let whole = len / WORD;
+        let source = from.span(from_at, whole);
+        for (word, source) in self.span(at, whole).iter().zip(source) {
+            word.store(source.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let tail = len % WORD;
+        if tail > 0 {
+            let word = from.word(from_at + whole * WORD).load(Ordering::Relaxed).to_ne_bytes();
+            merge(self.word(at + whole * WORD), 0, &word[..tail]);
+        }
+        fence(Ordering::Acquire);
+    }
+
+    /// Zeroes a span of whole words.
+    pub(crate) fn zero(&self, at: usize, len: usize) {
+        for word in self.span(at, len / WORD) {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the pages of anonymous memory back; they read as zero from now on.
+    pub(crate) fn forget(&mut self) {
+        if self.len == 0 {
+            return;
+        }
+        // SAFETY: the range is exactly our mapping, and `&mut self` says that nobody is using it.
+        let given = unsafe { madvise(self.words.as_ptr().cast(), self.len, Advice::LinuxDontNeed) };
+        given.expect("the mapping is ours");
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped; no reference into it outlives `self`.
+        let unmapped = unsafe { munmap(self.words.as_ptr().cast(), self.len.max(1)) };
+        unmapped.expect("the mapping is ours");
+    }
+}
+
+/// Replaces the bytes from `at` on of a word, in one store.
+fn merge(word: &AtomicU64, at: usize, bytes: &[u8]) {
+    let mut merged = word.load(Ordering::Relaxed).to_ne_bytes();
+    merged[at..at + bytes.len()].copy_from_slice(bytes);
+    word.store(u64::from_ne_bytes(merged), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back_from_any_offset_and_neighbours_stay() {
+        let memory = Memory::anonymous(64).unwrap();
+        for at in 0..20 {
+            for len in 0..=30 {
+                memory.put(0, &[0xee; 64]);
+                let bytes: Vec<u8> = (1..=len).collect();
+                memory.put(at, &bytes);
+                let mut all = [0; 64];
+                memory.get(0, &mut all);
+                let end = at + usize::from(len);
+                assert_eq!(all[at..end], bytes, "{at}+{len}");
+                assert!(all[..at].iter().chain(&all[end..]).all(|&b| b == 0xee), "{at}+{len}");
+                let mut part = vec![0; usize::from(len)];
+                memory.get(at, &mut part);
+                assert_eq!(part, bytes, "{at}+{len}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "leaves")]
+    fn a_span_that_leaves_the_memory_is_a_bug() {
+        Memory::anonymous(64).unwrap().put(56, &[0; 9]);
+    }
+}

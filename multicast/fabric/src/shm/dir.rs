@@ -1,0 +1,378 @@
+//! A host that is a directory: processes meet there by name, their memory lies there as files.
+//!
+//! ```text
+//! DIR/n0e1.name                 held by the live process of that name; says which incarnation
+//! DIR/n0e1.00c0ffee00c0ffee/    everything of one incarnation
+//!     bell                      held by the process; mapped by its peers
+//!     r0000000000000001 …       regions
+//!     mail/                     letters to the process
+//! ```
+//!
+//! *Held* means locked by `flock`, which the kernel releases when the process ends, however it
+//! ends, and after its last thread has stopped writing. Nothing is ever concluded from a pid.
+//!
+//! A name is claimed by locking its file, and what is below `n0e1.*` is removed only by who holds
+//! that lock, or when the file names another incarnation, which it does before the directory of the
+//! new one exists. Peers that ask whether a process lives try the lock of its bell and never that
+//! of its name, so that they are not in the way of a successor.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+
+use super::bell::{self, Bell};
+use super::host::CleanReport;
+use crate::FabricError;
+use crate::memory::Memory;
+
+const NAME_SUFFIX: &str = ".name";
+const BELL: &str = "bell";
+pub(super) const MAIL: &str = "mail";
+
+/// How often a contested name is tried again, a millisecond apart: whoever cleans up after a dead
+/// process holds its name for a moment.
+const CLAIM_TRIES_MAX: u32 = 100;
+
+/// Makes the directory, or makes sure that an existing one is ours alone.
+pub(super) fn open(dir: &Path) -> Result<PathBuf, FabricError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|e| failed("mkdir", dir, 0, e))?;
+    let dir = dir.canonicalize().map_err(|e| failed("realpath", dir, 0, e))?;
+    let about = fs::metadata(&dir).map_err(|e| failed("stat", &dir, 0, e))?;
+    if about.uid() != rustix::process::geteuid().as_raw() {
+        // Whoever owns the directory can put their own files under our names.
+        let source = io::Error::new(ErrorKind::PermissionDenied, "it belongs to another user");
+        return Err(FabricError::System { call: "stat", path: dir, source });
+    }
+    if about.mode() & 0o077 != 0 {
+        let set = fs::set_permissions(&dir, Permissions::from_mode(0o700));
+        set.map_err(|e| failed("chmod", &dir, 0, e))?;
+    }
+    Ok(dir)
+}
+
+/// Our own place on the host. Dropping it removes every file in it.
+#[derive(Debug)]
+pub(super) struct Home {
+    host: PathBuf,
+    dir: PathBuf,
+    name_path: PathBuf,
+    // Only held, for their locks.
+    _name: File,
+    _bell: File,
+}
+
+impl Home {
+    /// Takes the name and makes a place for a new incarnation.
+    pub(super) fn claim(
+        host: &Path,
+        name: &str,
+        incarnation: u64,
+    ) -> Result<(Self, Bell), FabricError> {
+        let name_path = host.join(format!("{name}{NAME_SUFFIX}"));
+        let mut name_file = claim_name(host, name, &name_path)?;
+        let mut report = CleanReport::default();
+        remove_incarnations(host, name, None, &mut report);
+
+        let at = |e| failed("write", &name_path, 16, e);
+        name_file.set_len(0).map_err(at)?;
+        name_file.rewind().map_err(at)?;
+        name_file.write_all(format!("{incarnation:016x}").as_bytes()).map_err(at)?;
+
+        let dir = host.join(format!("{name}.{incarnation:016x}"));
+        let mail = dir.join(MAIL);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&mail);
+        made.map_err(|e| failed("mkdir", &mail, 0, e))?;
+        // Locked before it can be found: a peer asking for its lock would be in our way.
+        let early = dir.join(".bell");
+        let (bell_file, memory) = create(&early, bell::LEN, host)?;
+        bell_file.try_lock().map_err(|e| failed("flock", &early, 0, e.into()))?;
+        let bell = Bell::hang(Arc::new(memory), incarnation);
+        let path = dir.join(BELL);
+        fs::rename(&early, &path).map_err(|e| failed("rename", &path, 0, e))?;
+
+        let host = host.to_owned();
+        Ok((Self { host, dir, name_path, _name: name_file, _bell: bell_file }, bell))
+    }
+
+    pub(super) fn create(&self, file: u64, len: usize) -> Result<Memory, FabricError> {
+        create(&self.dir.join(region_file(file)), len, &self.host).map(|(_, memory)| memory)
+    }
+
+    pub(super) fn remove(&self, file: u64) {
+        // Only what is there can be removed, and all that is there goes with the directory.
+        let _ = fs::remove_file(self.dir.join(region_file(file)));
+    }
+
+    pub(super) fn mail_dir(&self) -> PathBuf {
+        self.dir.join(MAIL)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Err(e) = fs::remove_dir_all(&self.dir) {
+            tracing::warn!(dir = %self.dir.display(), error = %e, "shared memory left behind");
+        }
+        // Last, and while it is locked: from here on the name is free.
+        let _ = fs::remove_file(&self.name_path);
+    }
+}
+
+/// A peer's place on the host.
+#[derive(Debug)]
+pub(super) struct Away {
+    dir: PathBuf,
+}
+
+impl Away {
+    /// The incarnation that goes by `name` now, dead or alive.
+    pub(super) fn incarnation(host: &Path, name: &str) -> Option<u64> {
+        let text = fs::read(host.join(format!("{name}{NAME_SUFFIX}"))).ok()?;
+        parse_incarnation(str::from_utf8(&text).ok()?)
+    }
+
+    /// Finds a live process.
+    pub(super) fn find(host: &Path, name: &str, incarnation: u64) -> Option<(Self, Bell)> {
+        let away = Self { dir: host.join(format!("{name}.{incarnation:016x}")) };
+        let bell = OpenOptions::new().read(true).write(true).open(away.dir.join(BELL)).ok()?;
+        if !is_held(&bell) {
+            return None;
+        }
+        let memory = Memory::of_file(&bell, bell::LEN).ok()?;
+        Some((away, Bell::of(Arc::new(memory), incarnation)?))
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        File::open(self.dir.join(BELL)).is_ok_and(|bell| is_held(&bell))
+    }
+
+    /// Maps one of its files. One that is not there belonged to an earlier grant.
+    pub(super) fn open(&self, file: u64) -> Result<Memory, FabricError> {
+        let path = self.dir.join(region_file(file));
+        let opened = OpenOptions::new().read(true).write(true).open(&path);
+        let opened = opened.map_err(|e| match e.kind() {
+            ErrorKind::NotFound => FabricError::StaleKey,
+            _ => failed("open", &path, 0, e),
+        })?;
+        let len = opened.metadata().map_err(|e| failed("stat", &path, 0, e))?.len() as usize;
+        if len == 0 {
+            return Err(FabricError::StaleKey);
+        }
+        Memory::of_file(&opened, len).map_err(|e| failed("mmap", &path, len, e))
+    }
+
+    pub(super) fn mail_dir(&self) -> PathBuf {
+        self.dir.join(MAIL)
+    }
+}
+
+/// The names of the live processes, sorted.
+pub(super) fn live(host: &Path) -> Vec<String> {
+    let mut names: Vec<String> = entries(host)
+        .filter_map(|entry| {
+            let (name, incarnation) = parse_dir(entry.file_name()?)?;
+            let away = Away { dir: host.join(format!("{name}.{incarnation:016x}")) };
+            away.is_alive().then(|| name.to_owned())
+        })
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Whether a process of that incarnation lives, whatever its name.
+pub(super) fn is_incarnation_alive(host: &Path, incarnation: u64) -> bool {
+    entries(host).any(|dir| {
+        let found = dir.file_name().and_then(parse_dir).map(|(_, incarnation)| incarnation);
+        found == Some(incarnation) && Away { dir }.is_alive()
+    })
+}
+
+/// Removes what dead processes left.
+pub(super) fn clean(host: &Path) -> CleanReport {
+    let mut report = CleanReport::default();
+    // The directories first, the names after: a directory that is listed was named before.
+    let listed: Vec<PathBuf> = entries(host).collect();
+    let mut names: Vec<&str> = listed
+        .iter()
+        .filter_map(|path| {
+            let file = path.file_name()?;
+            let named = file.to_str()?.strip_suffix(NAME_SUFFIX);
+            named.or_else(|| parse_dir(file).map(|(name, _)| name))
+        })
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        let path = host.join(format!("{name}{NAME_SUFFIX}"));
+        match OpenOptions::new().read(true).write(true).open(&path) {
+            Err(_) => remove_listed(&listed, name, None, &mut report),
+            Ok(file) => match file.try_lock() {
+                Ok(()) if is_at(&file, &path) => {
+                    remove_incarnations(host, name, None, &mut report);
+                    if fs::remove_file(&path).is_ok() {
+                        report.files += 1;
+                    }
+                }
+                // Somebody lives by that name, or is claiming it, or is cleaning up after it.
+                _ => {
+                    let keep = Away::incarnation(host, name);
+                    if keep.is_some() {
+                        remove_listed(&listed, name, keep, &mut report);
+                    }
+                }
+            },
+        }
+    }
+    report
+}
+
+/// Bytes of all files, as the file system counts them.
+pub(super) fn bytes_reserved(dir: &Path) -> u64 {
+    entries(dir).map(|path| size(&path)).sum()
+}
+
+fn claim_name(host: &Path, name: &str, path: &Path) -> Result<File, FabricError> {
+    for _ in 0..CLAIM_TRIES_MAX {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(path).map_err(|e| failed("open", path, 0, e))?;
+        match file.try_lock() {
+            // Its last holder removes the file: only the lock on the one that is there counts.
+            Ok(()) if is_at(&file, path) => return Ok(file),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            Err(TryLockError::Error(e)) => return Err(failed("flock", path, 0, e)),
+        }
+    }
+    Err(FabricError::NameTaken { name: name.to_owned(), dir: host.to_owned() })
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(open), Ok(named)) = (file.metadata(), fs::metadata(path)) else { return false };
+    (open.dev(), open.ino()) == (named.dev(), named.ino())
+}
+
+fn is_held(file: &File) -> bool {
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+}
+
+fn remove_incarnations(host: &Path, name: &str, keep: Option<u64>, report: &mut CleanReport) {
+    let listed: Vec<PathBuf> = entries(host).collect();
+    remove_listed(&listed, name, keep, report);
+}
+
+fn remove_listed(listed: &[PathBuf], name: &str, keep: Option<u64>, report: &mut CleanReport) {
+    for path in listed {
+        let Some((owner, incarnation)) = path.file_name().and_then(parse_dir) else { continue };
+        if owner != name || Some(incarnation) == keep {
+            continue;
+        }
+        let (files, bytes) = (count(path), size(path));
+        // Another cleaner may be at it too; what it removes is not ours to count.
+        if fs::remove_dir_all(path).is_ok() {
+            report.processes += 1;
+            report.files += files;
+            report.bytes += bytes;
+        }
+    }
+}
+
+/// Reserves the file's memory and maps it. If that fails, nothing is left of it.
+fn create(path: &Path, len: usize, host: &Path) -> Result<(File, Memory), FabricError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(path).map_err(|e| no_space_or("open", path, len, host, e))?;
+    let made = reserve(&file, len).and_then(|()| Memory::of_file(&file, len));
+    match made {
+        Ok(memory) => Ok((file, memory)),
+        Err(e) => {
+            let _ = fs::remove_file(path);
+            Err(no_space_or("fallocate", path, len, host, e))
+        }
+    }
+}
+
+fn reserve(mut file: &File, len: usize) -> io::Result<()> {
+    match fallocate(file, FallocateFlags::empty(), 0, len as u64) {
+        Ok(()) => Ok(()),
+        // A file system that cannot be asked to reserve must be made to.
+        Err(Errno::OPNOTSUPP) => {
+            let zeros = [0; 1 << 12];
+            let mut left = len;
+            while left > 0 {
+                let now = left.min(zeros.len());
+                file.write_all(&zeros[..now])?;
+                left -= now;
+            }
+            Ok(())
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn no_space_or(
+    call: &'static str,
+    path: &Path,
+    len: usize,
+    host: &Path,
+    e: io::Error,
+) -> FabricError {
+    use ErrorKind::{FileTooLarge, OutOfMemory, QuotaExceeded, StorageFull};
+    match e.kind() {
+        FileTooLarge | OutOfMemory | QuotaExceeded | StorageFull => {
+            FabricError::NoSpace { len, dir: host.to_owned(), source: e }
+        }
+        _ => FabricError::System { call, path: path.to_owned(), source: e },
+    }
+}
+
+pub(super) fn failed(call: &'static str, path: &Path, len: usize, e: io::Error) -> FabricError {
+    let host = path.parent().unwrap_or(path);
+    no_space_or(call, path, len, host, e)
+}
+
+fn region_file(file: u64) -> String {
+    format!("r{file:016x}")
+}
+
+fn parse_dir(file: &OsStr) -> Option<(&str, u64)> {
+    let (name, incarnation) = file.to_str()?.rsplit_once('.')?;
+    Some((name, parse_incarnation(incarnation)?))
+}
+
+pub(super) fn parse_incarnation(text: &str) -> Option<u64> {
+    let whole = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    u64::from_str_radix(text, 16).ok().filter(|_| whole)
+}
+
+fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+fn count(path: &Path) -> u64 {
+    entries(path).map(|path| if path.is_dir() { count(&path) } else { 1 }).sum()
+}
+
+fn size(path: &Path) -> u64 {
+    let Ok(about) = fs::symlink_metadata(path) else { return 0 };
+    if about.is_dir() { bytes_reserved(path) } else { about.blocks() * 512 }
+}
+
+/// The whole of a small file, if it is not longer than `max`.
+pub(super) fn read_small(path: &Path, max: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(max as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > max {
+        return Err(ErrorKind::FileTooLarge.into());
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,212 @@
+//! Where processes of one cluster meet.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::ShmFabric;
+use super::bell::Bell;
+use super::dir;
+use super::room::{self, Lobby, Room};
+use crate::FabricError;
+use crate::memory::Memory;
+
+/// The meeting place of the processes of one cluster on one machine.
+#[derive(Clone, Debug)]
+pub struct Host(pub(super) Place);
+
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// Processes, which share files.
+    Dir(PathBuf),
+    /// Threads of this process, which share its memory.
+    Lobby(Arc<Lobby>),
+}
+
+/// What was found of dead processes, and is gone now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleanReport {
+    /// Incarnations that had left something.
+    pub processes: u64,
+    /// Files removed.
+    pub files: u64,
+    /// Bytes freed, as the file system counted them.
+    pub bytes: u64,
+}
+
+impl Host {
+    /// The host whose files lie below `dir`, which is made, for this user alone, if missing. It
+    /// should be in a file system that lives in memory.
+    pub fn at(dir: &Path) -> Result<Self, FabricError> {
+        Ok(Self(Place::Dir(dir::open(dir)?)))
+    }
+
+    /// A host inside this process, for threads that own a fabric each: no files and no sockets. All
+    /// who meet hold clones of it.
+    pub fn anonymous() -> Self {
+        Self(Place::Lobby(Arc::default()))
+    }
+
+    /// Joins under a name of ASCII letters, digits, `-` and `_`. It is ours until the fabric is
+    /// dropped or the process ends. What dead processes left on the host is removed on the way.
+    pub fn join(&self, name: &str) -> Result<ShmFabric, FabricError> {
+        assert!(is_name(name), "{name:?} is not a process name");
+        let incarnation = loop {
+            // Zero means nobody in the headers of regions.
+            match rand::random() {
+                0 => {}
+                fresh => break fresh,
+            }
+        };
+        let (home, bell) = match &self.0 {
+            Place::Dir(dir) => {
+                let report = dir::clean(dir);
+                if report != CleanReport::default() {
+                    tracing::info!(?report, "removed what dead processes left");
+                }
+                let (home, bell) = dir::Home::claim(dir, name, incarnation)?;
+                (Home::Dir(home), bell)
+            }
+            Place::Lobby(lobby) => {
+                let (home, bell) = lobby.claim(name, incarnation)?;
+                (Home::Room(home), bell)
+            }
+        };
+        Ok(ShmFabric::new(self.clone(), name, incarnation, home, bell))
+    }
+
+    /// Removes what dead processes left. A process that is only stopped is not dead.
+    pub fn clean_dead(&self) -> Result<CleanReport, FabricError> {
+        match &self.0 {
+            Place::Dir(dir) => {
+                fs::read_dir(dir).map_err(|e| dir::failed("open", dir, 0, e))?;
+                Ok(dir::clean(dir))
+            }
+            Place::Lobby(_) => Ok(CleanReport::default()),
+        }
+    }
+
+    /// The names of the processes that live on this host, sorted.
+    pub fn live(&self) -> Vec<String> {
+        match &self.0 {
+            Place::Dir(dir) => dir::live(dir),
+            Place::Lobby(lobby) => lobby.live(),
+        }
+    }
+
+    /// Cleans up and removes the directory. Fails if a process lives there. Files that are not the
+    /// fabric's stay, and the directory with them.
+    pub fn remove(&self) -> Result<(), FabricError> {
+        let Place::Dir(dir) = &self.0 else { return Ok(()) };
+        dir::clean(dir);
+        if let Some(name) = dir::live(dir).into_iter().next() {
+            return Err(FabricError::NameTaken { name, dir: dir.clone() });
+        }
+        match fs::remove_dir(dir) {
+            Err(e) if !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty) => {
+                Err(dir::failed("rmdir", dir, 0, e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How much memory all processes together have reserved on this host.
+    pub fn bytes_reserved(&self) -> u64 {
+        match &self.0 {
+            Place::Dir(dir) => dir::bytes_reserved(dir),
+            Place::Lobby(lobby) => lobby.bytes_reserved(),
+        }
+    }
+
+    /// The directory, unless the host is inside this process.
+    pub fn dir(&self) -> Option<&Path> {
+        match &self.0 {
+            Place::Dir(dir) => Some(dir),
+            Place::Lobby(_) => None,
+        }
+    }
+
+    pub(super) fn is_incarnation_alive(&self, incarnation: u64) -> bool {
+        match &self.0 {
+            Place::Dir(dir) => dir::is_incarnation_alive(dir, incarnation),
+            Place::Lobby(lobby) => lobby.is_incarnation_alive(incarnation),
+        }
+    }
+
+    /// The incarnation that goes by `name` now; it may be dead.
+    pub(super) fn incarnation(&self, name: &str) -> Option<u64> {
+        match &self.0 {
+            Place::Dir(dir) => dir::Away::incarnation(dir, name),
+            Place::Lobby(lobby) => lobby.find(name).map(|room| room.incarnation),
+        }
+    }
+
+    /// Finds that incarnation, if it lives.
+    pub(super) fn find(&self, name: &str, incarnation: u64) -> Option<(Away, Bell)> {
+        match &self.0 {
+            Place::Dir(dir) => {
+                let (away, bell) = dir::Away::find(dir, name, incarnation)?;
+                Some((Away::Dir(away), bell))
+            }
+            Place::Lobby(lobby) => {
+                let room = lobby.find(name).filter(|room| room.incarnation == incarnation)?;
+                let bell = room.bell();
+                Some((Away::Room(room), bell))
+            }
+        }
+    }
+}
+
+/// Our own place on a host.
+#[derive(Debug)]
+pub(super) enum Home {
+    Dir(dir::Home),
+    Room(room::Home),
+}
+
+impl Home {
+    /// Makes a file of zeroes that peers can open. The memory is there when this returns.
+    pub(super) fn create(&self, file: u64, len: usize) -> Result<Arc<Memory>, FabricError> {
+        match self {
+            Self::Dir(home) => home.create(file, len).map(Arc::new),
+            Self::Room(home) => home.create(file, len),
+        }
+    }
+
+    /// Removes a file. Who has it mapped keeps an orphan.
+    pub(super) fn remove(&self, file: u64) {
+        match self {
+            Self::Dir(home) => home.remove(file),
+            Self::Room(home) => home.remove(file),
+        }
+    }
+}
+
+/// A peer's place on a host.
+#[derive(Debug)]
+pub(super) enum Away {
+    Dir(dir::Away),
+    Room(Arc<Room>),
+}
+
+impl Away {
+    pub(super) fn is_alive(&self) -> bool {
+        match self {
+            Self::Dir(away) => away.is_alive(),
+            Self::Room(room) => room.is_alive(),
+        }
+    }
+
+    pub(super) fn open(&self, file: u64) -> Result<Arc<Memory>, FabricError> {
+        match self {
+            Self::Dir(away) => away.open(file).map(Arc::new),
+            Self::Room(room) => room.open(file),
+        }
+    }
+}
+
+pub(super) fn is_name(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    !name.is_empty() && name.len() <= 64 && name.bytes().all(allowed)
+}

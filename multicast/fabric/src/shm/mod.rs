@@ -1,0 +1,371 @@
+//! The fabric between the processes, or threads, of one host: shared memory.
+//!
+//! A region is memory of its owner that peers map too, and a write is a copy done by the writer.
+//! So a write is over when it is posted, and its completion only waits to be polled. What the
+//! modules below keep:
+//!
+//! - `block`: fencing. Each grant is a file of its own; revoking leaves an orphan behind.
+//! - `bell`: waiting. No wake-up is lost, and waking costs a load while nobody is parked.
+//! - `dir`, `room`: names, incarnations, liveness by locks that the kernel releases.
+//! - `arena`: many small regions in few files.
+//! - `mail`: control messages.
+//!
+//! **Gone.** That a peer was killed is known once [`Fabric::is_gone`] has said so; a write posted
+//! before is `Done` into memory whose owner is dead, as if the owner had died just after. One that
+//! left in an orderly way is noticed by the write itself.
+//!
+//! The trust boundary is the user: whoever can open the files can do everything.
+
+mod arena;
+mod bell;
+mod block;
+mod dir;
+mod host;
+mod mail;
+mod regions;
+mod remotes;
+mod room;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use self::bell::Bell;
+use self::host::{Away, Home};
+use self::mail::Mailbox;
+use self::regions::Regions;
+use self::remotes::{PeerState, Remotes};
+use crate::{
+    Access, Completion, Fabric, FabricError, MAIL_MAX, Outcome, Peer, Region, RegionKey, Remote,
+    Source,
+};
+
+pub use host::{CleanReport, Host};
+
+/// One process's, or thread's, end of the shared memory of a host. Dropping it leaves the host and
+/// frees everything that it held there.
+pub struct ShmFabric {
+    name: String,
+    incarnation: u64,
+    bell: Bell,
+    regions: Regions,
+    peers: Vec<PeerState>,
+    by_incarnation: HashMap<u64, Peer>,
+    remotes: Remotes,
+    completions: Vec<Completion>,
+    /// Something was written since the last full fence.
+    unfenced: bool,
+    naps: u32,
+    mailbox: Mailbox,
+    /// Letters sent, per receiving incarnation: they are numbered.
+    posted: HashMap<u64, u64>,
+    // After everything that lies in its files.
+    home: Home,
+    host: Host,
+}
+
+impl ShmFabric {
+    fn new(host: Host, name: &str, incarnation: u64, home: Home, bell: Bell) -> Self {
+        Self {
+            name: name.to_owned(),
+            incarnation,
+            bell,
+            regions: Regions::default(),
+            peers: Vec::new(),
+            by_incarnation: HashMap::new(),
+            remotes: Remotes::default(),
+            completions: Vec::new(),
+            unfenced: false,
+            naps: 0,
+            mailbox: Mailbox::default(),
+            posted: HashMap::new(),
+            home,
+            host,
+        }
+    }
+
+    /// The name it joined under.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which life of that name this is; different at every join.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// The host it joined.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The name and incarnation of a peer.
+    pub fn who(&self, peer: Peer) -> (&str, u64) {
+        let state = &self.peers[peer.0 as usize];
+        (&state.name, state.incarnation)
+    }
+
+    /// Meets that incarnation, if it lives and we do not know it yet.
+    fn meet(&mut self, name: &str, incarnation: u64) -> Option<Peer> {
+        if let Some(&peer) = self.by_incarnation.get(&incarnation) {
+            return Some(peer);
+        }
+        let (away, bell) = self.host.find(name, incarnation)?;
+        let peer = Peer(self.peers.len() as u32);
+        self.peers.push(PeerState::new(name, incarnation, away, bell));
+        self.by_incarnation.insert(incarnation, peer);
+        Some(peer)
+    }
+
+    fn peer(&mut self, peer: Peer) -> &mut PeerState {
+        &mut self.peers[peer.0 as usize]
+    }
+
+    fn report(&mut self, peer: u32, outcome: Outcome, tag: Option<u64>) {
+        let state = &mut self.peers[peer as usize];
+        match tag {
+            Some(tag) => {
+                let outcome = state.failed.take().unwrap_or(outcome);
+                self.completions.push(Completion { tag, outcome });
+            }
+            None if outcome == Outcome::Done => {}
+            None => _ = state.failed.get_or_insert(outcome),
+        }
+    }
+
+    /// Everything written so far is visible before anything looked at from here on.
+    fn full_fence(&mut self) {
+        if self.unfenced {
+            fence(Ordering::SeqCst);
+            self.unfenced = false;
+        }
+    }
+
+    fn has_mail(&self) -> bool {
+        match &self.home {
+            Home::Dir(_) => !self.mailbox.is_empty(self.bell.mail_sent()),
+            Home::Room(_) => self.bell.mail_waiting() > 0,
+        }
+    }
+
+    fn next_letter(&mut self) -> Option<(String, u64, Option<Vec<u8>>)> {
+        match &self.home {
+            Home::Dir(home) => {
+                let sent = self.bell.mail_sent();
+                if self.mailbox.is_empty(sent) {
+                    return None;
+                }
+                let found = self.mailbox.next(sent, &home.mail_dir())?;
+                self.bell.take_mail();
+                Some((found.name.clone(), found.incarnation, found.open()))
+            }
+            Home::Room(home) => {
+                if self.bell.mail_waiting() == 0 {
+                    return None;
+                }
+                let letter = home.room.take()?;
+                self.bell.take_mail();
+                Some((letter.name, letter.incarnation, Some(letter.bytes)))
+            }
+        }
+    }
+}
+
+impl Fabric for ShmFabric {
+    fn now(&self) -> Duration {
+        let now = clock_gettime(ClockId::Monotonic);
+        Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec.cast_unsigned() as u32)
+    }
+
+    fn dial(&mut self, name: &str) -> Result<Peer, FabricError> {
+        let unreachable = || FabricError::Unreachable { name: name.to_owned() };
+        if !host::is_name(name) {
+            return Err(unreachable());
+        }
+        let incarnation = self.host.incarnation(name).ok_or_else(unreachable)?;
+        let peer = self.meet(name, incarnation).ok_or_else(unreachable)?;
+        if self.is_gone(peer) { Err(unreachable()) } else { Ok(peer) }
+    }
+
+    fn is_gone(&mut self, peer: Peer) -> bool {
+        self.peer(peer).is_gone()
+    }
+
+    fn hang_up(&mut self, peer: Peer) {
+        let me = self.incarnation;
+        self.remotes.detach_all(peer.0, me);
+        let state = self.peer(peer);
+        state.away = None;
+        let incarnation = state.incarnation;
+        if self.by_incarnation.get(&incarnation) == Some(&peer) {
+            self.by_incarnation.remove(&incarnation);
+        }
+    }
+
+    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
+        self.regions.create(len, access, self.incarnation, &self.host, &self.home)
+    }
+
+    fn destroy(&mut self, region: Region) {
+        self.regions.destroy(region, &self.home);
+    }
+
+    fn key(&self, region: Region) -> RegionKey {
+        self.regions.key(region)
+    }
+
+    fn grant(&mut self, region: Region, writer: Peer) -> Result<RegionKey, FabricError> {
+        let writer = self.peer(writer);
+        if writer.is_gone() {
+            return Err(FabricError::Gone);
+        }
+        let writer = writer.incarnation;
+        self.regions.grant(region, writer, self.incarnation, &self.home)
+    }
+
+    fn revoke(&mut self, region: Region) -> Result<(), FabricError> {
+        self.regions.revoke(region, &self.home);
+        Ok(())
+    }
+
+    fn attach(&mut self, peer: Peer, key: &RegionKey) -> Result<Remote, FabricError> {
+        let state = &mut self.peers[peer.0 as usize];
+        self.remotes.attach(peer.0, state, key, self.incarnation)
+    }
+
+    fn detach(&mut self, remote: Remote) {
+        self.remotes.detach(remote, self.incarnation);
+    }
+
+    fn write(
+        &mut self,
+        to: Remote,
+        at: usize,
+        from: Source<'_>,
+        tag: Option<u64>,
+    ) -> Result<(), FabricError> {
+        let remote = self.remotes.get(to)?;
+        let outcome = remote.write(at, from, &self.regions, &self.peers[remote.peer as usize]);
+        // A fence covers the writes before it too.
+        self.unfenced = !remote.fenced;
+        let peer = remote.peer;
+        self.report(peer, outcome, tag);
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        from: Remote,
+        at: usize,
+        len: usize,
+        into: (Region, usize),
+        tag: u64,
+    ) -> Result<(), FabricError> {
+        let remote = self.remotes.get(from)?;
+        let state = &self.peers[remote.peer as usize];
+        let outcome = remote.read(at, len, into, &self.regions, state);
+        self.unfenced = true;
+        self.completions.push(Completion { tag, outcome });
+        Ok(())
+    }
+
+    fn flush(&mut self) {}
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        completions.append(&mut self.completions);
+    }
+
+    fn wake(&mut self, peer: Peer) {
+        self.full_fence();
+        self.peer(peer).ring();
+    }
+
+    fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool) {
+        if !self.completions.is_empty() {
+            return;
+        }
+        // Zero is nobody's nap.
+        self.naps = self.naps.wrapping_add(1).max(1);
+        self.bell.nap(self.naps, longest, || !self.has_mail() && idle(self));
+    }
+
+    fn send(&mut self, to: Peer, bytes: &[u8]) -> Result<(), FabricError> {
+        let refused = |why| Err(FabricError::Mail { len: bytes.len(), why });
+        if bytes.len() > MAIL_MAX {
+            return refused("it is too long");
+        }
+        let state = &mut self.peers[to.0 as usize];
+        let Some(away) = state.away.as_ref().filter(|_| !state.gone) else {
+            return Err(FabricError::Gone);
+        };
+        if state.bell.has_left() {
+            return Err(FabricError::Gone);
+        }
+        if state.bell.mail_waiting() >= mail::WAITING_MAX {
+            return refused("the mailbox is full");
+        }
+        match away {
+            Away::Dir(away) => {
+                let number = self.posted.entry(state.incarnation).or_default();
+                let sender = (self.name.as_str(), self.incarnation);
+                mail::post(&away.mail_dir(), sender, *number, bytes)?;
+                *number += 1;
+            }
+            Away::Room(room) => {
+                let (name, incarnation) = (self.name.clone(), self.incarnation);
+                room.post(room::Letter { name, incarnation, bytes: bytes.to_owned() });
+            }
+        }
+        state.bell.count_mail();
+        fence(Ordering::SeqCst);
+        state.ring();
+        Ok(())
+    }
+
+    fn recv(&mut self, into: &mut Vec<u8>) -> Option<Peer> {
+        loop {
+            let (name, incarnation, bytes) = self.next_letter()?;
+            let sender = self.meet(&name, incarnation);
+            // A sender that is not known and not alive cannot be answered.
+            if let (Some(bytes), Some(sender)) = (bytes, sender) {
+                *into = bytes;
+                return Some(sender);
+            }
+            tracing::debug!(name, "mail of nobody dropped");
+        }
+    }
+
+    fn load(&self, region: Region, at: usize) -> u64 {
+        self.regions.get(region).load(at)
+    }
+
+    fn store(&mut self, region: Region, at: usize, word: u64) {
+        self.regions.get(region).store(at, word);
+        self.unfenced = true;
+    }
+
+    fn copy_out(&self, region: Region, at: usize, into: &mut [u8]) {
+        self.regions.get(region).copy_out(at, into);
+    }
+
+    fn copy_in(&mut self, region: Region, at: usize, bytes: &[u8]) {
+        self.regions.get(region).copy_in(at, bytes);
+        self.unfenced = true;
+    }
+}
+
+impl Drop for ShmFabric {
+    fn drop(&mut self) {
+        self.bell.leave();
+        self.remotes.clear(self.incarnation);
+    }
+}
+
+impl fmt::Debug for ShmFabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ShmFabric({}.{:016x})", self.name, self.incarnation)
+    }
+}

@@ -1,0 +1,210 @@
+//! Our peers, and their regions as far as we reach them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Weak};
+
+use super::bell::Bell;
+use super::block::{Block, Key};
+use super::host::Away;
+use super::regions::Regions;
+use crate::memory::{Memory, WORD};
+use crate::slab::Slab;
+use crate::{FabricError, Outcome, Region, RegionKey, Remote, Source};
+
+/// What we know of a peer.
+#[derive(Debug)]
+pub(super) struct PeerState {
+    pub(super) name: String,
+    pub(super) incarnation: u64,
+    pub(super) bell: Bell,
+    /// `None` once we hung up.
+    pub(super) away: Option<Away>,
+    /// Known to be dead. It stays so.
+    pub(super) gone: bool,
+    /// How an untagged write failed, until a tagged one reports it.
+    pub(super) failed: Option<Outcome>,
+    /// The last nap of theirs that we ended.
+    rung: u32,
+    /// One mapping per file, however many regions it holds.
+    maps: HashMap<u64, Weak<Memory>>,
+}
+
+impl PeerState {
+    pub(super) fn new(name: &str, incarnation: u64, away: Away, bell: Bell) -> Self {
+        Self {
+            name: name.to_owned(),
+            incarnation,
+            bell,
+            away: Some(away),
+            gone: false,
+            failed: None,
+            rung: 0,
+            maps: HashMap::new(),
+        }
+    }
+
+    pub(super) fn is_gone(&mut self) -> bool {
+        let alive = self.away.as_ref().is_some_and(Away::is_alive);
+        self.gone = self.gone || self.bell.has_left() || !alive;
+        self.gone
+    }
+
+    pub(super) fn ring(&mut self) {
+        self.bell.ring(&mut self.rung);
+    }
+
+    fn map(&mut self, file: u64) -> Result<Arc<Memory>, FabricError> {
+        if let Some(memory) = self.maps.get(&file).and_then(Weak::upgrade) {
+            return Ok(memory);
+        }
+        let memory = self.away.as_ref().ok_or(FabricError::Gone)?.open(file)?;
+        self.maps.retain(|_, memory| memory.strong_count() > 0);
+        self.maps.insert(file, Arc::downgrade(&memory));
+        Ok(memory)
+    }
+}
+
+/// The regions of peers that we have attached.
+#[derive(Debug, Default)]
+pub(super) struct Remotes(Slab<RemoteState>);
+
+/// A peer's region.
+#[derive(Debug)]
+pub(super) struct RemoteState {
+    pub(super) peer: u32,
+    block: Block,
+    generation: u32,
+    len: usize,
+    may_write: bool,
+    /// It can be revoked: a write has to look whether it was, after a full fence.
+    pub(super) fenced: bool,
+}
+
+impl Remotes {
+    /// What a handle stands for. It is an ordinary thing that a peer was hung up on meanwhile.
+    pub(super) fn get(&self, remote: Remote) -> Result<&RemoteState, FabricError> {
+        self.0.get(remote.0).ok_or(FabricError::Gone)
+    }
+
+    pub(super) fn attach(
+        &mut self,
+        peer: u32,
+        state: &mut PeerState,
+        key: &RegionKey,
+        me: u64,
+    ) -> Result<Remote, FabricError> {
+        let key = Key::from_bytes(key);
+        if state.gone || state.away.is_none() {
+            return Err(FabricError::Gone);
+        }
+        if key.incarnation != state.incarnation {
+            return Err(FabricError::StaleKey);
+        }
+        let memory = state.map(key.file)?;
+        if !key.fits(memory.len()) {
+            return Err(FabricError::StaleKey);
+        }
+        let block = Block::new(memory, key.header as usize);
+        if !block.attach(&key, me) {
+            return Err(FabricError::StaleKey);
+        }
+        let (generation, len) = (key.generation, key.bytes() as usize);
+        let (may_write, fenced) = (block.may_write(me), block.is_granted());
+        let state = RemoteState { peer, block, generation, len, may_write, fenced };
+        Ok(Remote(self.0.insert(state)))
+    }
+
+    pub(super) fn detach(&mut self, remote: Remote, me: u64) {
+        if let Some(state) = self.0.remove(remote.0) {
+            // Even if the region has ended: its memory waits for us to leave.
+            state.block.detach(me);
+        }
+    }
+
+    pub(super) fn detach_all(&mut self, peer: u32, me: u64) {
+        let of_peer = |handle| self.0.get(handle).is_some_and(|remote| remote.peer == peer);
+        let handles: Vec<u32> = self.0.handles().filter(|&handle| of_peer(handle)).collect();
+        for handle in handles {
+            self.detach(Remote(handle), me);
+        }
+    }
+
+    pub(super) fn clear(&mut self, me: u64) {
+        let handles: Vec<u32> = self.0.handles().collect();
+        for handle in handles {
+            self.detach(Remote(handle), me);
+        }
+    }
+}
+
+impl RemoteState {
+    pub(super) fn write(
+        &self,
+        at: usize,
+        from: Source<'_>,
+        regions: &Regions,
+        peer: &PeerState,
+    ) -> Outcome {
+        let len = match from {
+            Source::Span { len, .. } => len,
+            Source::Inline(bytes) => bytes.len(),
+        };
+        let to = self.place(at, len);
+        if !self.may_write || !self.block.is_open(self.generation) {
+            return refusal(peer);
+        }
+        match from {
+            Source::Inline(bytes) => self.block.memory.put(to, bytes),
+            Source::Span { region, at, len } => {
+                let source = regions.get(region);
+                self.block.memory.copy(to, &source.memory, source.place(at, len), len);
+            }
+        }
+        if self.fenced {
+            // See the invariant of `block`: bytes, fence, look.
+            fence(Ordering::SeqCst);
+        }
+        if peer.gone || peer.bell.has_left() {
+            Outcome::Unknown
+        } else if self.block.is_open(self.generation) {
+            Outcome::Done
+        } else {
+            Outcome::Denied
+        }
+    }
+
+    pub(super) fn read(
+        &self,
+        at: usize,
+        len: usize,
+        (region, into): (Region, usize),
+        regions: &Regions,
+        peer: &PeerState,
+    ) -> Outcome {
+        let from = self.place(at, len);
+        if !self.block.is_open(self.generation) {
+            return refusal(peer);
+        }
+        let target = regions.get(region);
+        target.memory.copy(target.place(into, len), &self.block.memory, from, len);
+        if peer.gone || peer.bell.has_left() {
+            Outcome::Unknown
+        } else if self.block.is_open(self.generation) {
+            Outcome::Done
+        } else {
+            Outcome::Denied
+        }
+    }
+
+    fn place(&self, at: usize, len: usize) -> usize {
+        assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
+        assert!(at <= self.len && len <= self.len - at, "span {at}+{len} leaves {}", self.len);
+        self.block.data() + at
+    }
+}
+
+/// Why nothing was written: who is gone does not deny anything.
+fn refusal(peer: &PeerState) -> Outcome {
+    if peer.gone || peer.bell.has_left() { Outcome::Unknown } else { Outcome::Denied }
+}

@@ -1,0 +1,48 @@
+//! Every backend keeps every promise of [`skein_fabric::Fabric`].
+
+use std::time::Duration;
+
+use skein_fabric::shm::Host;
+use skein_fabric::{Access, Fabric, Outcome, Source};
+
+#[test]
+fn a_write_arrives_and_a_revoked_one_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    for host in [Host::anonymous(), Host::at(&dir.path().join("shm")).unwrap()] {
+        let mut a = host.join("a").unwrap();
+        let mut b = host.join("b").unwrap();
+        assert!(host.join("a").is_err());
+        let to_b = a.dial("b").unwrap();
+        let region = b.create(64, Access::Shared).unwrap();
+        a.send(to_b, b"hello").unwrap();
+        let mut mail = Vec::new();
+        let to_a = b.recv(&mut mail).unwrap();
+        assert_eq!(mail, b"hello");
+        assert_eq!(b.recv(&mut mail), None);
+        let remote = a.attach(to_b, &b.key(region)).unwrap();
+        a.write(remote, 8, Source::Inline(&7u64.to_ne_bytes()), Some(1)).unwrap();
+        assert_eq!(b.load(region, 8), 7);
+        let log = b.create(1 << 20, Access::Granted).unwrap();
+        b.store(log, 0, 5);
+        let key = b.grant(log, to_a).unwrap();
+        let granted = a.attach(to_b, &key).unwrap();
+        a.write(granted, 8, Source::Inline(&9u64.to_ne_bytes()), Some(2)).unwrap();
+        b.revoke(log).unwrap();
+        a.write(granted, 16, Source::Inline(&9u64.to_ne_bytes()), Some(3)).unwrap();
+        assert_eq!([0, 8, 16].map(|at| b.load(log, at)), [5, 9, 0]);
+        let mut completions = Vec::new();
+        a.poll(&mut completions);
+        let ends: Vec<_> = completions.iter().map(|c| (c.tag, c.outcome)).collect();
+        assert_eq!(ends, [(1, Outcome::Done), (2, Outcome::Done), (3, Outcome::Denied)]);
+        assert!(!a.is_gone(to_b));
+        b.park(Duration::from_millis(1), &mut |_| true);
+        drop(b);
+        assert!(a.is_gone(to_b));
+        assert!(a.dial("b").is_err());
+        drop(a);
+        assert_eq!(host.bytes_reserved(), 0);
+        assert!(host.live().is_empty());
+        host.remove().unwrap();
+    }
+    assert!(!dir.path().join("shm").exists());
+}
