@@ -3,8 +3,13 @@
 mod build;
 pub mod command;
 pub mod config;
+pub mod limits;
+pub mod machine;
 pub mod node;
+pub mod plan;
 pub mod reply;
+mod rules;
 pub mod slots;
+pub mod wire;
 
 pub use build::{BUILD, Build};

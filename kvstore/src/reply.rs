@@ -2,22 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Key, Value, Version};
+use crate::command::{Key, Version};
+use crate::wire::Bytes;
 
 /// The answer to a [`Transaction`](crate::command::Transaction) that was not refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reply {
+pub struct Reply<B = Vec<u8>> {
     /// Whether all guards held, and `then` was the branch taken.
     pub held: bool,
     /// One per operation of the branch taken, in order.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<Outcome<B>>,
 }
 
 /// What one operation gave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
+pub enum Outcome<B = Vec<u8>> {
     /// Of a get: the value and its version, if there is one.
-    Value(Option<(Value, Version)>),
+    Value(Option<(B, Version)>),
     /// Of exists: whether there is a value. Of delete: whether there was one.
     Flag(bool),
     /// Of put: the key's new version.
@@ -27,19 +28,45 @@ pub enum Outcome {
     /// Of increment: the new number.
     Number(i64),
     /// Of scan: a page.
-    Page(Page),
+    Page(Page<B>),
 }
 
 /// A page of a scan: one atomic look at a range.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Page {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page<B = Vec<u8>> {
     /// In key order.
-    pub pairs: Vec<(Key, Value)>,
-    /// Where the next page starts, if the range may hold more.
-    pub next: Option<Key>,
+    pub pairs: Vec<(B, B)>,
+    /// Where the next page starts, if the range holds more: the first key of it.
+    pub next: Option<B>,
 }
 
-/// Why a command was refused. It had no effect in any group.
+impl<B> Default for Page<B> {
+    fn default() -> Self {
+        Self { pairs: Vec::new(), next: None }
+    }
+}
+
+impl Outcome<Bytes<'_>> {
+    /// The same, with bytes of its own.
+    pub fn to_owned(&self) -> Outcome {
+        match self {
+            Self::Value(found) => {
+                Outcome::Value(found.map(|(value, version)| (value.0.to_vec(), version)))
+            }
+            Self::Flag(flag) => Outcome::Flag(*flag),
+            Self::Written(version) => Outcome::Written(*version),
+            Self::Length(len) => Outcome::Length(*len),
+            Self::Number(number) => Outcome::Number(*number),
+            Self::Page(page) => Outcome::Page(Page {
+                pairs: page.pairs.iter().map(|(k, v)| (k.0.to_vec(), v.0.to_vec())).collect(),
+                next: page.next.map(|key| key.0.to_vec()),
+            }),
+        }
+    }
+}
+
+/// Why a command was refused. It had no effect in any group; of [`Unreadable`](Refusal::Unreadable)
+/// alone that is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -81,6 +108,22 @@ pub enum Refusal {
         /// `limits.transaction_keys_max`
         max: u64,
     },
+    /// Too large a command: send several.
+    #[error("a transaction of {len} bytes; the limit is {max}")]
+    TransactionTooLarge {
+        /// Its length as sent.
+        len: u64,
+        /// `limits.transaction_bytes_max`
+        max: u64,
+    },
+    /// What it reads in one group is too much for one reply: read less at a time.
+    #[error("group {group} would reply with more than {max} bytes: read less at a time")]
+    ReplyTooLarge {
+        /// Which group.
+        group: u16,
+        /// `limits.reply_bytes_max`
+        max: u64,
+    },
     /// The group's memory ceiling is reached: delete something, or raise `limits.memory_bytes_max`.
     #[error(
         "group {group} holds {used} bytes and its ceiling is {ceiling}: delete something, or raise limits.memory_bytes_max"
@@ -97,12 +140,30 @@ pub enum Refusal {
     /// outcomes took effect is not known to it.
     #[error("the session is closed or has expired: open another")]
     SessionExpired,
+    /// The cluster has as many open sessions as it takes: close some.
+    #[error("{max} sessions are open, which is the limit: close some")]
+    TooManySessions {
+        /// How many there can be.
+        max: u64,
+    },
+    /// The command only read, its reply was lost, and the cluster no longer keeps it: read again.
+    #[error("the reply to this read is no longer kept: read again")]
+    Forgotten,
     /// The sender's slot map is not ours: read the cluster's configuration again.
     #[error("the slot map has changed: read the cluster's configuration again")]
     WrongEpoch,
     /// Not a command of this version.
     #[error("malformed command: {0}")]
     Malformed(String),
+    /// A group's reply is not one of this version. Whether the command took effect is not known:
+    /// look, with a client of the cluster's version.
+    #[error("the reply of group {group} is not one of this version: {why}")]
+    Unreadable {
+        /// Which group.
+        group: u16,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 /// Bytes for people: text if it is, hexadecimal otherwise, cut after 64 characters.

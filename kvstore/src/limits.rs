@@ -1,0 +1,110 @@
+//! What a command may be at most, and what a node may hold.
+
+use serde::{Deserialize, Serialize};
+use skein_multicast::config::Conflict;
+
+/// Part of the cluster's configuration: every group must decide alike, so all nodes and clients
+/// have the same. Sizes are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// The longest key.
+    pub key_bytes_max: usize,
+    /// The longest value.
+    pub value_bytes_max: usize,
+    /// The most keys in one transaction, each mention counted: guards and both branches.
+    pub transaction_keys_max: usize,
+    /// The largest transaction, as sent.
+    pub transaction_bytes_max: usize,
+    /// The most that one group answers to one transaction.
+    pub reply_bytes_max: usize,
+    /// The most pairs in a page of a scan.
+    pub scan_pairs_max: usize,
+    /// The most keys and values in a page of a scan; a page always holds one pair.
+    pub scan_page_bytes_max: usize,
+    /// What the groups of one node may hold together: keys, values, what is owed to sessions, and
+    /// an overhead for each. Writes beyond it are refused.
+    pub memory_bytes_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            key_bytes_max: 4 << 10,
+            value_bytes_max: 1 << 20,
+            transaction_keys_max: 128,
+            transaction_bytes_max: 4 << 20,
+            reply_bytes_max: 4 << 20,
+            scan_pairs_max: 10_000,
+            scan_page_bytes_max: 1 << 20,
+            memory_bytes_max: 1 << 30,
+        }
+    }
+}
+
+/// What a command is sent with besides its largest key and value.
+const COMMAND_OVERHEAD: usize = 64;
+
+impl Limits {
+    /// The entries, if any, that cannot work, alone or together.
+    pub fn check(&self) -> Result<(), Conflict> {
+        let pair = self.key_bytes_max.saturating_add(self.value_bytes_max);
+        let largest = pair.saturating_add(COMMAND_OVERHEAD);
+        let page = self.scan_page_bytes_max.saturating_add(largest);
+        let entry = |name: &str, value: usize| format!("{name} = {value}");
+        #[rustfmt::skip]
+        let rules: [(bool, String, String, &'static str); 8] = [
+            (self.key_bytes_max >= 1,
+             entry("key_bytes_max", self.key_bytes_max), "at least 1".into(), "is the length of the shortest useful key"),
+            (self.value_bytes_max <= 1 << 28,
+             entry("value_bytes_max", self.value_bytes_max), "268435456".into(), "is the longest value that can be sent"),
+            ((1..=1 << 16).contains(&self.transaction_keys_max),
+             entry("transaction_keys_max", self.transaction_keys_max), "1 to 65536".into(), "is what a transaction can name"),
+            (self.scan_pairs_max >= 1,
+             entry("scan_pairs_max", self.scan_pairs_max), "at least 1".into(), "is the shortest page that makes progress"),
+            (self.transaction_bytes_max >= largest,
+             entry("transaction_bytes_max", self.transaction_bytes_max), entry("value_bytes_max", self.value_bytes_max),
+             "a transaction must have room for 64 bytes, the longest key and the longest value"),
+            (self.reply_bytes_max >= largest,
+             entry("reply_bytes_max", self.reply_bytes_max), entry("value_bytes_max", self.value_bytes_max),
+             "a reply must have room for 64 bytes, the longest key and the longest value"),
+            (self.reply_bytes_max >= page,
+             entry("reply_bytes_max", self.reply_bytes_max), entry("scan_page_bytes_max", self.scan_page_bytes_max),
+             "a reply must have room for a page, 64 bytes, the longest key and the longest value"),
+            (self.memory_bytes_max >= 16 << 20,
+             format!("memory_bytes_max = {}", self.memory_bytes_max), "at least 16777216".into(), "is the least a node can work with"),
+        ];
+        match rules.into_iter().find(|(holds, ..)| !holds) {
+            Some((_, first, second, why)) => Err(Conflict { first, second, why }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_work_together_is_named() {
+        let good = Limits::default();
+        assert_eq!(good.check(), Ok(()));
+        #[rustfmt::skip]
+        let cases = [
+            (Limits { transaction_bytes_max: 1 << 20, ..good }, "transaction_bytes_max", "value_bytes_max"),
+            (Limits { value_bytes_max: 4 << 20, ..good },       "transaction_bytes_max", "value_bytes_max"),
+            (Limits { scan_page_bytes_max: 4 << 20, ..good },   "reply_bytes_max",       "scan_page_bytes_max"),
+            (Limits { scan_pairs_max: 0, ..good },              "scan_pairs_max",        "at least 1"),
+            (Limits { transaction_keys_max: 0, ..good },        "transaction_keys_max",  "1 to 65536"),
+            (Limits { key_bytes_max: usize::MAX, ..good },      "transaction_bytes_max", "value_bytes_max"),
+            (Limits { memory_bytes_max: 1, ..good },            "memory_bytes_max",      "at least"),
+        ];
+        for (limits, first, second) in cases {
+            let conflict = limits.check().unwrap_err();
+            assert!(
+                conflict.first.starts_with(first) && conflict.second.starts_with(second),
+                "{conflict}"
+            );
+        }
+    }
+}

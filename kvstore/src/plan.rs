@@ -1,0 +1,195 @@
+//! The sender's half of a transaction: where it goes, and what the groups' parts come to.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use skein_protocol::ids::{GroupId, GroupSet};
+
+use crate::command::{Operation, Transaction};
+use crate::limits::Limits;
+use crate::reply::{Outcome, Page, Refusal, Reply};
+use crate::rules;
+use crate::slots::SlotMap;
+use crate::wire::{Bytes, Command, Part, Request};
+
+/// A request on its way: to which groups, in which bytes, and how to put their parts together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    destinations: GroupSet,
+    request: Vec<u8>,
+    then: Vec<Source>,
+    otherwise: Vec<Source>,
+    page_bytes_max: usize,
+}
+
+/// Who gives the outcome of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The owner of its key.
+    Group(GroupId),
+    /// Every group has part of the page of at most so many pairs.
+    All { pairs_max: usize },
+}
+
+impl Plan {
+    /// For `transaction`, unless its form alone makes it impossible.
+    pub fn of(
+        transaction: &Transaction,
+        slots: &SlotMap,
+        limits: &Limits,
+    ) -> Result<Self, Refusal> {
+        let transaction = transaction.borrowed();
+        rules::check(&transaction, limits)?;
+        let destinations = rules::destinations(&transaction, slots);
+        let source = |operation: &Operation<Bytes<'_>>| match operation {
+            Operation::Scan { limit, .. } => Source::All { pairs_max: pairs_max(*limit, limits) },
+            keyed => Source::Group(slots.owner(keyed.key().expect("no scan").0)),
+        };
+        let then = transaction.then.iter().map(source).collect();
+        let otherwise = transaction.otherwise.iter().map(source).collect();
+        let request = Request::Transaction(Command { epoch: slots.epoch, transaction }).encode();
+        if request.len() > limits.transaction_bytes_max {
+            let max = limits.transaction_bytes_max as u64;
+            return Err(Refusal::TransactionTooLarge { len: request.len() as u64, max });
+        }
+        let page_bytes_max = limits.scan_page_bytes_max;
+        Ok(Self { destinations, request, then, otherwise, page_bytes_max })
+    }
+
+    /// Opens the session: its first message.
+    pub fn open(slots: &SlotMap) -> Self {
+        Self::control(&Request::Open, slots)
+    }
+
+    /// Closes the session: its last message.
+    pub fn close(slots: &SlotMap) -> Self {
+        Self::control(&Request::Close, slots)
+    }
+
+    fn control(request: &Request<'_>, slots: &SlotMap) -> Self {
+        Self {
+            destinations: slots.groups(),
+            request: request.encode(),
+            then: Vec::new(),
+            otherwise: Vec::new(),
+            page_bytes_max: 0,
+        }
+    }
+
+    /// The groups to multicast it to; each sends a part.
+    pub fn destinations(&self) -> GroupSet {
+        self.destinations
+    }
+
+    /// What to multicast.
+    pub fn request(&self) -> &[u8] {
+        &self.request
+    }
+
+    /// What the groups' parts come to: one of each destination, in any order.
+    pub fn join<'a>(
+        &self,
+        parts: impl IntoIterator<Item = (GroupId, &'a [u8])>,
+    ) -> Result<Reply, Refusal> {
+        let mut done = Vec::with_capacity(self.destinations.len());
+        let mut refused: Option<(GroupId, Option<Refusal>)> = None;
+        for (group, bytes) in parts {
+            let unreadable = |why: String| Refusal::Unreadable { group: group.0, why };
+            match Part::decode(bytes).map_err(|error| unreadable(error.to_string()))? {
+                Part::Done { held, outcomes } => done.push((group, held, outcomes.into_iter())),
+                // The lowest group's reason, whichever answered first.
+                Part::Refused(refusal) => match &refused {
+                    Some((lowest, Some(_))) if *lowest < group => {}
+                    _ => refused = Some((group, Some(refusal))),
+                },
+                Part::RefusedElsewhere => refused = refused.or(Some((group, None))),
+            }
+        }
+        match refused {
+            Some((_, Some(refusal))) => Err(refusal),
+            Some((group, None)) => Err(disagree(group, "it was refused, and no group says why")),
+            None => self.put_together(done),
+        }
+    }
+
+    fn put_together<'a>(
+        &self,
+        mut done: Vec<(GroupId, bool, impl Iterator<Item = Outcome<Bytes<'a>>>)>,
+    ) -> Result<Reply, Refusal> {
+        let missing = done.iter().fold(self.destinations, |left, part| left.without(part.0));
+        if let Some(group) = missing.iter().next() {
+            return Err(disagree(group, "it has not answered"));
+        }
+        let held = done[0].1;
+        if let Some((group, ..)) = done.iter().find(|part| part.1 != held) {
+            return Err(disagree(*group, "it took another branch than the others"));
+        }
+        let branch = if held { &self.then } else { &self.otherwise };
+        let mut outcomes = Vec::with_capacity(branch.len());
+        for source in branch {
+            let mut next = |group: GroupId| {
+                let part = done.iter_mut().find(|part| part.0 == group);
+                let outcome = part.and_then(|(.., outcomes)| outcomes.next());
+                outcome.ok_or_else(|| disagree(group, "it answered too little"))
+            };
+            outcomes.push(match source {
+                Source::Group(group) => next(*group)?.to_owned(),
+                Source::All { pairs_max } => {
+                    let mut pages = Vec::with_capacity(self.destinations.len());
+                    for group in self.destinations.iter() {
+                        match next(group)? {
+                            Outcome::Page(page) => pages.push(page),
+                            _ => return Err(disagree(group, "it answered a scan with no page")),
+                        }
+                    }
+                    Outcome::Page(merge(pages, *pairs_max, self.page_bytes_max))
+                }
+            });
+        }
+        match done.iter_mut().find_map(|(group, _, rest)| rest.next().map(|_| *group)) {
+            Some(group) => Err(disagree(group, "it answered too much")),
+            None => Ok(Reply { held, outcomes }),
+        }
+    }
+}
+
+/// How many pairs a page may have that was asked for `limit`.
+pub(crate) fn pairs_max(limit: u32, limits: &Limits) -> usize {
+    (limit as usize).min(limits.scan_pairs_max)
+}
+
+fn disagree(group: GroupId, why: &str) -> Refusal {
+    Refusal::Unreadable { group: group.0, why: why.to_owned() }
+}
+
+/// One page out of every group's, in key order.
+///
+/// A group's page is complete up to its `next`, and says nothing from there on. So the whole is
+/// complete up to the lowest `next`, and is cut there, or a pair of that group would be missing in
+/// its middle.
+fn merge(pages: Vec<Page<Bytes<'_>>>, pairs_max: usize, bytes_max: usize) -> Page {
+    let complete_to = pages.iter().filter_map(|page| page.next).min();
+    let mut sources: Vec<_> = pages.into_iter().map(|page| page.pairs.into_iter()).collect();
+    let mut heads: BinaryHeap<_> = sources
+        .iter_mut()
+        .enumerate()
+        .filter_map(|(i, pairs)| pairs.next().map(|(key, value)| Reverse((key, i, value))))
+        .collect();
+    let mut merged = Page::default();
+    let mut bytes = 0;
+    while let Some(Reverse((key, i, value))) = heads.pop() {
+        if complete_to.is_some_and(|end| key >= end) {
+            break;
+        }
+        bytes += key.0.len() + value.0.len();
+        let full = merged.pairs.len() == pairs_max || bytes > bytes_max;
+        if full && !merged.pairs.is_empty() {
+            merged.next = Some(key.0.to_vec());
+            return merged;
+        }
+        merged.pairs.push((key.0.to_vec(), value.0.to_vec()));
+        heads.extend(sources[i].next().map(|(key, value)| Reverse((key, i, value))));
+    }
+    merged.next = complete_to.map(|key| key.0.to_vec());
+    merged
+}
