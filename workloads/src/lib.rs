@@ -1,1 +1,4 @@
-//! See `docs/architecture.md`.
+//! What Skein is measured with, and what shows that it was right while it was measured.
+
+pub mod keys;
+pub mod mix;
