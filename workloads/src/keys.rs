@@ -89,6 +89,7 @@ impl Zipfian {
     }
 
     /// A rank.
+    #[expect(clippy::cast_sign_loss, reason = "no power of a positive number is negative")]
     pub fn draw(&self, random: &mut impl Rng) -> u64 {
         let u: f64 = random.random();
         let uz = u * self.zeta;

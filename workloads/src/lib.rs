@@ -1,4 +1,9 @@
 //! What Skein is measured with, and what shows that it was right while it was measured.
 
+pub mod bank;
+pub mod closed_loop;
 pub mod keys;
 pub mod mix;
+#[cfg(test)]
+mod model;
+pub mod ycsb;

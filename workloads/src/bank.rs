@@ -1,0 +1,265 @@
+//! The bank: money moves between accounts on different shards while readers add all accounts up.
+//!
+//! **Invariant.** A transfer takes from one account exactly what it gives to another, and only if
+//! the first can spare it. So at every place in the order the accounts add up to what they were
+//! opened with, and none is overdrawn. A reader that finds another sum has seen half a transfer; a
+//! negative balance means that a guard on one shard did not hold back a write on another.
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use skein_client::{Compare, Operation, Outcome, Reply, Test, Transaction};
+use skein_kvstore::slots::SlotMap;
+
+use crate::closed_loop::{Fault, Step, Workload};
+use crate::keys;
+
+/// What each account is opened with: little enough that transfers are often declined.
+pub const OPENING_BALANCE: i64 = 100;
+/// A transfer moves 1 to this much.
+const AMOUNT_MAX: i64 = 50;
+
+const TRANSFER: usize = 0;
+const SUM: usize = 1;
+
+/// A bank's accounts, and its clients at work.
+pub struct Bank {
+    accounts: Vec<Vec<u8>>,
+    groups: usize,
+    transferring: usize,
+    random: Vec<SmallRng>,
+    /// Transfers that the guard against overdraft held back.
+    pub declined: u64,
+    /// Sums that were right.
+    pub right_sums: u64,
+}
+
+impl Bank {
+    /// A bank of `accounts`, two at least, dealt evenly to the `groups` of `slots`, with
+    /// `transferring` clients that move money and `reading` ones that add up.
+    pub fn new(
+        slots: &SlotMap,
+        groups: u16,
+        accounts: usize,
+        transferring: usize,
+        reading: usize,
+        seed: u64,
+    ) -> Self {
+        assert!(accounts >= 2, "a transfer has two ends");
+        let groups = usize::from(groups);
+        let client = |client| SmallRng::seed_from_u64(seed ^ keys::fnv(client));
+        Self {
+            accounts: (0..accounts).map(|account| key(slots, groups, accounts, account)).collect(),
+            groups,
+            transferring,
+            random: (0..(transferring + reading) as u64).map(client).collect(),
+            declined: 0,
+            right_sums: 0,
+        }
+    }
+
+    /// What the accounts add up to.
+    pub fn total(&self) -> i64 {
+        self.accounts.iter().map(|_| OPENING_BALANCE).sum()
+    }
+
+    /// Sets every account to its opening balance, all at once: banks of earlier runs, or running
+    /// beside this one, keep their sum.
+    pub fn opening(&self) -> Transaction {
+        let value = OPENING_BALANCE.to_string().into_bytes();
+        let put = |key: &Vec<u8>| Operation::Put { key: key.clone(), value: value.clone() };
+        Transaction { then: self.accounts.iter().map(put).collect(), ..Transaction::default() }
+    }
+
+    /// Looks at every account, all at once.
+    pub fn reading(&self) -> Transaction {
+        let get = |key: &Vec<u8>| Operation::Get { key: key.clone() };
+        Transaction { then: self.accounts.iter().map(get).collect(), ..Transaction::default() }
+    }
+
+    /// The sum of the accounts as one [`reading`](Self::reading) saw them, if it is right.
+    pub fn check(&self, reply: &Reply) -> Result<i64, Fault> {
+        if reply.outcomes.len() != self.accounts.len() {
+            return Err(wrong("wrong_reply", format!("{} outcomes", reply.outcomes.len())));
+        }
+        let mut sum = 0;
+        for (outcome, key) in reply.outcomes.iter().zip(&self.accounts) {
+            let account = String::from_utf8_lossy(key);
+            let Outcome::Value(value) = outcome else {
+                return Err(wrong("wrong_reply", format!("account {account}: {outcome:?}")));
+            };
+            let Some((value, _)) = value else {
+                return Err(wrong("missing_record", format!("account {account} is missing")));
+            };
+            let balance: i64 =
+                std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).ok_or_else(
+                    || wrong("wrong_value", format!("account {account} is no number")),
+                )?;
+            if balance < 0 {
+                return Err(overdrawn(&account, balance));
+            }
+            sum += balance;
+        }
+        if sum != self.total() {
+            let (accounts, total) = (self.accounts.len(), self.total());
+            let what = format!("{accounts} accounts add up to {sum} instead of {total}");
+            return Err(wrong("wrong_sum", what));
+        }
+        Ok(sum)
+    }
+
+    /// Moves money, if the guard holds, between accounts on different shards, where there are such.
+    fn transfer(&mut self, client: usize, transaction: &mut Transaction) {
+        let (accounts, random) = (self.accounts.len(), &mut self.random[client]);
+        let from = random.random_range(0..accounts);
+        let to = loop {
+            let to = random.random_range(0..accounts);
+            // Account i lives on group i, modulo the groups.
+            let shares_group = to % self.groups == from % self.groups;
+            if to != from && !(shares_group && self.groups > 1) {
+                break to;
+            }
+        };
+        let amount = random.random_range(1..=AMOUNT_MAX);
+        let [from, to] = [from, to].map(|account| self.accounts[account].clone());
+        let enough = Test::Number { compare: Compare::AtLeast, number: amount };
+        *transaction = Transaction::default()
+            .guard(from.clone(), enough)
+            .then(Operation::Increment { key: from, by: -amount })
+            .then(Operation::Increment { key: to, by: amount });
+    }
+
+    fn check_transfer(&mut self, reply: &Reply, transaction: &Transaction) -> Result<(), Fault> {
+        match (reply.held, &reply.outcomes[..]) {
+            (false, []) => self.declined += 1,
+            (true, [Outcome::Number(from), Outcome::Number(_)]) => {
+                if *from < 0 {
+                    let account = String::from_utf8_lossy(&transaction.guards[0].key);
+                    return Err(overdrawn(&account, *from));
+                }
+            }
+            _ => return Err(wrong("wrong_reply", format!("to a transfer: {reply:?}"))),
+        }
+        Ok(())
+    }
+}
+
+impl Workload for Bank {
+    fn kinds(&self) -> &'static [&'static str] {
+        &["transfer", "sum"]
+    }
+
+    fn next(&mut self, client: usize, transaction: &mut Transaction) -> Option<usize> {
+        if client < self.transferring {
+            self.transfer(client, transaction);
+            return Some(TRANSFER);
+        }
+        // A reader asks for the same all along.
+        if transaction.then.is_empty() {
+            *transaction = self.reading();
+        }
+        Some(SUM)
+    }
+
+    fn returned(
+        &mut self,
+        client: usize,
+        reply: &Reply,
+        transaction: &mut Transaction,
+    ) -> Result<Step, Fault> {
+        if client < self.transferring {
+            self.check_transfer(reply, transaction)?;
+        } else {
+            self.check(reply)?;
+            self.right_sums += 1;
+        }
+        Ok(Step::Complete)
+    }
+}
+
+/// The key of `account`, on group `account` modulo the groups: the first ending that hashes there.
+/// Banks of different sizes share no account.
+fn key(slots: &SlotMap, groups: usize, accounts: usize, account: usize) -> Vec<u8> {
+    let group = account % groups;
+    (0..1_000_000)
+        .map(|ending| format!("bank/{accounts}/{account}.{ending}").into_bytes())
+        .find(|key| usize::from(slots.owner(key).0) == group)
+        .expect("every group owns its share of hash slots")
+}
+
+fn overdrawn(account: &str, balance: i64) -> Fault {
+    wrong("overdraft", format!("account {account} is overdrawn: {balance}"))
+}
+
+fn wrong(kind: &'static str, what: String) -> Fault {
+    Fault { kind, what }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use skein_protocol::ids::GroupId;
+
+    use super::*;
+    use crate::closed_loop::{Measured, Settings, once, run};
+    use crate::model::Model;
+
+    const GROUPS: u16 = 4;
+
+    fn bank() -> Bank {
+        Bank::new(&SlotMap::even(GROUPS), GROUPS, 16, 8, 2, 1)
+    }
+
+    fn measure(model: &mut Model, bank: &mut Bank) -> Measured {
+        let settings = Settings {
+            clients: 10,
+            depth: 1,
+            warm_up: Duration::ZERO,
+            duration: Some(Duration::from_millis(50)),
+        };
+        once(model, &bank.opening()).unwrap();
+        run(model, bank, settings, &mut |_| true)
+    }
+
+    #[test]
+    fn every_transfer_crosses_shards_and_nothing_is_lost() {
+        let (mut bank, slots) = (bank(), SlotMap::even(GROUPS));
+        let mut transaction = Transaction::default();
+        for _ in 0..1_000 {
+            bank.transfer(0, &mut transaction);
+            let groups = [0, 1].map(|i| match &transaction.then[i] {
+                Operation::Increment { key, .. } => slots.owner(key),
+                other => panic!("{other:?}"),
+            });
+            assert_ne!(groups[0], groups[1]);
+        }
+        assert_eq!(slots.owner(&bank.accounts[6]), GroupId(2));
+
+        let mut model = Model::default();
+        let measured = measure(&mut model, &mut bank);
+        assert_eq!((measured.errors.total(), measured.ended_early), (0, None));
+        assert!(bank.declined > 0 && bank.right_sums > 0);
+        let last = once(&mut model, &bank.reading()).unwrap();
+        assert_eq!(bank.check(&last), Ok(bank.total()));
+    }
+
+    #[test]
+    fn a_store_that_is_wrong_is_found_out() {
+        type Plant = fn(&mut Transaction);
+        #[rustfmt::skip]
+        let cases: [(&str, Plant); 3] = [
+            ("overdraft",      |transaction| transaction.guards.clear()),
+            ("wrong_sum",      |transaction| if transaction.then.len() == 2 { transaction.then[1] = match &transaction.then[1] {
+                                   Operation::Increment { key, .. } => Operation::Increment { key: key.clone(), by: 0 },
+                                   other => other.clone(),
+                               } }),
+            ("wrong_reply",    |transaction| if transaction.then.len() == 2 { transaction.then.truncate(1) }),
+        ];
+        for (kind, plant) in cases {
+            let mut model = Model::default();
+            model.before = Some(plant);
+            let measured = measure(&mut model, &mut bank());
+            assert!(measured.errors.counts.contains_key(kind), "{kind}: {:?}", measured.errors);
+        }
+    }
+}

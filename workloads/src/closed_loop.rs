@@ -1,0 +1,442 @@
+//! The closed loop: N clients, each with one operation under way, on one thread.
+//!
+//! A client's next operation is invoked when its last one has returned, so the load adapts to the
+//! cluster: latencies of a closed loop are those at the throughput reported beside them and say
+//! nothing about any other. The clock is read twice per operation: when it is invoked, and when its
+//! reply is handed over.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use hdrhistogram::Histogram;
+use skein_client::{Driver, Error, SessionKey, Ticket, Transaction};
+use skein_fabric::Fabric;
+use skein_kvstore::reply::Reply;
+
+/// Sessions to a store, polled on the caller's thread. The cluster's is [`Driver`]; tests have one
+/// that loses, swaps and forgets.
+pub trait Sessions {
+    /// Opens a session.
+    fn open(&mut self) -> SessionKey;
+    /// Sends a transaction on its way.
+    fn submit(&mut self, session: SessionKey, transaction: &Transaction) -> Result<Ticket, Error>;
+    /// Hands over what has finished, without waiting. Returns whether there was anything to do.
+    fn poll(
+        &mut self,
+        finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
+    ) -> Result<bool, Error>;
+    /// Waits a little after a poll that found nothing.
+    fn wait(&mut self, longest: Duration);
+    /// Ends a session.
+    fn close(&mut self, session: SessionKey);
+}
+
+impl<F: Fabric> Sessions for Driver<F> {
+    fn open(&mut self) -> SessionKey {
+        self.open()
+    }
+
+    fn submit(&mut self, session: SessionKey, transaction: &Transaction) -> Result<Ticket, Error> {
+        self.submit(session, transaction)
+    }
+
+    fn poll(
+        &mut self,
+        finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
+    ) -> Result<bool, Error> {
+        self.poll(finished)
+    }
+
+    fn wait(&mut self, longest: Duration) {
+        self.wait(longest);
+    }
+
+    fn close(&mut self, session: SessionKey) {
+        self.close(session);
+    }
+}
+
+/// What the clients ask for, and whether the answers are right.
+pub trait Workload {
+    /// The names of its kinds of operation. A kind is an index into them.
+    fn kinds(&self) -> &'static [&'static str];
+
+    /// Writes `client`'s next operation over `transaction`, the client's last one, and returns its
+    /// kind; or the client has nothing more to do.
+    fn next(&mut self, client: usize, transaction: &mut Transaction) -> Option<usize>;
+
+    /// Looks at the reply to `client`'s operation. What is wrong is counted as an error.
+    fn returned(
+        &mut self,
+        client: usize,
+        reply: &Reply,
+        transaction: &mut Transaction,
+    ) -> Result<Step, Fault>;
+
+    /// `client`'s operation gave no reply: whether it took effect may be unknown.
+    fn failed(&mut self, client: usize) {
+        let _ = client;
+    }
+}
+
+/// How far an operation has come with a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It is complete.
+    Complete,
+    /// Its next transaction was written over the last one: read, then write.
+    More,
+}
+
+/// A reply that a right store would not have given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The name it is counted by.
+    pub kind: &'static str,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// How to drive a workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Sessions.
+    pub clients: usize,
+    /// Operations that each has under way at a time; the workload sees `clients × depth` clients.
+    pub depth: usize,
+    /// How long to run before measuring.
+    pub warm_up: Duration,
+    /// How long to measure; until no client has anything more to do if `None`.
+    pub duration: Option<Duration>,
+}
+
+/// How a run is doing.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Since the start, warm-up included.
+    pub elapsed: Duration,
+    /// Operations returned so far, those of the warm-up included.
+    pub returned: u64,
+    /// Errors so far.
+    pub errors: u64,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// How long was measured, the warm-up excluded.
+    pub measured_for: Duration,
+    /// Nanoseconds from invoked to returned, by kind, of the operations that returned meanwhile.
+    pub latency_ns: Vec<Histogram<u64>>,
+    /// What went wrong, at any time.
+    pub errors: Errors,
+    /// Operations returned in each [`TIMELINE_INTERVAL`] of the time measured.
+    pub timeline: Vec<u64>,
+    /// Why it ended before its time, if it did.
+    pub ended_early: Option<String>,
+}
+
+impl Measured {
+    /// Operations returned while measuring.
+    pub fn operations(&self) -> u64 {
+        self.latency_ns.iter().map(Histogram::len).sum()
+    }
+}
+
+/// The grain of [`Measured::timeline`].
+pub const TIMELINE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Errors, counted by kind, and the first of them in full.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Errors {
+    /// How many of each kind.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// The first one.
+    pub first: Option<String>,
+}
+
+impl Errors {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    /// Counts one more.
+    pub fn add(&mut self, kind: &'static str, what: impl FnOnce() -> String) {
+        *self.counts.entry(kind).or_default() += 1;
+        self.first.get_or_insert_with(what);
+    }
+}
+
+/// The name an error is counted by.
+pub fn kind_of(error: &Error) -> &'static str {
+    match error {
+        Error::Refused(_) => "refused",
+        Error::TooLarge { .. } => "too_large",
+        Error::Unavailable { .. } => "unavailable",
+        Error::UnknownOutcome { .. } => "timed_out",
+        Error::WindowFull { .. } => "window_full",
+        _ => "other",
+    }
+}
+
+/// Drives `workload` until its time is up, nothing is left to do, the cluster is gone, or `watch`,
+/// which sees the progress ten times a second, says false.
+pub fn run(
+    sessions: &mut impl Sessions,
+    workload: &mut impl Workload,
+    settings: Settings,
+    watch: &mut dyn FnMut(Progress) -> bool,
+) -> Measured {
+    let keys: Vec<_> = (0..settings.clients).map(|_| sessions.open()).collect();
+    let mut run = Run::new(sessions, workload, settings, &keys);
+    for client in 0..settings.clients * settings.depth {
+        run.invoke(client);
+    }
+    run.drive(watch);
+    let measured = run.finish();
+    for key in keys {
+        sessions.close(key);
+    }
+    settle(sessions);
+    measured
+}
+
+/// Submits one transaction in a session of its own, and waits for the reply.
+pub fn once(sessions: &mut impl Sessions, transaction: &Transaction) -> Result<Reply, Error> {
+    let session = sessions.open();
+    let ticket = sessions.submit(session, transaction)?;
+    let mut reply = None;
+    while reply.is_none() {
+        let busy = sessions.poll(&mut |finished, result| {
+            if finished == ticket {
+                reply = Some(result);
+            }
+        })?;
+        if !busy && reply.is_none() {
+            sessions.wait(LONGEST_WAIT);
+        }
+    }
+    sessions.close(session);
+    settle(sessions);
+    reply.expect("the loop above ends with one")
+}
+
+/// Lets what closing a session has to say go out.
+fn settle(sessions: &mut impl Sessions) {
+    let until = Instant::now() + DRAIN;
+    // An error here is that the cluster is gone, which whoever asked has been told.
+    while sessions.poll(&mut |_, _| {}).unwrap_or(false) && Instant::now() < until {}
+}
+
+const LONGEST_WAIT: Duration = Duration::from_millis(10);
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+/// How long operations under way are waited for after the run was told to stop.
+const DRAIN: Duration = Duration::from_secs(1);
+/// So many errors for each client, without one success between them, and the run gives up.
+const ERRORS_IN_A_ROW: u64 = 4;
+/// Latencies beyond this count as this: longer than any time-out.
+const LATENCY_MAX: Duration = Duration::from_mins(2);
+
+struct Client {
+    transaction: Transaction,
+    kind: usize,
+    invoked: Instant,
+}
+
+struct Run<'a, S, W> {
+    sessions: &'a mut S,
+    workload: &'a mut W,
+    keys: &'a [SessionKey],
+    clients: Vec<Client>,
+    under_way: HashMap<Ticket, u32>,
+    started: Instant,
+    measure_from: Instant,
+    measure_until: Option<Instant>,
+    returned: u64,
+    errors_in_a_row: u64,
+    stop: bool,
+    measured: Measured,
+}
+
+impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
+    fn new(
+        sessions: &'a mut S,
+        workload: &'a mut W,
+        settings: Settings,
+        keys: &'a [SessionKey],
+    ) -> Self {
+        let started = Instant::now();
+        let measure_from = started + settings.warm_up;
+        let client = |_| Client { transaction: Transaction::default(), kind: 0, invoked: started };
+        let histogram = || {
+            Histogram::new_with_bounds(1, LATENCY_MAX.as_nanos() as u64, 3)
+                .expect("constants within what the histogram takes")
+        };
+        Self {
+            keys,
+            clients: (0..settings.clients * settings.depth).map(client).collect(),
+            under_way: HashMap::with_capacity(2 * settings.clients * settings.depth),
+            started,
+            measure_from,
+            measure_until: settings.duration.map(|duration| measure_from + duration),
+            returned: 0,
+            errors_in_a_row: 0,
+            stop: false,
+            measured: Measured {
+                measured_for: Duration::ZERO,
+                latency_ns: workload.kinds().iter().map(|_| histogram()).collect(),
+                errors: Errors::default(),
+                timeline: Vec::new(),
+                ended_early: None,
+            },
+            sessions,
+            workload,
+        }
+    }
+
+    fn drive(&mut self, watch: &mut dyn FnMut(Progress) -> bool) {
+        let mut finished = Vec::with_capacity(self.clients.len());
+        let mut now = self.started;
+        let mut watch_at = now + WATCH_INTERVAL;
+        let mut drained_by = None;
+        while !self.under_way.is_empty() && drained_by.is_none_or(|by| now < by) {
+            let polled = self.sessions.poll(&mut |ticket, result| {
+                finished.push((ticket, Instant::now(), result));
+            });
+            for (ticket, at, result) in finished.drain(..) {
+                now = at;
+                self.finished(ticket, at, result);
+            }
+            match polled {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.sessions.wait(LONGEST_WAIT);
+                    now = Instant::now();
+                }
+                Err(error) => return self.give_up(&error),
+            }
+            if self.measure_until.is_some_and(|until| now >= until) {
+                self.stop = true;
+            }
+            if now >= watch_at {
+                watch_at = now + WATCH_INTERVAL;
+                if !watch(self.progress(now)) && !self.stop {
+                    self.end_early("interrupted".to_owned());
+                }
+            }
+            if self.stop && drained_by.is_none() && self.measured.ended_early.is_some() {
+                drained_by = Some(now + DRAIN);
+            }
+        }
+    }
+
+    fn progress(&self, now: Instant) -> Progress {
+        Progress {
+            elapsed: now - self.started,
+            returned: self.returned,
+            errors: self.measured.errors.total(),
+        }
+    }
+
+    /// Submits the next operation of `client`, if there is one.
+    fn invoke(&mut self, client: usize) {
+        while !self.stop {
+            let state = &mut self.clients[client];
+            let Some(kind) = self.workload.next(client, &mut state.transaction) else { return };
+            state.kind = kind;
+            state.invoked = Instant::now();
+            match self.submit(client) {
+                Ok(()) => return,
+                Err(error) => self.failed(client, &error),
+            }
+        }
+    }
+
+    fn submit(&mut self, client: usize) -> Result<(), Error> {
+        let key = self.keys[client % self.keys.len()];
+        let ticket = self.sessions.submit(key, &self.clients[client].transaction)?;
+        self.under_way.insert(ticket, client as u32);
+        Ok(())
+    }
+
+    fn finished(&mut self, ticket: Ticket, at: Instant, result: Result<Reply, Error>) {
+        // What is left of an earlier run's session may still come in.
+        let Some(client) = self.under_way.remove(&ticket) else { return };
+        let client = client as usize;
+        match result {
+            Ok(reply) => {
+                let transaction = &mut self.clients[client].transaction;
+                match self.workload.returned(client, &reply, transaction) {
+                    Ok(Step::Complete) => self.count(client, at),
+                    Ok(Step::More) => match self.submit(client) {
+                        Ok(()) => return,
+                        Err(error) => self.failed(client, &error),
+                    },
+                    Err(fault) => {
+                        self.measured.errors.add(fault.kind, || fault.what);
+                        self.errors_in_a_row += 1;
+                        self.give_up_if_nothing_works();
+                    }
+                }
+            }
+            Err(error) => self.failed(client, &error),
+        }
+        self.invoke(client);
+    }
+
+    fn count(&mut self, client: usize, at: Instant) {
+        self.returned += 1;
+        self.errors_in_a_row = 0;
+        if at < self.measure_from || self.measure_until.is_some_and(|until| at >= until) {
+            return;
+        }
+        let Client { kind, invoked, .. } = self.clients[client];
+        let latency = at.saturating_duration_since(invoked).as_nanos() as u64;
+        self.measured.latency_ns[kind].saturating_record(latency.max(1));
+        let interval = (at - self.measure_from).as_millis() / TIMELINE_INTERVAL.as_millis();
+        let interval = interval as usize;
+        if interval >= self.measured.timeline.len() {
+            self.measured.timeline.resize(interval + 1, 0);
+        }
+        self.measured.timeline[interval] += 1;
+    }
+
+    fn failed(&mut self, client: usize, error: &Error) {
+        self.workload.failed(client);
+        self.measured.errors.add(kind_of(error), || error.to_string());
+        self.errors_in_a_row += 1;
+        if matches!(error, Error::Unavailable { .. }) {
+            self.end_early(error.to_string());
+        }
+        self.give_up_if_nothing_works();
+    }
+
+    fn give_up_if_nothing_works(&mut self) {
+        if self.errors_in_a_row >= ERRORS_IN_A_ROW * self.clients.len() as u64 {
+            let first = self.measured.errors.first.as_deref().unwrap_or_default();
+            self.end_early(format!(
+                "gave up after {} errors in a row; the first error was: {first}",
+                self.errors_in_a_row
+            ));
+        }
+    }
+
+    fn give_up(&mut self, error: &Error) {
+        self.measured.errors.add(kind_of(error), || error.to_string());
+        self.end_early(error.to_string());
+    }
+
+    fn end_early(&mut self, why: String) {
+        self.stop = true;
+        self.measured.ended_early.get_or_insert(why);
+    }
+
+    fn finish(mut self) -> Measured {
+        let now = Instant::now();
+        let until = self.measure_until.map_or(now, |until| until.min(now));
+        self.measured.measured_for = until.saturating_duration_since(self.measure_from);
+        self.measured
+    }
+}

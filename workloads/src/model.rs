@@ -1,0 +1,114 @@
+//! A store in one map, for tests: right, until it is told to be wrong.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use skein_client::{Compare, Error, Operation, Outcome, Page, SessionKey, Test, Ticket};
+use skein_client::{Reply, Transaction};
+
+use crate::closed_loop::Sessions;
+
+#[derive(Default)]
+pub(crate) struct Model {
+    pub(crate) pairs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Falsifies a transaction before it is done.
+    pub(crate) before: Option<fn(&mut Transaction)>,
+    /// Answers the operation with this number, and later ones, with this error.
+    pub(crate) fails: Option<(u64, Error)>,
+    /// Pages of a scan hold no more than this.
+    pub(crate) page_max: Option<u32>,
+    /// Scans give one record too many.
+    pub(crate) page_extra: bool,
+    sessions: u32,
+    number: u64,
+    finished: VecDeque<(Ticket, Result<Reply, Error>)>,
+}
+
+impl Sessions for Model {
+    fn open(&mut self) -> SessionKey {
+        self.sessions += 1;
+        SessionKey(self.sessions)
+    }
+
+    fn submit(&mut self, session: SessionKey, transaction: &Transaction) -> Result<Ticket, Error> {
+        self.number += 1;
+        let ticket = Ticket { session, number: self.number };
+        let mut transaction = transaction.clone();
+        if let Some(before) = self.before {
+            before(&mut transaction);
+        }
+        let result = match &self.fails {
+            Some((from, error)) if self.number >= *from => Err(error.clone()),
+            _ => Ok(self.apply(&transaction)),
+        };
+        self.finished.push_back((ticket, result));
+        Ok(ticket)
+    }
+
+    fn poll(
+        &mut self,
+        finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
+    ) -> Result<bool, Error> {
+        let any = !self.finished.is_empty();
+        self.finished.drain(..).for_each(|(ticket, result)| finished(ticket, result));
+        Ok(any)
+    }
+
+    fn wait(&mut self, longest: Duration) {
+        std::thread::sleep(longest.min(Duration::from_millis(1)));
+    }
+
+    fn close(&mut self, _session: SessionKey) {}
+}
+
+impl Model {
+    fn apply(&mut self, transaction: &Transaction) -> Reply {
+        let held = transaction.guards.iter().all(|guard| match &guard.test {
+            Test::Number { compare: Compare::AtLeast, number } => {
+                self.number(&guard.key) >= *number
+            }
+            other => panic!("no workload asks for {other:?}"),
+        });
+        let branch = if held { &transaction.then } else { &transaction.otherwise };
+        Reply { held, outcomes: branch.iter().map(|operation| self.outcome(operation)).collect() }
+    }
+
+    fn number(&self, key: &[u8]) -> i64 {
+        self.pairs.get(key).map_or(0, |v| String::from_utf8_lossy(v).parse().unwrap())
+    }
+
+    fn outcome(&mut self, operation: &Operation) -> Outcome {
+        match operation {
+            Operation::Get { key } => {
+                Outcome::Value(self.pairs.get(key).map(|value| (value.clone(), 1)))
+            }
+            Operation::Exists { key } => Outcome::Flag(self.pairs.contains_key(key)),
+            Operation::Put { key, value } => {
+                self.pairs.insert(key.clone(), value.clone());
+                Outcome::Written(1)
+            }
+            Operation::Patch { key, offset, bytes } => {
+                let value = self.pairs.entry(key.clone()).or_default();
+                let end = *offset as usize + bytes.len();
+                value.resize(value.len().max(end), 0);
+                value[*offset as usize..end].copy_from_slice(bytes);
+                Outcome::Length(value.len() as u64)
+            }
+            Operation::Increment { key, by } => {
+                let number = self.number(key) + by;
+                self.pairs.insert(key.clone(), number.to_string().into_bytes());
+                Outcome::Number(number)
+            }
+            Operation::Scan { start, end, limit } => {
+                let limit = self.page_max.map_or(*limit, |max| max.min(*limit)) as usize;
+                let limit = limit + usize::from(self.page_extra);
+                let within = |key: &Vec<u8>| end.as_ref().is_none_or(|end| key < end);
+                let mut range = self.pairs.range(start.clone()..).filter(|(key, _)| within(key));
+                let take = range.by_ref().take(limit);
+                let pairs = take.map(|(key, value)| (key.clone(), value.clone())).collect();
+                Outcome::Page(Page { pairs, next: range.next().map(|(key, _)| key.clone()) })
+            }
+            other => panic!("no workload asks for {other:?}"),
+        }
+    }
+}
