@@ -57,6 +57,16 @@ impl Bank {
         }
     }
 
+    /// How many accounts it has.
+    pub fn accounts(&self) -> usize {
+        self.accounts.len()
+    }
+
+    /// How many clients add up.
+    pub fn readers(&self) -> usize {
+        self.random.len() - self.transferring
+    }
+
     /// What the accounts add up to.
     pub fn total(&self) -> i64 {
         self.accounts.iter().map(|_| OPENING_BALANCE).sum()

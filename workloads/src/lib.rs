@@ -1,9 +1,11 @@
 //! What Skein is measured with, and what shows that it was right while it was measured.
 
 pub mod bank;
+pub mod chart;
 pub mod closed_loop;
 pub mod keys;
 pub mod mix;
 #[cfg(test)]
 mod model;
+pub mod report;
 pub mod ycsb;

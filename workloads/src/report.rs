@@ -1,0 +1,443 @@
+//! What a benchmark says: one JSON object for programs, a table for people.
+//!
+//! The names in it are read by scripts and compared between versions. They are described in
+//! `docs/performance.md` and held by a test below.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use skein_multicast::config::Topology;
+
+use crate::bank::Bank;
+use crate::chart;
+use crate::closed_loop::{Errors, Measured, TIMELINE_INTERVAL};
+
+/// One run of one workload.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `ycsb-a` to `ycsb-f`, or `bank`.
+    pub workload: String,
+    /// Operations that returned while it was measured, per second.
+    pub ops_per_s: f64,
+    /// Operations without the reply they should have had, those of the warm-up included.
+    pub errors: u64,
+    /// The same by kind; only those that occurred.
+    pub errors_by_kind: BTreeMap<&'static str, u64>,
+    /// The first of them in full.
+    pub first_error: Option<String>,
+    /// Why the run ended before its time, in which case this report is of a part of it.
+    pub ended_early: Option<String>,
+    /// Each kind of operation.
+    pub operations: BTreeMap<&'static str, OperationReport>,
+    /// Records that were there when the run began.
+    pub records: u64,
+    /// Sessions, each with one operation under way.
+    pub clients: usize,
+    /// How long was measured.
+    pub duration_s: f64,
+    /// How long it ran before that.
+    pub warmup_s: f64,
+    /// What all random choices were drawn from.
+    pub seed: u64,
+    /// The version of Skein, and its commit.
+    pub skein: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The cluster.
+    pub topology: Topology,
+    /// Throughput over time.
+    pub timeline: Timeline,
+    /// What the bank found; only of a bank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bank: Option<BankReport>,
+}
+
+/// The operations of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OperationReport {
+    /// How many returned while it was measured.
+    pub count: u64,
+    /// From invoked to returned.
+    pub latency_us: Latency,
+}
+
+/// Microseconds within which so many of the operations returned: `p999` is of 99.9 %.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Latency {
+    /// Half.
+    pub p50: f64,
+    /// 95 %.
+    pub p95: f64,
+    /// 99 %.
+    pub p99: f64,
+    /// 99.9 %.
+    pub p999: f64,
+    /// All.
+    pub max: f64,
+}
+
+impl From<&Histogram<u64>> for Latency {
+    fn from(nanoseconds: &Histogram<u64>) -> Self {
+        let at = |quantile| micros(nanoseconds.value_at_quantile(quantile));
+        let max = micros(nanoseconds.max());
+        Self { p50: at(0.5), p95: at(0.95), p99: at(0.99), p999: at(0.999), max }
+    }
+}
+
+fn micros(nanoseconds: u64) -> f64 {
+    (nanoseconds as f64 / 100.0).round() / 10.0
+}
+
+/// Operations returned in each interval of the time measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Timeline {
+    /// How long each is.
+    pub interval_ms: u64,
+    /// How many.
+    pub ops: Vec<u64>,
+}
+
+/// What the bank found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BankReport {
+    /// Accounts.
+    pub accounts: usize,
+    /// Clients that added them up; the others moved money.
+    pub readers: usize,
+    /// Transfers held back by the guard against overdraft; they count as operations.
+    pub declined: u64,
+    /// Sums that were right. A wrong one is an error.
+    pub right_sums: u64,
+    /// What the accounts must add up to.
+    pub expected_sum: i64,
+    /// What they added up to at the end, if that could be read and was right.
+    pub final_sum: Option<i64>,
+    /// Messages that any replica still held undelivered for long after the end; `None` if the nodes
+    /// could not be asked.
+    pub pending: Option<u64>,
+}
+
+/// Where a benchmark ran: its generator and the cluster share it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// What the processor calls itself.
+    pub model: String,
+}
+
+impl Machine {
+    /// This one.
+    pub fn here() -> Self {
+        let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpus.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            ["model name", "Model", "cpu"].contains(&name.trim()).then(|| value.trim().to_owned())
+        });
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            model: model.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        }
+    }
+}
+
+/// What a report tells about a run besides what was measured.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// Its name.
+    pub workload: String,
+    /// Records that were there when it began.
+    pub records: u64,
+    /// Sessions.
+    pub clients: usize,
+    /// How long it ran before it was measured.
+    pub warm_up: Duration,
+    /// The seed.
+    pub seed: u64,
+    /// The version of Skein.
+    pub skein: String,
+    /// The cluster.
+    pub topology: Topology,
+}
+
+impl Report {
+    /// Of a run of a workload with these `kinds` of operation. A kind that never returned is left
+    /// out.
+    pub fn new(about: About, kinds: &[&'static str], measured: &Measured) -> Self {
+        let seconds = measured.measured_for.as_secs_f64();
+        let ops_per_s = if seconds > 0.0 { measured.operations() as f64 / seconds } else { 0.0 };
+        let operation = |(kind, latency): (&&'static str, &Histogram<u64>)| {
+            let report = OperationReport { count: latency.len(), latency_us: latency.into() };
+            (!latency.is_empty()).then_some((*kind, report))
+        };
+        let Errors { counts, first } = measured.errors.clone();
+        Self {
+            workload: about.workload,
+            ops_per_s: (ops_per_s * 10.0).round() / 10.0,
+            errors: measured.errors.total(),
+            errors_by_kind: counts,
+            first_error: first,
+            ended_early: measured.ended_early.clone(),
+            operations: kinds.iter().zip(&measured.latency_ns).filter_map(operation).collect(),
+            records: about.records,
+            clients: about.clients,
+            duration_s: millis(measured.measured_for),
+            warmup_s: millis(about.warm_up),
+            seed: about.seed,
+            skein: about.skein,
+            machine: Machine::here(),
+            topology: about.topology,
+            timeline: Timeline {
+                interval_ms: TIMELINE_INTERVAL.as_millis() as u64,
+                ops: measured.timeline.clone(),
+            },
+            bank: None,
+        }
+    }
+
+    /// Adds what the bank found. `last` is the sum at the end, `pending` what was still pending.
+    #[must_use]
+    pub fn with_bank(mut self, bank: &Bank, last: Option<i64>, pending: Option<u64>) -> Self {
+        self.bank = Some(BankReport {
+            accounts: bank.accounts(),
+            readers: bank.readers(),
+            declined: bank.declined,
+            right_sums: bank.right_sums,
+            expected_sum: bank.total(),
+            final_sum: last,
+            pending,
+        });
+        self
+    }
+
+    /// Whether it ran to its end and nothing was wrong.
+    pub fn is_good(&self) -> bool {
+        let settled = |bank: &BankReport| bank.final_sum.is_some() && bank.pending == Some(0);
+        self.errors == 0 && self.ended_early.is_none() && self.bank.as_ref().is_none_or(settled)
+    }
+
+    /// The report for people. `colour` is for terminals.
+    pub fn table(&self, colour: bool) -> String {
+        let paint = chart::Paint(colour);
+        let mut text = String::new();
+        let Topology { nodes, groups, replicas, .. } = self.topology;
+        let _ = writeln!(
+            text,
+            "{}   {} records, {} clients, {} s   {nodes} nodes, {groups} groups × {replicas} replicas",
+            paint.strong(&self.workload),
+            chart::grouped(self.records),
+            self.clients,
+            self.duration_s,
+        );
+        let _ = writeln!(
+            text,
+            "  {} operations/s   {}",
+            paint.strong(&chart::grouped(chart::whole(self.ops_per_s))),
+            chart::sparkline(self.timeline_without_tail()),
+        );
+        let _ = writeln!(
+            text,
+            "\n  {:<18}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}   █ p50 ▓ p95 ▒ p99 ░ p99.9",
+            "latency in µs", "count", "p50", "p95", "p99", "p99.9", "max"
+        );
+        let longest = self.operations.values().map(|o| o.latency_us.p999).fold(1.0, f64::max);
+        for (kind, OperationReport { count, latency_us }) in &self.operations {
+            let Latency { p50, p95, p99, p999, max } = *latency_us;
+            let bar = chart::steps(&[p50, p95, p99, p999], longest, 24);
+            let _ = writeln!(
+                text,
+                "  {:<18}{:>10}{p50:>10.1}{p95:>10.1}{p99:>10.1}{p999:>10.1}{max:>10.1}   {bar}",
+                kind.replace('_', "-"),
+                chart::grouped(*count),
+            );
+        }
+        self.verdict(&mut text, paint);
+        text
+    }
+
+    /// What was right and what was wrong.
+    fn verdict(&self, text: &mut String, paint: chart::Paint) {
+        text.push('\n');
+        if let Some(bank) = &self.bank {
+            let _ = writeln!(
+                text,
+                "  {} sums over {} accounts were right, {} transfers declined for want of money",
+                chart::grouped(bank.right_sums),
+                bank.accounts,
+                chart::grouped(bank.declined),
+            );
+            let _ = match (bank.final_sum, bank.pending) {
+                (Some(sum), Some(0)) => writeln!(text, "  final sum {sum}, nothing pending"),
+                (Some(sum), Some(n)) => {
+                    writeln!(
+                        text,
+                        "  {}",
+                        paint.bad(&format!("final sum {sum}, {n} messages still pending"))
+                    )
+                }
+                (Some(sum), None) => {
+                    writeln!(
+                        text,
+                        "  {}",
+                        paint.bad(&format!(
+                            "final sum {sum}, the nodes did not say what is pending"
+                        ))
+                    )
+                }
+                (None, _) => {
+                    let wanted = bank.expected_sum;
+                    writeln!(
+                        text,
+                        "  {}",
+                        paint.bad(&format!("the final sum is not {wanted}, or could not be read"))
+                    )
+                }
+            };
+        }
+        if let Some(why) = &self.ended_early {
+            let _ = writeln!(text, "  {}", paint.bad(&format!("ended early: {why}")));
+        }
+        if self.errors == 0 {
+            let _ = writeln!(text, "  {}", paint.good("no errors"));
+            return;
+        }
+        let kinds: Vec<_> =
+            self.errors_by_kind.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        let _ = writeln!(
+            text,
+            "  {}",
+            paint.bad(&format!("{} errors: {}", self.errors, kinds.join(", ")))
+        );
+        if let Some(first) = &self.first_error {
+            let _ = writeln!(text, "  the first: {first}");
+        }
+    }
+
+    /// Without the last interval, which was cut short.
+    fn timeline_without_tail(&self) -> &[u64] {
+        let ops = &self.timeline.ops;
+        let whole = (chart::whole(self.duration_s * 1e3) / self.timeline.interval_ms) as usize;
+        &ops[..ops.len().min(whole.max(1))]
+    }
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_millis() as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use skein_kvstore::slots::SlotMap;
+
+    use super::*;
+    use crate::closed_loop::{Settings, once, run};
+    use crate::model::Model;
+
+    fn measured() -> (Measured, Bank) {
+        let mut bank = Bank::new(&SlotMap::even(2), 2, 4, 2, 1, 1);
+        let mut model = Model::default();
+        once(&mut model, &bank.opening()).unwrap();
+        let settings = Settings {
+            clients: 3,
+            depth: 1,
+            warm_up: Duration::ZERO,
+            duration: Some(Duration::from_millis(20)),
+        };
+        let measured = run(&mut model, &mut bank, settings, &mut |_| true);
+        (measured, bank)
+    }
+
+    fn report(measured: &Measured) -> Report {
+        let about = About {
+            workload: "ycsb-a".into(),
+            records: 1_000,
+            clients: 3,
+            warm_up: Duration::from_secs(1),
+            seed: 7,
+            skein: "0.1.0 (abc)".into(),
+            topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
+        };
+        Report::new(about, &["transfer", "sum"], measured)
+    }
+
+    /// Replaces every number and text by what it is, so that the shape is left.
+    fn shape(value: &Value) -> Value {
+        match value {
+            Value::Object(fields) => {
+                fields.iter().map(|(name, value)| (name.clone(), shape(value))).collect()
+            }
+            Value::Array(items) => items.iter().take(1).map(shape).collect(),
+            Value::Number(_) => json!("number"),
+            Value::String(_) => json!("text"),
+            other => other.clone(),
+        }
+    }
+
+    #[test]
+    fn the_names_that_scripts_read_do_not_change() {
+        let (measured, bank) = measured();
+        let report = report(&measured).with_bank(&bank, Some(400), Some(0));
+        let latency = json!({"p50": "number", "p95": "number", "p99": "number",
+                             "p999": "number", "max": "number"});
+        let operation = json!({"count": "number", "latency_us": latency});
+        let wanted = json!({
+            "workload": "text",
+            "ops_per_s": "number",
+            "errors": "number",
+            "errors_by_kind": {},
+            "first_error": null,
+            "ended_early": null,
+            "operations": {"transfer": operation, "sum": operation},
+            "records": "number",
+            "clients": "number",
+            "duration_s": "number",
+            "warmup_s": "number",
+            "seed": "number",
+            "skein": "text",
+            "machine": {"cores": "number", "model": "text"},
+            "topology": {"nodes": "number", "groups": "number", "replicas": "number",
+                         "engines": "number"},
+            "timeline": {"interval_ms": "number", "ops": ["number"]},
+            "bank": {"accounts": "number", "readers": "number", "declined": "number",
+                     "right_sums": "number", "expected_sum": "number", "final_sum": "number",
+                     "pending": "number"},
+        });
+        assert_eq!(shape(&serde_json::to_value(&report).unwrap()), wanted);
+    }
+
+    #[test]
+    fn percentiles_rise_and_are_in_microseconds() {
+        let mut latencies = Histogram::new_with_bounds(1, 1_000_000_000, 3).unwrap();
+        (1..=1_000u64).for_each(|micros| latencies.record(micros * 1_000).unwrap());
+        let Latency { p50, p95, p99, p999, max } = Latency::from(&latencies);
+        for (found, wanted) in [(p50, 500.0), (p95, 950.0), (p99, 990.0), (p999, 999.0), (max, 1e3)]
+        {
+            assert!((found / wanted - 1.0_f64).abs() < 0.002, "{found} instead of {wanted}");
+        }
+    }
+
+    #[test]
+    fn only_a_whole_run_without_errors_is_good() {
+        let (measured, bank) = measured();
+        assert!(report(&measured).is_good());
+        let bank_report = |sum, pending| report(&measured).with_bank(&bank, sum, pending);
+        assert!(bank_report(Some(400), Some(0)).is_good());
+        assert!(!bank_report(None, Some(0)).is_good());
+        assert!(!bank_report(Some(400), Some(3)).is_good());
+        assert!(!bank_report(Some(400), None).is_good());
+        let mut cut = measured.clone();
+        cut.ended_early = Some("interrupted".into());
+        assert!(!report(&cut).is_good());
+        assert!(report(&cut).table(false).contains("ended early: interrupted"));
+        let mut wrong = measured;
+        wrong.errors.add("wrong_sum", || "401 instead of 400".into());
+        assert!(!report(&wrong).is_good());
+        let table = report(&wrong).table(false);
+        assert!(table.contains("1 errors: 1 wrong_sum") && table.contains("401 instead of 400"));
+        println!("{}", report(&wrong).with_bank(&bank, None, Some(2)).table(false));
+    }
+}
