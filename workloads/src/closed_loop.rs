@@ -199,35 +199,38 @@ pub fn run(
     for key in keys {
         sessions.close(key);
     }
-    settle(sessions);
     measured
 }
 
 /// Submits one transaction in a session of its own, and waits for the reply.
 pub fn once(sessions: &mut impl Sessions, transaction: &Transaction) -> Result<Reply, Error> {
     let session = sessions.open();
+    let reply = ask(sessions, session, transaction);
+    sessions.close(session);
+    reply
+}
+
+/// Submits one transaction, and waits for the reply.
+pub fn ask(
+    sessions: &mut impl Sessions,
+    session: SessionKey,
+    transaction: &Transaction,
+) -> Result<Reply, Error> {
     let ticket = sessions.submit(session, transaction)?;
     let mut reply = None;
-    while reply.is_none() {
-        let busy = sessions.poll(&mut |finished, result| {
+    loop {
+        let polled = sessions.poll(&mut |finished, result| {
             if finished == ticket {
                 reply = Some(result);
             }
-        })?;
-        if !busy && reply.is_none() {
+        });
+        if let Some(reply) = reply {
+            return reply;
+        }
+        if !polled? {
             sessions.wait(LONGEST_WAIT);
         }
     }
-    sessions.close(session);
-    settle(sessions);
-    reply.expect("the loop above ends with one")
-}
-
-/// Lets what closing a session has to say go out.
-fn settle(sessions: &mut impl Sessions) {
-    let until = Instant::now() + DRAIN;
-    // An error here is that the cluster is gone, which whoever asked has been told.
-    while sessions.poll(&mut |_, _| {}).unwrap_or(false) && Instant::now() < until {}
 }
 
 const LONGEST_WAIT: Duration = Duration::from_millis(10);

@@ -1,6 +1,7 @@
 //! What Skein is measured with, and what shows that it was right while it was measured.
 
 pub mod bank;
+pub mod bench;
 pub mod chart;
 pub mod closed_loop;
 pub mod keys;

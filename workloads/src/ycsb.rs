@@ -8,9 +8,9 @@ use std::ops::Range;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use skein_client::{Error, Operation, Outcome, Reply, Transaction};
+use skein_client::{Error, Operation, Outcome, Reply, SessionKey, Transaction};
 
-use crate::closed_loop::{Fault, Sessions, Step, Workload, once};
+use crate::closed_loop::{Fault, Sessions, Step, Workload, ask};
 use crate::keys::{self, Chooser, Distribution};
 use crate::mix::{self, Kind, Mix, SCAN_RECORDS_MAX, Text, Wrong};
 
@@ -61,9 +61,20 @@ impl Workload for Load {
 /// killed among their last insertions left; the numbers of those that may therefore have to be
 /// put again are returned too.
 pub fn existing(sessions: &mut impl Sessions, records: u64) -> Result<(u64, Range<u64>), Error> {
+    let session = sessions.open();
+    let found = search(sessions, session, records);
+    sessions.close(session);
+    found
+}
+
+fn search(
+    sessions: &mut impl Sessions,
+    session: SessionKey,
+    records: u64,
+) -> Result<(u64, Range<u64>), Error> {
     let mut there = |number: u64| -> Result<bool, Error> {
         let look = Transaction::of(Operation::Exists { key: keys::key(number) });
-        Ok(once(sessions, &look)?.outcomes.first() == Some(&Outcome::Flag(true)))
+        Ok(ask(sessions, session, &look)?.outcomes.first() == Some(&Outcome::Flag(true)))
     };
     if !there(records)? {
         return Ok((records, records..records));

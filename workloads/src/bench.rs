@@ -1,0 +1,347 @@
+//! A benchmark from the first record loaded to the report.
+
+use std::time::Duration;
+
+use rand::RngExt;
+use skein_client::Error;
+use skein_kvstore::slots::SlotMap;
+use skein_multicast::config::Topology;
+
+use crate::bank::Bank;
+use crate::closed_loop::{self, Errors, Measured, Progress, Sessions, Settings, Workload};
+use crate::keys::Distribution;
+use crate::mix::Mix;
+use crate::report::{About, Report};
+use crate::ycsb::{self, Load, Ycsb};
+
+/// The cluster that is measured.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Its shape.
+    pub topology: Topology,
+    /// Which group owns which keys.
+    pub slots: SlotMap,
+    /// How many operations a session may have under way.
+    pub window: usize,
+    /// The version of Skein that it runs.
+    pub skein: String,
+}
+
+/// What to measure with YCSB.
+#[derive(Clone, Debug)]
+pub struct YcsbPlan {
+    /// Which core workload.
+    pub mix: Mix,
+    /// Which records are popular: as the workload says, or otherwise.
+    pub distribution: Distribution,
+    /// How many records there shall be.
+    pub records: u64,
+    /// Whether to put them first.
+    pub load: bool,
+    /// How many clients, at most [`ycsb::CLIENTS_MAX`].
+    pub clients: usize,
+    /// How long to run before measuring.
+    pub warm_up: Duration,
+    /// How long to measure.
+    pub duration: Duration,
+    /// What all choices are drawn from.
+    pub seed: u64,
+}
+
+/// What to do at the bank.
+#[derive(Clone, Debug)]
+pub struct BankPlan {
+    /// How many accounts: two at least, and as many at most as a transaction may have keys.
+    pub accounts: usize,
+    /// How many clients move money.
+    pub clients: usize,
+    /// How many clients add all accounts up.
+    pub readers: usize,
+    /// How long to run before measuring.
+    pub warm_up: Duration,
+    /// How long to measure.
+    pub duration: Duration,
+    /// What all choices are drawn from.
+    pub seed: u64,
+}
+
+/// A part of a benchmark that takes a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// So many records are put.
+    Load(u64),
+    /// The workload runs for so long, warm-up included.
+    Run(Duration),
+}
+
+/// Somebody who looks on.
+pub trait Watch {
+    /// A part begins.
+    fn begin(&mut self, phase: Phase);
+    /// How it goes. False stops it.
+    fn progress(&mut self, progress: Progress) -> bool;
+}
+
+/// A seed, for who does not care which.
+pub fn any_seed() -> u64 {
+    rand::rng().random_range(0..1 << 32)
+}
+
+/// Loads the records and measures the workload. The report is of what was possible: of a cluster
+/// that is gone it says so.
+pub fn ycsb(
+    sessions: &mut impl Sessions,
+    cluster: &Cluster,
+    plan: &YcsbPlan,
+    watch: &mut impl Watch,
+) -> Report {
+    let mut about = About {
+        workload: format!("ycsb-{}", plan.mix.letter),
+        records: plan.records,
+        clients: plan.clients,
+        warm_up: plan.warm_up,
+        seed: plan.seed,
+        skein: cluster.skein.clone(),
+        topology: cluster.topology,
+    };
+    let existing = match prepare(sessions, cluster, plan, watch) {
+        Ok(existing) => existing,
+        Err(measured) => return Report::new(about, &[], &measured),
+    };
+    about.records = existing;
+    let YcsbPlan { mix, distribution, clients, seed, .. } = *plan;
+    let mut workload = Ycsb::new(mix, distribution, existing, clients, seed);
+    let measured = measure(sessions, &mut workload, clients, plan.warm_up, plan.duration, watch);
+    Report::new(about, workload.kinds(), &measured)
+}
+
+/// Makes the records, and returns how many there are.
+fn prepare(
+    sessions: &mut impl Sessions,
+    cluster: &Cluster,
+    plan: &YcsbPlan,
+    watch: &mut impl Watch,
+) -> Result<u64, Box<Measured>> {
+    // Many at a time: it is not loading that is measured.
+    let settings = Settings {
+        clients: 16,
+        depth: cluster.window.min(8),
+        warm_up: Duration::ZERO,
+        duration: None,
+    };
+    let mut load = |sessions: &mut _, records: std::ops::Range<u64>| {
+        if records.is_empty() {
+            return Ok(());
+        }
+        watch.begin(Phase::Load(records.end - records.start));
+        let mut load = Load::new(records, plan.seed);
+        let mut measured =
+            closed_loop::run(sessions, &mut load, settings, &mut |now| watch.progress(now));
+        if measured.errors.total() == 0 && measured.ended_early.is_none() {
+            return Ok(());
+        }
+        let why = measured
+            .ended_early
+            .take()
+            .unwrap_or_else(|| format!("{} records could not be put", measured.errors.total()));
+        Err(Box::new(nothing(measured.errors, format!("while loading: {why}"))))
+    };
+    if plan.load {
+        load(sessions, 0..plan.records)?;
+    }
+    if plan.mix.percent_of(crate::mix::Kind::Insert) == 0 {
+        return Ok(plan.records);
+    }
+    let (existing, again) = ycsb::existing(sessions, plan.records)
+        .map_err(|error| Box::new(failed("looking for earlier insertions", &error)))?;
+    load(sessions, again)?;
+    Ok(existing)
+}
+
+/// Opens the accounts, moves money, and adds up at the end.
+pub fn bank(
+    sessions: &mut impl Sessions,
+    cluster: &Cluster,
+    plan: &BankPlan,
+    watch: &mut impl Watch,
+) -> Report {
+    let BankPlan { accounts, clients, readers, seed, .. } = *plan;
+    let about = About {
+        workload: "bank".to_owned(),
+        records: accounts as u64,
+        clients: clients + readers,
+        warm_up: plan.warm_up,
+        seed,
+        skein: cluster.skein.clone(),
+        topology: cluster.topology,
+    };
+    let groups = cluster.topology.groups;
+    let mut bank = Bank::new(&cluster.slots, groups, accounts, clients, readers, seed);
+    if let Err(error) = closed_loop::once(sessions, &bank.opening()) {
+        let measured = failed("opening the accounts", &error);
+        return Report::new(about, &[], &measured).with_bank(&bank, None);
+    }
+    let (warm_up, duration) = (plan.warm_up, plan.duration);
+    let mut measured = measure(sessions, &mut bank, clients + readers, warm_up, duration, watch);
+    let errors = &mut measured.errors;
+    let last = match closed_loop::once(sessions, &bank.reading()).map(|reply| bank.check(&reply)) {
+        Ok(Ok(sum)) => Some(sum),
+        Ok(Err(fault)) => {
+            errors.add(fault.kind, || format!("at the end, {}", fault.what));
+            None
+        }
+        Err(error) => {
+            errors.add(closed_loop::kind_of(&error), || format!("adding up at the end: {error}"));
+            None
+        }
+    };
+    Report::new(about, bank.kinds(), &measured).with_bank(&bank, last)
+}
+
+fn measure(
+    sessions: &mut impl Sessions,
+    workload: &mut impl Workload,
+    clients: usize,
+    warm_up: Duration,
+    duration: Duration,
+    watch: &mut impl Watch,
+) -> Measured {
+    watch.begin(Phase::Run(warm_up + duration));
+    let settings = Settings { clients, depth: 1, warm_up, duration: Some(duration) };
+    closed_loop::run(sessions, workload, settings, &mut |progress| watch.progress(progress))
+}
+
+fn failed(doing: &str, error: &Error) -> Measured {
+    let mut errors = Errors::default();
+    errors.add(closed_loop::kind_of(error), || error.to_string());
+    nothing(errors, format!("{doing}: {error}"))
+}
+
+/// A run that did not come to measuring anything.
+fn nothing(errors: Errors, why: String) -> Measured {
+    Measured {
+        measured_for: Duration::ZERO,
+        latency_ns: Vec::new(),
+        errors,
+        timeline: Vec::new(),
+        ended_early: Some(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mix::CORE;
+    use crate::model::Model;
+
+    struct Looker {
+        phases: Vec<Phase>,
+        stop_after: u32,
+    }
+
+    impl Watch for Looker {
+        fn begin(&mut self, phase: Phase) {
+            self.phases.push(phase);
+        }
+
+        fn progress(&mut self, _: Progress) -> bool {
+            self.stop_after = self.stop_after.saturating_sub(1);
+            self.stop_after > 0
+        }
+    }
+
+    fn looker() -> Looker {
+        Looker { phases: Vec::new(), stop_after: u32::MAX }
+    }
+
+    fn cluster() -> Cluster {
+        Cluster {
+            topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
+            slots: SlotMap::even(2),
+            window: 64,
+            skein: "test".to_owned(),
+        }
+    }
+
+    fn plan(mix: Mix) -> YcsbPlan {
+        YcsbPlan {
+            mix,
+            distribution: mix.distribution,
+            records: 200,
+            load: true,
+            clients: 4,
+            warm_up: Duration::from_millis(5),
+            duration: Duration::from_millis(20),
+            seed: 1,
+        }
+    }
+
+    fn bank_plan() -> BankPlan {
+        BankPlan {
+            accounts: 8,
+            clients: 3,
+            readers: 1,
+            warm_up: Duration::ZERO,
+            duration: Duration::from_millis(20),
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn a_benchmark_can_run_again_on_what_others_left() {
+        let mut model = Model::default();
+        for mix in CORE.into_iter().chain(CORE) {
+            let mut looker = looker();
+            let report = ycsb(&mut model, &cluster(), &plan(mix), &mut looker);
+            assert!(report.is_good() && report.ops_per_s > 0.0, "{report:?}");
+            assert_eq!(looker.phases[0], Phase::Load(200));
+            assert_eq!(looker.phases.last(), Some(&Phase::Run(Duration::from_millis(25))));
+            let mut report = bank(&mut model, &cluster(), &bank_plan(), &mut looker);
+            report.bank.as_mut().unwrap().pending = Some(0);
+            assert!(report.is_good(), "{report:?}");
+        }
+    }
+
+    #[test]
+    fn without_records_there_are_only_errors() {
+        let plan = YcsbPlan { load: false, ..plan(Mix::named('c').unwrap()) };
+        let report = ycsb(&mut Model::default(), &cluster(), &plan, &mut looker());
+        assert!(report.errors_by_kind["missing_record"] > 0 && !report.is_good());
+    }
+
+    #[test]
+    fn who_interrupts_gets_what_was_measured() {
+        let mut model = Model::default();
+        let mut looker = Looker { stop_after: 2, ..looker() };
+        let plan = YcsbPlan { duration: Duration::from_mins(1), ..plan(Mix::named('a').unwrap()) };
+        let report = ycsb(&mut model, &cluster(), &plan, &mut looker);
+        assert_eq!(report.ended_early.as_deref(), Some("interrupted"));
+        assert!(report.duration_s < 10.0 && report.ops_per_s > 0.0 && report.errors == 0);
+    }
+
+    #[test]
+    fn a_cluster_that_goes_away_is_told_at_every_step() {
+        // Loading takes 200 operations; workload d then looks whether record 200 is there.
+        #[rustfmt::skip]
+        let cases = [
+            (1,     "while loading: "),
+            (150,   "while loading: "),
+            (201,   "looking for earlier insertions: the session is closed"),
+            (1_000, "gave up after"),
+        ];
+        for (from, wanted) in cases {
+            let mut model = Model::default();
+            model.fails = Some((from, Error::Closed));
+            let plan = plan(Mix::named('d').unwrap());
+            let report = ycsb(&mut model, &cluster(), &plan, &mut looker());
+            assert!(report.ended_early.as_deref().unwrap().starts_with(wanted), "{report:?}");
+            assert!(report.errors > 0 && !report.is_good());
+        }
+        for from in [1, 50] {
+            let mut model = Model::default();
+            model.fails = Some((from, Error::Closed));
+            let report = bank(&mut model, &cluster(), &bank_plan(), &mut looker());
+            assert!(report.errors_by_kind["other"] > 0 && !report.is_good(), "{report:?}");
+        }
+    }
+}
