@@ -9,7 +9,9 @@ use std::time::Duration;
 mod error;
 mod memory;
 pub mod shm;
+pub mod sim;
 mod slab;
+pub mod wait;
 
 pub use error::FabricError;
 

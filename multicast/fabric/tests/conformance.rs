@@ -46,3 +46,32 @@ fn a_write_arrives_and_a_revoked_one_does_not() {
     }
     assert!(!dir.path().join("shm").exists());
 }
+
+#[test]
+fn the_simulator_does_the_same() {
+    use skein_fabric::sim::{SimConfig, World};
+    let run = |seed| {
+        let world = World::new(seed, SimConfig::default());
+        let (mut a, mut b) = (world.join("a"), world.join("b"));
+        let to_b = a.dial("b").unwrap();
+        let to_a = b.dial("a").unwrap();
+        let log = b.create(1 << 12, Access::Granted).unwrap();
+        let key = b.grant(log, to_a).unwrap();
+        let remote = a.attach(to_b, &key).unwrap();
+        for tag in 0..20 {
+            a.write(remote, 0, Source::Inline(&[tag as u8; 100]), Some(tag)).unwrap();
+        }
+        a.send(to_b, b"x").unwrap();
+        for _ in 0..15 {
+            assert!(world.step());
+        }
+        b.revoke(log).unwrap();
+        while world.step() {}
+        let mut completions = Vec::new();
+        a.poll(&mut completions);
+        assert_eq!(completions.len(), 20);
+        world.fingerprint()
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}

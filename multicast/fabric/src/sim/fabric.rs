@@ -1,0 +1,389 @@
+//! One process's end of the simulated fabric.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::link::{Link, Step, Way};
+use super::nanos;
+use super::process::{Key, Known, Lent, Process, Reached, Region as Bytes};
+use super::state::{self, Op, State};
+use crate::memory::WORD;
+use crate::{
+    Access, Completion, Fabric, FabricError, MAIL_MAX, Outcome, Peer, Region, RegionKey, Remote,
+    Source,
+};
+
+/// A simulated process's end. Once the process was crashed, everything it posts is refused.
+/// Dropping it ends the process in an orderly way.
+pub struct SimFabric {
+    state: Rc<RefCell<State>>,
+    me: usize,
+}
+
+impl SimFabric {
+    pub(super) fn new(state: Rc<RefCell<State>>, me: usize) -> Self {
+        Self { state, me }
+    }
+
+    /// The name it joined under.
+    pub fn name(&self) -> String {
+        self.state.borrow().processes[self.me].name.clone()
+    }
+
+    /// Which life of that name this is.
+    pub fn incarnation(&self) -> u64 {
+        self.state.borrow().processes[self.me].incarnation
+    }
+
+    /// Whether the process still lives.
+    pub fn is_alive(&self) -> bool {
+        self.state.borrow().processes[self.me].alive
+    }
+
+    /// The name and incarnation of a peer.
+    pub fn who(&self, peer: Peer) -> (String, u64) {
+        let state = self.state.borrow();
+        let process = state.processes[self.me].peers[peer.0 as usize].process;
+        (state.processes[process].name.clone(), state.processes[process].incarnation)
+    }
+
+    fn with<R>(&mut self, act: impl FnOnce(&mut State, usize) -> R) -> R {
+        act(&mut self.state.borrow_mut(), self.me)
+    }
+
+    fn reached(&self, remote: Remote) -> Result<Reached, FabricError> {
+        let state = self.state.borrow();
+        let me = &state.processes[self.me];
+        let reached = me.remotes.get(remote.0).filter(|_| me.alive);
+        reached.copied().ok_or(FabricError::Gone)
+    }
+}
+
+/// The peer that `process` is to `me`; met now if need be.
+fn meet(state: &mut State, me: usize, process: usize) -> Peer {
+    let known = &state.processes[me].peers;
+    let at = known.iter().position(|known| known.process == process && !known.hung_up);
+    let at = at.unwrap_or_else(|| {
+        let link = state.links.len();
+        state.links.push(Link::new(me, process));
+        let known = &mut state.processes[me].peers;
+        known.push(Known { process, link, hung_up: false });
+        known.len() - 1
+    });
+    Peer(at as u32)
+}
+
+fn peer(state: &State, me: usize, peer: Peer) -> Known {
+    state.processes[me].peers[peer.0 as usize]
+}
+
+impl Fabric for SimFabric {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.state.borrow().now)
+    }
+
+    fn dial(&mut self, name: &str) -> Result<Peer, FabricError> {
+        self.with(|state, me| {
+            let found = state.names.get(name).copied().filter(|&it| state.processes[it].alive);
+            let mine = state.processes[me].name.clone();
+            let ways = [(mine.clone(), name.to_owned()), (name.to_owned(), mine)];
+            let cut = ways.iter().any(|way| state.stalled.contains(way));
+            match found.filter(|_| !cut && state.processes[me].alive) {
+                Some(process) => Ok(meet(state, me, process)),
+                None => Err(FabricError::Unreachable { name: name.to_owned() }),
+            }
+        })
+    }
+
+    fn is_gone(&mut self, whom: Peer) -> bool {
+        self.with(|state, me| {
+            let known = peer(state, me, whom);
+            known.hung_up || state.is_gone(known.process)
+        })
+    }
+
+    fn hang_up(&mut self, whom: Peer) {
+        self.with(|state, me| {
+            let known = &mut state.processes[me].peers[whom.0 as usize];
+            known.hung_up = true;
+            let link = known.link;
+            state.cut_off(link);
+            let remotes = &mut state.processes[me].remotes;
+            let of_peer = |&handle: &u32| remotes.get(handle).is_some_and(|it| it.peer == whom.0);
+            let handles: Vec<u32> = remotes.handles().filter(of_peer).collect();
+            for handle in handles {
+                remotes.remove(handle);
+            }
+        });
+    }
+
+    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
+        assert!(len > 0 && len.is_multiple_of(WORD), "a region is whole words, not {len} bytes");
+        self.with(|state, me| {
+            let me = &mut state.processes[me];
+            let lent = match access {
+                Access::Shared => Lent::Shared(me.generation()),
+                Access::Granted => Lent::Nobody,
+            };
+            let words = vec![0; len / WORD];
+            Ok(Region(me.regions.insert(Bytes { words, lent, landing: Vec::new() })))
+        })
+    }
+
+    fn destroy(&mut self, region: Region) {
+        self.with(|state, me| {
+            let destroyed = state.processes[me].regions.remove(region.0);
+            assert!(destroyed.is_some(), "the region was destroyed before");
+        });
+    }
+
+    fn key(&self, region: Region) -> RegionKey {
+        let state = self.state.borrow();
+        let me = &state.processes[self.me];
+        match me.region(region).lent {
+            Lent::Shared(generation) => {
+                Key { incarnation: me.incarnation, region: region.0, generation }.to_bytes()
+            }
+            Lent::Nobody | Lent::To { .. } => panic!("the keys of granted regions are grants'"),
+        }
+    }
+
+    fn grant(&mut self, region: Region, writer: Peer) -> Result<RegionKey, FabricError> {
+        self.with(|state, me| {
+            let writer = peer(state, me, writer);
+            if writer.hung_up || state.is_gone(writer.process) {
+                return Err(FabricError::Gone);
+            }
+            let me = &mut state.processes[me];
+            let generation = me.generation();
+            let lent = &mut me.region_mut(region).lent;
+            assert!(matches!(lent, Lent::Nobody), "the region is granted, or not for granting");
+            *lent = Lent::To { writer: writer.process, generation };
+            Ok(Key { incarnation: me.incarnation, region: region.0, generation }.to_bytes())
+        })
+    }
+
+    fn revoke(&mut self, region: Region) -> Result<(), FabricError> {
+        self.with(|state, me| {
+            let region = state.processes[me].region_mut(region);
+            assert!(!matches!(region.lent, Lent::Shared(_)), "a shared region has no grant");
+            region.lent = Lent::Nobody;
+            // What landed of unfinished writes stays as it is: nothing is landing any more.
+            region.landing.clear();
+        });
+        Ok(())
+    }
+
+    fn attach(&mut self, whom: Peer, key: &RegionKey) -> Result<Remote, FabricError> {
+        let key = Key::from_bytes(key);
+        self.with(|state, me| {
+            let known = peer(state, me, whom);
+            if known.hung_up || state.is_gone(known.process) || !state.processes[me].alive {
+                return Err(FabricError::Gone);
+            }
+            let owner = &state.processes[known.process];
+            let region = owner.regions.get(key.region).filter(|it| it.is_open(key.generation));
+            let region = region.filter(|_| owner.incarnation == key.incarnation);
+            let len = region.ok_or(FabricError::StaleKey)?.len();
+            let Key { region, generation, .. } = key;
+            let Known { process, link, .. } = known;
+            let reached = Reached { peer: whom.0, link, process, region, generation, len };
+            Ok(Remote(state.processes[me].remotes.insert(reached)))
+        })
+    }
+
+    fn detach(&mut self, remote: Remote) {
+        self.with(|state, me| _ = state.processes[me].remotes.remove(remote.0));
+    }
+
+    fn write(
+        &mut self,
+        to: Remote,
+        at: usize,
+        from: Source<'_>,
+        tag: Option<u64>,
+    ) -> Result<(), FabricError> {
+        let reached = self.reached(to)?;
+        self.with(|state, me| {
+            let (len, bytes) = match from {
+                Source::Inline(bytes) => (bytes.len(), state::Bytes::Inline(bytes.to_vec())),
+                Source::Span { region, at, len } => {
+                    let source = state.processes[me].region(region);
+                    source.check(at, len);
+                    assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
+                    let mut posted = vec![0; len];
+                    source.get(at, &mut posted);
+                    (len, state::Bytes::Span { process: me, region: region.0, at, posted })
+                }
+            };
+            check(&reached, at, len);
+            state.counters.writes += 1;
+            state.post(reached.link, op(&reached, at, bytes, tag), false);
+        });
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        from: Remote,
+        at: usize,
+        len: usize,
+        into: (Region, usize),
+        tag: u64,
+    ) -> Result<(), FabricError> {
+        let reached = self.reached(from)?;
+        check(&reached, at, len);
+        self.with(|state, me| {
+            state.processes[me].region(into.0).check(into.1, len);
+            assert!(into.1.is_multiple_of(WORD), "offset {} is not that of a word", into.1);
+            let bytes = state::Bytes::Fetched { bytes: vec![0; len], into: (into.0.0, into.1) };
+            state.counters.reads += 1;
+            state.post(reached.link, op(&reached, at, bytes, Some(tag)), true);
+        });
+        Ok(())
+    }
+
+    fn flush(&mut self) {}
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        self.with(|state, me| completions.append(&mut state.processes[me].completions));
+    }
+
+    fn wake(&mut self, whom: Peer) {
+        self.with(|state, me| {
+            let known = peer(state, me, whom);
+            if !known.hung_up && state.processes[me].alive {
+                state.push(known.link, Way::Data, Step::Wake);
+            }
+        });
+    }
+
+    fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool) {
+        let slept = self.with(|state, me| {
+            let now = state.now;
+            let me = &mut state.processes[me];
+            if !me.alive || !me.completions.is_empty() || !me.mail.is_empty() {
+                return false;
+            }
+            me.parked = Some(now.saturating_add(nanos(longest)));
+            true
+        });
+        if slept && !idle(self) {
+            self.with(|state, me| state.processes[me].parked = None);
+        } else if slept {
+            self.with(|state, _| state.counters.parks += 1);
+        }
+    }
+
+    fn send(&mut self, to: Peer, bytes: &[u8]) -> Result<(), FabricError> {
+        let refused = |why| Err(FabricError::Mail { len: bytes.len(), why });
+        if bytes.len() > MAIL_MAX {
+            return refused("it is too long");
+        }
+        self.with(|state, me| {
+            let known = peer(state, me, to);
+            if known.hung_up || state.is_gone(known.process) || !state.processes[me].alive {
+                return Err(FabricError::Gone);
+            }
+            let waiting = state.processes[known.process].mail.len();
+            if waiting + state.links[known.link].mail.steps.len() >= state.config.mail_waiting_max {
+                return refused("the mailbox is full");
+            }
+            state.push(known.link, Way::Mail, Step::Mail(bytes.to_vec()));
+            Ok(())
+        })
+    }
+
+    fn recv(&mut self, into: &mut Vec<u8>) -> Option<Peer> {
+        self.with(|state, me| {
+            loop {
+                let (sender, bytes) = state.processes[me].mail.pop_front()?;
+                let peers = &state.processes[me].peers;
+                let known = peers.iter().any(|it| it.process == sender && !it.hung_up);
+                // A sender that is not known and not alive cannot be answered.
+                if known || state.processes[sender].alive {
+                    *into = bytes;
+                    return Some(meet(state, me, sender));
+                }
+            }
+        })
+    }
+
+    fn load(&self, region: Region, at: usize) -> u64 {
+        let state = self.state.borrow();
+        let region = state.processes[self.me].region(region);
+        region.check(at, WORD);
+        assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
+        region.words[at / WORD]
+    }
+
+    fn store(&mut self, region: Region, at: usize, word: u64) {
+        assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
+        self.with(|state, me| {
+            state.processes[me].region_mut(region).put(at, &word.to_ne_bytes());
+        });
+    }
+
+    fn copy_out(&self, region: Region, at: usize, into: &mut [u8]) {
+        let state = &mut *self.state.borrow_mut();
+        let region = state.processes[self.me].region(region);
+        state.counters.torn_reads += u64::from(region.is_torn(at, into.len()));
+        region.get(at, into);
+    }
+
+    fn copy_in(&mut self, region: Region, at: usize, bytes: &[u8]) {
+        self.with(|state, me| state.processes[me].region_mut(region).put(at, bytes));
+    }
+}
+
+fn check(reached: &Reached, at: usize, len: usize) {
+    assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
+    let size = reached.len;
+    assert!(at <= size && len <= size - at, "span {at}+{len} leaves {size}");
+}
+
+fn op(reached: &Reached, at: usize, bytes: state::Bytes, tag: Option<u64>) -> Op {
+    Op {
+        process: reached.process,
+        region: reached.region,
+        generation: reached.generation,
+        at,
+        bytes,
+        tag,
+        posted: 0,
+        torn: false,
+        landed: 0,
+        outcome: Outcome::Done,
+    }
+}
+
+impl Drop for SimFabric {
+    fn drop(&mut self) {
+        // Not while a panic unwinds out of the middle of the world.
+        if let Ok(mut state) = self.state.try_borrow_mut() {
+            state.end(self.me, false);
+        }
+    }
+}
+
+impl fmt::Debug for SimFabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimFabric({}.{:016x})", self.name(), self.incarnation())
+    }
+}
+
+/// A process of that name joins.
+pub(super) fn join(world: &Rc<RefCell<State>>, name: &str) -> Result<SimFabric, FabricError> {
+    let mut state = world.borrow_mut();
+    if state.names.get(name).is_some_and(|&it| state.processes[it].alive) {
+        return Err(FabricError::NameTaken { name: name.to_owned(), dir: "the simulator".into() });
+    }
+    let me = state.processes.len();
+    let incarnation = state.rng.word() | 1;
+    state.processes.push(Process::new(name, incarnation));
+    state.names.insert(name.to_owned(), me);
+    state.stamp(&[me as u64]);
+    Ok(SimFabric::new(Rc::clone(world), me))
+}

@@ -1,0 +1,227 @@
+//! The fabric in one thread, in virtual time, from one seed.
+//!
+//! It keeps the promises of [`Fabric`](crate::Fabric) and nothing beyond them: connections are slow
+//! and fast as they like, so what is written on one overtakes what is written on another; a long
+//! write lands in pieces, in any order, with readers looking on; a completion comes some time after
+//! the bytes; a revocation catches writes half way; mail and writes overtake each other; and the
+//! span a write names is read when it lands, not when it is posted, as a network card would.
+//!
+//! Nothing happens on its own. [`World::step`] lands the next event; between steps, the harness
+//! runs whichever processes it likes, in any order. [`Fabric::park`](crate::Fabric::park) only
+//! marks a process as parked: the harness leaves it alone until [`World::is_parked`] says no, so a
+//! lost wake-up is a run that stands still.
+//!
+//! The same seed and the same calls make the same run, which [`World::fingerprint`] compares.
+
+mod counters;
+mod fabric;
+mod link;
+mod process;
+mod rng;
+mod state;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+pub use counters::Counters;
+pub use fabric::SimFabric;
+pub use rng::Rng;
+
+use self::state::State;
+use crate::{FabricError, Region};
+
+/// How rough the simulated world is.
+#[derive(Clone, Debug)]
+pub struct SimConfig {
+    /// The shortest and the longest that something is usually under way.
+    pub latency: (Duration, Duration),
+    /// One in so many is delayed further, by up to `hiccup_max`; none if zero.
+    pub hiccup_one_in: u64,
+    /// The longest such delay.
+    pub hiccup_max: Duration,
+    /// One in so many changes how slow its whole connection is; none if zero.
+    pub drag_one_in: u64,
+    /// How many times slower a connection can get.
+    pub drag_max: u64,
+    /// One in so many operations of more than a word happens in pieces; none if zero.
+    pub tear_one_in: u64,
+    /// How long it takes at most until everybody may know that a process has crashed.
+    pub gone_lag: Duration,
+    /// Read the spans that writes name when they land. Without it, when they are posted.
+    pub late_spans: bool,
+    /// How many letters may wait for a process.
+    pub mail_waiting_max: usize,
+}
+
+impl Default for SimConfig {
+    fn default() -> Self {
+        Self {
+            latency: (Duration::from_nanos(500), Duration::from_micros(5)),
+            hiccup_one_in: 64,
+            hiccup_max: Duration::from_micros(300),
+            drag_one_in: 128,
+            drag_max: 20,
+            tear_one_in: 2,
+            gone_lag: Duration::from_micros(100),
+            late_spans: true,
+            mail_waiting_max: 4096,
+        }
+    }
+}
+
+/// A simulated world. Clones are the same world.
+#[derive(Clone, Debug)]
+pub struct World(Rc<RefCell<State>>);
+
+impl World {
+    /// An empty world, at time zero.
+    pub fn new(seed: u64, config: SimConfig) -> Self {
+        Self(Rc::new(RefCell::new(State::new(seed, config))))
+    }
+
+    /// Starts a process, or a new incarnation of one that was crashed or dropped.
+    ///
+    /// # Panics
+    /// If a process of that name lives.
+    pub fn join(&self, name: &str) -> SimFabric {
+        self.try_join(name).expect("the name is taken")
+    }
+
+    /// Starts a process, if none of that name lives.
+    pub fn try_join(&self, name: &str) -> Result<SimFabric, FabricError> {
+        fabric::join(&self.0, name)
+    }
+
+    /// Lands the next event and moves the time to it. False if nothing is under way.
+    pub fn step(&self) -> bool {
+        self.0.borrow_mut().step()
+    }
+
+    /// When the next event is due.
+    pub fn next_due(&self) -> Option<Duration> {
+        self.0.borrow().next_due().map(Duration::from_nanos)
+    }
+
+    /// The time, as [`Fabric::now`](crate::Fabric::now) tells it to everybody.
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.0.borrow().now)
+    }
+
+    /// Lets time pass, landing what falls due.
+    pub fn advance(&self, by: Duration) {
+        let mut state = self.0.borrow_mut();
+        let end = state.now.saturating_add(nanos(by));
+        while state.next_due().is_some_and(|due| due <= end) {
+            state.step();
+        }
+        state.now = state.now.max(end);
+    }
+
+    /// Whether the process sleeps: it parked, nobody woke it, and its time is not up.
+    pub fn is_parked(&self, name: &str) -> bool {
+        self.parked_until(name).is_some_and(|end| end > self.now())
+    }
+
+    /// When a process that parked and was not woken will wake by itself.
+    pub fn parked_until(&self, name: &str) -> Option<Duration> {
+        self.with(name, |state, it| state.processes[it].parked.map(Duration::from_nanos))
+    }
+
+    /// Kills a process: any number of the words it has posted still land, and nothing else of it.
+    pub fn crash(&self, name: &str) {
+        self.with(name, |state, it| state.end(it, true));
+    }
+
+    /// Whether a process of that name lives.
+    pub fn is_alive(&self, name: &str) -> bool {
+        let state = self.0.borrow();
+        state.names.get(name).is_some_and(|&it| state.processes[it].alive)
+    }
+
+    /// Marks a process as stopped. What it posted goes on, as hardware does; the harness is to
+    /// leave it alone until it is resumed.
+    pub fn pause(&self, name: &str) {
+        self.with(name, |state, it| state.processes[it].paused = true);
+    }
+
+    /// Ends a pause.
+    pub fn resume(&self, name: &str) {
+        self.with(name, |state, it| state.processes[it].paused = false);
+    }
+
+    /// Whether a process is paused.
+    pub fn is_paused(&self, name: &str) -> bool {
+        self.with(name, |state, it| state.processes[it].paused)
+    }
+
+    /// Makes everything from and to that name so many times slower, in all its incarnations; 1 is
+    /// as usual.
+    pub fn slow(&self, name: &str, factor: u64) {
+        self.0.borrow_mut().slow.insert(name.to_owned(), factor.max(1));
+    }
+
+    /// Holds back everything that travels from one name to another: writes and mail, and answers to
+    /// what the other has posted. The other direction is not affected.
+    pub fn partition(&self, from: &str, to: &str) {
+        self.0.borrow_mut().stalled.insert((from.to_owned(), to.to_owned()));
+    }
+
+    /// Lets what was held back from one name to another go on.
+    pub fn heal(&self, from: &str, to: &str) {
+        let mut state = self.0.borrow_mut();
+        state.stalled.remove(&(from.to_owned(), to.to_owned()));
+        state.release();
+    }
+
+    /// Ends all partitions, pauses and slowness.
+    pub fn heal_all(&self) {
+        let mut state = self.0.borrow_mut();
+        state.stalled.clear();
+        state.slow.clear();
+        for process in &mut state.processes {
+            process.paused = false;
+        }
+        state.release();
+    }
+
+    /// Looks at anybody's memory, that of the dead included.
+    pub fn peek(&self, name: &str, region: Region, at: usize, into: &mut [u8]) {
+        self.with(name, |state, it| state.processes[it].region(region).get(at, into));
+    }
+
+    /// A hash of everything that has landed so far, and when.
+    pub fn fingerprint(&self) -> u64 {
+        self.0.borrow().fingerprint
+    }
+
+    /// What has been offered so far.
+    pub fn counters(&self) -> Counters {
+        self.0.borrow().counters
+    }
+
+    /// Starts to keep a readable line for everything that lands.
+    pub fn start_trace(&self) {
+        self.0.borrow_mut().trace.get_or_insert_default();
+    }
+
+    /// Takes the lines kept so far.
+    pub fn take_trace(&self) -> Vec<String> {
+        self.0.borrow_mut().trace.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// A generator of the world's, for the harness: what the harness draws changes nothing else.
+    pub fn fork_rng(&self) -> Rng {
+        self.0.borrow_mut().rng.fork()
+    }
+
+    fn with<R>(&self, name: &str, act: impl FnOnce(&mut State, usize) -> R) -> R {
+        let mut state = self.0.borrow_mut();
+        let latest = state.names.get(name).copied();
+        act(&mut state, latest.unwrap_or_else(|| panic!("nobody was ever called {name}")))
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,484 @@
+//! Everything there is in a simulated world, and how its next event lands.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use super::counters::Counters;
+use super::link::{Lane, Link, Piece, Step, Way, cut};
+use super::process::{Landing, Process};
+use super::rng::{Rng, mix};
+use super::{SimConfig, nanos};
+use crate::slab::Slab;
+use crate::{Completion, Outcome};
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) now: u64,
+    pub(super) config: SimConfig,
+    pub(super) rng: Rng,
+    /// The first steps of all lanes: when, in which order if at once, and where.
+    calendar: BinaryHeap<Reverse<(u64, u64, usize, Way)>>,
+    entries: u64,
+    pub(super) processes: Vec<Process>,
+    /// The latest incarnation of each name.
+    pub(super) names: BTreeMap<String, usize>,
+    pub(super) links: Vec<Link>,
+    pub(super) ops: Slab<Op>,
+    posted: u64,
+    /// Pairs of names, from and to, between which nothing moves.
+    pub(super) stalled: BTreeSet<(String, String)>,
+    /// Lanes whose first step came due while stalled.
+    held: Vec<(usize, Way)>,
+    pub(super) slow: BTreeMap<String, u64>,
+    pub(super) fingerprint: u64,
+    pub(super) counters: Counters,
+    pub(super) trace: Option<Vec<String>>,
+}
+
+/// An operation under way.
+#[derive(Debug)]
+pub(super) struct Op {
+    pub(super) process: usize,
+    pub(super) region: u32,
+    pub(super) generation: u32,
+    pub(super) at: usize,
+    pub(super) bytes: Bytes,
+    pub(super) tag: Option<u64>,
+    /// Where it stands in the order of all postings.
+    pub(super) posted: u64,
+    pub(super) torn: bool,
+    pub(super) landed: usize,
+    pub(super) outcome: Outcome,
+}
+
+#[derive(Debug)]
+pub(super) enum Bytes {
+    /// Taken at posting.
+    Inline(Vec<u8>),
+    /// To be taken when it lands, as hardware does; `posted` is what was there at posting.
+    Span { process: usize, region: u32, at: usize, posted: Vec<u8> },
+    /// Fetched so far, for a region of the reader.
+    Fetched { bytes: Vec<u8>, into: (u32, usize) },
+}
+
+impl Bytes {
+    fn len(&self) -> usize {
+        match self {
+            Self::Inline(bytes) | Self::Fetched { bytes, .. } => bytes.len(),
+            Self::Span { posted, .. } => posted.len(),
+        }
+    }
+}
+
+impl State {
+    pub(super) fn new(seed: u64, config: SimConfig) -> Self {
+        Self {
+            now: 0,
+            config,
+            rng: Rng::new(seed),
+            calendar: BinaryHeap::new(),
+            entries: 0,
+            processes: Vec::new(),
+            names: BTreeMap::new(),
+            links: Vec::new(),
+            ops: Slab::default(),
+            posted: 0,
+            stalled: BTreeSet::new(),
+            held: Vec::new(),
+            slow: BTreeMap::new(),
+            fingerprint: mix(seed),
+            counters: Counters::default(),
+            trace: None,
+        }
+    }
+
+    // Posting.
+
+    pub(super) fn post(&mut self, link: usize, mut op: Op, fetch: bool) {
+        self.posted += 1;
+        op.posted = self.posted;
+        let len = op.bytes.len();
+        let pieces = if self.rng.one_in(self.config.tear_one_in) {
+            cut(&mut self.rng, len)
+        } else {
+            vec![Piece { at: 0, len }]
+        };
+        op.torn = pieces.len() > 1;
+        self.counters.torn_writes += u64::from(op.torn && !fetch);
+        let op = self.ops.insert(op);
+        let count = pieces.len();
+        for (i, piece) in pieces.into_iter().enumerate() {
+            let last = i + 1 == count;
+            let step = if fetch {
+                Step::Fetch { op, piece, last }
+            } else {
+                Step::Land { op, piece, last }
+            };
+            self.push(link, Way::Data, step);
+        }
+    }
+
+    pub(super) fn push(&mut self, link: usize, way: Way, step: Step) {
+        let latency = self.latency(link);
+        let ready = self.now + latency;
+        let lane = self.links[link].lane(way);
+        lane.steps.push_back((ready, step));
+        self.arm(link, way);
+    }
+
+    fn latency(&mut self, link: usize) -> u64 {
+        if self.rng.one_in(self.config.drag_one_in) {
+            self.links[link].drag = self.rng.between(1, self.config.drag_max.max(1));
+        }
+        let (low, high) = (nanos(self.config.latency.0), nanos(self.config.latency.1));
+        let mut latency = self.rng.between(low, high.max(low)) * self.links[link].drag;
+        if self.rng.one_in(self.config.hiccup_one_in) {
+            latency += self.rng.between(0, nanos(self.config.hiccup_max));
+        }
+        let ends = [self.links[link].from, self.links[link].to];
+        for end in ends {
+            latency *= self.slow.get(&self.processes[end].name).copied().unwrap_or(1);
+        }
+        latency
+    }
+
+    fn arm(&mut self, link: usize, way: Way) {
+        let now = self.now;
+        let gap_max = nanos(self.config.latency.0).max(1);
+        let lane = self.links[link].lane(way);
+        if lane.armed {
+            return;
+        }
+        let Some(&(ready, _)) = lane.steps.front() else { return };
+        lane.armed = true;
+        let due = ready.max(now + 1 + self.rng.below(gap_max));
+        self.entries += 1;
+        self.calendar.push(Reverse((due, self.entries, link, way)));
+    }
+
+    // Landing.
+
+    pub(super) fn next_due(&self) -> Option<u64> {
+        self.calendar.peek().map(|Reverse((due, ..))| *due)
+    }
+
+    pub(super) fn step(&mut self) -> bool {
+        let Some(Reverse((due, _, link, way))) = self.calendar.pop() else { return false };
+        self.now = self.now.max(due);
+        self.links[link].lane(way).armed = false;
+        if self.is_stalled(link, way) {
+            self.counters.stalls += 1;
+            self.held.push((link, way));
+            self.links[link].lane(way).armed = true;
+            return true;
+        }
+        // A crash or a hang-up may have emptied the lane meanwhile.
+        if let Some((_, step)) = self.links[link].lane(way).steps.pop_front() {
+            if self.trace.is_some() {
+                self.note(link, &step);
+            }
+            self.stamp(&[self.now, link as u64, way as u64]);
+            self.land(link, step);
+        }
+        self.arm(link, way);
+        true
+    }
+
+    fn is_stalled(&self, link: usize, way: Way) -> bool {
+        if self.stalled.is_empty() {
+            return false;
+        }
+        let link = &self.links[link];
+        let (from, to) = match way {
+            Way::Data | Way::Mail => (link.from, link.to),
+            Way::Back => (link.to, link.from),
+        };
+        let name = |process: usize| self.processes[process].name.clone();
+        self.stalled.contains(&(name(from), name(to)))
+    }
+
+    /// Lets go of what was held back, where nothing holds it any more.
+    pub(super) fn release(&mut self) {
+        for (link, way) in std::mem::take(&mut self.held) {
+            if self.is_stalled(link, way) {
+                self.held.push((link, way));
+            } else {
+                self.links[link].lane(way).armed = false;
+                self.arm(link, way);
+            }
+        }
+    }
+
+    fn land(&mut self, link: usize, step: Step) {
+        let (from, to) = (self.links[link].from, self.links[link].to);
+        match step {
+            Step::Land { op, piece, last } => self.land_piece(link, op, piece, last),
+            Step::Fetch { op, piece, last } => self.fetch_piece(link, op, piece, last),
+            Step::Wake => self.wake(to),
+            Step::Mail(bytes) => {
+                self.stamp(&[bytes.len() as u64]);
+                if self.processes[to].alive {
+                    self.counters.mails += 1;
+                    self.processes[to].mail.push_back((from, bytes));
+                    self.wake(to);
+                }
+            }
+            Step::Deposit { op } => self.deposit(link, op),
+            Step::Complete { tag, outcome } => self.complete(link, tag, outcome),
+        }
+    }
+
+    fn wake(&mut self, process: usize) {
+        if self.processes[process].parked.take().is_some() {
+            self.counters.wakes += 1;
+        }
+    }
+
+    fn land_piece(&mut self, link: usize, handle: u32, piece: Piece, last: bool) {
+        let from = self.links[link].from;
+        let op = self.ops.get(handle).expect("an operation has steps as long as it lives");
+        let (process, region, generation) = (op.process, op.region, op.generation);
+        let verdict = match op.outcome {
+            Outcome::Done => {
+                let target = &self.processes[process];
+                let open = target.regions.get(region).map(|r| r.may_write(generation, from));
+                match (target.alive, open) {
+                    (false, _) => Outcome::Unknown,
+                    (true, Some(true)) => Outcome::Done,
+                    (true, _) => Outcome::Denied,
+                }
+            }
+            decided => decided,
+        };
+        let bytes = if verdict == Outcome::Done { self.bytes_of(handle, piece) } else { None };
+        let verdict = if bytes.is_none() && verdict == Outcome::Done {
+            Outcome::Unknown // The source is gone, as when its memory were no longer registered.
+        } else {
+            verdict
+        };
+        let op = self.ops.get_mut(handle).expect("looked at above");
+        if op.outcome == Outcome::Done && verdict == Outcome::Denied {
+            self.counters.denied += 1;
+            self.counters.denied_half_way += u64::from(op.landed > 0);
+        }
+        op.outcome = verdict;
+        let (at, torn, posted) = (op.at, op.torn, op.posted);
+        if let Some(bytes) = bytes {
+            op.landed += piece.len;
+            let len = op.bytes.len();
+            self.stamp(&[region.into(), (at + piece.at) as u64, hash(&bytes)]);
+            let target = &mut self.processes[process];
+            if target.landed > posted {
+                self.counters.reorders += u64::from(last);
+            } else {
+                target.landed = posted;
+            }
+            let region = target.regions.get_mut(region).expect("found open above");
+            if torn && !last && !region.landing.iter().any(|landing| landing.op == handle) {
+                region.landing.push(Landing { op: handle, at, len });
+            }
+            region.put(at + piece.at, &bytes);
+        }
+        if last || verdict != Outcome::Done {
+            self.landed(process, region, handle);
+        }
+        if last {
+            let op = self.ops.remove(handle).expect("looked at above");
+            self.answer(link, Step::Complete { tag: op.tag, outcome: verdict });
+        }
+    }
+
+    /// Nothing of that write is landing any more.
+    fn landed(&mut self, process: usize, region: u32, op: u32) {
+        if let Some(region) = self.processes[process].regions.get_mut(region) {
+            region.landing.retain(|landing| landing.op != op);
+        }
+    }
+
+    fn bytes_of(&mut self, op: u32, piece: Piece) -> Option<Vec<u8>> {
+        let op = self.ops.get(op)?;
+        let range = piece.at..piece.at + piece.len;
+        match &op.bytes {
+            Bytes::Inline(bytes) | Bytes::Fetched { bytes, .. } => Some(bytes[range].to_vec()),
+            Bytes::Span { process, region, at, posted } => {
+                if !self.config.late_spans {
+                    return Some(posted[range].to_vec());
+                }
+                let mut bytes = vec![0; piece.len];
+                self.processes[*process].regions.get(*region)?.get(at + piece.at, &mut bytes);
+                self.counters.late_spans += u64::from(bytes != posted[range]);
+                Some(bytes)
+            }
+        }
+    }
+
+    fn fetch_piece(&mut self, link: usize, handle: u32, piece: Piece, last: bool) {
+        let op = self.ops.get_mut(handle).expect("an operation has steps as long as it lives");
+        let (process, region) = (op.process, op.region);
+        let target = &self.processes[process];
+        let open = target.regions.get(region).filter(|region| region.is_open(op.generation));
+        match (op.outcome, target.alive, open) {
+            (Outcome::Done, true, Some(region)) => {
+                let at = op.at + piece.at;
+                self.counters.torn_reads += u64::from(region.is_torn(at, piece.len));
+                if let Bytes::Fetched { bytes, .. } = &mut op.bytes {
+                    region.get(at, &mut bytes[piece.at..piece.at + piece.len]);
+                }
+            }
+            (Outcome::Done, true, None) => op.outcome = Outcome::Denied,
+            (Outcome::Done, false, _) => op.outcome = Outcome::Unknown,
+            _ => {}
+        }
+        if last && !self.answer(link, Step::Deposit { op: handle }) {
+            self.ops.remove(handle);
+        }
+    }
+
+    fn deposit(&mut self, link: usize, handle: u32) {
+        let op = self.ops.remove(handle).expect("an operation has steps as long as it lives");
+        let reader = self.links[link].from;
+        if let (Outcome::Done, Bytes::Fetched { bytes, into: (region, at) }) =
+            (op.outcome, &op.bytes)
+        {
+            self.stamp(&[hash(bytes)]);
+            if let Some(region) = self.processes[reader].regions.get_mut(*region) {
+                region.put(*at, bytes);
+            }
+        }
+        self.complete(link, op.tag, op.outcome);
+    }
+
+    /// Sends an answer back, unless nobody is there to hear it.
+    fn answer(&mut self, link: usize, step: Step) -> bool {
+        let heard = self.processes[self.links[link].from].alive;
+        if heard {
+            self.push(link, Way::Back, step);
+        }
+        heard
+    }
+
+    fn complete(&mut self, link: usize, tag: Option<u64>, outcome: Outcome) {
+        self.counters.unknown += u64::from(outcome == Outcome::Unknown);
+        let poster = self.links[link].from;
+        match tag {
+            Some(tag) => {
+                let outcome = self.links[link].failed.take().unwrap_or(outcome);
+                self.stamp(&[tag, outcome as u64]);
+                self.processes[poster].completions.push(Completion { tag, outcome });
+            }
+            None if outcome == Outcome::Done => {}
+            None => _ = self.links[link].failed.get_or_insert(outcome),
+        }
+    }
+
+    // Faults.
+
+    /// Ends a process. If it crashes, any number of the steps it has posted still happen; if it
+    /// leaves in an orderly way, all of them do.
+    pub(super) fn end(&mut self, process: usize, crash: bool) {
+        let lag = nanos(self.config.gone_lag);
+        let dead = &mut self.processes[process];
+        if !dead.alive {
+            return;
+        }
+        dead.alive = false;
+        dead.parked = None;
+        dead.completions.clear();
+        dead.mail.clear();
+        dead.gone_at = self.now + if crash { self.rng.between(0, lag) } else { 0 };
+        self.counters.crashes += u64::from(crash);
+        self.stamp(&[process as u64, crash.into()]);
+        for link in 0..self.links.len() {
+            if self.links[link].from != process {
+                continue;
+            }
+            let back = std::mem::take(&mut self.links[link].back.steps);
+            self.forget(link, back, false);
+            for way in [Way::Data, Way::Mail] {
+                if crash {
+                    let lane: &mut Lane = self.links[link].lane(way);
+                    let kept = self.rng.between(0, lane.steps.len() as u64) as usize;
+                    let lost = lane.steps.split_off(kept);
+                    self.forget(link, lost, false);
+                }
+            }
+        }
+    }
+
+    /// Drops what a connection still had to write and read.
+    pub(super) fn cut_off(&mut self, link: usize) {
+        let lost = std::mem::take(&mut self.links[link].data.steps);
+        self.forget(link, lost, true);
+    }
+
+    fn forget(&mut self, link: usize, steps: VecDeque<(u64, Step)>, answer: bool) {
+        for (_, step) in steps {
+            let (op, last) = match step {
+                Step::Land { op, last, .. } | Step::Fetch { op, last, .. } => (op, last),
+                Step::Deposit { op } => (op, true),
+                Step::Complete { .. } | Step::Wake | Step::Mail(_) => continue,
+            };
+            if !last {
+                continue;
+            }
+            let state = self.ops.get(op).expect("an operation has steps as long as it lives");
+            let (process, region, tag) = (state.process, state.region, state.tag);
+            // What a crash leaves in the lane still lands, in part for ever.
+            let lane = &self.links[link].data.steps;
+            let lands =
+                lane.iter().any(|(_, step)| matches!(step, Step::Land { op: o, .. } if *o == op));
+            let fetches =
+                lane.iter().any(|(_, step)| matches!(step, Step::Fetch { op: o, .. } if *o == op));
+            self.counters.cut_writes += u64::from(state.landed > 0 || lands);
+            if !lands && !fetches {
+                self.ops.remove(op);
+                self.landed(process, region, op);
+            }
+            if answer {
+                self.answer(link, Step::Complete { tag, outcome: Outcome::Unknown });
+            }
+        }
+    }
+
+    pub(super) fn is_gone(&self, process: usize) -> bool {
+        !self.processes[process].alive && self.processes[process].gone_at <= self.now
+    }
+
+    // Records.
+
+    pub(super) fn stamp(&mut self, words: &[u64]) {
+        for word in words {
+            self.fingerprint = mix(self.fingerprint ^ word);
+        }
+    }
+
+    fn note(&mut self, link: usize, step: &Step) {
+        let name = |process: usize| self.processes[process].name.as_str();
+        let (from, to) = (name(self.links[link].from), name(self.links[link].to));
+        let what = match step {
+            Step::Land { op, piece, .. } | Step::Fetch { op, piece, .. } => {
+                let op = self.ops.get(*op).expect("an operation has steps as long as it lives");
+                let verb = if matches!(step, Step::Land { .. }) { "writes" } else { "reads" };
+                let (at, len) = (op.at + piece.at, piece.len);
+                format!("{from} {verb} {to} region {} {at}+{len}", op.region)
+            }
+            Step::Wake => format!("{from} wakes {to}"),
+            Step::Mail(bytes) => format!("{from} mails {to} {} bytes", bytes.len()),
+            Step::Deposit { .. } => format!("{from} has read from {to}"),
+            Step::Complete { tag, outcome } => {
+                format!("{from} hears from {to}: {tag:?} {outcome:?}")
+            }
+        };
+        let line = format!("{:?} {what}", Duration::from_nanos(self.now));
+        self.trace.get_or_insert_default().push(line);
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(bytes.len() as u64, |hash, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        mix(hash ^ u64::from_le_bytes(word))
+    })
+}
