@@ -10,6 +10,7 @@ pub mod plan;
 pub mod reply;
 mod rules;
 pub mod slots;
+pub mod store;
 pub mod wire;
 
 pub use build::{BUILD, Build};

@@ -53,7 +53,7 @@ impl Limits {
         let page = self.scan_page_bytes_max.saturating_add(largest);
         let entry = |name: &str, value: usize| format!("{name} = {value}");
         #[rustfmt::skip]
-        let rules: [(bool, String, String, &'static str); 8] = [
+        let rules: [(bool, String, String, &'static str); 9] = [
             (self.key_bytes_max >= 1,
              entry("key_bytes_max", self.key_bytes_max), "at least 1".into(), "is the length of the shortest useful key"),
             (self.value_bytes_max <= 1 << 28,
@@ -71,6 +71,11 @@ impl Limits {
             (self.reply_bytes_max >= page,
              entry("reply_bytes_max", self.reply_bytes_max), entry("scan_page_bytes_max", self.scan_page_bytes_max),
              "a reply must have room for a page, 64 bytes, the longest key and the longest value"),
+            // What was written, and whether there was something, is told in fewer bytes: only what
+            // was read can make a reply too large.
+            (self.reply_bytes_max / 16 >= self.transaction_keys_max,
+             entry("reply_bytes_max", self.reply_bytes_max), entry("transaction_keys_max", self.transaction_keys_max),
+             "a reply must have room for 16 bytes of each key"),
             (self.memory_bytes_max >= 16 << 20,
              format!("memory_bytes_max = {}", self.memory_bytes_max), "at least 16777216".into(), "is the least a node can work with"),
         ];
@@ -94,6 +99,8 @@ mod tests {
             (Limits { transaction_bytes_max: 1 << 20, ..good }, "transaction_bytes_max", "value_bytes_max"),
             (Limits { value_bytes_max: 4 << 20, ..good },       "transaction_bytes_max", "value_bytes_max"),
             (Limits { scan_page_bytes_max: 4 << 20, ..good },   "reply_bytes_max",       "scan_page_bytes_max"),
+            (Limits { transaction_keys_max: 1 << 16, reply_bytes_max: 1 << 19, value_bytes_max: 1000, scan_page_bytes_max: 1000, ..good },
+                                                                "reply_bytes_max",       "transaction_keys_max"),
             (Limits { scan_pairs_max: 0, ..good },              "scan_pairs_max",        "at least 1"),
             (Limits { transaction_keys_max: 0, ..good },        "transaction_keys_max",  "1 to 65536"),
             (Limits { key_bytes_max: usize::MAX, ..good },      "transaction_bytes_max", "value_bytes_max"),

@@ -1,0 +1,249 @@
+//! Guards and branches, on what a store holds.
+//!
+//! **Invariant (whole or not at all).** A branch runs on a draft: its writes are in the draft and
+//! the store is as it was, until all operations have succeeded and the draft is committed. So a
+//! refusal leaves no trace, and a dry run is a run whose draft is dropped.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::command::{Compare, Guard, Operation, Test, Version};
+use crate::limits::Limits;
+use crate::plan::pairs_max;
+use crate::reply::{Outcome, Page, Refusal};
+use crate::rules::check_value;
+use crate::store::{Found, Store};
+use crate::wire::{Bytes, PartWriter};
+
+/// What a pair is counted at besides the bytes of its key and value.
+pub(crate) const PAIR_OVERHEAD: u64 = 96;
+
+/// What a pair is counted at.
+pub(crate) fn pair_bytes(key: &[u8], value_len: usize) -> u64 {
+    (key.len() + value_len) as u64 + PAIR_OVERHEAD
+}
+
+/// How much a group may hold, and holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) group: u16,
+    pub(crate) used: u64,
+    pub(crate) ceiling: u64,
+}
+
+impl Room {
+    /// Whether it may hold `grown` instead of `shrunk`, which it holds. Less, or as much, always.
+    pub(crate) fn check(&self, grown: u64, shrunk: u64) -> Result<(), Refusal> {
+        if grown <= shrunk || self.used + (grown - shrunk) <= self.ceiling {
+            return Ok(());
+        }
+        Err(Refusal::OutOfMemory { group: self.group, used: self.used, ceiling: self.ceiling })
+    }
+}
+
+/// Whether a guard holds.
+pub(crate) fn holds(store: &impl Store, guard: &Guard<Bytes<'_>>) -> bool {
+    let found = store.get(guard.key.0);
+    match guard.test {
+        Test::Exists => found.is_some(),
+        Test::Missing => found.is_none(),
+        Test::Equals(value) => found.is_some_and(|found| found.value == value.0),
+        Test::Version(version) => found.map_or(0, |found| found.version) == version,
+        Test::Number { compare, number } => {
+            let Some(ours) = found.map_or(Some(0), |found| integer(found.value)) else {
+                return false;
+            };
+            match compare {
+                Compare::Less => ours < number,
+                Compare::AtMost => ours <= number,
+                Compare::Equal => ours == number,
+                Compare::AtLeast => ours >= number,
+                Compare::Greater => ours > number,
+            }
+        }
+    }
+}
+
+/// A 64-bit integer as text: an optional minus, then digits, nothing else.
+pub(crate) fn integer(text: &[u8]) -> Option<i64> {
+    match text.first()? {
+        b'-' | b'0'..=b'9' => std::str::from_utf8(text).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+/// The number that `by` more than `value` is.
+pub(crate) fn increment(key: Bytes<'_>, value: Option<&[u8]>, by: i64) -> Result<i64, Refusal> {
+    let number = value
+        .map_or(Some(0), integer)
+        .ok_or_else(|| Refusal::NotANumber { key: key.0.to_vec() })?;
+    number.checked_add(by).ok_or_else(|| Refusal::Overflow { key: key.0.to_vec() })
+}
+
+/// What a branch has done so far.
+pub(crate) struct Draft<'a, 's, S> {
+    store: &'s S,
+    limits: &'s Limits,
+    room: Room,
+    position: Version,
+    writes: Writes<'a>,
+}
+
+/// What a branch wrote, by key; `None` where it deleted.
+pub(crate) type Writes<'a> = BTreeMap<&'a [u8], Option<Cow<'a, [u8]>>>;
+
+impl<'a, 's, S: Store> Draft<'a, 's, S> {
+    pub(crate) fn new(store: &'s S, limits: &'s Limits, room: Room, position: Version) -> Self {
+        Self { store, limits, room, position, writes: BTreeMap::new() }
+    }
+
+    /// Runs `branch`, of which only operations of this group are left. The outcomes follow what is
+    /// in `reply`. Gives what to commit.
+    pub(crate) fn run<'o>(
+        mut self,
+        branch: impl Iterator<Item = &'o Operation<Bytes<'a>>>,
+        reply: &mut PartWriter,
+    ) -> Result<Writes<'a>, Refusal>
+    where
+        'a: 'o,
+    {
+        let mut has_read = false;
+        for operation in branch {
+            has_read |= matches!(operation, Operation::Get { .. } | Operation::Scan { .. });
+            self.step(operation, reply)?;
+            if reply.bytes().len() > self.limits.reply_bytes_max {
+                let max = self.limits.reply_bytes_max as u64;
+                return Err(Refusal::ReplyTooLarge { group: self.room.group, max });
+            }
+        }
+        if self.writes.is_empty() {
+            return Ok(self.writes);
+        }
+        // A reply that tells what was written is small. One that tells what was read may not be,
+        // and has to be kept with the writes beside it.
+        let mut grown = if has_read { reply.bytes().len() as u64 } else { 0 };
+        let mut shrunk = 0;
+        for (key, value) in &self.writes {
+            grown += value.as_ref().map_or(0, |value| pair_bytes(key, value.len()));
+            shrunk += self.store.get(key).map_or(0, |found| pair_bytes(key, found.value.len()));
+        }
+        self.room.check(grown, shrunk)?;
+        Ok(self.writes)
+    }
+
+    fn step(
+        &mut self,
+        operation: &Operation<Bytes<'a>>,
+        reply: &mut PartWriter,
+    ) -> Result<(), Refusal> {
+        let outcome = match *operation {
+            Operation::Get { key } => {
+                let found = self.get(key.0);
+                reply.outcome(&Outcome::Value(
+                    found.map(|found| (Bytes(found.value), found.version)),
+                ));
+                return Ok(());
+            }
+            Operation::Scan { start, end, limit } => {
+                let page = self.page(start.0, end.map(|end| end.0), limit);
+                reply.outcome(&Outcome::Page(page));
+                return Ok(());
+            }
+            Operation::Exists { key } => Outcome::Flag(self.get(key.0).is_some()),
+            Operation::Put { key, value } => {
+                check_value(key, value.0.len(), self.limits)?;
+                self.writes.insert(key.0, Some(Cow::Borrowed(value.0)));
+                Outcome::Written(self.position)
+            }
+            Operation::Delete { key } => {
+                let existed = self.get(key.0).is_some();
+                self.writes.insert(key.0, None);
+                Outcome::Flag(existed)
+            }
+            Operation::Append { key, value } => {
+                let offset = self.get(key.0).map_or(0, |found| found.value.len());
+                self.patch(key, offset, value.0)?
+            }
+            Operation::Patch { key, offset, bytes } => self.patch(key, offset as usize, bytes.0)?,
+            Operation::Increment { key, by } => {
+                let number = increment(key, self.get(key.0).map(|found| found.value), by)?;
+                let text = number.to_string().into_bytes();
+                check_value(key, text.len(), self.limits)?;
+                self.writes.insert(key.0, Some(Cow::Owned(text)));
+                Outcome::Number(number)
+            }
+        };
+        reply.outcome(&outcome);
+        Ok(())
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Found<'_>> {
+        match self.writes.get(key) {
+            Some(written) => written.as_ref().map(|value| Found { value, version: self.position }),
+            None => self.store.get(key),
+        }
+    }
+
+    fn patch(
+        &mut self,
+        key: Bytes<'a>,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<Outcome<Bytes<'a>>, Refusal> {
+        let before = self.get(key.0).map_or(0, |found| found.value.len());
+        let len = before.max(offset + bytes.len());
+        check_value(key, len, self.limits)?;
+        let stored = || self.store.get(key.0).map(|found| Cow::Owned(found.value.to_vec()));
+        let written = self.writes.entry(key.0).or_insert_with(stored);
+        let value = written.get_or_insert_default().to_mut();
+        value.resize(len, 0);
+        value[offset..offset + bytes.len()].copy_from_slice(bytes);
+        Ok(Outcome::Length(len as u64))
+    }
+
+    /// This group's pairs of a page, those of the draft among them.
+    fn page(&self, start: &[u8], end: Option<&[u8]>, limit: u32) -> Page<Bytes<'_>> {
+        let mut page = Page::default();
+        if end.is_some_and(|end| end <= start) {
+            return page;
+        }
+        let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut ours = self.writes.range::<[u8], _>((Bound::Included(start), upper)).peekable();
+        let mut stored = self.store.range(start, end).peekable();
+        let mut bytes = 0;
+        loop {
+            // The lower key next; of equal ones ours, which stands for both.
+            let key = match (ours.peek(), stored.peek()) {
+                (Some((ours, _)), Some((stored, _))) => (**ours).min(stored),
+                (Some((ours, _)), None) => ours,
+                (None, Some((stored, _))) => stored,
+                (None, None) => return page,
+            };
+            let stored = stored.next_if(|(stored, _)| *stored == key);
+            let value = match ours.next_if(|(ours, _)| **ours == key) {
+                Some((_, None)) => continue,
+                Some((_, Some(value))) => &value[..],
+                None => stored.expect("the key is of one of the two").1.value,
+            };
+            bytes += key.len() + value.len();
+            let full = page.pairs.len() == pairs_max(limit, self.limits)
+                || bytes > self.limits.scan_page_bytes_max;
+            if full && !page.pairs.is_empty() {
+                page.next = Some(Bytes(key));
+                return page;
+            }
+            page.pairs.push((Bytes(key), Bytes(value)));
+        }
+    }
+}
+
+/// Makes a draft true.
+pub(crate) fn commit(store: &mut impl Store, writes: Writes<'_>, position: Version) {
+    for (key, value) in writes {
+        match value {
+            Some(value) => store.put(key, &value, position),
+            None => _ = store.delete(key),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What groups tell each other about a command, and who still has to.
+
+use hashbrown::HashMap;
+use skein_protocol::ids::{GroupId, GroupSet, MessageId};
+
+/// One group's view of a command, or several groups' together: one byte on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict(u8);
+
+const HELD: u8 = 1;
+const THEN: u8 = 2;
+const OTHERWISE: u8 = 4;
+
+impl Verdict {
+    /// No objections: what no group has said anything against yet.
+    pub(crate) const ALL: Self = Self(HELD | THEN | OTHERWISE);
+
+    /// Do the guards hold; can `then` be executed; can `otherwise`.
+    pub(crate) fn new(held: bool, then: bool, otherwise: bool) -> Self {
+        let bit = |is: bool, bit: u8| if is { bit } else { 0 };
+        Self(bit(held, HELD) | bit(then, THEN) | bit(otherwise, OTHERWISE))
+    }
+
+    pub(crate) fn encode(self) -> [u8; 1] {
+        [self.0]
+    }
+
+    /// Bytes that no group of this version sends are an objection to everything.
+    pub(crate) fn decode(bytes: &[u8]) -> Self {
+        match bytes {
+            [byte] => Self(byte & Self::ALL.0),
+            _ => Self(0),
+        }
+    }
+
+    /// Guards hold, and a branch can be executed, if every group says so.
+    #[must_use]
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Whether the guards hold, and so which branch is taken.
+    pub(crate) fn held(self) -> bool {
+        self.0 & HELD != 0
+    }
+
+    /// Whether the branch taken can be executed.
+    pub(crate) fn executable(self) -> bool {
+        self.0 & if self.held() { THEN } else { OTHERWISE } != 0
+    }
+}
+
+/// The verdicts of a command, as far as they are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Heard {
+    pub(crate) from: GroupSet,
+    pub(crate) verdict: Verdict,
+}
+
+impl Heard {
+    pub(crate) const NOBODY: Self = Self { from: GroupSet::EMPTY, verdict: Verdict::ALL };
+
+    pub(crate) fn hear(&mut self, from: GroupId, verdict: Verdict) {
+        self.from = self.from.with(from);
+        self.verdict = self.verdict.and(verdict);
+    }
+}
+
+/// A delivered command that waits for other groups' verdicts. Nothing else is delivered meanwhile,
+/// so there is at most one.
+pub(crate) struct Waiting {
+    pub(crate) message: MessageId,
+    pub(crate) destinations: GroupSet,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) heard: Heard,
+}
+
+impl Waiting {
+    pub(crate) fn is_over(&self) -> bool {
+        self.heard.from.contains_all(self.destinations)
+    }
+}
+
+/// Verdicts on commands that this replica has not delivered yet.
+///
+/// Another group goes on only when it has this group's verdict, but that may be given by a replica
+/// ahead of this one. So these are commands that this group has ordered and this replica has not
+/// delivered: their number is bounded by what a log holds, and each is a few words here.
+#[derive(Default)]
+pub(crate) struct Early(HashMap<MessageId, Heard>);
+
+impl Early {
+    pub(crate) fn hear(&mut self, message: MessageId, from: GroupId, verdict: Verdict) {
+        self.0.entry(message).or_insert(Heard::NOBODY).hear(from, verdict);
+    }
+
+    /// What was heard about a command that is now delivered.
+    pub(crate) fn take(&mut self, message: MessageId) -> Heard {
+        self.0.remove(&message).unwrap_or(Heard::NOBODY)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}

@@ -1,0 +1,341 @@
+//! The replicated session table: who may command, what was commanded before, and what was answered.
+//!
+//! **Invariant (at most once).** A message is admitted at most once. What was delivered is
+//! remembered exactly for the last [`WINDOW`] sequence numbers of a session; anything older counts
+//! as delivered. The low-water mark only frees replies. It does not decide what is a duplicate: a
+//! message that its session has given up may still be delivered, in all its groups or in none,
+//! while the groups hear of the mark at different times.
+//!
+//! Sessions begin and end by messages to all groups, which all groups deliver in one order, so at
+//! any message its groups agree about its session. See `docs/decisions/0003-what-a-session-is-owed.md`.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use skein_protocol::ids::{MessageId, SessionId};
+
+use crate::reply::Refusal;
+use crate::store::compact::Compact;
+
+/// The most sessions that can be open.
+pub(crate) const SESSIONS_MAX: usize = 1 << 16;
+/// So many sessions that have ended are remembered, the last ones, so that none opens again.
+pub(crate) const ENDED_MAX: usize = 1 << 16;
+/// So many sequence numbers, up to the highest delivered, are remembered one by one. Twice the
+/// widest window a session can have.
+pub(crate) const WINDOW: u64 = 1 << 13;
+
+/// What an open session is counted at: its table entry and [`WINDOW`] bits.
+const SESSION_OVERHEAD: u64 = 2 << 10;
+/// What a kept reply is counted at besides its bytes.
+const REPLY_OVERHEAD: u64 = 64;
+
+pub(crate) struct Sessions {
+    open: HashMap<SessionId, Session>,
+    /// With the sequence number of the message that closed it; 0 for one that expired.
+    ended: HashMap<SessionId, u64>,
+    ended_order: VecDeque<SessionId>,
+    /// What is owed for effects, and must be kept.
+    owed_bytes: u64,
+    /// Replies to mere reads, the oldest first, among names of some that were freed since.
+    reads: VecDeque<MessageId>,
+    reads_kept: usize,
+    reads_bytes: u64,
+    reads_bytes_max: u64,
+}
+
+#[derive(Default)]
+struct Session {
+    low_water: u64,
+    delivered: Delivered,
+    /// By sequence number.
+    replies: VecDeque<Kept>,
+}
+
+struct Kept {
+    sequence: u64,
+    reply: Compact,
+    only_read: bool,
+}
+
+impl Kept {
+    fn bytes(&self) -> u64 {
+        self.reply.as_slice().len() as u64 + REPLY_OVERHEAD
+    }
+}
+
+/// What to do with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Its session is open, and it is new.
+    Fresh,
+    /// It was delivered before.
+    Known,
+    /// Its session is not open.
+    Closed,
+}
+
+/// What is owed for a message that came again.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Owed<'a> {
+    /// This reply.
+    Reply(&'a [u8]),
+    /// An answer that what it asked is done: it ended its session.
+    Done,
+    /// This refusal.
+    Refusal(Refusal),
+    /// Nothing: nobody waits for it.
+    Nothing,
+}
+
+impl Sessions {
+    /// None yet. Replies to mere reads are kept up to `reads_bytes_max`.
+    pub(crate) fn new(reads_bytes_max: u64) -> Self {
+        Self {
+            open: HashMap::new(),
+            ended: HashMap::new(),
+            ended_order: VecDeque::new(),
+            owed_bytes: 0,
+            reads: VecDeque::new(),
+            reads_kept: 0,
+            reads_bytes: 0,
+            reads_bytes_max,
+        }
+    }
+
+    /// Opens the session of `message`, unless it has ended. Again is as good as once.
+    pub(crate) fn open(&mut self, message: MessageId) -> Result<(), Refusal> {
+        if self.ended.contains_key(&message.session) {
+            return Err(Refusal::SessionExpired);
+        }
+        if !self.open.contains_key(&message.session) && self.open.len() == SESSIONS_MAX {
+            return Err(Refusal::TooManySessions { max: SESSIONS_MAX as u64 });
+        }
+        let session = self.open.entry(message.session).or_default();
+        session.delivered.insert(message.sequence);
+        Ok(())
+    }
+
+    /// Closes the session of `message`. Again is as good as once.
+    pub(crate) fn close(&mut self, message: MessageId) -> Result<(), Refusal> {
+        if self.free(message.session) {
+            self.remember_ended(message.session, message.sequence);
+        }
+        match self.ended.get(&message.session) {
+            Some(closed_by) if *closed_by == message.sequence => Ok(()),
+            _ => Err(Refusal::SessionExpired),
+        }
+    }
+
+    /// Ends `session`, whether it is open or has yet to be.
+    pub(crate) fn expire(&mut self, session: SessionId) {
+        self.free(session);
+        if !self.ended.contains_key(&session) {
+            self.remember_ended(session, 0);
+        }
+    }
+
+    /// Takes note of `message`, and that its session is owed nothing below `low_water`.
+    pub(crate) fn admit(&mut self, message: MessageId, low_water: u64) -> Admission {
+        let Some(session) = self.open.get_mut(&message.session) else {
+            return Admission::Closed;
+        };
+        let fresh = session.delivered.insert(message.sequence);
+        session.low_water = session.low_water.max(low_water);
+        // A session that never raises its mark is owed no more than the window.
+        let floor = session.low_water.max((session.delivered.highest + 1).saturating_sub(WINDOW));
+        while let Some(kept) = session.replies.pop_front_if(|kept| kept.sequence < floor) {
+            if kept.only_read {
+                self.reads_bytes -= kept.bytes();
+                self.reads_kept -= 1;
+            } else {
+                self.owed_bytes -= kept.bytes();
+            }
+        }
+        if fresh { Admission::Fresh } else { Admission::Known }
+    }
+
+    /// Keeps the reply to an admitted message until its session is owed it no more. One that only
+    /// read may be forgotten earlier.
+    pub(crate) fn record(&mut self, message: MessageId, reply: &[u8], only_read: bool) {
+        let Some(session) = self.open.get_mut(&message.session) else { return };
+        if message.sequence < session.low_water {
+            return;
+        }
+        let Err(at) = session.find(message.sequence) else { return };
+        let kept = Kept { sequence: message.sequence, reply: reply.into(), only_read };
+        let bytes = kept.bytes();
+        session.replies.insert(at, kept);
+        if only_read {
+            self.reads.push_back(message);
+            self.reads_kept += 1;
+            self.reads_bytes += bytes;
+            self.forget_reads();
+        } else {
+            self.owed_bytes += bytes;
+        }
+    }
+
+    /// What is owed for a message that came again.
+    pub(crate) fn owed(&self, message: MessageId) -> Owed<'_> {
+        let Some(session) = self.open.get(&message.session) else {
+            return match self.ended.get(&message.session) {
+                Some(closed_by) if *closed_by == message.sequence => Owed::Done,
+                _ => Owed::Refusal(Refusal::SessionExpired),
+            };
+        };
+        match session.find(message.sequence) {
+            Ok(at) => Owed::Reply(session.replies[at].reply.as_slice()),
+            Err(_) if session.is_owed(message.sequence) => Owed::Refusal(Refusal::Forgotten),
+            Err(_) => Owed::Nothing,
+        }
+    }
+
+    /// Whether `message` is behind us: it was delivered, or its session has ended.
+    pub(crate) fn is_past(&self, message: MessageId) -> bool {
+        match self.open.get(&message.session) {
+            Some(session) => session.delivered.contains(message.sequence),
+            None => self.ended.contains_key(&message.session),
+        }
+    }
+
+    /// What counts against the ceiling. Replies to reads do not: they have a bound of their own.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.open.len() as u64 * SESSION_OVERHEAD + self.owed_bytes
+    }
+
+    /// Everything that the table holds, each thing once, in an order that does not depend on how it
+    /// came there.
+    pub(crate) fn visit(&self, see: &mut dyn FnMut(&[u8])) {
+        let mut ids: Vec<_> = self.open.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            let session = &self.open[&id];
+            see(&id.0.to_le_bytes());
+            see(&session.low_water.to_le_bytes());
+            see(&session.delivered.highest.to_le_bytes());
+            session.delivered.words.iter().for_each(|word| see(&word.to_le_bytes()));
+            for kept in &session.replies {
+                see(&kept.sequence.to_le_bytes());
+                see(&[u8::from(kept.only_read)]);
+                see(kept.reply.as_slice());
+            }
+        }
+        for id in &self.ended_order {
+            see(&id.0.to_le_bytes());
+            see(&self.ended[id].to_le_bytes());
+        }
+        for message in self.reads.iter().filter(|message| is_kept(&self.open, **message)) {
+            see(&message.session.0.to_le_bytes());
+            see(&message.sequence.to_le_bytes());
+        }
+    }
+
+    /// Closes it, if it is open, with everything that it is owed.
+    fn free(&mut self, id: SessionId) -> bool {
+        let Some(session) = self.open.remove(&id) else { return false };
+        for kept in &session.replies {
+            if kept.only_read {
+                self.reads_bytes -= kept.bytes();
+                self.reads_kept -= 1;
+            } else {
+                self.owed_bytes -= kept.bytes();
+            }
+        }
+        true
+    }
+
+    fn remember_ended(&mut self, id: SessionId, closed_by: u64) {
+        if self.ended_order.len() == ENDED_MAX {
+            let oldest = self.ended_order.pop_front().expect("ENDED_MAX is not 0");
+            self.ended.remove(&oldest);
+        }
+        self.ended_order.push_back(id);
+        self.ended.insert(id, closed_by);
+    }
+
+    fn forget_reads(&mut self) {
+        while self.reads_bytes > self.reads_bytes_max {
+            let oldest = self.reads.pop_front().expect("what is kept is in the queue");
+            let Some(session) = self.open.get_mut(&oldest.session) else { continue };
+            let Ok(at) = session.find(oldest.sequence) else { continue };
+            let kept = session.replies.remove(at).expect("just found");
+            self.reads_bytes -= kept.bytes();
+            self.reads_kept -= 1;
+        }
+        // Names of what was freed otherwise are dropped when they are the most of the queue.
+        if self.reads.len() > 2 * self.reads_kept + 64 {
+            self.reads.retain(|message| is_kept(&self.open, *message));
+        }
+    }
+}
+
+fn is_kept(open: &HashMap<SessionId, Session>, message: MessageId) -> bool {
+    open.get(&message.session).is_some_and(|session| session.find(message.sequence).is_ok())
+}
+
+impl Session {
+    /// Where its reply is, or would be.
+    fn find(&self, sequence: u64) -> Result<usize, usize> {
+        match self.replies.back() {
+            Some(last) if last.sequence < sequence => Err(self.replies.len()),
+            _ => self.replies.binary_search_by_key(&sequence, |kept| kept.sequence),
+        }
+    }
+
+    fn is_owed(&self, sequence: u64) -> bool {
+        let in_window = sequence + WINDOW > self.delivered.highest;
+        sequence >= self.low_water && in_window && self.delivered.contains(sequence)
+    }
+}
+
+/// Which sequence numbers were delivered: bits of the last [`WINDOW`], in a ring.
+struct Delivered {
+    highest: u64,
+    words: Box<[u64; (WINDOW / 64) as usize]>,
+}
+
+impl Default for Delivered {
+    fn default() -> Self {
+        Self { highest: 0, words: Box::new([0; (WINDOW / 64) as usize]) }
+    }
+}
+
+impl Delivered {
+    fn contains(&self, sequence: u64) -> bool {
+        if sequence > self.highest {
+            return false;
+        }
+        let (word, bit) = Self::place(sequence);
+        self.highest - sequence >= WINDOW || self.words[word] & bit != 0
+    }
+
+    /// Returns whether it was not there.
+    fn insert(&mut self, sequence: u64) -> bool {
+        if self.contains(sequence) {
+            return false;
+        }
+        if sequence > self.highest {
+            if sequence - self.highest >= WINDOW {
+                self.words.fill(0);
+            } else {
+                for passed in self.highest + 1..sequence {
+                    let (word, bit) = Self::place(passed);
+                    self.words[word] &= !bit;
+                }
+            }
+            self.highest = sequence;
+        }
+        let (word, bit) = Self::place(sequence);
+        self.words[word] |= bit;
+        true
+    }
+
+    fn place(sequence: u64) -> (usize, u64) {
+        let at = sequence % WINDOW;
+        ((at / 64) as usize, 1 << (at % 64))
+    }
+}
+
+#[cfg(test)]
+mod tests;
