@@ -1,5 +1,8 @@
 //! The only loop: outcomes and words in, events, step, effects out.
 
+use std::time::Duration;
+
+use skein_fabric::wait::Waiter;
 use skein_fabric::{Fabric, FabricError};
 use skein_protocol::ids::{ReplicaId, SessionId};
 
@@ -73,6 +76,13 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// The fabric, for waiting on.
     pub fn fabric(&mut self) -> &mut F {
         &mut self.fabric
+    }
+
+    /// After a turn that found nothing: waits as `waiter` sees fit, at most for `longest`, until a
+    /// peer has written something or the fabric is woken. `undisturbed` is asked too before it
+    /// sleeps, for what the fabric knows nothing of.
+    pub fn wait(&mut self, waiter: &mut Waiter, longest: Duration, undisturbed: &dyn Fn() -> bool) {
+        waiter.idle(&mut self.fabric, longest, &mut |_| undisturbed());
     }
 
     /// The state machines, with the replicas they belong to.

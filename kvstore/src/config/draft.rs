@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::entries::{self, ENTRIES, Entry, Kind, SECTIONS, nearest};
-use super::{ClusterConfig, parse_bytes};
+use super::{ClusterConfig, machine_memory, parse_bytes};
 
 /// The value of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl From<&ClusterConfig> for Draft {
     fn from(config: &ClusterConfig) -> Self {
         let number = |name: &str, value: u64| (name.to_owned(), Setting::Number(value));
         let node = vec![
-            ("waiting".to_owned(), Setting::Text("adaptive".into())),
+            ("waiting".to_owned(), Setting::Text(config.waiting.to_string())),
             ("region_root".to_owned(), Setting::Text(config.region_root.display().to_string())),
             number("stop_within_ms", config.stop_within_ms),
         ];
@@ -74,6 +74,7 @@ impl From<&ClusterConfig> for Draft {
         for (section, values) in [
             ("topology", numbers(&config.topology)),
             ("node", node),
+            ("limits", numbers(&config.limits)),
             ("tuning", numbers(&config.tuning)),
         ] {
             for (name, value) in values {
@@ -141,24 +142,46 @@ impl Draft {
         self.put(entry, Setting::Number(value), Origin::Flag);
     }
 
-    /// The configuration, if it can work.
+    /// The configuration, if it can work, on this machine too.
     pub fn finish(self) -> Result<ClusterConfig, ConfigError> {
+        self.finish_for(machine_memory())
+    }
+
+    /// The configuration, if it can work where there are `memory` bytes of it.
+    fn finish_for(mut self, memory: Option<u64>) -> Result<ClusterConfig, ConfigError> {
+        let mut config = self.config();
+        config.check().map_err(|conflict| self.blame(&conflict))?;
+        let Some(memory) = memory else { return Ok(config) };
+        let ceiling = entries::find("limits", "memory_bytes_max").expect("an entry");
+        if self.settings[&(ceiling.section, ceiling.name)].1 == Origin::Default {
+            let share = memory / 2 / u64::from(config.topology.nodes);
+            let share = share - share % (1 << 20);
+            let most = Setting::Number(share.min(config.limits.memory_bytes_max));
+            self.put(ceiling, most, Origin::Default);
+            config = self.config();
+            config.check().map_err(|conflict| self.blame(&conflict))?;
+        }
+        config.check_memory(memory).map_err(|conflict| self.blame(&conflict))?;
+        Ok(config)
+    }
+
+    fn config(&self) -> ClusterConfig {
         let text = |name| match &self.settings[&("node", name)].0 {
-            Setting::Text(text) => text.clone(),
-            Setting::Number(number) => number.to_string(),
+            Setting::Text(text) => text.as_str(),
+            Setting::Number(_) => unreachable!("put in as text"),
         };
         let number = |name| match self.settings[&("node", name)].0 {
             Setting::Number(number) => number,
-            Setting::Text(_) => 0,
+            Setting::Text(_) => unreachable!("put in as a number"),
         };
-        let config = ClusterConfig {
+        ClusterConfig {
             topology: self.section("topology"),
+            limits: self.section("limits"),
             tuning: self.section("tuning"),
+            waiting: text("waiting").parse().expect("one of the words"),
             region_root: PathBuf::from(text("region_root")),
             stop_within_ms: number("stop_within_ms"),
-        };
-        config.check().map_err(|conflict| self.blame(&conflict))?;
-        Ok(config)
+        }
     }
 
     pub(super) fn get(&self, entry: &Entry) -> &Setting {

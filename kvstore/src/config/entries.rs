@@ -79,6 +79,15 @@ pub(super) const ENTRIES: &[Entry] = &[
         about: "Where the directory with the cluster's shared memory is made. Should be a file system in memory." },
     millis("node", "stop_within_ms", "How long a node that stops may take to finish what is under way, in milliseconds."),
 
+    bytes("limits", "key_bytes_max", "The longest key, in bytes."),
+    bytes("limits", "value_bytes_max", "The longest value, in bytes."),
+    count("limits", "transaction_keys_max", 1 << 20, "Keys in one transaction, each mention counted: guards and both branches."),
+    bytes("limits", "transaction_bytes_max", "The largest transaction, as sent, in bytes."),
+    bytes("limits", "reply_bytes_max", "The most that one group answers to one transaction, in bytes."),
+    count("limits", "scan_pairs_max", 1 << 30, "Pairs in one page of a scan."),
+    bytes("limits", "scan_page_bytes_max", "Keys and values in one page of a scan, in bytes; a page always holds one pair."),
+    bytes("limits", "memory_bytes_max", "What the replicas of one node may hold together, in bytes: keys, values, what is owed to sessions, and an overhead for each. Writes beyond it are refused. If it is not set, it is at most half of this machine's memory, divided by the nodes."),
+
     bytes("tuning", "log_bytes", "Each replica's log, in bytes; a power of two."),
     bytes("tuning", "inline_bytes_max", "Commands up to this many bytes travel in the log; larger ones beside it."),
     bytes("tuning", "ring_bytes", "A session's ring at a replica, and a replica's reply ring at a session, in bytes when first opened; a power of two."),

@@ -5,14 +5,19 @@
 
 mod draft;
 mod entries;
+mod footprint;
 mod sizes;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use skein_fabric::wait::Waiting;
 use skein_multicast::config::{Conflict, Topology, Tuning};
 
+use crate::limits::Limits;
+
 pub use draft::{ConfigError, Draft};
+pub use footprint::Footprint;
 pub use sizes::{exact_bytes, parse_bytes, show_bytes};
 
 use draft::Setting;
@@ -23,8 +28,12 @@ use entries::{ENTRIES, Kind, SECTIONS};
 pub struct ClusterConfig {
     /// Nodes, groups, replicas, engines.
     pub topology: Topology,
+    /// What the store accepts.
+    pub limits: Limits,
     /// Sizes of memory and bounds of queues.
     pub tuning: Tuning,
+    /// What an engine thread does when there is nothing to do.
+    pub waiting: Waiting,
     /// Where the directory with the cluster's shared memory is made.
     pub region_root: PathBuf,
     /// How long a node that stops may take to finish what is under way, in milliseconds.
@@ -35,7 +44,9 @@ impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
             topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
+            limits: Limits::default(),
             tuning: Tuning::default(),
+            waiting: Waiting::Adaptive,
             region_root: PathBuf::from(SHARED_MEMORY),
             stop_within_ms: 5_000,
         }
@@ -46,10 +57,57 @@ impl Default for ClusterConfig {
 pub const SHARED_MEMORY: &str = "/dev/shm";
 
 impl ClusterConfig {
-    /// The settings, if any, that cannot work together.
+    /// The settings, if any, that cannot work, alone or together.
     pub fn check(&self) -> Result<(), Conflict> {
         self.topology.check()?;
-        self.tuning.check()
+        self.limits.check()?;
+        self.tuning.check()?;
+        let (limits, tuning) = (&self.limits, &self.tuning);
+        let replicas = u64::from(self.topology.groups) * u64::from(self.topology.replicas);
+        let here = replicas.div_ceil(u64::from(self.topology.nodes));
+        let largest = limits.transaction_bytes_max as u64;
+        let size = |name: &str, bytes: u64| format!("{name} = {}", exact_bytes(bytes));
+        #[rustfmt::skip]
+        let rules: [(bool, String, String, &'static str); 3] = [
+            (limits.transaction_bytes_max <= tuning.payload_bytes_max,
+             size("limits.transaction_bytes_max", largest),
+             size("tuning.payload_bytes_max", tuning.payload_bytes_max as u64),
+             "a transaction must fit into a payload"),
+            (limits.memory_bytes_max / here >= 2 * largest,
+             size("limits.memory_bytes_max", limits.memory_bytes_max),
+             size("limits.transaction_bytes_max", largest),
+             "each replica of a node must have room for two of the largest transactions"),
+            (tuning.rings_bytes_max >= 2 * tuning.ring_bytes_max,
+             size("tuning.rings_bytes_max", tuning.rings_bytes_max as u64),
+             size("tuning.ring_bytes_max", tuning.ring_bytes_max as u64),
+             "an engine must have room for two rings that have grown"),
+        ];
+        match rules.into_iter().find(|(holds, ..)| !holds) {
+            Some((_, first, second, why)) => Err(Conflict { first, second, why }),
+            None => Ok(()),
+        }
+    }
+
+    /// The settings, if any, with which the cluster does not fit into `memory` bytes.
+    pub fn check_memory(&self, memory: u64) -> Result<(), Conflict> {
+        let nodes = u64::from(self.topology.nodes);
+        let size = |name: &str, bytes: u64| format!("{name} = {}", exact_bytes(bytes));
+        if self.limits.memory_bytes_max.saturating_mul(nodes) > memory {
+            return Err(Conflict {
+                first: size("limits.memory_bytes_max", self.limits.memory_bytes_max),
+                second: format!("topology.nodes = {nodes}"),
+                why: "all nodes run on this machine, and it has not that much memory",
+            });
+        }
+        let all = self.limits.memory_bytes_max * nodes + Footprint::of(self).at_start();
+        if all > memory {
+            return Err(Conflict {
+                first: size("limits.memory_bytes_max", self.limits.memory_bytes_max),
+                second: size("tuning.log_bytes", self.tuning.log_bytes as u64),
+                why: "what the nodes may hold and their logs and rings together are more than the memory of this machine",
+            });
+        }
+        Ok(())
     }
 
     /// The whole configuration as TOML with a comment for each entry. Reading it gives the same
@@ -98,8 +156,7 @@ pub fn machine_memory() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let total = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10;
-    let ceiling = std::fs::read_to_string(Path::new("/sys/fs/cgroup/memory.max"))
-        .ok()
-        .and_then(|text| text.trim().parse().ok());
-    Some(ceiling.map_or(total, |ceiling: u64| ceiling.min(total)))
+    let ceiling = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let ceiling = ceiling.and_then(|text| text.trim().parse::<u64>().ok());
+    Some(ceiling.map_or(total, |ceiling| ceiling.min(total)))
 }

@@ -16,14 +16,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use skein_fabric::FabricError;
+use skein_fabric::shm::Host;
 
 use super::lock::{self, Holder};
 use crate::build::{BUILD, Build};
 use crate::config::{ClusterConfig, ConfigError, Draft};
 
-const MANIFEST: &str = "cluster.json";
-const CONFIG: &str = "cluster.toml";
-const LOCK: &str = "lock";
+pub(super) const MANIFEST: &str = "cluster.json";
+pub(super) const CONFIG: &str = "cluster.toml";
+pub(super) const LOCK: &str = "lock";
 
 /// The directory if none is named: `$XDG_STATE_HOME/skein/default`, else
 /// `$HOME/.local/state/skein/default`, else one of this user's in the temporary directory.
@@ -70,6 +72,8 @@ pub struct RunningCluster {
     pub manifest: Manifest,
     /// Its configuration.
     pub config: ClusterConfig,
+    /// Where its processes meet; clients join under names of their own.
+    pub host: Host,
 }
 
 /// Why a directory cannot be used.
@@ -114,9 +118,36 @@ pub enum DirectoryError {
         /// What is wrong with it.
         why: String,
     },
+    /// A file with one of our names that is not ours.
+    #[error("{} is not ours, and a file of that name is needed: move it away, or name another directory with --dir", file.display())]
+    Foreign {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The cluster is being stopped.
+    #[error("the cluster in {} is being stopped by process {pid}", dir.display())]
+    Stopping {
+        /// Where it is.
+        dir: PathBuf,
+        /// By whom.
+        pid: u32,
+    },
+    /// The file system for shared memory is too full.
+    #[error("the cluster needs {needed} of shared memory to start, and {} has {free} free: free some, enlarge it (mount -o remount,size=…), set node.region_root, or lower tuning.log_bytes and tuning.peer_ring_bytes", root.display())]
+    NoRoom {
+        /// The root of the shared memory.
+        root: PathBuf,
+        /// For people.
+        needed: String,
+        /// For people.
+        free: String,
+    },
     /// The configuration beside the manifest is damaged.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The shared memory cannot be reached.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
     /// A system call failed.
     #[error("cannot {what} {}: {source}", path.display())]
     System {
@@ -155,15 +186,20 @@ impl Directory {
         let directory = Self::at(path)?;
         let manifest = directory.manifest()?;
         let dir = || directory.path.clone();
-        if manifest.build != BUILD.owned() {
-            let theirs = Box::new(manifest.build);
-            return Err(DirectoryError::OtherBuild { dir: dir(), theirs });
-        }
+        manifest.check_build(&directory)?;
         if (0..manifest.nodes).all(|node| directory.node(node).is_none()) {
             return Err(DirectoryError::Stopped { dir: dir(), nodes: manifest.nodes });
         }
+        if let Some(keeper) = directory.keeper().filter(|keeper| keeper.role == "down") {
+            return Err(DirectoryError::Stopping { dir: dir(), pid: keeper.pid });
+        }
         let config = directory.config()?;
-        Ok(RunningCluster { manifest, config })
+        // Asked first, because a host makes its directory.
+        if !manifest.regions.is_dir() {
+            return Err(DirectoryError::Stopped { dir: dir(), nodes: manifest.nodes });
+        }
+        let host = Host::at(&manifest.regions)?;
+        Ok(RunningCluster { manifest, config, host })
     }
 
     /// The manifest of the cluster there, dead or alive, of whatever build.
@@ -187,11 +223,36 @@ impl Directory {
 
     /// The process that runs `node` now.
     pub fn node(&self, node: u16) -> Option<Holder> {
-        lock::holder(&self.path.join(format!("node{node}.lock")))
+        lock::holder(&self.node_lock(node))
+    }
+
+    pub(super) fn node_lock(&self, node: u16) -> PathBuf {
+        self.path.join(format!("node{node}.lock"))
+    }
+
+    /// Where `node` listens for administrators.
+    pub fn socket(&self, node: u16) -> PathBuf {
+        self.path.join(format!("node{node}.sock"))
+    }
+
+    /// Where `node` logs.
+    pub fn log(&self, node: u16) -> PathBuf {
+        self.path.join(format!("node{node}.log"))
     }
 
     /// The process that is starting or stopping the cluster, or runs it in the foreground.
     pub fn keeper(&self) -> Option<Holder> {
         lock::holder(&self.path.join(LOCK))
+    }
+}
+
+impl Manifest {
+    /// Refuses a cluster of another build: its memory may be laid out otherwise.
+    pub fn check_build(&self, directory: &Directory) -> Result<(), DirectoryError> {
+        if self.build == BUILD.owned() {
+            return Ok(());
+        }
+        let theirs = Box::new(self.build.clone());
+        Err(DirectoryError::OtherBuild { dir: directory.path.clone(), theirs })
     }
 }

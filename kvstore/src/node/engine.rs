@@ -1,45 +1,154 @@
-//! The loop of an engine thread.
+//! The loop of an engine thread, and how other threads talk to it between two turns.
 
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
+use skein_fabric::wait::{Waiter, Waiting};
 use skein_fabric::{Fabric, FabricError};
-use skein_multicast::application::Application;
-use skein_multicast::engine::{Engine, ReplicaStatus};
+use skein_multicast::engine::Engine;
 
-/// What other threads ask of an engine, between two turns.
-#[derive(Debug)]
-pub enum Request {
-    /// What it is doing.
-    Status(SyncSender<EngineStatus>),
-    /// To end the loop.
-    Stop,
-}
+use super::status::ReplicaReport;
+use crate::machine::Machine;
+use crate::wire::Request;
+
+/// Questions that may wait for one engine.
+const QUESTIONS_MAX: usize = 8;
+/// The longest an engine sleeps when nobody wakes it: by then it has looked for dead sessions.
+const NAP_MAX: Duration = Duration::from_millis(100);
 
 /// What an operator sees of an engine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct EngineStatus {
     /// Whether it has met every replica it talks to.
     pub connected: bool,
     /// Its replicas.
-    pub replicas: Vec<ReplicaStatus>,
+    pub replicas: Vec<ReplicaReport>,
 }
 
-/// Turns `engine` until told to stop.
-pub fn run<F: Fabric, A: Application>(
-    mut engine: Engine<F, A>,
-    requests: &Receiver<Request>,
-) -> Result<(), FabricError> {
-    loop {
-        engine.turn()?;
-        match requests.try_recv() {
-            Ok(Request::Status(answer)) => {
-                let status =
-                    EngineStatus { connected: engine.connected(), replicas: engine.status() };
-                // Whoever asked may have given up waiting.
-                let _ = answer.try_send(status);
-            }
-            Ok(Request::Stop) => return Ok(()),
-            Err(_) => {}
+/// The other threads' side of an engine. Dropping it stops the engine.
+pub struct Control {
+    questions: SyncSender<SyncSender<EngineStatus>>,
+    shared: Arc<Shared>,
+    wake: Box<dyn FnMut() + Send>,
+}
+
+/// The engine's side.
+#[derive(Debug)]
+pub struct Requests {
+    questions: Receiver<SyncSender<EngineStatus>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    /// Questions sent and not yet taken.
+    asked: AtomicUsize,
+}
+
+/// The two ends between an engine and the other threads. `wake` must wake the engine if it is
+/// parked; see [`Waker`](skein_fabric::shm::Waker).
+pub fn control(wake: impl FnMut() + Send + 'static) -> (Control, Requests) {
+    let (sender, receiver) = sync_channel(QUESTIONS_MAX);
+    let shared = Arc::<Shared>::default();
+    let control = Control { questions: sender, shared: shared.clone(), wake: Box::new(wake) };
+    (control, Requests { questions: receiver, shared })
+}
+
+impl Control {
+    /// What the engine is doing, if it says so within `longest`.
+    pub fn status(&mut self, longest: Duration) -> Option<EngineStatus> {
+        let (answer, status) = sync_channel(1);
+        self.shared.asked.fetch_add(1, Ordering::SeqCst);
+        if self.questions.try_send(answer).is_err() {
+            self.shared.asked.fetch_sub(1, Ordering::SeqCst);
+            return None;
+        }
+        (self.wake)();
+        status.recv_timeout(longest).ok()
+    }
+
+    /// Ends the engine's loop after the turn it is in.
+    pub fn stop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        (self.wake)();
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+impl Requests {
+    fn is_empty(&self) -> bool {
+        self.shared.asked.load(Ordering::SeqCst) == 0 && !self.stopped()
+    }
+
+    fn stopped(&self) -> bool {
+        self.shared.stop.load(Ordering::SeqCst)
+    }
+
+    fn answer<F: Fabric>(&self, engine: &Engine<F, Machine>) {
+        if self.shared.asked.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        while let Ok(answer) = self.questions.try_recv() {
+            self.shared.asked.fetch_sub(1, Ordering::SeqCst);
+            // Whoever asked may have given up waiting.
+            let _ = answer.try_send(status(engine));
         }
     }
+}
+
+fn status<F: Fabric>(engine: &Engine<F, Machine>) -> EngineStatus {
+    let mut replicas: Vec<_> = engine
+        .status()
+        .into_iter()
+        .map(|order| ReplicaReport { order, keys: 0, store_bytes: 0 })
+        .collect();
+    for (replica, machine) in engine.applications() {
+        let of = |report: &&mut ReplicaReport| {
+            (report.order.group, report.order.slot) == (replica.group.0, replica.slot)
+        };
+        if let Some(report) = replicas.iter_mut().find(of) {
+            report.keys = machine.keys();
+            report.store_bytes = machine.bytes();
+        }
+    }
+    EngineStatus { connected: engine.connected(), replicas }
+}
+
+/// Turns `engine` until [stopped](Control::stop). Shared by node processes and by clusters inside
+/// other processes.
+pub fn run<F: Fabric>(
+    mut engine: Engine<F, Machine>,
+    waiting: Waiting,
+    requests: &Requests,
+) -> Result<(), FabricError> {
+    let mut waiter = Waiter::new(waiting);
+    while !requests.stopped() {
+        let worked = engine.turn()?;
+        requests.answer(&engine);
+        for session in engine.take_dead_sessions() {
+            tracing::info!(%session, "the process of a session has ended; the session expires");
+            engine.originate(&Request::Expire(session).encode());
+        }
+        if worked {
+            waiter.worked(engine.fabric());
+        } else {
+            engine.wait(&mut waiter, NAP_MAX, &|| requests.is_empty());
+        }
+    }
+    Ok(())
 }

@@ -33,14 +33,13 @@ impl Lock {
         for _ in 0..TRIES_MAX {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false).mode(0o600);
-            let mut file = options.open(path)?;
+            let file = options.open(path)?;
             match file.try_lock() {
                 // The last holder may just have removed it: only the file that is there counts.
                 Ok(()) if is_at(&file, path) => {
-                    file.set_len(0)?;
-                    file.rewind()?;
-                    file.write_all(format!("{role} {}\n", std::process::id()).as_bytes())?;
-                    return Ok(Ok(Self { path: path.to_owned(), file }));
+                    let mut lock = Self { path: path.to_owned(), file };
+                    lock.sign(role)?;
+                    return Ok(Ok(lock));
                 }
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
@@ -48,6 +47,13 @@ impl Lock {
             }
         }
         Ok(Err(holder(path)))
+    }
+
+    /// Says what it is held for.
+    pub(super) fn sign(&mut self, role: &str) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        self.file.write_all(format!("{role} {}\n", std::process::id()).as_bytes())
     }
 
     /// Removes the file. From then on whoever wants it makes it anew.
@@ -81,6 +87,14 @@ pub(super) fn holder(path: &Path) -> Option<Holder> {
         std::thread::sleep(Duration::from_millis(1));
     }
     None
+}
+
+/// Whether a file with this content can be one of these.
+pub(super) fn is_signature(text: &[u8]) -> bool {
+    text.is_empty()
+        || str::from_utf8(text).ok().and_then(|text| text.trim_end().split_once(' ')).is_some_and(
+            |(role, pid)| ["up", "down", "node"].contains(&role) && pid.parse::<u32>().is_ok(),
+        )
 }
 
 fn is_at(file: &File, path: &Path) -> bool {

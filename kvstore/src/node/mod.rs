@@ -1,5 +1,13 @@
 //! A node: one process, its engine threads, and what it keeps in the cluster's directory.
 
+pub mod admin;
+pub mod claim;
 pub mod directory;
 pub mod engine;
 mod lock;
+pub mod process;
+pub mod regions;
+mod socket;
+pub mod status;
+
+pub use lock::Holder;

@@ -102,6 +102,11 @@ impl ShmFabric {
         &self.host
     }
 
+    /// What other threads of this process wake it with.
+    pub fn waker(&self) -> Waker {
+        Waker { bell: self.bell.clone(), rung: 0 }
+    }
+
     /// The name and incarnation of a peer.
     pub fn who(&self, peer: Peer) -> (&str, u64) {
         let state = &self.peers[peer.0 as usize];
@@ -354,6 +359,21 @@ impl Fabric for ShmFabric {
     fn copy_in(&mut self, region: Region, at: usize, bytes: &[u8]) {
         self.regions.get(region).copy_in(at, bytes);
         self.unfenced = true;
+    }
+}
+
+/// Wakes a fabric that is parked, from another thread of its process.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    bell: Bell,
+    rung: u32,
+}
+
+impl Waker {
+    /// Wakes it if it is parked. What `idle` looks at must have been written before.
+    pub fn wake(&mut self) {
+        fence(Ordering::SeqCst);
+        self.bell.ring(&mut self.rung);
     }
 }
 

@@ -1,0 +1,84 @@
+//! The calling side.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::super::directory::Directory;
+use super::super::socket;
+use super::super::status::NodeStatus;
+use super::{Action, Problem, Response, VERSION};
+
+/// Larger than any response of ours.
+const RESPONSE_BYTES_MAX: u64 = 1 << 20;
+
+/// Why a node did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// It does not listen: not running, or not yet.
+    #[error("cannot connect to {}: {source}", path.display())]
+    Unreachable {
+        /// Its socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It listens and does not answer in time, or breaks off.
+    #[error("no answer from {}: {source}", path.display())]
+    Silent {
+        /// Its socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What it said is not of this version.
+    #[error("{} answered something else than version {VERSION} of the admin interface: {why}", path.display())]
+    Strange {
+        /// Its socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It said no.
+    #[error(transparent)]
+    Refused(#[from] Problem),
+}
+
+/// Asks `node` of the cluster in `directory`, and waits for the answer no longer than `longest`.
+pub fn call(
+    directory: &Directory,
+    node: u16,
+    action: Action,
+    longest: Duration,
+) -> Result<NodeStatus, CallError> {
+    let path = directory.socket(node);
+    let mut stream = socket::connect(&path)
+        .map_err(|source| CallError::Unreachable { path: path.clone(), source })?;
+    let silent = |source| CallError::Silent { path: path.clone(), source };
+    let longest = Some(longest.max(Duration::from_millis(1)));
+    stream.set_read_timeout(longest).map_err(silent)?;
+    stream.set_write_timeout(longest).map_err(silent)?;
+    let request = serde_json::json!({ "v": VERSION, "do": action });
+    stream.write_all(format!("{request}\n").as_bytes()).map_err(silent)?;
+    let mut line = String::new();
+    BufReader::new(stream.take(RESPONSE_BYTES_MAX)).read_line(&mut line).map_err(silent)?;
+    if line.is_empty() {
+        return Err(silent(io::ErrorKind::UnexpectedEof.into()));
+    }
+    let strange = |why: String| CallError::Strange { path: path.clone(), why };
+    let mut value: serde_json::Value =
+        serde_json::from_str(&line).map_err(|error| strange(error.to_string()))?;
+    let version = value.as_object_mut().and_then(|fields| fields.remove("v"));
+    if version != Some(VERSION.into()) {
+        return Err(strange(format!("its version is {version:?}")));
+    }
+    match serde_json::from_value(value).map_err(|error| strange(error.to_string()))? {
+        Response::Ok(status) => Ok(*status),
+        Response::Error(problem) => Err(problem.into()),
+    }
+}
+
+/// What `node` is doing.
+pub fn status(directory: &Directory, node: u16) -> Result<NodeStatus, CallError> {
+    call(directory, node, Action::Status, Duration::from_secs(2))
+}

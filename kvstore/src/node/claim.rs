@@ -1,0 +1,265 @@
+//! The right to start or to clear a cluster in a directory.
+//!
+//! **Invariant (nothing is left, nothing else is taken).** A file of ours is made only after the
+//! manifest that names it, and the manifest goes after all of them. So whoever finds a manifest and
+//! no live node knows what to remove, whenever its predecessors were killed; and a file with one of
+//! our names but without a manifest is somebody else's.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::directory::{CONFIG, Directory, DirectoryError, LOCK, MANIFEST, Manifest, failed};
+use super::lock::{self, Lock};
+use super::regions::{self, Regions};
+use crate::build::BUILD;
+use crate::config::ClusterConfig;
+
+/// A directory whose lock we hold: nobody else starts or stops a cluster there.
+#[derive(Debug)]
+pub struct Claim {
+    directory: Directory,
+    lock: Lock,
+    /// The directories that we, or those before us, made.
+    made: Vec<PathBuf>,
+    /// Kept from being taken for abandoned while no node holds it yet.
+    regions: Option<Regions>,
+}
+
+impl Directory {
+    /// Claims the directory for a new cluster. What a dead one left is removed; a live one, or one
+    /// that is being started or stopped, is an error that names its processes.
+    pub fn claim_new(&self) -> Result<Claim, DirectoryError> {
+        let made = make_directories(self.path())?;
+        let mut claim = match self.claim(made.clone()) {
+            Ok(claim) => claim,
+            Err(error) => {
+                remove_directories(&made);
+                return Err(error);
+            }
+        };
+        match claim.sweep() {
+            Ok(()) => Ok(claim),
+            Err(error) => {
+                claim.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    /// Claims what is left of a cluster, to clear it. Its nodes may still be running.
+    pub fn claim_old(&self) -> Result<Claim, DirectoryError> {
+        let made = self.manifest()?.made;
+        self.claim_as("down", made)
+    }
+
+    fn claim(&self, made: Vec<PathBuf>) -> Result<Claim, DirectoryError> {
+        self.claim_as("up", made)
+    }
+
+    fn claim_as(&self, role: &str, made: Vec<PathBuf>) -> Result<Claim, DirectoryError> {
+        let path = self.path().join(LOCK);
+        match fs::read(&path) {
+            Ok(text) if !lock::is_signature(&text) => {
+                return Err(DirectoryError::Foreign { file: path });
+            }
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(failed("read", &path)(error));
+            }
+            _ => {}
+        }
+        match Lock::take(&path, role).map_err(failed("lock", &path))? {
+            Ok(lock) => Ok(Claim { directory: self.clone(), lock, made, regions: None }),
+            Err(holder) => Err(DirectoryError::InUse {
+                dir: self.path().to_owned(),
+                holders: self.holders(holder),
+            }),
+        }
+    }
+
+    /// Everybody who runs something of the cluster here.
+    fn holders(&self, keeper: Option<lock::Holder>) -> Vec<lock::Holder> {
+        let nodes = self.manifest().map_or(0, |manifest| manifest.nodes);
+        let nodes = (0..nodes).filter_map(|node| {
+            let holder = self.node(node)?;
+            Some(lock::Holder { role: format!("node {node}"), ..holder })
+        });
+        keeper.into_iter().chain(nodes).collect()
+    }
+}
+
+impl Claim {
+    /// The directory.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Writes down a new cluster: its manifest, its configuration, and a directory for its shared
+    /// memory. Tells `warn` what is not as asked for.
+    pub fn lay_out(
+        &mut self,
+        config: &ClusterConfig,
+        warn: &mut dyn FnMut(String),
+    ) -> Result<Manifest, DirectoryError> {
+        let cluster = format!("{:016x}", rand::random::<u64>());
+        let root = regions::root(config, warn)?;
+        regions::sweep(&root);
+        let manifest = Manifest {
+            build: BUILD.owned(),
+            regions: regions::path(&root, &cluster),
+            cluster,
+            nodes: config.topology.nodes,
+            made: self.made.clone(),
+        };
+        let text = serde_json::to_string_pretty(&manifest).expect("a manifest is JSON") + "\n";
+        self.write(MANIFEST, &text)?;
+        self.regions = Some(Regions::make(&manifest.regions)?);
+        self.write(CONFIG, &config.print())?;
+        Ok(manifest)
+    }
+
+    /// Says that the cluster is being stopped: no client connects any more.
+    pub fn stopping(&mut self) -> Result<(), DirectoryError> {
+        let path = self.directory.path().join(LOCK);
+        self.lock.sign("down").map_err(failed("write", &path))
+    }
+
+    /// Lets go of the directory and leaves the cluster running there.
+    pub fn leave(self) -> Result<(), DirectoryError> {
+        let path = self.directory.path().join(LOCK);
+        self.lock.release().map_err(failed("unlock", &path))
+    }
+
+    /// Removes everything of the cluster. None of its nodes may be running.
+    pub fn clear(mut self) -> Result<(), DirectoryError> {
+        self.clear_cluster()?;
+        self.lock.remove().map_err(failed("remove", &self.directory.path().join(LOCK)))?;
+        remove_directories(&self.made);
+        Ok(())
+    }
+
+    /// Makes sure that nothing runs here, and removes what a dead cluster left.
+    fn sweep(&mut self) -> Result<(), DirectoryError> {
+        match self.directory.manifest() {
+            Ok(manifest) => {
+                let holders = self.directory.holders(None);
+                if !holders.is_empty() {
+                    let dir = self.directory.path().to_owned();
+                    return Err(DirectoryError::InUse { dir, holders });
+                }
+                // What it made is ours to remove now.
+                let ours = std::mem::take(&mut self.made);
+                self.made = manifest.made;
+                self.made.extend(ours);
+                self.clear_cluster()
+            }
+            Err(DirectoryError::NoCluster { .. }) => match self.files()?.into_iter().next() {
+                Some(file) => Err(DirectoryError::Foreign { file }),
+                None => Ok(()),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives the directory back as it was.
+    fn abandon(self) {
+        let nobodys = matches!(self.directory.manifest(), Err(DirectoryError::NoCluster { .. }));
+        // The error that made us give up matters more than what goes wrong now.
+        if nobodys {
+            let _ = self.lock.remove();
+            remove_directories(&self.made);
+        } else {
+            let _ = self.lock.release();
+        }
+    }
+
+    fn clear_cluster(&mut self) -> Result<(), DirectoryError> {
+        match self.directory.manifest() {
+            Ok(manifest) => regions::remove(&manifest)?,
+            // Never laid out, or cleared up to here before.
+            Err(DirectoryError::NoCluster { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        for file in self.files()? {
+            remove_file(&file)?;
+        }
+        remove_file(&self.directory.path().join(MANIFEST))
+    }
+
+    /// The files with names of ours, other than the manifest and the lock.
+    fn files(&self) -> Result<Vec<PathBuf>, DirectoryError> {
+        let dir = self.directory.path();
+        let listed = fs::read_dir(dir).map_err(failed("list", dir))?;
+        let mut files = Vec::new();
+        for entry in listed {
+            let entry = entry.map_err(failed("list", dir))?;
+            if is_ours(&entry.file_name()) {
+                files.push(entry.path());
+            }
+        }
+        Ok(files)
+    }
+
+    /// Writes a file whole, or not at all.
+    fn write(&self, name: &str, text: &str) -> Result<(), DirectoryError> {
+        let path = self.directory.path().join(name);
+        let early = self.directory.path().join(format!(".{name}.new"));
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let written = options.open(&early).and_then(|mut file| file.write_all(text.as_bytes()));
+        written.and_then(|()| fs::rename(&early, &path)).map_err(failed("write", &path))
+    }
+}
+
+/// Whether a file of that name is ours to remove: `cluster.toml`, what we had begun to write, and
+/// `nodeN.lock`, `nodeN.sock`, `nodeN.log`.
+fn is_ours(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    if name == CONFIG || [MANIFEST, CONFIG].iter().any(|file| name == format!(".{file}.new")) {
+        return true;
+    }
+    let node = name.strip_prefix("node").and_then(|rest| rest.split_once('.'));
+    node.is_some_and(|(number, kind)| {
+        number.parse::<u16>().is_ok() && ["lock", "sock", "log"].contains(&kind)
+    })
+}
+
+/// Makes `path` and what is missing above it, for this user alone. Returns what was made.
+fn make_directories(path: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
+    let missing = path.ancestors().take_while(|path| fs::symlink_metadata(path).is_err());
+    let mut missing: Vec<_> = missing.map(Path::to_owned).collect();
+    missing.reverse();
+    let mut made = Vec::new();
+    for dir in missing {
+        match DirBuilder::new().mode(0o700).create(&dir) {
+            Ok(()) => made.push(dir),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                remove_directories(&made);
+                return Err(failed("make the directory", &dir)(error));
+            }
+        }
+    }
+    match fs::metadata(path) {
+        Ok(about) if about.is_dir() => Ok(made),
+        Ok(_) => Err(failed("use", path)(io::Error::from(ErrorKind::NotADirectory))),
+        Err(error) => Err(failed("use", path)(error)),
+    }
+}
+
+/// Removes those that are empty, innermost first.
+fn remove_directories(made: &[PathBuf]) {
+    for dir in made.iter().rev() {
+        // One that holds anything is not only ours.
+        let _ = fs::remove_dir(dir);
+    }
+}
+
+fn remove_file(path: &Path) -> Result<(), DirectoryError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,323 @@
+//! A node process from its start to its end.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use skein_fabric::FabricError;
+use skein_fabric::shm::Host;
+use skein_multicast::config::endpoint_name;
+use skein_multicast::engine::Engine;
+
+use super::admin::{Action, Answer, Problem, ProblemKind, Response, Server, Wanted};
+use super::directory::{Directory, DirectoryError, Manifest, failed};
+use super::engine::{self, Control, EngineStatus};
+use super::lock::{Holder, Lock};
+use super::regions::Regions;
+use super::socket;
+use super::status::{NodeStatus, resident_bytes};
+use crate::config::ClusterConfig;
+use crate::machine::Machine;
+use crate::slots::SlotMap;
+
+/// How long an engine may take to answer. It answers between two turns, and no turn is long.
+const ENGINE_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How often a draining node looks whether it has finished.
+const DRAIN_POLL: Duration = Duration::from_millis(5);
+
+/// Why a node ended otherwise than by being stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The cluster's directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// Only `skein up` starts nodes, and knows how many there are.
+    #[error("no node {node} in a cluster of {nodes}: they are numbered from 0")]
+    NoSuchNode {
+        /// The node asked for.
+        node: u16,
+        /// How many there are.
+        nodes: u16,
+    },
+    /// It runs already.
+    #[error("node {node} is running already, as process {}", .holder.pid)]
+    Running {
+        /// The node.
+        node: u16,
+        /// Its process.
+        holder: Holder,
+    },
+    /// It ran before. What it had promised to the others was in its memory.
+    #[error(
+        "node {node} of this cluster has run before, and its memory is lost: a node cannot come back yet; stop the cluster with `skein down` and start it again with `skein up`"
+    )]
+    RanBefore {
+        /// The node.
+        node: u16,
+    },
+    /// No memory, or another problem with it.
+    #[error("shared memory: {0}")]
+    Fabric(#[from] FabricError),
+    /// An engine thread panicked; it has said why.
+    #[error("engine thread {engine} has panicked")]
+    Panicked {
+        /// Its number.
+        engine: usize,
+    },
+}
+
+struct Worker {
+    control: Control,
+    thread: JoinHandle<Result<(), FabricError>>,
+}
+
+/// What the node is up to.
+enum Phase {
+    Serving,
+    /// Delivers what it knows of, until `deadline`; then tells `asked`, and ends if `stop`.
+    Draining {
+        deadline: Instant,
+        asked: Vec<Answer>,
+        stop: bool,
+    },
+}
+
+struct Node {
+    directory: Directory,
+    manifest: Manifest,
+    config: ClusterConfig,
+    number: u16,
+    started: Instant,
+    workers: Vec<Worker>,
+    phase: Phase,
+    /// Drained since it was last asked to: what it was to finish is finished.
+    drained: bool,
+}
+
+/// Runs `node` of the cluster in `directory` until it is told to stop: by its admin interface, or by
+/// a byte to read from `alarm`. `alarm_end` is the other end; engine threads use it too.
+pub fn run(
+    directory: &Directory,
+    node: u16,
+    mut alarm: UnixStream,
+    alarm_end: &UnixStream,
+) -> Result<(), NodeError> {
+    let manifest = directory.manifest()?;
+    manifest.check_build(directory)?;
+    let config = directory.config()?;
+    if node >= config.topology.nodes {
+        return Err(NodeError::NoSuchNode { node, nodes: config.topology.nodes });
+    }
+    let _lock = take_lock(directory, node)?;
+    let _regions = Regions::hold(&manifest.regions)?;
+    alarm.set_nonblocking(true).map_err(failed("prepare", directory.path()))?;
+
+    let mut this = Node {
+        workers: start_engines(&manifest, &config, node, alarm_end)?,
+        directory: directory.clone(),
+        manifest,
+        config,
+        number: node,
+        started: Instant::now(),
+        phase: Phase::Serving,
+        drained: false,
+    };
+    let path = directory.socket(node);
+    let listener = socket::listen(&path).map_err(failed("listen at", &path))?;
+    let mut server = Server::new(listener).map_err(failed("listen at", &path))?;
+    tracing::info!(node, cluster = this.manifest.cluster, "the node is running");
+    let end = this.serve(&mut server, &mut alarm);
+    // Nobody shall connect to a node that is ending.
+    let _ = fs::remove_file(&path);
+    let engines = this.stop_engines();
+    tracing::info!(node, "the node has stopped");
+    end.and(engines)
+}
+
+/// Makes sure that the node has not run before, and does not now.
+fn take_lock(directory: &Directory, node: u16) -> Result<Lock, NodeError> {
+    let path = directory.node_lock(node);
+    if let Some(holder) = directory.node(node) {
+        return Err(NodeError::Running { node, holder });
+    }
+    if fs::read(&path).is_ok_and(|text| !text.is_empty()) {
+        return Err(NodeError::RanBefore { node });
+    }
+    match Lock::take(&path, "node").map_err(failed("lock", &path))? {
+        Ok(lock) => Ok(lock),
+        Err(holder) => {
+            let holder = holder.unwrap_or(Holder { role: "node".into(), pid: 0 });
+            Err(NodeError::Running { node, holder })
+        }
+    }
+}
+
+fn start_engines(
+    manifest: &Manifest,
+    config: &ClusterConfig,
+    node: u16,
+    alarm: &UnixStream,
+) -> Result<Vec<Worker>, NodeError> {
+    let host = Host::at(&manifest.regions)?;
+    let topology = config.topology;
+    let here = (0..topology.engines).map(|engine| topology.replicas_on(node, engine).len());
+    let groups_here = here.sum::<usize>() as u16;
+    let slots = SlotMap::even(topology.groups);
+    let mut workers = Vec::new();
+    for number in 0..topology.engines {
+        let name = endpoint_name(node, number);
+        let fabric = host.join(&name)?;
+        let mut waker = fabric.waker();
+        let machine = |replica| Machine::new(replica, slots.clone(), config.limits, groups_here);
+        let engine = Engine::new(fabric, topology, config.tuning, node, number, machine)?;
+        let (control, requests) = engine::control(move || waker.wake());
+        let waiting = config.waiting;
+        let alarm = Alarm(alarm.try_clone().map_err(failed("prepare", &manifest.regions))?);
+        let thread = thread::Builder::new()
+            .name(name)
+            .spawn(move || {
+                let _alarm = alarm;
+                engine::run(engine, waiting, &requests)
+            })
+            .map_err(failed("start a thread of", &manifest.regions))?;
+        workers.push(Worker { control, thread });
+    }
+    Ok(workers)
+}
+
+/// Rings when an engine thread ends, however it ends.
+struct Alarm(UnixStream);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        // If it cannot be rung, nobody is left to hear it.
+        let _ = io::Write::write(&mut self.0, b"e");
+    }
+}
+
+impl Node {
+    /// Answers requests until it is time to stop.
+    fn serve(&mut self, server: &mut Server, alarm: &mut UnixStream) -> Result<(), NodeError> {
+        loop {
+            let longest = match self.phase {
+                Phase::Serving => None,
+                Phase::Draining { .. } => Some(DRAIN_POLL),
+            };
+            let wait = server.wait(alarm.as_fd(), longest);
+            for wanted in wait.map_err(failed("listen in", self.directory.path()))? {
+                match wanted {
+                    Wanted::Action(from, action) => self.act(server, from, action),
+                    Wanted::Signal => {
+                        let mut bytes = [0; 64];
+                        let _ = alarm.read(&mut bytes);
+                        if self.workers.iter().any(|worker| worker.thread.is_finished()) {
+                            return Ok(()); // What ended it is found when it is joined.
+                        }
+                        tracing::info!("told to stop by a signal");
+                        self.drain(None, true);
+                    }
+                }
+            }
+            if self.finish(server) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn act(&mut self, server: &mut Server, from: Answer, action: Action) {
+        match action {
+            Action::Status => {
+                let response = self.response();
+                server.answer(from, &response);
+            }
+            Action::Drain => self.drain(Some(from), false),
+            Action::Stop => {
+                tracing::info!("told to stop by the admin interface");
+                self.drain(None, true);
+                let response = self.response();
+                server.answer(from, &response);
+            }
+        }
+    }
+
+    /// Begins to drain, or joins in.
+    fn drain(&mut self, from: Option<Answer>, and_stop: bool) {
+        if matches!(self.phase, Phase::Serving) {
+            // A node that was drained and is then stopped has had its time.
+            let time = if and_stop && self.drained { 0 } else { self.config.stop_within_ms };
+            let deadline = Instant::now() + Duration::from_millis(time);
+            self.phase = Phase::Draining { deadline, asked: Vec::new(), stop: false };
+        }
+        if let Phase::Draining { asked, stop, .. } = &mut self.phase {
+            asked.extend(from);
+            *stop |= and_stop;
+        }
+    }
+
+    /// Whether it has drained, and is to stop.
+    fn finish(&mut self, server: &mut Server) -> bool {
+        let Phase::Draining { deadline, .. } = self.phase else { return false };
+        let late = Instant::now() >= deadline;
+        if !late && self.status().is_none_or(|status| status.pending() > 0) {
+            return false;
+        }
+        if late && !self.drained {
+            tracing::warn!("messages were still under way when the time to drain was over");
+        }
+        self.drained = true;
+        let response = self.response();
+        let phase = std::mem::replace(&mut self.phase, Phase::Serving);
+        let Phase::Draining { asked, stop, .. } = phase else { return false };
+        for from in asked {
+            server.answer(from, &response);
+        }
+        stop
+    }
+
+    fn response(&mut self) -> Response {
+        match self.status() {
+            Some(status) => Response::Ok(Box::new(status)),
+            None => Response::Error(Problem {
+                kind: ProblemKind::Busy,
+                message: "an engine thread does not answer: ask again".into(),
+            }),
+        }
+    }
+
+    fn status(&mut self) -> Option<NodeStatus> {
+        let ask = |worker: &mut Worker| worker.control.status(ENGINE_WAIT_MAX);
+        let engines: Option<Vec<EngineStatus>> = self.workers.iter_mut().map(ask).collect();
+        let engines = engines?;
+        Some(NodeStatus {
+            node: self.number,
+            pid: std::process::id(),
+            cluster: self.manifest.cluster.clone(),
+            build: self.manifest.build.clone(),
+            uptime_ms: self.started.elapsed().as_millis() as u64,
+            ready: engines.iter().all(|engine| engine.connected),
+            draining: self.drained || !matches!(self.phase, Phase::Serving),
+            resident_bytes: resident_bytes(),
+            replicas: engines.into_iter().flat_map(|engine| engine.replicas).collect(),
+        })
+    }
+
+    /// Ends the engine threads and says what had ended one before.
+    fn stop_engines(&mut self) -> Result<(), NodeError> {
+        for worker in &mut self.workers {
+            worker.control.stop();
+        }
+        let mut end = Ok(());
+        for (engine, worker) in self.workers.drain(..).enumerate() {
+            let result = match worker.thread.join() {
+                Ok(result) => result.map_err(NodeError::Fabric),
+                Err(_) => Err(NodeError::Panicked { engine }),
+            };
+            end = end.and(result);
+        }
+        end
+    }
+}

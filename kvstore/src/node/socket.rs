@@ -1,0 +1,53 @@
+//! Unix sockets in a directory with a long name. A socket's address has room for 107 bytes; what
+//! does not fit is reached through an open directory, whose name below `/proc` is short.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+const ADDRESS_MAX: usize = 107;
+
+/// A name for the socket that fits its address. The directory stays open while it is used.
+fn reach(path: &Path) -> io::Result<(PathBuf, Option<File>)> {
+    if path.as_os_str().len() <= ADDRESS_MAX {
+        return Ok((path.to_owned(), None));
+    }
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let dir = File::open(dir)?;
+    Ok((Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name), Some(dir)))
+}
+
+/// Listens at `path`, which must not exist.
+pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
+    let (short, _dir) = reach(path)?;
+    UnixListener::bind(short)
+}
+
+/// Connects to the listener at `path`.
+pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
+    let (short, _dir) = reach(path)?;
+    UnixStream::connect(short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_any_length_can_be_reached() {
+        let dir = tempfile::tempdir().unwrap();
+        for parts in [0, 1, 4] {
+            let long = (0..parts).fold(dir.path().to_owned(), |dir, _| dir.join("d".repeat(200)));
+            std::fs::create_dir_all(&long).unwrap();
+            let path = long.join("node0.sock");
+            let listener = listen(&path).unwrap();
+            connect(&path).unwrap();
+            listener.accept().unwrap();
+            assert!(path.exists(), "{parts} parts");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! What an operator sees of a node.
+
+use serde::{Deserialize, Serialize};
+use skein_multicast::engine::ReplicaStatus;
+
+use crate::build::Build;
+
+/// A node, as it sees itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its number.
+    pub node: u16,
+    /// Its process.
+    pub pid: u32,
+    /// Its cluster.
+    pub cluster: String,
+    /// What it runs.
+    pub build: Build,
+    /// How long it has been running, in milliseconds.
+    pub uptime_ms: u64,
+    /// Whether its replicas have met all those they talk to.
+    pub ready: bool,
+    /// Whether it has been asked to drain or to stop.
+    pub draining: bool,
+    /// Its memory in all, shared memory that it uses included, in bytes.
+    pub resident_bytes: u64,
+    /// Its replicas.
+    pub replicas: Vec<ReplicaReport>,
+}
+
+/// A replica of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaReport {
+    /// What the multicast says.
+    #[serde(flatten)]
+    pub order: ReplicaStatus,
+    /// Keys that its state machine holds.
+    pub keys: u64,
+    /// Bytes that its state machine holds: keys, values, sessions, and an overhead for each.
+    pub store_bytes: u64,
+}
+
+impl NodeStatus {
+    /// Messages that its replicas know of and have not delivered.
+    pub fn pending(&self) -> u64 {
+        self.replicas.iter().map(|replica| replica.order.pending).sum()
+    }
+}
+
+/// The memory of this process, in bytes; 0 if that cannot be told.
+pub(super) fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = resident.and_then(|kib| kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
