@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use skein_fabric::Fabric;
+use skein_fabric::shm::ShmFabric;
 use skein_kvstore::command::{Key, Operation, Transaction, Value, Version};
 use skein_kvstore::reply::{Page, Reply};
 
@@ -12,7 +13,7 @@ use crate::error::Error;
 use crate::operations::{self, KeyRange, Swap};
 
 /// One session, polled on the caller's thread.
-pub struct Client<F: Fabric> {
+pub struct Client<F: Fabric = ShmFabric> {
     driver: Driver<F>,
     session: SessionKey,
     pending: Vec<(Ticket, Slot)>,

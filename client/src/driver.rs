@@ -2,15 +2,31 @@
 
 use std::time::Duration;
 
-use skein_fabric::Fabric;
+use skein_fabric::shm::{ShmFabric, Waker};
+use skein_fabric::wait::{Waiter, Waiting};
+use skein_fabric::{Fabric, FabricError};
 use skein_kvstore::command::Transaction;
+use skein_kvstore::limits::Limits;
+use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Reply;
 use skein_kvstore::slots::SlotMap;
-use skein_multicast::access::Access;
+use skein_multicast::access::{Access, GroupReply, WindowFull};
+use skein_multicast::config::{Topology, Tuning};
+use skein_protocol::ids::SessionId;
 
 pub use skein_multicast::access::SessionKey;
 
-use crate::error::Error;
+use crate::error::{Error, Unavailability};
+use crate::ledger::{Farewell, Ledger};
+
+/// How long an operation waits for its replies unless told otherwise.
+pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+
+/// How often to ask, while somebody waits, whether all the nodes still run.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long a session that is being closed may take to say so to the replicas. They find out by
+/// themselves if it does not, when the process ends.
+const FAREWELL_MAX: Duration = Duration::from_millis(250);
 
 /// An operation under way: what [`Driver::poll`] names it by when it is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,64 +37,352 @@ pub struct Ticket {
     pub number: u64,
 }
 
+/// What a driver must know of the cluster it speaks to.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Which replicas there are.
+    pub topology: Topology,
+    /// The sizes of the memory shared with them.
+    pub tuning: Tuning,
+    /// Which group owns which keys.
+    pub slots: SlotMap,
+    /// What a transaction may hold.
+    pub limits: Limits,
+    /// How to wait for replies.
+    pub waiting: Waiting,
+}
+
+impl Shape {
+    /// Where `transaction` goes and in which bytes, unless it is over the limits.
+    pub(crate) fn plan(&self, transaction: &Transaction) -> Result<Plan, Error> {
+        Plan::of(transaction, &self.slots, &self.limits).map_err(Error::before_sending)
+    }
+}
+
 /// Many sessions, each with many operations under way, on one thread and one fabric.
-pub struct Driver<F> {
+///
+/// Nothing happens between calls: whoever drives it calls [`poll`](Self::poll), and
+/// [`wait`](Self::wait) when there was nothing to do. Each operation that was submitted finishes
+/// exactly once, with a reply or an error, however its session or the cluster ends.
+pub struct Driver<F: Fabric> {
     access: Access<F>,
-    slots: SlotMap,
+    shape: Shape,
+    waiter: Waiter,
+    ledger: Ledger,
+    timeout: Duration,
+    tickets: u64,
+    /// Of sessions that were closed before these were sent.
+    dropped: Vec<Ticket>,
+    look_next: Duration,
+    broken: Option<Unavailability>,
+    // Kept to be reused.
+    settled: Vec<(SessionKey, u64)>,
+    senders: Vec<SessionKey>,
+    farewells: Vec<Farewell>,
 }
 
 impl<F: Fabric> Driver<F> {
-    /// A driver without sessions.
-    pub fn new(access: Access<F>, slots: SlotMap) -> Self {
-        Self { access, slots }
+    /// A driver without sessions, on a fabric of its own.
+    pub fn new(fabric: F, shape: Shape) -> Self {
+        let waiter = Waiter::new(shape.waiting);
+        Self {
+            access: Access::new(fabric, shape.topology, shape.tuning),
+            shape,
+            waiter,
+            ledger: Ledger::default(),
+            timeout: TIMEOUT_DEFAULT,
+            tickets: 0,
+            dropped: Vec::new(),
+            look_next: Duration::ZERO,
+            broken: None,
+            settled: Vec::new(),
+            senders: Vec::new(),
+            farewells: Vec::new(),
+        }
     }
 
-    /// Operations submitted from now on wait this long for their replies (5 s to begin with).
+    /// What it knows of the cluster.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// How long operations wait for their replies.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Operations submitted from now on wait this long for their replies:
+    /// [`TIMEOUT_DEFAULT`] to begin with.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        let _ = timeout;
+        self.timeout = timeout;
     }
 
-    /// Opens a session. Operations can be submitted at once.
+    /// How many operations a session may have under way.
+    pub fn window(&self) -> usize {
+        self.shape.tuning.window
+    }
+
+    /// Opens a session. Operations can be submitted at once; they are sent when every group has
+    /// said that it knows the session.
     pub fn open(&mut self) -> SessionKey {
-        let _ = &self.slots;
-        self.access.open(skein_protocol::ids::SessionId(0))
+        let key = self.access.open(SessionId(rand::random()));
+        let plan = Plan::open(&self.shape.slots);
+        let sequence = self
+            .access
+            .multicast(key, plan.destinations(), plan.request())
+            .expect("a new session's window has room for its first message");
+        self.ledger.opening(key, sequence, plan);
+        key
     }
 
-    /// Sends `transaction` on its way. Its reply comes out of [`poll`](Self::poll), exactly once
-    /// for each ticket.
+    /// Sends `transaction` on its way. How it ends comes out of [`poll`](Self::poll), once.
+    /// An error here is of an operation that was not sent and has no effect.
     pub fn submit(
         &mut self,
         session: SessionKey,
         transaction: &Transaction,
     ) -> Result<Ticket, Error> {
-        let _ = (session, transaction);
-        Err(Error::Closed)
+        self.submit_within(session, transaction, self.timeout)
+    }
+
+    /// As [`submit`](Self::submit), with a time-out of its own.
+    pub fn submit_within(
+        &mut self,
+        session: SessionKey,
+        transaction: &Transaction,
+        timeout: Duration,
+    ) -> Result<Ticket, Error> {
+        self.ready(session)?;
+        let plan = self.shape.plan(transaction)?;
+        self.submit_plan(session, plan, timeout, timeout)
+    }
+
+    /// Sends a plan on its way that has `left` of the `allowed` time.
+    pub(crate) fn submit_plan(
+        &mut self,
+        session: SessionKey,
+        plan: Plan,
+        left: Duration,
+        allowed: Duration,
+    ) -> Result<Ticket, Error> {
+        self.ready(session)?;
+        self.tickets += 1;
+        let ticket = Ticket { session, number: self.tickets };
+        let deadline = self.access.fabric().now().saturating_add(left);
+        self.ledger.submit(ticket, plan, deadline, allowed);
+        self.send(session);
+        Ok(ticket)
     }
 
     /// Does what there is to do, without waiting, and calls `finished` for each operation that has
-    /// come to an end. Returns whether there was anything to do. The error is of the memory shared
-    /// with the cluster as a whole; nothing will work after it.
+    /// come to its end. Returns whether there was anything to do. An error means that the memory
+    /// shared with the cluster cannot be used any more; every operation has finished before it.
     pub fn poll(
         &mut self,
         finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
     ) -> Result<bool, Error> {
-        let _ = finished;
-        Ok(false)
+        for ticket in self.dropped.drain(..) {
+            finished(ticket, Err(Error::Closed));
+        }
+        if let Some(why) = &self.broken {
+            return Err(Error::Unavailable { why: why.clone(), sent: false });
+        }
+        let (ledger, settled) = (&mut self.ledger, &mut self.settled);
+        let turned = self.access.turn(&mut |reply| {
+            let GroupReply { session, sequence, group, bytes } = reply;
+            if ledger.reply(session, sequence, group, bytes, finished) {
+                settled.push((session, sequence));
+            }
+        });
+        for (session, sequence) in self.settled.drain(..) {
+            self.access.settle(session, sequence);
+        }
+        let mut busy = match turned {
+            Ok(busy) => busy,
+            Err(error) => return Err(self.fail(&error, finished)),
+        };
+        if busy {
+            self.waiter.worked(self.access.fabric());
+        }
+        busy |= self.send_queued();
+        let counts = self.ledger.counts();
+        if counts.waiting > 0 || counts.closing > 0 {
+            let now = self.access.fabric().now();
+            self.ledger.expire(now, finished);
+            self.look(now, finished);
+            busy |= self.say_farewell(now);
+        }
+        Ok(busy)
     }
 
-    /// Waits a little, after a [`poll`](Self::poll) that returned false: spins, yields or parks as
-    /// the cluster's configuration says, at most for `longest`.
+    /// Waits a little, after a [`poll`](Self::poll) that found nothing to do: spins, yields or
+    /// parks, as the cluster's configuration says, and never longer than `longest` or the next
+    /// time-out.
     pub fn wait(&mut self, longest: Duration) {
-        let _ = longest;
+        self.wait_while(longest, &|| true);
+    }
+
+    /// As [`wait`](Self::wait), and sleeps only while `undisturbed` says so. Whoever changes that
+    /// must wake the fabric.
+    pub(crate) fn wait_while(&mut self, longest: Duration, undisturbed: &dyn Fn() -> bool) {
+        let now = self.access.fabric().now();
+        let mut longest = longest;
+        let counts = self.ledger.counts();
+        if counts.waiting > 0 || counts.closing > 0 {
+            longest = longest.min(self.look_next.saturating_sub(now));
+        }
+        if let Some(earliest) = self.ledger.earliest() {
+            longest = longest.min(earliest.saturating_sub(now));
+        }
+        self.access.wait(&mut self.waiter, longest, undisturbed);
     }
 
     /// The operations that were submitted and are not finished.
     pub fn under_way(&self) -> usize {
-        0
+        self.ledger.counts().waiting + self.dropped.len()
     }
 
-    /// Ends a session. Its operations under way finish as [`Error::Closed`] or better.
+    /// Ends a session. Operations that were sent still finish as they would have; those that were
+    /// not finish as [`Error::Closed`]. Goes on in [`poll`](Self::poll).
     pub fn close(&mut self, session: SessionKey) {
-        self.access.close(session);
+        let deadline = self.access.fabric().now().saturating_add(self.timeout + FAREWELL_MAX);
+        self.ledger.close(session, deadline, &mut self.dropped);
+    }
+
+    /// How many sessions that were closed are not over yet.
+    pub fn closing(&self) -> usize {
+        self.ledger.counts().closing
+    }
+
+    /// Abandons all operations and closes all sessions, so that the replicas need not find out by
+    /// themselves that they are over. Waits for that a little; not at all for a cluster that is gone.
+    fn leave(&mut self) {
+        let deadline = self.access.fabric().now().saturating_add(FAREWELL_MAX);
+        self.ledger.fail(&Unavailability::Stopped, &mut |_, _| ());
+        for session in self.ledger.sessions().collect::<Vec<_>>() {
+            self.ledger.close(session, deadline, &mut self.dropped);
+        }
+        let mut look_next = self.look_next;
+        while self.closing() > 0 && self.broken.is_none() {
+            if !self.poll(&mut |_, _| ()).is_ok_and(|busy| busy) {
+                self.wait(LOOK_EVERY);
+            }
+            let now = self.access.fabric().now();
+            if now >= look_next {
+                look_next = now + LOOK_EVERY;
+                if !self.access.unavailable().is_empty() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether the session takes another operation.
+    fn ready(&self, session: SessionKey) -> Result<(), Error> {
+        if let Some(why) = &self.broken {
+            return Err(Error::Unavailable { why: why.clone(), sent: false });
+        }
+        if self.ledger.waiting(session)? >= self.window() {
+            return Err(Error::WindowFull { window: self.window() });
+        }
+        Ok(())
+    }
+
+    /// Multicasts what the session has queued, as far as its window allows.
+    fn send(&mut self, session: SessionKey) -> bool {
+        let mut sent = false;
+        while let Some(plan) = self.ledger.next(session) {
+            match self.access.multicast(session, plan.destinations(), plan.request()) {
+                Ok(sequence) => self.ledger.sent(session, sequence),
+                Err(WindowFull) => break,
+            }
+            sent = true;
+        }
+        sent
+    }
+
+    fn send_queued(&mut self) -> bool {
+        if self.ledger.counts().queued == 0 {
+            return false;
+        }
+        let mut senders = std::mem::take(&mut self.senders);
+        senders.extend(self.ledger.senders());
+        let sent = senders.drain(..).fold(false, |sent, session| self.send(session) | sent);
+        self.senders = senders;
+        sent
+    }
+
+    /// Now and then, asks whether all the groups that are waited for can still order anything.
+    fn look(&mut self, now: Duration, finished: &mut dyn FnMut(Ticket, Result<Reply, Error>)) {
+        if now < self.look_next {
+            return;
+        }
+        self.look_next = now + LOOK_EVERY;
+        let lost = self.access.unavailable();
+        if lost.is_empty() {
+            return;
+        }
+        let stopped = lost.contains_all(self.shape.topology.all_groups());
+        let why = if stopped {
+            Unavailability::Stopped
+        } else {
+            Unavailability::NoQuorum { groups: lost }
+        };
+        self.ledger.lost(lost, &why, finished);
+    }
+
+    /// Sends the last messages of closing sessions, and forgets those that are over.
+    fn say_farewell(&mut self, now: Duration) -> bool {
+        if self.ledger.counts().closing == 0 {
+            return false;
+        }
+        let mut farewells = std::mem::take(&mut self.farewells);
+        self.ledger.farewells(now, &mut farewells);
+        let mut busy = false;
+        for farewell in farewells.drain(..) {
+            match farewell {
+                Farewell::Send(key) => {
+                    let plan = Plan::close(&self.shape.slots);
+                    let sent = self.access.multicast(key, plan.destinations(), plan.request());
+                    if let Ok(sequence) = sent {
+                        self.ledger.ending(key, sequence, plan);
+                        busy = true;
+                    }
+                }
+                Farewell::Forget(key) => {
+                    self.ledger.forget(key);
+                    self.access.close(key);
+                    busy = true;
+                }
+            }
+        }
+        self.farewells = farewells;
+        busy
+    }
+
+    fn fail(
+        &mut self,
+        error: &FabricError,
+        finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
+    ) -> Error {
+        let why = Unavailability::Fabric(error.to_string());
+        self.ledger.fail(&why, finished);
+        self.broken = Some(why.clone());
+        Error::Unavailable { why, sent: false }
+    }
+}
+
+impl Driver<ShmFabric> {
+    /// What other threads wake it with while it waits.
+    pub(crate) fn waker(&mut self) -> Waker {
+        self.access.fabric().waker()
+    }
+}
+
+impl<F: Fabric> Drop for Driver<F> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.leave();
+        }
     }
 }

@@ -110,7 +110,6 @@ impl Error {
 
     /// What a plan's refusal is called before anything is sent: limits become
     /// [`TooLarge`](Error::TooLarge).
-    #[allow(dead_code)]
     pub(crate) fn before_sending(refusal: Refusal) -> Self {
         let too_large =
             |what, len, max, unit, setting| Self::TooLarge { what, len, max, unit, setting };
@@ -123,6 +122,9 @@ impl Error {
             }
             Refusal::TooManyKeys { keys, max } => {
                 too_large("a transaction", keys, max, "keys", "limits.transaction_keys_max")
+            }
+            Refusal::TransactionTooLarge { len, max } => {
+                too_large("a transaction", len, max, "bytes", "limits.transaction_bytes_max")
             }
             other => Self::Refused(other),
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use skein_fabric::wait::Waiter;
 use skein_fabric::{Fabric, FabricError};
 use skein_protocol::ids::{GroupId, GroupSet, SessionId};
 
@@ -95,8 +96,9 @@ impl<F: Fabric> Access<F> {
         &mut self.fabric
     }
 
-    /// Sleeps until a reply may be in, or `longest` has passed.
-    pub fn park(&mut self, longest: Duration) {
-        let _ = longest;
+    /// Waits, as `waiter` sees fit, until a reply may be in, or `longest` has passed. Sleeps only
+    /// while `undisturbed` says so: what other threads ask comes with a wake-up of its own.
+    pub fn wait(&mut self, waiter: &mut Waiter, longest: Duration, undisturbed: &dyn Fn() -> bool) {
+        waiter.idle(&mut self.fabric, longest, &mut |_| undisturbed());
     }
 }
