@@ -140,9 +140,12 @@ impl<S: Store> Machine<S> {
                 Err(Refusal::Malformed(why.to_owned()))
             }
             Request::Open => self.sessions.open(message),
-            Request::Close => self.sessions.close(message),
+            Request::Close => {
+                self.sessions.close(message).inspect(|()| out.end_session(message.session))
+            }
             Request::Expire(session) => {
                 self.sessions.expire(*session);
+                out.end_session(*session);
                 Ok(())
             }
             Request::Transaction(_) => unreachable!("transactions are no control requests"),

@@ -1,0 +1,233 @@
+//! Machines joined by the smallest multicast there is: one global order, and a scheduler that picks
+//! who goes next and whose verdict arrives when.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use skein_kvstore::limits::Limits;
+use skein_kvstore::machine::Machine;
+use skein_kvstore::slots::SlotMap;
+use skein_multicast::application::{Application, Delivery, EXCHANGE_MAX, Outbox};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use skein_protocol::timestamp::Timestamp;
+
+pub(crate) const REPLICAS: u8 = 3;
+
+/// A generator of choices: xorshift, so that a seed is a run.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+}
+
+#[derive(Clone)]
+struct Sent {
+    message: MessageId,
+    low_water: u64,
+    destinations: GroupSet,
+    payload: Vec<u8>,
+}
+
+struct Verdict {
+    to: ReplicaId,
+    message: MessageId,
+    from: GroupId,
+    bytes: Vec<u8>,
+}
+
+pub(crate) struct Cluster {
+    pub(crate) slots: SlotMap,
+    pub(crate) machines: BTreeMap<(u16, u8), Machine>,
+    orders: Vec<Vec<Sent>>,
+    cursors: BTreeMap<(u16, u8), usize>,
+    verdicts: Vec<Verdict>,
+    said: BTreeMap<(MessageId, GroupId), Vec<u8>>,
+    replies: BTreeMap<MessageId, BTreeMap<GroupId, Vec<u8>>>,
+    /// The sessions that each replica said have ended.
+    pub(crate) ended: BTreeMap<(u16, u8), Vec<SessionId>>,
+    random: Random,
+}
+
+/// What one call made one machine say.
+#[derive(Default)]
+struct Words {
+    replies: Vec<(MessageId, Vec<u8>)>,
+    exchanges: Vec<(MessageId, GroupSet, Vec<u8>)>,
+    ended: Vec<SessionId>,
+}
+
+impl Outbox for Words {
+    fn reply(&mut self, message: MessageId, reply: &[u8]) {
+        self.replies.push((message, reply.to_vec()));
+    }
+
+    fn exchange(&mut self, message: MessageId, to: GroupSet, result: &[u8]) {
+        assert!(result.len() <= EXCHANGE_MAX);
+        self.exchanges.push((message, to, result.to_vec()));
+    }
+
+    fn end_session(&mut self, session: SessionId) {
+        self.ended.push(session);
+    }
+}
+
+impl Cluster {
+    pub(crate) fn new(groups: u16, limits: Limits, seed: u64) -> Self {
+        let slots = SlotMap::even(groups);
+        let ids: Vec<_> = (0..groups).flat_map(|g| (0..REPLICAS).map(move |r| (g, r))).collect();
+        let machine = |&(group, slot): &(u16, u8)| {
+            let id = ReplicaId::new(GroupId(group), slot);
+            ((group, slot), Machine::new(id, slots.clone(), limits, groups))
+        };
+        Self {
+            machines: ids.iter().map(machine).collect(),
+            slots: slots.clone(),
+            orders: vec![Vec::new(); usize::from(groups)],
+            cursors: ids.iter().map(|id| (*id, 0)).collect(),
+            verdicts: Vec::new(),
+            said: BTreeMap::new(),
+            replies: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            random: Random(seed | 1),
+        }
+    }
+
+    /// Gives a message its place in the order of all its groups.
+    pub(crate) fn order(
+        &mut self,
+        message: MessageId,
+        low_water: u64,
+        destinations: GroupSet,
+        payload: &[u8],
+    ) {
+        let sent = Sent { message, low_water, destinations, payload: payload.to_vec() };
+        for group in destinations.iter() {
+            self.orders[group.index()].push(sent.clone());
+        }
+    }
+
+    /// Gives a message that `group` has in its order another place there.
+    pub(crate) fn order_again(&mut self, group: GroupId, which: usize) {
+        let order = &mut self.orders[group.index()];
+        if !order.is_empty() {
+            order.push(order[which % order.len()].clone());
+        }
+    }
+
+    /// The position that the last message ordered has in `group`.
+    pub(crate) fn last_position(&self, group: GroupId) -> u64 {
+        self.orders[group.index()].len() as u64
+    }
+
+    /// Delivers everything everywhere, in an order of the scheduler's choice.
+    pub(crate) fn run(&mut self) {
+        loop {
+            let behind: Vec<_> = self
+                .cursors
+                .iter()
+                .filter(|(id, at)| **at < self.orders[usize::from(id.0)].len())
+                .filter(|(id, _)| self.machines[id].ready())
+                .map(|(id, _)| *id)
+                .collect();
+            let choices = behind.len() + self.verdicts.len();
+            if choices == 0 {
+                break;
+            }
+            let choice = self.random.below(choices);
+            match behind.get(choice) {
+                Some(id) => self.deliver(*id),
+                None => self.exchange(choice - behind.len()),
+            }
+        }
+        for ((group, slot), machine) in &self.machines {
+            assert!(machine.ready(), "g{group}.{slot} waits for ever");
+            assert_eq!(machine.early(), 0, "g{group}.{slot} keeps verdicts for ever");
+        }
+        self.check_replicas();
+    }
+
+    fn deliver(&mut self, id: (u16, u8)) {
+        let at = self.cursors.get_mut(&id).expect("a replica");
+        let sent = &self.orders[usize::from(id.0)][*at];
+        *at += 1;
+        let delivery = Delivery {
+            message: sent.message,
+            low_water: sent.low_water,
+            destinations: sent.destinations,
+            timestamp: Timestamp::new(*at as u64, GroupId(id.0)),
+            position: *at as u64,
+            time_ms: 0,
+            payload: &sent.payload,
+        };
+        let mut words = Words::default();
+        self.machines.get_mut(&id).expect("a replica").deliver(delivery, &mut words);
+        self.take(id, words);
+    }
+
+    fn exchange(&mut self, at: usize) {
+        let verdict = self.verdicts.swap_remove(at);
+        let mut words = Words::default();
+        let to = (verdict.to.group.0, verdict.to.slot);
+        let machine = self.machines.get_mut(&to).expect("a replica");
+        machine.exchanged(verdict.message, verdict.from, &verdict.bytes, &mut words);
+        self.take(to, words);
+    }
+
+    /// The first replica of a group to say something says it for all; the others must say the same.
+    fn take(&mut self, id: (u16, u8), words: Words) {
+        let from = GroupId(id.0);
+        self.ended.entry(id).or_default().extend(words.ended);
+        for (message, reply) in words.replies {
+            let group = self.replies.entry(message).or_default();
+            let first = group.entry(from).or_insert_with(|| reply.clone());
+            assert_eq!(*first, reply, "{from} answers {message} in two ways");
+        }
+        for (message, to, bytes) in words.exchanges {
+            assert!(!to.contains(from), "a group tells itself");
+            if let Some(said) = self.said.get(&(message, from)) {
+                assert_eq!(*said, bytes, "{from} says two things about {message}");
+                continue;
+            }
+            for group in to.iter() {
+                for slot in 0..REPLICAS {
+                    let to = ReplicaId::new(group, slot);
+                    self.verdicts.push(Verdict { to, message, from, bytes: bytes.clone() });
+                }
+            }
+            self.said.insert((message, from), bytes);
+        }
+    }
+
+    fn check_replicas(&self) {
+        for (id, machine) in &self.machines {
+            let first = &self.machines[&(id.0, 0)];
+            assert_eq!(machine.digest(), first.digest(), "replicas of g{} differ", id.0);
+            assert_eq!(machine.history(), first.history(), "replicas of g{} answered apart", id.0);
+            assert_eq!((machine.keys(), machine.bytes()), (first.keys(), first.bytes()));
+        }
+    }
+
+    /// The parts that came for a message.
+    pub(crate) fn parts(&self, message: MessageId) -> Vec<(GroupId, &[u8])> {
+        let parts = self.replies.get(&message).into_iter().flatten();
+        parts.map(|(group, bytes)| (*group, &bytes[..])).collect()
+    }
+
+    /// What every replica of `group` says when `message` comes again.
+    pub(crate) fn repeat(&mut self, group: GroupId, message: MessageId) -> Option<Vec<u8>> {
+        let mut said = BTreeSet::new();
+        for slot in 0..REPLICAS {
+            let mut words = Words::default();
+            let machine = self.machines.get_mut(&(group.0, slot)).expect("a replica");
+            machine.repeat(message, &mut words);
+            assert!(words.exchanges.is_empty() && words.replies.len() <= 1);
+            said.insert(words.replies.pop().map(|(_, reply)| reply));
+        }
+        assert_eq!(said.len(), 1, "replicas repeat different things");
+        said.pop_first().expect("one")
+    }
+}

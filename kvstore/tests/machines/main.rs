@@ -1,0 +1,8 @@
+//! Machines of several groups against a model of one map.
+
+mod cluster;
+mod guards;
+mod model;
+mod sessions;
+mod strategy;
+mod transactions;
