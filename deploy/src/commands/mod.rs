@@ -5,6 +5,7 @@ use clap::Subcommand;
 use crate::args::Global;
 use crate::exit::Exit;
 
+mod bench;
 mod config;
 
 /// The commands, in the order of `--help`.
@@ -14,6 +15,7 @@ pub(crate) enum Command {
     Config(config::Args),
     // Data
     // Measurements
+    Bench(bench::Args),
     // This binary
 }
 
@@ -24,6 +26,7 @@ impl Command {
             Self::Config(args) => args.run(global),
             // Data
             // Measurements
+            Self::Bench(args) => args.run(global),
             // This binary
         }
     }

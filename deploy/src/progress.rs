@@ -1,0 +1,85 @@
+//! Progress bars on standard error, where that is a terminal, and the interrupt that ends a run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use skein_workloads::bench::{Phase, Watch};
+use skein_workloads::chart::grouped;
+use skein_workloads::closed_loop::Progress;
+
+/// Whether somebody wants us to come to an end.
+#[derive(Clone, Debug)]
+pub(crate) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// From now on Ctrl-C and SIGTERM are remembered here. A second one ends the process at once.
+    pub(crate) fn listen() -> std::io::Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))?;
+            flag::register(signal, Arc::clone(&asked))?;
+        }
+        Ok(Self(asked))
+    }
+
+    /// Whether it has come.
+    pub(crate) fn asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A bar for each part of a benchmark. Nothing is drawn where standard error is no terminal.
+pub(crate) struct Bars {
+    interrupt: Interrupt,
+    bar: ProgressBar,
+    phase: Phase,
+    last: Progress,
+}
+
+const START: Progress = Progress { elapsed: Duration::ZERO, returned: 0, errors: 0 };
+
+impl Bars {
+    pub(crate) fn new(interrupt: Interrupt) -> Self {
+        Self { interrupt, bar: ProgressBar::hidden(), phase: Phase::Load(0), last: START }
+    }
+
+    /// Removes the bar.
+    pub(crate) fn end(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Watch for Bars {
+    fn begin(&mut self, phase: Phase) {
+        self.end();
+        (self.phase, self.last) = (phase, START);
+        let (length, name) = match phase {
+            Phase::Load(records) => (records, "loading"),
+            Phase::Run(duration) => (duration.as_millis() as u64, "running"),
+        };
+        let style = ProgressStyle::with_template("{prefix} {bar:40.cyan/dim} {msg}")
+            .expect("the template is a constant")
+            .progress_chars("━╸─");
+        self.bar = ProgressBar::new(length).with_style(style).with_prefix(name);
+    }
+
+    fn progress(&mut self, progress: Progress) -> bool {
+        self.bar.set_position(match self.phase {
+            Phase::Load(_) => progress.returned,
+            Phase::Run(_) => progress.elapsed.as_millis() as u64,
+        });
+        let since = progress.elapsed.saturating_sub(self.last.elapsed).as_millis().max(1) as u64;
+        let per_second = (progress.returned - self.last.returned) * 1_000 / since;
+        let errors = match progress.errors {
+            0 => String::new(),
+            errors => format!(", {} errors", grouped(errors)),
+        };
+        self.bar.set_message(format!("{}/s{errors}", grouped(per_second)));
+        self.last = progress;
+        !self.interrupt.asked()
+    }
+}
