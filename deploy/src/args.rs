@@ -43,4 +43,22 @@ impl Global {
     pub(crate) fn dir(&self) -> PathBuf {
         self.dir.clone().unwrap_or_else(directory::default_path)
     }
+
+    /// What to add to a command line so that it means the same directory.
+    pub(crate) fn dir_flag(&self) -> String {
+        match &self.dir {
+            Some(dir)
+                if std::env::var_os("SKEIN_DIR").is_none_or(|said| said != dir.as_os_str()) =>
+            {
+                let text = dir.display().to_string();
+                let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:=@,".contains(c);
+                if text.chars().all(plain) {
+                    format!(" --dir {text}")
+                } else {
+                    format!(" --dir '{}'", text.replace('\'', r"'\''"))
+                }
+            }
+            _ => String::new(),
+        }
+    }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::output::tell;
+
 /// A command that ran to its end. What kept it from that is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -35,7 +37,7 @@ pub(crate) fn code(end: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Ok) => ExitCode::SUCCESS,
         Ok(Exit::No) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("skein: {error:#}");
+            tell(format_args!("skein: {error:#}"));
             ExitCode::from(if error.is::<Usage>() { 2 } else { 3 })
         }
     }

@@ -1,10 +1,13 @@
 //! `skein`: a replicated, sharded key-value store. One binary; thin commands over the libraries.
 
 mod args;
+mod cluster;
 mod commands;
 mod exit;
+mod logging;
 mod output;
 mod progress;
+mod signals;
 
 use std::process::ExitCode;
 
@@ -12,5 +15,6 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     let args = args::Skein::parse();
-    exit::code(args.command.run(&args.global))
+    let end = logging::start(args.global.verbose);
+    exit::code(end.and_then(|()| args.command.run(&args.global)))
 }

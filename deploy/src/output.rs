@@ -1,13 +1,25 @@
-//! Standard output that may be a closed pipe.
+//! Standard output and standard error that may be closed: a pipe whose reader has seen enough, a
+//! terminal that hung up. That is no reason to fail, least of all in the middle of cleaning up.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Write};
 
-/// Writes all of `bytes` to standard output. A reader that has gone away is no error: it has seen
-/// enough, as in `skein status | head`.
+/// Writes all of `bytes` to standard output.
 pub(crate) fn say(bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    say_if_heard(bytes).map(|_| ())
+}
+
+/// The same, and returns whether anybody still reads it.
+pub(crate) fn say_if_heard(bytes: impl AsRef<[u8]>) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes.as_ref()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        done => done,
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error),
     }
+}
+
+/// Writes a line to standard error, if anybody is there to read it.
+pub(crate) fn tell(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }

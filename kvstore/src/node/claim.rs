@@ -15,7 +15,7 @@ use super::directory::{CONFIG, Directory, DirectoryError, LOCK, MANIFEST, Manife
 use super::lock::{self, Lock};
 use super::regions::{self, Regions};
 use crate::build::BUILD;
-use crate::config::ClusterConfig;
+use crate::config::{ClusterConfig, Footprint};
 
 /// A directory whose lock we hold: nobody else starts or stops a cluster there.
 #[derive(Debug)]
@@ -106,6 +106,7 @@ impl Claim {
         let cluster = format!("{:016x}", rand::random::<u64>());
         let root = regions::root(config, warn)?;
         regions::sweep(&root);
+        regions::check_room(&root, Footprint::of(config).at_start())?;
         let manifest = Manifest {
             build: BUILD.owned(),
             regions: regions::path(&root, &cluster),

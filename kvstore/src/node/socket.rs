@@ -1,9 +1,10 @@
 //! Unix sockets in a directory with a long name. A socket's address has room for 107 bytes; what
 //! does not fit is reached through an open directory, whose name below `/proc` is short.
 
-use std::fs::File;
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -21,10 +22,12 @@ fn reach(path: &Path) -> io::Result<(PathBuf, Option<File>)> {
     Ok((Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name), Some(dir)))
 }
 
-/// Listens at `path`, which must not exist.
+/// Listens at `path`, which must not exist, for this user alone.
 pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     let (short, _dir) = reach(path)?;
-    UnixListener::bind(short)
+    let listener = UnixListener::bind(&short)?;
+    fs::set_permissions(&short, Permissions::from_mode(0o600))?;
+    Ok(listener)
 }
 
 /// Connects to the listener at `path`.

@@ -49,10 +49,7 @@ impl Server {
         if !wanted.is_empty() {
             return Ok(wanted);
         }
-        let timeout = longest.map(|longest| Timespec {
-            tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(longest.subsec_nanos()),
-        });
+        let timeout = longest.map(|longest| Timespec::try_from(longest).unwrap_or_default());
         let mut fds = vec![
             PollFd::from_borrowed_fd(signal, PollFlags::IN),
             PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),

@@ -1,0 +1,111 @@
+//! The nodes of a cluster, seen from outside: what they are doing, and how to stop them.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use skein_kvstore::node::admin::{self, Action, CallError};
+use skein_kvstore::node::directory::Directory;
+use skein_kvstore::node::status::NodeStatus;
+
+/// How often we look whether something has ended.
+const POLL: Duration = Duration::from_millis(5);
+/// How long a node may take to end, beyond the time to finish what is under way.
+const END_WITHIN: Duration = Duration::from_secs(3);
+/// How long the kernel may take to end a killed process: it has memory to give back.
+const KILL_WITHIN: Duration = Duration::from_secs(30);
+
+/// What each of the nodes says of itself, asked all at once.
+pub(crate) fn statuses(directory: &Directory, nodes: u16) -> Vec<Result<NodeStatus, CallError>> {
+    ask(nodes, |node| admin::status(directory, node))
+}
+
+fn ask<T: Send>(nodes: u16, one: impl Fn(u16) -> T + Sync) -> Vec<T> {
+    let one = &one;
+    thread::scope(|scope| {
+        let asked: Vec<_> = (0..nodes).map(|node| scope.spawn(move || one(node))).collect();
+        asked.into_iter().map(|asked| asked.join().expect("asking does not panic")).collect()
+    })
+}
+
+/// How many keys the nodes that answer hold, each counted once: for each group what the replica that
+/// is furthest says.
+pub(crate) fn keys<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> u64 {
+    let mut groups = std::collections::BTreeMap::<u16, (u64, u64)>::new();
+    for replica in statuses.into_iter().flat_map(|status| &status.replicas) {
+        let furthest = groups.entry(replica.order.group).or_default();
+        *furthest = (*furthest).max((replica.order.delivered, replica.keys));
+    }
+    groups.values().map(|(_, keys)| keys).sum()
+}
+
+/// Stops the nodes that are running: lets them finish what is under way together, then ends them,
+/// then kills what does not end. `hurry` is asked all the time whether to skip the first.
+pub(crate) fn stop_nodes(
+    directory: &Directory,
+    nodes: u16,
+    stop_within: Duration,
+    hurry: &mut dyn FnMut() -> bool,
+) -> anyhow::Result<()> {
+    let running = || (0..nodes).any(|node| directory.node(node).is_some());
+    if !running() {
+        return Ok(());
+    }
+    // Together, because one that has ended no longer acknowledges what another waits for.
+    let (drained, draining) = std::sync::mpsc::channel();
+    let asker = directory.clone();
+    thread::spawn(move || {
+        let longest = stop_within + END_WITHIN;
+        let _ = ask(nodes, |node| admin::call(&asker, node, Action::Drain, longest));
+        let _ = drained.send(());
+    });
+    while !hurry() && running() {
+        match draining.recv_timeout(POLL) {
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+            _ => break,
+        }
+    }
+    signal_nodes(directory, nodes, Signal::TERM)?;
+    let mut deadline = Instant::now() + stop_within + END_WITHIN;
+    let mut killed = false;
+    while running() {
+        if !killed && (hurry() || Instant::now() >= deadline) {
+            tracing::warn!("nodes that do not end are killed");
+            signal_nodes(directory, nodes, Signal::KILL)?;
+            (killed, deadline) = (true, Instant::now() + KILL_WITHIN);
+        } else if killed && Instant::now() >= deadline {
+            bail!("a node in {} has been killed and does not end", directory.path().display());
+        }
+        thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+fn signal_nodes(directory: &Directory, nodes: u16, signal: Signal) -> anyhow::Result<()> {
+    for node in 0..nodes {
+        signal_holder(|| directory.node(node).map(|holder| holder.pid), signal)?;
+    }
+    Ok(())
+}
+
+/// Signals the process that `holder` names, if there is one, and no other that may have got its
+/// number since.
+pub(crate) fn signal_holder(
+    holder: impl Fn() -> Option<u32>,
+    signal: Signal,
+) -> anyhow::Result<()> {
+    let Some(number) = holder() else { return Ok(()) };
+    let Some(pid) = i32::try_from(number).ok().and_then(Pid::from_raw) else { return Ok(()) };
+    let told = match pidfd_open(pid, PidfdFlags::empty()) {
+        // It still holds what it held before we had a handle on it, so the handle is the holder's.
+        Ok(handle) if holder() == Some(number) => pidfd_send_signal(handle, signal),
+        Ok(_) => return Ok(()),
+        Err(error) => Err(error),
+    };
+    match told {
+        Err(Errno::SRCH) | Ok(()) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("cannot signal process {number}")),
+    }
+}

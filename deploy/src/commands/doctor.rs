@@ -1,0 +1,227 @@
+//! `skein doctor`: what this machine offers, what works on it, and what to do about the rest.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+use skein_kvstore::config::{
+    ClusterConfig, Draft, Footprint, SHARED_MEMORY, machine_memory, show_bytes,
+};
+use skein_kvstore::node::regions::free_bytes;
+
+use crate::args::Global;
+use crate::exit::Exit;
+
+/// Below this many descriptors a node with many sessions runs out of them.
+const FILES_MIN: u64 = 1_024;
+/// What Linux allows by default, and a node with a thousand sessions can reach.
+const MAPS_MIN: u64 = 65_530;
+
+/// Looks at this machine: what works here, and what to do about the rest
+///
+/// Exits with 1 if a cluster with the default configuration would not work.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Prints one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Works, but something is slower or smaller than it could be, or not there.
+    Note,
+    /// A default cluster does not work.
+    Problem,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    name: &'static str,
+    verdict: Verdict,
+    found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+impl Finding {
+    fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Ok, found: found.into(), advice: None }
+    }
+
+    fn note(self, advice: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Note, advice: Some(advice.into()), ..self }
+    }
+
+    fn problem(self, advice: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Problem, advice: Some(advice.into()), ..self }
+    }
+}
+
+impl Args {
+    pub(crate) fn run(self, _: &Global) -> anyhow::Result<Exit> {
+        let findings = [
+            kernel(),
+            cores(),
+            memory(),
+            shared_memory(),
+            locked_memory(),
+            open_files(),
+            maps(),
+            rdma(),
+        ];
+        let healthy = findings.iter().all(|finding| finding.verdict != Verdict::Problem);
+        let text = if self.json {
+            let report = serde_json::json!({ "healthy": healthy, "findings": findings });
+            format!("{report}\n")
+        } else {
+            table(&findings, healthy)
+        };
+        crate::output::say(text)?;
+        Ok(if healthy { Exit::Ok } else { Exit::No })
+    }
+}
+
+fn table(findings: &[Finding], healthy: bool) -> String {
+    let mut text = String::new();
+    for Finding { name, verdict, found, advice } in findings {
+        let verdict = match verdict {
+            Verdict::Ok => "ok",
+            Verdict::Note => "note",
+            Verdict::Problem => "PROBLEM",
+        };
+        let _ = writeln!(text, "{verdict:<8} {name:<14} {found}");
+        if let Some(advice) = advice {
+            let _ = writeln!(text, "{:24}{advice}", "");
+        }
+    }
+    let _ = writeln!(
+        text,
+        "\nfabric shm (processes of this host): {}",
+        if healthy { "works here" } else { "see above" }
+    );
+    text.push_str("fabrics tcp and verbs (several hosts): not in this version\n");
+    text
+}
+
+fn kernel() -> Finding {
+    let about = rustix::system::uname();
+    let release = about.release().to_string_lossy();
+    let found = Finding::ok("kernel", format!("{} {release}", about.sysname().to_string_lossy()));
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let version = (numbers.next().and_then(Result::ok), numbers.next().and_then(Result::ok));
+    // Handles on processes, by which nodes are stopped, came with it.
+    if version < (Some(5), Some(3)) {
+        return found.problem("skein needs Linux 5.3 or later");
+    }
+    found
+}
+
+fn cores() -> Finding {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let wanted = usize::from(ClusterConfig::default().topology.nodes) + 1;
+    let found = Finding::ok("cores", cores.to_string());
+    if cores < wanted {
+        return found.note(format!(
+            "the engines of three nodes and a client take turns on them; with {wanted} or more each \
+             has its own, and commands are faster"
+        ));
+    }
+    found
+}
+
+fn memory() -> Finding {
+    let Some(bytes) = machine_memory() else {
+        return Finding::ok("memory", "unknown").note("/proc/meminfo cannot be read");
+    };
+    let found = Finding::ok("memory", show_bytes(bytes));
+    match Draft::default().finish() {
+        Err(error) => found.problem(format!("too little for a default cluster: {error}")),
+        Ok(config) if config.limits == ClusterConfig::default().limits => found,
+        Ok(config) => found.note(format!(
+            "a node of a default cluster may hold {} here, less than elsewhere; see \
+             limits.memory_bytes_max",
+            show_bytes(config.limits.memory_bytes_max)
+        )),
+    }
+}
+
+fn shared_memory() -> Finding {
+    let path = Path::new(SHARED_MEMORY);
+    let Ok(about) = rustix::fs::statvfs(path) else {
+        return Finding::ok("shared memory", format!("no {SHARED_MEMORY}")).note(
+            "clusters use the temporary directory in its place, which may be slow: mount a tmpfs \
+             there, or set node.region_root",
+        );
+    };
+    let size = about.f_blocks.saturating_mul(about.f_frsize);
+    let free = free_bytes(path).unwrap_or(0);
+    let found = format!("{SHARED_MEMORY}: {} free of {}", show_bytes(free), show_bytes(size));
+    let found = Finding::ok("shared memory", found);
+    let needed = Footprint::of(&ClusterConfig::default());
+    let enlarge = format!("enlarge it: mount -o remount,size=… {SHARED_MEMORY}");
+    if free < needed.at_start() {
+        let start = show_bytes(needed.at_start());
+        return found.problem(format!("a default cluster needs {start} to start; {enlarge}"));
+    }
+    if free < needed.most() {
+        let most = show_bytes(needed.most());
+        return found
+            .note(format!("with many sessions a default cluster grows to {most}; {enlarge}"));
+    }
+    found
+}
+
+fn locked_memory() -> Finding {
+    let limit = limit(Resource::Memlock);
+    let shown = limit.map_or("unlimited".to_owned(), show_bytes);
+    // Only registered memory of RDMA devices is locked.
+    Finding::ok("locked memory", format!("limit {shown}; not needed for shm"))
+}
+
+fn open_files() -> Finding {
+    let limit = limit(Resource::Nofile);
+    let found =
+        Finding::ok("open files", limit.map_or("no limit".into(), |l| format!("limit {l}")));
+    match limit {
+        Some(limit) if limit < FILES_MIN => {
+            found.note(format!("many sessions want {FILES_MIN} or more: ulimit -n {FILES_MIN}"))
+        }
+        _ => found,
+    }
+}
+
+/// The limit in force; none if there is none.
+fn limit(resource: Resource) -> Option<u64> {
+    getrlimit(resource).current
+}
+
+fn maps() -> Finding {
+    let text = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    let Ok(limit) = text.trim().parse::<u64>() else {
+        return Finding::ok("memory maps", "unknown").note("vm.max_map_count cannot be read");
+    };
+    let found = Finding::ok("memory maps", format!("limit {limit}"));
+    if limit < MAPS_MIN {
+        return found
+            .note(format!("many sessions want more: sysctl -w vm.max_map_count={MAPS_MIN}"));
+    }
+    found
+}
+
+fn rdma() -> Finding {
+    let listed = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
+    let mut devices: Vec<_> =
+        listed.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    devices.sort();
+    if devices.is_empty() {
+        return Finding::ok("RDMA devices", "none; clusters on one host need none");
+    }
+    Finding::ok("RDMA devices", devices.join(", "))
+        .note("this version does not use them: clusters run on one host, over shared memory")
+}

@@ -1,0 +1,50 @@
+//! `skein node`: one node, in this process.
+
+use std::os::unix::net::UnixStream;
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
+use skein_kvstore::node::directory::Directory;
+use skein_kvstore::node::process;
+
+use crate::args::Global;
+use crate::exit::Exit;
+use crate::signals;
+
+/// Runs one node of a cluster; `up` does this for each
+///
+/// Ends on SIGTERM, after what is under way is finished. Logs to standard error.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Which node, from 0
+    #[arg(long, value_name = "N")]
+    index: u16,
+
+    /// Ends when the process with this number, which started it, does
+    #[arg(long, value_name = "PID", hide = true)]
+    with_parent: Option<i32>,
+
+    /// Leaves the terminal
+    #[arg(long, hide = true, conflicts_with = "with_parent")]
+    detached: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        if let Some(parent) = self.with_parent {
+            set_parent_process_death_signal(Some(Signal::TERM)).context("cannot follow `up`")?;
+            // It may have ended before it could be followed.
+            if getppid() != Pid::from_raw(parent) {
+                bail!("`up`, process {parent}, has ended");
+            }
+        }
+        if self.detached {
+            setsid().context("cannot leave the terminal")?;
+        }
+        let (alarm, alarm_end) = UnixStream::pair().context("cannot make a socket")?;
+        signals::to_stream(&alarm_end).context("cannot catch signals")?;
+        let directory = Directory::at(&global.dir())?;
+        process::run(&directory, self.index, alarm, &alarm_end)?;
+        Ok(Exit::Ok)
+    }
+}

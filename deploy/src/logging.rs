@@ -1,0 +1,31 @@
+//! Logs: quiet unless asked, to standard error, for people on a terminal and as JSON elsewhere.
+
+use std::io::{self, IsTerminal};
+
+use tracing_subscriber::EnvFilter;
+
+use crate::exit::usage;
+
+const VARIABLE: &str = "SKEIN_LOG";
+
+/// Starts logging as `-v` and `SKEIN_LOG` say.
+pub(crate) fn start(verbose: u8) -> anyhow::Result<()> {
+    let filter = match std::env::var(VARIABLE) {
+        Ok(filter) if !filter.is_empty() => filter,
+        _ => match verbose {
+            0 => "warn".into(),
+            1 => "info".into(),
+            2 => "debug".into(),
+            _ => "trace".into(),
+        },
+    };
+    let filter = EnvFilter::try_new(&filter)
+        .map_err(|error| usage(format_args!("{VARIABLE}={filter} is no log filter: {error}")))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    if io::stderr().is_terminal() {
+        log.init();
+    } else {
+        log.json().init();
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! The signals that ask to stop.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+const STOP: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// From now on each signal to stop is a byte to read from the other end of `end`.
+pub(crate) fn to_stream(end: &UnixStream) -> io::Result<()> {
+    for signal in STOP {
+        signal_hook::low_level::pipe::register(signal, end.try_clone()?)?;
+    }
+    Ok(())
+}
+
+/// From now on each signal to stop is a message, as long as somebody listens.
+pub(crate) fn to_channel<T: Send + 'static>(
+    sender: Sender<T>,
+    message: fn(i32) -> T,
+) -> io::Result<()> {
+    let mut signals = Signals::new(STOP)?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            if sender.send(message(signal)).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// What people call it.
+pub(crate) fn name(signal: i32) -> &'static str {
+    match signal {
+        SIGINT => "Ctrl-C",
+        SIGHUP => "the terminal hung up",
+        _ => "SIGTERM",
+    }
+}
