@@ -1,0 +1,180 @@
+//! The other side: roles played by processes or threads, and the tools to talk to them.
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use skein_fabric::shm::{Host, ShmFabric};
+use skein_fabric::{Completion, Fabric, Outcome, Peer, RegionKey, Remote, Source};
+use tempfile::TempDir;
+
+use crate::{fencing, incarnations, ordering, waiting};
+
+/// Nothing here takes this long unless it hangs.
+pub(crate) const WATCHDOG: Duration = Duration::from_mins(1);
+
+pub(crate) const OWNER: &str = "owner";
+const ROLE: &str = "SKEIN_TEST_ROLE";
+
+/// A host, and a way to get others to join it.
+pub(crate) enum Crew {
+    Processes { host: Host, _dir: TempDir },
+    Threads(Host),
+}
+
+impl Crew {
+    pub(crate) fn of_processes() -> Self {
+        let memory = PathBuf::from("/dev/shm");
+        let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        let dir = dir.unwrap();
+        let host = Host::at(&dir.path().join("host")).unwrap();
+        Self::Processes { host, _dir: dir }
+    }
+
+    pub(crate) fn of_threads() -> Self {
+        Self::Threads(Host::anonymous())
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        match self {
+            Self::Processes { host, .. } | Self::Threads(host) => host,
+        }
+    }
+
+    pub(crate) fn launch(&self, role: &str, name: &str) -> Hand {
+        match self {
+            Self::Processes { host, .. } => {
+                let me = env::current_exe().unwrap();
+                let dir = host.dir().unwrap().to_str().unwrap();
+                let child = Command::new(me)
+                    .args(["--exact", "crew::play_the_role", "--nocapture", "--test-threads=1"])
+                    .env(ROLE, format!("{role}\n{name}\n{dir}"))
+                    .stdout(Stdio::null())
+                    .spawn();
+                Hand::Process(child.unwrap())
+            }
+            Self::Threads(host) => {
+                let (host, role, name) = (host.clone(), role.to_owned(), name.to_owned());
+                Hand::Thread(Some(thread::spawn(move || play(&role, host.join(&name).unwrap()))))
+            }
+        }
+    }
+}
+
+/// Somebody launched. A process is killed if the test gives up on it.
+pub(crate) enum Hand {
+    Process(Child),
+    Thread(Option<JoinHandle<()>>),
+}
+
+impl Hand {
+    /// Waits for the role to end well.
+    pub(crate) fn finish(mut self) {
+        match &mut self {
+            Self::Process(child) => assert!(child.wait().unwrap().success(), "the role failed"),
+            Self::Thread(thread) => thread.take().unwrap().join().unwrap(),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        let Self::Process(child) = self else { panic!("a thread has no pid of its own") };
+        Pid::from_child(child)
+    }
+
+    /// Stops the process, and returns once it has stopped.
+    pub(crate) fn stop(&self) {
+        kill_process(self.pid(), Signal::STOP).unwrap();
+        let stat = format!("/proc/{}/stat", self.pid().as_raw_nonzero());
+        let end = Instant::now() + WATCHDOG;
+        loop {
+            let text = fs::read_to_string(&stat).unwrap();
+            let state = text.rsplit_once(") ").unwrap().1;
+            if state.starts_with('T') {
+                return;
+            }
+            assert!(Instant::now() < end, "it does not stop");
+        }
+    }
+
+    pub(crate) fn go_on(&self) {
+        kill_process(self.pid(), Signal::CONT).unwrap();
+    }
+
+    /// Kills the process, as `kill -9` does.
+    pub(crate) fn kill(mut self) {
+        let Self::Process(child) = &mut self else { panic!("a thread cannot be killed") };
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+impl Drop for Hand {
+    fn drop(&mut self) {
+        if let Self::Process(child) = self {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Not a test: what the processes that the tests launch run.
+#[test]
+fn play_the_role() {
+    let Ok(told) = env::var(ROLE) else { return };
+    let mut told = told.split('\n');
+    let mut next = || told.next().unwrap();
+    let (role, name, dir) = (next(), next(), next());
+    play(role, Host::at(dir.as_ref()).unwrap().join(name).unwrap());
+}
+
+fn play(role: &str, fabric: ShmFabric) {
+    match role {
+        "order" => ordering::writer(fabric),
+        "hammer" => fencing::hammer(fabric),
+        "partner" => waiting::partner(fabric),
+        "sleeper" => waiting::sleeper(fabric),
+        "tenant" => incarnations::tenant(fabric),
+        _ => panic!("no role {role}"),
+    }
+}
+
+/// Waits for mail.
+pub(crate) fn mail<F: Fabric>(fabric: &mut F) -> (Peer, Vec<u8>) {
+    let end = Instant::now() + WATCHDOG;
+    let mut bytes = Vec::new();
+    loop {
+        if let Some(peer) = fabric.recv(&mut bytes) {
+            return (peer, bytes);
+        }
+        assert!(Instant::now() < end, "no mail");
+        thread::yield_now();
+    }
+}
+
+/// Splits mail into keys.
+pub(crate) fn keys(bytes: &[u8]) -> impl Iterator<Item = RegionKey> {
+    bytes.as_chunks::<32>().0.iter().map(|key| RegionKey(*key))
+}
+
+/// Writes one word.
+pub(crate) fn put<F: Fabric>(fabric: &mut F, to: Remote, at: usize, word: u64, tag: Option<u64>) {
+    fabric.write(to, at, Source::Inline(&word.to_ne_bytes()), tag).unwrap();
+}
+
+/// Everything that was completed since the last call.
+pub(crate) fn ends<F: Fabric>(fabric: &mut F) -> Vec<(u64, Outcome)> {
+    let mut completions = Vec::new();
+    fabric.poll(&mut completions);
+    completions.into_iter().map(|Completion { tag, outcome }| (tag, outcome)).collect()
+}
+
+/// The region's first words.
+pub(crate) fn words<F: Fabric>(fabric: &F, region: skein_fabric::Region, count: usize) -> Vec<u64> {
+    let mut bytes = vec![0; count * 8];
+    fabric.copy_out(region, 0, &mut bytes);
+    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
+}

@@ -1,0 +1,15 @@
+//! Every backend keeps every promise of [`skein_fabric::Fabric`].
+//!
+//! `promises` runs over all backends in one thread: what must hold however slowly things happen.
+//! `ordering`, `fencing`, `waiting` and `incarnations` let real processes (this binary, started
+//! again) and threads race each other on shared memory. `simulated` asks of the simulator what no
+//! real machine can be asked for, and `space` what happens when memory runs out.
+
+mod crew;
+mod fencing;
+mod incarnations;
+mod ordering;
+mod promises;
+mod simulated;
+mod space;
+mod waiting;

@@ -1,0 +1,186 @@
+//! Memory: none is an error, and a lot of it takes few files.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use skein_fabric::shm::Host;
+use skein_fabric::{Access, Fabric, FabricError, Outcome, Source};
+
+use crate::crew::{Crew, ends, put, words};
+
+/// A file system of that many bytes, unmounted when dropped.
+struct Tiny(tempfile::TempDir);
+
+impl Tiny {
+    fn mount(bytes: usize) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let size = format!("size={bytes}");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "skein-test"])
+            .arg(dir.path())
+            .output();
+        match mount {
+            Ok(output) if output.status.success() => Some(Self(dir)),
+            Ok(output) => {
+                println!("skipped: {}", String::from_utf8_lossy(&output.stderr).trim());
+                None
+            }
+            Err(e) => {
+                println!("skipped: no mount: {e}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Tiny {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn no_space_is_an_error_and_leaves_nothing_behind() {
+    let Some(tiny) = Tiny::mount(2 << 20) else { return };
+    let host = Host::at(&tiny.0.path().join("host")).unwrap();
+    let (mut a, mut b) = (host.join("a").unwrap(), host.join("b").unwrap());
+    let (to_a, to_b) = (b.dial("a").unwrap(), a.dial("b").unwrap());
+    let is_full = |e: &FabricError| matches!(e, FabricError::NoSpace { .. });
+    let reserved = host.bytes_reserved();
+
+    let error = b.create(4 << 20, Access::Shared).unwrap_err();
+    assert!(is_full(&error), "{error}");
+    assert!(error.to_string().contains("4194"), "it says how much: {error}");
+    assert_eq!(host.bytes_reserved(), reserved, "nothing is left of it");
+
+    // A grant that cannot be made leaves the region as it was.
+    let log = b.create(3 << 20, Access::Granted).unwrap();
+    b.store(log, 0, 7);
+    let error = b.grant(log, to_a).unwrap_err();
+    assert!(is_full(&error), "{error}");
+    assert_eq!(b.load(log, 0), 7);
+    b.destroy(log);
+
+    // Fill it with small ones, then large mail; what is there keeps working.
+    let mut regions = Vec::new();
+    let error = loop {
+        match b.create(60 << 10, Access::Shared) {
+            Ok(region) => regions.push(region),
+            Err(e) => break e,
+        }
+    };
+    assert!(is_full(&error) && regions.len() > 10, "{error}, {}", regions.len());
+    let error = loop {
+        match a.send(to_b, &[1; 16 << 10]) {
+            Ok(()) => {}
+            Err(e) => break e,
+        }
+    };
+    assert!(is_full(&error), "{error}");
+    let error = host.join("c").unwrap_err();
+    assert!(is_full(&error), "{error}");
+    let ones = vec![1; 60 << 10];
+    for (tag, &region) in regions.iter().enumerate() {
+        let there = a.attach(to_b, &b.key(region)).unwrap();
+        a.write(there, 0, Source::Inline(&ones), Some(tag as u64)).unwrap();
+        assert_eq!(b.load(region, (60 << 10) - 8), u64::from_ne_bytes([1; 8]));
+    }
+    assert!(ends(&mut a).iter().all(|end| end.1 == Outcome::Done));
+
+    // Room again, and all is as before.
+    for region in regions {
+        b.destroy(region);
+    }
+    while b.recv(&mut Vec::new()).is_some() {}
+    assert_eq!(host.bytes_reserved(), reserved);
+    host.join("c").unwrap();
+    drop((a, b));
+    host.remove().unwrap();
+}
+
+fn region_files(dir: &Path) -> usize {
+    fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| {
+            if entry.file_type().unwrap().is_dir() {
+                region_files(&entry.path())
+            } else {
+                usize::from(entry.file_name().to_str().unwrap().starts_with('r'))
+            }
+        })
+        .sum()
+}
+
+#[test]
+fn tens_of_thousands_of_regions_take_few_files_and_little_more_than_their_size() {
+    let crew = Crew::of_processes();
+    let mut a = crew.host().join("a").unwrap();
+    let mut b = crew.host().join("b").unwrap();
+    let to_b = a.dial("b").unwrap();
+    // A thousand sessions, 24 replicas, two regions each.
+    let count = 48_000;
+    let len = 448;
+    let regions: Vec<_> = (0..count).map(|_| b.create(len, Access::Shared).unwrap()).collect();
+    let remotes: Vec<_> =
+        regions.iter().map(|&region| a.attach(to_b, &b.key(region)).unwrap()).collect();
+    for (i, &remote) in remotes.iter().enumerate() {
+        put(&mut a, remote, len - 8, i as u64, None);
+    }
+    for (i, &region) in regions.iter().enumerate() {
+        assert_eq!(b.load(region, len - 8), i as u64);
+        assert_eq!(b.load(region, 0), 0);
+    }
+    let files = region_files(crew.host().dir().unwrap());
+    let reserved = crew.host().bytes_reserved();
+    println!("{count} regions of {len} bytes: {files} files, {reserved} bytes");
+    assert!(files <= 20, "{files} files");
+    assert!(reserved < 2 * (count * len) as u64, "{reserved} bytes");
+    for remote in remotes {
+        a.detach(remote);
+    }
+    for region in regions {
+        b.destroy(region);
+    }
+    assert_eq!(region_files(crew.host().dir().unwrap()), 0);
+}
+
+/// Nobody's new region is where somebody may still write to an old one.
+#[test]
+fn memory_is_not_reused_under_a_writer() {
+    let crew = Crew::of_processes();
+    let (mut a, mut b) = (crew.host().join("a").unwrap(), crew.host().join("b").unwrap());
+    let to_b = a.dial("b").unwrap();
+    // Keeps the arena from going away.
+    let _anchor = b.create(64, Access::Shared).unwrap();
+    let reserved = crew.host().bytes_reserved();
+    let first = b.create(4096, Access::Shared).unwrap();
+    let there = a.attach(to_b, &b.key(first)).unwrap();
+    b.destroy(first);
+    let others: Vec<_> = (0..5).map(|_| b.create(4096, Access::Shared).unwrap()).collect();
+    put(&mut a, there, 0, 1, Some(1));
+    assert_eq!(ends(&mut a), [(1, Outcome::Denied)]);
+    assert!(others.iter().all(|&other| words(&b, other, 512) == [0; 512]));
+    a.detach(there);
+    for other in others {
+        b.destroy(other);
+    }
+    // Once it has let go, the same few places go round for ever, zeroed.
+    for i in 0..1000 {
+        let next = b.create(4096, Access::Shared).unwrap();
+        assert_eq!(words(&b, next, 512), [0; 512], "round {i}");
+        let there = a.attach(to_b, &b.key(next)).unwrap();
+        put(&mut a, there, 8, 1, None);
+        b.copy_in(next, 16, &[1; 100]);
+        // Either may be first.
+        if i % 2 == 0 {
+            a.detach(there);
+            b.destroy(next);
+        } else {
+            b.destroy(next);
+            a.detach(there);
+        }
+    }
+    assert_eq!(crew.host().bytes_reserved(), reserved);
+}

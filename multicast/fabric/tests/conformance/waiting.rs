@@ -1,0 +1,190 @@
+//! Promise 6: nobody sleeps through a wake-up.
+
+use std::hint;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use skein_fabric::shm::ShmFabric;
+use skein_fabric::sim::Rng;
+use skein_fabric::wait::{Waiter, Waiting};
+use skein_fabric::{Access, Fabric, Peer, Region, Remote};
+
+use crate::crew::{Crew, OWNER, WATCHDOG, keys, mail, put};
+
+const ROUNDS: u64 = 20_000;
+/// Much longer than a wake-up takes: who sleeps this long was not woken.
+const FOREVER: Duration = Duration::from_secs(10);
+
+/// Exchanges regions of a word with somebody.
+fn meet(fabric: &mut ShmFabric, peer: Peer) -> (Region, Remote) {
+    let ours = fabric.create(64, Access::Shared).unwrap();
+    fabric.send(peer, &fabric.key(ours).0).unwrap();
+    let (from, letter) = mail(fabric);
+    assert_eq!(from, peer);
+    let theirs = fabric.attach(peer, &keys(&letter).next().unwrap()).unwrap();
+    (ours, theirs)
+}
+
+/// Plays ping-pong, parking for every ball, hitting at moments all around that of parking.
+fn rally(fabric: &mut ShmFabric, peer: Peer, serve: bool, seed: u64) {
+    let (ours, theirs) = meet(fabric, peer);
+    let mut rng = Rng::new(seed);
+    let mut naps = 0u64;
+    for i in 1..=ROUNDS {
+        if !serve || i > 1 {
+            let ball = i - u64::from(serve);
+            while fabric.load(ours, 0) < ball {
+                let before = Instant::now();
+                fabric.park(FOREVER, &mut |fabric| {
+                    naps += 1;
+                    fabric.load(ours, 0) < ball
+                });
+                assert!(before.elapsed() < FOREVER, "a wake-up was lost at ball {i}");
+            }
+        }
+        for _ in 0..rng.below(200) {
+            hint::spin_loop();
+        }
+        put(fabric, theirs, 0, i, None);
+        fabric.flush();
+        fabric.wake(peer);
+    }
+    println!("{ROUNDS} balls, asked {naps} times before sleeping");
+}
+
+pub(crate) fn partner(mut fabric: ShmFabric) {
+    let owner = fabric.dial(OWNER).unwrap();
+    fabric.send(owner, b"ready").unwrap();
+    rally(&mut fabric, owner, false, 1);
+    mail(&mut fabric);
+}
+
+fn play(crew: &Crew) {
+    let mut owner = crew.host().join(OWNER).unwrap();
+    let hand = crew.launch("partner", "partner");
+    let (peer, _) = mail(&mut owner);
+    rally(&mut owner, peer, true, 2);
+    owner.send(peer, b"enough").unwrap();
+    hand.finish();
+}
+
+#[test]
+fn no_wake_up_is_lost_between_processes() {
+    play(&Crew::of_processes());
+}
+
+#[test]
+fn no_wake_up_is_lost_between_threads() {
+    play(&Crew::of_threads());
+}
+
+/// Sleeps until there is mail, and answers it.
+pub(crate) fn sleeper(mut fabric: ShmFabric) {
+    let owner = fabric.dial(OWNER).unwrap();
+    fabric.send(owner, b"ready").unwrap();
+    let mut waiter = Waiter::new(Waiting::Adaptive);
+    let mut bytes = Vec::new();
+    loop {
+        match fabric.recv(&mut bytes) {
+            Some(peer) if bytes == b"enough" => {
+                return fabric.send(peer, b"bye").unwrap();
+            }
+            Some(peer) => {
+                waiter.worked(&fabric);
+                fabric.send(peer, &bytes).unwrap();
+            }
+            None => waiter.idle(&mut fabric, FOREVER, &mut |_| true),
+        }
+    }
+}
+
+fn mail_wakes(crew: &Crew) {
+    let mut owner = crew.host().join(OWNER).unwrap();
+    let hand = crew.launch("sleeper", "sleeper");
+    let (peer, _) = mail(&mut owner);
+    let mut rng = Rng::new(3);
+    for i in 0..200u64 {
+        thread::sleep(Duration::from_micros(rng.below(2_000)));
+        let before = Instant::now();
+        owner.send(peer, &i.to_le_bytes()).unwrap();
+        assert_eq!(mail(&mut owner).1, i.to_le_bytes());
+        assert!(before.elapsed() < FOREVER, "letter {i} did not wake");
+    }
+    owner.send(peer, b"enough").unwrap();
+    mail(&mut owner);
+    hand.finish();
+}
+
+#[test]
+fn mail_wakes_a_process() {
+    mail_wakes(&Crew::of_processes());
+}
+
+#[test]
+fn mail_wakes_a_thread() {
+    mail_wakes(&Crew::of_threads());
+}
+
+/// A process that was stopped in the middle of waking keeps nobody else from waking.
+#[test]
+fn a_stopped_waker_keeps_nobody_asleep() {
+    let crew = Crew::of_processes();
+    let mut owner = crew.host().join(OWNER).unwrap();
+    let first = crew.launch("partner", "p1");
+    let (stopped, _) = mail(&mut owner);
+    let (ours, theirs) = meet(&mut owner, stopped);
+    let second = crew.launch("sleeper", "p2");
+    let (sleeper, _) = mail(&mut owner);
+    let mut balls = 0;
+    for round in 0..20 {
+        // Some balls, then a stop at any moment of the partner's, waking included.
+        for _ in 0..50 {
+            balls += 1;
+            put(&mut owner, theirs, 0, balls, None);
+            owner.wake(stopped);
+            let end = Instant::now() + WATCHDOG;
+            while owner.load(ours, 0) < balls {
+                owner.park(Duration::from_millis(1), &mut |o| o.load(ours, 0) < balls);
+                assert!(Instant::now() < end, "no ball {balls}");
+            }
+        }
+        first.stop();
+        let before = Instant::now();
+        owner.send(sleeper, b"wake me").unwrap();
+        let mut bytes = Vec::new();
+        while owner.recv(&mut bytes).is_none() {
+            owner.park(FOREVER, &mut |_| true);
+            assert!(before.elapsed() < FOREVER, "not woken in round {round}");
+        }
+        first.go_on();
+    }
+    owner.send(sleeper, b"enough").unwrap();
+    mail(&mut owner);
+    second.finish();
+}
+
+#[test]
+fn a_sleeper_sleeps_as_long_as_it_may() {
+    let crew = Crew::of_threads();
+    let mut alone = crew.host().join("alone").unwrap();
+    let before = Instant::now();
+    alone.park(Duration::from_millis(30), &mut |_| true);
+    assert!(before.elapsed() >= Duration::from_millis(25), "{:?}", before.elapsed());
+}
+
+/// An idle poll loop with a heartbeat every few milliseconds costs next to nothing.
+#[test]
+fn an_idle_waiter_parks() {
+    let crew = Crew::of_threads();
+    let mut alone = crew.host().join("alone").unwrap();
+    let mut waiter = Waiter::new(Waiting::Adaptive);
+    let end = Instant::now() + Duration::from_millis(500);
+    let mut polls = 0u64;
+    while Instant::now() < end {
+        polls += 1;
+        waiter.idle(&mut alone, Duration::from_millis(5), &mut |_| true);
+    }
+    println!("{polls} polls in half a second");
+    // 100 naps of a few polls each, and the first few hundred microseconds.
+    assert!(polls < 100_000, "{polls} polls");
+}
