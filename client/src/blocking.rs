@@ -1,6 +1,9 @@
 //! The client for threads: each call returns when its reply is in.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use skein_fabric::Fabric;
@@ -8,30 +11,90 @@ use skein_fabric::shm::ShmFabric;
 use skein_kvstore::command::{Key, Operation, Transaction, Value, Version};
 use skein_kvstore::reply::{Page, Reply};
 
-use crate::driver::{Driver, SessionKey, Ticket};
+use crate::connect::ConnectError;
+use crate::driver::{Driver, SessionKey, Shape, Ticket};
 use crate::error::Error;
 use crate::operations::{self, KeyRange, Swap};
 
-/// One session, polled on the caller's thread.
+/// The longest that a thread sleeps while it waits. Replicas wake it before.
+const NAP_MAX: Duration = Duration::from_millis(100);
+
+/// One session, polled on the caller's thread: it spins a little, yields, and parks.
+///
+/// ```
+/// # let cluster = skein_client::local::Cluster::local()?;
+/// # let mut client = cluster.client()?;
+/// client.put("greeting", "hello")?;
+/// client.append("greeting", ", world")?;
+/// assert_eq!(client.get("greeting")?.as_deref(), Some(&b"hello, world"[..]));
+/// assert_eq!(client.increment("visits", 1)?, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A client is for one thread at a time; several threads have a client each.
 pub struct Client<F: Fabric = ShmFabric> {
     driver: Driver<F>,
     session: SessionKey,
-    pending: Vec<(Ticket, Slot)>,
+    /// Operations under way that somebody may wait for.
+    pending: HashMap<u64, Slot>,
 }
 
 type Slot = Arc<Mutex<Option<Result<Reply, Error>>>>;
 
-/// An operation under way, for [`Client::wait`].
+/// An operation under way, for [`Client::wait`]. It takes effect, or not, also if this is dropped.
 #[derive(Debug)]
+#[must_use = "an operation's reply tells whether it took effect"]
 pub struct Pending {
+    number: u64,
     slot: Slot,
 }
 
+impl Client {
+    /// A client of the cluster that runs in `dir`.
+    ///
+    /// ```
+    /// use skein_client::{Client, ConnectError};
+    ///
+    /// let error = Client::connect("/no/such/directory").err().expect("there is none");
+    /// assert!(matches!(error, ConnectError::Directory(_)));
+    /// assert!(error.to_string().contains("skein up"), "{error}");
+    /// ```
+    pub fn connect(dir: impl AsRef<Path>) -> Result<Self, ConnectError> {
+        Ok(Self::over(Driver::connect(dir)?))
+    }
+}
+
 impl<F: Fabric> Client<F> {
-    /// A client of its own session over a driver of its own.
+    /// A client on a driver of its own.
     pub fn over(mut driver: Driver<F>) -> Self {
         let session = driver.open();
-        Self { driver, session, pending: Vec::new() }
+        Self { driver, session, pending: HashMap::new() }
+    }
+
+    /// What it knows of the cluster.
+    pub fn shape(&self) -> &Shape {
+        self.driver.shape()
+    }
+
+    /// How long operations wait for their replies from now on:
+    /// [`TIMEOUT_DEFAULT`](crate::TIMEOUT_DEFAULT) to begin with.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.driver.set_timeout(timeout);
+    }
+
+    /// This client with another time-out, for a call or a few.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let cluster = skein_client::local::Cluster::local()?;
+    /// # let mut client = cluster.client()?;
+    /// client.within(Duration::from_millis(900)).put("key", "value")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn within(&mut self, timeout: Duration) -> Within<'_, F> {
+        let before = self.driver.timeout();
+        self.driver.set_timeout(timeout);
+        Within { client: self, before }
     }
 
     /// The value of `key`.
@@ -69,6 +132,16 @@ impl<F: Fabric> Client<F> {
     }
 
     /// Sets the value of `key` to `new` if it is `expected`; `None` expects that there is none.
+    ///
+    /// ```
+    /// use skein_client::Swap;
+    /// # let cluster = skein_client::local::Cluster::local()?;
+    /// # let mut client = cluster.client()?;
+    /// assert!(client.compare_and_swap("lock", None, "mine")?.swapped());
+    /// let again = client.compare_and_swap("lock", None, "yours")?;
+    /// assert_eq!(again, Swap::Different(Some(b"mine".to_vec())));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn compare_and_swap(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -109,37 +182,91 @@ impl<F: Fabric> Client<F> {
     }
 
     /// The pairs of `range` in key order, read page by page. Each page is atomic; the whole is not.
+    ///
+    /// ```
+    /// use skein_client::KeyRange;
+    /// # let cluster = skein_client::local::Cluster::local()?;
+    /// # let mut client = cluster.client()?;
+    /// for name in ["ann", "bob", "cid"] {
+    ///     client.put(format!("user:{name}"), "…")?;
+    /// }
+    /// let users: Vec<_> =
+    ///     client.pairs(KeyRange::prefix("user:"), 2).collect::<Result<_, _>>()?;
+    /// assert_eq!(users[2].0, b"user:cid");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn pairs(&mut self, range: KeyRange, page: u32) -> Pairs<'_, F> {
         Pairs { client: self, rest: Some(range), page, read: Vec::new().into_iter() }
     }
 
     /// Does `transaction` and returns its reply.
+    ///
+    /// ```
+    /// use skein_client::{Compare, Operation, Test, Transaction};
+    /// # let cluster = skein_client::local::Cluster::local()?;
+    /// # let mut client = cluster.client()?;
+    /// client.put("alice", "100")?;
+    /// let by = |key: &str, by| Operation::Increment { key: key.into(), by };
+    /// let transfer = Transaction::default()
+    ///     .guard("alice", Test::Number { compare: Compare::AtLeast, number: 30 })
+    ///     .then(by("alice", -30))
+    ///     .then(by("bob", 30));
+    /// assert!(client.transact(&transfer)?.held);
+    /// assert_eq!(client.get("bob")?.as_deref(), Some(&b"30"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn transact(&mut self, transaction: &Transaction) -> Result<Reply, Error> {
-        let pending = self.submit(transaction)?;
-        self.wait(pending)
-    }
-
-    /// Sends `transaction` on its way, waiting only while the session's window is full. Operations
-    /// submitted one after the other may take effect in any order.
-    pub fn submit(&mut self, transaction: &Transaction) -> Result<Pending, Error> {
-        let ticket = loop {
-            match self.driver.submit(self.session, transaction) {
-                Err(Error::WindowFull { .. }) => self.turn()?,
-                other => break other?,
-            }
-        };
-        let slot = Slot::default();
-        self.pending.push((ticket, Arc::clone(&slot)));
-        Ok(Pending { slot })
-    }
-
-    /// Waits for the reply to an operation. Replies to others that come meanwhile are kept.
-    pub fn wait(&mut self, pending: Pending) -> Result<Reply, Error> {
+        let ticket = self.submit_when_there_is_room(transaction)?;
+        let mut result = None;
         loop {
-            if let Some(result) = take(&pending.slot) {
+            let turned = self.turn(Some((ticket, &mut result)));
+            match (result.take(), turned) {
+                (Some(result), _) => return result,
+                (None, turned) => turned?,
+            }
+        }
+    }
+
+    /// Sends `transaction` on its way, and waits only while the session's window is full. Operations
+    /// that are under way together may take effect in any order.
+    ///
+    /// ```
+    /// use skein_client::{Operation, Transaction};
+    /// # let cluster = skein_client::local::Cluster::local()?;
+    /// # let mut client = cluster.client()?;
+    /// let put = |n: u8| {
+    ///     Transaction::of(Operation::Put { key: vec![n], value: b"value".to_vec() })
+    /// };
+    /// let mut pending = Vec::new();
+    /// for n in 0..100 {
+    ///     pending.push(client.submit(&put(n))?);
+    /// }
+    /// for operation in pending {
+    ///     client.wait(operation)?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn submit(&mut self, transaction: &Transaction) -> Result<Pending, Error> {
+        let ticket = self.submit_when_there_is_room(transaction)?;
+        let slot = Slot::default();
+        self.pending.insert(ticket.number, Arc::clone(&slot));
+        Ok(Pending { number: ticket.number, slot })
+    }
+
+    /// Waits for the reply to an operation of this client. Replies to others that come meanwhile
+    /// are kept.
+    pub fn wait(&mut self, pending: Pending) -> Result<Reply, Error> {
+        let mut turned = Ok(());
+        loop {
+            if let Some(result) = lock(&pending.slot).take() {
                 return result;
             }
-            self.turn()?;
+            turned?;
+            assert!(
+                self.pending.contains_key(&pending.number),
+                "an operation is waited for with the client that submitted it"
+            );
+            turned = self.turn(None);
         }
     }
 
@@ -147,27 +274,70 @@ impl<F: Fabric> Client<F> {
         self.transact(&Transaction::of(operation))
     }
 
-    fn turn(&mut self) -> Result<(), Error> {
+    fn submit_when_there_is_room(&mut self, transaction: &Transaction) -> Result<Ticket, Error> {
+        loop {
+            match self.driver.submit(self.session, transaction) {
+                Err(Error::WindowFull { .. }) => self.turn(None)?,
+                submitted => return submitted,
+            }
+        }
+    }
+
+    /// Takes what is in, or waits a little. The result of `awaited` goes where it says, those of
+    /// others to whoever may still ask.
+    fn turn(
+        &mut self,
+        awaited: Option<(Ticket, &mut Option<Result<Reply, Error>>)>,
+    ) -> Result<(), Error> {
         let pending = &mut self.pending;
-        let busy = self.driver.poll(&mut |ticket, result| {
-            if let Some(at) = pending.iter().position(|(of, _)| *of == ticket) {
-                let (_, slot) = pending.swap_remove(at);
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        let mut awaited = awaited;
+        let busy = self.driver.poll(&mut |ticket, result| match &mut awaited {
+            Some((of, into)) if *of == ticket => **into = Some(result),
+            _ => {
+                if let Some(slot) = pending.remove(&ticket.number) {
+                    *lock(&slot) = Some(result);
+                }
             }
         })?;
         if !busy {
-            self.driver.wait(Duration::from_millis(100));
+            self.driver.wait(NAP_MAX);
         }
         Ok(())
     }
 }
 
-fn take(slot: &Slot) -> Option<Result<Reply, Error>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+fn lock(slot: &Slot) -> MutexGuard<'_, Option<Result<Reply, Error>>> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A client with a time-out for a call or a few. See [`Client::within`].
+pub struct Within<'a, F: Fabric = ShmFabric> {
+    client: &'a mut Client<F>,
+    before: Duration,
+}
+
+impl<F: Fabric> Deref for Within<'_, F> {
+    type Target = Client<F>;
+
+    fn deref(&self) -> &Client<F> {
+        self.client
+    }
+}
+
+impl<F: Fabric> DerefMut for Within<'_, F> {
+    fn deref_mut(&mut self) -> &mut Client<F> {
+        self.client
+    }
+}
+
+impl<F: Fabric> Drop for Within<'_, F> {
+    fn drop(&mut self) {
+        self.client.set_timeout(self.before);
+    }
 }
 
 /// See [`Client::pairs`].
-pub struct Pairs<'a, F: Fabric> {
+pub struct Pairs<'a, F: Fabric = ShmFabric> {
     client: &'a mut Client<F>,
     rest: Option<KeyRange>,
     page: u32,

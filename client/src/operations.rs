@@ -164,12 +164,11 @@ mod tests {
 
     #[test]
     fn a_prefix_is_a_range() {
-        #[rustfmt::skip]
-        let cases: [(&[u8], Option<&[u8]>, &str); 4] = [
-            (b"a",        Some(b"b"),  "the next byte"),
-            (b"a\xff",    Some(b"b"),  "0xff cannot be raised, what stands before it can"),
-            (b"\xff\xff", None,        "nothing comes after them"),
-            (b"",         None,        "every key"),
+        let cases = [
+            (&b"a"[..], Some(&b"b"[..]), "the next byte"),
+            (b"a\xff", Some(b"b"), "0xff cannot be raised, what stands before it can"),
+            (b"\xff\xff", None, "nothing comes after them"),
+            (b"", None, "every key"),
         ];
         for (prefix, end, because) in cases {
             assert_eq!(KeyRange::prefix(prefix).end.as_deref(), end, "{because}");

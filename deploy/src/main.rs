@@ -3,6 +3,7 @@
 mod args;
 mod cluster;
 mod commands;
+mod data;
 mod exit;
 mod logging;
 mod output;

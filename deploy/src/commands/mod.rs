@@ -5,15 +5,24 @@ use clap::Subcommand;
 use crate::args::Global;
 use crate::exit::Exit;
 
+mod append;
 mod bench;
+mod cas;
 mod completions;
 mod config;
+mod del;
 mod doctor;
 mod down;
+mod exists;
+mod get;
+mod incr;
 mod node;
+mod put;
+mod scan;
 mod screen;
 mod status;
 mod status_table;
+mod txn;
 mod up;
 
 /// The commands, in the order of `--help`.
@@ -26,6 +35,15 @@ pub(crate) enum Command {
     Node(node::Args),
     Config(config::Args),
     // Data
+    Get(get::Args),
+    Put(put::Args),
+    Del(del::Args),
+    Exists(exists::Args),
+    Cas(cas::Args),
+    Incr(incr::Args),
+    Append(append::Args),
+    Scan(scan::Args),
+    Txn(txn::Args),
     // Measurements
     Bench(bench::Args),
     // This binary
@@ -43,6 +61,15 @@ impl Command {
             Self::Node(args) => args.run(global),
             Self::Config(args) => args.run(global),
             // Data
+            Self::Get(args) => args.run(global),
+            Self::Put(args) => args.run(global),
+            Self::Del(args) => args.run(global),
+            Self::Exists(args) => args.run(global),
+            Self::Cas(args) => args.run(global),
+            Self::Incr(args) => args.run(global),
+            Self::Append(args) => args.run(global),
+            Self::Scan(args) => args.run(global),
+            Self::Txn(args) => args.run(global),
             // Measurements
             Self::Bench(args) => args.run(global),
             // This binary

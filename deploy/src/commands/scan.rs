@@ -1,0 +1,87 @@
+//! `skein scan`: keys in order.
+
+use std::ffi::OsString;
+
+use serde_json::json;
+use skein_client::KeyRange;
+
+use crate::args::Global;
+use crate::data::{Form, failed};
+use crate::exit::Exit;
+use crate::output::say_if_heard;
+
+/// Pairs asked for at once.
+const PAGE: u32 = 1_000;
+
+/// Prints keys and values in the order of the keys' bytes, over all shards
+///
+/// One pair a line: key, tab, value, with \n, \t, \r, \", \\ and \x00 for what is no text. With
+/// --json, one object {"key": …, "value": …} a line. The pairs are read page by page; each page is
+/// one atomic look at the store, and a long scan is not.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only keys that begin so
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["start", "end"])]
+    prefix: Option<OsString>,
+    /// The first key
+    #[arg(long, value_name = "KEY")]
+    start: Option<OsString>,
+    /// The first key that is not printed any more
+    #[arg(long, value_name = "KEY")]
+    end: Option<OsString>,
+    /// At most so many pairs
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Prints keys only
+    #[arg(long)]
+    keys_only: bool,
+    #[command(flatten)]
+    form: Form,
+}
+
+impl Args {
+    pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        let mut rest = Some(self.range()?);
+        let mut left = self.limit.unwrap_or(u64::MAX);
+        let mut client = self.form.connect(global)?;
+        while let Some(range) = rest.take().filter(|_| left > 0) {
+            let limit = left.min(u64::from(PAGE)) as u32;
+            let page = client.scan(&range, limit).map_err(failed)?;
+            left -= (page.pairs.len() as u64).min(left);
+            let lines: String =
+                page.pairs.iter().map(|(key, value)| self.line(key, value) + "\n").collect();
+            if !say_if_heard(lines)? {
+                break;
+            }
+            rest = page.next.map(|start| KeyRange { start, end: range.end });
+        }
+        Ok(Exit::Ok)
+    }
+
+    fn range(&self) -> anyhow::Result<KeyRange> {
+        let key = |what: &str, text: &OsString| self.form.bytes(what, text);
+        if let Some(prefix) = &self.prefix {
+            return Ok(KeyRange::prefix(key("the prefix", prefix)?));
+        }
+        let start = self.start.as_ref().map(|text| key("the start", text)).transpose()?;
+        let end = self.end.as_ref().map(|text| key("the end", text)).transpose()?;
+        Ok(KeyRange { start: start.unwrap_or_default(), end })
+    }
+
+    fn line(&self, key: &[u8], value: &[u8]) -> String {
+        let form = &self.form;
+        let text = |bytes: &[u8]| {
+            let quoted = form.quoted(bytes);
+            // A tab and the line's end are what separates here, and both are escaped.
+            if form.hex { quoted } else { quoted[1..quoted.len() - 1].to_owned() }
+        };
+        match (form.json, self.keys_only) {
+            (true, false) => {
+                json!({ "key": form.to_json(key), "value": form.to_json(value) }).to_string()
+            }
+            (true, true) => json!({ "key": form.to_json(key) }).to_string(),
+            (false, false) => format!("{}\t{}", text(key), text(value)),
+            (false, true) => text(key),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What the commands on keys and values share: how bytes are written, and how they reach the
+//! cluster.
+
+pub(crate) mod bytes;
+pub(crate) mod transaction;
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use skein_client::{Client, Error, Refusal};
+
+use crate::args::Global;
+use crate::exit::usage;
+
+/// What every command on data takes.
+#[derive(clap::Args)]
+pub(crate) struct Form {
+    /// Keys and values are hexadecimal: those given here and those printed
+    #[arg(long)]
+    pub(crate) hex: bool,
+
+    /// Prints JSON; bytes that are no text are printed as {"hex": "00ff"}
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// How long to wait for the cluster, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    timeout: Duration,
+}
+
+impl Form {
+    /// A client of the cluster.
+    pub(crate) fn connect(&self, global: &Global) -> anyhow::Result<Client> {
+        let mut client = Client::connect(global.dir())?;
+        client.set_timeout(self.timeout);
+        Ok(client)
+    }
+
+    /// The key given as `text`.
+    pub(crate) fn key(&self, text: &OsStr) -> anyhow::Result<Vec<u8>> {
+        self.bytes("the key", text)
+    }
+
+    /// The bytes given as `text`: what they are is said if they are no hexadecimal.
+    pub(crate) fn bytes(&self, what: &str, text: &OsStr) -> anyhow::Result<Vec<u8>> {
+        if self.hex {
+            return bytes::from_hex(text.as_bytes())
+                .map_err(|why| usage(format!("{what} is not hexadecimal: {why}")));
+        }
+        Ok(text.as_bytes().to_vec())
+    }
+
+    /// The value given as `text`, with `-` for standard input, or in a file.
+    pub(crate) fn value(
+        &self,
+        client: &Client,
+        text: Option<&OsStr>,
+        file: Option<&Path>,
+    ) -> anyhow::Result<Vec<u8>> {
+        let max = client.shape().limits.value_bytes_max;
+        match (text, file) {
+            (Some(text), None) if text == "-" => whole("standard input", io::stdin().lock(), max),
+            (Some(text), None) => self.bytes("the value", text),
+            (None, Some(path)) => {
+                let name = path.display().to_string();
+                let file = File::open(path)
+                    .map_err(|error| usage(format!("cannot open {name}: {error}")))?;
+                whole(&name, file, max)
+            }
+            _ => Err(usage("no value: give one, or - for standard input, or --file FILE")),
+        }
+    }
+
+    /// Bytes as JSON, in the form that `skein txn` reads.
+    pub(crate) fn to_json(&self, bytes: &[u8]) -> serde_json::Value {
+        bytes::to_json(bytes, self.hex)
+    }
+
+    /// Bytes on a line of their own for people, without a doubt about what they are.
+    pub(crate) fn quoted(&self, bytes: &[u8]) -> String {
+        if self.hex { bytes::to_hex(bytes) } else { format!("\"{}\"", bytes::escaped(bytes)) }
+    }
+}
+
+/// All that `from` has, but no more than a value may have.
+fn whole(name: &str, from: impl Read, max: usize) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(max as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| usage(format!("cannot read {name}: {error}")))?;
+    if bytes.len() > max {
+        return Err(usage(format!(
+            "{name} has more than {max} bytes, and a value may not: make it smaller, or start the cluster with a higher limits.value_bytes_max"
+        )));
+    }
+    Ok(bytes)
+}
+
+/// What a failed operation means for the exit code: those that cannot succeed unless the caller
+/// asks for something else are bad usage.
+pub(crate) fn failed(error: Error) -> anyhow::Error {
+    match error {
+        Error::TooLarge { .. }
+        | Error::Refused(
+            Refusal::NotANumber { .. }
+            | Refusal::Overflow { .. }
+            | Refusal::ValueTooLarge { .. }
+            | Refusal::ReplyTooLarge { .. }
+            | Refusal::Malformed(_),
+        ) => usage(error),
+        other => other.into(),
+    }
+}
+
+/// Whether standard output is looked at by a person.
+pub(crate) fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// A JSON value on a line of its own.
+pub(crate) fn say_json(value: &serde_json::Value) -> io::Result<()> {
+    crate::output::say(format!("{value}\n"))
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || "a number of seconds above 0, such as 0.5 or 30".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_above_zero_and_finite() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for wrong in ["0", "-1", "nan", "inf", "1e300", "soon", ""] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn more_than_a_value_may_have_is_not_read() {
+        assert_eq!(whole("x", &[1, 2, 3][..], 3).unwrap(), [1, 2, 3]);
+        let error = whole("x", io::repeat(0), 1 << 10).unwrap_err().to_string();
+        assert!(error.contains("limits.value_bytes_max"), "{error}");
+    }
+}
