@@ -1,18 +1,44 @@
 //! The only loop: outcomes and words in, events, step, effects out.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use skein_fabric::wait::Waiter;
-use skein_fabric::{Fabric, FabricError};
-use skein_protocol::ids::{ReplicaId, SessionId};
+use skein_fabric::{Completion, Fabric, FabricError, Outcome, Peer};
+use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
+use skein_protocol::message::{Announcement, Head, decode_name};
 
 use crate::application::Application;
+use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
+use crate::mail::{Key, Mail, Name, Purpose, WIRE_VERSION, name, replica};
+use crate::port::{Opening, Port, RingSizes};
+use crate::replica::{Replica, untag};
+use crate::wiring::Wiring;
+
+/// How often the protocol is told the time, and peers that are not there are tried again.
+const TICK: Duration = Duration::from_millis(5);
+/// How often the system is asked whether peers are alive.
+const ROLL_CALL: Duration = Duration::from_millis(100);
+/// Datagrams taken from one channel before the others get their turn.
+const DATAGRAMS_PER_TURN: usize = 64;
 
 /// One engine thread's replicas and the fabric they share.
 pub struct Engine<F, A> {
-    fabric: F,
-    applications: Vec<A>,
+    wiring: Wiring<F>,
+    replicas: Vec<Replica<A>>,
+    /// Node and number.
+    me: (u16, u16),
+    /// Channels with something readable: found by this turn's look, or left by the last one.
+    ready: Vec<u32>,
+    left: Vec<u32>,
+    dead_sessions: BTreeSet<SessionId>,
+    originated: u32,
+    last_tick: Duration,
+    last_roll_call: Duration,
+    completions: Vec<Completion>,
+    datagram: Vec<u8>,
+    mail: Vec<u8>,
 }
 
 /// What an operator sees of a replica.
@@ -32,13 +58,14 @@ pub struct ReplicaStatus {
     pub commit_index: u64,
     /// Messages delivered.
     pub delivered: u64,
-    /// Messages it knows of and has not delivered.
+    /// Messages it has logged and not delivered.
     pub pending: u64,
     /// How long the oldest pending message has waited, in milliseconds.
     pub oldest_pending_ms: u64,
     /// Sessions with a ring open here.
     pub sessions: u64,
-    /// Bytes of memory: log, rings, held payloads.
+    /// Bytes of memory: its log and the payloads it holds, and, on the engine's first replica, the
+    /// rings of all of them.
     pub memory_bytes: u64,
 }
 
@@ -50,59 +77,404 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         tuning: Tuning,
         node: u16,
         engine: u16,
-        application: impl FnMut(ReplicaId) -> A,
+        mut application: impl FnMut(ReplicaId) -> A,
     ) -> Result<Self, FabricError> {
-        let _ = tuning;
-        let applications =
-            topology.replicas_on(node, engine).into_iter().map(application).collect();
-        Ok(Self { fabric, applications })
+        let sizes = RingSizes {
+            session: tuning.ring_bytes as u64,
+            session_max: tuning.ring_bytes_max as u64,
+            replica: tuning.peer_ring_bytes as u64,
+            total_max: tuning.rings_bytes_max as u64,
+        };
+        let mut wiring = Wiring::new(Port::new(fabric, sizes), topology, node, engine)?;
+        let mut replicas = Vec::new();
+        for id in wiring.local.clone() {
+            let mut replica = Replica::new(id, application(id), &mut wiring, tuning)?;
+            replica.start(&mut wiring);
+            replicas.push(replica);
+        }
+        let now = wiring.port.fabric.now();
+        wiring.greet();
+        Ok(Self {
+            wiring,
+            replicas,
+            me: (node, engine),
+            ready: Vec::new(),
+            left: Vec::new(),
+            dead_sessions: BTreeSet::new(),
+            originated: 0,
+            last_tick: now,
+            last_roll_call: now,
+            completions: Vec::new(),
+            datagram: Vec::new(),
+            mail: Vec::new(),
+        })
     }
 
     /// Looks at everything once and does what follows. Returns whether there was anything to do.
     pub fn turn(&mut self) -> Result<bool, FabricError> {
-        Ok(false)
-    }
-
-    /// Whether a peer has written anything that the next [`turn`](Self::turn) would see.
-    pub fn idle(&self) -> bool {
-        true
-    }
-
-    /// Whether all the replicas that this engine's talk to have been met: ready to serve.
-    pub fn connected(&self) -> bool {
-        true
-    }
-
-    /// The fabric, for waiting on.
-    pub fn fabric(&mut self) -> &mut F {
-        &mut self.fabric
+        self.keep_time();
+        let mut worked = self.read_mail()?;
+        worked |= self.take_completions();
+        for (row, replica) in self.replicas.iter_mut().enumerate() {
+            worked |= replica.look_at_words(row, &self.wiring);
+            worked |= replica.read_log(&self.wiring.port.fabric);
+        }
+        worked |= self.read_channels();
+        for replica in &mut self.replicas {
+            replica.end_turn(&mut self.wiring);
+        }
+        // Where writes complete at once, what was just logged is committed by now.
+        self.wiring.port.fabric.flush();
+        self.take_completions();
+        for replica in &mut self.replicas {
+            worked |= replica.deliver(&mut self.wiring);
+        }
+        worked |= !self.wiring.loopback.is_empty();
+        self.wiring.port.tell();
+        Ok(worked)
     }
 
     /// After a turn that found nothing: waits as `waiter` sees fit, at most for `longest`, until a
     /// peer has written something or the fabric is woken. `undisturbed` is asked too before it
     /// sleeps, for what the fabric knows nothing of.
     pub fn wait(&mut self, waiter: &mut Waiter, longest: Duration, undisturbed: &dyn Fn() -> bool) {
-        waiter.idle(&mut self.fabric, longest, &mut |_| undisturbed());
+        let Self { wiring, replicas, .. } = self;
+        let words = wiring.words();
+        let longest = if wiring.port.has_unposted() { longest.min(TICK) } else { longest };
+        let (fabric, channels_quiet) = wiring.port.parking();
+        waiter.idle(fabric, longest, &mut |fabric: &F| {
+            undisturbed()
+                && channels_quiet(fabric)
+                && replicas.iter().enumerate().all(|(row, r)| r.is_quiet(row, words, fabric))
+        });
+    }
+
+    /// Whether all the engines that this one's replicas talk to have been met: ready to serve.
+    pub fn connected(&self) -> bool {
+        self.wiring.connected()
+    }
+
+    /// The fabric.
+    pub fn fabric(&mut self) -> &mut F {
+        &mut self.wiring.port.fabric
     }
 
     /// The state machines, with the replicas they belong to.
     pub fn applications(&self) -> impl Iterator<Item = (ReplicaId, &A)> {
-        self.applications.iter().map(|a| (ReplicaId::new(skein_protocol::ids::GroupId(0), 0), a))
+        self.replicas.iter().map(|replica| (replica.id, &replica.application))
     }
 
     /// What an operator sees of the replicas.
     pub fn status(&self) -> Vec<ReplicaStatus> {
-        Vec::new()
+        let status = |(i, replica): (usize, &Replica<A>)| {
+            let core = &replica.core;
+            let rings = if i == 0 { self.wiring.port.rings_bytes() } else { 0 };
+            let oldest = core.oldest_pending().map_or(core.now_ms(), |(since, _)| since);
+            ReplicaStatus {
+                group: replica.id.group.0,
+                slot: replica.id.slot,
+                leader: core.ballot().slot(),
+                ballot: core.ballot().to_string(),
+                log_index: core.last_index(),
+                commit_index: core.commit_index(),
+                delivered: core.delivered(),
+                pending: core.pending() as u64,
+                oldest_pending_ms: core.now_ms().saturating_sub(oldest),
+                sessions: self.wiring.sessions_of(replica.id) as u64,
+                memory_bytes: (replica.log_bytes() + replica.payloads.bytes()) as u64 + rings,
+            }
+        };
+        self.replicas.iter().enumerate().map(status).collect()
     }
 
     /// Sessions whose process died since the last call, for the replicas led here to end by an
     /// ordered message; see [`originate`](Self::originate).
     pub fn take_dead_sessions(&mut self) -> Vec<SessionId> {
-        Vec::new()
+        std::mem::take(&mut self.dead_sessions).into_iter().collect()
     }
 
-    /// Multicasts a small message of the node's own, without a session, to all groups.
+    /// Multicasts a small message of the node's own to all groups, from a replica that leads its
+    /// group. Other groups have no ring to find its payload in, and fetch it.
     pub fn originate(&mut self, payload: &[u8]) {
-        let _ = payload;
+        let Some(replica) = self.replicas.iter_mut().find(|replica| replica.core.leads()) else {
+            return;
+        };
+        self.originated += 1;
+        let session = SessionId::own(self.me.0, self.me.1, self.originated);
+        let destinations = self.wiring.topology.all_groups();
+        let head = Head { sequence: 1, low_water: 1, destinations };
+        replica.receive(session, head, payload, &mut self.wiring);
+    }
+
+    fn keep_time(&mut self) {
+        let now = self.wiring.port.fabric.now();
+        if now < self.last_tick + TICK {
+            return;
+        }
+        self.last_tick = now;
+        for replica in &mut self.replicas {
+            replica.tick(now.as_millis() as u64);
+        }
+        if !self.wiring.connected() {
+            self.wiring.greet();
+        }
+        if now >= self.last_roll_call + ROLL_CALL {
+            self.last_roll_call = now;
+            self.call_roll();
+        }
+    }
+
+    /// Asks which peers are gone. What a dead session's rings hold is read once more and then given
+    /// up with them.
+    fn call_roll(&mut self) {
+        let mut peers: BTreeSet<Peer> = self.wiring.port.iter().map(|(_, c)| c.peer).collect();
+        peers.extend(self.wiring.peers());
+        for peer in peers {
+            if !self.wiring.port.fabric.is_gone(peer) {
+                continue;
+            }
+            if let Some((node, engine)) = self.wiring.engine_of(peer) {
+                tracing::warn!(node, engine, "an engine is gone");
+                for replica in &mut self.replicas {
+                    for member in self.wiring.topology.replicas_of(replica.id.group) {
+                        if self.wiring.peer_of(member) == Some(peer) {
+                            replica.follower_lost(member.slot);
+                        }
+                    }
+                }
+                self.wiring.lost(peer);
+            }
+            for channel in self.wiring.port.lost(peer) {
+                self.note_gone(channel);
+            }
+        }
+    }
+
+    /// A channel's other side is gone: it is read to its end, and then removed.
+    fn note_gone(&mut self, channel: u32) {
+        if let Purpose::Session { session, replica: to } = self.wiring.port.channel(channel).purpose
+        {
+            let led = |r: &Replica<A>| r.id == replica(to) && r.core.leads();
+            if self.replicas.iter().any(led) {
+                self.dead_sessions.insert(SessionId(session));
+            }
+        }
+        if !self.left.contains(&channel) {
+            self.left.push(channel);
+        }
+    }
+
+    fn read_mail(&mut self) -> Result<bool, FabricError> {
+        let mut any = false;
+        let mut bytes = std::mem::take(&mut self.mail);
+        while let Some(from) = self.wiring.port.fabric.recv(&mut bytes) {
+            any = true;
+            let Some(mail) = Mail::decode(&bytes) else {
+                tracing::warn!(len = bytes.len(), "dropped mail that makes no sense");
+                continue;
+            };
+            self.take_mail(from, mail)?;
+        }
+        self.mail = bytes;
+        Ok(any)
+    }
+
+    fn take_mail(&mut self, from: Peer, mail: Mail) -> Result<(), FabricError> {
+        match mail {
+            Mail::Hello { version, topology, node, engine } => {
+                if version != WIRE_VERSION || topology != self.wiring.topology {
+                    tracing::warn!(
+                        version,
+                        ?topology,
+                        node,
+                        engine,
+                        "refused another cluster's engine"
+                    );
+                    return Ok(());
+                }
+                let mut logs: Vec<(Name, Key)> = Vec::new();
+                for ours in &mut self.replicas {
+                    let leader = ours.core.leader_of(ours.id.group);
+                    let led_there = topology.node_of(leader) == node
+                        && topology.engine_of(leader.group) == engine;
+                    if led_there && !ours.core.leads() {
+                        let key = ours.grant(from, &mut self.wiring.port.fabric)?;
+                        logs.push((name(ours.id), key));
+                    }
+                }
+                self.wiring.welcome(from, logs);
+                Ok(())
+            }
+            Mail::Welcome { words, logs } => {
+                self.wiring.welcomed(from, words);
+                for (theirs, key) in logs {
+                    let theirs = replica(theirs);
+                    let ours = self.replicas.iter_mut().find(|r| r.id.group == theirs.group);
+                    if let Some(ours) = ours.filter(|ours| ours.core.leads()) {
+                        ours.follower_granted(theirs, key, &mut self.wiring);
+                    }
+                }
+                Ok(())
+            }
+            mail => {
+                let ours = &self.replicas;
+                let here = |to: Name| ours.iter().any(|r| r.id == replica(to));
+                let admit = |purpose| match purpose {
+                    Purpose::Session { session, replica } => {
+                        here(replica) && !SessionId(session).is_own()
+                    }
+                    Purpose::Replica { to, .. } => here(to),
+                };
+                match self.wiring.port.receive_mail(from, mail, admit) {
+                    Opening::Accepted(channel) => {
+                        let purpose = self.wiring.port.channel(channel).purpose;
+                        if let Purpose::Session { session, replica: to } = purpose {
+                            self.wiring.session_opened(SessionId(session), replica(to), channel);
+                        }
+                    }
+                    Opening::Closed(channel) => self.left.push(channel),
+                    Opening::Refused(channel) => {
+                        tracing::error!(purpose = ?self.wiring.port.channel(channel).purpose,
+                            "another engine refused a channel: it has no memory for it");
+                    }
+                    Opening::Nothing => {}
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn take_completions(&mut self) -> bool {
+        self.wiring.port.fabric.poll(&mut self.completions);
+        let any = !self.completions.is_empty();
+        for Completion { tag, outcome } in self.completions.drain(..) {
+            let (group, slot, index) = untag(tag);
+            let replica = self.replicas.iter_mut().find(|replica| replica.id.group == group);
+            match (replica, outcome) {
+                (Some(replica), Outcome::Done) => replica.completed(slot, index),
+                (Some(replica), Outcome::Denied | Outcome::Unknown) => {
+                    tracing::warn!(%group, slot, ?outcome, "a follower's log cannot be written");
+                    replica.follower_lost(slot);
+                }
+                (None, _) => {}
+            }
+        }
+        any
+    }
+
+    fn read_channels(&mut self) -> bool {
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.append(&mut self.left);
+        self.wiring.port.look(&mut ready);
+        let mut any = false;
+        while let Some(loopback) = self.wiring.loopback.pop_front() {
+            any = true;
+            let Some(to) = self.replicas.iter().position(|r| r.id == loopback.to) else { continue };
+            if !self.replicas[to].admits_replicas() {
+                self.wiring.loopback.push_front(loopback);
+                break;
+            }
+            self.take_from_replica(to, loopback.from, loopback.kind, &loopback.bytes);
+        }
+        for channel in ready.drain(..) {
+            any |= self.read_channel(channel);
+        }
+        self.ready = ready;
+        any
+    }
+
+    /// Takes what a channel holds, as far as it is admitted now. Returns whether it took anything.
+    fn read_channel(&mut self, id: u32) -> bool {
+        let Some(channel) = self.wiring.port.get(id) else { return false };
+        let purpose = channel.purpose;
+        if !channel.sent_all() && channel.out.is_some() {
+            self.wiring.port.pump(id);
+        }
+        let mut datagram = std::mem::take(&mut self.datagram);
+        let mut taken = 0;
+        let drained = loop {
+            let Some(next) = self.wiring.port.next(id) else { break true };
+            let to = match purpose {
+                Purpose::Session { replica, .. } => replica,
+                Purpose::Replica { to, .. } => to,
+            };
+            let at = self.replicas.iter().position(|r| r.id == replica(to)).expect("admitted");
+            let admitted = taken < DATAGRAMS_PER_TURN
+                && match purpose {
+                    Purpose::Session { session, .. } => {
+                        next.begun || {
+                            let assembling = self.wiring.port.assembling();
+                            self.replicas[at].admits(SessionId(session), next.len, assembling)
+                        }
+                    }
+                    Purpose::Replica { .. } => self.replicas[at].admits_replicas(),
+                };
+            if !admitted {
+                break false;
+            }
+            if !self.wiring.port.take(id, &mut datagram) {
+                break true;
+            }
+            taken += 1;
+            match purpose {
+                Purpose::Session { session, .. } if next.kind == Kind::Message => {
+                    if let Some((head, payload)) = Head::decode(&datagram) {
+                        let session = SessionId(session);
+                        self.replicas[at].receive(session, head, payload, &mut self.wiring);
+                    }
+                }
+                Purpose::Session { .. } => {}
+                Purpose::Replica { from, .. } => {
+                    self.take_from_replica(at, replica(from), next.kind, &datagram);
+                }
+            }
+        };
+        self.datagram = datagram;
+        if !drained {
+            self.left.push(id);
+        } else if self.wiring.port.get(id).is_some_and(|channel| channel.dying) {
+            self.remove_channel(id, purpose);
+        }
+        taken > 0
+    }
+
+    fn remove_channel(&mut self, id: u32, purpose: Purpose) {
+        if let Purpose::Session { session, replica: to } = purpose {
+            let session = SessionId(session);
+            self.wiring.session_closed(session, replica(to));
+            if let Some(ours) = self.replicas.iter_mut().find(|r| r.id == replica(to)) {
+                ours.session_gone(session);
+            }
+        }
+        self.wiring.port.remove(id);
+    }
+
+    fn take_from_replica(&mut self, at: usize, from: ReplicaId, kind: Kind, datagram: &[u8]) {
+        let ours = &mut self.replicas[at];
+        match kind {
+            Kind::Announce => {
+                if let Some(announcement) = Announcement::decode(datagram) {
+                    ours.announced(from, announcement);
+                }
+            }
+            Kind::Fetch => {
+                if let Some((message, _)) = decode_name(datagram) {
+                    ours.fetch(message, from, &mut self.wiring);
+                }
+            }
+            Kind::Relay => {
+                let relayed = decode_name(datagram)
+                    .and_then(|(message, rest)| Some((message, Head::decode(rest)?)));
+                if let Some((MessageId { session, .. }, (head, payload))) = relayed {
+                    ours.receive(session, head, payload, &mut self.wiring);
+                }
+            }
+            Kind::Exchange => {
+                if let Some((message, result)) = decode_name(datagram) {
+                    ours.exchange(from.group, message, result, &mut self.wiring);
+                }
+            }
+            Kind::Message | Kind::Reply => {}
+        }
     }
 }

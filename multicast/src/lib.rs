@@ -1,9 +1,25 @@
 //! Atomic multicast: Skein's protocols on a fabric.
+//!
+//! | question | module |
+//! |---|---|
+//! | who lives where, and how large is everything | [`config`] |
+//! | what happens at a replica, in which order | [`engine`], `replica` |
+//! | how a session's messages get to the replicas, and replies back | [`access`] |
+//! | what delivery does | [`application`], which somebody else implements |
+//! | how two processes share rings | `channel`, `port` |
+//! | how replicas reach each other | `wiring`, `mail` |
 
 pub mod access;
 pub mod application;
+mod channel;
 pub mod config;
 pub mod engine;
+mod mail;
+mod payloads;
+mod port;
+mod replica;
+mod wiring;
 
+pub use mail::WIRE_VERSION;
 pub use skein_fabric as fabric;
 pub use skein_protocol as protocol;

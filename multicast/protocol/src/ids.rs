@@ -49,6 +49,26 @@ impl fmt::Display for ReplicaId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
+impl SessionId {
+    const OWN: u64 = 0xffff << 48;
+
+    /// The name of the single message number `count` that engine `engine` of node `node`
+    /// multicasts by itself, as number 1 of a session of its own.
+    pub const fn own(node: u16, engine: u16, count: u32) -> Self {
+        Self(Self::OWN | (node as u64 & 0xff) << 40 | (engine as u64 & 0xff) << 32 | count as u64)
+    }
+
+    /// Whether it is a node's and not a client's.
+    pub const fn is_own(self) -> bool {
+        self.0 >= Self::OWN
+    }
+
+    /// A client's session, from 64 random bits.
+    pub const fn from_random(bits: u64) -> Self {
+        Self(bits >> 1)
+    }
+}
+
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "s{:016x}", self.0)

@@ -182,6 +182,11 @@ pub fn announced_len(header: &[u8; HEADER], cursor: Cursor, capacity: u64) -> Op
     (here && len.is_multiple_of(8) && (HEADER..=left).contains(&len)).then_some(len)
 }
 
+/// Whether the header is a pad's, which covers the rest of the ring and says nothing beyond.
+pub const fn is_pad(header: &[u8; HEADER]) -> bool {
+    header[44] == Body::Pad.kind()
+}
+
 impl<'a> Entry<'a> {
     /// The bytes an entry with a body of `body_len` takes in the ring.
     pub const fn len(body_len: usize) -> usize {

@@ -1,0 +1,399 @@
+//! A pair of rings between two processes, and the frames in them.
+//!
+//! Each side owns the ring that the other writes, and a *slot* of two words that the other writes:
+//! the tail of that ring, and how much the other has taken of the ring we write. Datagrams that are
+//! longer than a quarter of the ring travel in several frames and are put together by the reader.
+//!
+//! A frame is a word, then its bytes, padded to whole words:
+//!
+//! ```text
+//!  0 len: u32 │ kind: u8 │ flags: u8 │ mark: u16, the low bits of the frame's position in words
+//!  8 bytes; in the first of several frames, the datagram's length comes first, in 8 bytes
+//! ```
+//!
+//! The tail word is written after the bytes, so nothing between the reader and it is of an earlier
+//! lap; the mark, and every length, is checked all the same. A side that writes nonsense harms only
+//! its own channel.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use skein_fabric::{Fabric, FabricError, Peer, Region, Remote, Source};
+use skein_protocol::ring::{Incoming, Nonsense, Outgoing, spans};
+
+use crate::mail::Purpose;
+
+const FRAME: u64 = 8;
+const FIRST: u8 = 1;
+const LAST: u8 = 2;
+
+/// What a datagram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Session to replica: a message's head and payload.
+    Message = 1,
+    /// Replica to session: the sequence number and the reply.
+    Reply = 2,
+    /// Leader to leader: a proposal.
+    Announce = 3,
+    /// Replica to replica: send me this message.
+    Fetch = 4,
+    /// The answer: session, head, payload.
+    Relay = 5,
+    /// Leader to leader: a message's name and our state machine's result.
+    Exchange = 6,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Self> {
+        use Kind::{Announce, Exchange, Fetch, Message, Relay, Reply};
+        [Message, Reply, Announce, Fetch, Relay, Exchange].into_iter().find(|k| *k as u8 == byte)
+    }
+}
+
+/// What the next datagram of a channel will be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Next {
+    pub kind: Kind,
+    /// Bytes of the whole datagram.
+    pub len: usize,
+    /// Part of it was taken before.
+    pub begun: bool,
+}
+
+struct Backlogged {
+    kind: Kind,
+    bytes: Arc<[u8]>,
+    sent: usize,
+}
+
+/// The side of the writer.
+pub(crate) struct Out {
+    /// How the peer calls the channel.
+    pub channel: u32,
+    pub slots: Remote,
+    pub slot_at: usize,
+    pub ring: Remote,
+}
+
+/// One side of a pair of rings.
+pub(crate) struct Channel {
+    pub purpose: Purpose,
+    pub peer: Peer,
+    /// Whatever whoever opened it files it under.
+    pub owner: u32,
+    /// `None` until the peer has answered.
+    pub out: Option<Out>,
+    pub outgoing: Outgoing,
+    /// The tail word as the peer has it.
+    tail_told: u64,
+    backlog: VecDeque<Backlogged>,
+    /// A larger ring was asked for: nothing is written until the answer.
+    pub growing: bool,
+    /// It was asked for once: whatever the answer, that is the ring's size.
+    pub grown: bool,
+    pub ring: Option<Region>,
+    pub incoming: Incoming,
+    /// The words of our slot, as last looked at.
+    pub seen: [u64; 2],
+    assembling: Option<(Kind, usize, Vec<u8>)>,
+    /// Set when the peer wants a larger ring: from which position, and how large.
+    pub grow_at: Option<(u64, u64)>,
+    /// The peer is gone; what is whole in the ring is still read.
+    pub dying: bool,
+    pub dirty: bool,
+}
+
+impl Channel {
+    pub(crate) fn new(
+        purpose: Purpose,
+        peer: Peer,
+        ring: Option<Region>,
+        ring_bytes: u64,
+        out_bytes: u64,
+    ) -> Self {
+        Self {
+            purpose,
+            peer,
+            owner: 0,
+            out: None,
+            outgoing: Outgoing::new(out_bytes),
+            tail_told: 0,
+            backlog: VecDeque::new(),
+            growing: false,
+            grown: false,
+            ring,
+            incoming: Incoming::new(ring_bytes),
+            seen: [0; 2],
+            assembling: None,
+            grow_at: None,
+            dying: false,
+            dirty: false,
+        }
+    }
+
+    /// Takes in the two words of our slot.
+    pub(crate) fn see(&mut self, words: [u64; 2]) -> Result<(), Nonsense> {
+        self.seen = words;
+        self.incoming.see(words[0])?;
+        self.outgoing.credit(words[1])
+    }
+
+    /// The longest frame, its word included. What waits for room needs at most this much, and the
+    /// reader reports credits by quarters, so it always comes.
+    fn frame_max(&self) -> u64 {
+        self.outgoing.capacity() / 4
+    }
+
+    /// Writes a datagram, or queues it behind what waits for room already.
+    pub(crate) fn send<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        scratch: &mut Vec<u8>,
+        kind: Kind,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<(), FabricError> {
+        let len = head.len() + body.len();
+        let frame = FRAME + (len as u64).next_multiple_of(8);
+        let fits = frame <= self.frame_max() && frame <= self.outgoing.room();
+        if self.out.is_none() || self.growing || !self.backlog.is_empty() || !fits {
+            let bytes = [head, body].concat().into();
+            self.backlog.push_back(Backlogged { kind, bytes, sent: 0 });
+            return self.pump(fabric, scratch);
+        }
+        self.write_frame(fabric, scratch, kind, FIRST | LAST, None, head, body)
+    }
+
+    /// Queues a datagram that several channels share.
+    pub(crate) fn send_shared(&mut self, kind: Kind, bytes: Arc<[u8]>) {
+        self.backlog.push_back(Backlogged { kind, bytes, sent: 0 });
+    }
+
+    /// Writes what waits and has room.
+    pub(crate) fn pump<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), FabricError> {
+        while self.out.is_some()
+            && !self.growing
+            && let Some(front) = self.backlog.front_mut()
+        {
+            let (kind, sent, whole) = (front.kind, front.sent, front.bytes.len());
+            let bytes = Arc::clone(&front.bytes);
+            let frame_max = (self.outgoing.capacity() / 4 - 2 * FRAME) as usize;
+            let several = whole > frame_max;
+            let take = (whole - sent).min(frame_max);
+            let frame = 2 * FRAME + (take as u64).next_multiple_of(8);
+            if frame > self.outgoing.room() {
+                break;
+            }
+            let first = if sent == 0 { FIRST } else { 0 };
+            let last = if sent + take == whole { LAST } else { 0 };
+            let total = (several && sent == 0).then_some(whole as u64);
+            front.sent += take;
+            if last != 0 {
+                self.backlog.pop_front();
+            }
+            let part = &bytes[sent..sent + take];
+            self.write_frame(fabric, scratch, kind, first | last, total, part, &[])?;
+        }
+        Ok(())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of a frame")]
+    fn write_frame<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        scratch: &mut Vec<u8>,
+        kind: Kind,
+        flags: u8,
+        total: Option<u64>,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<(), FabricError> {
+        let extra = if total.is_some() { 8 } else { 0 };
+        let len = extra + head.len() + body.len();
+        let padded = (FRAME as usize) + len.next_multiple_of(8);
+        let position = self.outgoing.reserve(padded as u64);
+        scratch.clear();
+        scratch.extend_from_slice(&(len as u32).to_le_bytes());
+        scratch.push(kind as u8);
+        scratch.push(flags);
+        scratch.extend_from_slice(&((position / 8) as u16).to_le_bytes());
+        if let Some(total) = total {
+            scratch.extend_from_slice(&total.to_le_bytes());
+        }
+        scratch.extend_from_slice(head);
+        scratch.extend_from_slice(body);
+        scratch.resize(padded, 0);
+        let ring = self.out.as_ref().expect("only an open channel is written").ring;
+        let mut from = 0;
+        for span in spans(self.outgoing.capacity(), position, padded as u64) {
+            if !span.is_empty() {
+                let bytes = &scratch[from..from + span.len()];
+                fabric.write(ring, span.start, Source::Inline(bytes), None)?;
+                from += span.len();
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what was written visible, and gives credit for what was taken if that is worth it.
+    /// Returns whether anything was written.
+    pub(crate) fn tell<F: Fabric>(&mut self, fabric: &mut F) -> Result<bool, FabricError> {
+        let Some(out) = &self.out else { return Ok(false) };
+        let tail = self.outgoing.tail();
+        let credit = if self.grow_at.is_some() && self.incoming.unreported() {
+            Some(self.incoming.report_now())
+        } else {
+            self.incoming.report()
+        };
+        let told = tail != self.tail_told || credit.is_some();
+        if tail != self.tail_told {
+            self.tail_told = tail;
+            fabric.write(out.slots, out.slot_at, Source::Inline(&tail.to_le_bytes()), None)?;
+        }
+        if let Some(taken) = credit {
+            fabric.write(out.slots, out.slot_at + 8, Source::Inline(&taken.to_le_bytes()), None)?;
+        }
+        Ok(told)
+    }
+
+    /// The size of ring that would suit what waits, if ours is too small for it.
+    pub(crate) fn wants(&self, bytes_max: u64) -> Option<u64> {
+        let capacity = self.outgoing.capacity();
+        let longest = self.backlog.iter().map(|b| b.bytes.len() as u64).max()?;
+        let suits = (4 * longest).next_power_of_two().min(bytes_max);
+        (self.out.is_some() && !self.growing && suits > capacity).then_some(suits)
+    }
+
+    /// Whether everything given to [`send`](Self::send) is in the peer's ring.
+    pub(crate) fn sent_all(&self) -> bool {
+        self.backlog.is_empty()
+    }
+
+    /// Datagrams that wait for room.
+    pub(crate) fn waiting(&self) -> usize {
+        self.backlog.len()
+    }
+
+    /// Forgets what waits: nobody will read it.
+    pub(crate) fn drop_backlog(&mut self) {
+        self.backlog.clear();
+    }
+
+    /// What the next datagram will be, if any of it is readable.
+    pub(crate) fn next<F: Fabric>(&self, fabric: &F) -> Result<Option<Next>, Nonsense> {
+        if let Some((kind, len, _)) = &self.assembling {
+            let next = Next { kind: *kind, len: *len, begun: true };
+            return Ok((self.incoming.available() > 0).then_some(next));
+        }
+        let Some(frame) = self.frame(fabric)? else { return Ok(None) };
+        if frame.flags & FIRST == 0 {
+            return Err(Nonsense);
+        }
+        let len = if frame.flags & LAST != 0 {
+            frame.len
+        } else {
+            let total = self.word(fabric, self.incoming.position() + FRAME);
+            usize::try_from(total).ok().filter(|len| *len <= 1 << 30).ok_or(Nonsense)?
+        };
+        Ok(Some(Next { kind: frame.kind, len, begun: false }))
+    }
+
+    /// Takes the next datagram into `into`, or as much of it as is there. Returns whether it is
+    /// whole.
+    pub(crate) fn take<F: Fabric>(
+        &mut self,
+        fabric: &F,
+        into: &mut Vec<u8>,
+    ) -> Result<bool, Nonsense> {
+        loop {
+            let Some(frame) = self.frame(fabric)? else { return Ok(false) };
+            let at = self.incoming.position() + FRAME;
+            let padded = FRAME + (frame.len as u64).next_multiple_of(8);
+            match (&mut self.assembling, frame.flags & FIRST != 0, frame.flags & LAST != 0) {
+                (None, true, true) => {
+                    into.clear();
+                    into.resize(frame.len, 0);
+                    self.copy(fabric, at, into);
+                    self.incoming.take(padded);
+                    return Ok(true);
+                }
+                (None, true, false) if frame.len > 8 => {
+                    let total = self.word(fabric, at) as usize;
+                    let mut bytes = Vec::with_capacity(total);
+                    bytes.resize(frame.len - 8, 0);
+                    self.copy(fabric, at + 8, &mut bytes);
+                    self.incoming.take(padded);
+                    self.assembling = Some((frame.kind, total, bytes));
+                }
+                (Some((kind, total, bytes)), false, last) => {
+                    let start = bytes.len();
+                    let end = start + frame.len;
+                    if frame.kind != *kind || end > *total || last != (end == *total) {
+                        return Err(Nonsense);
+                    }
+                    let mut bytes = std::mem::take(bytes);
+                    bytes.resize(end, 0);
+                    self.copy(fabric, at, &mut bytes[start..]);
+                    self.incoming.take(padded);
+                    if last {
+                        self.assembling = None;
+                        *into = bytes;
+                        return Ok(true);
+                    }
+                    self.assembling.as_mut().expect("just matched").2 = bytes;
+                }
+                _ => return Err(Nonsense),
+            }
+        }
+    }
+
+    /// Bytes of a datagram that is being put together.
+    pub(crate) fn assembling_bytes(&self) -> usize {
+        self.assembling.as_ref().map_or(0, |(_, total, _)| *total)
+    }
+
+    fn frame<F: Fabric>(&self, fabric: &F) -> Result<Option<Frame>, Nonsense> {
+        if self.incoming.available() == 0 {
+            return Ok(None);
+        }
+        let position = self.incoming.position();
+        let word = self.word(fabric, position);
+        let len = word as u32 as usize;
+        let kind = Kind::from_byte((word >> 32) as u8).ok_or(Nonsense)?;
+        let flags = (word >> 40) as u8;
+        let padded = FRAME + (len as u64).next_multiple_of(8);
+        let marked = (word >> 48) as u16 == (position / 8) as u16;
+        if !marked || padded > self.incoming.available() {
+            return Err(Nonsense);
+        }
+        Ok(Some(Frame { kind, flags, len }))
+    }
+
+    fn word<F: Fabric>(&self, fabric: &F, position: u64) -> u64 {
+        let ring = self.ring.expect("only a channel with a ring is read");
+        fabric.load(ring, (position % self.incoming.capacity()) as usize)
+    }
+
+    fn copy<F: Fabric>(&self, fabric: &F, position: u64, into: &mut [u8]) {
+        let ring = self.ring.expect("only a channel with a ring is read");
+        let mut from = 0;
+        for span in spans(self.incoming.capacity(), position, into.len() as u64) {
+            if !span.is_empty() {
+                fabric.copy_out(ring, span.start, &mut into[from..from + span.len()]);
+                from += span.len();
+            }
+        }
+    }
+}
+
+struct Frame {
+    kind: Kind,
+    flags: u8,
+    len: usize,
+}

@@ -1,0 +1,90 @@
+//! Control messages: who is there, and where the memory is that we may write to.
+//!
+//! They travel by the fabric's mail, never on the path of a message that is being ordered.
+
+use serde::{Deserialize, Serialize};
+use skein_fabric::RegionKey;
+use skein_protocol::ids::{GroupId, ReplicaId, SessionId};
+
+use crate::config::Topology;
+
+/// The version of everything that processes of a cluster write into each other's memory: mail,
+/// slots, rings, log entries. Raised with every change of any of them.
+pub const WIRE_VERSION: u16 = 1;
+
+/// A [`RegionKey`], as sent.
+pub(crate) type Key = [u8; 32];
+
+/// A replica, as sent.
+pub(crate) type Name = (u16, u8);
+
+pub(crate) fn name(replica: ReplicaId) -> Name {
+    (replica.group.0, replica.slot)
+}
+
+pub(crate) fn replica((group, slot): Name) -> ReplicaId {
+    ReplicaId::new(GroupId(group), slot)
+}
+
+/// What a channel is for, told by who opens it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Purpose {
+    /// A session's messages to a replica, and the replica's replies.
+    Session { session: u64, replica: Name },
+    /// What one replica tells another. Nothing comes back.
+    Replica { from: Name, to: Name },
+}
+
+impl Purpose {
+    pub(crate) fn session(session: SessionId, to: ReplicaId) -> Self {
+        Purpose::Session { session: session.0, replica: name(to) }
+    }
+}
+
+/// One side of a channel, as the other side needs to know it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Side {
+    /// How its owner calls the channel.
+    pub channel: u32,
+    /// The region of slots, and the slot's offset in it.
+    pub slots: Key,
+    pub slot_at: u32,
+    /// The ring that the other side writes.
+    pub ring: Key,
+    pub ring_bytes: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Mail {
+    /// An engine introduces itself to another.
+    Hello { version: u16, topology: Topology, node: u16, engine: u16 },
+    /// What the other may write of ours: the acceptance and credit words of all our replicas, and
+    /// the logs of those that it leads.
+    Welcome { words: Key, logs: Vec<(Name, Key)> },
+    /// Opens a channel. The opener's ring is there; it asks for one of `wanted_bytes`.
+    Open { version: u16, purpose: Purpose, side: Side, wanted_bytes: u64 },
+    /// Answers `Open` of the channel that the opener calls `channel`.
+    Opened { channel: u32, side: Side },
+    /// Answers `Open`: not here, or not now.
+    Refused { channel: u32 },
+    /// The writer of our ring wants a larger one, and writes nothing beyond `position` until then.
+    Grow { channel: u32, position: u64, wanted_bytes: u64 },
+    /// Answers `Grow`: the ring at the channel that the writer calls `channel` was replaced.
+    Grown { channel: u32, ring: Key, ring_bytes: u64 },
+    /// The other side of `channel` is gone for good.
+    Close { channel: u32 },
+}
+
+impl Mail {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("plain data")
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        postcard::from_bytes(bytes).ok()
+    }
+}
+
+pub(crate) fn key(key: RegionKey) -> Key {
+    key.0
+}

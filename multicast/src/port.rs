@@ -1,0 +1,527 @@
+//! A process's end of all its channels: slots, rings, and the mail that opens them.
+//!
+//! Idle channels cost next to nothing: what peers write is announced in a dense array of slots, two
+//! words each, and only the array is polled, never the rings.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote};
+use skein_protocol::ring::Outgoing;
+
+use crate::channel::{Channel, Kind, Next, Out};
+use crate::mail::{Mail, Purpose, Side, WIRE_VERSION, key};
+
+/// Slots in one region of them.
+const CHUNK: usize = 1024;
+const SLOT_BYTES: usize = 16;
+
+/// Sizes of rings, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingSizes {
+    /// Of a session's rings, when opened.
+    pub session: u64,
+    /// What those may grow to.
+    pub session_max: u64,
+    /// Of the ring between two replicas.
+    pub replica: u64,
+    /// All rings of this process together; beyond it none grows.
+    pub total_max: u64,
+}
+
+/// Channels by number: the index of their slot.
+pub(crate) struct Port<F> {
+    pub fabric: F,
+    sizes: RingSizes,
+    chunks: Vec<Region>,
+    channels: Vec<Option<Channel>>,
+    free: Vec<u32>,
+    /// Channels written to or read from since [`Port::tell`].
+    dirty: Vec<u32>,
+    to_wake: Vec<Peer>,
+    attached: BTreeMap<(Peer, [u8; 32]), Remote>,
+    rings_bytes: u64,
+    assembling: usize,
+    /// Mail for which its peer's box had no room.
+    unposted: VecDeque<(Peer, Mail)>,
+    scratch: Vec<u8>,
+}
+
+/// What a piece of mail about channels came to.
+pub(crate) enum Opening {
+    /// A peer has opened this channel to us.
+    Accepted(u32),
+    /// The peer refused the channel that we opened.
+    Refused(u32),
+    /// The peer has closed this channel; what is whole in it can still be read.
+    Closed(u32),
+    /// Nothing that the owner needs to know.
+    Nothing,
+}
+
+impl<F: Fabric> Port<F> {
+    pub(crate) fn new(fabric: F, sizes: RingSizes) -> Self {
+        Self {
+            fabric,
+            sizes,
+            chunks: Vec::new(),
+            channels: Vec::new(),
+            free: Vec::new(),
+            dirty: Vec::new(),
+            to_wake: Vec::new(),
+            attached: BTreeMap::new(),
+            rings_bytes: 0,
+            assembling: 0,
+            unposted: VecDeque::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Opens a channel to `peer`. What is sent before the peer answers waits.
+    pub(crate) fn open(&mut self, peer: Peer, purpose: Purpose) -> Result<u32, FabricError> {
+        let (ring_bytes, wanted) = self.sizes_for(purpose, true);
+        let (id, side) = self.make(peer, purpose, ring_bytes, wanted)?;
+        let mail = Mail::Open { version: WIRE_VERSION, purpose, side, wanted_bytes: wanted };
+        self.post(peer, mail);
+        Ok(id)
+    }
+
+    /// Takes mail about channels. `admit` decides who may open one.
+    pub(crate) fn receive_mail(
+        &mut self,
+        from: Peer,
+        mail: Mail,
+        admit: impl FnOnce(Purpose) -> bool,
+    ) -> Opening {
+        match mail {
+            Mail::Open { version, purpose, side, wanted_bytes } => {
+                if version != WIRE_VERSION || !admit(purpose) {
+                    tracing::warn!(version, ?purpose, "refused a channel");
+                    self.post(from, Mail::Refused { channel: side.channel });
+                    return Opening::Nothing;
+                }
+                let (ring_bytes, _) = self.sizes_for(purpose, false);
+                debug_assert!(ring_bytes > 0 && wanted_bytes > 0);
+                match self.accept(from, purpose, ring_bytes, &side) {
+                    Ok(id) => Opening::Accepted(id),
+                    Err(error) => {
+                        tracing::warn!(%error, ?purpose, "cannot open a channel");
+                        self.post(from, Mail::Refused { channel: side.channel });
+                        Opening::Nothing
+                    }
+                }
+            }
+            Mail::Opened { channel, side } => {
+                if self.owned(channel, from) && self.channel(channel).out.is_none() {
+                    self.channel_mut(channel).outgoing = Outgoing::new(side.ring_bytes);
+                    match self.attach_side(channel, &side) {
+                        Ok(()) => self.pump(channel),
+                        Err(error) => self.fail(channel, &error),
+                    }
+                }
+                Opening::Nothing
+            }
+            Mail::Refused { channel } if self.owned(channel, from) => Opening::Refused(channel),
+            Mail::Grow { channel, position, wanted_bytes } => {
+                if self.owned(channel, from) {
+                    self.channel_mut(channel).grow_at = Some((position, wanted_bytes));
+                    self.grow(channel);
+                    self.touch(channel);
+                }
+                Opening::Nothing
+            }
+            Mail::Grown { channel, ring, ring_bytes } => {
+                if self.owned(channel, from) && self.channel(channel).growing {
+                    match self.grown(channel, ring, ring_bytes) {
+                        Ok(()) => self.pump(channel),
+                        Err(error) => self.fail(channel, &error),
+                    }
+                }
+                Opening::Nothing
+            }
+            Mail::Close { channel } if self.owned(channel, from) => {
+                self.channel_mut(channel).dying = true;
+                Opening::Closed(channel)
+            }
+            _ => Opening::Nothing,
+        }
+    }
+
+    fn accept(
+        &mut self,
+        from: Peer,
+        purpose: Purpose,
+        ring_bytes: u64,
+        theirs: &Side,
+    ) -> Result<u32, FabricError> {
+        let (id, ours) = self.make(from, purpose, ring_bytes, theirs.ring_bytes)?;
+        self.attach_side(id, theirs).inspect_err(|_| self.remove(id))?;
+        self.post(from, Mail::Opened { channel: theirs.channel, side: ours });
+        Ok(id)
+    }
+
+    /// The peer cannot be written any more: what waits for it is forgotten. What it has written is
+    /// still read; when it is gone, the roll call will tell.
+    fn fail(&mut self, id: u32, error: &FabricError) {
+        let channel = self.channel_mut(id);
+        tracing::debug!(%error, purpose = ?channel.purpose, "a channel cannot be written");
+        channel.out = None;
+        channel.drop_backlog();
+    }
+
+    fn owned(&self, channel: u32, by: Peer) -> bool {
+        self.get(channel).is_some_and(|channel| channel.peer == by)
+    }
+
+    /// The sizes of our own ring, and of the peer's.
+    fn sizes_for(&self, purpose: Purpose, opener: bool) -> (u64, u64) {
+        match purpose {
+            Purpose::Session { .. } => (self.sizes.session, self.sizes.session),
+            Purpose::Replica { .. } if opener => (0, self.sizes.replica),
+            Purpose::Replica { .. } => (self.sizes.replica, 0),
+        }
+    }
+
+    fn make(
+        &mut self,
+        peer: Peer,
+        purpose: Purpose,
+        ring_bytes: u64,
+        out_bytes: u64,
+    ) -> Result<(u32, Side), FabricError> {
+        let ring = match ring_bytes {
+            0 => None,
+            bytes => Some(self.fabric.create(bytes as usize, Access::Shared)?),
+        };
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.channels.push(None);
+            self.channels.len() as u32 - 1
+        });
+        if id as usize / CHUNK == self.chunks.len() {
+            match self.fabric.create(CHUNK * SLOT_BYTES, Access::Shared) {
+                Ok(chunk) => self.chunks.push(chunk),
+                Err(error) => {
+                    if let Some(ring) = ring {
+                        self.fabric.destroy(ring);
+                    }
+                    self.free.push(id);
+                    return Err(error);
+                }
+            }
+        }
+        self.rings_bytes += ring_bytes;
+        let (chunk, at) = self.slot(id);
+        self.fabric.store(chunk, at, 0);
+        self.fabric.store(chunk, at + 8, 0);
+        self.channels[id as usize] = Some(Channel::new(purpose, peer, ring, ring_bytes, out_bytes));
+        let ring_key = ring.map_or([0; 32], |ring| key(self.fabric.key(ring)));
+        let slots = key(self.fabric.key(chunk));
+        let side = Side { channel: id, slots, slot_at: at as u32, ring: ring_key, ring_bytes };
+        Ok((id, side))
+    }
+
+    fn attach_side(&mut self, id: u32, side: &Side) -> Result<(), FabricError> {
+        let peer = self.channel(id).peer;
+        let known = self.attached.get(&(peer, side.slots)).copied();
+        let slots = match known {
+            Some(slots) => slots,
+            None => self.fabric.attach(peer, &RegionKey(side.slots))?,
+        };
+        self.attached.insert((peer, side.slots), slots);
+        let ring = match side.ring_bytes {
+            0 => slots, // Never written: the peer has no ring for us, and no room in it.
+            _ => self.fabric.attach(peer, &RegionKey(side.ring))?,
+        };
+        let out = Out { channel: side.channel, slots, slot_at: side.slot_at as usize, ring };
+        self.channel_mut(id).out = Some(out);
+        Ok(())
+    }
+
+    /// Replaces our ring, once everything that the writer put into it was taken.
+    fn grow(&mut self, id: u32) {
+        let channel = self.channel(id);
+        let Some((position, wanted)) = channel.grow_at else { return };
+        let (Some(old), Some(out)) = (channel.ring, &channel.out) else { return };
+        if channel.incoming.position() != position {
+            return;
+        }
+        let (peer, theirs, capacity) = (channel.peer, out.channel, channel.incoming.capacity());
+        let wanted = wanted.min(self.sizes.session_max.max(self.sizes.replica));
+        let allowed = wanted.is_power_of_two()
+            && wanted > capacity
+            && self.rings_bytes + wanted <= self.sizes.total_max;
+        let (ring, bytes) =
+            match allowed.then(|| self.fabric.create(wanted as usize, Access::Shared)) {
+                Some(Ok(ring)) => {
+                    self.fabric.destroy(old);
+                    self.rings_bytes += wanted - capacity;
+                    (ring, wanted)
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "a ring stays as it is");
+                    (old, capacity)
+                }
+                None => (old, capacity),
+            };
+        let channel = self.channel_mut(id);
+        channel.grow_at = None;
+        channel.ring = Some(ring);
+        channel.incoming.resize(bytes);
+        let ring = key(self.fabric.key(ring));
+        self.post(peer, Mail::Grown { channel: theirs, ring, ring_bytes: bytes });
+    }
+
+    fn grown(&mut self, id: u32, ring: [u8; 32], ring_bytes: u64) -> Result<(), FabricError> {
+        let channel = self.channel(id);
+        let (peer, old) = (channel.peer, channel.out.as_ref().map(|out| out.ring));
+        let tail = channel.outgoing.tail();
+        let same = ring_bytes == channel.outgoing.capacity();
+        if channel.outgoing.capacity() > ring_bytes {
+            return Ok(());
+        }
+        let attached = if same { None } else { Some(self.fabric.attach(peer, &RegionKey(ring))?) };
+        if let (Some(_), Some(old)) = (attached, old) {
+            self.fabric.detach(old);
+        }
+        let channel = self.channel_mut(id);
+        // The answer itself says that everything was taken; the credit word may come later.
+        let _ = channel.outgoing.credit(tail);
+        channel.outgoing.resize(ring_bytes);
+        channel.growing = false;
+        channel.grown = true;
+        if let (Some(ring), Some(out)) = (attached, &mut channel.out) {
+            out.ring = ring;
+        }
+        Ok(())
+    }
+
+    /// Sends a datagram; what does not fit waits in the channel.
+    pub(crate) fn send(&mut self, id: u32, kind: Kind, head: &[u8], body: &[u8]) {
+        let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
+        let sent = channel.send(&mut self.fabric, &mut self.scratch, kind, head, body);
+        self.after_writing(id, sent);
+    }
+
+    /// Sends a datagram that is too long to copy for each of several channels.
+    pub(crate) fn send_shared(&mut self, id: u32, kind: Kind, bytes: Arc<[u8]>) {
+        self.channel_mut(id).send_shared(kind, bytes);
+        self.pump(id);
+    }
+
+    /// Writes what waits in a channel and has room now.
+    pub(crate) fn pump(&mut self, id: u32) {
+        let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
+        let pumped = channel.pump(&mut self.fabric, &mut self.scratch);
+        self.after_writing(id, pumped);
+    }
+
+    fn after_writing(&mut self, id: u32, written: Result<(), FabricError>) {
+        self.touch(id);
+        match written {
+            Ok(()) => self.ask_to_grow(id),
+            Err(error) => self.fail(id, &error),
+        }
+    }
+
+    fn ask_to_grow(&mut self, id: u32) {
+        let channel = self.channel(id);
+        if channel.waiting() == 0 || channel.grown {
+            return;
+        }
+        let Some(wanted) = channel.wants(self.sizes.session_max) else { return };
+        let Some(out) = &channel.out else { return };
+        let (peer, theirs, position) = (channel.peer, out.channel, channel.outgoing.tail());
+        self.channel_mut(id).growing = true;
+        self.post(peer, Mail::Grow { channel: theirs, position, wanted_bytes: wanted });
+    }
+
+    /// Looks at all slots and appends the channels about which a peer has written something.
+    pub(crate) fn look(&mut self, ready: &mut Vec<u32>) {
+        for (c, chunk) in self.chunks.iter().enumerate() {
+            let first = c * CHUNK;
+            let count = (self.channels.len() - first).min(CHUNK);
+            for i in 0..count {
+                let Some(channel) = &mut self.channels[first + i] else { continue };
+                let at = i * SLOT_BYTES;
+                let words = [self.fabric.load(*chunk, at), self.fabric.load(*chunk, at + 8)];
+                if words != channel.seen {
+                    if channel.see(words).is_err() {
+                        tracing::warn!(purpose = ?channel.purpose, ?words, "a slot makes no sense");
+                        channel.dying = true;
+                        channel.drop_backlog();
+                    }
+                    ready.push((first + i) as u32);
+                }
+            }
+        }
+    }
+
+    /// Whether [`look`](Self::look) would find nothing.
+    pub(crate) fn quiet(fabric: &F, chunks: &[Region], channels: &[Option<Channel>]) -> bool {
+        chunks.iter().zip(channels.chunks(CHUNK)).all(|(chunk, channels)| {
+            channels.iter().enumerate().all(|(i, channel)| {
+                let at = i * SLOT_BYTES;
+                channel.as_ref().is_none_or(|channel| {
+                    [fabric.load(*chunk, at), fabric.load(*chunk, at + 8)] == channel.seen
+                })
+            })
+        })
+    }
+
+    /// The fabric to sleep on, and what to look at once more before.
+    pub(crate) fn parking(&mut self) -> (&mut F, impl Fn(&F) -> bool) {
+        let (chunks, channels) = (&self.chunks, &self.channels);
+        (&mut self.fabric, move |fabric: &F| Self::quiet(fabric, chunks, channels))
+    }
+
+    /// What the next datagram of a channel will be. A channel that holds nonsense is given up.
+    pub(crate) fn next(&mut self, id: u32) -> Option<Next> {
+        let channel = self.channels[id as usize].as_mut()?;
+        let next = channel.next(&self.fabric);
+        if next.is_err() {
+            tracing::warn!(purpose = ?channel.purpose, "a ring makes no sense");
+            channel.dying = true;
+        }
+        next.ok().flatten()
+    }
+
+    /// Takes the next datagram; false if it is not whole yet.
+    pub(crate) fn take(&mut self, id: u32, into: &mut Vec<u8>) -> bool {
+        let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
+        self.assembling -= channel.assembling_bytes();
+        let taken = channel.take(&self.fabric, into);
+        self.assembling += channel.assembling_bytes();
+        if taken.is_err() {
+            tracing::warn!(purpose = ?channel.purpose, "a ring makes no sense");
+            channel.dying = true;
+        }
+        self.touch(id);
+        if self.channel(id).grow_at.is_some() {
+            self.grow(id);
+        }
+        taken.unwrap_or(false)
+    }
+
+    /// Ends a turn: tails and credits become visible, and whoever sleeps is woken.
+    pub(crate) fn tell(&mut self) {
+        while let Some(id) = self.dirty.pop() {
+            let Some(channel) = &mut self.channels[id as usize] else { continue };
+            channel.dirty = false;
+            let peer = channel.peer;
+            match channel.tell(&mut self.fabric) {
+                Ok(true) => self.wake_later(peer),
+                Ok(false) => {}
+                Err(error) => self.fail(id, &error),
+            }
+        }
+        self.fabric.flush();
+        while let Some(peer) = self.to_wake.pop() {
+            self.fabric.wake(peer);
+        }
+        for (peer, mail) in std::mem::take(&mut self.unposted) {
+            self.post(peer, mail);
+        }
+    }
+
+    /// Wakes the peer at the end of the turn, if it sleeps.
+    pub(crate) fn wake_later(&mut self, peer: Peer) {
+        if !self.to_wake.contains(&peer) {
+            self.to_wake.push(peer);
+        }
+    }
+
+    pub(crate) fn touch(&mut self, id: u32) {
+        let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
+        if !std::mem::replace(&mut channel.dirty, true) {
+            self.dirty.push(id);
+        }
+    }
+
+    /// Tells the peer that we are done with the channel, and forgets it.
+    pub(crate) fn close(&mut self, id: u32) {
+        let channel = self.channel(id);
+        if let Some(out) = &channel.out {
+            let (peer, mail) = (channel.peer, Mail::Close { channel: out.channel });
+            self.post(peer, mail);
+        }
+        self.remove(id);
+    }
+
+    /// Forgets a channel and frees its ring.
+    pub(crate) fn remove(&mut self, id: u32) {
+        let channel = self.channels[id as usize].take().expect("a channel of ours");
+        self.rings_bytes -= channel.ring.map_or(0, |_| channel.incoming.capacity());
+        self.assembling -= channel.assembling_bytes();
+        if let Some(ring) = channel.ring {
+            self.fabric.destroy(ring);
+        }
+        if let Some(out) = channel.out
+            && out.ring != out.slots
+        {
+            self.fabric.detach(out.ring);
+        }
+        self.free.push(id);
+    }
+
+    /// The peer is gone: hangs up, and marks its channels as dying.
+    pub(crate) fn lost(&mut self, peer: Peer) -> Vec<u32> {
+        let mut ids = Vec::new();
+        for (id, channel) in self.channels.iter_mut().enumerate() {
+            if let Some(channel) = channel.as_mut().filter(|channel| channel.peer == peer) {
+                channel.dying = true;
+                channel.out = None;
+                channel.drop_backlog();
+                ids.push(id as u32);
+            }
+        }
+        self.attached.retain(|(of, _), _| *of != peer);
+        self.unposted.retain(|(to, _)| *to != peer);
+        self.fabric.hang_up(peer);
+        ids
+    }
+
+    /// Sends control mail, at once or, if the peer's box is full, as soon as it has room.
+    pub(crate) fn post(&mut self, to: Peer, mail: Mail) {
+        match self.fabric.send(to, &mail.encode()) {
+            Ok(()) => {}
+            Err(FabricError::Mail { .. }) => self.unposted.push_back((to, mail)),
+            Err(error) => tracing::debug!(%error, "mail to a peer that is gone"),
+        }
+    }
+
+    /// Whether mail waits for room in a peer's box: not a time to sleep for long.
+    pub(crate) fn has_unposted(&self) -> bool {
+        !self.unposted.is_empty()
+    }
+
+    pub(crate) fn get(&self, id: u32) -> Option<&Channel> {
+        self.channels.get(id as usize)?.as_ref()
+    }
+
+    pub(crate) fn channel(&self, id: u32) -> &Channel {
+        self.get(id).expect("a channel of ours")
+    }
+
+    pub(crate) fn channel_mut(&mut self, id: u32) -> &mut Channel {
+        self.channels[id as usize].as_mut().expect("a channel of ours")
+    }
+
+    /// Every channel there is.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Channel)> {
+        self.channels.iter().enumerate().filter_map(|(id, c)| Some((id as u32, c.as_ref()?)))
+    }
+
+    /// Bytes of all datagrams that are being put together.
+    pub(crate) const fn assembling(&self) -> usize {
+        self.assembling
+    }
+
+    /// Bytes of all rings that peers write here.
+    pub(crate) const fn rings_bytes(&self) -> u64 {
+        self.rings_bytes
+    }
+
+    fn slot(&self, id: u32) -> (Region, usize) {
+        (self.chunks[id as usize / CHUNK], id as usize % CHUNK * SLOT_BYTES)
+    }
+}

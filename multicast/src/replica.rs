@@ -1,0 +1,658 @@
+//! One replica: words and bytes in, events, step, effects out.
+
+use std::collections::VecDeque;
+
+use skein_fabric::{
+    Access, Fabric, FabricError, Peer, Region, RegionKey, Remote as RemoteRegion, Source,
+};
+use skein_protocol::ballot::Acceptance;
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use skein_protocol::log::{self, Body, Cursor, Entry, PREAMBLE, Payload, Remote, Space};
+use skein_protocol::message::{Announcement, Head, encode_name};
+use skein_protocol::ramcast::{Config, Ramcast};
+use skein_protocol::step::{Effect, Event, Record};
+
+use crate::application::{Application, Delivery, EXCHANGE_MAX, Outbox};
+use crate::channel::Kind;
+use crate::config::{Topology, Tuning};
+use crate::payloads::Payloads;
+use crate::wiring::{Column, Wiring, members};
+
+/// Room that a leader keeps in its log for what a turn's announcements will need.
+const RESERVE: usize = 16 << 10;
+/// Announcements that one turn logs at most.
+const REMOTES_PER_TURN: usize = 256;
+/// Messages delivered in one go, before the rest of the turn gets its share.
+const DELIVERIES_PER_TURN: usize = 256;
+/// The slot map's epoch that log entries carry.
+const EPOCH: u32 = 1;
+
+/// A follower, as its leader sees it.
+#[derive(Clone, Copy, Default)]
+struct Follower {
+    log: Option<RemoteRegion>,
+    /// Up to where its copy of the log is written.
+    sent: u64,
+    /// Up to where it needs the log no more.
+    freed: u64,
+}
+
+/// Another group's result that waits for its log entry to be committed.
+struct Exchanged {
+    index: u64,
+    message: MessageId,
+    from: GroupId,
+    result: Vec<u8>,
+}
+
+/// One replica of one group, with its memory and its state machine.
+pub(crate) struct Replica<A> {
+    pub id: ReplicaId,
+    pub core: Ramcast,
+    pub application: A,
+    pub payloads: Payloads,
+    tuning: Tuning,
+    topology: Topology,
+    /// Our copy of the group's log.
+    pub log: Region,
+    /// Who may write it, and by which key.
+    granted: Option<(Peer, [u8; 32])>,
+    space: Space,
+    /// Of the next entry to read, as follower.
+    cursor: Cursor,
+    followers: Vec<Follower>,
+    /// Ends of the entries that may not be overwritten yet: index, position.
+    ends: VecDeque<(u64, u64)>,
+    freed: u64,
+    freed_told: u64,
+    /// The words of our row, as last looked at.
+    seen: Vec<u64>,
+    exchanged: VecDeque<Exchanged>,
+    effects: Vec<Effect>,
+    said: Said,
+    announced: usize,
+    entry: Vec<u8>,
+    remotes: Vec<Remote>,
+}
+
+impl<A: Application> Replica<A> {
+    pub(crate) fn new<F: Fabric>(
+        id: ReplicaId,
+        application: A,
+        wiring: &mut Wiring<F>,
+        tuning: Tuning,
+    ) -> Result<Self, FabricError> {
+        let topology = wiring.topology;
+        let log = wiring.port.fabric.create(PREAMBLE + tuning.log_bytes, Access::Granted)?;
+        let core = Ramcast::new(Config {
+            me: id,
+            groups: topology.groups,
+            replicas: topology.replicas,
+            fetch_after_ms: tuning.fetch_after_ms,
+        });
+        Ok(Self {
+            id,
+            core,
+            application,
+            payloads: Payloads::new(tuning.inline_bytes_max),
+            tuning,
+            topology,
+            log,
+            granted: None,
+            space: Space::new(tuning.log_bytes as u64),
+            cursor: Cursor::START,
+            followers: vec![Follower::default(); usize::from(topology.replicas)],
+            ends: VecDeque::new(),
+            freed: 0,
+            freed_told: 0,
+            seen: vec![0; members(topology) + usize::from(topology.replicas)],
+            exchanged: VecDeque::new(),
+            effects: Vec::new(),
+            said: Said::default(),
+            announced: 0,
+            entry: Vec::new(),
+            remotes: Vec::new(),
+        })
+    }
+
+    /// Begins: the leader of the first ballot logs it.
+    pub(crate) fn start<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        self.core.start(&mut self.effects);
+        self.carry_out(wiring);
+    }
+
+    /// A follower's engine has welcomed us and granted us its log.
+    pub(crate) fn follower_granted<F: Fabric>(
+        &mut self,
+        follower: ReplicaId,
+        key: [u8; 32],
+        wiring: &mut Wiring<F>,
+    ) {
+        let Some(peer) = wiring.peer_of(follower) else { return };
+        match wiring.port.fabric.attach(peer, &RegionKey(key)) {
+            Ok(log) => self.followers[usize::from(follower.slot)].log = Some(log),
+            Err(error) => tracing::warn!(%error, %follower, "a granted log was of no use"),
+        }
+    }
+
+    /// Lets the leader's engine write our log, and returns the key to it.
+    pub(crate) fn grant<F: Fabric>(
+        &mut self,
+        leader: Peer,
+        fabric: &mut F,
+    ) -> Result<[u8; 32], FabricError> {
+        if let Some((_, key)) = self.granted.filter(|(to, _)| *to == leader) {
+            return Ok(key);
+        }
+        let key = fabric.grant(self.log, leader)?.0;
+        self.granted = Some((leader, key));
+        Ok(key)
+    }
+
+    /// A follower's process is gone: nothing more is written there.
+    pub(crate) fn follower_lost(&mut self, slot: u8) {
+        self.followers[usize::from(slot)].log = None;
+    }
+
+    pub(crate) fn tick(&mut self, now_ms: u64) {
+        self.core.step(Event::Tick { now_ms }, &mut self.effects);
+    }
+
+    /// Looks at the words that peers write. Returns whether any has changed.
+    pub(crate) fn look_at_words<F: Fabric>(&mut self, row: usize, wiring: &Wiring<F>) -> bool {
+        let mut changed = false;
+        let acceptances = members(self.topology);
+        for (i, word) in wiring.row(row).enumerate() {
+            if word == self.seen[i] {
+                continue;
+            }
+            self.seen[i] = word;
+            changed = true;
+            if i < acceptances {
+                let replicas = usize::from(self.topology.replicas);
+                let by = ReplicaId::new(GroupId((i / replicas) as u16), (i % replicas) as u8);
+                let acceptance = Acceptance::from_word(word);
+                self.core.step(Event::Acknowledged { by, acceptance }, &mut self.effects);
+            } else {
+                self.followers[i - acceptances].freed = word;
+            }
+        }
+        changed
+    }
+
+    /// Whether [`look_at_words`](Self::look_at_words) or [`read_log`](Self::read_log) would find
+    /// something.
+    pub(crate) fn is_quiet<F: Fabric>(
+        &self,
+        row: usize,
+        words: (Region, usize),
+        fabric: &F,
+    ) -> bool {
+        let (region, row_words) = words;
+        let same =
+            |(i, seen): (usize, &u64)| fabric.load(region, (row * row_words + i) * 8) == *seen;
+        self.seen.iter().enumerate().all(same) && !self.log_has_more(fabric)
+    }
+
+    fn log_has_more<F: Fabric>(&self, fabric: &F) -> bool {
+        if self.core.leads() || self.core.stalled() {
+            return false;
+        }
+        let mut cursor = self.cursor;
+        let at = cursor.offset(self.tuning.log_bytes as u64);
+        fabric.load(self.log, at + log::INDEX_AT) == cursor.index
+    }
+
+    /// As follower, takes what the leader has written. Returns whether there was anything.
+    pub(crate) fn read_log<F: Fabric>(&mut self, fabric: &F) -> bool {
+        let capacity = self.tuning.log_bytes as u64;
+        let mut any = false;
+        let mut entry = std::mem::take(&mut self.entry);
+        while self.log_has_more(fabric) {
+            let at = self.cursor.offset(capacity);
+            let mut header = [0; log::HEADER];
+            fabric.copy_out(self.log, at, &mut header);
+            let Some(len) = log::announced_len(&header, self.cursor, capacity) else { break };
+            entry.clear();
+            entry.extend_from_slice(&header);
+            // A pad announces the rest of the ring, of which only the header says anything.
+            let pad = log::is_pad(&header);
+            if !pad {
+                entry.resize(len, 0);
+                fabric.copy_out(self.log, at, &mut entry);
+            }
+            let Ok(read) = Entry::decode(&entry, self.cursor, self.core.ballot()) else { break };
+            let index = self.cursor.index;
+            self.cursor.pass(len, read.body);
+            if read.body != Body::Pad {
+                self.ends.push_back((index, self.cursor.position));
+                self.take_entry(index, &read);
+            }
+            any = true;
+        }
+        self.entry = entry;
+        any
+    }
+
+    fn take_entry(&mut self, index: u64, entry: &Entry<'_>) {
+        let Self { core, effects, payloads, exchanged, .. } = self;
+        let mut log = |record, held, last| {
+            let (ballot, time_ms) = (entry.written, entry.time_ms);
+            core.step(Event::Logged { index, ballot, time_ms, record, held, last }, effects);
+        };
+        match entry.body {
+            Body::Pad => {}
+            Body::NewBallot => log(Record::NewBallot, true, true),
+            Body::Local { message, low_water, timestamp, destinations, payload } => {
+                let inline = matches!(payload, Payload::Inline(_));
+                if let Payload::Inline(bytes) = payload {
+                    payloads.insert(message, low_water, destinations, bytes);
+                }
+                let record = Record::Local { message, low_water, timestamp, destinations, inline };
+                log(record, payloads.contains(message), true);
+            }
+            Body::Remotes(remotes) => {
+                let mut remotes = remotes.iter().peekable();
+                while let Some(remote) = remotes.next() {
+                    log(Record::Remote(remote), true, remotes.peek().is_none());
+                }
+            }
+            Body::Exchange { message, from, result } => {
+                exchanged.push_back(Exchanged { index, message, from, result: result.to_vec() });
+                log(Record::Exchange, true, true);
+            }
+        }
+    }
+
+    /// Whether a datagram of `len` bytes from a session may be read now, when `assembling` bytes
+    /// of others are being put together.
+    pub(crate) fn admits(&self, session: SessionId, len: usize, assembling: usize) -> bool {
+        let large = len > self.tuning.inline_bytes_max;
+        let budget = self.tuning.held_bytes_max;
+        let within_budget = !large || self.payloads.large_bytes() + assembling + len <= budget;
+        let has_place = self.payloads.of_session(session) < self.tuning.window && within_budget;
+        // What the log waits for comes before any bound: it may be behind this very datagram.
+        (has_place || self.core.stalled()) && (!self.core.leads() || self.log_has_room())
+    }
+
+    /// Whether a datagram from another replica may be read now.
+    pub(crate) fn admits_replicas(&self) -> bool {
+        !self.core.leads() || (self.announced < REMOTES_PER_TURN && self.log_has_room())
+    }
+
+    fn log_has_room(&self) -> bool {
+        let largest = Entry::local_len(self.topology.all_groups(), self.tuning.inline_bytes_max)
+            .max(Entry::exchange_len(EXCHANGE_MAX));
+        self.announced < REMOTES_PER_TURN && self.space.fits(RESERVE + largest, largest)
+    }
+
+    /// A message is whole in our memory. Anything that makes no sense is dropped: it can harm only
+    /// the session that sent it.
+    pub(crate) fn receive<F: Fabric>(
+        &mut self,
+        session: SessionId,
+        head: Head,
+        payload: &[u8],
+        wiring: &mut Wiring<F>,
+    ) {
+        let Head { sequence, low_water, destinations } = head;
+        let message = MessageId::new(session, sequence);
+        let valid = destinations.contains(self.id.group)
+            && self.topology.all_groups().contains_all(destinations)
+            && payload.len() <= self.tuning.payload_bytes_max;
+        if !valid {
+            tracing::warn!(%message, %destinations, "dropped a message that makes no sense");
+            return;
+        }
+        if !self.core.is_known(message) {
+            self.payloads.insert(message, low_water, destinations, payload);
+        }
+        let inline = payload.len() <= self.tuning.inline_bytes_max;
+        let event = Event::Received { message, low_water, destinations, inline };
+        self.core.step(event, &mut self.effects);
+        self.announced += destinations.len() - 1;
+        self.carry_out(wiring);
+    }
+
+    /// Another group's leader announced its proposal.
+    pub(crate) fn announced(&mut self, from: ReplicaId, announcement: Announcement) {
+        let sane = announcement.timestamp.group() == from.group
+            && announcement.destinations.contains(self.id.group)
+            && self.topology.all_groups().contains_all(announcement.destinations);
+        if sane {
+            self.announced += 1;
+            self.core.step(Event::Announced { from, announcement }, &mut self.effects);
+        }
+    }
+
+    /// Another group's leader sent its state machine's result.
+    pub(crate) fn exchange<F: Fabric>(
+        &mut self,
+        from: GroupId,
+        message: MessageId,
+        result: &[u8],
+        wiring: &mut Wiring<F>,
+    ) {
+        if !self.core.leads() || result.len() > EXCHANGE_MAX {
+            return;
+        }
+        let index = self.core.last_index() + 1;
+        self.exchanged.push_back(Exchanged { index, message, from, result: result.to_vec() });
+        self.core.step(Event::Exchanged, &mut self.effects);
+        self.carry_out(wiring);
+    }
+
+    /// Somebody misses a payload that we may have.
+    pub(crate) fn fetch<F: Fabric>(
+        &mut self,
+        message: MessageId,
+        by: ReplicaId,
+        wiring: &mut Wiring<F>,
+    ) {
+        let Some(held) = self.payloads.get(message) else { return };
+        let mut head = wiring.borrow();
+        encode_name(message, &mut head);
+        let sequence = message.sequence;
+        Head { sequence, low_water: held.low_water, destinations: held.destinations }
+            .encode(&mut head);
+        wiring.send(self.id, by, Kind::Relay, &head, &held.bytes);
+        wiring.keep(head);
+    }
+
+    /// Everything readable was told: logs, writes and acknowledges what came together.
+    pub(crate) fn end_turn<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        self.core.step(Event::TurnEnd, &mut self.effects);
+        self.announced = 0;
+        self.carry_out(wiring);
+        self.write_followers(wiring);
+        self.free_log(wiring);
+    }
+
+    /// Our write of the log to a follower has completed, up to `index`.
+    pub(crate) fn completed(&mut self, slot: u8, index: u64) {
+        self.core.step(Event::Completed { slot, index }, &mut self.effects);
+    }
+
+    /// Does what the protocol asks for, in order.
+    fn carry_out<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        let mut effects = std::mem::take(&mut self.effects);
+        let mut remaining = effects.drain(..).peekable();
+        while let Some(effect) = remaining.next() {
+            match effect {
+                Effect::Append { index, time_ms, record: Record::Remote(remote) } => {
+                    self.remotes.push(remote);
+                    let more = matches!(remaining.peek(),
+                        Some(Effect::Append { index: next, .. }) if *next == index);
+                    if !more {
+                        self.append(wiring, index, time_ms, None);
+                    }
+                }
+                Effect::Append { index, time_ms, record } => {
+                    self.append(wiring, index, time_ms, Some(record));
+                }
+                Effect::Announce { to, announcement } => {
+                    let mut bytes = wiring.borrow();
+                    announcement.encode(&mut bytes);
+                    wiring.send(self.id, to, Kind::Announce, &bytes, &[]);
+                    wiring.keep(bytes);
+                }
+                Effect::Acknowledge { groups, acceptance } => {
+                    for to in groups.iter().flat_map(|group| self.topology.replicas_of(group)) {
+                        if to != self.id {
+                            wiring.tell_word(self.id, to, Column::Accepted, acceptance.to_word());
+                        }
+                    }
+                }
+                Effect::Fetch { message, from } => {
+                    let mut bytes = wiring.borrow();
+                    encode_name(message, &mut bytes);
+                    wiring.send(self.id, from, Kind::Fetch, &bytes, &[]);
+                    wiring.keep(bytes);
+                }
+                Effect::Forget { message } => self.payloads.remove(message),
+                Effect::Repeat { message } => {
+                    self.application.repeat(message, &mut self.said);
+                    self.speak(wiring);
+                }
+            }
+        }
+        drop(remaining);
+        self.effects = effects;
+    }
+
+    /// Appends an entry to our own copy of the log; `None` is one of the remotes gathered.
+    fn append<F: Fabric>(
+        &mut self,
+        wiring: &mut Wiring<F>,
+        index: u64,
+        time_ms: u64,
+        record: Option<Record>,
+    ) {
+        let ballot = self.core.ballot();
+        let mut entry = std::mem::take(&mut self.entry);
+        entry.clear();
+        let body = match record {
+            None => Body::REMOTES,
+            Some(Record::NewBallot) => Body::NewBallot,
+            Some(Record::Local { message, low_water, timestamp, destinations, inline }) => {
+                let payload = if inline {
+                    let held = self.payloads.get(message).expect("proposed with its payload");
+                    Payload::Inline(&held.bytes)
+                } else {
+                    Payload::Held
+                };
+                Body::Local { message, low_water, timestamp, destinations, payload }
+            }
+            Some(Record::Exchange) => {
+                let exchanged = self.exchanged.back().expect("pushed before the step");
+                let Exchanged { message, from, .. } = *exchanged;
+                Body::Exchange { message, from, result: &exchanged.result }
+            }
+            Some(Record::Remote(_)) => unreachable!("remotes are gathered"),
+        };
+        let whole = Entry { birth: ballot, written: ballot, time_ms, epoch: EPOCH, body };
+        let encode = |cursor: Cursor, into: &mut Vec<u8>| match record {
+            None => whole.encode_remotes(&self.remotes, cursor, into),
+            Some(_) => whole.encode(cursor, into),
+        };
+        let len = match body {
+            Body::Remotes(_) => Entry::remotes_len(self.remotes.len()),
+            Body::Local { destinations, payload: Payload::Inline(bytes), .. } => {
+                Entry::local_len(destinations, bytes.len())
+            }
+            Body::Local { destinations, .. } => Entry::local_len(destinations, 0),
+            Body::Exchange { result, .. } => Entry::exchange_len(result.len()),
+            Body::NewBallot | Body::Pad => Entry::len(0),
+        };
+        let fabric = &mut wiring.port.fabric;
+        if let Some(skip) = self.space.skip(len) {
+            Entry::encode_pad(self.space.cursor, skip, ballot, &mut entry);
+            let at = self.space.cursor.offset(self.space.capacity());
+            fabric.copy_in(self.log, at, &entry);
+            self.space.cursor.pass(skip, Body::Pad);
+            entry.clear();
+        }
+        assert_eq!(self.space.cursor.index, index, "the log is dense");
+        let at = self.space.cursor.offset(self.space.capacity());
+        encode(self.space.cursor, &mut entry);
+        debug_assert_eq!(entry.len(), len);
+        fabric.copy_in(self.log, at, &entry);
+        self.space.cursor.pass(len, body);
+        self.ends.push_back((index, self.space.cursor.position));
+        self.remotes.clear();
+        self.entry = entry;
+    }
+
+    /// Writes to each follower what it has not been written yet, however many entries that is.
+    fn write_followers<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        if !self.core.leads() {
+            return;
+        }
+        let end = self.space.cursor.position;
+        let capacity = self.space.capacity();
+        for slot in 0..self.topology.replicas {
+            let follower = &mut self.followers[usize::from(slot)];
+            let Some(log) = follower.log.filter(|_| follower.sent < end) else { continue };
+            let tag = tag(self.id, slot, self.core.last_index());
+            let spans = skein_protocol::ring::spans(capacity, follower.sent, end - follower.sent);
+            let last = usize::from(!spans[1].is_empty());
+            for (i, span) in spans.into_iter().enumerate().filter(|(_, span)| !span.is_empty()) {
+                let at = PREAMBLE + span.start;
+                let source = Source::Span { region: self.log, at, len: span.len() };
+                let tag = (i == last).then_some(tag);
+                if let Err(error) = wiring.port.fabric.write(log, at, source, tag) {
+                    tracing::debug!(%error, slot, "a follower's log cannot be written");
+                    follower.log = None;
+                }
+            }
+            follower.sent = end;
+            if let Some(peer) = wiring.peer_of(ReplicaId::new(self.id.group, slot)) {
+                wiring.port.wake_later(peer);
+            }
+        }
+    }
+
+    /// Entries that are committed, hence folded, need their place no more. The leader may overwrite
+    /// what everybody has freed.
+    fn free_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        let commit = self.core.commit_index();
+        while let Some((_, end)) = self.ends.pop_front_if(|(index, _)| *index <= commit) {
+            self.freed = end;
+        }
+        if self.core.leads() {
+            let others = self.followers.iter().enumerate();
+            let freed = others
+                .filter(|(slot, _)| *slot != usize::from(self.id.slot))
+                .map(|(_, follower)| follower.freed)
+                .fold(self.freed, u64::min);
+            self.space.free(freed);
+        } else if self.freed - self.freed_told >= self.space.capacity() / 8 {
+            self.freed_told = self.freed;
+            let leader = self.core.leader_of(self.id.group);
+            wiring.tell_word(self.id, leader, Column::Freed, self.freed);
+        }
+    }
+
+    /// Hands to the state machine what is its turn. Returns whether there was anything.
+    pub(crate) fn deliver<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
+        let mut any = false;
+        for _ in 0..DELIVERIES_PER_TURN {
+            let commit = self.core.commit_index();
+            if let Some(next) = self.exchanged.pop_front_if(|next| next.index <= commit) {
+                let Exchanged { message, from, result, .. } = next;
+                self.application.exchanged(message, from, &result, &mut self.said);
+            } else if self.application.ready()
+                && let Some(next) = self.core.deliver(&mut self.effects)
+            {
+                let held = self.payloads.get(next.message).expect("accepted with its payload");
+                let delivery = Delivery {
+                    message: next.message,
+                    low_water: next.low_water,
+                    destinations: next.destinations,
+                    timestamp: next.timestamp,
+                    position: next.position,
+                    time_ms: next.time_ms,
+                    payload: &held.bytes,
+                };
+                self.application.deliver(delivery, &mut self.said);
+                if next.message.session.is_own() {
+                    self.core.end_session(next.message.session);
+                }
+            } else {
+                break;
+            }
+            any = true;
+            self.speak(wiring);
+            self.carry_out(wiring);
+        }
+        any
+    }
+
+    /// Sends what the state machine said, if it is ours to say.
+    fn speak<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        let mut said = std::mem::take(&mut self.said);
+        let mut from = 0;
+        for word in said.words.drain(..) {
+            match word {
+                Word::Reply { message, len } => {
+                    let bytes = &said.bytes[from..from + len];
+                    from += len;
+                    if self.core.leads()
+                        && let Some(channel) = wiring.session_channel(message.session, self.id)
+                    {
+                        let head = message.sequence.to_le_bytes();
+                        wiring.port.send(channel, Kind::Reply, &head, bytes);
+                    }
+                }
+                Word::Exchange { message, to, len } => {
+                    let bytes = &said.bytes[from..from + len];
+                    from += len;
+                    if self.core.leads() {
+                        let mut head = wiring.borrow();
+                        encode_name(message, &mut head);
+                        for group in to.without(self.id.group).iter() {
+                            let leader = self.core.leader_of(group);
+                            wiring.send(self.id, leader, Kind::Exchange, &head, bytes);
+                        }
+                        wiring.keep(head);
+                    }
+                }
+                Word::End(session) => self.core.end_session(session),
+            }
+        }
+        said.bytes.clear();
+        self.said = said;
+    }
+
+    /// The session's process is gone: what it sent and nobody logged is of no use any more.
+    pub(crate) fn session_gone(&mut self, session: SessionId) {
+        let core = &self.core;
+        self.payloads.retain(session, |message| core.is_known(message));
+    }
+
+    /// Bytes of the log ring.
+    pub(crate) const fn log_bytes(&self) -> usize {
+        self.tuning.log_bytes
+    }
+}
+
+/// What a completion of a write of the log says: whose, to whom, up to where.
+pub(crate) fn tag(id: ReplicaId, slot: u8, index: u64) -> u64 {
+    u64::from(id.group.0) << 56 | u64::from(slot) << 48 | index
+}
+
+/// Reads what [`tag`] wrote.
+pub(crate) const fn untag(tag: u64) -> (GroupId, u8, u64) {
+    (GroupId((tag >> 56) as u16), (tag >> 48) as u8, tag & ((1 << 48) - 1))
+}
+
+/// What the state machine said, until it is sent.
+#[derive(Default)]
+struct Said {
+    words: Vec<Word>,
+    /// The bytes of all of them, one after the other.
+    bytes: Vec<u8>,
+}
+
+enum Word {
+    Reply { message: MessageId, len: usize },
+    Exchange { message: MessageId, to: GroupSet, len: usize },
+    End(SessionId),
+}
+
+impl Outbox for Said {
+    fn reply(&mut self, message: MessageId, reply: &[u8]) {
+        self.bytes.extend_from_slice(reply);
+        self.words.push(Word::Reply { message, len: reply.len() });
+    }
+
+    fn exchange(&mut self, message: MessageId, to: GroupSet, result: &[u8]) {
+        assert!(result.len() <= EXCHANGE_MAX, "results are verdicts, not data");
+        self.bytes.extend_from_slice(result);
+        self.words.push(Word::Exchange { message, to, len: result.len() });
+    }
+
+    fn end_session(&mut self, session: SessionId) {
+        self.words.push(Word::End(session));
+    }
+}
