@@ -90,8 +90,9 @@ fn grants(host: &Host) {
         let before = Instant::now();
         b.revoke(log).unwrap();
         let revoked = before.elapsed();
+        let before = Instant::now();
         b.grant(log, to_a).unwrap();
-        println!("{len:9} B: revoke {revoked:?}, grant {:?}", before.elapsed() - revoked);
+        println!("{len:9} B: revoke {revoked:?}, grant {:?}", before.elapsed());
         b.destroy(log);
     }
 }

@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// Bytes in a word.
 pub(crate) const WORD: usize = size_of::<u64>();
@@ -34,7 +34,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `len` zeroed bytes that no other process reaches.
+    /// `len` zeroed bytes that no other process reaches, there already and not at first touch.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing of ours.
         let base = unsafe {
@@ -42,7 +42,7 @@ impl Memory {
                 ptr::null_mut(),
                 len.max(1),
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
+                MapFlags::PRIVATE | MapFlags::POPULATE,
             )?
         };
         Ok(Self::at(base.cast(), len))
@@ -169,16 +169,6 @@ impl Memory {
         for word in self.span(at, len / WORD) {
             word.store(0, Ordering::Relaxed);
         }
-    }
-
-    /// Gives the pages of anonymous memory back; they read as zero from now on.
-    pub(crate) fn forget(&mut self) {
-        if self.len == 0 {
-            return;
-        }
-        // SAFETY: the range is exactly our mapping, and `&mut self` says that nobody is using it.
-        let given = unsafe { madvise(self.words.as_ptr().cast(), self.len, Advice::LinuxDontNeed) };
-        given.expect("the mapping is ours");
     }
 }
 
