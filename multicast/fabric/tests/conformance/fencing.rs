@@ -19,7 +19,7 @@ use crate::crew::{Crew, Hand, OWNER, WATCHDOG, ends, keys, mail, put, words};
 
 const SIZE_MAX: usize = 256 << 10;
 const LEN: usize = SIZE_MAX + 64;
-const INSIDE_MIN: u32 = 1_000;
+const INSIDE_MIN: u32 = 2_000;
 
 // Words of the shared region in which the writer says what it is doing.
 const BEGUN: usize = 0;
@@ -175,7 +175,11 @@ fn race(crew: &Crew) {
         }
         // Mostly while it says that it is writing; now and then at any moment.
         let wait = Instant::now() + Duration::from_millis(2);
-        while !rng.one_in(50) && !target.is_inside() && Instant::now() < wait {}
+        while !rng.one_in(200) && !target.is_inside() && Instant::now() < wait {
+            if rng.one_in(8) {
+                thread::yield_now();
+            }
+        }
         target.revoke();
         revoked[pick] += 1;
         inside[pick] += u32::from(target.check(sizes[pick]));
