@@ -225,7 +225,7 @@ mod tests {
             clients: 10,
             depth: 1,
             warm_up: Duration::ZERO,
-            duration: Some(Duration::from_millis(50)),
+            duration: Some(Duration::from_millis(150)),
         };
         once(model, &bank.opening()).unwrap();
         run(model, bank, settings, &mut |_| true)

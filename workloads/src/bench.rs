@@ -271,7 +271,7 @@ mod tests {
             load: true,
             clients: 4,
             warm_up: Duration::from_millis(5),
-            duration: Duration::from_millis(20),
+            duration: Duration::from_millis(100),
             seed: 1,
         }
     }
@@ -282,7 +282,7 @@ mod tests {
             clients: 3,
             readers: 1,
             warm_up: Duration::ZERO,
-            duration: Duration::from_millis(20),
+            duration: Duration::from_millis(100),
             seed: 1,
         }
     }
@@ -295,7 +295,7 @@ mod tests {
             let report = ycsb(&mut model, &cluster(), &plan(mix), &mut looker);
             assert!(report.is_good() && report.ops_per_s > 0.0, "{report:?}");
             assert_eq!(looker.phases[0], Phase::Load(200));
-            assert_eq!(looker.phases.last(), Some(&Phase::Run(Duration::from_millis(25))));
+            assert_eq!(looker.phases.last(), Some(&Phase::Run(Duration::from_millis(105))));
             let mut report = bank(&mut model, &cluster(), &bank_plan(), &mut looker);
             report.bank.as_mut().unwrap().pending = Some(0);
             assert!(report.is_good(), "{report:?}");

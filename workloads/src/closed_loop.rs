@@ -431,9 +431,15 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
         self.end_early(error.to_string());
     }
 
+    /// Invokes nothing any more, and measures nothing: a second in which clients stop is not one of
+    /// throughput.
     fn end_early(&mut self, why: String) {
+        if self.measured.ended_early.is_none() {
+            let now = Instant::now();
+            self.measure_until = Some(self.measure_until.map_or(now, |until| until.min(now)));
+            self.measured.ended_early = Some(why);
+        }
         self.stop = true;
-        self.measured.ended_early.get_or_insert(why);
     }
 
     fn finish(mut self) -> Measured {

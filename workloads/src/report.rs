@@ -346,7 +346,7 @@ mod tests {
             clients: 3,
             depth: 1,
             warm_up: Duration::ZERO,
-            duration: Some(Duration::from_millis(20)),
+            duration: Some(Duration::from_millis(100)),
         };
         let measured = run(&mut model, &mut bank, settings, &mut |_| true);
         (measured, bank)

@@ -291,7 +291,7 @@ mod tests {
             clients: 8,
             depth: 1,
             warm_up: Duration::from_millis(5),
-            duration: Some(Duration::from_millis(40)),
+            duration: Some(Duration::from_millis(150)),
         };
         (run(model, &mut ycsb, settings, &mut |_| true), ycsb.existing())
     }
