@@ -44,21 +44,21 @@ impl Global {
         self.dir.clone().unwrap_or_else(directory::default_path)
     }
 
+    /// The directory that the command line names, rather than the environment.
+    pub(crate) fn named_dir(&self) -> Option<&PathBuf> {
+        let said = std::env::var_os("SKEIN_DIR");
+        self.dir.as_ref().filter(|dir| said.is_none_or(|said| said != dir.as_os_str()))
+    }
+
     /// What to add to a command line so that it means the same directory.
     pub(crate) fn dir_flag(&self) -> String {
-        match &self.dir {
-            Some(dir)
-                if std::env::var_os("SKEIN_DIR").is_none_or(|said| said != dir.as_os_str()) =>
-            {
-                let text = dir.display().to_string();
-                let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:=@,".contains(c);
-                if text.chars().all(plain) {
-                    format!(" --dir {text}")
-                } else {
-                    format!(" --dir '{}'", text.replace('\'', r"'\''"))
-                }
-            }
-            _ => String::new(),
+        let Some(dir) = self.named_dir() else { return String::new() };
+        let text = dir.display().to_string();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:=@,".contains(c);
+        if text.chars().all(plain) {
+            format!(" --dir {text}")
+        } else {
+            format!(" --dir '{}'", text.replace('\'', r"'\''"))
         }
     }
 }

@@ -5,25 +5,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use skein_workloads::bench::{Phase, Watch};
 use skein_workloads::chart::grouped;
 use skein_workloads::closed_loop::Progress;
+
+const STOP: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// Whether somebody wants us to come to an end.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From now on Ctrl-C and SIGTERM are remembered here. A second one ends the process at once.
+    /// From now on Ctrl-C, SIGTERM and SIGHUP are remembered here. A second one ends the process at once.
     pub(crate) fn listen() -> std::io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
+        for signal in STOP {
             flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))?;
-            flag::register(signal, Arc::clone(&asked))?;
         }
-        Ok(Self(asked))
+        Self(asked).remember()
+    }
+
+    /// The same for a process that has to clean up, however often it is asked.
+    pub(crate) fn listen_and_stay() -> std::io::Result<Self> {
+        Self(Arc::default()).remember()
+    }
+
+    fn remember(self) -> std::io::Result<Self> {
+        for signal in STOP {
+            flag::register(signal, Arc::clone(&self.0))?;
+        }
+        Ok(self)
     }
 
     /// Whether it has come.

@@ -11,7 +11,7 @@ use crate::bank::Bank;
 use crate::closed_loop::{self, Errors, Measured, Progress, Sessions, Settings, Workload};
 use crate::keys::Distribution;
 use crate::mix::Mix;
-use crate::report::{About, Report};
+use crate::report::{About, LoadReport, Report, millis};
 use crate::ycsb::{self, Load, Ycsb};
 
 /// The cluster that is measured.
@@ -104,15 +104,15 @@ pub fn ycsb(
         skein: cluster.skein.clone(),
         topology: cluster.topology,
     };
-    let existing = match prepare(sessions, cluster, plan, watch) {
-        Ok(existing) => existing,
+    let (existing, loaded) = match prepare(sessions, cluster, plan, watch) {
+        Ok(prepared) => prepared,
         Err(measured) => return Report::new(about, &[], &measured),
     };
     about.records = existing;
     let YcsbPlan { mix, distribution, clients, seed, .. } = *plan;
     let mut workload = Ycsb::new(mix, distribution, existing, clients, seed);
     let measured = measure(sessions, &mut workload, clients, plan.warm_up, plan.duration, watch);
-    Report::new(about, workload.kinds(), &measured)
+    Report { load: loaded, ..Report::new(about, workload.kinds(), &measured) }
 }
 
 /// Makes the records, and returns how many there are.
@@ -121,7 +121,7 @@ fn prepare(
     cluster: &Cluster,
     plan: &YcsbPlan,
     watch: &mut impl Watch,
-) -> Result<u64, Box<Measured>> {
+) -> Result<(u64, Option<LoadReport>), Box<Measured>> {
     // Many at a time: it is not loading that is measured.
     let settings = Settings {
         clients: 16,
@@ -131,14 +131,15 @@ fn prepare(
     };
     let mut load = |sessions: &mut _, records: std::ops::Range<u64>| {
         if records.is_empty() {
-            return Ok(());
+            return Ok(LoadReport { records: 0, duration_s: 0.0 });
         }
         watch.begin(Phase::Load(records.end - records.start));
         let mut load = Load::new(records, plan.seed);
         let mut measured =
             closed_loop::run(sessions, &mut load, settings, &mut |now| watch.progress(now));
         if measured.errors.total() == 0 && measured.ended_early.is_none() {
-            return Ok(());
+            let duration_s = millis(measured.measured_for);
+            return Ok(LoadReport { records: measured.operations(), duration_s });
         }
         let why = measured
             .ended_early
@@ -146,16 +147,14 @@ fn prepare(
             .unwrap_or_else(|| format!("{} records could not be put", measured.errors.total()));
         Err(Box::new(nothing(measured.errors, format!("while loading: {why}"))))
     };
-    if plan.load {
-        load(sessions, 0..plan.records)?;
-    }
+    let loaded = if plan.load { Some(load(sessions, 0..plan.records)?) } else { None };
     if plan.mix.percent_of(crate::mix::Kind::Insert) == 0 {
-        return Ok(plan.records);
+        return Ok((plan.records, loaded));
     }
     let (existing, again) = ycsb::existing(sessions, plan.records)
         .map_err(|error| Box::new(failed("looking for earlier insertions", &error)))?;
     load(sessions, again)?;
-    Ok(existing)
+    Ok((existing, loaded))
 }
 
 /// Opens the accounts, moves money, and adds up at the end.
@@ -295,6 +294,7 @@ mod tests {
             let report = ycsb(&mut model, &cluster(), &plan(mix), &mut looker);
             assert!(report.is_good() && report.ops_per_s > 0.0, "{report:?}");
             assert_eq!(looker.phases[0], Phase::Load(200));
+            assert_eq!(report.load.unwrap().records, 200);
             assert_eq!(looker.phases.last(), Some(&Phase::Run(Duration::from_millis(105))));
             let mut report = bank(&mut model, &cluster(), &bank_plan(), &mut looker);
             report.bank.as_mut().unwrap().pending = Some(0);

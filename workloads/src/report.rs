@@ -34,6 +34,8 @@ pub struct Report {
     pub operations: BTreeMap<&'static str, OperationReport>,
     /// Records that were there when the run began.
     pub records: u64,
+    /// What was loaded before, if anything was.
+    pub load: Option<LoadReport>,
     /// Sessions, each with one operation under way.
     pub clients: usize,
     /// How long was measured.
@@ -53,6 +55,15 @@ pub struct Report {
     /// What the bank found; only of a bank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bank: Option<BankReport>,
+}
+
+/// The records that were put before the run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LoadReport {
+    /// How many.
+    pub records: u64,
+    /// How long it took, with many puts under way.
+    pub duration_s: f64,
 }
 
 /// The operations of one kind.
@@ -183,6 +194,7 @@ impl Report {
             ended_early: measured.ended_early.clone(),
             operations: kinds.iter().zip(&measured.latency_ns).filter_map(operation).collect(),
             records: about.records,
+            load: None,
             clients: about.clients,
             duration_s: millis(measured.measured_for),
             warmup_s: millis(about.warm_up),
@@ -325,7 +337,7 @@ impl Report {
     }
 }
 
-fn millis(duration: Duration) -> f64 {
+pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_millis() as f64 / 1e3
 }
 
@@ -405,6 +417,7 @@ mod tests {
             "ended_early": null,
             "operations": {"transfer": operation, "sum": operation},
             "records": "number",
+            "load": null,
             "clients": "number",
             "duration_s": "number",
             "warmup_s": "number",

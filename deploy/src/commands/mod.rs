@@ -11,6 +11,7 @@ mod cas;
 mod completions;
 mod config;
 mod del;
+mod demo;
 mod doctor;
 mod down;
 mod exists;
@@ -46,6 +47,7 @@ pub(crate) enum Command {
     Txn(txn::Args),
     // Measurements
     Bench(bench::Args),
+    Demo(demo::Args),
     // This binary
     Doctor(doctor::Args),
     Completions(completions::Args),
@@ -72,6 +74,7 @@ impl Command {
             Self::Txn(args) => args.run(global),
             // Measurements
             Self::Bench(args) => args.run(global),
+            Self::Demo(args) => args.run(global),
             // This binary
             Self::Doctor(args) => args.run(global),
             Self::Completions(args) => args.run(global),

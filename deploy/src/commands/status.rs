@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -129,13 +129,18 @@ impl Args {
     }
 }
 
+/// The cluster in `dir` as it is now, for people.
+pub(super) fn picture(dir: &Path) -> anyhow::Result<String> {
+    Ok(status_table::text(&take(dir)?))
+}
+
 impl Snapshot {
     fn exit(&self) -> Exit {
         if self.nodes.iter().all(|node| node.status.is_some()) { Exit::Ok } else { Exit::No }
     }
 }
 
-fn take(dir: &std::path::Path) -> anyhow::Result<Snapshot> {
+fn take(dir: &Path) -> anyhow::Result<Snapshot> {
     let running = Directory::connect(dir)?;
     let directory = Directory::at(dir)?;
     let answers = cluster::statuses(&directory, running.manifest.nodes);

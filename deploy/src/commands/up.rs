@@ -76,51 +76,85 @@ struct Nodes {
     events: Receiver<Event>,
 }
 
-impl Args {
-    pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
-        let config = self.config()?;
+/// A cluster that this process started.
+pub(crate) struct Started {
+    claim: Claim,
+    nodes: Nodes,
+    manifest: Manifest,
+}
+
+impl Started {
+    /// Lays a cluster out in `directory`, and starts its nodes; they end when this process does
+    /// unless they are `detached`. Returns when they are ready. Signals to stop are caught from now
+    /// on: while the nodes start, one ends that.
+    pub(crate) fn start(
+        directory: Directory,
+        config: ClusterConfig,
+        verbose: u8,
+        detached: bool,
+    ) -> anyhow::Result<Self> {
         let (sender, events) = channel();
         signals::to_channel(sender.clone(), Event::Signal).context("cannot catch signals")?;
-
-        let directory = Directory::at(&global.dir())?;
         let mut claim = directory.claim_new()?;
         let (handles, running) = (Vec::new(), 0);
         let mut nodes = Nodes { directory, config, handles, running, sender, events };
-        let manifest = match self.start(global, &mut claim, &mut nodes) {
-            Ok(manifest) => manifest,
+        match nodes.start(&mut claim, verbose, detached) {
+            Ok(manifest) => Ok(Self { claim, nodes, manifest }),
             Err(error) => {
                 nodes.end(claim)?;
-                return Err(error);
+                Err(error)
             }
-        };
-        crate::output::say(self.welcome(global, &nodes, &manifest))?;
+        }
+    }
+
+    /// What its files and its memory belong to.
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The processes of the nodes that are running.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let pid = |node| Some(self.nodes.directory.node(node)?.pid);
+        (0..self.manifest.nodes).filter_map(pid).collect()
+    }
+
+    /// The nodes that have ended since this was last asked, and how. Signals to stop that have come
+    /// are forgotten: whoever asks has heard of them.
+    pub(crate) fn lost(&mut self) -> Vec<String> {
+        let mut lost = Vec::new();
+        while let Ok(event) = self.nodes.events.try_recv() {
+            if let Event::Ended(node, status) = event {
+                self.nodes.running -= 1;
+                lost.push(ended(&self.nodes.directory, node, status));
+            }
+        }
+        lost
+    }
+
+    /// Stops the nodes and removes everything. A signal to stop makes it hurry.
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
+        self.nodes.end(self.claim)
+    }
+}
+
+impl Args {
+    pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        let config = self.config()?;
+        let directory = Directory::at(&global.dir())?;
+        let mut cluster = Started::start(directory, config, global.verbose, self.detach)?;
+        crate::output::say(self.welcome(global, &cluster.nodes, &cluster.manifest))?;
         if self.detach {
-            claim.leave()?;
+            cluster.claim.leave()?;
             return Ok(Exit::Ok);
         }
-        nodes.stay();
-        let lost = nodes.running == 0;
-        nodes.end(claim)?;
+        cluster.nodes.stay();
+        let lost = cluster.nodes.running == 0;
+        cluster.stop()?;
         if lost {
             bail!("all nodes had ended, and what they held is lost");
         }
         tell("stopped");
         Ok(Exit::Ok)
-    }
-
-    fn start(
-        &self,
-        global: &Global,
-        claim: &mut Claim,
-        nodes: &mut Nodes,
-    ) -> anyhow::Result<Manifest> {
-        let mut warn = |warning| tell(format_args!("warning: {warning}"));
-        let manifest = claim.lay_out(&nodes.config, &mut warn)?;
-        for node in 0..manifest.nodes {
-            nodes.spawn(node, self.command(global, &nodes.directory, node)?)?;
-        }
-        nodes.wait_ready()?;
-        Ok(manifest)
     }
 
     fn config(&self) -> anyhow::Result<ClusterConfig> {
@@ -137,31 +171,6 @@ impl Args {
             }
         }
         draft.finish().map_err(usage)
-    }
-
-    fn command(
-        &self,
-        global: &Global,
-        directory: &Directory,
-        node: u16,
-    ) -> anyhow::Result<Command> {
-        let path = directory.log(node);
-        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
-        let log = log.with_context(|| format!("cannot write {}", path.display()))?;
-        let us = std::env::current_exe().context("cannot find this program")?;
-        let mut command = Command::new(us);
-        command.arg("node").arg("--dir").arg(directory.path());
-        command.arg("--index").arg(node.to_string());
-        command.args((0..global.verbose).map(|_| "-v"));
-        if self.detach {
-            command.arg("--detached");
-        } else {
-            command.arg("--with-parent").arg(std::process::id().to_string());
-            // Ctrl-C is for us, who stop them in an orderly way.
-            command.process_group(0);
-        }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        Ok(command)
     }
 
     fn welcome(&self, global: &Global, nodes: &Nodes, manifest: &Manifest) -> String {
@@ -207,6 +216,41 @@ fn plural(count: u16) -> &'static str {
 }
 
 impl Nodes {
+    fn start(
+        &mut self,
+        claim: &mut Claim,
+        verbose: u8,
+        detached: bool,
+    ) -> anyhow::Result<Manifest> {
+        let mut warn = |warning| tell(format_args!("warning: {warning}"));
+        let manifest = claim.lay_out(&self.config, &mut warn)?;
+        for node in 0..manifest.nodes {
+            self.spawn(node, self.command(node, verbose, detached)?)?;
+        }
+        self.wait_ready()?;
+        Ok(manifest)
+    }
+
+    fn command(&self, node: u16, verbose: u8, detached: bool) -> anyhow::Result<Command> {
+        let path = self.directory.log(node);
+        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
+        let log = log.with_context(|| format!("cannot write {}", path.display()))?;
+        let us = std::env::current_exe().context("cannot find this program")?;
+        let mut command = Command::new(us);
+        command.arg("node").arg("--dir").arg(self.directory.path());
+        command.arg("--index").arg(node.to_string());
+        command.args((0..verbose).map(|_| "-v"));
+        if detached {
+            command.arg("--detached");
+        } else {
+            command.arg("--with-parent").arg(std::process::id().to_string());
+            // Ctrl-C is for us, who stop them in an orderly way.
+            command.process_group(0);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        Ok(command)
+    }
+
     /// Starts one. Its end will be an event.
     fn spawn(&mut self, node: u16, mut command: Command) -> anyhow::Result<()> {
         let mut child = command.spawn().with_context(|| format!("cannot start node {node}"))?;

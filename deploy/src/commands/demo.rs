@@ -1,0 +1,233 @@
+//! `skein demo`: a cluster from its start to its end, driven and checked on the way.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use skein_kvstore::config::ClusterConfig;
+use skein_kvstore::node::directory::Directory;
+use skein_workloads::bench::{self, BankPlan, YcsbPlan};
+use skein_workloads::chart::{Paint, grouped};
+use skein_workloads::mix::Mix;
+use skein_workloads::report::Report;
+
+use super::up::Started;
+use crate::args::Global;
+use crate::exit::Exit;
+use crate::progress::{Bars, Interrupt};
+
+const RECORDS: u64 = 100_000;
+const CLIENTS: usize = 32;
+const YCSB_FOR: Duration = Duration::from_secs(10);
+const BANK_FOR: Duration = Duration::from_secs(5);
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// Starts a cluster, loads it, measures it, checks it, and stops it: a minute at most
+///
+/// Three node processes on this machine, in a temporary directory of their own unless --dir names
+/// one. Nothing is left behind. Exits with 0 only if nothing was wrong.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Prints one JSON object in place of the report
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the demo found, for programs.
+#[derive(Default, Serialize)]
+struct Findings {
+    /// Whether all went well.
+    good: bool,
+    /// What went wrong besides what the reports say.
+    problems: Vec<String>,
+    /// From the first process started until all nodes were ready.
+    up_s: f64,
+    /// The load and workload a.
+    ycsb: Option<Report>,
+    bank: Option<Report>,
+    /// Until all nodes had ended and their files were gone.
+    down_s: f64,
+    /// Everything together.
+    total_s: f64,
+}
+
+impl Args {
+    pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        let started = Instant::now();
+        let interrupt = Interrupt::listen_and_stay()?;
+        let dir = match global.named_dir() {
+            Some(dir) => dir.clone(),
+            // Made, and removed, with the cluster.
+            None => std::env::temp_dir().join(format!("skein-demo-{}", std::process::id())),
+        };
+        let directory = Directory::at(&dir)?;
+        let show = Show { quiet: self.json, paint: Paint(std::io::stdout().is_terminal()) };
+        let mut findings = Findings::default();
+        let config = ClusterConfig::default();
+        show.title(&config)?;
+
+        let clock = Instant::now();
+        let mut cluster = Started::start(directory, config, global.verbose, false)?;
+        findings.up_s = seconds(clock);
+        let (regions, nodes) = (cluster.manifest().regions.clone(), cluster.pids());
+
+        // From here on nothing returns before the cluster has been stopped.
+        let mut bars = Bars::new(interrupt.clone());
+        let driven = show
+            .up(&nodes, findings.up_s)
+            .and_then(|()| drive(&dir, &mut bars, &interrupt, &show, &mut findings));
+        bars.end();
+        findings.problems.extend(cluster.lost());
+
+        let clock = Instant::now();
+        let stopped = cluster.stop();
+        findings.down_s = seconds(clock);
+        for error in [driven.err(), stopped.err()].into_iter().flatten() {
+            findings.problems.push(format!("{error:#}"));
+        }
+        findings.problems.extend(left_behind(&dir, &regions, &nodes));
+        if interrupt.asked() {
+            findings.problems.push("interrupted".to_owned());
+        }
+        let reports = [&findings.ycsb, &findings.bank];
+        findings.good = findings.problems.is_empty()
+            && reports.iter().all(|report| report.as_ref().is_some_and(Report::is_good));
+        findings.total_s = seconds(started);
+        show.end(&findings, nodes.len())?;
+        if self.json {
+            crate::output::say(serde_json::to_string(&findings)? + "\n")?;
+        }
+        Ok(if findings.good { Exit::Ok } else { Exit::No })
+    }
+}
+
+/// Everything between up and down.
+fn drive(
+    dir: &Path,
+    bars: &mut Bars,
+    interrupt: &Interrupt,
+    show: &Show,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
+    let mix = Mix::named('a').expect("a is a core workload");
+    let ycsb = YcsbPlan {
+        mix,
+        distribution: mix.distribution,
+        records: RECORDS,
+        load: true,
+        clients: CLIENTS,
+        warm_up: WARM_UP,
+        duration: YCSB_FOR,
+        seed: bench::any_seed(),
+    };
+    let report = super::bench::ycsb(dir, &ycsb, bars)?;
+    show.loaded(&report)?;
+    show.report("ycsb-a", "half reads, half updates", &report)?;
+    findings.ycsb = Some(report);
+    if interrupt.asked() {
+        return Ok(());
+    }
+    let bank = BankPlan {
+        accounts: 128,
+        clients: 16,
+        readers: 4,
+        warm_up: Duration::ZERO,
+        duration: BANK_FOR,
+        seed: bench::any_seed(),
+    };
+    let report = super::bench::bank(dir, &bank, bars)?;
+    show.report("bank", "transfers across shards, and readers who add all up", &report)?;
+    findings.bank = Some(report);
+    if !interrupt.asked() {
+        show.status(dir)?;
+    }
+    Ok(())
+}
+
+/// What should be gone and is not.
+fn left_behind(dir: &Path, regions: &Path, pids: &[u32]) -> Vec<String> {
+    let process = |pid: &u32| PathBuf::from(format!("/proc/{pid}"));
+    let left = |path: &Path| path.exists().then(|| format!("{} is left", path.display()));
+    let files = [dir.join("cluster.json"), regions.to_owned()];
+    let files = files.iter().filter_map(|path| left(path));
+    let processes = pids.iter().filter(|pid| process(pid).exists());
+    files.chain(processes.map(|pid| format!("process {pid} is still running"))).collect()
+}
+
+fn seconds(since: Instant) -> f64 {
+    (since.elapsed().as_secs_f64() * 1e3).round() / 1e3
+}
+
+/// The demo as it goes, for people.
+struct Show {
+    quiet: bool,
+    paint: Paint,
+}
+
+impl Show {
+    fn say(&self, text: &str) -> anyhow::Result<()> {
+        if !self.quiet {
+            crate::output::say(text)?;
+        }
+        Ok(())
+    }
+
+    /// One step: its name, and what came of it.
+    fn step(&self, name: &str, what: &str) -> anyhow::Result<()> {
+        self.say(&format!("{}{what}\n", self.paint.strong(&format!("{name:<9}"))))
+    }
+
+    fn title(&self, config: &ClusterConfig) -> anyhow::Result<()> {
+        let topology = config.topology;
+        let build = skein_kvstore::BUILD.text();
+        self.say(&format!(
+            "skein {build}: {} nodes as processes of this machine, {} groups of {} replicas\n\n",
+            topology.nodes, topology.groups, topology.replicas
+        ))
+    }
+
+    fn up(&self, nodes: &[u32], took: f64) -> anyhow::Result<()> {
+        let pids: Vec<_> = nodes.iter().map(u32::to_string).collect();
+        self.step("up", &format!("ready after {took:.1} s, processes {}", pids.join(", ")))
+    }
+
+    fn loaded(&self, report: &Report) -> anyhow::Result<()> {
+        let Some(load) = &report.load else { return Ok(()) };
+        let (records, took) = (grouped(load.records), load.duration_s);
+        self.step("load", &format!("{records} records of 1,000 bytes in {took:.1} s"))
+    }
+
+    fn report(&self, name: &str, about: &str, report: &Report) -> anyhow::Result<()> {
+        self.step(name, about)?;
+        let table = report.table(self.paint.0);
+        // Its first line repeats what is said here.
+        let rest = table.split_once('\n').map_or("", |(_, rest)| rest);
+        self.say(&format!("{rest}\n"))
+    }
+
+    fn status(&self, dir: &Path) -> anyhow::Result<()> {
+        self.step("status", "")?;
+        let picture = super::status::picture(dir)?;
+        let mut text = String::new();
+        for line in picture.lines() {
+            let _ = writeln!(text, "  {line}");
+        }
+        self.say(&format!("{text}\n"))
+    }
+
+    fn end(&self, findings: &Findings, nodes: usize) -> anyhow::Result<()> {
+        let Findings { good, problems, down_s, total_s, .. } = findings;
+        self.step("down", &format!("{nodes} nodes stopped in {down_s:.1} s"))?;
+        for problem in problems {
+            self.say(&format!("  {}\n", self.paint.bad(problem)))?;
+        }
+        let verdict = if *good {
+            self.paint.good("all was well, and nothing is left behind")
+        } else {
+            self.paint.bad("something was wrong")
+        };
+        self.say(&format!("\n{verdict} ({total_s:.0} s)\n"))
+    }
+}
