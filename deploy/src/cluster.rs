@@ -1,5 +1,6 @@
 //! The nodes of a cluster, seen from outside: what they are doing, and how to stop them.
 
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,9 @@ use skein_kvstore::node::status::NodeStatus;
 
 /// How often we look whether something has ended.
 const POLL: Duration = Duration::from_millis(5);
-/// How long a node may take to end, beyond the time to finish what is under way.
+/// How long a node may take to answer that it has drained, once the time for that is over.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// How long a node may take to end when nothing is left to do.
 const END_WITHIN: Duration = Duration::from_secs(3);
 /// How long the kernel may take to end a killed process: it has memory to give back.
 const KILL_WITHIN: Duration = Duration::from_secs(30);
@@ -54,21 +57,17 @@ pub(crate) fn stop_nodes(
         return Ok(());
     }
     // Together, because one that has ended no longer acknowledges what another waits for.
-    let (drained, draining) = std::sync::mpsc::channel();
+    let (drained, draining) = channel();
     let asker = directory.clone();
     thread::spawn(move || {
-        let longest = stop_within + END_WITHIN;
+        let longest = stop_within + ANSWER_WITHIN;
         let _ = ask(nodes, |node| admin::call(&asker, node, Action::Drain, longest));
         let _ = drained.send(());
     });
-    while !hurry() && running() {
-        match draining.recv_timeout(POLL) {
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-            _ => break,
-        }
-    }
+    while draining.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) && !hurry() && running() {}
+    // Nodes that have drained do not do so again.
     signal_nodes(directory, nodes, Signal::TERM)?;
-    let mut deadline = Instant::now() + stop_within + END_WITHIN;
+    let mut deadline = Instant::now() + END_WITHIN;
     let mut killed = false;
     while running() {
         if !killed && (hurry() || Instant::now() >= deadline) {

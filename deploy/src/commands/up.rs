@@ -307,8 +307,11 @@ impl Nodes {
                 Ok(Event::Ended(node, status)) => {
                     self.running -= 1;
                     tell(ended(&self.directory, node, status));
+                    let left = format!("{quorum} of {replicas} replicas");
                     tell(format_args!(
-                        "groups of which {quorum} of {replicas} replicas are left go on, unless node                          {node} led them. It cannot come back yet: stop the cluster and start it                          again to have all its nodes, without the data"
+                        "  groups with {left} go on, unless node {node} led them\n  it cannot come \
+                         back yet: to have all nodes again, stop the cluster and start it anew, \
+                         which loses its data"
                     ));
                 }
                 Err(_) => return,

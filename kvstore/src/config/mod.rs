@@ -48,7 +48,7 @@ impl Default for ClusterConfig {
             tuning: Tuning::default(),
             waiting: Waiting::Adaptive,
             region_root: PathBuf::from(SHARED_MEMORY),
-            stop_within_ms: 5_000,
+            stop_within_ms: 2_000,
         }
     }
 }

@@ -33,7 +33,7 @@ impl Directory {
     /// that is being started or stopped, is an error that names its processes.
     pub fn claim_new(&self) -> Result<Claim, DirectoryError> {
         let made = make_directories(self.path())?;
-        let mut claim = match self.claim(made.clone()) {
+        let mut claim = match self.claim("up", made.clone()) {
             Ok(claim) => claim,
             Err(error) => {
                 remove_directories(&made);
@@ -42,8 +42,15 @@ impl Directory {
         };
         match claim.sweep() {
             Ok(()) => Ok(claim),
+            // The lock file belongs to those who run the cluster.
+            Err(error @ DirectoryError::InUse { .. }) => {
+                let _ = claim.lock.release();
+                Err(error)
+            }
             Err(error) => {
-                claim.abandon();
+                // What keeps us from starting matters more than what goes wrong now.
+                let _ = claim.lock.remove();
+                remove_directories(&made);
                 Err(error)
             }
         }
@@ -52,14 +59,10 @@ impl Directory {
     /// Claims what is left of a cluster, to clear it. Its nodes may still be running.
     pub fn claim_old(&self) -> Result<Claim, DirectoryError> {
         let made = self.manifest()?.made;
-        self.claim_as("down", made)
+        self.claim("down", made)
     }
 
-    fn claim(&self, made: Vec<PathBuf>) -> Result<Claim, DirectoryError> {
-        self.claim_as("up", made)
-    }
-
-    fn claim_as(&self, role: &str, made: Vec<PathBuf>) -> Result<Claim, DirectoryError> {
+    fn claim(&self, role: &str, made: Vec<PathBuf>) -> Result<Claim, DirectoryError> {
         let path = self.path().join(LOCK);
         match fs::read(&path) {
             Ok(text) if !lock::is_signature(&text) => {
@@ -161,18 +164,6 @@ impl Claim {
                 None => Ok(()),
             },
             Err(error) => Err(error),
-        }
-    }
-
-    /// Gives the directory back as it was.
-    fn abandon(self) {
-        let nobodys = matches!(self.directory.manifest(), Err(DirectoryError::NoCluster { .. }));
-        // The error that made us give up matters more than what goes wrong now.
-        if nobodys {
-            let _ = self.lock.remove();
-            remove_directories(&self.made);
-        } else {
-            let _ = self.lock.release();
         }
     }
 

@@ -54,7 +54,11 @@ pub fn call(
     let path = directory.socket(node);
     let mut stream = socket::connect(&path)
         .map_err(|source| CallError::Unreachable { path: path.clone(), source })?;
-    let silent = |source| CallError::Silent { path: path.clone(), source };
+    let silent = |source: io::Error| {
+        let late = source.kind() == io::ErrorKind::WouldBlock;
+        let source = if late { io::ErrorKind::TimedOut.into() } else { source };
+        CallError::Silent { path: path.clone(), source }
+    };
     let longest = Some(longest.max(Duration::from_millis(1)));
     stream.set_read_timeout(longest).map_err(silent)?;
     stream.set_write_timeout(longest).map_err(silent)?;

@@ -1,0 +1,6 @@
+//! The binary, as its users run it.
+
+mod administration;
+mod clusters;
+mod configuration;
+mod support;

@@ -1,0 +1,173 @@
+//! A directory for a test's cluster, and the binary that runs it. Whatever happens to the test,
+//! nothing of it is left.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// For what takes milliseconds, on a machine that has much else to do.
+const LONG_ENOUGH: Duration = Duration::from_mins(1);
+
+pub(crate) struct Sandbox {
+    root: tempfile::TempDir,
+    pub(crate) dir: PathBuf,
+}
+
+/// How a command ended.
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Sandbox {
+    pub(crate) fn new() -> Self {
+        Self::with_dir("cluster")
+    }
+
+    /// The cluster's directory is at `path` in a temporary one. It is not made.
+    pub(crate) fn with_dir(path: impl AsRef<Path>) -> Self {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let dir = root.path().join(path);
+        Self { root, dir }
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_skein"));
+        command.args(arguments).env_remove("SKEIN_LOG").env("SKEIN_DIR", &self.dir);
+        command.stdin(Stdio::null()).current_dir(self.root.path());
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
+        self.command(arguments).output().expect("the binary runs").into()
+    }
+
+    /// Runs a command that must end with `code`.
+    #[track_caller]
+    pub(crate) fn expect(&self, code: i32, arguments: &[&str]) -> Ended {
+        let ended = self.run(arguments);
+        let Ended { out, err, .. } = &ended;
+        assert_eq!(ended.code, Some(code), "skein {arguments:?}\n{out}\n{err}");
+        ended
+    }
+
+    /// Writes a configuration.
+    pub(crate) fn config(&self, text: &str) -> String {
+        let path = self.root.path().join("skein.toml");
+        fs::write(&path, text).expect("the temporary directory can be written");
+        path.to_str().expect("its name is text").to_owned()
+    }
+
+    /// Starts `up` in the foreground and waits until it says that the cluster is ready.
+    pub(crate) fn up_in_foreground(&self, arguments: &[&str]) -> Child {
+        let arguments = [&["up"], arguments].concat();
+        let mut command = self.command(&arguments);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut up = command.spawn().expect("the binary runs");
+        let mut line = String::new();
+        let mut out = BufReader::new(up.stdout.take().expect("piped"));
+        out.read_line(&mut line).expect("text");
+        assert!(line.contains("is ready"), "{line}");
+        // It has more to say, and would notice that nobody listens.
+        std::thread::spawn(move || io::copy(&mut out, &mut io::sink()));
+        up
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        serde_json::from_str(&self.run(&["status", "--json"]).out).expect("status prints JSON")
+    }
+
+    pub(crate) fn manifest(&self) -> Option<Value> {
+        let text = fs::read_to_string(self.dir.join("cluster.json")).ok()?;
+        Some(serde_json::from_str(&text).expect("the manifest is JSON"))
+    }
+
+    /// Where the cluster's shared memory is.
+    pub(crate) fn regions(&self) -> PathBuf {
+        self.manifest().expect("a cluster")["regions"].as_str().expect("a path").into()
+    }
+
+    /// The processes of the nodes.
+    pub(crate) fn pids(&self) -> Vec<i32> {
+        let nodes =
+            self.manifest().map_or(0, |manifest| manifest["nodes"].as_u64().expect("a number"));
+        let pid = |node| {
+            let text = fs::read_to_string(self.dir.join(format!("node{node}.lock"))).ok()?;
+            text.trim().strip_prefix("node ")?.parse().ok()
+        };
+        (0..nodes).filter_map(pid).collect()
+    }
+
+    pub(crate) fn admin(&self, node: u16) -> UnixStream {
+        let socket = UnixStream::connect(self.dir.join(format!("node{node}.sock")));
+        let socket = socket.expect("the node listens");
+        socket.set_read_timeout(Some(LONG_ENOUGH)).expect("a time");
+        socket
+    }
+
+    /// Kills all nodes, and returns when they are gone.
+    pub(crate) fn kill_nodes(&self) {
+        let pids = self.pids();
+        for pid in &pids {
+            kill(*pid, Signal::KILL);
+        }
+        until("the nodes are gone", || pids.iter().all(|pid| !is_running(*pid)));
+    }
+
+    /// Checks that no file, process or byte of a cluster is left.
+    #[track_caller]
+    pub(crate) fn check_clean(&self, regions: &Path, pids: &[i32]) {
+        assert!(!self.dir.exists(), "{} is left", self.dir.display());
+        assert!(!regions.exists(), "{} is left", regions.display());
+        for pid in pids {
+            assert!(!is_running(*pid), "process {pid} is left");
+        }
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        let Some(manifest) = self.manifest() else { return };
+        for pid in self.pids().into_iter().filter(|pid| is_running(*pid)) {
+            kill(pid, Signal::KILL);
+        }
+        self.run(&["down", "--yes"]);
+        if let Some(regions) = manifest["regions"].as_str() {
+            let _ = fs::remove_dir_all(regions);
+        }
+    }
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+}
+
+pub(crate) fn kill(pid: i32, signal: Signal) {
+    // One that has ended in the meantime is as good.
+    let _ = kill_process(Pid::from_raw(pid).expect("a process number"), signal);
+}
+
+/// Whether it is one of our nodes, and no zombie.
+pub(crate) fn is_running(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.contains("(skein)") && !stat.contains(") Z ")
+}
+
+#[track_caller]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG_ENOUGH;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not in {LONG_ENOUGH:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
