@@ -1,0 +1,224 @@
+//! The blocking client over a cluster in this process.
+
+use std::time::Duration;
+
+use skein_client::local::Cluster;
+use skein_client::{
+    Compare, Error, KeyRange, Operation, Outcome, Refusal, Swap, Test, Transaction, Unavailability,
+};
+use skein_kvstore::limits::Limits;
+
+#[test]
+fn every_operation_does_what_it_says() {
+    let cluster = Cluster::local().unwrap();
+    let mut client = cluster.client().unwrap();
+    assert_eq!(client.get("a").unwrap(), None);
+    assert!(!client.exists("a").unwrap());
+    let first = client.put("a", "1").unwrap();
+    let second = client.put("a", "2").unwrap();
+    assert!(first > 0 && second > first, "versions rise");
+    assert_eq!(client.get_versioned("a").unwrap(), Some((b"2".to_vec(), second)));
+    assert_eq!(client.append("a", "3").unwrap(), 2);
+    assert_eq!(client.increment("a", -24).unwrap(), -1);
+    assert_eq!(client.patch("a", 4, "x").unwrap(), 5);
+    assert_eq!(client.get("a").unwrap().unwrap(), b"-1\0\0x");
+    assert!(matches!(client.compare_and_swap("a", None, "no").unwrap(), Swap::Different(Some(_))));
+    assert!(client.compare_and_swap("a", Some(b"-1\0\0x"), "yes").unwrap().swapped());
+    assert!(client.delete("a").unwrap() && !client.delete("a").unwrap());
+    assert_eq!(client.compare_and_swap("a", Some(b"yes"), "no").unwrap(), Swap::Different(None));
+}
+
+#[test]
+fn keys_and_values_are_any_bytes() {
+    let cluster = Cluster::local().unwrap();
+    let mut client = cluster.client().unwrap();
+    let every: Vec<u8> = (0..=u8::MAX).collect();
+    for key in [&b""[..], b"\0", b"\xff\xfe", b"{", b"a\nb", &every] {
+        assert_eq!(client.get(key).unwrap(), None);
+        client.put(key, &every).unwrap();
+        assert_eq!(client.get(key).unwrap().as_deref(), Some(&every[..]));
+        client.put(key, "").unwrap();
+        assert_eq!(client.get(key).unwrap().as_deref(), Some(&b""[..]), "empty is not absent");
+    }
+}
+
+#[test]
+fn the_largest_values_go_through_and_larger_ones_do_not() {
+    let cluster = Cluster::local().unwrap();
+    let mut client = cluster.client().unwrap();
+    let limits = client.shape().limits;
+    let value: Vec<u8> = (0..limits.value_bytes_max).map(|i| (i * 7 + i / 1000) as u8).collect();
+    for key in ["a", "b", "c"] {
+        client.put(key, &value).unwrap();
+    }
+    for key in ["a", "b", "c"] {
+        assert!(client.get(key).unwrap().unwrap() == value, "a value of 1 MiB comes back");
+    }
+    let both = Transaction::of(Operation::Get { key: b"a".to_vec() })
+        .then(Operation::Get { key: b"foo".to_vec() })
+        .then(Operation::Put { key: b"foo".to_vec(), value: value.clone() });
+    assert_eq!(client.transact(&both).unwrap().outcomes.len(), 3);
+
+    let error = client.put("a", [value, vec![0]].concat()).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { what: "a value", .. }), "{error}");
+    assert!(error.to_string().contains("limits.value_bytes_max"), "{error}");
+    let error = client.put(vec![b'k'; limits.key_bytes_max + 1], "").unwrap_err();
+    assert!(matches!(error, Error::TooLarge { what: "a key", len: 4097, max: 4096, .. }));
+    let mut many = Transaction::default();
+    for n in 0..=limits.transaction_keys_max {
+        many = many.then(Operation::Get { key: n.to_string().into_bytes() });
+    }
+    let error = client.transact(&many).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { unit: "keys", len: 129, .. }), "{error}");
+    let error = client.append("a", "x").unwrap_err();
+    assert!(matches!(error, Error::Refused(Refusal::ValueTooLarge { .. })), "{error}");
+    assert!(error.had_no_effect());
+}
+
+#[test]
+fn what_the_store_refuses_is_told() {
+    let cluster = Cluster::local().unwrap();
+    let mut client = cluster.client().unwrap();
+    client.put("a", "word").unwrap();
+    client.put("foo", "1").unwrap();
+    // On both shards, and refused by one of them.
+    let both = Transaction::default()
+        .then(Operation::Increment { key: b"foo".to_vec(), by: 1 })
+        .then(Operation::Increment { key: b"a".to_vec(), by: 1 });
+    assert_eq!(
+        client.transact(&both),
+        Err(Error::Refused(Refusal::NotANumber { key: b"a".to_vec() }))
+    );
+    assert_eq!(client.get("foo").unwrap().unwrap(), b"1", "nothing was changed");
+    assert!(matches!(client.scan(&KeyRange::all(), 0), Err(Error::Refused(Refusal::Malformed(_)))));
+}
+
+#[test]
+fn scans_go_page_by_page_over_all_shards() {
+    let cluster = Cluster::builder().groups(4).start().unwrap();
+    let mut client = cluster.client().unwrap();
+    let key = |n: u32| format!("key{n:04}").into_bytes();
+    for n in 0..500 {
+        client.put(key(n), n.to_string()).unwrap();
+    }
+    client.put("other", "").unwrap();
+    let all: Vec<_> = client.pairs(KeyRange::prefix("key"), 7).collect::<Result<_, _>>().unwrap();
+    assert!(all.iter().map(|(key, _)| key.clone()).eq((0..500).map(key)));
+    let range = KeyRange::of(key(10)..=key(12));
+    let page = client.scan(&range, 100).unwrap();
+    assert!(page.pairs.iter().map(|(key, _)| key.clone()).eq((10..=12).map(key)));
+    assert_eq!(page.next, None);
+    assert_eq!(client.scan(&KeyRange::prefix("nobody"), 10).unwrap().pairs, []);
+}
+
+#[test]
+fn many_operations_are_under_way_and_each_has_its_own_reply() {
+    let cluster = Cluster::local().unwrap();
+    let mut client = cluster.client().unwrap();
+    let increment = |n: u32| {
+        let key = format!("n{}", n % 10).into_bytes();
+        Transaction::of(Operation::Increment { key, by: 1 })
+    };
+    let mut pending = Vec::new();
+    for n in 0..1_000 {
+        let operation = client.submit(&increment(n)).unwrap();
+        // Some are never waited for, and take effect all the same.
+        if n % 3 > 0 {
+            pending.push((n, operation));
+        }
+    }
+    // Not in the order in which they were sent.
+    for (n, operation) in pending.into_iter().rev() {
+        let reply = client.wait(operation).unwrap();
+        let [Outcome::Number(number)] = reply.outcomes[..] else { panic!("{reply:?}") };
+        assert!((1..=100).contains(&number), "{n}: {number}");
+    }
+    for n in 0..10 {
+        assert_eq!(client.increment(format!("n{n}"), 0).unwrap(), 100);
+    }
+}
+
+#[test]
+fn a_time_out_is_an_unknown_outcome_and_the_session_goes_on() {
+    let cluster = Cluster::local().unwrap();
+    let mut client = cluster.client().unwrap();
+    let mut known = client.increment("n", 1).unwrap();
+    let mut unknown = 0;
+    for _ in 0..500 {
+        match client.within(Duration::from_nanos(1)).increment("n", 1) {
+            Ok(number) => known = number,
+            Err(Error::UnknownOutcome { after }) => {
+                assert_eq!(after, Duration::from_nanos(1));
+                unknown += 1;
+            }
+            // The session's window is full of those.
+            Err(Error::Unavailable { why: Unavailability::NotSent { .. }, sent: false }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(unknown > 0);
+    let last = client.increment("n", 1).unwrap();
+    assert!(last > known, "the session goes on, with 5 s again");
+    // What was sent and is not settled yet may still come.
+    let mut other = cluster.client().unwrap();
+    drop(client);
+    let total = other.increment("n", 0).unwrap();
+    assert!(total <= 502, "{total}: nothing took effect twice");
+}
+
+#[test]
+fn guards_decide_across_shards() {
+    let cluster = Cluster::local().unwrap();
+    let mut client = cluster.client().unwrap();
+    client.put("alice", "100").unwrap();
+    let transfer = |amount: i64| {
+        Transaction::default()
+            .guard("alice", Test::Number { compare: Compare::AtLeast, number: amount })
+            .then(Operation::Increment { key: b"alice".to_vec(), by: -amount })
+            .then(Operation::Increment { key: b"foo".to_vec(), by: amount })
+            .otherwise(Operation::Get { key: b"foo".to_vec() })
+    };
+    assert!(client.transact(&transfer(70)).unwrap().held);
+    let reply = client.transact(&transfer(70)).unwrap();
+    assert!(!reply.held);
+    assert!(matches!(&reply.outcomes[..], [Outcome::Value(Some((value, _)))] if value == b"70"));
+    let (_, version) = client.get_versioned("alice").unwrap().unwrap();
+    let stale = Transaction::default()
+        .guard("alice", Test::Version(version - 1))
+        .then(Operation::Delete { key: b"foo".to_vec() });
+    assert!(!client.transact(&stale).unwrap().held);
+    assert!(client.exists("foo").unwrap());
+}
+
+#[test]
+fn clusters_of_every_shape_serve() {
+    for (nodes, groups, replicas, engines) in
+        [(1, 1, 1, 1), (3, 8, 3, 2), (5, 4, 5, 1), (5, 2, 3, 2)]
+    {
+        let builder = Cluster::builder().nodes(nodes).groups(groups).replicas(replicas);
+        let cluster = builder.engines(engines).start().unwrap();
+        let mut client = cluster.client().unwrap();
+        for n in 0..50_u8 {
+            client.put([n], [n]).unwrap();
+        }
+        assert_eq!(client.scan(&KeyRange::all(), 100).unwrap().pairs.len(), 50);
+    }
+}
+
+#[test]
+fn a_shape_that_cannot_be_is_refused() {
+    let error = Cluster::builder().nodes(2).start().err().unwrap().to_string();
+    assert!(error.contains("replicas = 3") && error.contains("nodes = 2"), "{error}");
+    let limits = Limits { value_bytes_max: 1 << 30, ..Limits::default() };
+    let error = Cluster::builder().limits(limits).start().err().unwrap().to_string();
+    assert!(error.contains("value_bytes_max"), "{error}");
+}
+
+#[test]
+fn sessions_come_and_go() {
+    let cluster = Cluster::local().unwrap();
+    for n in 0..200 {
+        let mut client = cluster.client().unwrap();
+        assert_eq!(client.increment("n", 1).unwrap(), n + 1);
+    }
+}

@@ -1,0 +1,212 @@
+//! The asynchronous client over a cluster in this process.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use skein_client::local::Cluster;
+use skein_client::{Error, KeyRange, Operation, Swap, Transaction, Unavailability};
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+#[test]
+fn every_operation_does_what_it_says() {
+    let cluster = Cluster::local().unwrap();
+    let client = cluster.async_client().unwrap();
+    block_on(async {
+        assert_eq!(client.get("a").await.unwrap(), None);
+        assert!(!client.exists("a").await.unwrap());
+        let version = client.put("a", "2").await.unwrap();
+        assert_eq!(client.get_versioned("a").await.unwrap(), Some((b"2".to_vec(), version)));
+        assert_eq!(client.append("a", "3").await.unwrap(), 2);
+        assert_eq!(client.increment("a", -24).await.unwrap(), -1);
+        assert_eq!(client.patch("a", 0, "x").await.unwrap(), 2);
+        let swap = client.compare_and_swap("a", Some(b"x1"), "y").await.unwrap();
+        assert!(swap.swapped());
+        let swap = client.compare_and_swap("a", None, "z").await.unwrap();
+        assert_eq!(swap, Swap::Different(Some(b"y".to_vec())));
+        assert!(client.delete("a").await.unwrap());
+        for n in 0..30_u8 {
+            client.put([b'k', n], [n]).await.unwrap();
+        }
+        let mut pairs = client.pairs(KeyRange::prefix("k"), 7);
+        for n in 0..30 {
+            assert_eq!(pairs.next().await.unwrap(), Some((vec![b'k', n], vec![n])));
+        }
+        assert_eq!(pairs.next().await.unwrap(), None);
+        let error = client.put(vec![0; 5_000], "").await.unwrap_err();
+        assert!(matches!(error, Error::TooLarge { .. }));
+    });
+}
+
+#[test]
+fn many_tasks_on_many_threads_share_a_client() {
+    let cluster = Cluster::local().unwrap();
+    let client = cluster.async_client().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                block_on(async {
+                    let tasks: Vec<_> = (0..100_u32)
+                        .map(|n| {
+                            let client = client.clone();
+                            tokio::spawn(async move {
+                                for _ in 0..5 {
+                                    client.increment(format!("n{}", n % 10), 1).await.unwrap();
+                                }
+                            })
+                        })
+                        .collect();
+                    for task in tasks {
+                        task.await.unwrap();
+                    }
+                });
+            });
+        }
+    });
+    block_on(async {
+        for n in 0..10 {
+            assert_eq!(client.increment(format!("n{n}"), 0).await.unwrap(), 200);
+        }
+    });
+}
+
+/// Counts how often a future asks to be polled again.
+struct Nothing;
+
+impl Wake for Nothing {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn dropped_futures_leave_nothing_stuck() {
+    let cluster = Cluster::local().unwrap();
+    let client = cluster.async_client().unwrap();
+    let waker = Waker::from(Arc::new(Nothing));
+    let mut context = Context::from_waker(&waker);
+    // Far more than the window: some have been sent when they are dropped, some wait for room.
+    for round in 0..20 {
+        let mut futures: Vec<_> = (0..200).map(|_| Box::pin(client.increment("n", 1))).collect();
+        for future in &mut futures {
+            let polled = future.as_mut().poll(&mut context);
+            assert!(!matches!(polled, Poll::Ready(Err(_))), "round {round}: {polled:?}");
+        }
+    }
+    let count = block_on(client.increment("n", 0)).unwrap();
+    assert!(count <= 4_000, "{count}");
+    // All of the window is free again.
+    block_on(async {
+        let tasks: Vec<_> = (0..500)
+            .map(|_| {
+                let client = client.clone();
+                tokio::spawn(async move { client.put("x", "y").await })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn nothing_is_sent_before_a_future_is_polled() {
+    let cluster = Cluster::local().unwrap();
+    let client = cluster.async_client().unwrap();
+    drop(client.put("a", "b"));
+    assert_eq!(block_on(client.get("a")).unwrap(), None);
+}
+
+#[test]
+fn a_time_out_is_told_and_the_session_goes_on() {
+    let cluster = Cluster::local().unwrap();
+    let client = cluster.async_client().unwrap();
+    let hasty = client.with_timeout(Duration::from_nanos(1));
+    block_on(async {
+        for _ in 0..200 {
+            match hasty.increment("n", 1).await {
+                Ok(_) | Err(Error::UnknownOutcome { .. }) => {}
+                Err(Error::Unavailable { why: Unavailability::NotSent { .. }, sent }) => {
+                    assert!(!sent);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let count = client.increment("n", 1).await.unwrap();
+        assert!((1..=201).contains(&count), "{count}");
+    });
+}
+
+#[test]
+fn a_cluster_that_goes_away_is_told_soon() {
+    let cluster = Cluster::local().unwrap();
+    let client = cluster.async_client().unwrap();
+    block_on(async {
+        client.put("a", "b").await.unwrap();
+        let tasks: Vec<_> = (0..200)
+            .map(|n: u32| {
+                let client = client.clone();
+                tokio::spawn(async move {
+                    loop {
+                        if let Err(error) = client.increment(format!("n{n}"), 1).await {
+                            return error;
+                        }
+                    }
+                })
+            })
+            .collect();
+        let dropper = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(cluster);
+            Instant::now()
+        });
+        for task in tasks {
+            let error = task.await.unwrap();
+            assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        }
+        let took = dropper.join().unwrap().elapsed();
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        let started = Instant::now();
+        let error = client.get("a").await.unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    });
+}
+
+#[test]
+fn large_values_and_transactions_go_through() {
+    let cluster = Cluster::local().unwrap();
+    let client = cluster.async_client().unwrap();
+    let value = vec![7; 1 << 20];
+    block_on(async {
+        let tasks: Vec<_> = (0..16)
+            .map(|n: u8| {
+                let (client, value) = (client.clone(), value.clone());
+                tokio::spawn(async move { client.put([n], value).await })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+        let get = |n: u8| Operation::Get { key: vec![n] };
+        let reply = client.transact(&Transaction::of(get(1)).then(get(2))).await.unwrap();
+        assert_eq!(reply.outcomes.len(), 2);
+        assert!(client.get([3]).await.unwrap().unwrap() == value);
+    });
+}
+
+#[test]
+fn futures_can_move_between_threads() {
+    fn is_send<T: Send>(_: &T) {}
+    let cluster = Cluster::local().unwrap();
+    let client = cluster.async_client().unwrap();
+    let future = client.put("a", "b");
+    is_send(&future);
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Nothing));
+    let _ = future.as_mut().poll(&mut Context::from_waker(&waker));
+    block_on(future).unwrap();
+}
