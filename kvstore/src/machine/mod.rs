@@ -12,8 +12,6 @@
 pub(crate) mod branch;
 mod exchange;
 mod sessions;
-#[cfg(test)]
-mod tests;
 
 use skein_multicast::application::{Application, Delivery, Outbox};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};

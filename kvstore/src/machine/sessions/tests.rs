@@ -1,1 +1,106 @@
+use std::collections::BTreeSet;
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+fn m(session: u64, sequence: u64) -> MessageId {
+    MessageId::new(SessionId(session), sequence)
+}
+
+fn with_open(session: u64) -> Sessions {
+    let mut sessions = Sessions::new(1 << 20);
+    sessions.open(m(session, 1)).expect("there is room for one");
+    sessions
+}
+
+proptest! {
+    /// Within the window, what was delivered is known exactly; below it, everything was.
+    #[test]
+    fn delivered_is_a_set_above_the_window(
+        steps in vec(prop_oneof![6 => 0u64..200, 1 => 0u64..2 * WINDOW, 1 => any::<u64>()], 0..60),
+    ) {
+        let mut delivered = Delivered::default();
+        let mut model = BTreeSet::new();
+        let mut highest = 0u64;
+        for step in steps {
+            // Back and forth around the highest.
+            let sequence = highest.saturating_add(step).saturating_sub(100).max(1);
+            let outside = highest >= sequence && highest - sequence >= WINDOW;
+            let is_new = !outside && model.insert(sequence);
+            prop_assert_eq!(delivered.insert(sequence), is_new, "{} after {}", sequence, highest);
+            highest = highest.max(sequence);
+            for near in highest.saturating_sub(150).max(1)..=highest {
+                prop_assert_eq!(delivered.contains(near), model.contains(&near), "{}", near);
+            }
+        }
+    }
+
+    /// What is counted is what is kept, whatever is admitted, recorded, forgotten and closed.
+    #[test]
+    fn bytes_are_counted(
+        steps in vec((0u64..4, 1u64..60, 0u64..60, 0usize..400, any::<bool>(), 0u8..12), 0..200),
+    ) {
+        let mut sessions = Sessions::new(2_000);
+        for (session, sequence, low_water, len, only_read, kind) in steps {
+            match kind {
+                0 => _ = sessions.open(m(session, sequence)),
+                1 => _ = sessions.close(m(session, sequence)),
+                2 => sessions.expire(SessionId(session + 2)),
+                _ => {
+                    let message = m(session, sequence);
+                    if sessions.admit(message, low_water) == Admission::Fresh {
+                        sessions.record(message, &vec![1; len], only_read);
+                    }
+                }
+            }
+            let kept = || sessions.open.values().flat_map(|session| &session.replies);
+            let bytes = |reads: bool| -> u64 {
+                kept().filter(|kept| kept.only_read == reads).map(Kept::bytes).sum()
+            };
+            prop_assert_eq!(sessions.owed_bytes, bytes(false));
+            prop_assert_eq!(sessions.reads_bytes, bytes(true));
+            prop_assert_eq!(sessions.reads_kept, kept().filter(|kept| kept.only_read).count());
+            prop_assert!(sessions.reads_bytes <= 2_000);
+            prop_assert!(sessions.reads.len() <= 2 * sessions.reads_kept + 65);
+        }
+    }
+}
+
+#[test]
+fn the_dead_are_remembered_in_a_bounded_number() {
+    let mut sessions = with_open(0);
+    for session in 1..=ENDED_MAX as u64 + 5 {
+        sessions.expire(SessionId(session));
+    }
+    assert_eq!((sessions.ended.len(), sessions.ended_order.len()), (ENDED_MAX, ENDED_MAX));
+    assert_eq!(sessions.open(m(6, 1)), Err(Refusal::SessionExpired), "one of the last");
+    assert_eq!(sessions.open(m(5, 1)), Ok(()), "the oldest are forgotten first");
+}
+
+#[test]
+fn no_more_sessions_open_than_there_is_room_for() {
+    let mut sessions = Sessions::new(0);
+    for session in 0..SESSIONS_MAX as u64 {
+        sessions.open(m(session, 1)).expect("there is room");
+    }
+    let full = Refusal::TooManySessions { max: SESSIONS_MAX as u64 };
+    assert_eq!(sessions.open(m(u64::MAX, 1)), Err(full));
+    assert_eq!(sessions.open(m(3, 1)), Ok(()), "one that is open stays so");
+    sessions.close(m(3, 2)).expect("it is open");
+    assert_eq!(sessions.open(m(u64::MAX, 1)), Ok(()));
+}
+
+#[test]
+fn a_session_that_never_raises_its_mark_is_owed_a_window_at_most() {
+    let mut sessions = with_open(1);
+    for sequence in 2..3 * WINDOW {
+        assert_eq!(sessions.admit(m(1, sequence), 0), Admission::Fresh);
+        sessions.record(m(1, sequence), b"done", false);
+    }
+    assert!(sessions.open[&SessionId(1)].replies.len() as u64 <= WINDOW);
+    assert_eq!(sessions.owed(m(1, 2)), Owed::Nothing);
+    assert_eq!(sessions.owed(m(1, 3 * WINDOW - 1)), Owed::Reply(b"done"));
+    assert_eq!(sessions.owed(m(1, 3 * WINDOW)), Owed::Nothing, "not delivered yet");
+}
