@@ -15,6 +15,7 @@ pub struct HashSlot(pub u16);
 pub struct SlotMap {
     /// Rises with each change.
     pub epoch: u32,
+    groups: u16,
     owners: Vec<u16>,
 }
 
@@ -22,18 +23,12 @@ impl SlotMap {
     /// Epoch 1 of a cluster of `groups`.
     pub fn even(groups: u16) -> Self {
         let owner = |slot: u32| (slot * u32::from(groups) / u32::from(SLOTS)) as u16;
-        Self { epoch: 1, owners: (0..u32::from(SLOTS)).map(owner).collect() }
+        Self { epoch: 1, groups, owners: (0..u32::from(SLOTS)).map(owner).collect() }
     }
 
-    /// Every group that owns a slot, which is every group of the cluster.
+    /// Every group of the cluster.
     pub fn groups(&self) -> GroupSet {
-        let mut groups = GroupSet::EMPTY;
-        let mut last = None;
-        // Runs of slots have one owner: sixty-four insertions, not sixteen thousand.
-        for owner in self.owners.iter().filter(|owner| last.replace(**owner) != Some(**owner)) {
-            groups = groups.with(GroupId(*owner));
-        }
-        groups
+        GroupSet::first(self.groups)
     }
 
     /// The group that owns `key`.
