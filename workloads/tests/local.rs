@@ -1,0 +1,123 @@
+//! The workloads over a whole cluster in this process.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use skein_client::local::Cluster;
+use skein_client::{Operation, Transaction};
+use skein_kvstore::slots::SlotMap;
+use skein_multicast::config::Topology;
+use skein_workloads::bank::Bank;
+use skein_workloads::bench::{self, BankPlan, Phase, Watch, YcsbPlan};
+use skein_workloads::closed_loop::Progress;
+use skein_workloads::mix::CORE;
+use skein_workloads::report::Report;
+
+const GROUPS: u16 = 4;
+const ACCOUNTS: usize = 16;
+
+struct Nobody;
+
+impl Watch for Nobody {
+    fn begin(&mut self, _: Phase) {}
+
+    fn progress(&mut self, _: Progress) -> bool {
+        true
+    }
+}
+
+fn cluster() -> (Cluster, bench::Cluster) {
+    let facts = bench::Cluster {
+        topology: Topology { nodes: 3, groups: GROUPS, replicas: 3, engines: 1 },
+        slots: SlotMap::even(GROUPS),
+        window: 64,
+        skein: "test".to_owned(),
+    };
+    (Cluster::builder().groups(GROUPS).start().unwrap(), facts)
+}
+
+fn at_the_bank(cluster: &Cluster, facts: &bench::Cluster) -> Report {
+    let plan = BankPlan {
+        accounts: ACCOUNTS,
+        clients: 6,
+        readers: 2,
+        warm_up: Duration::ZERO,
+        duration: Duration::from_millis(500),
+        seed: 1,
+    };
+    bench::bank(&mut cluster.driver().unwrap(), facts, &plan, &mut Nobody)
+}
+
+#[test]
+fn every_core_workload_runs_twice_without_an_error() {
+    let (cluster, facts) = cluster();
+    for mix in CORE.into_iter().chain(CORE) {
+        let plan = YcsbPlan {
+            mix,
+            distribution: mix.distribution,
+            records: 1_000,
+            load: true,
+            clients: 8,
+            warm_up: Duration::from_millis(20),
+            duration: Duration::from_millis(200),
+            seed: 1,
+        };
+        let report = bench::ycsb(&mut cluster.driver().unwrap(), &facts, &plan, &mut Nobody);
+        assert!(report.is_good(), "{report:#?}");
+        assert!(report.operations.values().all(|operation| operation.count > 0), "{report:#?}");
+    }
+}
+
+#[test]
+fn the_bank_adds_up() {
+    let (cluster, facts) = cluster();
+    let report = at_the_bank(&cluster, &facts);
+    assert_eq!((report.errors, &report.ended_early), (0, &None), "{report:#?}");
+    let bank = report.bank.unwrap();
+    assert_eq!(bank.final_sum, Some(bank.expected_sum));
+    assert!(bank.right_sums > 0 && bank.declined > 0, "{bank:?}");
+}
+
+/// What somebody does to the bank's accounts, over and over, while it is open.
+fn disturbed_by(disturb: impl Fn(&mut dyn FnMut(Operation), &[Vec<u8>]) + Send + Sync) -> Report {
+    let (cluster, facts) = cluster();
+    let accounts = Bank::new(&facts.slots, GROUPS, ACCOUNTS, 1, 1, 1).reading().then;
+    let key = |operation: &Operation| match operation {
+        Operation::Get { key } => key.clone(),
+        other => panic!("a reading gets: {other:?}"),
+    };
+    let accounts: Vec<_> = accounts.iter().map(key).collect();
+    let closed = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = cluster.client().unwrap();
+            while !closed.load(Ordering::Relaxed) {
+                let mut alone = |operation| _ = client.transact(&Transaction::of(operation));
+                disturb(&mut alone, &accounts);
+            }
+        });
+        let report = at_the_bank(&cluster, &facts);
+        closed.store(true, Ordering::Relaxed);
+        report
+    })
+}
+
+#[test]
+fn a_transfer_in_two_steps_is_noticed() {
+    let report = disturbed_by(|alone, accounts| {
+        alone(Operation::Increment { key: accounts[0].clone(), by: -1 });
+        alone(Operation::Increment { key: accounts[1].clone(), by: 1 });
+    });
+    assert!(report.errors_by_kind.contains_key("wrong_sum"), "{report:#?}");
+    assert!(!report.is_good());
+}
+
+#[test]
+fn a_transfer_without_a_guard_is_noticed() {
+    let report = disturbed_by(|alone, accounts| {
+        alone(Operation::Increment { key: accounts[3].clone(), by: -1_000 });
+        alone(Operation::Increment { key: accounts[3].clone(), by: 1_000 });
+    });
+    assert!(report.errors_by_kind.contains_key("overdraft"), "{report:#?}");
+}
