@@ -194,10 +194,10 @@ impl Args {
         let pids: Vec<_> = pids.map(|(node, pid)| format!("node {node} = {pid}")).collect();
         let _ = writeln!(text, "  processes  {}", pids.join(", "));
         let _ = writeln!(text, "  directory  {}", directory.path().display());
+        let _ = writeln!(text, "  memory     {}", manifest.regions.display());
         let _ = writeln!(
             text,
-            "  memory     {}: {} now, {} with sessions at most; up to {} a node for keys and values",
-            manifest.regions.display(),
+            "             {} to start, at most {} with sessions; and {} a node for keys and values",
             show_bytes(size.at_start()),
             show_bytes(size.most()),
             show_bytes(config.limits.memory_bytes_max),

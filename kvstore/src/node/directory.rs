@@ -95,7 +95,7 @@ pub enum DirectoryError {
         nodes: u16,
     },
     /// Use the binary that started the cluster, or start it again with this one.
-    #[error("the cluster in {} was started by skein {theirs}, and this is skein {BUILD}: use that binary, or stop the cluster with it and start it again", dir.display())]
+    #[error("the cluster in {} was started by skein {theirs}, and this is skein {BUILD}: use that binary, or stop the cluster with `skein down` and start it again with this one", dir.display())]
     OtherBuild {
         /// Where it is.
         dir: PathBuf,
