@@ -64,6 +64,31 @@ impl Shape {
 /// Nothing happens between calls: whoever drives it calls [`poll`](Self::poll), and
 /// [`wait`](Self::wait) when there was nothing to do. Each operation that was submitted finishes
 /// exactly once, with a reply or an error, however its session or the cluster ends.
+///
+/// ```
+/// use std::time::Duration;
+/// use skein_client::{Operation, Transaction};
+///
+/// let cluster = skein_client::local::Cluster::local()?;
+/// let mut driver = cluster.driver()?; // or Driver::connect("/path/to/the/cluster")?
+/// let sessions: Vec<_> = (0..10).map(|_| driver.open()).collect();
+/// let increment = Operation::Increment { key: b"count".to_vec(), by: 1 };
+/// for session in &sessions {
+///     driver.submit(*session, &Transaction::of(increment.clone()))?;
+/// }
+/// let mut replies = 0;
+/// while driver.under_way() > 0 {
+///     let busy = driver.poll(&mut |ticket, result| {
+///         assert!(result.is_ok(), "{ticket:?}");
+///         replies += 1;
+///     })?;
+///     if !busy {
+///         driver.wait(Duration::from_millis(100));
+///     }
+/// }
+/// assert_eq!(replies, 10);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Driver<F: Fabric> {
     access: Access<F>,
     shape: Shape,

@@ -72,12 +72,15 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailability {
-    /// No node of the cluster runs.
-    #[error("the cluster has stopped: start it with `skein up`, and connect again")]
-    Stopped,
-    /// So few replicas of these groups run that they can order nothing.
+    /// No group of the cluster can order anything.
     #[error(
-        "no quorum of {groups} is running: look at `skein status`, and start the missing nodes"
+        "the cluster has stopped, or lost too many nodes: look at `skein status`; once `skein up` has started it again, connect again"
+    )]
+    Stopped,
+    /// The leader, or so many replicas, of these groups are gone that they can order nothing. A
+    /// session needs all groups when it is opened, and an operation those of its keys.
+    #[error(
+        "groups {groups} can order nothing: their leader or most of their replicas are not running; look at `skein status`"
     )]
     NoQuorum {
         /// The groups concerned.

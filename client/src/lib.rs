@@ -1,4 +1,76 @@
-//! Skein's client library.
+//! Skein's client library: a replicated, sharded key-value store in which every operation takes
+//! effect in one strict order.
+//!
+//! # A tour
+//!
+//! A [`Client`] is one session with a cluster. [`Client::connect`] finds the cluster that
+//! `skein up` started, by its directory; [`local::Cluster`] starts one inside the calling process,
+//! which is what the examples here do, and what an application's own tests can do.
+//!
+//! ```
+//! use skein_client::local::Cluster;
+//! use skein_client::{Compare, Error, KeyRange, Operation, Test, Transaction};
+//!
+//! let cluster = Cluster::local()?;
+//! let mut client = cluster.client()?; // or Client::connect("/path/to/the/cluster")?
+//!
+//! // Keys and values are any bytes.
+//! client.put("account:ann", "100")?;
+//! client.put("account:bob", "20")?;
+//! assert_eq!(client.increment("account:bob", 5)?, 25);
+//!
+//! // A transaction is sent whole: if all guards hold, `then`, otherwise `otherwise`. Its keys may
+//! // be in any shards, and it is executed in one round of ordering.
+//! let transfer = Transaction::default()
+//!     .guard("account:ann", Test::Number { compare: Compare::AtLeast, number: 30 })
+//!     .then(Operation::Increment { key: "account:ann".into(), by: -30 })
+//!     .then(Operation::Increment { key: "account:bob".into(), by: 30 })
+//!     .otherwise(Operation::Get { key: "account:ann".into() });
+//! assert!(client.transact(&transfer)?.held);
+//!
+//! // Keys in order, over all shards.
+//! let accounts = client.scan(&KeyRange::prefix("account:"), 100)?;
+//! assert_eq!(accounts.pairs.len(), 2);
+//!
+//! // Errors say what happened, and whether the operation can have had an effect.
+//! client.put("word", "hello")?;
+//! let error = client.increment("word", 1).unwrap_err();
+//! assert!(matches!(error, Error::Refused(_)) && error.had_no_effect());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! To read, think, and write only if nobody else did meanwhile, guard with the version that was
+//! read:
+//!
+//! ```
+//! # use skein_client::{Operation, Test, Transaction};
+//! # let cluster = skein_client::local::Cluster::local()?;
+//! # let mut client = cluster.client()?;
+//! client.put("profile", "old")?;
+//! let (value, version) = client.get_versioned("profile")?.expect("just put");
+//! let new = [&value[..], b" and new"].concat();
+//! let write = Transaction::of(Operation::Put { key: "profile".into(), value: new })
+//!     .guard("profile", Test::Version(version));
+//! assert!(client.transact(&write)?.held, "nobody else writes here");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Which interface
+//!
+//! | | for | how it waits |
+//! |---|---|---|
+//! | [`Client`] | threads; one operation at a time, or [many under way](Client::submit) | on the caller's thread |
+//! | [`asynchronous::Client`] | tasks; shared by any number of them | on one thread per process and cluster |
+//! | [`Driver`] | many sessions on one thread, a callback per operation | when told to |
+//!
+//! Operations that one session has under way together may take effect in any order. One that was
+//! invoked after the reply to another comes after it.
+//!
+//! # When something fails
+//!
+//! [`Error`] has a variant for each thing that a caller can do about it. Only a time-out
+//! ([`Error::UnknownOutcome`]) and a cluster that goes away ([`Error::Unavailable`]) leave open
+//! whether an operation took effect; nothing ever takes effect twice.
 
 pub mod asynchronous;
 pub mod blocking;
@@ -14,7 +86,9 @@ pub use connect::ConnectError;
 pub use driver::{Driver, SessionKey, Shape, TIMEOUT_DEFAULT, Ticket};
 pub use error::{Error, Unavailability};
 pub use operations::{KeyRange, Swap};
+pub use skein_fabric::wait::Waiting;
 pub use skein_kvstore::command::{
     Compare, Guard, Key, Operation, Test, Transaction, Value, Version,
 };
+pub use skein_kvstore::limits::Limits;
 pub use skein_kvstore::reply::{Outcome, Page, Refusal, Reply};

@@ -83,7 +83,7 @@ pub enum Refusal {
         key: Key,
     },
     /// Append, patch or put would make the value too large.
-    #[error("the value of {} would have {len} bytes; the limit is {max}", show(.key))]
+    #[error("the value of {} would have {len} bytes; limits.value_bytes_max is {max}", show(.key))]
     ValueTooLarge {
         /// Whose value.
         key: Key,
@@ -93,7 +93,7 @@ pub enum Refusal {
         max: u64,
     },
     /// The key is too long.
-    #[error("a key of {len} bytes; the limit is {max}")]
+    #[error("a key of {len} bytes; limits.key_bytes_max is {max}")]
     KeyTooLarge {
         /// Its length.
         len: u64,
@@ -101,7 +101,7 @@ pub enum Refusal {
         max: u64,
     },
     /// Too many keys in one transaction.
-    #[error("a transaction of {keys} keys; the limit is {max}")]
+    #[error("a transaction of {keys} keys; limits.transaction_keys_max is {max}")]
     TooManyKeys {
         /// Its keys, each mention counted.
         keys: u64,
@@ -109,7 +109,7 @@ pub enum Refusal {
         max: u64,
     },
     /// Too large a command: send several.
-    #[error("a transaction of {len} bytes; the limit is {max}")]
+    #[error("a transaction of {len} bytes; limits.transaction_bytes_max is {max}")]
     TransactionTooLarge {
         /// Its length as sent.
         len: u64,
@@ -117,7 +117,9 @@ pub enum Refusal {
         max: u64,
     },
     /// What it reads in one group is too much for one reply: read less at a time.
-    #[error("group {group} would reply with more than {max} bytes: read less at a time")]
+    #[error(
+        "group {group} would reply with more than {max} bytes (limits.reply_bytes_max): read less at a time"
+    )]
     ReplyTooLarge {
         /// Which group.
         group: u16,

@@ -26,6 +26,25 @@ use io::{Call, Command};
 /// At most a window of operations (`tuning.window`) is under way; further ones wait for room.
 /// Dropping a future does not take its operation back: it takes effect or not, and its reply is
 /// dropped.
+///
+/// ```
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # runtime.block_on(async {
+/// let cluster = skein_client::local::Cluster::local()?;
+/// let client = cluster.async_client()?; // or Client::connect("/path/to/the/cluster").await?
+/// let counting: Vec<_> = (0..100)
+///     .map(|_| {
+///         let client = client.clone();
+///         tokio::spawn(async move { client.increment("count", 1).await })
+///     })
+///     .collect();
+/// for task in counting {
+///     task.await??;
+/// }
+/// assert_eq!(client.get("count").await?.as_deref(), Some(&b"100"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Client {
     session: Arc<Session>,

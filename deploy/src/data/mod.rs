@@ -48,8 +48,9 @@ impl Form {
     /// The bytes given as `text`: what they are is said if they are no hexadecimal.
     pub(crate) fn bytes(&self, what: &str, text: &OsStr) -> anyhow::Result<Vec<u8>> {
         if self.hex {
-            return bytes::from_hex(text.as_bytes())
-                .map_err(|why| usage(format!("{what} is not hexadecimal: {why}")));
+            return bytes::from_hex(text.as_bytes()).map_err(|why| {
+                usage(format!("{what} is not hexadecimal, as --hex says of keys and values: {why}"))
+            });
         }
         Ok(text.as_bytes().to_vec())
     }

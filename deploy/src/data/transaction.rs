@@ -172,7 +172,12 @@ impl Fields {
         from: impl FnOnce(Node) -> Result<T, Node>,
     ) -> Result<T, String> {
         let Some((at, node)) = self.take(name) else {
-            return Err(format!("{}: missing; it is {what}", self.place(name)));
+            let others: Vec<_> = self.fields.iter().map(|(name, _)| name.as_str()).collect();
+            let instead = match &others[..] {
+                [] => String::new(),
+                others => format!(", and here stands {} instead", list(others)),
+            };
+            return Err(format!("{}: missing; it is {what}{instead}", self.place(name)));
         };
         from(node).map_err(|node| format!("{at}: {what}, and this is {}", node.kind()))
     }
@@ -365,7 +370,7 @@ mod tests {
             (r#"{"then": [{}]}"#,                      "then[0]: an operation has one of \"get\""),
             (r#"{"then": [{"get": "a", "put": "b"}]}"#, "then[0]: both \"get\" and \"put\""),
             (r#"{"then": [{"put": "a"}]}"#,            "then[0].value: missing"),
-            (r#"{"then": [{"put": "a", "valeu": "b"}]}"#, "then[0].value: missing"),
+            (r#"{"then": [{"put": "a", "valeu": "b"}]}"#, "here stands \"valeu\" instead"),
             (r#"{"then": [{"get": "a", "by": 1}]}"#,   "then[0].by: unknown here; known are \"get\""),
             (r#"{"then": [{"get": "a", "get": "b"}]}"#, "\"get\" stands here twice"),
             (r#"{"then": [{"increment": "a", "by": "1"}]}"#, "then[0].by: a 64-bit integer, and this is text"),
