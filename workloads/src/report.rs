@@ -118,9 +118,10 @@ pub struct BankReport {
     pub accounts: usize,
     /// Clients that added them up; the others moved money.
     pub readers: usize,
-    /// Transfers held back by the guard against overdraft; they count as operations.
+    /// Transfers held back by the guard against overdraft, those of the warm-up included; they count
+    /// as operations.
     pub declined: u64,
-    /// Sums that were right. A wrong one is an error.
+    /// Sums that were right, those of the warm-up included. A wrong one is an error.
     pub right_sums: u64,
     /// What the accounts must add up to.
     pub expected_sum: i64,
@@ -245,12 +246,13 @@ impl Report {
             self.clients,
             self.duration_s,
         );
-        let _ = writeln!(
-            text,
-            "  {} operations/s   {}",
-            paint.strong(&chart::grouped(chart::whole(self.ops_per_s))),
-            chart::sparkline(self.timeline_without_tail()),
-        );
+        let rate = paint.strong(&chart::grouped(chart::whole(self.ops_per_s)));
+        let over_time = chart::sparkline(self.timeline_without_tail());
+        let _ = writeln!(text, "{}", format!("  {rate} operations/s   {over_time}").trim_end());
+        if self.operations.is_empty() {
+            self.verdict(&mut text, paint);
+            return text;
+        }
         let _ = writeln!(
             text,
             "\n  {:<18}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}   █ p50 ▓ p95 ▒ p99 ░ p99.9",
@@ -277,7 +279,7 @@ impl Report {
         if let Some(bank) = &self.bank {
             let _ = writeln!(
                 text,
-                "  {} sums over {} accounts were right, {} transfers declined for want of money",
+                "  {} sums over {} accounts were right, {} transfers declined for want of money, warm-up included",
                 chart::grouped(bank.right_sums),
                 bank.accounts,
                 chart::grouped(bank.declined),

@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use skein_kvstore::config::ClusterConfig;
+use skein_kvstore::node::claim::Claim;
 use skein_kvstore::node::directory::Directory;
 use skein_workloads::bench::{self, BankPlan, YcsbPlan};
 use skein_workloads::chart::{Paint, grouped};
@@ -18,6 +20,8 @@ use crate::args::Global;
 use crate::exit::Exit;
 use crate::progress::{Bars, Interrupt};
 
+/// What the directories of demos are called, in the temporary directory; a process id follows.
+const DIR_PREFIX: &str = "skein-demo-";
 const RECORDS: u64 = 100_000;
 const CLIENTS: usize = 32;
 const YCSB_FOR: Duration = Duration::from_secs(10);
@@ -40,6 +44,8 @@ pub(crate) struct Args {
 struct Findings {
     /// Whether all went well.
     good: bool,
+    /// Whether it was told to stop before its end.
+    interrupted: bool,
     /// What went wrong besides what the reports say.
     problems: Vec<String>,
     /// From the first process started until all nodes were ready.
@@ -57,11 +63,10 @@ impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let started = Instant::now();
         let interrupt = Interrupt::listen_and_stay()?;
-        let dir = match global.named_dir() {
-            Some(dir) => dir.clone(),
-            // Made, and removed, with the cluster.
-            None => std::env::temp_dir().join(format!("skein-demo-{}", std::process::id())),
-        };
+        clear_killed_demos();
+        // Made, and removed, with the cluster.
+        let own = || std::env::temp_dir().join(format!("{DIR_PREFIX}{}", std::process::id()));
+        let dir = global.named_dir().cloned().unwrap_or_else(own);
         let directory = Directory::at(&dir)?;
         let show = Show { quiet: self.json, paint: Paint(std::io::stdout().is_terminal()) };
         let mut findings = Findings::default();
@@ -88,11 +93,10 @@ impl Args {
             findings.problems.push(format!("{error:#}"));
         }
         findings.problems.extend(left_behind(&dir, &regions, &nodes));
-        if interrupt.asked() {
-            findings.problems.push("interrupted".to_owned());
-        }
+        findings.interrupted = interrupt.asked();
         let reports = [&findings.ycsb, &findings.bank];
         findings.good = findings.problems.is_empty()
+            && !findings.interrupted
             && reports.iter().all(|report| report.as_ref().is_some_and(Report::is_good));
         findings.total_s = seconds(started);
         show.end(&findings, nodes.len())?;
@@ -100,6 +104,24 @@ impl Args {
             crate::output::say(serde_json::to_string(&findings)? + "\n")?;
         }
         Ok(if findings.good { Exit::Ok } else { Exit::No })
+    }
+}
+
+/// A demo that was killed could not clean up after itself: its nodes ended with it, but its files
+/// are there. What still runs, or is not ours, is left alone.
+fn clear_killed_demos() {
+    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    let us = rustix::process::geteuid().as_raw();
+    for entry in entries {
+        let ours = entry.metadata().is_ok_and(|data| data.is_dir() && data.uid() == us);
+        if !ours || !entry.file_name().to_string_lossy().starts_with(DIR_PREFIX) {
+            continue;
+        }
+        // Whoever claims a dead cluster's directory for a new one removes what the old one left.
+        let claim = Directory::at(&entry.path()).and_then(|directory| directory.claim_new());
+        if let Err(error) = claim.and_then(Claim::clear) {
+            tracing::info!(%error, "the files of another demo stay");
+        }
     }
 }
 
@@ -125,10 +147,18 @@ fn drive(
     let report = super::bench::ycsb(dir, &ycsb, bars)?;
     show.loaded(&report)?;
     show.report("ycsb-a", "half reads, half updates", &report)?;
+    let ended = report.ended_early.is_some();
     findings.ycsb = Some(report);
-    if interrupt.asked() {
-        return Ok(());
+    if !ended {
+        findings.bank = Some(open_bank(dir, bars, show)?);
     }
+    if !interrupt.asked() {
+        show.status(dir)?;
+    }
+    Ok(())
+}
+
+fn open_bank(dir: &Path, bars: &mut Bars, show: &Show) -> anyhow::Result<Report> {
     let bank = BankPlan {
         accounts: 128,
         clients: 16,
@@ -139,11 +169,7 @@ fn drive(
     };
     let report = super::bench::bank(dir, &bank, bars)?;
     show.report("bank", "transfers across shards, and readers who add all up", &report)?;
-    findings.bank = Some(report);
-    if !interrupt.asked() {
-        show.status(dir)?;
-    }
-    Ok(())
+    Ok(report)
 }
 
 /// What should be gone and is not.
@@ -176,7 +202,8 @@ impl Show {
 
     /// One step: its name, and what came of it.
     fn step(&self, name: &str, what: &str) -> anyhow::Result<()> {
-        self.say(&format!("{}{what}\n", self.paint.strong(&format!("{name:<9}"))))
+        let name = self.paint.strong(&format!("{name:<9}"));
+        self.say(&format!("{name}{what}\n"))
     }
 
     fn title(&self, config: &ClusterConfig) -> anyhow::Result<()> {
@@ -208,25 +235,25 @@ impl Show {
     }
 
     fn status(&self, dir: &Path) -> anyhow::Result<()> {
-        self.step("status", "")?;
         let picture = super::status::picture(dir)?;
+        self.step("status", "what the nodes say of themselves")?;
         let mut text = String::new();
         for line in picture.lines() {
-            let _ = writeln!(text, "  {line}");
+            let _ = writeln!(text, "{}", format!("  {line}").trim_end());
         }
         self.say(&format!("{text}\n"))
     }
 
     fn end(&self, findings: &Findings, nodes: usize) -> anyhow::Result<()> {
-        let Findings { good, problems, down_s, total_s, .. } = findings;
+        let Findings { good, interrupted, problems, down_s, total_s, .. } = findings;
         self.step("down", &format!("{nodes} nodes stopped in {down_s:.1} s"))?;
         for problem in problems {
             self.say(&format!("  {}\n", self.paint.bad(problem)))?;
         }
-        let verdict = if *good {
-            self.paint.good("all was well, and nothing is left behind")
-        } else {
-            self.paint.bad("something was wrong")
+        let verdict = match (good, problems.is_empty() && *interrupted) {
+            (true, _) => self.paint.good("all was well, and nothing is left behind"),
+            (_, true) => self.paint.bad("interrupted; nothing is left behind"),
+            _ => self.paint.bad("something was wrong"),
         };
         self.say(&format!("\n{verdict} ({total_s:.0} s)\n"))
     }
