@@ -173,7 +173,8 @@ impl Ledger {
     /// What [`next`](Self::next) named was multicast as `sequence`.
     pub(crate) fn sent(&mut self, key: SessionKey, sequence: u64) {
         let session = self.sessions[key.0 as usize].as_mut().expect("it had something to send");
-        let operation = session.queue.pop_front().expect("it had something to send");
+        let mut operation = session.queue.pop_front().expect("it had something to send");
+        operation.plan.forget_request();
         let missing = operation.plan.destinations();
         let parts = Parts::with_capacity(missing.len() - 1);
         session.push(sequence, Sent::Operation { operation, missing, parts });

@@ -86,6 +86,11 @@ impl Plan {
         &self.request
     }
 
+    /// It was multicast: the bytes are somebody else's now, and a copy of them is not kept.
+    pub fn forget_request(&mut self) {
+        self.request = Vec::new();
+    }
+
     /// What the groups' parts come to: one of each destination, in any order.
     pub fn join<'a>(
         &self,

@@ -3,4 +3,5 @@
 mod administration;
 mod clusters;
 mod configuration;
+mod data;
 mod support;
