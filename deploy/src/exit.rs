@@ -37,8 +37,39 @@ pub(crate) fn code(end: anyhow::Result<Exit>) -> ExitCode {
         Ok(Exit::Ok) => ExitCode::SUCCESS,
         Ok(Exit::No) => ExitCode::from(1),
         Err(error) => {
-            tell(format_args!("skein: {error:#}"));
+            tell(format_args!("skein: {}", whole(&error)));
             ExitCode::from(if error.is::<Usage>() { 2 } else { 3 })
         }
+    }
+}
+
+/// An error with its causes, each said once: many say theirs themselves.
+fn whole(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let error = anyhow!("no room").context("cannot write: no room").context("not started");
+        assert_eq!(whole(&error), "not started: cannot write: no room");
+    }
+
+    #[test]
+    fn usage_keeps_its_code_in_any_context() {
+        assert!(usage("what").context("where").is::<Usage>());
     }
 }

@@ -44,15 +44,17 @@ impl Screen {
 
     /// Shows `text`, as much of it as there is room for.
     pub(super) fn show(&mut self, text: &str) -> io::Result<()> {
-        let (rows, columns) = tcgetwinsize(io::stdout())
-            .map_or((24, 80), |size| (usize::from(size.ws_row), usize::from(size.ws_col)));
+        // A terminal may not know its size, or say that it has none.
+        let size = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_row.min(size.ws_col) > 0);
+        let (rows, columns) =
+            size.map_or((24, 80), |size| (usize::from(size.ws_row), usize::from(size.ws_col)));
         let mut picture = String::from("\x1b[H");
         let hint = "\nq ends";
-        for (row, line) in text.lines().chain(hint.lines()).take(rows.max(1)).enumerate() {
+        for (row, line) in text.lines().chain(hint.lines()).take(rows).enumerate() {
             if row > 0 {
                 picture.push_str("\r\n");
             }
-            picture.extend(line.chars().take(columns.max(1)));
+            picture.extend(line.chars().take(columns));
             picture.push_str("\x1b[K");
         }
         picture.push_str("\x1b[J");

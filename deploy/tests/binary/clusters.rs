@@ -1,9 +1,11 @@
 //! Clusters from `up` to `down`, with real processes, and whatever may go wrong in between.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 
 use crate::support::{Ended, Sandbox, is_running, kill, until};
 use rustix::process::Signal;
@@ -247,4 +249,60 @@ fn a_directory_that_cannot_be_made_is_a_clear_error() {
     let below = sandbox.dir.join("below");
     let refused = sandbox.expect(3, &["up", "--detach", "--dir", below.to_str().unwrap()]);
     assert!(refused.err.contains("below"), "{}", refused.err);
+}
+
+#[test]
+fn a_node_that_cannot_start_shows_why_and_nothing_is_left() {
+    let sandbox = Sandbox::new();
+    // Room for the small files that `up` writes, and for no log.
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 64; exec \"$0\" up --detach", env!("CARGO_BIN_EXE_skein")]);
+    let output = limited.env("SKEIN_DIR", &sandbox.dir).stdin(Stdio::null()).output().unwrap();
+    let ended = Ended::from(output);
+    assert_eq!(ended.code, Some(3), "{}", ended.err);
+    assert!(ended.err.contains("not started: node"), "{}", ended.err);
+    assert!(!sandbox.dir.exists());
+}
+
+#[test]
+fn directories_need_names_that_are_text() {
+    let sandbox = Sandbox::with_dir(OsStr::from_bytes(b"not\xfftext"));
+    sandbox.expect(3, &["up", "--detach"]);
+    assert!(!sandbox.dir.exists());
+}
+
+#[test]
+fn down_says_what_is_lost_and_dead_clients_are_forgotten() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach"]);
+    for key in ["one", "two", "three"] {
+        sandbox.expect(0, &["put", key, "value"]);
+    }
+    assert!(sandbox.expect(2, &["down"]).err.contains("3 keys live"));
+
+    let bench = [
+        "bench",
+        "ycsb",
+        "--workload",
+        "a",
+        "--records",
+        "100",
+        "--clients",
+        "4",
+        "--duration",
+        "600",
+    ];
+    let mut client =
+        sandbox.command(&bench).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let sum = |field: &str| -> u64 {
+        let status = sandbox.status();
+        let groups = status["groups"].as_array().unwrap();
+        let replicas = groups.iter().flat_map(|group| group["replicas"].as_array().unwrap());
+        replicas.map(|replica| replica[field].as_u64().unwrap()).sum()
+    };
+    until("sessions are open", || sum("sessions") > 0);
+    client.kill().unwrap();
+    client.wait().unwrap();
+    until("sessions have expired", || sum("sessions") + sum("pending") == 0);
+    assert_eq!(sandbox.expect(0, &["get", "two"]).out.trim(), "value");
 }

@@ -109,7 +109,7 @@ impl Claim {
         let cluster = format!("{:016x}", rand::random::<u64>());
         let root = regions::root(config, warn)?;
         regions::sweep(&root);
-        regions::check_room(&root, Footprint::of(config).at_start())?;
+        regions::check_room(&root, &Footprint::of(config), warn)?;
         let manifest = Manifest {
             build: BUILD.owned(),
             regions: regions::path(&root, &cluster),
@@ -117,8 +117,11 @@ impl Claim {
             nodes: config.topology.nodes,
             made: self.made.clone(),
         };
-        let text = serde_json::to_string_pretty(&manifest).expect("a manifest is JSON") + "\n";
-        self.write(MANIFEST, &text)?;
+        // Names of directories need not be text.
+        let text = serde_json::to_string_pretty(&manifest).map_err(|error| {
+            failed("write the manifest for", self.directory.path())(error.into())
+        })?;
+        self.write(MANIFEST, &(text + "\n"))?;
         self.regions = Some(Regions::make(&manifest.regions)?);
         self.write(CONFIG, &config.print())?;
         Ok(manifest)

@@ -23,8 +23,9 @@ use crate::config::ClusterConfig;
 use crate::machine::Machine;
 use crate::slots::SlotMap;
 
-/// How long an engine may take to answer. It answers between two turns, and no turn is long.
-const ENGINE_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How long an engine may take to answer. It answers between two turns, and no turn is
+/// long; but it may have to wait for a core.
+const ENGINE_WAIT_MAX: Duration = Duration::from_secs(3);
 /// How often a draining node looks whether it has finished.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 
 use super::directory::{DirectoryError, Manifest, failed, uid};
-use crate::config::{ClusterConfig, SHARED_MEMORY, show_bytes};
+use crate::config::{ClusterConfig, Footprint, SHARED_MEMORY, show_bytes};
 
 /// A held directory of shared memory.
 #[derive(Debug)]
@@ -72,17 +72,31 @@ pub(super) fn root(
     Ok(temporary)
 }
 
-/// Refuses if the file system of `root` has not that much room.
-pub fn check_room(root: &Path, needed: u64) -> Result<(), DirectoryError> {
+/// Refuses if the file system of `root` has no room for the cluster to start. Warns if it has none
+/// for what it may grow to.
+pub(super) fn check_room(
+    root: &Path,
+    footprint: &Footprint,
+    warn: &mut dyn FnMut(String),
+) -> Result<(), DirectoryError> {
     let free = free_bytes(root).map_err(failed("ask for free space in", root))?;
-    if needed <= free {
-        return Ok(());
+    let (needed, most) = (footprint.at_start(), footprint.most());
+    if needed > free {
+        return Err(DirectoryError::NoRoom {
+            root: root.to_owned(),
+            needed: show_bytes(needed),
+            free: show_bytes(free),
+        });
     }
-    Err(DirectoryError::NoRoom {
-        root: root.to_owned(),
-        needed: show_bytes(needed),
-        free: show_bytes(free),
-    })
+    if most > free {
+        let (most, free, root) = (show_bytes(most), show_bytes(free), root.display());
+        warn(format!(
+            "with many sessions the cluster can grow to {most} of shared memory, and {root} has \
+             {free} free: sessions that find no room are refused; enlarge it, or lower \
+             tuning.rings_bytes_max"
+        ));
+    }
+    Ok(())
 }
 
 /// Bytes that this user may still write to the file system that holds `path`.

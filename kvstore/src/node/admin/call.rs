@@ -84,5 +84,5 @@ pub fn call(
 
 /// What `node` is doing.
 pub fn status(directory: &Directory, node: u16) -> Result<NodeStatus, CallError> {
-    call(directory, node, Action::Status, Duration::from_secs(2))
+    call(directory, node, Action::Status, Duration::from_secs(4))
 }

@@ -118,7 +118,10 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        if let Err(e) = fs::remove_dir_all(&self.dir) {
+        // Whoever stops the whole cluster may have removed it before us.
+        if let Err(e) = fs::remove_dir_all(&self.dir)
+            && e.kind() != ErrorKind::NotFound
+        {
             tracing::warn!(dir = %self.dir.display(), error = %e, "shared memory left behind");
         }
         // Last, and while it is locked: from here on the name is free.
