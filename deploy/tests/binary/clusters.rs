@@ -63,6 +63,10 @@ fn what_was_killed_is_recognised_and_removed() {
 
     sandbox.expect(0, &["up", "--detach"]);
     assert!(!first.exists(), "the next `up` removes it");
+    for pid in sandbox.pids() {
+        kill(pid, Signal::KILL);
+    }
+    sandbox.expect(0, &["up", "--detach"]);
     let (second, pids) = (sandbox.regions(), sandbox.pids());
     sandbox.kill_nodes();
     // Nothing can be lost any more, so nobody need be asked.
@@ -72,16 +76,21 @@ fn what_was_killed_is_recognised_and_removed() {
 
 #[test]
 fn abandoned_memory_is_removed_by_any_later_up() {
-    let lost = Sandbox::new();
-    lost.expect(0, &["up", "--detach"]);
+    let (lost, other) = (Sandbox::new(), Sandbox::new());
+    // Not where other tests start clusters, and remove what is abandoned.
+    let root = lost.dir.with_file_name("memory");
+    fs::create_dir(&root).unwrap();
+    let config = lost.config(&format!("[node]\nregion_root = {root:?}\n"));
+    lost.expect(0, &["up", "--detach", "--config", &config]);
     let regions = lost.regions();
     lost.kill_nodes();
     fs::remove_dir_all(&lost.dir).unwrap();
-    assert!(regions.exists());
+    assert!(regions.starts_with(&root) && regions.exists());
 
-    let other = Sandbox::new();
-    other.expect(0, &["up", "--detach"]);
+    other.expect(0, &["up", "--detach", "--config", &config]);
     assert!(!regions.exists());
+    other.expect(0, &["down", "--yes"]);
+    assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
 }
 
 #[test]

@@ -10,12 +10,18 @@ use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::directory::{CONFIG, Directory, DirectoryError, LOCK, MANIFEST, Manifest, failed};
 use super::lock::{self, Lock};
 use super::regions::{self, Regions};
 use crate::build::BUILD;
 use crate::config::{ClusterConfig, Footprint};
+
+/// How long a killed process may take to let go of what it held.
+const DEATH_WITHIN: Duration = Duration::from_secs(1);
+const DEATH_POLL: Duration = Duration::from_millis(10);
 
 /// A directory whose lock we hold: nobody else starts or stops a cluster there.
 #[derive(Debug)]
@@ -151,7 +157,13 @@ impl Claim {
     fn sweep(&mut self) -> Result<(), DirectoryError> {
         match self.directory.manifest() {
             Ok(manifest) => {
-                let holders = self.directory.holders(None);
+                // A process that was killed a moment ago may still be giving its memory back.
+                let deadline = Instant::now() + DEATH_WITHIN;
+                let mut holders = self.directory.holders(None);
+                while !holders.is_empty() && Instant::now() < deadline {
+                    thread::sleep(DEATH_POLL);
+                    holders = self.directory.holders(None);
+                }
                 if !holders.is_empty() {
                     let dir = self.directory.path().to_owned();
                     return Err(DirectoryError::InUse { dir, holders });
