@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use skein_client::asynchronous;
 use skein_client::local::Cluster;
-use skein_client::{Error, KeyRange, Operation, Swap, Transaction, Unavailability};
+
+use skein_client::{Client, Error, KeyRange, Operation, Swap, Transaction, Unavailability};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
@@ -75,7 +77,7 @@ fn many_tasks_on_many_threads_share_a_client() {
     });
 }
 
-/// Counts how often a future asks to be polled again.
+/// A future that is polled by hand need not wake anybody.
 struct Nothing;
 
 impl Wake for Nothing {
@@ -199,8 +201,12 @@ fn large_values_and_transactions_go_through() {
 }
 
 #[test]
-fn futures_can_move_between_threads() {
+fn clients_and_futures_can_move_between_threads() {
     fn is_send<T: Send>(_: &T) {}
+    fn are_shared<T: Clone + Send + Sync>() {}
+    fn are_sent<T: Send>() {}
+    are_shared::<asynchronous::Client>();
+    are_sent::<Client>();
     let cluster = Cluster::local().unwrap();
     let client = cluster.async_client().unwrap();
     let future = client.put("a", "b");

@@ -5,11 +5,13 @@ use std::io::Write;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
-use skein_client::asynchronous;
-use skein_client::{Client, ConnectError, Error};
 
-use crate::support::Sandbox;
+use skein_client::asynchronous;
+use skein_client::{Client, ConnectError, Error, Unavailability};
+
+use crate::support::{Sandbox, kill, until};
 
 /// For a command that is to fail at once and not by a time-out, on a machine that is busy.
 const SOON: Duration = Duration::from_secs(4);
@@ -228,4 +230,37 @@ fn asynchronous_clients_find_the_cluster_that_runs_now() {
         assert_eq!(third.get("key").await.unwrap(), None, "another cluster");
         assert!(second.get("key").await.is_err(), "of the first cluster");
     });
+}
+
+/// Nodes that stand still make time-outs; what was sent takes effect when they go on, once.
+#[test]
+fn what_timed_out_takes_effect_once_when_the_cluster_goes_on() {
+    let sandbox = up("2");
+    let mut client = Client::connect(&sandbox.dir).unwrap();
+    client.increment("n", 1).unwrap();
+    let pids = sandbox.pids();
+    for pid in &pids {
+        kill(*pid, Signal::STOP);
+    }
+    let (mut unknown, mut not_sent) = (0, 0);
+    let window = client.shape().tuning.window;
+    for _ in 0..window + 20 {
+        match client.within(Duration::from_millis(5)).increment("n", 1) {
+            Err(Error::UnknownOutcome { .. }) => unknown += 1,
+            Err(Error::Unavailable { why: Unavailability::NotSent { .. }, sent: false }) => {
+                not_sent += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // What has no reply stays in the window: it must not be forgotten while it is on its way.
+    assert_eq!((unknown, not_sent), (window, 20));
+    for pid in &pids {
+        kill(*pid, Signal::CONT);
+    }
+    let sent = 1 + window as i64;
+    until("all that was sent has taken effect", || client.increment("n", 0).unwrap() == sent);
+    for n in 1..=3 * window as i64 {
+        assert_eq!(client.increment("n", 1).unwrap(), sent + n);
+    }
 }
