@@ -1,7 +1,7 @@
 //! The deterministic state machine of one replica.
 //!
 //! **Invariant (whole or not at all, everywhere).** All groups of a command take the same branch, or
-//! all refuse it. What the command's bytes decide ([`rules`](crate::rules)), and what its session
+//! all refuse it. What the command's bytes decide (`rules`), and what its session
 //! decides, is the same in every group by itself. What a group's keys decide (its guards, whether its
 //! part of a branch can be executed) it tells the others when it delivers the command, before it
 //! waits for theirs; then each has every group's verdict and concludes the same from them.

@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use skein_kvstore::command::{Operation, Test, Transaction};
 use skein_kvstore::limits::Limits;
+use skein_kvstore::machine::Machine;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::{Outcome, Refusal, Reply};
 use skein_kvstore::slots::SlotMap;
@@ -52,8 +53,9 @@ fn what_no_group_could_do_is_refused_before_it_is_sent() {
     let untaken = Transaction::default().otherwise(large.clone());
     let patch = Operation::Patch { key: vec![], offset: u32::MAX, bytes: vec![1] };
     let tall = Transaction::default().guard("k", Test::Equals(vec![0; 5000]));
+    type Is = fn(&Refusal) -> bool;
     #[rustfmt::skip]
-    let cases: [(Transaction, fn(&Refusal) -> bool, &str); 8] = [
+    let cases: [(Transaction, Is, &str); 8] = [
         (many,                                     |r| *r == Refusal::TooManyKeys { keys: 31, max: 30 },  "too many keys"),
         (Transaction::of(get(vec![0; 41])),        |r| *r == Refusal::KeyTooLarge { len: 41, max: 40 },   "too long a key"),
         (Transaction::of(large),                   |r| matches!(r, Refusal::ValueTooLarge { len: 21, max: 20, .. }), "too long a value"),
@@ -109,17 +111,18 @@ fn one_group_s_refusal_is_every_group_s() {
     let keys: Vec<_> = (0..3).map(|group| key_in(&cluster.slots, group, 0)).collect();
     let text = Transaction::of(Operation::Put { key: keys[2].clone(), value: b"text".to_vec() });
     send(&mut cluster, &limits, 2, &text).unwrap();
-    let digests = |cluster: &Cluster| -> Vec<_> {
-        cluster.machines.values().map(skein_kvstore::machine::Machine::keys).collect()
-    };
-    let before = digests(&cluster);
+    let there = Transaction::of(Operation::Put { key: keys[1].clone(), value: b"1".to_vec() });
+    send(&mut cluster, &limits, 3, &there).unwrap();
+    let held =
+        |cluster: &Cluster| -> Vec<_> { cluster.machines.values().map(Machine::keys).collect() };
+    let before = held(&cluster);
     let transaction = Transaction::default()
         .then(Operation::Put { key: keys[0].clone(), value: b"1".to_vec() })
         .then(Operation::Delete { key: keys[1].clone() })
         .then(Operation::Increment { key: keys[2].clone(), by: 1 });
-    let refused = send(&mut cluster, &limits, 3, &transaction);
+    let refused = send(&mut cluster, &limits, 4, &transaction);
     assert_eq!(refused, Err(Refusal::NotANumber { key: keys[2].clone() }));
-    assert_eq!(digests(&cluster), before, "nothing was done anywhere");
+    assert_eq!(held(&cluster), before, "nothing was done anywhere");
 }
 
 #[test]
