@@ -256,6 +256,13 @@ proptest! {
             let Some(from) = start.take() else { break };
             let scan = Operation::Scan { start: from, end: None, limit };
             let reply = send(&mut cluster, &LIMITS, sequence, &Transaction::of(scan)).unwrap();
+            for (group, bytes) in cluster.parts(MessageId::new(SESSION, sequence)) {
+                let Ok(Part::Done { outcomes, .. }) = Part::decode(bytes) else { panic!("done") };
+                let [Outcome::Page(page)] = &outcomes[..] else { panic!("{group} gives a page") };
+                let bytes: usize = page.pairs.iter().map(|(k, v)| k.0.len() + v.0.len()).sum();
+                prop_assert!(page.pairs.len() <= (limit as usize).min(LIMITS.scan_pairs_max));
+                prop_assert!(page.pairs.len() == 1 || bytes <= LIMITS.scan_page_bytes_max);
+            }
             let [Outcome::Page(page)] = &reply.outcomes[..] else { panic!("a scan gives a page") };
             prop_assert!(!page.pairs.is_empty() && page.pairs.len() <= limit as usize);
             seen.extend(page.pairs.iter().map(|(key, _)| key.clone()));
