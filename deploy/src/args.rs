@@ -27,10 +27,11 @@ pub(crate) struct Skein {
 
 /// What every command takes.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
     /// The cluster's directory [default: $XDG_STATE_HOME/skein/default, else
     /// $HOME/.local/state/skein/default, else skein-UID/default in the temporary directory]
-    #[arg(long, global = true, env = "SKEIN_DIR", value_name = "DIR")]
+    #[arg(long, global = true, env = "SKEIN_DIR", hide_env_values = true, value_name = "DIR")]
     dir: Option<PathBuf>,
 
     /// Says more: -v what happens, -vv details too. SKEIN_LOG takes filters, e.g. skein=debug
