@@ -258,9 +258,10 @@ fn what_timed_out_takes_effect_once_when_the_cluster_goes_on() {
     for pid in &pids {
         kill(*pid, Signal::CONT);
     }
-    let sent = 1 + window as i64;
+    let window = i64::try_from(window).unwrap();
+    let sent = 1 + window;
     until("all that was sent has taken effect", || client.increment("n", 0).unwrap() == sent);
-    for n in 1..=3 * window as i64 {
+    for n in 1..=3 * window {
         assert_eq!(client.increment("n", 1).unwrap(), sent + n);
     }
 }

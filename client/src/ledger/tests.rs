@@ -1,0 +1,208 @@
+use skein_kvstore::command::{Operation as Op, Transaction};
+use skein_kvstore::limits::Limits;
+use skein_kvstore::reply::Outcome;
+use skein_kvstore::slots::SlotMap;
+use skein_kvstore::wire::PartWriter;
+
+use super::*;
+
+const KEY: SessionKey = SessionKey(3);
+const ALLOWED: Duration = Duration::from_secs(5);
+
+type Ended = Vec<(u64, Result<Reply, Error>)>;
+
+struct World {
+    ledger: Ledger,
+    slots: SlotMap,
+    tickets: u64,
+    ended: Ended,
+}
+
+impl World {
+    /// Two groups; the session's first message, 1, is out.
+    fn opening() -> Self {
+        let (mut ledger, slots) = (Ledger::default(), SlotMap::even(2));
+        ledger.opening(KEY, 1, Plan::open(&slots));
+        Self { ledger, slots, tickets: 0, ended: Vec::new() }
+    }
+
+    fn open() -> Self {
+        let mut world = Self::opening();
+        assert!(!world.reply(1, 0, &done(&[])) && world.reply(1, 1, &done(&[])));
+        world
+    }
+
+    fn submit(&mut self, keys: &[&str], now: Duration) -> u64 {
+        let get = |key: &&str| Op::Get { key: key.as_bytes().to_vec() };
+        let then = keys.iter().map(get).collect();
+        let transaction = Transaction { then, ..Transaction::default() };
+        let plan = Plan::of(&transaction, &self.slots, &Limits::default()).unwrap();
+        self.tickets += 1;
+        let ticket = Ticket { session: KEY, number: self.tickets };
+        self.ledger.submit(ticket, plan, now + ALLOWED, ALLOWED);
+        self.tickets
+    }
+
+    fn reply(&mut self, sequence: u64, group: u16, bytes: &[u8]) -> bool {
+        let ended = &mut self.ended;
+        let mut finished = |ticket: Ticket, result| ended.push((ticket.number, result));
+        self.ledger.reply(KEY, sequence, GroupId(group), bytes, &mut finished)
+    }
+
+    fn expire(&mut self, now: Duration) {
+        let ended = &mut self.ended;
+        let mut finished = |ticket: Ticket, result| ended.push((ticket.number, result));
+        self.ledger.expire(now, &mut finished);
+    }
+
+    fn lost(&mut self, group: u16) {
+        let ended = &mut self.ended;
+        let mut finished = |ticket: Ticket, result| ended.push((ticket.number, result));
+        let groups = GroupSet::single(GroupId(group));
+        self.ledger.lost(groups, &Unavailability::NoQuorum { groups }, &mut finished);
+    }
+}
+
+fn done(values: &[&[u8]]) -> Vec<u8> {
+    let mut part = PartWriter::default();
+    part.done(true, values.len());
+    for value in values {
+        let value = skein_kvstore::wire::Bytes(value);
+        part.outcome(&Outcome::Value(Some((value, 7))));
+    }
+    part.bytes().to_vec()
+}
+
+fn refused(refusal: &Refusal) -> Vec<u8> {
+    let mut part = PartWriter::default();
+    part.refused(Some(refusal));
+    part.bytes().to_vec()
+}
+
+// By `slots_are_those_of_redis_cluster`: the upper half of the hash slots, and the lower.
+const IN_G1: &str = "foo";
+const IN_G0: &str = "";
+
+#[test]
+fn nothing_is_sent_before_every_group_knows_the_session() {
+    let mut world = World::opening();
+    world.submit(&[IN_G1], Duration::ZERO);
+    assert!(world.ledger.next(KEY).is_none());
+    assert!(!world.reply(1, 1, &done(&[])));
+    assert!(world.ledger.next(KEY).is_none(), "g0 has not replied");
+    assert!(world.reply(1, 0, &done(&[])));
+    assert!(world.ledger.next(KEY).is_some());
+    assert!(world.ledger.senders().eq([KEY]));
+}
+
+#[test]
+fn a_session_that_is_refused_refuses() {
+    let mut world = World::opening();
+    world.submit(&[IN_G1], Duration::ZERO);
+    let refusal = Refusal::TooManySessions { max: 1 };
+    world.reply(1, 0, &refused(&refusal));
+    world.reply(1, 1, &refused(&refusal));
+    assert_eq!(world.ended, [(1, Err(Error::Refused(refusal.clone())))]);
+    assert_eq!(world.ledger.waiting(KEY), Err(Error::Refused(refusal)));
+    let mut farewells = Vec::new();
+    world.ledger.close(KEY, ALLOWED, &mut Vec::new());
+    world.ledger.farewells(Duration::ZERO, &mut farewells);
+    assert_eq!(farewells, [Farewell::Forget(KEY)], "there is nothing to close");
+}
+
+#[test]
+fn a_reply_needs_every_group_once() {
+    let mut world = World::open();
+    world.submit(&[IN_G0, IN_G1], Duration::ZERO);
+    assert_eq!(world.ledger.next(KEY).unwrap().destinations(), GroupSet::first(2));
+    world.ledger.sent(KEY, 2);
+    assert!(!world.reply(2, 1, &done(&[b"of g1"])));
+    assert!(!world.reply(2, 1, &done(&[b"again"])), "a repeated part");
+    assert!(!world.reply(9, 1, &done(&[b"of what?"])), "never sent");
+    assert!(world.reply(2, 0, &done(&[b"of g0"])));
+    assert!(!world.reply(2, 0, &done(&[b"of g0"])), "settled once");
+    let value = |bytes: &[u8]| Outcome::Value(Some((bytes.to_vec(), 7)));
+    let outcomes = vec![value(b"of g0"), value(b"of g1")];
+    assert_eq!(world.ended, [(1, Ok(Reply { held: true, outcomes }))]);
+    assert_eq!(world.ledger.counts(), Counts::default());
+}
+
+#[test]
+fn an_operation_without_a_reply_is_not_settled_until_it_has_one() {
+    let mut world = World::open();
+    world.submit(&[IN_G1], Duration::ZERO);
+    world.ledger.sent(KEY, 2);
+    world.submit(&[IN_G1], Duration::from_secs(1));
+    world.expire(ALLOWED.checked_sub(Duration::from_nanos(1)).unwrap());
+    assert!(world.ended.is_empty());
+    world.expire(ALLOWED);
+    assert_eq!(world.ended, [(1, Err(Error::UnknownOutcome { after: ALLOWED }))]);
+    assert_eq!(world.ledger.earliest(), Some(Duration::from_secs(6)));
+    world.expire(Duration::from_secs(6));
+    let why = Unavailability::NotSent { after: ALLOWED };
+    assert_eq!(world.ended[1], (2, Err(Error::Unavailable { why, sent: false })));
+    assert!(world.ledger.next(KEY).is_none(), "what was given up is not sent after all");
+    assert!(world.reply(2, 1, &done(&[b"late"])), "now it can be settled");
+    assert_eq!(world.ended.len(), 2, "and nobody hears of it");
+    assert_eq!(world.ledger.earliest(), None);
+}
+
+#[test]
+fn only_those_who_need_a_lost_group_are_told() {
+    let mut world = World::open();
+    world.submit(&[IN_G0], Duration::ZERO);
+    world.submit(&[IN_G1], Duration::ZERO);
+    world.submit(&[IN_G0, IN_G1], Duration::ZERO);
+    for sequence in 2..=4 {
+        world.ledger.sent(KEY, sequence);
+    }
+    world.reply(4, 1, &done(&[b"of g1"]));
+    world.submit(&[IN_G1], Duration::ZERO);
+    world.lost(1);
+    let why = Unavailability::NoQuorum { groups: GroupSet::single(GroupId(1)) };
+    let lost = |sent| Err(Error::Unavailable { why: why.clone(), sent });
+    assert_eq!(world.ended, [(2, lost(true)), (4, lost(false))], "3 has its reply from g1");
+    let mut opening = World::opening();
+    opening.submit(&[IN_G0], Duration::ZERO);
+    opening.lost(1);
+    assert_eq!(opening.ended, [(1, lost(false))], "g1 must know the session first");
+}
+
+#[test]
+fn a_session_says_goodbye_when_nobody_waits() {
+    let mut world = World::open();
+    let (mut farewells, mut dropped) = (Vec::new(), Vec::new());
+    world.submit(&[IN_G1], Duration::ZERO);
+    world.ledger.sent(KEY, 2);
+    let unsent = world.submit(&[IN_G1], Duration::ZERO);
+    world.ledger.close(KEY, ALLOWED, &mut dropped);
+    assert!(dropped.iter().map(|ticket| ticket.number).eq([unsent]));
+    assert_eq!(world.ledger.waiting(KEY), Err(Error::Closed));
+    world.ledger.farewells(Duration::ZERO, &mut farewells);
+    assert_eq!(farewells, [], "somebody waits");
+    world.reply(2, 1, &done(&[b"x"]));
+    world.ledger.farewells(Duration::ZERO, &mut farewells);
+    assert_eq!(farewells, [Farewell::Send(KEY)]);
+    farewells.clear();
+    world.ledger.ending(KEY, 3, Plan::close(&world.slots));
+    world.ledger.farewells(Duration::ZERO, &mut farewells);
+    assert_eq!(farewells, [], "not every group knows");
+    world.reply(3, 0, &done(&[]));
+    world.reply(3, 1, &done(&[]));
+    world.ledger.farewells(Duration::ZERO, &mut farewells);
+    assert_eq!(farewells, [Farewell::Forget(KEY)]);
+    world.ledger.forget(KEY);
+    assert_eq!(world.ledger.counts(), Counts::default());
+    assert!(!world.reply(3, 0, &done(&[])), "later replies go nowhere");
+}
+
+#[test]
+fn a_group_that_stays_silent_does_not_keep_a_session_for_ever() {
+    let mut world = World::opening();
+    let mut farewells = Vec::new();
+    world.ledger.close(KEY, ALLOWED, &mut Vec::new());
+    world.ledger.farewells(Duration::ZERO, &mut farewells);
+    assert_eq!(farewells, [], "what opens it must not come after what closes it");
+    world.ledger.farewells(ALLOWED, &mut farewells);
+    assert_eq!(farewells, [Farewell::Forget(KEY)]);
+}
