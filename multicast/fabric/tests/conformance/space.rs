@@ -156,9 +156,13 @@ fn memory_is_not_reused_under_a_writer() {
     let _anchor = b.create(64, Access::Shared).unwrap();
     let reserved = crew.host().bytes_reserved();
     let first = b.create(4096, Access::Shared).unwrap();
-    let there = a.attach(to_b, &b.key(first)).unwrap();
+    let key = b.key(first);
+    let there = a.attach(to_b, &key).unwrap();
     b.destroy(first);
     let others: Vec<_> = (0..5).map(|_| b.create(4096, Access::Shared).unwrap()).collect();
+    // A key begins with the place. It has to be another one: a writer that was stopped after it
+    // had found the region open will write, whatever happens meanwhile.
+    assert!(others.iter().all(|&other| b.key(other).0[..24] != key.0[..24]));
     put(&mut a, there, 0, 1, Some(1));
     assert_eq!(ends(&mut a), [(1, Outcome::Denied)]);
     assert!(others.iter().all(|&other| words(&b, other, 512) == [0; 512]));

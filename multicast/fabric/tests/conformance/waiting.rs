@@ -13,7 +13,7 @@ use crate::crew::{Crew, OWNER, WATCHDOG, keys, mail, put};
 
 const ROUNDS: u64 = 20_000;
 /// Much longer than a wake-up takes: who sleeps this long was not woken.
-const FOREVER: Duration = Duration::from_secs(10);
+const FOREVER: Duration = Duration::from_secs(20);
 
 /// Exchanges regions of a word with somebody.
 fn meet(fabric: &mut ShmFabric, peer: Peer) -> (Region, Remote) {
@@ -33,6 +33,10 @@ fn rally(fabric: &mut ShmFabric, peer: Peer, serve: bool, seed: u64) {
     for i in 1..=ROUNDS {
         if !serve || i > 1 {
             let ball = i - u64::from(serve);
+            // So that the ball comes before, while and after we go to sleep.
+            for _ in 0..rng.below(200) {
+                hint::spin_loop();
+            }
             while fabric.load(ours, 0) < ball {
                 let before = Instant::now();
                 fabric.park(FOREVER, &mut |fabric| {
