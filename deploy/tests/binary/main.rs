@@ -4,4 +4,5 @@ mod administration;
 mod clusters;
 mod configuration;
 mod data;
+mod measurements;
 mod support;

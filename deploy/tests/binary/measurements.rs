@@ -1,0 +1,131 @@
+//! `bench` and `demo`, when all goes well and when it does not.
+
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Ended, Sandbox, kill, until};
+
+const YCSB: [&str; 7] = ["bench", "ycsb", "--records", "2000", "--warmup", "0.1", "--json"];
+const BANK: [&str; 5] = ["bench", "bank", "--warmup", "0.1", "--json"];
+
+fn start(sandbox: &Sandbox, arguments: &[&str]) -> Child {
+    let mut command = sandbox.command(arguments);
+    // Where a demo makes its directory.
+    command.env("TMPDIR", sandbox.dir.parent().expect("a directory in another"));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
+}
+
+fn tell(child: &Child, signal: Signal) {
+    kill(child.id().try_into().expect("a process number"), signal);
+}
+
+fn end(child: Child) -> Ended {
+    child.wait_with_output().expect("our child").into()
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("one JSON object")
+}
+
+#[test]
+fn benchmarks_run_where_others_were_killed_and_leave_nothing_pending() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach"]);
+    let a = json(&sandbox.expect(0, &[&YCSB[..], &["-w", "a", "--duration", "0.5"]].concat()).out);
+    assert!(a["ops_per_s"].as_f64() > Some(0.0) && a["errors"] == 0, "{a}");
+    for kind in ["read", "update"] {
+        let latency = &a["operations"][kind]["latency_us"];
+        let at: Vec<_> = ["p50", "p95", "p99", "p999", "max"].map(|p| latency[p].as_f64()).into();
+        assert!(at[0] > Some(0.0) && at.is_sorted(), "{a}");
+    }
+    for killed in [&YCSB[..], &BANK[..]] {
+        let letter: &[&str] = if killed == YCSB { &["-w", "e"] } else { &[] };
+        let mut child = start(&sandbox, &[killed, letter, &["--duration", "60"]].concat());
+        thread::sleep(Duration::from_millis(1_500));
+        tell(&child, Signal::KILL);
+        child.wait().expect("our child");
+    }
+    for letter in ["d", "e", "f"] {
+        let arguments = [&YCSB[..], &["-w", letter, "--duration", "0.5"]].concat();
+        assert_eq!(json(&sandbox.expect(0, &arguments).out)["errors"], 0);
+    }
+    let bank =
+        json(&sandbox.expect(0, &[&BANK[..], &["--duration", "1"]].concat()).out)["bank"].take();
+    assert_eq!((&bank["final_sum"], &bank["pending"]), (&bank["expected_sum"], &Value::from(0)));
+}
+
+#[test]
+fn an_interrupted_benchmark_and_one_whose_cluster_stops_report_what_they_have() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach"]);
+    let long = [&YCSB[..], &["-w", "a", "--duration", "60"]].concat();
+
+    let child = start(&sandbox, &long);
+    thread::sleep(Duration::from_secs(2));
+    tell(&child, Signal::INT);
+    let ended = end(child);
+    assert_eq!(ended.code, Some(1), "{}", ended.err);
+    let report = json(&ended.out);
+    assert_eq!((&report["ended_early"], &report["errors"]), (&"interrupted".into(), &0.into()));
+
+    let child = start(&sandbox, &long);
+    thread::sleep(Duration::from_secs(2));
+    sandbox.expect(0, &["down", "--yes"]);
+    let ended = end(child);
+    assert_eq!(ended.code, Some(1), "{}", ended.err);
+    let report = json(&ended.out);
+    assert!(report["errors_by_kind"]["unavailable"].as_u64() > Some(0), "{report}");
+    assert!(report["ended_early"].as_str().is_some_and(|why| why.contains("stopped")), "{report}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_said() {
+    let sandbox = Sandbox::new();
+    let ended = sandbox.expect(3, &["bench", "ycsb", "-w", "a"]);
+    assert!(ended.err.contains("skein up") && ended.out.is_empty(), "{}", ended.err);
+    for (arguments, wanted) in [
+        (&["ycsb", "-w", "g"][..], "a, b, c, d, e and f"),
+        (&["ycsb", "-w", "a", "--clients", "0"], "from 1 to 1024"),
+        (&["ycsb", "-w", "a", "--duration", "0"], "measures nothing"),
+        (&["ycsb", "-w", "a", "--duration", "nan"], "a number of seconds"),
+        (&["bank", "--accounts", "1"], "from 2"),
+    ] {
+        let ended = sandbox.expect(2, &[&["bench"], arguments].concat());
+        assert!(ended.err.contains(wanted), "{arguments:?}: {}", ended.err);
+    }
+    sandbox.expect(0, &["up", "--detach"]);
+    let ended = sandbox.expect(2, &["bench", "bank", "--accounts", "129"]);
+    assert!(ended.err.contains("limits.transaction_keys_max"), "{}", ended.err);
+}
+
+#[test]
+fn a_demo_that_is_stopped_leaves_nothing_not_even_of_one_that_was_killed() {
+    let sandbox = Sandbox::new();
+    let root = sandbox.dir.parent().expect("a directory in another").to_owned();
+    let files = || std::fs::read_dir(&root).expect("a directory").count();
+    let sockets = || {
+        let entries = std::fs::read_dir(&root).expect("a directory").flatten();
+        entries.filter(|demo| demo.path().join("node2.sock").exists()).count()
+    };
+    let mut killed = start(&sandbox, &["demo"]);
+    until("the demo's nodes listen", || sockets() == 1);
+    tell(&killed, Signal::KILL);
+    killed.wait().expect("our child");
+    assert_eq!(files(), 1);
+    until("its nodes are gone", || sockets() == 0);
+
+    let stopped = start(&sandbox, &["demo", "--json"]);
+    until("the next demo's nodes listen", || sockets() == 1);
+    thread::sleep(Duration::from_secs(1));
+    tell(&stopped, Signal::INT);
+    let ended = end(stopped);
+    assert_eq!(ended.code, Some(1), "{}", ended.err);
+    let findings = json(&ended.out);
+    assert_eq!((&findings["interrupted"], &findings["good"]), (&true.into(), &false.into()));
+    assert_eq!(findings["problems"], Value::Array(Vec::new()));
+    assert_eq!(files(), 0);
+}
