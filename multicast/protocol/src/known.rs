@@ -3,7 +3,7 @@
 //! **Invariant.** A message of an open session that the group has ever logged is known. Sequence 6
 //! to group X may rightly be delivered before 5 to X and Y, so this is a *set* above a low-water
 //! mark, never just a highest number. The session itself reports the mark: below it every reply has
-//! come in, so everything addressed to us is delivered. (DESIGN.md section 5, holes 9 and 14.)
+//! come in, so everything addressed to us is delivered. (`docs/protocols/ramcast.md`, 9 and 14.)
 
 use alloc::collections::VecDeque;
 

@@ -4,7 +4,7 @@
 //! hold, to each follower at once. No word says how far it got: an entry is there when its 64-bit
 //! check fits. **Invariant.** What passes [`Entry::decode`] at a [`Cursor`] was written whole, for
 //! that index, at that position (hence in that lap) and in that ballot: all of them are under the
-//! check. 32 bits would pass a torn read every half day (DESIGN.md section 4).
+//! check. 32 bits would pass a torn read every half day.
 //!
 //! Layout of an entry, little-endian, in units of 8 bytes:
 //!

@@ -3,7 +3,7 @@
 //! **Invariant.** The writer never overwrites a byte that the reader has not taken: `tail` is at
 //! most a capacity ahead of `consumed`. Both are cumulative counts of bytes since the ring was
 //! opened, each in a word with a single writer, so a lost or repeated update costs nothing: credits
-//! given as differences can be lost between two reads (DESIGN.md section 5, hole 7).
+//! given as differences can be lost between two reads (`docs/protocols/ramcast.md`, 7).
 //!
 //! Bytes are made visible by the tail word, written after them on the same connection; nothing
 //! between the tail and the reader's position can be of an earlier lap.

@@ -15,10 +15,10 @@
 //! group, in one ballot each: the entries of our own log by [`Ramcast::commit_index`], another
 //! group's proposal by its acceptance words, which count only for the ballot they name.
 //!
-//! Implements RamCast (Middleware '21) section 3.4, Algorithm 2. Departs from it as DESIGN.md
-//! section 5 says: timestamps live in one dense log per group instead of a slot per client, so a
-//! follower cannot miss an entry; acknowledgements are one word per replica; a payload is accepted
-//! only by who holds it. Leader change (Tasks 7 to 10) is not here yet.
+//! Implements RamCast (Middleware '21) section 3.4, Algorithm 2. Departs from it as
+//! `docs/protocols/ramcast.md` says: timestamps live in one dense log per group instead of a slot
+//! per client, so a follower cannot miss an entry; acknowledgements are one word per replica; a
+//! payload is accepted only by who holds it. Leader change (Tasks 7 to 9) is not here yet.
 
 mod delivery;
 mod follower;
