@@ -290,20 +290,31 @@ impl<F: Fabric> Access<F> {
     /// An engine is gone: nothing more goes there.
     fn forget(&mut self, peer: Peer) {
         for channel in self.port.lost(peer) {
-            let owner = self.port.channel(channel).owner;
-            let Purpose::Session { replica: to, .. } = self.port.channel(channel).purpose else {
-                continue;
-            };
-            if let Some(Some(session)) = self.sessions.get_mut(owner as usize) {
-                session.routes.insert(replica(to), Route::Waiting(VecDeque::new()));
-            }
-            self.port.remove(channel);
+            self.give_up(channel);
         }
+    }
+
+    /// A channel is of no use any more. What is sent to its replica waits until another is there.
+    fn give_up(&mut self, channel: u32) {
+        let (owner, purpose) =
+            (self.port.channel(channel).owner, self.port.channel(channel).purpose);
+        if let Purpose::Session { replica: to, .. } = purpose
+            && let Some(Some(session)) = self.sessions.get_mut(owner as usize)
+        {
+            session.routes.insert(replica(to), Route::Waiting(VecDeque::new()));
+            self.unopened.insert(owner);
+        }
+        self.port.close(channel);
     }
 
     /// The fabric.
     pub fn fabric(&mut self) -> &mut F {
         &mut self.port.fabric
+    }
+
+    /// The port, for an onlooker.
+    pub(crate) const fn port(&self) -> &Port<F> {
+        &self.port
     }
 
     fn get(&mut self, session: SessionKey) -> &mut Session {
@@ -347,14 +358,7 @@ impl<F: Fabric> Access<F> {
             any = true;
             let Some(mail) = Mail::decode(&bytes) else { continue };
             match self.port.receive_mail(from, mail, |_| false) {
-                Opening::Refused(channel) => {
-                    tracing::error!(purpose = ?self.port.channel(channel).purpose,
-                        "a node refused a session's rings: it has no memory for them");
-                }
-                Opening::Closed(channel) => {
-                    let peer = self.port.channel(channel).peer;
-                    self.forget(peer);
-                }
+                Opening::Refused(channel) => self.give_up(channel),
                 Opening::Accepted(_) | Opening::Nothing => {}
             }
         }
@@ -389,6 +393,10 @@ impl<F: Fabric> Access<F> {
             session.shrink();
         }
         self.datagram = datagram;
+        if self.port.get(id).is_some_and(|channel| channel.dying) {
+            tracing::warn!(?purpose, "a replica gave up a session's channel");
+            self.give_up(id);
+        }
     }
 }
 

@@ -11,6 +11,9 @@
 //!  8 bytes; in the first of several frames, the datagram's length comes first, in 8 bytes
 //! ```
 //!
+//! A side that is done writes [`GOODBYE`] as its last credit word; nothing of it comes after that, so
+//! the slot can be used again once both have said so.
+//!
 //! The tail word is written after the bytes, so nothing between the reader and it is of an earlier
 //! lap; the mark, and every length, is checked all the same. A side that writes nonsense harms only
 //! its own channel.
@@ -22,6 +25,9 @@ use skein_fabric::{Fabric, FabricError, Peer, Region, Remote, Source};
 use skein_protocol::ring::{Incoming, Nonsense, Outgoing, spans};
 
 use crate::mail::Purpose;
+
+/// The last credit word that a side writes.
+pub(crate) const GOODBYE: u64 = u64::MAX;
 
 const FRAME: u64 = 8;
 const FIRST: u8 = 1;
@@ -100,8 +106,13 @@ pub(crate) struct Channel {
     assembling: Option<(Kind, usize, Vec<u8>)>,
     /// Set when the peer wants a larger ring: from which position, and how large.
     pub grow_at: Option<(u64, u64)>,
-    /// The peer is gone; what is whole in the ring is still read.
+    /// The peer is done with the channel, or dead, or writes nonsense. What is whole in the ring
+    /// is still read.
     pub dying: bool,
+    /// Nothing more of the peer's comes to our slot: it has said goodbye, or is dead.
+    pub silent: bool,
+    /// We are done with it, and only wait for the peer to be silent.
+    pub leaving: bool,
     pub dirty: bool,
 }
 
@@ -129,6 +140,8 @@ impl Channel {
             assembling: None,
             grow_at: None,
             dying: false,
+            silent: false,
+            leaving: false,
             dirty: false,
         }
     }
@@ -136,8 +149,24 @@ impl Channel {
     /// Takes in the two words of our slot.
     pub(crate) fn see(&mut self, words: [u64; 2]) -> Result<(), Nonsense> {
         self.seen = words;
-        self.incoming.see(words[0])?;
-        self.outgoing.credit(words[1])
+        if words[1] == GOODBYE {
+            self.silent = true;
+            self.dying = true;
+        } else {
+            self.outgoing.credit(words[1])?;
+        }
+        self.incoming.see(words[0])
+    }
+
+    /// Tells the peer that nothing more of ours comes.
+    pub(crate) fn say_goodbye<F: Fabric>(&mut self, fabric: &mut F) -> Result<(), FabricError> {
+        match self.out.take() {
+            Some(out) => {
+                let word = GOODBYE.to_le_bytes();
+                fabric.write(out.slots, out.slot_at + 8, Source::Inline(&word), None)
+            }
+            None => Ok(()),
+        }
     }
 
     /// The longest frame, its word included. What waits for room needs at most this much, and the
@@ -356,6 +385,11 @@ impl Channel {
     /// Bytes of a datagram that is being put together.
     pub(crate) fn assembling_bytes(&self) -> usize {
         self.assembling.as_ref().map_or(0, |(_, total, _)| *total)
+    }
+
+    /// Gives up the datagram that is being put together.
+    pub(crate) fn stop_assembling(&mut self) {
+        self.assembling = None;
     }
 
     fn frame<F: Fabric>(&self, fabric: &F) -> Result<Option<Frame>, Nonsense> {

@@ -177,16 +177,16 @@ impl Tuning {
     pub fn check(&self) -> Result<(), Conflict> {
         #[rustfmt::skip]
         let rules: [(bool, String, String, &'static str); 9] = [
-            (self.log_bytes.is_power_of_two() && self.log_bytes >= 64 << 10,
-             format!("log_bytes = {}", self.log_bytes), "a power of two from 65536".into(), "is what a log ring must be"),
+            (self.log_bytes.is_power_of_two() && self.log_bytes >= 16 << 10,
+             format!("log_bytes = {}", self.log_bytes), "a power of two from 16384".into(), "is what a log ring must be"),
             (self.ring_bytes.is_power_of_two() && self.ring_bytes >= 4 << 10,
              format!("ring_bytes = {}", self.ring_bytes), "a power of two from 4096".into(), "is what a ring must be"),
             (self.ring_bytes_max.is_power_of_two() && self.ring_bytes_max >= self.ring_bytes,
              format!("ring_bytes_max = {}", self.ring_bytes_max), format!("ring_bytes = {}", self.ring_bytes),
              "a ring grows from one to the other by doubling"),
-            (self.peer_ring_bytes.is_power_of_two() && self.peer_ring_bytes >= 4 * self.ring_bytes,
-             format!("peer_ring_bytes = {}", self.peer_ring_bytes), format!("ring_bytes = {}", self.ring_bytes),
-             "a ring between replicas is a power of two, and four times a session's at least"),
+            (self.peer_ring_bytes.is_power_of_two() && self.peer_ring_bytes >= 4 << 10,
+             format!("peer_ring_bytes = {}", self.peer_ring_bytes), "a power of two from 4096".into(),
+             "is what a ring between replicas must be"),
             (self.inline_bytes_max <= self.log_bytes / 16,
              format!("inline_bytes_max = {}", self.inline_bytes_max), format!("log_bytes = {}", self.log_bytes),
              "a log must have room for sixteen of the largest entries"),

@@ -14,7 +14,7 @@ use crate::config::{Topology, Tuning};
 use crate::mail::{Key, Mail, Name, Purpose, WIRE_VERSION, name, replica};
 use crate::port::{Opening, Port, RingSizes};
 use crate::replica::{Replica, untag};
-use crate::wiring::Wiring;
+use crate::wiring::{Note, Wiring};
 
 /// How often the protocol is told the time, and peers that are not there are tried again.
 const TICK: Duration = Duration::from_millis(5);
@@ -85,7 +85,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             replica: tuning.peer_ring_bytes as u64,
             total_max: tuning.rings_bytes_max as u64,
         };
-        let mut wiring = Wiring::new(Port::new(fabric, sizes), topology, node, engine)?;
+        let mut wiring =
+            Wiring::new(Port::new(fabric, sizes), topology, tuning.window, (node, engine))?;
         let mut replicas = Vec::new();
         for id in wiring.local.clone() {
             let mut replica = Replica::new(id, application(id), &mut wiring, tuning)?;
@@ -117,9 +118,10 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         worked |= self.take_completions();
         for (row, replica) in self.replicas.iter_mut().enumerate() {
             worked |= replica.look_at_words(row, &self.wiring);
-            worked |= replica.read_log(&self.wiring.port.fabric);
+            worked |= replica.read_log(&mut self.wiring);
         }
         worked |= self.read_channels();
+        let kept_waiting = self.wiring.loopback.len();
         for replica in &mut self.replicas {
             replica.end_turn(&mut self.wiring);
         }
@@ -129,7 +131,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         for replica in &mut self.replicas {
             worked |= replica.deliver(&mut self.wiring);
         }
-        worked |= !self.wiring.loopback.is_empty();
+        worked |= self.wiring.loopback.len() > kept_waiting;
         self.wiring.port.tell();
         Ok(worked)
     }
@@ -204,6 +206,29 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         let destinations = self.wiring.topology.all_groups();
         let head = Head { sequence: 1, low_water: 1, destinations };
         replica.receive(session, head, payload, &mut self.wiring);
+    }
+
+    /// Whether a peer has written something that a turn would find.
+    pub(crate) fn has_news(&self) -> bool {
+        let (wiring, fabric) = (&self.wiring, &self.wiring.port.fabric);
+        let words = wiring.words();
+        !(wiring.port.is_quiet()
+            && self.replicas.iter().enumerate().all(|(row, r)| r.is_quiet(row, words, fabric)))
+    }
+
+    /// Notes for an onlooker what happens from here on.
+    pub(crate) fn look_on(&mut self) {
+        self.wiring.journal = Some(Vec::new());
+    }
+
+    /// What an onlooker saw since it last asked.
+    pub(crate) fn take_journal(&mut self) -> Vec<Note> {
+        self.wiring.journal.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The replicas, and the port they share, for an onlooker.
+    pub(crate) fn inside(&self) -> (&[Replica<A>], &Port<F>) {
+        (&self.replicas, &self.wiring.port)
     }
 
     fn keep_time(&mut self) {
@@ -332,10 +357,10 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                             self.wiring.session_opened(SessionId(session), replica(to), channel);
                         }
                     }
-                    Opening::Closed(channel) => self.left.push(channel),
                     Opening::Refused(channel) => {
                         tracing::error!(purpose = ?self.wiring.port.channel(channel).purpose,
                             "another engine refused a channel: it has no memory for it");
+                        self.wiring.refused(channel);
                     }
                     Opening::Nothing => {}
                 }
@@ -367,14 +392,15 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         ready.append(&mut self.left);
         self.wiring.port.look(&mut ready);
         let mut any = false;
-        while let Some(loopback) = self.wiring.loopback.pop_front() {
-            any = true;
-            let Some(to) = self.replicas.iter().position(|r| r.id == loopback.to) else { continue };
-            if !self.replicas[to].admits_replicas() {
-                self.wiring.loopback.push_front(loopback);
-                break;
+        for _ in 0..self.wiring.loopback.len() {
+            let Some(datagram) = self.wiring.loopback.pop_front() else { break };
+            let Some(to) = self.replicas.iter().position(|r| r.id == datagram.to) else { continue };
+            if self.replicas[to].admits_from_replica(datagram.kind) {
+                any = true;
+                self.take_from_replica(to, datagram.from, datagram.kind, &datagram.bytes);
+            } else {
+                self.wiring.loopback.push_back(datagram);
             }
-            self.take_from_replica(to, loopback.from, loopback.kind, &loopback.bytes);
         }
         for channel in ready.drain(..) {
             any |= self.read_channel(channel);
@@ -386,7 +412,11 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// Takes what a channel holds, as far as it is admitted now. Returns whether it took anything.
     fn read_channel(&mut self, id: u32) -> bool {
         let Some(channel) = self.wiring.port.get(id) else { return false };
-        let purpose = channel.purpose;
+        let (purpose, dying) = (channel.purpose, channel.dying);
+        if dying && !self.reads_last_words(purpose) {
+            self.remove_channel(id, purpose);
+            return true;
+        }
         if !channel.sent_all() && channel.out.is_some() {
             self.wiring.port.pump(id);
         }
@@ -407,7 +437,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                             self.replicas[at].admits(SessionId(session), next.len, assembling)
                         }
                     }
-                    Purpose::Replica { .. } => self.replicas[at].admits_replicas(),
+                    Purpose::Replica { .. } => self.replicas[at].admits_from_replica(next.kind),
                 };
             if !admitted {
                 break false;
@@ -438,15 +468,28 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         taken > 0
     }
 
+    /// Whether what a dead process has written last is of use: a session's messages are to the
+    /// leader, who proposes them. A follower would only hold them, and never see them logged.
+    fn reads_last_words(&self, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::Session { replica: to, .. } => {
+                self.replicas.iter().any(|r| r.id == replica(to) && r.core.leads())
+            }
+            Purpose::Replica { .. } => true,
+        }
+    }
+
     fn remove_channel(&mut self, id: u32, purpose: Purpose) {
         if let Purpose::Session { session, replica: to } = purpose {
             let session = SessionId(session);
-            self.wiring.session_closed(session, replica(to));
-            if let Some(ours) = self.replicas.iter_mut().find(|r| r.id == replica(to)) {
+            let ours = self.replicas.iter_mut().find(|r| r.id == replica(to));
+            if self.wiring.session_closed(session, replica(to), id)
+                && let Some(ours) = ours
+            {
                 ours.session_gone(session);
             }
         }
-        self.wiring.port.remove(id);
+        self.wiring.port.close(id);
     }
 
     fn take_from_replica(&mut self, at: usize, from: ReplicaId, kind: Kind, datagram: &[u8]) {

@@ -7,6 +7,7 @@
 //! | how a session's messages get to the replicas, and replies back | [`access`] |
 //! | what delivery does | [`application`], which somebody else implements |
 //! | how two processes share rings | `channel`, `port` |
+//! | what holds under every schedule | [`simulate`] |
 //! | how replicas reach each other | `wiring`, `mail` |
 
 pub mod access;
@@ -18,6 +19,7 @@ mod mail;
 mod payloads;
 mod port;
 mod replica;
+pub mod simulate;
 mod wiring;
 
 pub use mail::WIRE_VERSION;

@@ -71,8 +71,6 @@ pub(crate) enum Mail {
     Grow { channel: u32, position: u64, wanted_bytes: u64 },
     /// Answers `Grow`: the ring at the channel that the writer calls `channel` was replaced.
     Grown { channel: u32, ring: Key, ring_bytes: u64 },
-    /// The other side of `channel` is gone for good.
-    Close { channel: u32 },
 }
 
 impl Mail {

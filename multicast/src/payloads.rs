@@ -99,6 +99,11 @@ impl Payloads {
         self.by_session.get(&session).copied().unwrap_or(0)
     }
 
+    /// How many messages are here.
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+
     /// Bytes of payloads too large for the log.
     pub(crate) const fn large_bytes(&self) -> usize {
         self.large_bytes

@@ -12,6 +12,23 @@ use skein_protocol::ring::Outgoing;
 use crate::channel::{Channel, Kind, Next, Out};
 use crate::mail::{Mail, Purpose, Side, WIRE_VERSION, key};
 
+skein_protocol::paths! {
+    /// Counts of paths taken in a process's channels.
+    PortPaths:
+    /// A datagram waited for room in a ring.
+    waited_for_room,
+    /// A datagram travelled in several frames.
+    fragmented,
+    /// A ring was replaced by a larger one.
+    ring_grown,
+    /// A larger ring was refused.
+    ring_kept,
+    /// Both sides said goodbye and the slot was used again.
+    slot_reused,
+    /// A channel of a dead peer was read to its end.
+    peer_lost,
+}
+
 /// Slots in one region of them.
 const CHUNK: usize = 1024;
 const SLOT_BYTES: usize = 16;
@@ -42,6 +59,8 @@ pub(crate) struct Port<F> {
     attached: BTreeMap<(Peer, [u8; 32]), Remote>,
     rings_bytes: u64,
     assembling: usize,
+    /// How often each path was taken that is not the common one.
+    pub paths: PortPaths,
     /// Mail for which its peer's box had no room.
     unposted: VecDeque<(Peer, Mail)>,
     scratch: Vec<u8>,
@@ -53,8 +72,6 @@ pub(crate) enum Opening {
     Accepted(u32),
     /// The peer refused the channel that we opened.
     Refused(u32),
-    /// The peer has closed this channel; what is whole in it can still be read.
-    Closed(u32),
     /// Nothing that the owner needs to know.
     Nothing,
 }
@@ -72,6 +89,7 @@ impl<F: Fabric> Port<F> {
             attached: BTreeMap::new(),
             rings_bytes: 0,
             assembling: 0,
+            paths: PortPaths::default(),
             unposted: VecDeque::new(),
             scratch: Vec::new(),
         }
@@ -115,13 +133,23 @@ impl<F: Fabric> Port<F> {
                 if self.owned(channel, from) && self.channel(channel).out.is_none() {
                     self.channel_mut(channel).outgoing = Outgoing::new(side.ring_bytes);
                     match self.attach_side(channel, &side) {
+                        Ok(()) if self.channel(channel).leaving => self.goodbye(channel),
                         Ok(()) => self.pump(channel),
                         Err(error) => self.fail(channel, &error),
                     }
                 }
                 Opening::Nothing
             }
-            Mail::Refused { channel } if self.owned(channel, from) => Opening::Refused(channel),
+            Mail::Refused { channel } if self.owned(channel, from) => {
+                let channel_mut = self.channel_mut(channel);
+                channel_mut.silent = true;
+                channel_mut.dying = true;
+                if channel_mut.leaving {
+                    self.remove(channel);
+                    return Opening::Nothing;
+                }
+                Opening::Refused(channel)
+            }
             Mail::Grow { channel, position, wanted_bytes } => {
                 if self.owned(channel, from) {
                     self.channel_mut(channel).grow_at = Some((position, wanted_bytes));
@@ -139,10 +167,6 @@ impl<F: Fabric> Port<F> {
                 }
                 Opening::Nothing
             }
-            Mail::Close { channel } if self.owned(channel, from) => {
-                self.channel_mut(channel).dying = true;
-                Opening::Closed(channel)
-            }
             _ => Opening::Nothing,
         }
     }
@@ -155,7 +179,10 @@ impl<F: Fabric> Port<F> {
         theirs: &Side,
     ) -> Result<u32, FabricError> {
         let (id, ours) = self.make(from, purpose, ring_bytes, theirs.ring_bytes)?;
-        self.attach_side(id, theirs).inspect_err(|_| self.remove(id))?;
+        if let Err(error) = self.attach_side(id, theirs) {
+            self.remove(id);
+            return Err(error);
+        }
         self.post(from, Mail::Opened { channel: theirs.channel, side: ours });
         Ok(id)
     }
@@ -193,6 +220,7 @@ impl<F: Fabric> Port<F> {
             0 => None,
             bytes => Some(self.fabric.create(bytes as usize, Access::Shared)?),
         };
+        self.paths.slot_reused += u64::from(!self.free.is_empty());
         let id = self.free.pop().unwrap_or_else(|| {
             self.channels.push(None);
             self.channels.len() as u32 - 1
@@ -255,6 +283,7 @@ impl<F: Fabric> Port<F> {
                 Some(Ok(ring)) => {
                     self.fabric.destroy(old);
                     self.rings_bytes += wanted - capacity;
+                    self.paths.ring_grown += 1;
                     (ring, wanted)
                 }
                 Some(Err(error)) => {
@@ -317,6 +346,8 @@ impl<F: Fabric> Port<F> {
 
     fn after_writing(&mut self, id: u32, written: Result<(), FabricError>) {
         self.touch(id);
+        let channel = self.channel(id);
+        self.paths.waited_for_room += u64::from(channel.waiting() > 0 && channel.out.is_some());
         match written {
             Ok(()) => self.ask_to_grow(id),
             Err(error) => self.fail(id, &error),
@@ -337,35 +368,49 @@ impl<F: Fabric> Port<F> {
 
     /// Looks at all slots and appends the channels about which a peer has written something.
     pub(crate) fn look(&mut self, ready: &mut Vec<u32>) {
-        for (c, chunk) in self.chunks.iter().enumerate() {
-            let first = c * CHUNK;
-            let count = (self.channels.len() - first).min(CHUNK);
-            for i in 0..count {
-                let Some(channel) = &mut self.channels[first + i] else { continue };
-                let at = i * SLOT_BYTES;
-                let words = [self.fabric.load(*chunk, at), self.fabric.load(*chunk, at + 8)];
-                if words != channel.seen {
-                    if channel.see(words).is_err() {
-                        tracing::warn!(purpose = ?channel.purpose, ?words, "a slot makes no sense");
-                        channel.dying = true;
-                        channel.drop_backlog();
-                    }
-                    ready.push((first + i) as u32);
+        let found = ready.len();
+        for (chunk, (region, channels)) in
+            self.chunks.iter().zip(self.channels.chunks_mut(CHUNK)).enumerate()
+        {
+            for (i, channel) in channels.iter_mut().enumerate() {
+                let Some(channel) = channel else { continue };
+                let words = slot_words(&self.fabric, *region, i);
+                if words == channel.seen {
+                    continue;
                 }
+                if channel.see(words).is_err() {
+                    tracing::warn!(purpose = ?channel.purpose, ?words, "a slot makes no sense");
+                    channel.dying = true;
+                    channel.drop_backlog();
+                }
+                ready.push((chunk * CHUNK + i) as u32);
             }
         }
+        let mut kept = found;
+        for i in found..ready.len() {
+            let id = ready[i];
+            if !self.channel(id).leaving {
+                ready[kept] = id;
+                kept += 1;
+            } else if self.channel(id).silent {
+                self.remove(id);
+            }
+        }
+        ready.truncate(kept);
     }
 
     /// Whether [`look`](Self::look) would find nothing.
-    pub(crate) fn quiet(fabric: &F, chunks: &[Region], channels: &[Option<Channel>]) -> bool {
-        chunks.iter().zip(channels.chunks(CHUNK)).all(|(chunk, channels)| {
+    fn quiet(fabric: &F, chunks: &[Region], channels: &[Option<Channel>]) -> bool {
+        chunks.iter().zip(channels.chunks(CHUNK)).all(|(region, channels)| {
             channels.iter().enumerate().all(|(i, channel)| {
-                let at = i * SLOT_BYTES;
-                channel.as_ref().is_none_or(|channel| {
-                    [fabric.load(*chunk, at), fabric.load(*chunk, at + 8)] == channel.seen
-                })
+                channel.as_ref().is_none_or(|c| slot_words(fabric, *region, i) == c.seen)
             })
         })
+    }
+
+    /// Whether there is nothing that a peer has written.
+    pub(crate) fn is_quiet(&self) -> bool {
+        Self::quiet(&self.fabric, &self.chunks, &self.channels)
     }
 
     /// The fabric to sleep on, and what to look at once more before.
@@ -391,6 +436,7 @@ impl<F: Fabric> Port<F> {
         self.assembling -= channel.assembling_bytes();
         let taken = channel.take(&self.fabric, into);
         self.assembling += channel.assembling_bytes();
+        self.paths.fragmented += u64::from(channel.assembling_bytes() > 0);
         if taken.is_err() {
             tracing::warn!(purpose = ?channel.purpose, "a ring makes no sense");
             channel.dying = true;
@@ -437,29 +483,48 @@ impl<F: Fabric> Port<F> {
         }
     }
 
-    /// Tells the peer that we are done with the channel, and forgets it.
+    /// We are done with the channel: frees its rings, and its slot when the peer can write nothing
+    /// to it any more.
     pub(crate) fn close(&mut self, id: u32) {
-        let channel = self.channel(id);
-        if let Some(out) = &channel.out {
-            let (peer, mail) = (channel.peer, Mail::Close { channel: out.channel });
-            self.post(peer, mail);
-        }
-        self.remove(id);
+        self.channel_mut(id).leaving = true;
+        self.goodbye(id);
     }
 
-    /// Forgets a channel and frees its ring.
-    pub(crate) fn remove(&mut self, id: u32) {
-        let channel = self.channels[id as usize].take().expect("a channel of ours");
-        self.rings_bytes -= channel.ring.map_or(0, |_| channel.incoming.capacity());
+    fn goodbye(&mut self, id: u32) {
+        let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
+        let (peer, ring) = (channel.peer, channel.out.as_ref().map(|out| (out.ring, out.slots)));
+        channel.drop_backlog();
+        let said = channel.say_goodbye(&mut self.fabric);
+        let silent = channel.silent;
+        if let Err(error) = said {
+            tracing::debug!(%error, "a peer was not told that its channel is closed");
+        }
+        if let Some((ring, _)) = ring.filter(|(ring, slots)| ring != slots) {
+            self.fabric.detach(ring);
+        }
+        self.wake_later(peer);
+        if silent {
+            self.remove(id);
+        } else {
+            self.free_ring(id);
+        }
+    }
+
+    fn free_ring(&mut self, id: u32) {
+        let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
         self.assembling -= channel.assembling_bytes();
-        if let Some(ring) = channel.ring {
+        channel.stop_assembling();
+        if let Some(ring) = channel.ring.take() {
+            self.rings_bytes -= channel.incoming.capacity();
             self.fabric.destroy(ring);
         }
-        if let Some(out) = channel.out
-            && out.ring != out.slots
-        {
-            self.fabric.detach(out.ring);
-        }
+    }
+
+    /// Forgets a channel whose peer is silent.
+    fn remove(&mut self, id: u32) {
+        self.free_ring(id);
+        let channel = self.channels[id as usize].take().expect("a channel of ours");
+        debug_assert!(channel.silent && channel.leaving || channel.out.is_none());
         self.free.push(id);
     }
 
@@ -469,10 +534,20 @@ impl<F: Fabric> Port<F> {
         for (id, channel) in self.channels.iter_mut().enumerate() {
             if let Some(channel) = channel.as_mut().filter(|channel| channel.peer == peer) {
                 channel.dying = true;
+                channel.silent = true;
+                self.paths.peer_lost += 1;
                 channel.out = None;
                 channel.drop_backlog();
                 ids.push(id as u32);
             }
+        }
+        for id in ids
+            .extract_if(.., |id| {
+                self.channels[*id as usize].as_ref().is_some_and(|channel| channel.leaving)
+            })
+            .collect::<Vec<_>>()
+        {
+            self.remove(id);
         }
         self.attached.retain(|(of, _), _| *of != peer);
         self.unposted.retain(|(to, _)| *to != peer);
@@ -524,4 +599,11 @@ impl<F: Fabric> Port<F> {
     fn slot(&self, id: u32) -> (Region, usize) {
         (self.chunks[id as usize / CHUNK], id as usize % CHUNK * SLOT_BYTES)
     }
+}
+
+/// The two words of slot `i` of a region of them. The credit word is read first: once it says
+/// goodbye, the tail word is the last.
+fn slot_words<F: Fabric>(fabric: &F, region: Region, i: usize) -> [u64; 2] {
+    let credit = fabric.load(region, i * SLOT_BYTES + 8);
+    [fabric.load(region, i * SLOT_BYTES), credit]
 }

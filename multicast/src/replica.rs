@@ -9,6 +9,7 @@ use skein_protocol::ballot::Acceptance;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{self, Body, Cursor, Entry, PREAMBLE, Payload, Remote, Space};
 use skein_protocol::message::{Announcement, Head, encode_name};
+use skein_protocol::properties::{About, Footprint, Touch};
 use skein_protocol::ramcast::{Config, Ramcast};
 use skein_protocol::step::{Effect, Event, Record};
 
@@ -16,16 +17,36 @@ use crate::application::{Application, Delivery, EXCHANGE_MAX, Outbox};
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
 use crate::payloads::Payloads;
-use crate::wiring::{Column, Wiring, members};
+use crate::wiring::{Column, Note, Wiring, members};
 
-/// Room that a leader keeps in its log for what a turn's announcements will need.
-const RESERVE: usize = 16 << 10;
-/// Announcements that one turn logs at most.
-const REMOTES_PER_TURN: usize = 256;
+/// The most room that a leader keeps in its log for what a turn's announcements will need.
+const RESERVE_MAX: usize = 16 << 10;
+/// Of that room, what one announcement may take: three times what it needs, because the last
+/// message received in a turn may bring as many as there are groups.
+const RESERVE_PER_REMOTE: usize = 128;
 /// Messages delivered in one go, before the rest of the turn gets its share.
 const DELIVERIES_PER_TURN: usize = 256;
 /// The slot map's epoch that log entries carry.
 const EPOCH: u32 = 1;
+
+skein_protocol::paths! {
+    /// Counts of paths taken where a replica meets its memory.
+    ReplicaPaths:
+    /// A follower looked at an entry that was not whole.
+    torn_entry,
+    /// The end of the log ring was skipped.
+    padded,
+    /// A message waited because the log was full.
+    log_full,
+    /// A message waited because its session had a window of others here.
+    window_full,
+    /// A message waited because large payloads took all of their budget.
+    budget_full,
+    /// Another group's result was logged.
+    exchanged,
+    /// A payload was sent to a replica that missed it.
+    relayed,
+}
 
 /// A follower, as its leader sees it.
 #[derive(Clone, Copy, Default)]
@@ -73,6 +94,7 @@ pub(crate) struct Replica<A> {
     announced: usize,
     entry: Vec<u8>,
     remotes: Vec<Remote>,
+    pub paths: ReplicaPaths,
 }
 
 impl<A: Application> Replica<A> {
@@ -112,6 +134,7 @@ impl<A: Application> Replica<A> {
             announced: 0,
             entry: Vec::new(),
             remotes: Vec::new(),
+            paths: ReplicaPaths::default(),
         })
     }
 
@@ -195,7 +218,7 @@ impl<A: Application> Replica<A> {
     }
 
     fn log_has_more<F: Fabric>(&self, fabric: &F) -> bool {
-        if self.core.leads() || self.core.stalled() {
+        if self.core.leads() || self.core.stalled_on().is_some() {
             return false;
         }
         let mut cursor = self.cursor;
@@ -204,11 +227,12 @@ impl<A: Application> Replica<A> {
     }
 
     /// As follower, takes what the leader has written. Returns whether there was anything.
-    pub(crate) fn read_log<F: Fabric>(&mut self, fabric: &F) -> bool {
+    pub(crate) fn read_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
         let capacity = self.tuning.log_bytes as u64;
         let mut any = false;
         let mut entry = std::mem::take(&mut self.entry);
-        while self.log_has_more(fabric) {
+        while self.log_has_more(&wiring.port.fabric) {
+            let fabric = &wiring.port.fabric;
             let at = self.cursor.offset(capacity);
             let mut header = [0; log::HEADER];
             fabric.copy_out(self.log, at, &mut header);
@@ -221,12 +245,15 @@ impl<A: Application> Replica<A> {
                 entry.resize(len, 0);
                 fabric.copy_out(self.log, at, &mut entry);
             }
-            let Ok(read) = Entry::decode(&entry, self.cursor, self.core.ballot()) else { break };
+            let Ok(read) = Entry::decode(&entry, self.cursor, self.core.ballot()) else {
+                self.paths.torn_entry += 1;
+                break;
+            };
             let index = self.cursor.index;
             self.cursor.pass(len, read.body);
             if read.body != Body::Pad {
                 self.ends.push_back((index, self.cursor.position));
-                self.take_entry(index, &read);
+                self.take_entry(index, &read, wiring);
             }
             any = true;
         }
@@ -234,9 +261,10 @@ impl<A: Application> Replica<A> {
         any
     }
 
-    fn take_entry(&mut self, index: u64, entry: &Entry<'_>) {
-        let Self { core, effects, payloads, exchanged, .. } = self;
+    fn take_entry<F: Fabric>(&mut self, index: u64, entry: &Entry<'_>, wiring: &mut Wiring<F>) {
+        let Self { id: by, core, effects, payloads, exchanged, .. } = self;
         let mut log = |record, held, last| {
+            wiring.note(|| Note::Logged { by: *by, index, record });
             let (ballot, time_ms) = (entry.written, entry.time_ms);
             core.step(Event::Logged { index, ballot, time_ms, record, held, last }, effects);
         };
@@ -266,24 +294,32 @@ impl<A: Application> Replica<A> {
 
     /// Whether a datagram of `len` bytes from a session may be read now, when `assembling` bytes
     /// of others are being put together.
-    pub(crate) fn admits(&self, session: SessionId, len: usize, assembling: usize) -> bool {
+    pub(crate) fn admits(&mut self, session: SessionId, len: usize, assembling: usize) -> bool {
         let large = len > self.tuning.inline_bytes_max;
         let budget = self.tuning.held_bytes_max;
         let within_budget = !large || self.payloads.large_bytes() + assembling + len <= budget;
-        let has_place = self.payloads.of_session(session) < self.tuning.window && within_budget;
-        // What the log waits for comes before any bound: it may be behind this very datagram.
-        (has_place || self.core.stalled()) && (!self.core.leads() || self.log_has_room())
+        let within_window = self.payloads.of_session(session) < self.tuning.window;
+        let has_room = !self.core.leads() || self.log_has_room();
+        self.paths.budget_full += u64::from(!within_budget);
+        self.paths.window_full += u64::from(!within_window);
+        self.paths.log_full += u64::from(!has_room);
+        // What the log waits for comes before any bound: it may be behind this very datagram. Other
+        // sessions' rings cannot hold it.
+        let waited_for = self.core.stalled_on().is_some_and(|m| m.session == session);
+        has_room && (waited_for || (within_window && within_budget))
     }
 
-    /// Whether a datagram from another replica may be read now.
-    pub(crate) fn admits_replicas(&self) -> bool {
-        !self.core.leads() || (self.announced < REMOTES_PER_TURN && self.log_has_room())
+    /// Whether a datagram from another replica may be read now. A fetch always may: our log can be
+    /// full because the follower that asks waits for the payload, and holds everything back.
+    pub(crate) fn admits_from_replica(&self, kind: Kind) -> bool {
+        kind == Kind::Fetch || !self.core.leads() || self.log_has_room()
     }
 
     fn log_has_room(&self) -> bool {
         let largest = Entry::local_len(self.topology.all_groups(), self.tuning.inline_bytes_max)
             .max(Entry::exchange_len(EXCHANGE_MAX));
-        self.announced < REMOTES_PER_TURN && self.space.fits(RESERVE + largest, largest)
+        let reserve = RESERVE_MAX.min(self.tuning.log_bytes / 4);
+        self.announced < reserve / RESERVE_PER_REMOTE && self.space.fits(reserve + largest, largest)
     }
 
     /// A message is whole in our memory. Anything that makes no sense is dropped: it can harm only
@@ -336,6 +372,7 @@ impl<A: Application> Replica<A> {
         if !self.core.leads() || result.len() > EXCHANGE_MAX {
             return;
         }
+        self.paths.exchanged += 1;
         let index = self.core.last_index() + 1;
         self.exchanged.push_back(Exchanged { index, message, from, result: result.to_vec() });
         self.core.step(Event::Exchanged, &mut self.effects);
@@ -355,6 +392,9 @@ impl<A: Application> Replica<A> {
         let sequence = message.sequence;
         Head { sequence, low_water: held.low_water, destinations: held.destinations }
             .encode(&mut head);
+        self.paths.relayed += 1;
+        let about = About::Message(message);
+        wiring.note(|| Note::Told(Touch { by: self.id, to: by, about }));
         wiring.send(self.id, by, Kind::Relay, &head, &held.bytes);
         wiring.keep(head);
     }
@@ -378,6 +418,10 @@ impl<A: Application> Replica<A> {
         let mut effects = std::mem::take(&mut self.effects);
         let mut remaining = effects.drain(..).peekable();
         while let Some(effect) = remaining.next() {
+            let by = self.id;
+            if let Effect::Append { index, record, .. } = effect {
+                wiring.note(|| Note::Logged { by, index, record });
+            }
             match effect {
                 Effect::Append { index, time_ms, record: Record::Remote(remote) } => {
                     self.remotes.push(remote);
@@ -391,6 +435,8 @@ impl<A: Application> Replica<A> {
                     self.append(wiring, index, time_ms, Some(record));
                 }
                 Effect::Announce { to, announcement } => {
+                    let about = About::Message(announcement.message);
+                    wiring.note(|| Note::Told(Touch { by, to, about }));
                     let mut bytes = wiring.borrow();
                     announcement.encode(&mut bytes);
                     wiring.send(self.id, to, Kind::Announce, &bytes, &[]);
@@ -399,14 +445,18 @@ impl<A: Application> Replica<A> {
                 Effect::Acknowledge { groups, acceptance } => {
                     for to in groups.iter().flat_map(|group| self.topology.replicas_of(group)) {
                         if to != self.id {
+                            let about = About::Log(acceptance.index);
+                            wiring.note(|| Note::Told(Touch { by, to, about }));
                             wiring.tell_word(self.id, to, Column::Accepted, acceptance.to_word());
                         }
                     }
                 }
                 Effect::Fetch { message, from } => {
+                    let about = About::Message(message);
+                    wiring.note(|| Note::Told(Touch { by, to: from, about }));
                     let mut bytes = wiring.borrow();
                     encode_name(message, &mut bytes);
-                    wiring.send(self.id, from, Kind::Fetch, &bytes, &[]);
+                    wiring.ask(self.id, from, Kind::Fetch, &bytes);
                     wiring.keep(bytes);
                 }
                 Effect::Forget { message } => self.payloads.remove(message),
@@ -466,6 +516,7 @@ impl<A: Application> Replica<A> {
         };
         let fabric = &mut wiring.port.fabric;
         if let Some(skip) = self.space.skip(len) {
+            self.paths.padded += 1;
             Entry::encode_pad(self.space.cursor, skip, ballot, &mut entry);
             let at = self.space.cursor.offset(self.space.capacity());
             fabric.copy_in(self.log, at, &entry);
@@ -544,6 +595,7 @@ impl<A: Application> Replica<A> {
             } else if self.application.ready()
                 && let Some(next) = self.core.deliver(&mut self.effects)
             {
+                wiring.note(|| Note::Delivered { by: self.id, deliver: next });
                 let held = self.payloads.get(next.message).expect("accepted with its payload");
                 let delivery = Delivery {
                     message: next.message,
@@ -577,11 +629,8 @@ impl<A: Application> Replica<A> {
                 Word::Reply { message, len } => {
                     let bytes = &said.bytes[from..from + len];
                     from += len;
-                    if self.core.leads()
-                        && let Some(channel) = wiring.session_channel(message.session, self.id)
-                    {
-                        let head = message.sequence.to_le_bytes();
-                        wiring.port.send(channel, Kind::Reply, &head, bytes);
+                    if self.core.leads() {
+                        wiring.reply(message, self.id, bytes);
                     }
                 }
                 Word::Exchange { message, to, len } => {
@@ -592,6 +641,8 @@ impl<A: Application> Replica<A> {
                         encode_name(message, &mut head);
                         for group in to.without(self.id.group).iter() {
                             let leader = self.core.leader_of(group);
+                            let about = About::Message(message);
+                            wiring.note(|| Note::Told(Touch { by: self.id, to: leader, about }));
                             wiring.send(self.id, leader, Kind::Exchange, &head, bytes);
                         }
                         wiring.keep(head);
@@ -608,6 +659,73 @@ impl<A: Application> Replica<A> {
     pub(crate) fn session_gone(&mut self, session: SessionId) {
         let core = &self.core;
         self.payloads.retain(session, |message| core.is_known(message));
+    }
+
+    /// Up to which index our memory holds the log without a gap, payloads included: what a
+    /// candidate would find here.
+    pub(crate) fn holds<F: Fabric>(&self, fabric: &F) -> u64 {
+        if self.core.leads() || self.core.stalled_on().is_some() {
+            return self.core.last_index();
+        }
+        let capacity = self.tuning.log_bytes as u64;
+        let mut cursor = self.cursor;
+        loop {
+            let at = cursor.offset(capacity);
+            let mut header = [0; log::HEADER];
+            fabric.copy_out(self.log, at, &mut header);
+            let len = log::announced_len(&header, cursor, capacity);
+            let Some(len) = len.filter(|_| !log::is_pad(&header)) else {
+                let pad = Entry::decode(&header, cursor, self.core.ballot());
+                match (len, pad) {
+                    (Some(len), Ok(pad)) => cursor.pass(len, pad.body),
+                    _ => return cursor.index - 1,
+                }
+                continue;
+            };
+            let mut bytes = vec![0; len];
+            fabric.copy_out(self.log, at, &mut bytes);
+            let Ok(entry) = Entry::decode(&bytes, cursor, self.core.ballot()) else {
+                return cursor.index - 1;
+            };
+            if let Body::Local { message, payload: Payload::Held, .. } = entry.body
+                && !self.payloads.contains(message)
+            {
+                return cursor.index - 1;
+            }
+            cursor.pass(len, entry.body);
+        }
+    }
+
+    /// What it holds at this moment, and what it may.
+    pub(crate) fn footprint(&self, sessions: usize, waiting: usize) -> Footprint {
+        let groups = usize::from(self.topology.groups);
+        Footprint {
+            pending: self.core.pending(),
+            payloads: self.payloads.len(),
+            large_bytes: self.payloads.large_bytes(),
+            log_entries: self.ends.len(),
+            waiting,
+            sessions,
+            window: self.tuning.window,
+            large_bytes_max: self.tuning.held_bytes_max + sessions * self.tuning.payload_bytes_max,
+            log_entries_max: self.tuning.log_bytes / log::HEADER,
+            groups,
+        }
+    }
+
+    /// Replicas of its group.
+    pub(crate) const fn replicas(&self) -> u8 {
+        self.topology.replicas
+    }
+
+    /// How often the log ring went round.
+    pub(crate) const fn laps(&self) -> u64 {
+        let position = if self.space.cursor.position > self.cursor.position {
+            self.space.cursor.position
+        } else {
+            self.cursor.position
+        };
+        position / self.space.capacity()
     }
 
     /// Bytes of the log ring.

@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source};
-use skein_protocol::ids::{ReplicaId, SessionId};
+use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
+use skein_protocol::properties::Touch;
+use skein_protocol::step::{Deliver, Record};
 
-use crate::channel::Kind;
+use crate::channel::{Channel, Kind};
 use crate::config::{Topology, endpoint_name};
 use crate::mail::{Key, Mail, Name, Purpose, WIRE_VERSION, key, name};
 use crate::port::Port;
@@ -37,11 +39,13 @@ pub(crate) struct Wiring<F> {
     pub port: Port<F>,
     pub topology: Topology,
     me: EngineId,
+    /// Messages that a session may have under way.
+    window: usize,
     pub local: Vec<ReplicaId>,
     words: Region,
     links: BTreeMap<EngineId, Link>,
     routes: HashMap<(ReplicaId, ReplicaId), u32>,
-    sessions: HashMap<(SessionId, ReplicaId), u32>,
+    sessions: HashMap<(SessionId, ReplicaId), Vec<u32>>,
     /// What we last told others: to be told again when a link comes up.
     told: BTreeMap<(ReplicaId, ReplicaId, Column), u64>,
     /// To replicas of this very engine.
@@ -49,6 +53,19 @@ pub(crate) struct Wiring<F> {
     /// To replicas whose engine we have not met: sent when we do.
     unsent: VecDeque<Datagram>,
     scratch: Vec<u8>,
+    /// What an onlooker would see, if there is one: simulations look on.
+    pub journal: Option<Vec<Note>>,
+}
+
+/// Something that an onlooker saw.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Note {
+    /// A replica has put a record into its log.
+    Logged { by: ReplicaId, index: u64, record: Record },
+    /// A replica has written something about a message, or about its log, to another.
+    Told(Touch),
+    /// A replica has delivered a message.
+    Delivered { by: ReplicaId, deliver: Deliver },
 }
 
 /// Which word of a row.
@@ -64,8 +81,8 @@ impl<F: Fabric> Wiring<F> {
     pub(crate) fn new(
         mut port: Port<F>,
         topology: Topology,
-        node: u16,
-        engine: u16,
+        window: usize,
+        (node, engine): (u16, u16),
     ) -> Result<Self, FabricError> {
         let local = topology.replicas_on(node, engine);
         let len = local.len().max(1) * row_words(topology) * 8;
@@ -79,6 +96,7 @@ impl<F: Fabric> Wiring<F> {
             port,
             topology,
             me: (node, engine),
+            window,
             local,
             words,
             links,
@@ -88,6 +106,7 @@ impl<F: Fabric> Wiring<F> {
             loopback: VecDeque::new(),
             unsent: VecDeque::new(),
             scratch: Vec::new(),
+            journal: None,
         })
     }
 
@@ -251,19 +270,51 @@ impl<F: Fabric> Wiring<F> {
         }
     }
 
-    /// The channel by which a session reaches one of our replicas, and its replies go back.
-    pub(crate) fn session_channel(&self, session: SessionId, replica: ReplicaId) -> Option<u32> {
-        self.sessions.get(&(session, replica)).copied()
+    /// Sends a question that will be asked again, unless others wait for room already.
+    pub(crate) fn ask(&mut self, from: ReplicaId, to: ReplicaId, kind: Kind, question: &[u8]) {
+        let route = self.routes.get(&(from, to)).and_then(|id| self.port.get(*id));
+        if route.is_none_or(Channel::sent_all) {
+            self.send(from, to, kind, question, &[]);
+        }
+    }
+
+    /// The other engine has no memory for a channel of ours: what is sent next opens another.
+    pub(crate) fn refused(&mut self, channel: u32) {
+        self.routes.retain(|_, id| *id != channel);
+        self.port.close(channel);
+    }
+
+    /// Replies to a session. Usually it has one channel to a replica; one that came back after its
+    /// process died has another, until the first is found to be dead.
+    pub(crate) fn reply(&mut self, message: MessageId, from: ReplicaId, reply: &[u8]) {
+        let head = message.sequence.to_le_bytes();
+        for channel in self.sessions.get(&(message.session, from)).into_iter().flatten() {
+            // A session that has a whole window of replies to read and does not is dead.
+            if self.port.channel(*channel).waiting() < self.window {
+                self.port.send(*channel, Kind::Reply, &head, reply);
+            }
+        }
     }
 
     /// A session has opened a channel to one of our replicas.
     pub(crate) fn session_opened(&mut self, session: SessionId, replica: ReplicaId, channel: u32) {
-        self.sessions.insert((session, replica), channel);
+        self.sessions.entry((session, replica)).or_default().push(channel);
     }
 
-    /// A session's channel is closed.
-    pub(crate) fn session_closed(&mut self, session: SessionId, replica: ReplicaId) {
-        self.sessions.remove(&(session, replica));
+    /// A session's channel is closed. Returns whether it was its last to that replica.
+    pub(crate) fn session_closed(
+        &mut self,
+        session: SessionId,
+        replica: ReplicaId,
+        channel: u32,
+    ) -> bool {
+        let Some(channels) = self.sessions.get_mut(&(session, replica)) else { return true };
+        channels.retain(|id| *id != channel);
+        let last = channels.is_empty();
+        if last {
+            self.sessions.remove(&(session, replica));
+        }
+        last
     }
 
     /// Sessions with a channel to `replica`.
@@ -274,6 +325,13 @@ impl<F: Fabric> Wiring<F> {
     /// The peer that runs `replica`, if it is another engine that we have met.
     pub(crate) fn peer_of(&self, replica: ReplicaId) -> Option<Peer> {
         self.links.get(&self.engine_running(replica))?.peer
+    }
+
+    /// Notes something, if there is an onlooker.
+    pub(crate) fn note(&mut self, note: impl FnOnce() -> Note) {
+        if let Some(journal) = &mut self.journal {
+            journal.push(note());
+        }
     }
 
     /// A buffer to put something together in; give it back with [`keep`](Self::keep).

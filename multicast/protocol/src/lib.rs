@@ -15,6 +15,7 @@ pub mod ids;
 pub mod known;
 pub mod log;
 pub mod message;
+pub mod properties;
 pub mod ramcast;
 pub mod ring;
 pub mod step;

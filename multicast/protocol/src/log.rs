@@ -172,14 +172,12 @@ pub struct Entry<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotThere;
 
-/// The length of the entry whose header was read at `cursor`, if it can be that entry.
+/// The length of the entry whose header was read at `cursor`, if it makes sense there. Whether it is
+/// the right entry, and whole, is for [`Entry::decode`] to say.
 pub fn announced_len(header: &[u8; HEADER], cursor: Cursor, capacity: u64) -> Option<usize> {
-    let mut from = Reader(&header[8..]);
-    let (index, position) = (from.u64()?, from.u64()?);
     let len = u32::from_le_bytes(header[40..44].try_into().expect("four bytes")) as usize;
     let left = (capacity - cursor.position % capacity) as usize;
-    let here = index == cursor.index && position == cursor.position;
-    (here && len.is_multiple_of(8) && (HEADER..=left).contains(&len)).then_some(len)
+    (len.is_multiple_of(8) && (HEADER..=left).contains(&len)).then_some(len)
 }
 
 /// Whether the header is a pad's, which covers the rest of the ring and says nothing beyond.

@@ -59,7 +59,8 @@ pub enum Event {
     /// Another group's result is here and wants a place in our log.
     Exchanged,
     /// The next record of our log became readable. Never comes to the leader, never out of order,
-    /// never while [`stalled`](crate::ramcast::Ramcast::stalled).
+    /// never while
+    /// [`stalled_on`](crate::ramcast::Ramcast::stalled_on) names a message.
     Logged {
         /// Index of its entry.
         index: u64,

@@ -146,6 +146,13 @@ impl Order {
         }
     }
 
+    /// Whether a message with an earlier local timestamp is seen to be passed by.
+    pub(super) fn overtakes(&self, candidate: &Candidate) -> bool {
+        let index = self.table[&candidate.message].index;
+        let top = self.heap.peek().filter(|_| candidate.queued);
+        top.is_some_and(|Reverse((_, message))| self.table[message].index < index)
+    }
+
     /// What is known of the candidate.
     pub(super) fn pending(&self, candidate: &Candidate) -> &Pending {
         &self.table[&candidate.message]

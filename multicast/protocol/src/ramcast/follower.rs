@@ -24,6 +24,7 @@ impl Ramcast {
         match record {
             Record::NewBallot => self.new_ballot_index = self.last + 1,
             Record::Local { message, inline: false, .. } if !held => {
+                self.paths.stalled += 1;
                 let since_ms = self.now_ms;
                 self.stalled = Some(Stalled { message, since_ms, time_ms, record, last });
                 return;

@@ -33,7 +33,10 @@ impl Ramcast {
         effects: &mut Vec<Effect>,
     ) {
         if !self.known.insert(message, low_water) {
-            if !self.order.contains(message) {
+            if self.order.contains(message) {
+                self.paths.duplicate_pending += 1;
+            } else {
+                self.paths.duplicate_delivered += 1;
                 effects.push(Effect::Repeat { message });
             }
             return;
@@ -75,6 +78,7 @@ impl Ramcast {
             }
             return;
         }
+        self.paths.announced_early += 1;
         let now_ms = self.now_ms;
         let early = self.early.entry(message).or_insert_with(|| Early {
             announced: Vec::new(),
@@ -94,6 +98,7 @@ impl Ramcast {
         for entry in remotes.chunks(REMOTES_MAX) {
             let index = self.last + 1;
             self.last = index;
+            self.paths.remotes_merged += u64::from(entry.len() > 1);
             for remote in entry {
                 self.clock = self.clock.max(remote.timestamp.clock());
                 self.order.remote(*remote, index);
@@ -131,6 +136,7 @@ impl Ramcast {
         for (message, early) in &mut self.early {
             if now_ms >= early.since_ms + patience {
                 early.since_ms = now_ms;
+                self.paths.fetched_as_leader += 1;
                 effects.push(Effect::Fetch { message: *message, from: early.from });
             }
         }
@@ -139,6 +145,7 @@ impl Ramcast {
             && now_ms >= stalled.since_ms + patience
         {
             stalled.since_ms = now_ms;
+            self.paths.fetched_as_follower += 1;
             effects.push(Effect::Fetch { message: stalled.message, from: leader });
         }
     }

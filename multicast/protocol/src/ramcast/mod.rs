@@ -23,6 +23,7 @@
 mod delivery;
 mod follower;
 mod leader;
+mod paths;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -31,6 +32,7 @@ use alloc::vec::Vec;
 use self::delivery::Order;
 use self::follower::Stalled;
 use self::leader::Early;
+pub use self::paths::Paths;
 use crate::ballot::{Acceptance, Ballot};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::known::Known;
@@ -78,6 +80,7 @@ pub struct Ramcast {
     owed: GroupSet,
     stalled: Option<Stalled>,
     scratch: Vec<u64>,
+    paths: Paths,
 }
 
 /// A leader's entry whose payload is not in the log.
@@ -111,6 +114,7 @@ impl Ramcast {
             owed: GroupSet::EMPTY,
             stalled: None,
             scratch: Vec::new(),
+            paths: Paths::default(),
         }
     }
 
@@ -158,6 +162,8 @@ impl Ramcast {
             Event::Completed { slot, index } => {
                 let completed = &mut self.completed[usize::from(slot)];
                 *completed = index.max(*completed);
+                let barred = self.large.front().is_some_and(|large| large.index <= index);
+                self.paths.completion_not_enough += u64::from(barred);
             }
             Event::TurnEnd => {
                 if self.leads() {
@@ -181,10 +187,17 @@ impl Ramcast {
         if !(pending.is_final() && rests_on_quorums) {
             return None;
         }
+        if self.order.overtakes(&candidate) {
+            self.paths.overtaken += 1;
+        }
         let next = self.order.take(&candidate);
+        self.paths.final_above_local += u64::from(next.timestamp.group() != self.group());
         assert!(self.clock >= next.timestamp.clock(), "later proposals would end below");
         match self.large.iter_mut().find(|large| large.message == next.message) {
-            Some(large) => large.delivered = true,
+            Some(large) => {
+                large.delivered = true;
+                self.paths.payload_kept += 1;
+            }
             None => effects.push(Effect::Forget { message: next.message }),
         }
         Some(next)
@@ -195,9 +208,10 @@ impl Ramcast {
         self.known.end(session);
     }
 
-    /// Whether a record waits for its payload: nothing more of the log may be told until then.
-    pub const fn stalled(&self) -> bool {
-        self.stalled.is_some()
+    /// The logged message whose payload is missing here: nothing more of the log may be told until
+    /// it is received.
+    pub fn stalled_on(&self) -> Option<MessageId> {
+        self.stalled.as_ref().map(|stalled| stalled.message)
     }
 
     /// Whether the message is, or was, in our log.
@@ -298,8 +312,12 @@ impl Ramcast {
         held.sort_unstable_by(|a, b| b.cmp(a));
         let index = held[self.quorum() - 1].min(self.last);
         self.scratch = held;
-        if index >= self.new_ballot_index {
-            self.commit = self.commit.max(index);
+        if index >= self.new_ballot_index && index > self.commit {
+            self.commit = index;
+            let words = |slot| self.accepted(group, slot, ballot) >= index;
+            let by_words = (0..self.config.replicas).filter(|slot| words(*slot)).count();
+            let by_completion = self.leads() && by_words + 1 < self.quorum();
+            self.paths.committed_by_completion += u64::from(by_completion);
         }
     }
 
@@ -309,6 +327,11 @@ impl Ramcast {
         let completed = self.completed[usize::from(slot)];
         let barrier = self.large.partition_point(|large| large.index <= accepted);
         self.large.get(barrier).map_or(completed, |large| completed.min(large.index - 1))
+    }
+
+    /// How often each path was taken that is not the common one.
+    pub const fn paths(&self) -> &Paths {
+        &self.paths
     }
 
     /// Whether f+1 replicas of the proposing group hold the proposal, in the ballot it was made in.
