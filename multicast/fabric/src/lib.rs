@@ -112,7 +112,9 @@ pub trait Fabric {
     /// Whether the peer's process is known to be dead. Asks the system: not for the hot path.
     fn is_gone(&mut self, peer: Peer) -> bool;
 
-    /// Drops the connection and everything attached through it; the peer is not told.
+    /// Drops the connection and everything attached through it; the peer is not told. Nothing that
+    /// the peer had posted to us becomes visible any more, so memory it could write can be given to
+    /// others.
     fn hang_up(&mut self, peer: Peer);
 
     /// Makes `len` zeroed bytes of memory that peers can reach. `len` is a multiple of 8.

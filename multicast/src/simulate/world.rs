@@ -434,7 +434,11 @@ impl Simulation {
             }
             let session = |purpose| matches!(purpose, Purpose::Session { .. });
             if let Some((_, channel)) = port.iter().find(|(_, c)| session(c.purpose)) {
-                return left(format!("a channel for {:?}", channel.purpose));
+                let (leaving, dying, silent) = (channel.leaving, channel.dying, channel.silent);
+                return left(format!(
+                    "a channel for {:?}, leaving {leaving}, dying {dying}, silent {silent}",
+                    channel.purpose
+                ));
             }
         }
         Ok(())

@@ -108,8 +108,9 @@ impl Fabric for SimFabric {
         self.with(|state, me| {
             let known = &mut state.processes[me].peers[whom.0 as usize];
             known.hung_up = true;
-            let link = known.link;
+            let (link, process) = (known.link, known.process);
             state.cut_off(link);
+            state.cut_off_between(process, me);
             let remotes = &mut state.processes[me].remotes;
             let of_peer = |&handle: &u32| remotes.get(handle).is_some_and(|it| it.peer == whom.0);
             let handles: Vec<u32> = remotes.handles().filter(of_peer).collect();

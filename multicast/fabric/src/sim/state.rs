@@ -412,6 +412,17 @@ impl State {
         self.forget(link, lost, true);
     }
 
+    /// Drops what a process still had to write to another, and to say to it.
+    pub(super) fn cut_off_between(&mut self, from: usize, to: usize) {
+        for link in 0..self.links.len() {
+            if (self.links[link].from, self.links[link].to) == (from, to) {
+                self.cut_off(link);
+                let mail = std::mem::take(&mut self.links[link].mail.steps);
+                self.forget(link, mail, false);
+            }
+        }
+    }
+
     fn forget(&mut self, link: usize, steps: VecDeque<(u64, Step)>, answer: bool) {
         for (_, step) in steps {
             let (op, last) = match step {
