@@ -307,3 +307,23 @@ fn anybodys_memory_can_be_looked_at() {
     world.peek("b", region, 8, &mut word);
     assert_eq!(u64::from_ne_bytes(word), 5);
 }
+
+#[test]
+fn nothing_of_a_peer_lands_after_hanging_up_on_it() {
+    let mut stopped = 0;
+    for seed in 0..50 {
+        let Pair { world, mut a, mut b, region, there, .. } = pair(seed, 512);
+        let to_a = b.dial("a").unwrap();
+        for i in 1..=20u64 {
+            a.write(there, 0, Source::Inline(&i.to_ne_bytes().repeat(64)), None).unwrap();
+        }
+        world.step();
+        world.crash("a");
+        b.hang_up(to_a);
+        let left = words(&b, region, 64);
+        while world.step() {}
+        assert_eq!(words(&b, region, 64), left, "seed {seed}");
+        stopped += u64::from(left[0] < 20);
+    }
+    assert!(stopped > 0, "everything had landed already");
+}
