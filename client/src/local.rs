@@ -222,7 +222,7 @@ impl Cluster {
         let (control, requests) = engine::control(move || waker.wake());
         let thread = std::thread::Builder::new()
             .name(name)
-            .spawn(move || engine::run(engine, waiting, &requests))?;
+            .spawn(move || engine::run(engine, waiting, &requests, &mut || {}))?;
         Ok(RunningEngine { control: Mutex::new(control), thread: Some(thread) })
     }
 

@@ -33,6 +33,8 @@ pub struct Engine<F, A> {
     ready: Vec<u32>,
     left: Vec<u32>,
     dead_sessions: BTreeSet<SessionId>,
+    /// A peer's process has ended since this was last asked for.
+    bereaved: bool,
     originated: u32,
     last_tick: Duration,
     last_roll_call: Duration,
@@ -102,6 +104,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             ready: Vec::new(),
             left: Vec::new(),
             dead_sessions: BTreeSet::new(),
+            bereaved: false,
             originated: 0,
             last_tick: now,
             last_roll_call: now,
@@ -195,6 +198,12 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         std::mem::take(&mut self.dead_sessions).into_iter().collect()
     }
 
+    /// Whether the process of any peer has ended since the last call: one that was killed has left
+    /// its memory behind, which somebody has to remove.
+    pub fn take_bereaved(&mut self) -> bool {
+        std::mem::take(&mut self.bereaved)
+    }
+
     /// Multicasts a small message of the node's own to all groups, from a replica that leads its
     /// group. Other groups have no ring to find its payload in, and fetch it.
     pub fn originate(&mut self, payload: &[u8]) {
@@ -252,12 +261,13 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// Asks which peers are gone. What a dead session's rings hold is read once more and then given
     /// up with them.
     fn call_roll(&mut self) {
-        let mut peers: BTreeSet<Peer> = self.wiring.port.iter().map(|(_, c)| c.peer).collect();
+        let mut peers = self.wiring.port.correspondents().clone();
         peers.extend(self.wiring.peers());
         for peer in peers {
             if !self.wiring.port.fabric.is_gone(peer) {
                 continue;
             }
+            self.bereaved = true;
             if let Some((node, engine)) = self.wiring.engine_of(peer) {
                 tracing::warn!(node, engine, "an engine is gone");
                 for replica in &mut self.replicas {
@@ -294,6 +304,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         let mut bytes = std::mem::take(&mut self.mail);
         while let Some(from) = self.wiring.port.fabric.recv(&mut bytes) {
             any = true;
+            self.wiring.port.met(from);
             let Some(mail) = Mail::decode(&bytes) else {
                 tracing::warn!(len = bytes.len(), "dropped mail that makes no sense");
                 continue;

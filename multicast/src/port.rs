@@ -3,7 +3,7 @@
 //! Idle channels cost next to nothing: what peers write is announced in a dense array of slots, two
 //! words each, and only the array is polled, never the rings.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote};
@@ -57,6 +57,9 @@ pub(crate) struct Port<F> {
     dirty: Vec<u32>,
     to_wake: Vec<Peer>,
     attached: BTreeMap<(Peer, [u8; 32]), Remote>,
+    /// Those who have written to us, whether they have a channel or not: something of them is mapped
+    /// here until they are gone.
+    correspondents: BTreeSet<Peer>,
     rings_bytes: u64,
     assembling: usize,
     /// How often each path was taken that is not the common one.
@@ -87,6 +90,7 @@ impl<F: Fabric> Port<F> {
             dirty: Vec::new(),
             to_wake: Vec::new(),
             attached: BTreeMap::new(),
+            correspondents: BTreeSet::new(),
             rings_bytes: 0,
             assembling: 0,
             paths: PortPaths::default(),
@@ -469,6 +473,16 @@ impl<F: Fabric> Port<F> {
         }
     }
 
+    /// Takes note of somebody who has written to us, so that the roll call asks for them.
+    pub(crate) fn met(&mut self, peer: Peer) {
+        self.correspondents.insert(peer);
+    }
+
+    /// Those who have written to us and are not [lost](Self::lost) yet.
+    pub(crate) const fn correspondents(&self) -> &BTreeSet<Peer> {
+        &self.correspondents
+    }
+
     /// Wakes the peer at the end of the turn, if it sleeps.
     pub(crate) fn wake_later(&mut self, peer: Peer) {
         if !self.to_wake.contains(&peer) {
@@ -550,6 +564,7 @@ impl<F: Fabric> Port<F> {
             self.remove(id);
         }
         self.attached.retain(|(of, _), _| *of != peer);
+        self.correspondents.remove(&peer);
         self.unposted.retain(|(to, _)| *to != peer);
         self.fabric.hang_up(peer);
         ids

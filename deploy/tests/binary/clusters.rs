@@ -315,3 +315,29 @@ fn down_says_what_is_lost_and_dead_clients_are_forgotten() {
     until("sessions have expired", || sum("sessions") + sum("pending") == 0);
     assert_eq!(sandbox.expect(0, &["get", "two"]).out.trim(), "value");
 }
+
+#[test]
+fn clients_that_came_and_went_hold_no_memory() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach"]);
+    let (regions, pids) = (sandbox.regions(), sandbox.pids());
+    let of_nodes_alone = || {
+        let files = fs::read_dir(&regions).expect("a directory").flatten();
+        files.map(|file| file.file_name()).all(|name| name.as_bytes().starts_with(b"n"))
+    };
+    for i in 0..20 {
+        sandbox.expect(0, &["put", &format!("key{i}"), "value"]);
+        let child = sandbox.command(&["bench", "ycsb", "-w", "a", "--records", "100000"]);
+        let child = { child }.stdout(Stdio::null()).spawn();
+        let mut child = child.expect("the binary runs");
+        std::thread::sleep(std::time::Duration::from_millis(7 * i));
+        child.kill().expect("our child");
+        child.wait().expect("our child");
+    }
+    until("what was killed has left no files", of_nodes_alone);
+    let mapped = |pid: &i32| {
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("a node runs");
+        maps.lines().filter(|line| line.ends_with(" (deleted)")).count()
+    };
+    until("no node maps what is gone", || pids.iter().map(mapped).sum::<usize>() == 0);
+}

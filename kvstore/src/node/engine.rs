@@ -130,11 +130,13 @@ fn status<F: Fabric>(engine: &Engine<F, Machine>) -> EngineStatus {
 }
 
 /// Turns `engine` until [stopped](Control::stop). Shared by node processes and by clusters inside
-/// other processes.
+/// other processes. `bereaved` is called when the process of a peer has ended: what it left on the
+/// host is not for an engine to remove, for that takes longer than a turn should.
 pub fn run<F: Fabric>(
     mut engine: Engine<F, Machine>,
     waiting: Waiting,
     requests: &Requests,
+    bereaved: &mut dyn FnMut(),
 ) -> Result<(), FabricError> {
     let mut waiter = Waiter::new(waiting);
     while !requests.stopped() {
@@ -143,6 +145,9 @@ pub fn run<F: Fabric>(
         for session in engine.take_dead_sessions() {
             tracing::info!(%session, "the process of a session has ended; the session expires");
             engine.originate(&Request::Expire(session).encode());
+        }
+        if engine.take_bereaved() {
+            bereaved();
         }
         if worked {
             waiter.worked(engine.fabric());

@@ -29,6 +29,10 @@ const ENGINE_WAIT_MAX: Duration = Duration::from_secs(3);
 /// How often a draining node looks whether it has finished.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
+/// What engine threads say by the alarm. Any other byte is a signal.
+const ENDED: u8 = b'e';
+const BEREAVED: u8 = b'b';
+
 /// Why a node ended otherwise than by being stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -180,10 +184,7 @@ fn start_engines(
         let alarm = Alarm(alarm.try_clone().map_err(failed("prepare", &manifest.regions))?);
         let thread = thread::Builder::new()
             .name(name)
-            .spawn(move || {
-                let _alarm = alarm;
-                engine::run(engine, waiting, &requests)
-            })
+            .spawn(move || engine::run(engine, waiting, &requests, &mut || alarm.ring(BEREAVED)))
             .map_err(failed("start a thread of", &manifest.regions))?;
         workers.push(Worker { control, thread });
     }
@@ -193,10 +194,16 @@ fn start_engines(
 /// Rings when an engine thread ends, however it ends.
 struct Alarm(UnixStream);
 
+impl Alarm {
+    fn ring(&self, why: u8) {
+        // If it cannot be rung, nobody is left to hear it.
+        let _ = io::Write::write(&mut &self.0, &[why]);
+    }
+}
+
 impl Drop for Alarm {
     fn drop(&mut self) {
-        // If it cannot be rung, nobody is left to hear it.
-        let _ = io::Write::write(&mut self.0, b"e");
+        self.ring(ENDED);
     }
 }
 
@@ -214,7 +221,13 @@ impl Node {
                     Wanted::Action(from, action) => self.act(server, from, action),
                     Wanted::Signal => {
                         let mut bytes = [0; 64];
-                        let _ = alarm.read(&mut bytes);
+                        let len = alarm.read(&mut bytes).unwrap_or(0);
+                        if bytes[..len].contains(&BEREAVED) {
+                            self.clean_up();
+                        }
+                        if bytes[..len].iter().all(|byte| *byte == BEREAVED) {
+                            continue;
+                        }
                         if self.workers.iter().any(|worker| worker.thread.is_finished()) {
                             return Ok(()); // What ended it is found when it is joined.
                         }
@@ -304,6 +317,15 @@ impl Node {
             resident_bytes: resident_bytes(),
             replicas: engines.into_iter().flat_map(|engine| engine.replicas).collect(),
         })
+    }
+
+    /// Removes what clients that were killed have left. The next one to join would, too.
+    fn clean_up(&self) {
+        let cleaned = Host::at(&self.manifest.regions).and_then(|host| host.clean_dead());
+        match cleaned {
+            Ok(report) => tracing::debug!(?report, "removed what dead processes left"),
+            Err(error) => tracing::warn!(%error, "what dead processes left stays"),
+        }
     }
 
     /// Ends the engine threads and says what had ended one before.

@@ -235,6 +235,9 @@ pub(super) fn clean(host: &Path) -> CleanReport {
             },
         }
     }
+    for path in &listed {
+        remove_drafts(host, &path.join(MAIL), &mut report);
+    }
     report
 }
 
@@ -285,6 +288,18 @@ fn remove_listed(listed: &[PathBuf], name: &str, keep: Option<u64>, report: &mut
             report.processes += 1;
             report.files += files;
             report.bytes += bytes;
+        }
+    }
+}
+
+/// Removes letters that their senders died in the middle of writing.
+fn remove_drafts(host: &Path, mail: &Path, report: &mut CleanReport) {
+    for draft in entries(mail) {
+        let Some(file) = draft.file_name().and_then(OsStr::to_str) else { continue };
+        let Some(sender) = file.strip_prefix('.') else { continue };
+        // A process writes letters only while its directory is there.
+        if !host.join(sender).exists() && fs::remove_file(&draft).is_ok() {
+            report.files += 1;
         }
     }
 }

@@ -56,6 +56,21 @@ impl Mailbox {
         self.found.is_empty() && sent == self.listed_at && !self.again
     }
 
+    /// The sender has died: what it left unread goes, and its number.
+    pub(super) fn forget(&mut self, incarnation: u64, dir: &Path) {
+        if self.expected.remove(&incarnation).is_none() {
+            return;
+        }
+        self.found.retain(|letter| letter.incarnation != incarnation);
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let file = entry.file_name();
+            let sender = file.to_str().and_then(parse).map(|(_, incarnation, _)| incarnation);
+            if sender == Some(incarnation) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
     fn list(&mut self, dir: &Path) {
         let mut found = Vec::new();
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {

@@ -38,6 +38,7 @@ use self::host::{Away, Home};
 use self::mail::Mailbox;
 use self::regions::Regions;
 use self::remotes::{PeerState, Remotes};
+use crate::slab::Slab;
 use crate::{
     Access, Completion, Fabric, FabricError, MAIL_MAX, Outcome, Peer, Region, RegionKey, Remote,
     Source,
@@ -52,7 +53,8 @@ pub struct ShmFabric {
     incarnation: u64,
     bell: Bell,
     regions: Regions,
-    peers: Vec<PeerState>,
+    /// Those we have met and not hung up on.
+    peers: Slab<PeerState>,
     by_incarnation: HashMap<u64, Peer>,
     remotes: Remotes,
     completions: Vec<Completion>,
@@ -74,7 +76,7 @@ impl ShmFabric {
             incarnation,
             bell,
             regions: Regions::default(),
-            peers: Vec::new(),
+            peers: Slab::default(),
             by_incarnation: HashMap::new(),
             remotes: Remotes::default(),
             completions: Vec::new(),
@@ -107,10 +109,9 @@ impl ShmFabric {
         Waker { bell: self.bell.clone(), rung: 0 }
     }
 
-    /// The name and incarnation of a peer.
-    pub fn who(&self, peer: Peer) -> (&str, u64) {
-        let state = &self.peers[peer.0 as usize];
-        (&state.name, state.incarnation)
+    /// The name and incarnation of a peer, until it is hung up on.
+    pub fn who(&self, peer: Peer) -> Option<(&str, u64)> {
+        self.peers.get(peer.0).map(|state| (state.name.as_str(), state.incarnation))
     }
 
     /// Meets that incarnation, if it lives and we do not know it yet.
@@ -119,25 +120,20 @@ impl ShmFabric {
             return Some(peer);
         }
         let (away, bell) = self.host.find(name, incarnation)?;
-        let peer = Peer(self.peers.len() as u32);
-        self.peers.push(PeerState::new(name, incarnation, away, bell));
+        let peer = Peer(self.peers.insert(PeerState::new(name, incarnation, away, bell)));
         self.by_incarnation.insert(incarnation, peer);
         Some(peer)
     }
 
-    fn peer(&mut self, peer: Peer) -> &mut PeerState {
-        &mut self.peers[peer.0 as usize]
-    }
-
     fn report(&mut self, peer: u32, outcome: Outcome, tag: Option<u64>) {
-        let state = &mut self.peers[peer as usize];
+        let failed = self.peers.get_mut(peer).map(|state| &mut state.failed);
         match tag {
             Some(tag) => {
-                let outcome = state.failed.take().unwrap_or(outcome);
+                let outcome = failed.and_then(Option::take).unwrap_or(outcome);
                 self.completions.push(Completion { tag, outcome });
             }
             None if outcome == Outcome::Done => {}
-            None => _ = state.failed.get_or_insert(outcome),
+            None => _ = failed.map(|failed| failed.get_or_insert(outcome)),
         }
     }
 
@@ -196,17 +192,19 @@ impl Fabric for ShmFabric {
     }
 
     fn is_gone(&mut self, peer: Peer) -> bool {
-        self.peer(peer).is_gone()
+        self.peers.get_mut(peer.0).is_none_or(PeerState::is_gone)
     }
 
     fn hang_up(&mut self, peer: Peer) {
-        let me = self.incarnation;
-        self.remotes.detach_all(peer.0, me);
-        let state = self.peer(peer);
-        state.away = None;
-        let incarnation = state.incarnation;
-        if self.by_incarnation.get(&incarnation) == Some(&peer) {
-            self.by_incarnation.remove(&incarnation);
+        self.remotes.detach_all(peer.0, self.incarnation);
+        let Some(mut state) = self.peers.remove(peer.0) else { return };
+        self.by_incarnation.remove(&state.incarnation);
+        if state.is_gone() {
+            // It sends nothing any more, and takes nothing: letters need not be counted on.
+            self.posted.remove(&state.incarnation);
+            if let Home::Dir(home) = &self.home {
+                self.mailbox.forget(state.incarnation, &home.mail_dir());
+            }
         }
     }
 
@@ -223,7 +221,7 @@ impl Fabric for ShmFabric {
     }
 
     fn grant(&mut self, region: Region, writer: Peer) -> Result<RegionKey, FabricError> {
-        let writer = self.peer(writer);
+        let writer = self.peers.get_mut(writer.0).ok_or(FabricError::Gone)?;
         if writer.is_gone() {
             return Err(FabricError::Gone);
         }
@@ -237,7 +235,7 @@ impl Fabric for ShmFabric {
     }
 
     fn attach(&mut self, peer: Peer, key: &RegionKey) -> Result<Remote, FabricError> {
-        let state = &mut self.peers[peer.0 as usize];
+        let state = self.peers.get_mut(peer.0).ok_or(FabricError::Gone)?;
         self.remotes.attach(peer.0, state, key, self.incarnation)
     }
 
@@ -253,7 +251,8 @@ impl Fabric for ShmFabric {
         tag: Option<u64>,
     ) -> Result<(), FabricError> {
         let remote = self.remotes.get(to)?;
-        let outcome = remote.write(at, from, &self.regions, &self.peers[remote.peer as usize]);
+        let state = self.peers.get(remote.peer).ok_or(FabricError::Gone)?;
+        let outcome = remote.write(at, from, &self.regions, state);
         // A fence covers the writes before it too.
         self.unfenced = !remote.fenced;
         let peer = remote.peer;
@@ -270,7 +269,7 @@ impl Fabric for ShmFabric {
         tag: u64,
     ) -> Result<(), FabricError> {
         let remote = self.remotes.get(from)?;
-        let state = &self.peers[remote.peer as usize];
+        let state = self.peers.get(remote.peer).ok_or(FabricError::Gone)?;
         let outcome = remote.read(at, len, into, &self.regions, state);
         self.unfenced = true;
         self.completions.push(Completion { tag, outcome });
@@ -285,7 +284,9 @@ impl Fabric for ShmFabric {
 
     fn wake(&mut self, peer: Peer) {
         self.full_fence();
-        self.peer(peer).ring();
+        if let Some(state) = self.peers.get_mut(peer.0) {
+            state.ring();
+        }
     }
 
     fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool) {
@@ -302,17 +303,14 @@ impl Fabric for ShmFabric {
         if bytes.len() > MAIL_MAX {
             return refused("it is too long");
         }
-        let state = &mut self.peers[to.0 as usize];
-        let Some(away) = state.away.as_ref().filter(|_| !state.gone) else {
-            return Err(FabricError::Gone);
-        };
-        if state.bell.has_left() {
+        let state = self.peers.get_mut(to.0).ok_or(FabricError::Gone)?;
+        if state.gone || state.bell.has_left() {
             return Err(FabricError::Gone);
         }
         if state.bell.mail_waiting() >= mail::WAITING_MAX {
             return refused("the mailbox is full");
         }
-        match away {
+        match &state.away {
             Away::Dir(away) => {
                 let number = self.posted.entry(state.incarnation).or_default();
                 let sender = (self.name.as_str(), self.incarnation);

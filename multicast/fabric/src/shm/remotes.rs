@@ -18,8 +18,7 @@ pub(super) struct PeerState {
     pub(super) name: String,
     pub(super) incarnation: u64,
     pub(super) bell: Bell,
-    /// `None` once we hung up.
-    pub(super) away: Option<Away>,
+    pub(super) away: Away,
     /// Known to be dead. It stays so.
     pub(super) gone: bool,
     /// How an untagged write failed, until a tagged one reports it.
@@ -36,7 +35,7 @@ impl PeerState {
             name: name.to_owned(),
             incarnation,
             bell,
-            away: Some(away),
+            away,
             gone: false,
             failed: None,
             rung: 0,
@@ -45,8 +44,7 @@ impl PeerState {
     }
 
     pub(super) fn is_gone(&mut self) -> bool {
-        let alive = self.away.as_ref().is_some_and(Away::is_alive);
-        self.gone = self.gone || self.bell.has_left() || !alive;
+        self.gone = self.gone || self.bell.has_left() || !self.away.is_alive();
         self.gone
     }
 
@@ -58,7 +56,7 @@ impl PeerState {
         if let Some(memory) = self.maps.get(&file).and_then(Weak::upgrade) {
             return Ok(memory);
         }
-        let memory = self.away.as_ref().ok_or(FabricError::Gone)?.open(file)?;
+        let memory = self.away.open(file)?;
         self.maps.retain(|_, memory| memory.strong_count() > 0);
         self.maps.insert(file, Arc::downgrade(&memory));
         Ok(memory)
@@ -95,7 +93,7 @@ impl Remotes {
         me: u64,
     ) -> Result<Remote, FabricError> {
         let key = Key::from_bytes(key);
-        if state.gone || state.away.is_none() {
+        if state.gone {
             return Err(FabricError::Gone);
         }
         if key.incarnation != state.incarnation {

@@ -159,7 +159,8 @@ fn garbage_in_the_mailbox_is_dropped() {
     let to_owner = other.dial(OWNER).unwrap();
     other.send(to_owner, b"mail").unwrap();
     let (from, bytes) = mail(&mut owner);
-    assert_eq!((owner.who(from).0, bytes.as_slice()), ("other", b"mail".as_slice()));
+    assert_eq!(owner.who(from).map(|who| who.0), Some("other"));
+    assert_eq!(bytes, b"mail");
     assert_eq!(owner.recv(&mut Vec::new()), None);
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
 }
@@ -183,4 +184,39 @@ fn asking_whether_peers_live_is_cheap() {
     let took = before.elapsed();
     println!("1,000 peers in {took:?}");
     assert!(took < Duration::from_millis(500), "{took:?}");
+}
+
+#[test]
+fn who_was_hung_up_on_takes_no_memory() {
+    let crew = Crew::of_processes();
+    let host = crew.host();
+    let mut owner = host.join(OWNER).unwrap();
+    let alone = files(host);
+    let dir = host.dir().unwrap().to_owned();
+    let incarnation = owner.incarnation();
+    let letters = dir.join(format!("{OWNER}.{incarnation:016x}")).join("mail");
+    for round in 0..8 {
+        let hand = crew.launch("tenant", "tenant");
+        let (peer, letter) = mail(&mut owner);
+        for key in keys(&letter) {
+            owner.attach(peer, &key).unwrap();
+        }
+        hand.kill();
+        // As if it had died in the middle of writing, and between two letters.
+        let (name, it) = owner.who(peer).unwrap();
+        let left = [format!(".{name}.{it:016x}"), format!("{name}.{it:016x}.0000000000000001")];
+        for letter in &left {
+            fs::write(letters.join(letter), b"half").unwrap();
+        }
+        assert!(owner.is_gone(peer));
+        owner.hang_up(peer);
+        assert!(owner.who(peer).is_none(), "round {round}");
+        assert!(owner.is_gone(peer) && matches!(owner.send(peer, b"x"), Err(FabricError::Gone)));
+    }
+    host.clean_dead().unwrap();
+    assert_eq!(files(host), alone);
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let dir = dir.to_str().unwrap();
+    let theirs = maps.lines().filter(|line| line.contains(dir) && line.contains("/tenant."));
+    assert_eq!(theirs.collect::<Vec<_>>(), [""; 0]);
 }
