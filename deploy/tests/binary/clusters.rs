@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{Ended, Sandbox, is_running, kill, until};
+use crate::support::{Ended, Sandbox, halt, is_running, kill, until};
 use rustix::process::Signal;
 
 fn end(mut up: Child) -> Ended {
@@ -100,7 +100,7 @@ fn down_stops_what_is_left_of_a_cluster() {
     sandbox.expect(0, &["up", "--detach", "--config", &config]);
     let (regions, pids) = (sandbox.regions(), sandbox.pids());
     kill(pids[0], Signal::KILL);
-    kill(pids[1], Signal::STOP);
+    halt(pids[1]);
     until("node 0 is gone", || !is_running(pids[0]));
     let status = sandbox.expect(1, &["status"]);
     assert!(status.out.contains("does not answer: not running"), "{}", status.out);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use skein_client::asynchronous;
 use skein_client::{Client, ConnectError, Error, Unavailability};
 
-use crate::support::{Sandbox, kill, until};
+use crate::support::{Sandbox, halt, kill, until};
 
 /// For a command that is to fail at once and not by a time-out, on a machine that is busy.
 const SOON: Duration = Duration::from_secs(4);
@@ -240,7 +240,7 @@ fn what_timed_out_takes_effect_once_when_the_cluster_goes_on() {
     client.increment("n", 1).unwrap();
     let pids = sandbox.pids();
     for pid in &pids {
-        kill(*pid, Signal::STOP);
+        halt(*pid);
     }
     let (mut unknown, mut not_sent) = (0, 0);
     let window = client.shape().tuning.window;

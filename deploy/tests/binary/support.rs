@@ -157,6 +157,20 @@ pub(crate) fn kill(pid: i32, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid).expect("a process number"), signal);
 }
 
+/// Stops a process and waits until all its threads stand still: the signal takes a moment to reach
+/// those that are running.
+pub(crate) fn halt(pid: i32) {
+    kill(pid, Signal::STOP);
+    let stands_still = |thread: io::Result<fs::DirEntry>| {
+        let stat = thread.and_then(|thread| fs::read_to_string(thread.path().join("stat")));
+        // The state comes after the name, which ends with the last parenthesis.
+        stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+    };
+    until("a stopped process stands still", || {
+        fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|mut threads| threads.all(stands_still))
+    });
+}
+
 /// Whether it is one of our nodes, and no zombie.
 pub(crate) fn is_running(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
