@@ -79,7 +79,9 @@ fn an_interrupted_benchmark_and_one_whose_cluster_stops_report_what_they_have() 
     assert_eq!(ended.code, Some(1), "{}", ended.err);
     let report = json(&ended.out);
     assert!(report["errors_by_kind"]["unavailable"].as_u64() > Some(0), "{report}");
-    assert!(report["ended_early"].as_str().is_some_and(|why| why.contains("stopped")), "{report}");
+    // Nodes end one after the other, and a client may look when the first has.
+    let why = report["ended_early"].as_str().unwrap_or_default();
+    assert!(why.contains("stopped") || why.contains("not running"), "{report}");
 }
 
 #[test]
