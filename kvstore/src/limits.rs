@@ -52,6 +52,12 @@ impl Limits {
         let largest = pair.saturating_add(COMMAND_OVERHEAD);
         let page = self.scan_page_bytes_max.saturating_add(largest);
         let entry = |name: &str, value: usize| format!("{name} = {value}");
+        // What takes most of the room is what to look at.
+        let longest = if self.key_bytes_max > self.value_bytes_max {
+            entry("key_bytes_max", self.key_bytes_max)
+        } else {
+            entry("value_bytes_max", self.value_bytes_max)
+        };
         #[rustfmt::skip]
         let rules: [(bool, String, String, &'static str); 9] = [
             (self.key_bytes_max >= 1,
@@ -63,10 +69,10 @@ impl Limits {
             (self.scan_pairs_max >= 1,
              entry("scan_pairs_max", self.scan_pairs_max), "at least 1".into(), "is the shortest page that makes progress"),
             (self.transaction_bytes_max >= largest,
-             entry("transaction_bytes_max", self.transaction_bytes_max), entry("value_bytes_max", self.value_bytes_max),
+             entry("transaction_bytes_max", self.transaction_bytes_max), longest.clone(),
              "a transaction must have room for 64 bytes, the longest key and the longest value"),
             (self.reply_bytes_max >= largest,
-             entry("reply_bytes_max", self.reply_bytes_max), entry("value_bytes_max", self.value_bytes_max),
+             entry("reply_bytes_max", self.reply_bytes_max), longest.clone(),
              "a reply must have room for 64 bytes, the longest key and the longest value"),
             (self.reply_bytes_max >= page,
              entry("reply_bytes_max", self.reply_bytes_max), entry("scan_page_bytes_max", self.scan_page_bytes_max),
@@ -77,7 +83,7 @@ impl Limits {
              entry("reply_bytes_max", self.reply_bytes_max), entry("transaction_keys_max", self.transaction_keys_max),
              "a reply must have room for 16 bytes of each key"),
             (self.memory_bytes_max >= 16 << 20,
-             format!("memory_bytes_max = {}", self.memory_bytes_max), "at least 16777216".into(), "is the least a node can work with"),
+             format!("memory_bytes_max = {}", self.memory_bytes_max), "at least 16777216".into(), "is what a node can work with"),
         ];
         match rules.into_iter().find(|(holds, ..)| !holds) {
             Some((_, first, second, why)) => Err(Conflict { first, second, why }),
@@ -103,7 +109,7 @@ mod tests {
                                                                 "reply_bytes_max",       "transaction_keys_max"),
             (Limits { scan_pairs_max: 0, ..good },              "scan_pairs_max",        "at least 1"),
             (Limits { transaction_keys_max: 0, ..good },        "transaction_keys_max",  "1 to 65536"),
-            (Limits { key_bytes_max: usize::MAX, ..good },      "transaction_bytes_max", "value_bytes_max"),
+            (Limits { key_bytes_max: usize::MAX, ..good },      "transaction_bytes_max", "key_bytes_max"),
             (Limits { memory_bytes_max: 1, ..good },            "memory_bytes_max",      "at least"),
         ];
         for (limits, first, second) in cases {

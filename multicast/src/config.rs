@@ -110,20 +110,32 @@ pub fn endpoint_name(node: u16, engine: u16) -> String {
     format!("n{node}e{engine}")
 }
 
-/// Two settings that cannot work together.
+/// Two settings that cannot work together, or one that is out of its range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// One of them, with its value, as the configuration spells it.
     pub first: String,
-    /// The other.
+    /// The other; or the range, which has no `=`.
     pub second: String,
-    /// Why not.
+    /// Why not; or of what it is the range.
     pub why: &'static str,
+}
+
+impl Conflict {
+    /// Whether one setting is out of its range, whatever the others are.
+    pub fn is_of_range(&self) -> bool {
+        !self.second.contains('=')
+    }
 }
 
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} does not work with {}: {}", self.first, self.second, self.why)
+        let Self { first, second, why } = self;
+        if self.is_of_range() {
+            write!(f, "{first} is out of range: {second} {why}")
+        } else {
+            write!(f, "{first} does not work with {second}: {why}")
+        }
     }
 }
 

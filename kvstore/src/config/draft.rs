@@ -231,12 +231,12 @@ impl Draft {
         ConfigError {
             file: line.and(self.file.clone()),
             line,
-            what: format!(
-                "{} does not work with {}: {}",
-                told(&conflict.first, first),
-                told(&conflict.second, second),
-                conflict.why
-            ),
+            what: Conflict {
+                first: told(&conflict.first, first),
+                second: told(&conflict.second, second),
+                why: conflict.why,
+            }
+            .to_string(),
         }
     }
 }
