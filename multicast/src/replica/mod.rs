@@ -1,33 +1,30 @@
 //! One replica: words and bytes in, events, step, effects out.
 
+mod log;
+mod said;
+
 use std::collections::VecDeque;
 
-use skein_fabric::{
-    Access, Fabric, FabricError, Peer, Region, RegionKey, Remote as RemoteRegion, Source,
-};
+use skein_fabric::{Access, Fabric, FabricError, Peer, Region};
 use skein_protocol::ballot::Acceptance;
-use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::log::{self, Body, Cursor, Entry, PREAMBLE, Payload, Remote, Space};
+use skein_protocol::ids::{GroupId, MessageId, ReplicaId, SessionId};
+use skein_protocol::log::{Cursor, HEADER, PREAMBLE, Remote, Space};
 use skein_protocol::message::{Announcement, Head, encode_name};
 use skein_protocol::properties::{About, Footprint, Touch};
 use skein_protocol::ramcast::{Config, Ramcast};
 use skein_protocol::step::{Effect, Event, Record};
 
-use crate::application::{Application, Delivery, EXCHANGE_MAX, Outbox};
+use self::log::Follower;
+pub(crate) use self::log::untag;
+use self::said::{Said, Word};
+use crate::application::{Application, Delivery, EXCHANGE_MAX};
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
 use crate::payloads::Payloads;
 use crate::wiring::{Column, Note, Wiring, members};
 
-/// The most room that a leader keeps in its log for what a turn's announcements will need.
-const RESERVE_MAX: usize = 16 << 10;
-/// Of that room, what one announcement may take: three times what it needs, because the last
-/// message received in a turn may bring as many as there are groups.
-const RESERVE_PER_REMOTE: usize = 128;
 /// Messages delivered in one go, before the rest of the turn gets its share.
 const DELIVERIES_PER_TURN: usize = 256;
-/// The slot map's epoch that log entries carry.
-const EPOCH: u32 = 1;
 
 skein_protocol::paths! {
     /// Counts of paths taken where a replica meets its memory.
@@ -46,16 +43,6 @@ skein_protocol::paths! {
     exchanged,
     /// A payload was sent to a replica that missed it.
     relayed,
-}
-
-/// A follower, as its leader sees it.
-#[derive(Clone, Copy, Default)]
-struct Follower {
-    log: Option<RemoteRegion>,
-    /// Up to where its copy of the log is written.
-    sent: u64,
-    /// Up to where it needs the log no more.
-    freed: u64,
 }
 
 /// Another group's result that waits for its log entry to be committed.
@@ -144,39 +131,6 @@ impl<A: Application> Replica<A> {
         self.carry_out(wiring);
     }
 
-    /// A follower's engine has welcomed us and granted us its log.
-    pub(crate) fn follower_granted<F: Fabric>(
-        &mut self,
-        follower: ReplicaId,
-        key: [u8; 32],
-        wiring: &mut Wiring<F>,
-    ) {
-        let Some(peer) = wiring.peer_of(follower) else { return };
-        match wiring.port.fabric.attach(peer, &RegionKey(key)) {
-            Ok(log) => self.followers[usize::from(follower.slot)].log = Some(log),
-            Err(error) => tracing::warn!(%error, %follower, "a granted log was of no use"),
-        }
-    }
-
-    /// Lets the leader's engine write our log, and returns the key to it.
-    pub(crate) fn grant<F: Fabric>(
-        &mut self,
-        leader: Peer,
-        fabric: &mut F,
-    ) -> Result<[u8; 32], FabricError> {
-        if let Some((_, key)) = self.granted.filter(|(to, _)| *to == leader) {
-            return Ok(key);
-        }
-        let key = fabric.grant(self.log, leader)?.0;
-        self.granted = Some((leader, key));
-        Ok(key)
-    }
-
-    /// A follower's process is gone: nothing more is written there.
-    pub(crate) fn follower_lost(&mut self, slot: u8) {
-        self.followers[usize::from(slot)].log = None;
-    }
-
     pub(crate) fn tick(&mut self, now_ms: u64) {
         self.core.step(Event::Tick { now_ms }, &mut self.effects);
     }
@@ -217,81 +171,6 @@ impl<A: Application> Replica<A> {
         self.seen.iter().enumerate().all(same) && !self.log_has_more(fabric)
     }
 
-    fn log_has_more<F: Fabric>(&self, fabric: &F) -> bool {
-        if self.core.leads() || self.core.stalled_on().is_some() {
-            return false;
-        }
-        let mut cursor = self.cursor;
-        let at = cursor.offset(self.tuning.log_bytes as u64);
-        fabric.load(self.log, at + log::INDEX_AT) == cursor.index
-    }
-
-    /// As follower, takes what the leader has written. Returns whether there was anything.
-    pub(crate) fn read_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
-        let capacity = self.tuning.log_bytes as u64;
-        let mut any = false;
-        let mut entry = std::mem::take(&mut self.entry);
-        while self.log_has_more(&wiring.port.fabric) {
-            let fabric = &wiring.port.fabric;
-            let at = self.cursor.offset(capacity);
-            let mut header = [0; log::HEADER];
-            fabric.copy_out(self.log, at, &mut header);
-            let Some(len) = log::announced_len(&header, self.cursor, capacity) else { break };
-            entry.clear();
-            entry.extend_from_slice(&header);
-            // A pad announces the rest of the ring, of which only the header says anything.
-            let pad = log::is_pad(&header);
-            if !pad {
-                entry.resize(len, 0);
-                fabric.copy_out(self.log, at, &mut entry);
-            }
-            let Ok(read) = Entry::decode(&entry, self.cursor, self.core.ballot()) else {
-                self.paths.torn_entry += 1;
-                break;
-            };
-            let index = self.cursor.index;
-            self.cursor.pass(len, read.body);
-            if read.body != Body::Pad {
-                self.ends.push_back((index, self.cursor.position));
-                self.take_entry(index, &read, wiring);
-            }
-            any = true;
-        }
-        self.entry = entry;
-        any
-    }
-
-    fn take_entry<F: Fabric>(&mut self, index: u64, entry: &Entry<'_>, wiring: &mut Wiring<F>) {
-        let Self { id: by, core, effects, payloads, exchanged, .. } = self;
-        let mut log = |record, held, last| {
-            wiring.note(|| Note::Logged { by: *by, index, record });
-            let (ballot, time_ms) = (entry.written, entry.time_ms);
-            core.step(Event::Logged { index, ballot, time_ms, record, held, last }, effects);
-        };
-        match entry.body {
-            Body::Pad => {}
-            Body::NewBallot => log(Record::NewBallot, true, true),
-            Body::Local { message, low_water, timestamp, destinations, payload } => {
-                let inline = matches!(payload, Payload::Inline(_));
-                if let Payload::Inline(bytes) = payload {
-                    payloads.insert(message, low_water, destinations, bytes);
-                }
-                let record = Record::Local { message, low_water, timestamp, destinations, inline };
-                log(record, payloads.contains(message), true);
-            }
-            Body::Remotes(remotes) => {
-                let mut remotes = remotes.iter().peekable();
-                while let Some(remote) = remotes.next() {
-                    log(Record::Remote(remote), true, remotes.peek().is_none());
-                }
-            }
-            Body::Exchange { message, from, result } => {
-                exchanged.push_back(Exchanged { index, message, from, result: result.to_vec() });
-                log(Record::Exchange, true, true);
-            }
-        }
-    }
-
     /// Whether a datagram of `len` bytes from a session may be read now, when `assembling` bytes
     /// of others are being put together.
     pub(crate) fn admits(&mut self, session: SessionId, len: usize, assembling: usize) -> bool {
@@ -313,13 +192,6 @@ impl<A: Application> Replica<A> {
     /// full because the follower that asks waits for the payload, and holds everything back.
     pub(crate) fn admits_from_replica(&self, kind: Kind) -> bool {
         kind == Kind::Fetch || !self.core.leads() || self.log_has_room()
-    }
-
-    fn log_has_room(&self) -> bool {
-        let largest = Entry::local_len(self.topology.all_groups(), self.tuning.inline_bytes_max)
-            .max(Entry::exchange_len(EXCHANGE_MAX));
-        let reserve = RESERVE_MAX.min(self.tuning.log_bytes / 4);
-        self.announced < reserve / RESERVE_PER_REMOTE && self.space.fits(reserve + largest, largest)
     }
 
     /// A message is whole in our memory. Anything that makes no sense is dropped: it can harm only
@@ -408,11 +280,6 @@ impl<A: Application> Replica<A> {
         self.free_log(wiring);
     }
 
-    /// Our write of the log to a follower has completed, up to `index`.
-    pub(crate) fn completed(&mut self, slot: u8, index: u64) {
-        self.core.step(Event::Completed { slot, index }, &mut self.effects);
-    }
-
     /// Does what the protocol asks for, in order.
     fn carry_out<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
         let mut effects = std::mem::take(&mut self.effects);
@@ -468,120 +335,6 @@ impl<A: Application> Replica<A> {
         }
         drop(remaining);
         self.effects = effects;
-    }
-
-    /// Appends an entry to our own copy of the log; `None` is one of the remotes gathered.
-    fn append<F: Fabric>(
-        &mut self,
-        wiring: &mut Wiring<F>,
-        index: u64,
-        time_ms: u64,
-        record: Option<Record>,
-    ) {
-        let ballot = self.core.ballot();
-        let mut entry = std::mem::take(&mut self.entry);
-        entry.clear();
-        let body = match record {
-            None => Body::REMOTES,
-            Some(Record::NewBallot) => Body::NewBallot,
-            Some(Record::Local { message, low_water, timestamp, destinations, inline }) => {
-                let payload = if inline {
-                    let held = self.payloads.get(message).expect("proposed with its payload");
-                    Payload::Inline(&held.bytes)
-                } else {
-                    Payload::Held
-                };
-                Body::Local { message, low_water, timestamp, destinations, payload }
-            }
-            Some(Record::Exchange) => {
-                let exchanged = self.exchanged.back().expect("pushed before the step");
-                let Exchanged { message, from, .. } = *exchanged;
-                Body::Exchange { message, from, result: &exchanged.result }
-            }
-            Some(Record::Remote(_)) => unreachable!("remotes are gathered"),
-        };
-        let whole = Entry { birth: ballot, written: ballot, time_ms, epoch: EPOCH, body };
-        let encode = |cursor: Cursor, into: &mut Vec<u8>| match record {
-            None => whole.encode_remotes(&self.remotes, cursor, into),
-            Some(_) => whole.encode(cursor, into),
-        };
-        let len = match body {
-            Body::Remotes(_) => Entry::remotes_len(self.remotes.len()),
-            Body::Local { destinations, payload: Payload::Inline(bytes), .. } => {
-                Entry::local_len(destinations, bytes.len())
-            }
-            Body::Local { destinations, .. } => Entry::local_len(destinations, 0),
-            Body::Exchange { result, .. } => Entry::exchange_len(result.len()),
-            Body::NewBallot | Body::Pad => Entry::len(0),
-        };
-        let fabric = &mut wiring.port.fabric;
-        if let Some(skip) = self.space.skip(len) {
-            self.paths.padded += 1;
-            Entry::encode_pad(self.space.cursor, skip, ballot, &mut entry);
-            let at = self.space.cursor.offset(self.space.capacity());
-            fabric.copy_in(self.log, at, &entry);
-            self.space.cursor.pass(skip, Body::Pad);
-            entry.clear();
-        }
-        assert_eq!(self.space.cursor.index, index, "the log is dense");
-        let at = self.space.cursor.offset(self.space.capacity());
-        encode(self.space.cursor, &mut entry);
-        debug_assert_eq!(entry.len(), len);
-        fabric.copy_in(self.log, at, &entry);
-        self.space.cursor.pass(len, body);
-        self.ends.push_back((index, self.space.cursor.position));
-        self.remotes.clear();
-        self.entry = entry;
-    }
-
-    /// Writes to each follower what it has not been written yet, however many entries that is.
-    fn write_followers<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        if !self.core.leads() {
-            return;
-        }
-        let end = self.space.cursor.position;
-        let capacity = self.space.capacity();
-        for slot in 0..self.topology.replicas {
-            let follower = &mut self.followers[usize::from(slot)];
-            let Some(log) = follower.log.filter(|_| follower.sent < end) else { continue };
-            let tag = tag(self.id, slot, self.core.last_index());
-            let spans = skein_protocol::ring::spans(capacity, follower.sent, end - follower.sent);
-            let last = usize::from(!spans[1].is_empty());
-            for (i, span) in spans.into_iter().enumerate().filter(|(_, span)| !span.is_empty()) {
-                let at = PREAMBLE + span.start;
-                let source = Source::Span { region: self.log, at, len: span.len() };
-                let tag = (i == last).then_some(tag);
-                if let Err(error) = wiring.port.fabric.write(log, at, source, tag) {
-                    tracing::debug!(%error, slot, "a follower's log cannot be written");
-                    follower.log = None;
-                }
-            }
-            follower.sent = end;
-            if let Some(peer) = wiring.peer_of(ReplicaId::new(self.id.group, slot)) {
-                wiring.port.wake_later(peer);
-            }
-        }
-    }
-
-    /// Entries that are committed, hence folded, need their place no more. The leader may overwrite
-    /// what everybody has freed.
-    fn free_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        let commit = self.core.commit_index();
-        while let Some((_, end)) = self.ends.pop_front_if(|(index, _)| *index <= commit) {
-            self.freed = end;
-        }
-        if self.core.leads() {
-            let others = self.followers.iter().enumerate();
-            let freed = others
-                .filter(|(slot, _)| *slot != usize::from(self.id.slot))
-                .map(|(_, follower)| follower.freed)
-                .fold(self.freed, u64::min);
-            self.space.free(freed);
-        } else if self.freed - self.freed_told >= self.space.capacity() / 8 {
-            self.freed_told = self.freed;
-            let leader = self.core.leader_of(self.id.group);
-            wiring.tell_word(self.id, leader, Column::Freed, self.freed);
-        }
     }
 
     /// Hands to the state machine what is its turn. Returns whether there was anything.
@@ -661,41 +414,6 @@ impl<A: Application> Replica<A> {
         self.payloads.retain(session, |message| core.is_known(message));
     }
 
-    /// Up to which index our memory holds the log without a gap, payloads included: what a
-    /// candidate would find here.
-    pub(crate) fn holds<F: Fabric>(&self, fabric: &F) -> u64 {
-        if self.core.leads() || self.core.stalled_on().is_some() {
-            return self.core.last_index();
-        }
-        let capacity = self.tuning.log_bytes as u64;
-        let mut cursor = self.cursor;
-        loop {
-            let at = cursor.offset(capacity);
-            let mut header = [0; log::HEADER];
-            fabric.copy_out(self.log, at, &mut header);
-            let len = log::announced_len(&header, cursor, capacity);
-            let Some(len) = len.filter(|_| !log::is_pad(&header)) else {
-                let pad = Entry::decode(&header, cursor, self.core.ballot());
-                match (len, pad) {
-                    (Some(len), Ok(pad)) => cursor.pass(len, pad.body),
-                    _ => return cursor.index - 1,
-                }
-                continue;
-            };
-            let mut bytes = vec![0; len];
-            fabric.copy_out(self.log, at, &mut bytes);
-            let Ok(entry) = Entry::decode(&bytes, cursor, self.core.ballot()) else {
-                return cursor.index - 1;
-            };
-            if let Body::Local { message, payload: Payload::Held, .. } = entry.body
-                && !self.payloads.contains(message)
-            {
-                return cursor.index - 1;
-            }
-            cursor.pass(len, entry.body);
-        }
-    }
-
     /// What it holds at this moment, and what it may.
     pub(crate) fn footprint(&self, sessions: usize, waiting: usize) -> Footprint {
         let groups = usize::from(self.topology.groups);
@@ -708,7 +426,7 @@ impl<A: Application> Replica<A> {
             sessions,
             window: self.tuning.window,
             large_bytes_max: self.tuning.held_bytes_max + sessions * self.tuning.payload_bytes_max,
-            log_entries_max: self.tuning.log_bytes / log::HEADER,
+            log_entries_max: self.tuning.log_bytes / HEADER,
             groups,
         }
     }
@@ -718,59 +436,8 @@ impl<A: Application> Replica<A> {
         self.topology.replicas
     }
 
-    /// How often the log ring went round.
-    pub(crate) const fn laps(&self) -> u64 {
-        let position = if self.space.cursor.position > self.cursor.position {
-            self.space.cursor.position
-        } else {
-            self.cursor.position
-        };
-        position / self.space.capacity()
-    }
-
     /// Bytes of the log ring.
     pub(crate) const fn log_bytes(&self) -> usize {
         self.tuning.log_bytes
-    }
-}
-
-/// What a completion of a write of the log says: whose, to whom, up to where.
-pub(crate) fn tag(id: ReplicaId, slot: u8, index: u64) -> u64 {
-    u64::from(id.group.0) << 56 | u64::from(slot) << 48 | index
-}
-
-/// Reads what [`tag`] wrote.
-pub(crate) const fn untag(tag: u64) -> (GroupId, u8, u64) {
-    (GroupId((tag >> 56) as u16), (tag >> 48) as u8, tag & ((1 << 48) - 1))
-}
-
-/// What the state machine said, until it is sent.
-#[derive(Default)]
-struct Said {
-    words: Vec<Word>,
-    /// The bytes of all of them, one after the other.
-    bytes: Vec<u8>,
-}
-
-enum Word {
-    Reply { message: MessageId, len: usize },
-    Exchange { message: MessageId, to: GroupSet, len: usize },
-    End(SessionId),
-}
-
-impl Outbox for Said {
-    fn reply(&mut self, message: MessageId, reply: &[u8]) {
-        self.bytes.extend_from_slice(reply);
-        self.words.push(Word::Reply { message, len: reply.len() });
-    }
-
-    fn exchange(&mut self, message: MessageId, to: GroupSet, result: &[u8]) {
-        assert!(result.len() <= EXCHANGE_MAX, "results are verdicts, not data");
-        self.bytes.extend_from_slice(result);
-        self.words.push(Word::Exchange { message, to, len: result.len() });
-    }
-
-    fn end_session(&mut self, session: SessionId) {
-        self.words.push(Word::End(session));
     }
 }
