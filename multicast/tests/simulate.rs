@@ -11,6 +11,9 @@ use skein_multicast::simulate::{Coverage, run};
 /// Seeds of every test run.
 const SEEDS: std::ops::Range<u64> = 0..2000;
 
+/// One in so many seeds is run twice: the same seed is the same run, to the byte.
+const AGAIN_ONE_IN: u64 = 50;
+
 /// What no simulation of this stage can hit: nobody revokes, no node dies, nobody reads.
 const NOT_YET: [&str; 3] = ["denied_half_way", "reads", "unknown"];
 
@@ -39,6 +42,9 @@ fn every_schedule_keeps_the_properties() {
                         Ok(report) => {
                             assert!(report.messages >= 200, "seed {seed} is too short");
                             assert!(report.laps >= 2, "seed {seed} lapped only {}", report.laps);
+                            if seed.is_multiple_of(AGAIN_ONE_IN) {
+                                assert_eq!(run(seed, false).unwrap(), report, "seed {seed} again");
+                            }
                             messages.fetch_add(report.messages, Ordering::Relaxed);
                             coverage.lock().unwrap().add(&report.coverage);
                         }

@@ -12,6 +12,7 @@ mod scenario;
 mod world;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use skein_fabric::sim::Counters;
 use skein_protocol::properties::Violation;
@@ -23,7 +24,7 @@ use crate::port::PortPaths;
 use crate::replica::ReplicaPaths;
 
 /// What a run came to.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// What was run.
     pub scenario: Scenario,
@@ -65,13 +66,19 @@ pub struct Failure {
 pub fn run(seed: u64, trace: bool) -> Result<Report, Box<Failure>> {
     let scenario = Scenario::draw(seed);
     let mut simulation = Simulation::new(scenario.clone(), trace);
-    match simulation.run() {
-        Ok(()) => Ok(simulation.report()),
-        Err(violation) => {
-            let trace = simulation.trace();
-            Err(Box::new(Failure { scenario, violation, trace }))
+    // An assertion of the code under test is a violation too, and wants its seed told.
+    let violation = match catch_unwind(AssertUnwindSafe(|| simulation.run())) {
+        Ok(Ok(())) => return Ok(simulation.report()),
+        Ok(Err(violation)) => violation,
+        Err(panic) => {
+            let said = panic.downcast_ref::<String>().cloned();
+            let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));
+            let evidence = said.unwrap_or_else(|| "a panic without words".to_owned());
+            Violation { property: "an assertion", evidence }
         }
-    }
+    };
+    let trace = simulation.trace();
+    Err(Box::new(Failure { scenario, violation, trace }))
 }
 
 impl Coverage {

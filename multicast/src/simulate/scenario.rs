@@ -7,7 +7,7 @@ use skein_fabric::sim::{Rng, SimConfig};
 use crate::config::{Topology, Tuning};
 
 /// Everything that is drawn before the run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// The seed it was drawn from.
     pub seed: u64,
