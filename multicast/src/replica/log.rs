@@ -240,7 +240,8 @@ impl<A: Application> Replica<A> {
     /// what everybody has freed.
     pub(super) fn free_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
         let commit = self.core.commit_index();
-        while let Some((_, end)) = self.ends.pop_front_if(|(index, _)| *index <= commit) {
+        while let Some((index, end)) = self.ends.pop_front_if(|(index, _)| *index <= commit) {
+            self.freed_index = index;
             self.freed = end;
         }
         if self.core.leads() {

@@ -71,6 +71,8 @@ pub(crate) struct Replica<A> {
     followers: Vec<Follower>,
     /// Ends of the entries that may not be overwritten yet: index, position.
     ends: VecDeque<(u64, u64)>,
+    /// The last entry whose place may be used again, and where it ends.
+    pub freed_index: u64,
     freed: u64,
     freed_told: u64,
     /// The words of our row, as last looked at.
@@ -112,6 +114,7 @@ impl<A: Application> Replica<A> {
             cursor: Cursor::START,
             followers: vec![Follower::default(); usize::from(topology.replicas)],
             ends: VecDeque::new(),
+            freed_index: 0,
             freed: 0,
             freed_told: 0,
             seen: vec![0; members(topology) + usize::from(topology.replicas)],

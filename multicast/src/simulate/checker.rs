@@ -50,11 +50,12 @@ impl Onlooker {
                 Note::Told(touch) => self.history.touches.push(touch),
                 Note::Delivered { by, deliver } => {
                     let replicas = find(engines, by).1.replicas();
-                    let held = |of| {
+                    let holds = |of, index| {
                         let (fabric, replica) = find(engines, of);
-                        replica.holds(fabric)
+                        // What it has read it has; the rest may be whole in its memory.
+                        replica.core.last_index() >= index || replica.holds(fabric) >= index
                     };
-                    check_quorum(by, &deliver, &self.places, replicas, held)?;
+                    check_quorum(by, &deliver, &self.places, replicas, holds)?;
                     self.history.deliveries.entry(by).or_default().push(deliver);
                 }
             }
@@ -80,6 +81,11 @@ impl Onlooker {
         let waiting = port.iter().map(|(_, channel)| channel.waiting()).sum();
         for replica in replicas {
             check_memory(replica.id, &replica.footprint(sessions, waiting))?;
+            // A candidate must find in some quorum's memory whatever is not committed.
+            if replica.freed_index > replica.core.commit_index() {
+                let evidence = format!("{} freed {} uncommitted", replica.id, replica.freed_index);
+                return Err(Violation { property: "durability of the log", evidence });
+            }
             if let Some(broken) = &replica.application.broken {
                 let evidence = format!("{}: {broken}", replica.id);
                 return Err(Violation { property: "integrity of payloads", evidence });

@@ -173,7 +173,7 @@ impl Simulation {
             }
             self.stand_still()?;
             self.cut_off();
-            if self.steps.is_multiple_of(64) {
+            if self.steps.is_multiple_of(256) {
                 for engine in &self.engines {
                     Onlooker::inspect(engine, self.sessions + self.sent as usize / 16)?;
                 }

@@ -33,14 +33,14 @@ impl Places {
     }
 }
 
-/// Holds at the moment of the delivery. `held` says up to which index the memory of a replica holds
-/// its group's log, payloads included, without a gap.
+/// Holds at the moment of the delivery. `holds` says whether the memory of a replica holds its
+/// group's log up to an index, payloads included, without a gap.
 pub fn check_quorum(
     by: ReplicaId,
     deliver: &Deliver,
     places: &Places,
     replicas: u8,
-    held: impl Fn(ReplicaId) -> u64,
+    holds: impl Fn(ReplicaId, u64) -> bool,
 ) -> Result<(), Violation> {
     let quorum = usize::from(replicas) / 2 + 1;
     for group in deliver.destinations.iter() {
@@ -51,7 +51,7 @@ pub fn check_quorum(
             return Err(Violation { property: "quorum", evidence });
         };
         let holders =
-            (0..replicas).filter(|slot| held(ReplicaId::new(group, *slot)) >= *index).count();
+            (0..replicas).filter(|slot| holds(ReplicaId::new(group, *slot), *index)).count();
         if holders < quorum {
             let evidence = format!(
                 "{by} delivered {} when {holders} replicas of {group} held its log up to {index}",
