@@ -296,6 +296,7 @@ impl<F: Fabric> Port<F> {
                 }
                 None => (old, capacity),
             };
+        self.paths.ring_kept += u64::from(bytes == capacity);
         let channel = self.channel_mut(id);
         channel.grow_at = None;
         channel.ring = Some(ring);
