@@ -309,6 +309,11 @@ impl Channel {
         self.backlog.len()
     }
 
+    /// Whether a datagram of that kind waits for room.
+    pub(crate) fn has_waiting(&self, kind: Kind) -> bool {
+        self.backlog.iter().any(|waiting| waiting.kind == kind)
+    }
+
     /// Forgets what waits: nobody will read it.
     pub(crate) fn drop_backlog(&mut self) {
         self.backlog.clear();

@@ -404,13 +404,13 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         self.wiring.port.look(&mut ready);
         let mut any = false;
         for _ in 0..self.wiring.loopback.len() {
-            let Some(datagram) = self.wiring.loopback.pop_front() else { break };
+            let Some(datagram) = self.wiring.next_here() else { break };
             let Some(to) = self.replicas.iter().position(|r| r.id == datagram.to) else { continue };
             if self.replicas[to].admits_from_replica(datagram.kind) {
                 any = true;
                 self.take_from_replica(to, datagram.from, datagram.kind, &datagram.bytes);
             } else {
-                self.wiring.loopback.push_back(datagram);
+                self.wiring.keep_here(datagram);
             }
         }
         for channel in ready.drain(..) {

@@ -19,6 +19,10 @@ use crate::port::Port;
 /// Another engine, by node and engine number.
 type EngineId = (u16, u16);
 
+/// No more payloads are relayed within an engine while so many bytes of them have not been taken:
+/// what a ring between replicas holds by default.
+const RELAYS_HERE_MAX: usize = 256 << 10;
+
 /// What we know of another engine.
 #[derive(Default)]
 struct Link {
@@ -50,6 +54,8 @@ pub(crate) struct Wiring<F> {
     told: BTreeMap<(ReplicaId, ReplicaId, Column), u64>,
     /// To replicas of this very engine.
     pub loopback: VecDeque<Datagram>,
+    /// Bytes of relayed payloads among those.
+    relays_here: usize,
     /// To replicas whose engine we have not met: sent when we do.
     unsent: VecDeque<Datagram>,
     scratch: Vec<u8>,
@@ -104,6 +110,7 @@ impl<F: Fabric> Wiring<F> {
             sessions: HashMap::new(),
             told: BTreeMap::new(),
             loopback: VecDeque::new(),
+            relays_here: 0,
             unsent: VecDeque::new(),
             scratch: Vec::new(),
             journal: None,
@@ -248,7 +255,7 @@ impl<F: Fabric> Wiring<F> {
         let engine = self.engine_running(to);
         let datagram = || Datagram { from, to, kind, bytes: [head, body].concat() };
         if engine == self.me {
-            self.loopback.push_back(datagram());
+            self.keep_here(datagram());
             return;
         }
         if let Some(channel) = self.routes.get(&(from, to)) {
@@ -276,6 +283,34 @@ impl<F: Fabric> Wiring<F> {
         if route.is_none_or(Channel::sent_all) {
             self.send(from, to, kind, question, &[]);
         }
+    }
+
+    /// Whether another payload can go from one of our replicas to another: whoever waits for it asks
+    /// again, and may ask much faster than payloads are taken.
+    pub(crate) fn has_room_to_relay(&self, from: ReplicaId, to: ReplicaId) -> bool {
+        if self.engine_running(to) == self.me {
+            return self.relays_here < RELAYS_HERE_MAX;
+        }
+        let route = self.routes.get(&(from, to)).and_then(|id| self.port.get(*id));
+        route.is_none_or(|channel| !channel.has_waiting(Kind::Relay))
+            && !self.unsent.iter().any(|unsent| unsent.kind == Kind::Relay)
+    }
+
+    /// The next datagram to a replica of this very engine.
+    pub(crate) fn next_here(&mut self) -> Option<Datagram> {
+        let datagram = self.loopback.pop_front()?;
+        if datagram.kind == Kind::Relay {
+            self.relays_here -= datagram.bytes.len();
+        }
+        Some(datagram)
+    }
+
+    /// Queues a datagram to a replica of this very engine.
+    pub(crate) fn keep_here(&mut self, datagram: Datagram) {
+        if datagram.kind == Kind::Relay {
+            self.relays_here += datagram.bytes.len();
+        }
+        self.loopback.push_back(datagram);
     }
 
     /// The other engine has no memory for a channel of ours: what is sent next opens another.

@@ -131,3 +131,37 @@ fn a_demo_that_is_stopped_leaves_nothing_not_even_of_one_that_was_killed() {
     assert_eq!(findings["problems"], Value::Array(Vec::new()));
     assert_eq!(files(), 0);
 }
+
+#[test]
+fn clients_killed_with_hundreds_of_sessions_hold_nobody_up() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach", "--groups", "8"]);
+    sandbox.expect(0, &[&YCSB[..], &["-w", "a", "--duration", "0.1"]].concat());
+    let bystander = [&BANK[..], &["--clients", "4", "--readers", "1", "--duration", "8"]].concat();
+    let bystander = start(&sandbox, &bystander);
+    let long = &["--no-load", "--duration", "60", "--clients"];
+    let ycsb = |letter, clients| [&YCSB[..], &["-w", letter], long, &[clients]].concat();
+    let large = sandbox.dir.parent().expect("a directory in another").join("large.json");
+    let put = |i| serde_json::json!({"put": format!("large{i}"), "value": "z".repeat(1_000_000)});
+    let operations = (0..4).map(put).collect::<Vec<_>>();
+    let text = serde_json::json!({ "then": operations }).to_string();
+    std::fs::write(&large, text).expect("a directory");
+    let large = vec!["txn", large.to_str().expect("text")];
+    for round in 0..40 {
+        let killed = [&ycsb("a", "300"), &ycsb("e", "100"), &large, &large];
+        let mut children: Vec<_> = killed.map(|arguments| start(&sandbox, arguments)).into();
+        thread::sleep(Duration::from_millis(10 + round * 61 % 170));
+        for child in &mut children {
+            child.kill().expect("our child");
+            child.wait().expect("our child");
+        }
+    }
+    let report = json(&end(bystander).out);
+    assert_eq!((&report["errors"], &report["bank"]["pending"]), (&0.into(), &0.into()), "{report}");
+    until("nothing is pending", || {
+        let status = sandbox.status();
+        let groups = status["groups"].as_array().expect("groups").iter();
+        let mut replicas = groups.flat_map(|group| group["replicas"].as_array().expect("replicas"));
+        replicas.all(|replica| replica["pending"] == 0 && replica["sessions"] == 0)
+    });
+}

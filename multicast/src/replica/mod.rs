@@ -262,6 +262,9 @@ impl<A: Application> Replica<A> {
         wiring: &mut Wiring<F>,
     ) {
         let Some(held) = self.payloads.get(message) else { return };
+        if !wiring.has_room_to_relay(self.id, by) {
+            return;
+        }
         let mut head = wiring.borrow();
         encode_name(message, &mut head);
         let sequence = message.sequence;
