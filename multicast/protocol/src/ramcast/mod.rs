@@ -4,7 +4,7 @@
 //! other destination groups' leaders; each logs what it reads as a `Remote`. Followers acknowledge
 //! what they accept, to their own group and to the groups they share the message with. Delivery is
 //! a function of the group's committed log and of monotone acknowledgement words, the same code at
-//! leader and followers ([`delivery`]).
+//! leader and followers (`delivery`).
 //!
 //! **Invariant (order).** A message is delivered at its final timestamp, the highest proposal of
 //! its destination groups, only when nothing this replica has yet to deliver can end below it. A
