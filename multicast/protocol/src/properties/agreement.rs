@@ -1,5 +1,5 @@
 //! Uniform agreement: if any replica delivers m, even one that crashes afterwards, every correct
-//! replica of m's destinations delivers m eventually. (\[ramcast\] section 2.2.)
+//! replica of m's destinations delivers m eventually. (RamCast, section 2.2.)
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;

@@ -1,5 +1,5 @@
 //! Genuineness: only a message's sender and its destinations read or write anything for it.
-//! (\[ramcast\] section 2.2. Heartbeats are exempt.)
+//! (RamCast, section 2.2. Heartbeats are exempt.)
 //!
 //! An acceptance word stands for a stretch of its writer's log, so it may go to another group only
 //! if that stretch, since the last word to the same replica, holds a message shared with it.

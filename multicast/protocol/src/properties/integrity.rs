@@ -1,5 +1,5 @@
 //! Integrity: a replica delivers a message at most once, only if its group is a destination, and
-//! only if it was multicast. (\[ramcast\] section 2.2.)
+//! only if it was multicast. (RamCast, section 2.2.)
 
 use alloc::collections::BTreeSet;
 use alloc::format;

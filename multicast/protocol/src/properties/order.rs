@@ -1,4 +1,4 @@
-//! Uniform prefix and acyclic order. (\[ramcast\] section 2.2.)
+//! Uniform prefix and acyclic order. (RamCast, section 2.2.)
 //!
 //! A timestamp per message, the same everywhere and rising in every replica's deliveries, is a
 //! witness that all deliveries together have no cycle. Comparing replicas in pairs would miss a

@@ -1,5 +1,5 @@
 //! Validity: if a correct process multicasts m, every correct replica of m's destinations delivers
-//! m eventually. (\[ramcast\] section 2.2.)
+//! m eventually. (RamCast, section 2.2.)
 
 use alloc::collections::BTreeSet;
 use alloc::format;
