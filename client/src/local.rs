@@ -29,6 +29,7 @@ use skein_kvstore::node::engine::{self, Control, EngineStatus};
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::{Conflict, Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
+use skein_multicast::operate::Identity;
 
 use crate::asynchronous::{self, Io};
 use crate::blocking::Client;
@@ -217,8 +218,9 @@ impl Cluster {
         let mut waker = fabric.waker();
         let here =
             (0..topology.engines).map(|e| topology.replicas_on(node, e).len()).sum::<usize>();
-        let machine = |replica| Machine::new(replica, slots.clone(), limits, here as u16);
-        let engine = Engine::new(fabric, topology, tuning, node, engine, machine)?;
+        let machine = move |replica| Machine::new(replica, slots.clone(), limits, here as u16);
+        let me = Identity::first(node, engine);
+        let engine = Engine::new(fabric, topology, tuning, me, machine)?;
         let (control, requests) = engine::control(move || waker.wake());
         let thread = std::thread::Builder::new()
             .name(name)

@@ -38,7 +38,32 @@ pub trait Application {
 
     /// A message came again after it was delivered: repeat its reply, if it still is owed one.
     fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox);
+
+    /// Begins to copy the state for a replica that has none, while deliveries go on. There is at
+    /// most one copy at a time; beginning another gives up the first.
+    fn begin_copy(&mut self);
+
+    /// Appends the next part of the copy, of about `bytes` bytes, to `part`: what was not copied
+    /// yet, and then what has changed since it was copied. Returns whether so little is left that
+    /// [`finish_copy`](Self::finish_copy) takes no longer than this did.
+    fn copy(&mut self, bytes: usize, part: &mut Vec<u8>) -> bool;
+
+    /// Appends the last part: all that is missing to make the parts together the state as it is at
+    /// this moment. Called only when the machine is [ready](Self::ready).
+    fn finish_copy(&mut self, part: &mut Vec<u8>);
+
+    /// Gives up the copy: whoever needed it is gone.
+    fn give_up_copy(&mut self);
+
+    /// Takes the next part of another replica's state, in the order in which they were made, into a
+    /// machine that has delivered nothing. After the `last` it is the same as the one copied.
+    fn restore(&mut self, part: &[u8], last: bool) -> Result<(), Malformed>;
 }
+
+/// Bytes that should be part of a state machine's state are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a part of a copied state makes no sense")]
+pub struct Malformed;
 
 /// What a state machine says. Every replica's machine says everything; only the leader's words go
 /// out.

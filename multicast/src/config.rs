@@ -165,6 +165,13 @@ pub struct Tuning {
     pub held_bytes_max: usize,
     /// How long a payload may be missing before it is fetched from another replica.
     pub fetch_after_ms: u64,
+    /// How often an engine shows that it is alive, and looks at whether others are.
+    pub heartbeat_ms: u64,
+    /// Looks in a row that found another engine's heartbeat unchanged until it is suspected. Each
+    /// changed one makes up for two, up to this many.
+    pub heartbeats_missed_max: u32,
+    /// How long a follower may keep a full log from going on before it is evicted.
+    pub evict_after_ms: u64,
 }
 
 impl Default for Tuning {
@@ -180,6 +187,9 @@ impl Default for Tuning {
             payload_bytes_max: 4 << 20,
             held_bytes_max: 64 << 20,
             fetch_after_ms: 20,
+            heartbeat_ms: 5,
+            heartbeats_missed_max: 20,
+            evict_after_ms: 100,
         }
     }
 }
@@ -188,7 +198,7 @@ impl Tuning {
     /// The entries, if any, that cannot work together.
     pub fn check(&self) -> Result<(), Conflict> {
         #[rustfmt::skip]
-        let rules: [(bool, String, String, &'static str); 9] = [
+        let rules: [(bool, String, String, &'static str); 11] = [
             (self.log_bytes.is_power_of_two() && self.log_bytes >= 16 << 10,
              format!("log_bytes = {}", self.log_bytes), "a power of two from 16384".into(), "is what a log ring must be"),
             (self.ring_bytes.is_power_of_two() && self.ring_bytes >= 4 << 10,
@@ -212,6 +222,10 @@ impl Tuning {
              format!("payload_bytes_max = {}", self.payload_bytes_max), "1 GiB".into(), "is the most a message can carry"),
             ((1..=4096).contains(&self.window),
              format!("window = {}", self.window), "1 to 4096".into(), "is the range of a session's window"),
+            ((1..=1000).contains(&self.heartbeat_ms),
+             format!("heartbeat_ms = {}", self.heartbeat_ms), "1 to 1000".into(), "is the range of the time between heartbeats"),
+            ((2..=1000).contains(&self.heartbeats_missed_max),
+             format!("heartbeats_missed_max = {}", self.heartbeats_missed_max), "2 to 1000".into(), "is the range of heartbeats missed"),
         ];
         match rules.into_iter().find(|(holds, ..)| !holds) {
             Some((_, first, second, why)) => Err(Conflict { first, second, why }),

@@ -12,6 +12,7 @@ use crate::application::Application;
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
 use crate::mail::{Key, Mail, Name, Purpose, WIRE_VERSION, name, replica};
+use crate::operate::{Command, CommandError, Identity, ReplicaStatus, Role};
 use crate::port::{Opening, Port, RingSizes};
 use crate::replica::{Replica, untag};
 use crate::wiring::{Note, Wiring};
@@ -27,8 +28,9 @@ const DATAGRAMS_PER_TURN: usize = 64;
 pub struct Engine<F, A> {
     wiring: Wiring<F>,
     replicas: Vec<Replica<A>>,
-    /// Node and number.
-    me: (u16, u16),
+    me: Identity,
+    /// Makes a replica's state machine, empty.
+    application: Box<dyn FnMut(ReplicaId) -> A + Send>,
     /// Channels with something readable: found by this turn's look, or left by the last one.
     ready: Vec<u32>,
     left: Vec<u32>,
@@ -43,44 +45,18 @@ pub struct Engine<F, A> {
     mail: Vec<u8>,
 }
 
-/// What an operator sees of a replica.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct ReplicaStatus {
-    /// Its group.
-    pub group: u16,
-    /// Its slot.
-    pub slot: u8,
-    /// The slot of the leader it follows, or its own.
-    pub leader: u8,
-    /// The ballot, as printed.
-    pub ballot: String,
-    /// The last index of its log.
-    pub log_index: u64,
-    /// The last index it knows to be committed.
-    pub commit_index: u64,
-    /// Messages delivered.
-    pub delivered: u64,
-    /// Messages it has logged and not delivered.
-    pub pending: u64,
-    /// How long the oldest pending message has waited, in milliseconds.
-    pub oldest_pending_ms: u64,
-    /// Sessions with a ring open here.
-    pub sessions: u64,
-    /// Bytes of memory: its log and the payloads it holds, and, on the engine's first replica, the
-    /// rings of all of them.
-    pub memory_bytes: u64,
-}
-
 impl<F: Fabric, A: Application> Engine<F, A> {
-    /// Makes the replicas that `engine` of `node` runs, and the memory their peers write.
+    /// Makes the replicas that engine `me` runs, and the memory their peers write. `application`
+    /// makes a replica's state machine, with nothing in it: for its first life, and again each time
+    /// when it must begin anew and is given the state by others.
     pub fn new(
         fabric: F,
         topology: Topology,
         tuning: Tuning,
-        node: u16,
-        engine: u16,
-        mut application: impl FnMut(ReplicaId) -> A,
+        me: Identity,
+        application: impl FnMut(ReplicaId) -> A + Send + 'static,
     ) -> Result<Self, FabricError> {
+        let mut application: Box<dyn FnMut(ReplicaId) -> A + Send> = Box::new(application);
         let sizes = RingSizes {
             session: tuning.ring_bytes as u64,
             session_max: tuning.ring_bytes_max as u64,
@@ -88,7 +64,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             total_max: tuning.rings_bytes_max as u64,
         };
         let mut wiring =
-            Wiring::new(Port::new(fabric, sizes), topology, tuning.window, (node, engine))?;
+            Wiring::new(Port::new(fabric, sizes), topology, tuning.window, (me.node, me.engine))?;
         let mut replicas = Vec::new();
         for id in wiring.local.clone() {
             let mut replica = Replica::new(id, application(id), &mut wiring, tuning)?;
@@ -100,7 +76,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         Ok(Self {
             wiring,
             replicas,
-            me: (node, engine),
+            me,
+            application,
             ready: Vec::new(),
             left: Vec::new(),
             dead_sessions: BTreeSet::new(),
@@ -178,18 +155,37 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             ReplicaStatus {
                 group: replica.id.group.0,
                 slot: replica.id.slot,
-                leader: core.ballot().slot(),
+                role: if core.leads() { Role::Leader } else { Role::Follower },
+                incarnation: self.me.life,
+                leader: Some(core.ballot().slot()),
                 ballot: core.ballot().to_string(),
+                ballot_counter: core.ballot().counter(),
+                clock: core.clock(),
+                view: Vec::new(),
+                learners: Vec::new(),
+                lost: false,
+                available: true,
+                last_failover: None,
                 log_index: core.last_index(),
                 commit_index: core.commit_index(),
                 delivered: core.delivered(),
                 pending: core.pending() as u64,
                 oldest_pending_ms: core.now_ms().saturating_sub(oldest),
+                stuck: None,
                 sessions: self.wiring.sessions_of(replica.id) as u64,
                 memory_bytes: (replica.log_bytes() + replica.payloads.bytes()) as u64 + rings,
             }
         };
         self.replicas.iter().enumerate().map(status).collect()
+    }
+
+    /// Does what an operator asks for, or says why not.
+    pub fn command(&mut self, command: &Command) -> Result<(), CommandError> {
+        let group = match command {
+            Command::Lead(group) | Command::Recreate { group, .. } => *group,
+            Command::Evict(replica) => replica.group,
+        };
+        Err(CommandError::NotHere(group))
     }
 
     /// Sessions whose process died since the last call, for the replicas led here to end by an
@@ -211,7 +207,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             return;
         };
         self.originated += 1;
-        let session = SessionId::own(self.me.0, self.me.1, self.originated);
+        let session = SessionId::own(self.me.node, self.me.engine, self.originated);
         let destinations = self.wiring.topology.all_groups();
         let head = Head { sequence: 1, low_water: 1, destinations };
         replica.receive(session, head, payload, &mut self.wiring);

@@ -6,6 +6,7 @@
 //! | what happens at a replica, in which order | [`engine`], `replica` |
 //! | how a session's messages get to the replicas, and replies back | [`access`] |
 //! | what delivery does | [`application`], which somebody else implements |
+//! | what an operator sees and may ask | [`operate`] |
 //! | how two processes share rings | `channel`, `port` |
 //! | what holds under every schedule | [`simulate`] |
 //! | how replicas reach each other | `wiring`, `mail` |
@@ -16,6 +17,7 @@ mod channel;
 pub mod config;
 pub mod engine;
 mod mail;
+pub mod operate;
 mod payloads;
 mod port;
 mod replica;

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use skein_fabric::shm::Host;
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_multicast::access::{Access, SessionKey};
-use skein_multicast::application::{Application, Delivery, Outbox};
+use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
+use skein_multicast::operate::Identity;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 
 /// Answers with the position and the payload's length, and keeps the order.
@@ -35,6 +36,20 @@ impl Application for Echo {
     }
 
     fn repeat(&mut self, _: MessageId, _: &mut dyn Outbox) {}
+
+    fn begin_copy(&mut self) {}
+
+    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
+        true
+    }
+
+    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
+
+    fn give_up_copy(&mut self) {}
+
+    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
+        Ok(())
+    }
 }
 
 /// What each replica of an engine delivered.
@@ -59,8 +74,10 @@ impl Cluster {
             thread::spawn(move || {
                 let fabric = host.join(&endpoint_name(node, engine)).unwrap();
                 let mut engine =
-                    Engine::new(fabric, topology, tuning, node, engine, |_| Echo::default())
-                        .unwrap();
+                    Engine::new(fabric, topology, tuning, Identity::first(node, engine), |_| {
+                        Echo::default()
+                    })
+                    .unwrap();
                 let mut waiter = Waiter::new(Waiting::Adaptive);
                 while !stop.load(Ordering::Relaxed) {
                     if engine.turn().unwrap() {

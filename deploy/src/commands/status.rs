@@ -187,7 +187,9 @@ fn groups<'a>(
         replicas.sort_by_key(|replica| replica.report.order.slot);
         let mut votes = BTreeMap::<u8, usize>::new();
         for replica in &replicas {
-            *votes.entry(replica.report.order.leader).or_default() += 1;
+            if let Some(leader) = replica.report.order.leader {
+                *votes.entry(leader).or_default() += 1;
+            }
         }
         let leader = votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(slot, _)| slot);
         let furthest = replicas.iter().max_by_key(|replica| replica.report.order.delivered);

@@ -98,6 +98,9 @@ pub(super) const ENTRIES: &[Entry] = &[
     bytes("tuning", "payload_bytes_max", "The largest command, encoded, in bytes."),
     bytes("tuning", "held_bytes_max", "Commands too large for the log that one replica holds before it makes sessions wait, in bytes."),
     millis("tuning", "fetch_after_ms", "How long a command's bytes may be missing before they are fetched from another replica, in milliseconds."),
+    millis("tuning", "heartbeat_ms", "How often a node shows that it is alive, and looks at whether the others are, in milliseconds."),
+    count("tuning", "heartbeats_missed_max", 1000, "Heartbeats in a row that another node may miss before it is suspected."),
+    millis("tuning", "evict_after_ms", "How long a replica may keep a full log from going on before it is evicted, in milliseconds."),
 ];
 
 /// The entry of that name.

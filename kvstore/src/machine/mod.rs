@@ -13,7 +13,7 @@ pub(crate) mod branch;
 mod exchange;
 mod sessions;
 
-use skein_multicast::application::{Application, Delivery, Outbox};
+use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
@@ -446,5 +446,19 @@ impl<S: Store> Application for Machine<S> {
             Owed::Refusal(refusal) => self.writer.refused(Some(&refusal)),
         }
         out.reply(message, self.writer.bytes());
+    }
+
+    fn begin_copy(&mut self) {}
+
+    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
+        true
+    }
+
+    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
+
+    fn give_up_copy(&mut self) {}
+
+    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ use skein_fabric::FabricError;
 use skein_fabric::shm::Host;
 use skein_multicast::config::endpoint_name;
 use skein_multicast::engine::Engine;
+use skein_multicast::operate::Identity;
 
 use super::admin::{Action, Answer, Problem, ProblemKind, Response, Server, Wanted};
 use super::directory::{Directory, DirectoryError, Manifest, failed};
@@ -177,8 +178,10 @@ fn start_engines(
         let name = endpoint_name(node, number);
         let fabric = host.join(&name)?;
         let mut waker = fabric.waker();
-        let machine = |replica| Machine::new(replica, slots.clone(), config.limits, groups_here);
-        let engine = Engine::new(fabric, topology, config.tuning, node, number, machine)?;
+        let (slots, limits) = (slots.clone(), config.limits);
+        let machine = move |replica| Machine::new(replica, slots.clone(), limits, groups_here);
+        let engine =
+            Engine::new(fabric, topology, config.tuning, Identity::first(node, number), machine)?;
         let (control, requests) = engine::control(move || waker.wake());
         let waiting = config.waiting;
         let alarm = Alarm(alarm.try_clone().map_err(failed("prepare", &manifest.regions))?);

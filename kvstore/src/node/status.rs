@@ -1,7 +1,7 @@
 //! What an operator sees of a node.
 
 use serde::{Deserialize, Serialize};
-use skein_multicast::engine::ReplicaStatus;
+use skein_multicast::operate::ReplicaStatus;
 
 use crate::build::Build;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use skein_protocol::ids::{GroupId, GroupSet, MessageId};
 
-use crate::application::{Application, Delivery, Outbox};
+use crate::application::{Application, Delivery, Malformed, Outbox};
 
 /// The bytes that message `message` carries: its sender and its replicas know them alike.
 pub(super) fn payload(message: MessageId, exchanges: bool, reply: u16, len: usize) -> Vec<u8> {
@@ -99,5 +99,19 @@ impl Application for Machine {
         if let Some(len) = self.replies.get(&message) {
             out.reply(message, &vec![message.sequence as u8; usize::from(*len)]);
         }
+    }
+
+    fn begin_copy(&mut self) {}
+
+    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
+        true
+    }
+
+    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
+
+    fn give_up_copy(&mut self) {}
+
+    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
+        Ok(())
     }
 }

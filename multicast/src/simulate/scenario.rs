@@ -65,6 +65,7 @@ impl Scenario {
             payload_bytes_max,
             held_bytes_max: 2 * payload_bytes_max,
             fetch_after_ms: 1 + rng.below(10),
+            ..Tuning::default()
         };
         let clients = (1 + rng.index(3), 1 + rng.index(3));
         let messages = 200 + rng.below(200);

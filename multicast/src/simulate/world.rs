@@ -15,8 +15,9 @@ use super::{Coverage, Report, Scenario};
 use crate::access::{Access, SessionKey};
 use crate::channel::Channel;
 use crate::config::endpoint_name;
-use crate::engine::{Engine, ReplicaStatus};
+use crate::engine::Engine;
 use crate::mail::Purpose;
+use crate::operate::{Identity, ReplicaStatus};
 use crate::replica::Replica;
 
 /// Messages after which a run stops sending, lapped or not.
@@ -102,9 +103,14 @@ impl Simulation {
             .map(|(node, engine)| {
                 let fabric = world.join(&endpoint_name(*node, *engine));
                 let machine = |id: skein_protocol::ids::ReplicaId| Machine::new(id.group);
-                let mut engine =
-                    Engine::new(fabric, topology, scenario.tuning, *node, *engine, machine)
-                        .expect("simulated memory does not run out");
+                let mut engine = Engine::new(
+                    fabric,
+                    topology,
+                    scenario.tuning,
+                    Identity::first(*node, *engine),
+                    machine,
+                )
+                .expect("simulated memory does not run out");
                 engine.look_on();
                 engine
             })
