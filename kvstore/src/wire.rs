@@ -207,7 +207,12 @@ fn whole<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Unreadable> {
     }
 }
 
-fn append<T: Serialize + ?Sized>(value: &T, bytes: &mut Vec<u8>) {
+/// What stands at the beginning of `bytes`, and the rest.
+pub(crate) fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), Unreadable> {
+    postcard::take_from_bytes(bytes).map_err(|_| Unreadable::Bytes)
+}
+
+pub(crate) fn append<T: Serialize + ?Sized>(value: &T, bytes: &mut Vec<u8>) {
     postcard::serialize_with_flavor(value, Onto(bytes))
         .expect("a buffer in memory takes everything, and these types have lengths");
 }

@@ -102,4 +102,22 @@ impl Early {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
+
+    /// All of it, in the order of the messages' names.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (MessageId, Heard)> {
+        let mut all: Vec<_> = self.0.iter().map(|(message, heard)| (*message, *heard)).collect();
+        all.sort_unstable_by_key(|(message, _)| *message);
+        all.into_iter()
+    }
+
+    /// Takes what another replica had heard, to what was heard here.
+    pub(crate) fn restore(&mut self, message: MessageId, heard: Heard) {
+        let ours = self.0.entry(message).or_insert(Heard::NOBODY);
+        ours.from = ours.from.iter().fold(heard.from, GroupSet::with);
+        ours.verdict = ours.verdict.and(heard.verdict);
+    }
+
+    pub(crate) fn retain(&mut self, keep: impl Fn(MessageId) -> bool) {
+        self.0.retain(|message, _| keep(*message));
+    }
 }

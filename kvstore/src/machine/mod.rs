@@ -10,14 +10,19 @@
 //! before it waits, and the order in which groups deliver common commands has no cycle.
 
 pub(crate) mod branch;
+mod copy;
 mod exchange;
+mod part;
 mod sessions;
+
+use std::num::NonZeroU64;
 
 use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use self::branch::{Draft, PAIR_OVERHEAD, Room, commit, holds, increment, pair_bytes};
+use self::copy::Progress;
 use self::exchange::{Early, Heard, Verdict, Waiting};
 use self::sessions::{Admission, Owed, Sessions};
 use crate::command::{Operation, Transaction, Version};
@@ -27,6 +32,7 @@ use crate::rules;
 use crate::slots::SlotMap;
 use crate::store::Store;
 use crate::store::memory::Memory;
+use crate::store::tracked::Tracked;
 use crate::wire::{Bytes, Command, PartWriter, Request};
 
 /// One replica's keys, values and sessions.
@@ -40,13 +46,14 @@ pub struct Machine<S = Memory> {
     groups: GroupSet,
     limits: Limits,
     ceiling: u64,
-    store: S,
+    store: Tracked<S>,
     sessions: Sessions,
     early: Early,
     waiting: Option<Waiting>,
     position: Version,
     history: u64,
     writer: PartWriter,
+    progress: Progress,
 }
 
 /// So much of an answer goes into the history: a page of a scan is not worth another look.
@@ -78,13 +85,14 @@ impl<S: Store> Machine<S> {
             slots,
             limits,
             ceiling: share - for_reads,
-            store,
+            store: Tracked::new(store),
             sessions: Sessions::new(for_reads),
             early: Early::default(),
             waiting: None,
             position: 0,
             history: 0,
             writer: PartWriter::default(),
+            progress: Progress::default(),
         }
     }
 
@@ -332,7 +340,11 @@ impl<S: Store> Machine<S> {
         let reply = self.writer.bytes();
         out.reply(message, reply);
         if let Some(memo) = memo {
-            self.sessions.record(message, reply, memo == Memo::OnlyRead);
+            let read_at = match memo {
+                Memo::Owed => None,
+                Memo::OnlyRead => NonZeroU64::new(self.position),
+            };
+            self.sessions.record(message, reply, read_at);
         }
         let begins = &reply[..reply.len().min(HASHED)];
         let seed = self.history ^ self.position.rotate_left(32) ^ reply.len() as u64;
@@ -410,6 +422,11 @@ impl<S: Store> Application for Machine<S> {
         result: &[u8],
         out: &mut dyn Outbox,
     ) {
+        // It may be said again, by a leader that does not know what the last one did; and whatever
+        // is said, nothing but another group's word about a common message counts.
+        if from == self.group || !self.groups.contains(from) {
+            return;
+        }
         let verdict = Verdict::decode(result);
         let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.message == message)
         else {
@@ -448,17 +465,23 @@ impl<S: Store> Application for Machine<S> {
         out.reply(message, self.writer.bytes());
     }
 
-    fn begin_copy(&mut self) {}
-
-    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
-        true
+    fn begin_copy(&mut self) {
+        self.begin();
     }
 
-    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
+    fn copy(&mut self, bytes: usize, part: &mut Vec<u8>) -> bool {
+        self.copy_part(bytes, part)
+    }
 
-    fn give_up_copy(&mut self) {}
+    fn finish_copy(&mut self, part: &mut Vec<u8>) {
+        self.finish(part);
+    }
 
-    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
-        Ok(())
+    fn give_up_copy(&mut self) {
+        self.give_up();
+    }
+
+    fn restore(&mut self, part: &[u8], last: bool) -> Result<(), Malformed> {
+        self.restore_part(part, last)
     }
 }

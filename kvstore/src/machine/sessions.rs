@@ -9,11 +9,15 @@
 //! Sessions begin and end by messages to all groups, which all groups deliver in one order, so at
 //! any message its groups agree about its session. See `docs/decisions/0003-what-a-session-is-owed.md`.
 
+mod copy;
+
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
 use hashbrown::HashMap;
 use skein_protocol::ids::{MessageId, SessionId};
 
+use self::copy::SessionsCopy;
 use crate::reply::Refusal;
 use crate::store::compact::Compact;
 
@@ -35,17 +39,21 @@ pub(crate) struct Sessions {
     /// With the sequence number of the message that closed it; 0 for one that expired.
     ended: HashMap<SessionId, u64>,
     ended_order: VecDeque<SessionId>,
-    /// What is owed for effects, and must be kept.
-    owed_bytes: u64,
+    /// So many have ever ended.
+    ended_count: u64,
+    kept: Totals,
     /// Replies to mere reads, the oldest first, among names of some that were freed since.
-    reads: VecDeque<MessageId>,
-    reads_kept: usize,
-    reads_bytes: u64,
+    reads: VecDeque<(NonZeroU64, MessageId)>,
     reads_bytes_max: u64,
+    copy: Option<Box<SessionsCopy>>,
+    /// So many times was a copy begun.
+    generation: u32,
 }
 
 #[derive(Default)]
 struct Session {
+    /// The last copy that it is in.
+    copied: u32,
     low_water: u64,
     delivered: Delivered,
     /// By sequence number.
@@ -55,12 +63,42 @@ struct Session {
 struct Kept {
     sequence: u64,
     reply: Compact,
-    only_read: bool,
+    /// Of a command that only read, the position at which it did. No two have the same.
+    read_at: Option<NonZeroU64>,
 }
 
 impl Kept {
     fn bytes(&self) -> u64 {
         self.reply.as_slice().len() as u64 + REPLY_OVERHEAD
+    }
+}
+
+/// What all sessions are owed together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Totals {
+    /// For effects: what must be kept.
+    owed_bytes: u64,
+    reads: usize,
+    reads_bytes: u64,
+}
+
+impl Totals {
+    fn add(&mut self, kept: &Kept) {
+        if kept.read_at.is_some() {
+            self.reads_bytes += kept.bytes();
+            self.reads += 1;
+        } else {
+            self.owed_bytes += kept.bytes();
+        }
+    }
+
+    fn remove(&mut self, kept: &Kept) {
+        if kept.read_at.is_some() {
+            self.reads_bytes -= kept.bytes();
+            self.reads -= 1;
+        } else {
+            self.owed_bytes -= kept.bytes();
+        }
     }
 }
 
@@ -95,11 +133,12 @@ impl Sessions {
             open: HashMap::new(),
             ended: HashMap::new(),
             ended_order: VecDeque::new(),
-            owed_bytes: 0,
+            ended_count: 0,
+            kept: Totals::default(),
             reads: VecDeque::new(),
-            reads_kept: 0,
-            reads_bytes: 0,
             reads_bytes_max,
+            copy: None,
+            generation: 0,
         }
     }
 
@@ -111,8 +150,11 @@ impl Sessions {
         if !self.open.contains_key(&message.session) && self.open.len() == SESSIONS_MAX {
             return Err(Refusal::TooManySessions { max: SESSIONS_MAX as u64 });
         }
-        let session = self.open.entry(message.session).or_default();
+        let copied = self.copy.as_ref().map_or(0, |copy| copy.generation);
+        let new = || Session { copied, ..Session::default() };
+        let session = self.open.entry(message.session).or_insert_with(new);
         session.delivered.insert(message.sequence);
+        touch(&mut self.copy, session, message);
         Ok(())
     }
 
@@ -142,37 +184,26 @@ impl Sessions {
         };
         let fresh = session.delivered.insert(message.sequence);
         session.low_water = session.low_water.max(low_water);
-        // A session that never raises its mark is owed no more than the window.
-        let floor = session.low_water.max((session.delivered.highest + 1).saturating_sub(WINDOW));
-        while let Some(kept) = session.replies.pop_front_if(|kept| kept.sequence < floor) {
-            if kept.only_read {
-                self.reads_bytes -= kept.bytes();
-                self.reads_kept -= 1;
-            } else {
-                self.owed_bytes -= kept.bytes();
-            }
-        }
+        touch(&mut self.copy, session, message);
+        session.free_below_floor(&mut self.kept);
         if fresh { Admission::Fresh } else { Admission::Known }
     }
 
     /// Keeps the reply to an admitted message until its session is owed it no more. One that only
-    /// read may be forgotten earlier.
-    pub(crate) fn record(&mut self, message: MessageId, reply: &[u8], only_read: bool) {
+    /// read, at the position given, may be forgotten earlier.
+    pub(crate) fn record(&mut self, message: MessageId, reply: &[u8], read_at: Option<NonZeroU64>) {
         let Some(session) = self.open.get_mut(&message.session) else { return };
         if message.sequence < session.low_water {
             return;
         }
         let Err(at) = session.find(message.sequence) else { return };
-        let kept = Kept { sequence: message.sequence, reply: reply.into(), only_read };
-        let bytes = kept.bytes();
+        let kept = Kept { sequence: message.sequence, reply: reply.into(), read_at };
+        self.kept.add(&kept);
         session.replies.insert(at, kept);
-        if only_read {
-            self.reads.push_back(message);
-            self.reads_kept += 1;
-            self.reads_bytes += bytes;
+        touch(&mut self.copy, session, message);
+        if let Some(read_at) = read_at {
+            self.reads.push_back((read_at, message));
             self.forget_reads();
-        } else {
-            self.owed_bytes += bytes;
         }
     }
 
@@ -201,7 +232,12 @@ impl Sessions {
 
     /// What counts against the ceiling. Replies to reads do not: they have a bound of their own.
     pub(crate) fn bytes(&self) -> u64 {
-        self.open.len() as u64 * SESSION_OVERHEAD + self.owed_bytes
+        self.open.len() as u64 * SESSION_OVERHEAD + self.kept.owed_bytes
+    }
+
+    /// Bytes of replies to reads.
+    pub(crate) fn reads_bytes(&self) -> u64 {
+        self.kept.reads_bytes
     }
 
     /// Everything that the table holds, each thing once, in an order that does not depend on how it
@@ -217,7 +253,7 @@ impl Sessions {
             session.delivered.words.iter().for_each(|word| see(&word.to_le_bytes()));
             for kept in &session.replies {
                 see(&kept.sequence.to_le_bytes());
-                see(&[u8::from(kept.only_read)]);
+                see(&[u8::from(kept.read_at.is_some())]);
                 see(kept.reply.as_slice());
             }
         }
@@ -225,7 +261,7 @@ impl Sessions {
             see(&id.0.to_le_bytes());
             see(&self.ended[id].to_le_bytes());
         }
-        for message in self.reads.iter().filter(|message| is_kept(&self.open, **message)) {
+        for (_, message) in self.reads.iter().filter(|read| is_kept(&self.open, read)) {
             see(&message.session.0.to_le_bytes());
             see(&message.sequence.to_le_bytes());
         }
@@ -234,14 +270,7 @@ impl Sessions {
     /// Closes it, if it is open, with everything that it is owed.
     fn free(&mut self, id: SessionId) -> bool {
         let Some(session) = self.open.remove(&id) else { return false };
-        for kept in &session.replies {
-            if kept.only_read {
-                self.reads_bytes -= kept.bytes();
-                self.reads_kept -= 1;
-            } else {
-                self.owed_bytes -= kept.bytes();
-            }
-        }
+        session.replies.iter().for_each(|kept| self.kept.remove(kept));
         true
     }
 
@@ -250,28 +279,43 @@ impl Sessions {
             let oldest = self.ended_order.pop_front().expect("ENDED_MAX is not 0");
             self.ended.remove(&oldest);
         }
+        self.ended_count += 1;
         self.ended_order.push_back(id);
         self.ended.insert(id, closed_by);
     }
 
     fn forget_reads(&mut self) {
-        while self.reads_bytes > self.reads_bytes_max {
-            let oldest = self.reads.pop_front().expect("what is kept is in the queue");
-            let Some(session) = self.open.get_mut(&oldest.session) else { continue };
-            let Ok(at) = session.find(oldest.sequence) else { continue };
-            let kept = session.replies.remove(at).expect("just found");
-            self.reads_bytes -= kept.bytes();
-            self.reads_kept -= 1;
+        while self.kept.reads_bytes > self.reads_bytes_max {
+            let read = self.reads.pop_front().expect("what is kept is in the queue");
+            if !is_kept(&self.open, &read) {
+                continue;
+            }
+            let (_, message) = read;
+            let session = self.open.get_mut(&message.session).expect("just found");
+            session.forget(message.sequence, &mut self.kept);
+            touch(&mut self.copy, session, message);
         }
         // Names of what was freed otherwise are dropped when they are the most of the queue.
-        if self.reads.len() > 2 * self.reads_kept + 64 {
-            self.reads.retain(|message| is_kept(&self.open, *message));
+        if self.reads.len() > 2 * self.kept.reads + 64 {
+            self.reads.retain(|read| is_kept(&self.open, read));
         }
     }
 }
 
-fn is_kept(open: &HashMap<SessionId, Session>, message: MessageId) -> bool {
-    open.get(&message.session).is_some_and(|session| session.find(message.sequence).is_ok())
+fn is_kept(open: &HashMap<SessionId, Session>, read: &(NonZeroU64, MessageId)) -> bool {
+    let (read_at, MessageId { session, sequence }) = *read;
+    open.get(&session).is_some_and(|session| {
+        session.find(sequence).is_ok_and(|at| session.replies[at].read_at == Some(read_at))
+    })
+}
+
+/// Something of the session has changed: a copy that it is in must hear of it.
+fn touch(copy: &mut Option<Box<SessionsCopy>>, session: &Session, message: MessageId) {
+    if let Some(copy) = copy
+        && session.copied == copy.generation
+    {
+        copy.touch(message);
+    }
 }
 
 impl Session {
@@ -283,8 +327,24 @@ impl Session {
         }
     }
 
+    /// Frees what it is owed no more.
+    fn free_below_floor(&mut self, totals: &mut Totals) {
+        // A session that never raises its mark is owed no more than the window.
+        let window = self.delivered.highest.saturating_add(1).saturating_sub(WINDOW);
+        let floor = self.low_water.max(window);
+        while let Some(kept) = self.replies.pop_front_if(|kept| kept.sequence < floor) {
+            totals.remove(&kept);
+        }
+    }
+
+    fn forget(&mut self, sequence: u64, totals: &mut Totals) {
+        if let Ok(at) = self.find(sequence) {
+            totals.remove(&self.replies.remove(at).expect("just found"));
+        }
+    }
+
     fn is_owed(&self, sequence: u64) -> bool {
-        let in_window = sequence + WINDOW > self.delivered.highest;
+        let in_window = sequence.saturating_add(WINDOW) > self.delivered.highest;
         sequence >= self.low_water && in_window && self.delivered.contains(sequence)
     }
 }

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::thread;
 
 use super::compact::Compact;
 use super::{Found, Store};
 use crate::command::Version;
+
+/// To free so many pairs takes no longer than a turn may.
+const PAIRS_FREED_AT_ONCE: usize = 1_000;
 
 /// A tree with the keys, if they are short, in its nodes. For values of 100 bytes it takes at most
 /// twice the bytes of keys and values; a test counts them.
@@ -73,6 +77,16 @@ impl Store for Memory {
         let removed = self.map.remove(key);
         self.bytes -= removed.as_ref().map_or(0, |pair| (key.len() + pair.value.len()) as u64);
         removed.is_some()
+    }
+
+    fn clear(&mut self) {
+        self.bytes = 0;
+        let old = std::mem::take(&mut self.map);
+        if old.len() > PAIRS_FREED_AT_ONCE {
+            // A million take a tenth of a second, in which whoever calls would seem dead to others.
+            // If no thread is to be had, they are freed here after all.
+            let _ = thread::Builder::new().name("free".to_owned()).spawn(move || drop(old));
+        }
     }
 
     fn range<'a>(

@@ -2,6 +2,7 @@
 
 pub(crate) mod compact;
 pub mod memory;
+pub(crate) mod tracked;
 
 #[cfg(test)]
 mod conformance;
@@ -37,6 +38,9 @@ pub trait Store {
 
     /// Leaves nothing at `key`. Returns whether there was something.
     fn delete(&mut self, key: &[u8]) -> bool;
+
+    /// Leaves nothing at any key, and returns soon, however much there was.
+    fn clear(&mut self);
 
     /// What stands at the keys from `start` up to, and without, `end`.
     fn range<'a>(

@@ -32,6 +32,7 @@ struct Sent {
     payload: Vec<u8>,
 }
 
+#[derive(Clone)]
 struct Verdict {
     to: ReplicaId,
     message: MessageId,
@@ -41,6 +42,8 @@ struct Verdict {
 
 pub(crate) struct Cluster {
     pub(crate) slots: SlotMap,
+    limits: Limits,
+    groups: u16,
     pub(crate) machines: BTreeMap<(u16, u8), Machine>,
     orders: Vec<Vec<Sent>>,
     cursors: BTreeMap<(u16, u8), usize>,
@@ -50,6 +53,21 @@ pub(crate) struct Cluster {
     /// The sessions that each replica said have ended.
     pub(crate) ended: BTreeMap<(u16, u8), Vec<SessionId>>,
     random: Random,
+    copy: Option<Copy>,
+    /// So many machines were replaced by copies of others.
+    pub(crate) copied: u64,
+    /// What a machine is when it has delivered so much of its group's order.
+    states: BTreeMap<(u16, usize), State>,
+}
+
+/// Bytes, keys, history, digest.
+type State = (u64, u64, (u64, u64), u64);
+
+/// A machine on its way to take the place of another one.
+struct Copy {
+    from: (u16, u8),
+    to: (u16, u8),
+    machine: Machine,
 }
 
 /// What one call made one machine say.
@@ -58,6 +76,14 @@ struct Words {
     replies: Vec<(MessageId, Vec<u8>)>,
     exchanges: Vec<(MessageId, GroupSet, Vec<u8>)>,
     ended: Vec<SessionId>,
+}
+
+fn empty(id: (u16, u8), slots: &SlotMap, limits: Limits, groups: u16) -> Machine {
+    Machine::new(ReplicaId::new(GroupId(id.0), id.1), slots.clone(), limits, groups)
+}
+
+fn state(machine: &Machine) -> State {
+    (machine.bytes(), machine.keys(), machine.history(), machine.digest())
 }
 
 impl Outbox for Words {
@@ -79,13 +105,12 @@ impl Cluster {
     pub(crate) fn new(groups: u16, limits: Limits, seed: u64) -> Self {
         let slots = SlotMap::even(groups);
         let ids: Vec<_> = (0..groups).flat_map(|g| (0..REPLICAS).map(move |r| (g, r))).collect();
-        let machine = |&(group, slot): &(u16, u8)| {
-            let id = ReplicaId::new(GroupId(group), slot);
-            ((group, slot), Machine::new(id, slots.clone(), limits, groups))
-        };
+        let machine = |id: &(u16, u8)| (*id, empty(*id, &slots, limits, groups));
         Self {
             machines: ids.iter().map(machine).collect(),
             slots: slots.clone(),
+            limits,
+            groups,
             orders: vec![Vec::new(); usize::from(groups)],
             cursors: ids.iter().map(|id| (*id, 0)).collect(),
             verdicts: Vec::new(),
@@ -93,6 +118,9 @@ impl Cluster {
             replies: BTreeMap::new(),
             ended: BTreeMap::new(),
             random: Random(seed | 1),
+            copy: None,
+            copied: 0,
+            states: BTreeMap::new(),
         }
     }
 
@@ -123,9 +151,13 @@ impl Cluster {
         self.orders[group.index()].len() as u64
     }
 
-    /// Delivers everything everywhere, in an order of the scheduler's choice.
+    /// Delivers everything everywhere, in an order of the scheduler's choice. Now and then a machine
+    /// is copied meanwhile, and the copy takes another one's place.
     pub(crate) fn run(&mut self) {
         loop {
+            if self.random.below(4) == 0 {
+                self.copy();
+            }
             let behind: Vec<_> = self
                 .cursors
                 .iter()
@@ -148,6 +180,55 @@ impl Cluster {
             assert_eq!(machine.early(), 0, "g{group}.{slot} keeps verdicts for ever");
         }
         self.check_replicas();
+    }
+
+    /// Begins a copy, or goes on with the one there is.
+    fn copy(&mut self) {
+        let Some(mut copy) = self.copy.take() else {
+            let group = self.random.below(usize::from(self.groups)) as u16;
+            let slot = self.random.below(usize::from(REPLICAS)) as u8;
+            let other = 1 + self.random.below(usize::from(REPLICAS) - 1) as u8;
+            let (from, to) = ((group, slot), (group, (slot + other) % REPLICAS));
+            self.machines.get_mut(&from).expect("a replica").begin_copy();
+            let machine = empty(to, &self.slots, self.limits, self.groups);
+            self.copy = Some(Copy { from, to, machine });
+            return;
+        };
+        let source = self.machines.get_mut(&copy.from).expect("a replica");
+        let mut part = b"before it".to_vec();
+        let bytes = 1 << self.random.below(12);
+        let little = source.copy(bytes, &mut part);
+        copy.machine.restore(&part[9..], false).expect("a good part");
+        match self.random.below(16) {
+            0 => return source.give_up_copy(),
+            // The one that took the first parts may take those of another copy.
+            1 => source.begin_copy(),
+            2..6 if source.ready() => return self.replace(copy),
+            _ if source.ready() && little => return self.replace(copy),
+            _ => {}
+        }
+        self.copy = Some(copy);
+    }
+
+    fn replace(&mut self, Copy { from, to, mut machine }: Copy) {
+        let source = self.machines.get_mut(&from).expect("a replica");
+        let mut part = Vec::new();
+        source.finish_copy(&mut part);
+        machine.restore(&part, true).expect("a good part");
+        assert_eq!(state(&machine), state(source), "a copy of {from:?}");
+        assert_eq!(machine.early(), source.early(), "a copy of {from:?}");
+        self.machines.insert(to, machine);
+        self.cursors.insert(to, self.cursors[&from]);
+        let ended = self.ended.get(&from).cloned().unwrap_or_default();
+        self.ended.insert(to, ended);
+        // What its source has not heard yet, it has not.
+        let replica = |id: (u16, u8)| ReplicaId::new(GroupId(id.0), id.1);
+        self.verdicts.retain(|verdict| verdict.to != replica(to));
+        let unheard = self.verdicts.iter().filter(|verdict| verdict.to == replica(from));
+        let unheard: Vec<_> =
+            unheard.map(|verdict| Verdict { to: replica(to), ..verdict.clone() }).collect();
+        self.verdicts.extend(unheard);
+        self.copied += 1;
     }
 
     fn deliver(&mut self, id: (u16, u8)) {
@@ -199,6 +280,12 @@ impl Cluster {
                 }
             }
             self.said.insert((message, from), bytes);
+        }
+        let machine = &self.machines[&id];
+        if machine.ready() {
+            let state = state(machine);
+            let first = *self.states.entry((id.0, self.cursors[&id])).or_insert(state);
+            assert_eq!(first, state, "{id:?} after {} deliveries", self.cursors[&id]);
         }
     }
 

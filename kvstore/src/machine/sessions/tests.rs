@@ -43,7 +43,7 @@ proptest! {
         steps in vec((0u64..4, 1u64..60, 0u64..60, 0usize..400, any::<bool>(), 0u8..12), 0..200),
     ) {
         let mut sessions = Sessions::new(2_000);
-        for (session, sequence, low_water, len, only_read, kind) in steps {
+        for (at, (session, sequence, low_water, len, only_read, kind)) in (1..).zip(steps) {
             match kind {
                 0 => _ = sessions.open(m(session, sequence)),
                 1 => _ = sessions.close(m(session, sequence)),
@@ -51,19 +51,16 @@ proptest! {
                 _ => {
                     let message = m(session, sequence);
                     if sessions.admit(message, low_water) == Admission::Fresh {
-                        sessions.record(message, &vec![1; len], only_read);
+                        let read_at = NonZeroU64::new(at).filter(|_| only_read);
+                        sessions.record(message, &vec![1; len], read_at);
                     }
                 }
             }
-            let kept = || sessions.open.values().flat_map(|session| &session.replies);
-            let bytes = |reads: bool| -> u64 {
-                kept().filter(|kept| kept.only_read == reads).map(Kept::bytes).sum()
-            };
-            prop_assert_eq!(sessions.owed_bytes, bytes(false));
-            prop_assert_eq!(sessions.reads_bytes, bytes(true));
-            prop_assert_eq!(sessions.reads_kept, kept().filter(|kept| kept.only_read).count());
-            prop_assert!(sessions.reads_bytes <= 2_000);
-            prop_assert!(sessions.reads.len() <= 2 * sessions.reads_kept + 65);
+            let mut totals = Totals::default();
+            sessions.open.values().flat_map(|session| &session.replies).for_each(|k| totals.add(k));
+            prop_assert_eq!(sessions.kept, totals);
+            prop_assert!(totals.reads_bytes <= 2_000);
+            prop_assert!(sessions.reads.len() <= 2 * totals.reads + 65);
         }
     }
 }
@@ -97,7 +94,7 @@ fn a_session_that_never_raises_its_mark_is_owed_a_window_at_most() {
     let mut sessions = with_open(1);
     for sequence in 2..3 * WINDOW {
         assert_eq!(sessions.admit(m(1, sequence), 0), Admission::Fresh);
-        sessions.record(m(1, sequence), b"done", false);
+        sessions.record(m(1, sequence), b"done", None);
     }
     assert!(sessions.open[&SessionId(1)].replies.len() as u64 <= WINDOW);
     assert_eq!(sessions.owed(m(1, 2)), Owed::Nothing);

@@ -1,0 +1,170 @@
+//! Copying a machine's state to a replica that has none, while deliveries go on.
+//!
+//! First a walk over the keys, in their order; then sessions; then, again and again, what has
+//! changed since it was copied. What is kept meanwhile is the names of what has changed, never a
+//! second state. A part takes about as many bytes as it was asked to; when one has taken all that
+//! there was, the last part, with what changes between two calls and a few counters, is small.
+
+use skein_multicast::application::Malformed;
+use skein_protocol::ids::{GroupId, GroupSet, MessageId};
+
+use super::Machine;
+use super::exchange::{Heard, Verdict};
+use super::part::{PartMaker, Record, id, open};
+use crate::store::Store;
+use crate::wire::Bytes;
+
+/// How far it is.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Progress {
+    /// The number of the next part to make.
+    pub(super) copied: u32,
+    /// The number of the next part to take; 0 unless some were taken.
+    restored: u32,
+}
+
+impl<S: Store> Machine<S> {
+    pub(super) fn begin(&mut self) {
+        self.give_up();
+        self.store.begin_copy();
+    }
+
+    pub(super) fn give_up(&mut self) {
+        self.store.give_up_copy();
+        self.sessions.give_up_copy();
+        self.progress.copied = 0;
+    }
+
+    /// Makes the next part. Returns whether nothing is left but the end.
+    pub(super) fn copy_part(&mut self, budget: usize, bytes: &mut Vec<u8>) -> bool {
+        let mut part = self.next_part(budget, bytes);
+        let done = self.copy_changes(&mut part);
+        part.seal();
+        done
+    }
+
+    /// Makes the last part.
+    pub(super) fn finish(&mut self, bytes: &mut Vec<u8>) {
+        assert!(self.waiting.is_none(), "what waits for verdicts is not copied");
+        let mut part = self.next_part(usize::MAX, bytes);
+        let done = self.copy_changes(&mut part);
+        assert!(done, "a part without a bound takes everything");
+        for (message, heard) in self.early.iter() {
+            part.add(&Record::Early {
+                session: message.session.0,
+                sequence: message.sequence,
+                from: heard.from.iter().map(|group| group.0).collect(),
+                verdict: heard.verdict.encode()[0],
+            });
+        }
+        part.add(&self.end());
+        part.seal();
+        self.give_up();
+    }
+
+    fn next_part<'a>(&mut self, budget: usize, bytes: &'a mut Vec<u8>) -> PartMaker<'a> {
+        let number = self.progress.copied;
+        self.progress.copied += 1;
+        PartMaker::new(bytes, self.group, number, budget)
+    }
+
+    fn copy_changes(&mut self, part: &mut PartMaker<'_>) -> bool {
+        let walked = self.store.copy(|key, found| {
+            let (value, version) = (Bytes(found.value), found.version);
+            part.add(&Record::Pair { key: Bytes(key), value, version })
+        });
+        walked
+            && self.sessions.copy(part)
+            && self.store.copy_again(|key, found| {
+                let key = Bytes(key);
+                part.add_found(&match found {
+                    Some(found) => {
+                        Record::Pair { key, value: Bytes(found.value), version: found.version }
+                    }
+                    None => Record::NoPair { key },
+                })
+            })
+    }
+
+    fn end(&self) -> Record<'static> {
+        Record::End {
+            epoch: self.slots.epoch,
+            position: self.position,
+            history: self.history,
+            keys: self.keys(),
+            bytes: self.bytes(),
+            reads_bytes: self.sessions.reads_bytes(),
+        }
+    }
+
+    /// Takes the next part of a copy. The first one ends whatever was there before.
+    pub(super) fn restore_part(&mut self, part: &[u8], last: bool) -> Result<(), Malformed> {
+        // After a part that cannot be read only a first one may follow.
+        let expected = std::mem::take(&mut self.progress.restored);
+        let (number, mut records) = open(part, self.group)?;
+        match number {
+            0 => self.clear(),
+            _ if number == expected => {}
+            _ => return Err(Malformed),
+        }
+        let mut ended = false;
+        while let Some(record) = records.next()? {
+            if ended {
+                return Err(Malformed);
+            }
+            ended = matches!(record, Record::End { .. });
+            self.restore_record(&record)?;
+        }
+        if ended != last {
+            return Err(Malformed);
+        }
+        if !last {
+            self.progress.restored = number.checked_add(1).ok_or(Malformed)?;
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.give_up();
+        self.store.clear();
+        self.sessions = self.sessions.emptied();
+        self.early = super::Early::default();
+        self.waiting = None;
+        self.position = 0;
+        self.history = 0;
+    }
+
+    fn restore_record(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
+        match *record {
+            Record::Pair { key, value, version } => self.store.put(key.0, value.0, version),
+            Record::NoPair { key } => _ = self.store.delete(key.0),
+            Record::Early { session, sequence, ref from, verdict } => {
+                let from = groups(from)?;
+                if !self.groups.contains_all(from) {
+                    return Err(Malformed);
+                }
+                let heard = Heard { from, verdict: Verdict::decode(&[verdict]) };
+                self.early.restore(MessageId::new(id(session), sequence), heard);
+            }
+            Record::End { position, history, .. } => {
+                self.sessions.end_restore();
+                (self.position, self.history) = (position, history);
+                // What was heard while the state came may be about what the state has behind it.
+                let sessions = &self.sessions;
+                self.early.retain(|message| !sessions.is_past(message));
+                if *record != self.end() {
+                    return Err(Malformed);
+                }
+            }
+            _ => self.sessions.restore(record)?,
+        }
+        Ok(())
+    }
+}
+
+fn groups(numbers: &[u16]) -> Result<GroupSet, Malformed> {
+    if numbers.iter().any(|number| *number >= GroupSet::CAPACITY) {
+        return Err(Malformed);
+    }
+    Ok(numbers.iter().copied().map(GroupId).collect())
+}

@@ -1,0 +1,152 @@
+//! The parts in which a state travels: records between a head and a checksum.
+//!
+//! ```text
+//!  0 version   of this form, u8
+//!  1 group     whose state it is, u16
+//!  3 number    of the part in its copy, from 0, u32
+//!  7 records   postcard, one after the other
+//!    checksum  of everything before it, u64
+//! ```
+//!
+//! A part cannot be taken for another one's, nor for one of another group or another place in its
+//! copy. Numbers are little-endian. Parts travel between replicas of one build or of builds that
+//! agree on [`VERSION`], and are never stored.
+
+use std::num::NonZeroU64;
+
+use serde::{Deserialize, Serialize};
+use skein_multicast::application::Malformed;
+use skein_protocol::ids::{GroupId, SessionId};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::command::Version;
+use crate::wire::{Bytes, append, take};
+
+/// The version of the form. It changes with any change to a record.
+const VERSION: u8 = 1;
+const HEAD: usize = 7;
+const CHECKSUM: usize = 8;
+
+/// What a look-up in a large map counts against the bytes of a part: it takes as long as copying
+/// so many.
+const LOOK_UP: usize = 256;
+
+/// Something that is so. Later records overrule earlier ones.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Record<'a> {
+    /// This stands at the key.
+    Pair {
+        #[serde(borrow)]
+        key: Bytes<'a>,
+        value: Bytes<'a>,
+        version: Version,
+    },
+    /// Nothing stands at the key any more.
+    NoPair {
+        #[serde(borrow)]
+        key: Bytes<'a>,
+    },
+    /// All that was said of sessions is void: they are told anew.
+    NoSessions,
+    /// The session is open and owed nothing but what follows. `delivered` are its bits.
+    Session {
+        id: u64,
+        low_water: u64,
+        highest: u64,
+        #[serde(borrow)]
+        delivered: Bytes<'a>,
+    },
+    /// The session, open, has had this message delivered.
+    Delivered { session: u64, sequence: u64, low_water: u64 },
+    /// This is kept for it.
+    Reply {
+        session: u64,
+        sequence: u64,
+        read_at: Option<NonZeroU64>,
+        #[serde(borrow)]
+        reply: Bytes<'a>,
+    },
+    /// Nothing is kept for it any more.
+    NoReply { session: u64, sequence: u64 },
+    /// The next session that has ended.
+    Ended { session: u64, closed_by: u64 },
+    /// What other groups said about a message that is still to be delivered.
+    Early { session: u64, sequence: u64, from: Vec<u16>, verdict: u8 },
+    /// The rest, and what must have come together. Nothing follows.
+    End { epoch: u32, position: Version, history: u64, keys: u64, bytes: u64, reads_bytes: u64 },
+}
+
+/// A part that is being written, at the end of a buffer.
+pub(super) struct PartMaker<'a> {
+    bytes: &'a mut Vec<u8>,
+    start: usize,
+    /// What it is counted at, besides its bytes.
+    work: usize,
+    budget: usize,
+}
+
+impl<'a> PartMaker<'a> {
+    /// Part `number` of a copy of `group`, to be of about `budget` bytes.
+    pub(super) fn new(bytes: &'a mut Vec<u8>, group: GroupId, number: u32, budget: usize) -> Self {
+        let start = bytes.len();
+        bytes.push(VERSION);
+        bytes.extend(group.0.to_le_bytes());
+        bytes.extend(number.to_le_bytes());
+        Self { bytes, start, work: 0, budget }
+    }
+
+    /// Appends a record. Returns whether there is room for more.
+    pub(super) fn add(&mut self, record: &Record<'_>) -> bool {
+        append(record, self.bytes);
+        self.has_room()
+    }
+
+    /// Appends a record that had to be looked for.
+    pub(super) fn add_found(&mut self, record: &Record<'_>) -> bool {
+        self.work += LOOK_UP;
+        self.add(record)
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes.len() - self.start + self.work < self.budget
+    }
+
+    /// Completes it.
+    pub(super) fn seal(self) {
+        let checksum = xxh3_64(&self.bytes[self.start..]);
+        self.bytes.extend(checksum.to_le_bytes());
+    }
+}
+
+/// The records of a part, and its number.
+pub(super) fn open(part: &[u8], group: GroupId) -> Result<(u32, Records<'_>), Malformed> {
+    let (sealed, checksum) = part.split_last_chunk::<CHECKSUM>().ok_or(Malformed)?;
+    if xxh3_64(sealed) != u64::from_le_bytes(*checksum) {
+        return Err(Malformed);
+    }
+    let (head, records) = sealed.split_first_chunk::<HEAD>().ok_or(Malformed)?;
+    let [version, g0, g1, n0, n1, n2, n3] = *head;
+    if version != VERSION || u16::from_le_bytes([g0, g1]) != group.0 {
+        return Err(Malformed);
+    }
+    Ok((u32::from_le_bytes([n0, n1, n2, n3]), Records(records)))
+}
+
+/// Records that are still to be read.
+pub(super) struct Records<'a>(&'a [u8]);
+
+impl<'a> Records<'a> {
+    pub(super) fn next(&mut self) -> Result<Option<Record<'a>>, Malformed> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let (record, rest) = take(self.0).map_err(|_| Malformed)?;
+        self.0 = rest;
+        Ok(Some(record))
+    }
+}
+
+/// Sessions as they stand in records.
+pub(super) fn id(session: u64) -> SessionId {
+    SessionId(session)
+}

@@ -1,0 +1,253 @@
+//! Copying the session table while it changes, and restoring it.
+//!
+//! **Invariant (nothing is missed).** A session is copied whole, then message by message: every
+//! message that changed something of a session already copied is among the `touched`, and is told
+//! again as it is by then. Bits and low-water marks only grow, what falls below the mark goes
+//! everywhere alike, and sessions end in one order; so what is told is enough, however late.
+
+use std::collections::VecDeque;
+
+use skein_multicast::application::Malformed;
+use skein_protocol::ids::{MessageId, SessionId};
+
+use super::{Delivered, ENDED_MAX, Kept, SESSIONS_MAX, Session, Sessions, WINDOW};
+use crate::machine::part::{PartMaker, Record};
+use crate::wire::Bytes;
+
+/// So many messages that have touched sessions are remembered. When nobody takes them in time, it
+/// is cheaper to tell of all sessions anew.
+const TOUCHED_MAX: usize = ENDED_MAX / 2;
+
+const DELIVERED_BYTES: usize = (WINDOW / 8) as usize;
+
+/// How far the table is copied.
+pub(super) struct SessionsCopy {
+    /// Sessions that bear this number were copied, or began since.
+    pub(super) generation: u32,
+    /// Those still to be copied.
+    left: Vec<SessionId>,
+    /// The session whose replies are being copied, and from which on.
+    replies: Option<MessageId>,
+    touched: VecDeque<MessageId>,
+    /// The number, counted from the first there ever was, of the next ended session to tell of.
+    ended: u64,
+    /// More was touched than could be remembered.
+    overrun: bool,
+}
+
+impl SessionsCopy {
+    pub(super) fn touch(&mut self, message: MessageId) {
+        // Admitted and then answered, most often at once.
+        if self.overrun || self.touched.back() == Some(&message) {
+            return;
+        }
+        if self.touched.len() == TOUCHED_MAX {
+            self.touched.clear();
+            self.overrun = true;
+            return;
+        }
+        self.touched.push_back(message);
+    }
+}
+
+impl Sessions {
+    pub(crate) fn give_up_copy(&mut self) {
+        self.copy = None;
+    }
+
+    /// Goes on with a copy, or begins one. Returns whether nothing is left.
+    pub(crate) fn copy(&mut self, part: &mut PartMaker<'_>) -> bool {
+        let mut copy = match self.copy.take() {
+            Some(copy) if !copy.overrun && copy.ended >= self.ended_first() => copy,
+            before => {
+                if before.is_some() {
+                    part.add(&Record::NoSessions);
+                }
+                Box::new(self.begin_copy())
+            }
+        };
+        let done = self.go_on(&mut copy, part);
+        self.copy = Some(copy);
+        done
+    }
+
+    fn begin_copy(&mut self) -> SessionsCopy {
+        self.generation += 1;
+        let mut left: Vec<_> = self.open.keys().copied().collect();
+        // In an order that is the same in every run.
+        left.sort_unstable_by(|a, b| b.cmp(a));
+        SessionsCopy {
+            generation: self.generation,
+            left,
+            replies: None,
+            touched: VecDeque::new(),
+            ended: self.ended_first(),
+            overrun: false,
+        }
+    }
+
+    fn go_on(&mut self, copy: &mut SessionsCopy, part: &mut PartMaker<'_>) -> bool {
+        let first = self.ended_first();
+        while copy.ended < self.ended_count {
+            let id = self.ended_order[(copy.ended - first) as usize];
+            copy.ended += 1;
+            let closed_by = self.ended[&id];
+            if !part.add_found(&Record::Ended { session: id.0, closed_by }) {
+                return false;
+            }
+        }
+        while let Some(message) = copy.touched.pop_front() {
+            if !self.tell(message, part) {
+                return false;
+            }
+        }
+        loop {
+            if let Some(from) = copy.replies.take()
+                && let Some(session) = self.open.get(&from.session)
+            {
+                let at = session.find(from.sequence).unwrap_or_else(|at| at);
+                for kept in session.replies.range(at..) {
+                    if !part.add(&kept.record(from.session)) {
+                        let next = kept.sequence.saturating_add(1);
+                        copy.replies = Some(MessageId::new(from.session, next));
+                        return false;
+                    }
+                }
+            }
+            let Some(id) = copy.left.pop() else { return true };
+            let Some(session) = self.open.get_mut(&id) else { continue };
+            session.copied = copy.generation;
+            copy.replies = Some(MessageId::new(id, 0));
+            let delivered = session.delivered.to_bytes();
+            let record = Record::Session {
+                id: id.0,
+                low_water: session.low_water,
+                highest: session.delivered.highest,
+                delivered: Bytes(&delivered),
+            };
+            if !part.add_found(&record) {
+                return false;
+            }
+        }
+    }
+
+    /// Tells what is now true of a message that was delivered. Returns whether there is room for
+    /// more.
+    fn tell(&self, message: MessageId, part: &mut PartMaker<'_>) -> bool {
+        let MessageId { session: id, sequence } = message;
+        // That it has ended was told.
+        let Some(session) = self.open.get(&id) else { return true };
+        let low_water = session.low_water;
+        part.add_found(&Record::Delivered { session: id.0, sequence, low_water });
+        match session.find(sequence) {
+            Ok(at) => part.add(&session.replies[at].record(id)),
+            Err(_) => part.add(&Record::NoReply { session: id.0, sequence }),
+        }
+    }
+
+    /// The number of the oldest ended session that is remembered.
+    fn ended_first(&self) -> u64 {
+        self.ended_count - self.ended_order.len() as u64
+    }
+
+    /// The same with nothing in it.
+    pub(crate) fn emptied(&self) -> Self {
+        Self::new(self.reads_bytes_max)
+    }
+
+    /// Takes what a record says of sessions.
+    pub(crate) fn restore(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
+        match *record {
+            Record::NoSessions => *self = self.emptied(),
+            Record::Session { id, low_water, highest, delivered } => {
+                let delivered = Delivered::from_bytes(highest, delivered.0)?;
+                self.free(SessionId(id));
+                let session = self.restored(SessionId(id))?;
+                *session = Session { low_water, delivered, ..Session::default() };
+            }
+            Record::Delivered { session, sequence, low_water } => {
+                let id = SessionId(session);
+                self.restored(id)?;
+                let session = self.open.get_mut(&id).ok_or(Malformed)?;
+                session.delivered.insert(sequence);
+                session.low_water = session.low_water.max(low_water);
+                session.free_below_floor(&mut self.kept);
+            }
+            Record::Reply { session, sequence, read_at, reply } => {
+                let session = self.open.get_mut(&SessionId(session)).ok_or(Malformed)?;
+                session.forget(sequence, &mut self.kept);
+                let at = session.find(sequence).unwrap_or_else(|at| at);
+                let kept = Kept { sequence, reply: reply.0.into(), read_at };
+                self.kept.add(&kept);
+                session.replies.insert(at, kept);
+            }
+            Record::NoReply { session, sequence } => {
+                let session = self.open.get_mut(&SessionId(session)).ok_or(Malformed)?;
+                session.forget(sequence, &mut self.kept);
+            }
+            Record::Ended { session, closed_by } => {
+                let id = SessionId(session);
+                if self.ended.contains_key(&id) {
+                    return Err(Malformed);
+                }
+                self.free(id);
+                self.remember_ended(id, closed_by);
+            }
+            _ => return Err(Malformed),
+        }
+        Ok(())
+    }
+
+    /// Everything was told: puts replies to reads into the order in which they were given.
+    pub(crate) fn end_restore(&mut self) {
+        let kept = self.open.iter().flat_map(|(id, session)| {
+            let replies = session.replies.iter();
+            replies.filter_map(|kept| Some((kept.read_at?, MessageId::new(*id, kept.sequence))))
+        });
+        let mut reads: Vec<_> = kept.collect();
+        reads.sort_unstable_by_key(|(at, _)| *at);
+        self.reads = reads.into();
+    }
+
+    /// An open session, which it is from now on if it was not.
+    fn restored(&mut self, id: SessionId) -> Result<&mut Session, Malformed> {
+        if self.ended.contains_key(&id)
+            || (self.open.len() == SESSIONS_MAX && !self.open.contains_key(&id))
+        {
+            return Err(Malformed);
+        }
+        Ok(self.open.entry(id).or_default())
+    }
+}
+
+impl Kept {
+    fn record(&self, session: SessionId) -> Record<'_> {
+        Record::Reply {
+            session: session.0,
+            sequence: self.sequence,
+            read_at: self.read_at,
+            reply: Bytes(self.reply.as_slice()),
+        }
+    }
+}
+
+impl Delivered {
+    fn to_bytes(&self) -> [u8; DELIVERED_BYTES] {
+        let mut bytes = [0; DELIVERED_BYTES];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(self.words.iter()) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn from_bytes(highest: u64, bytes: &[u8]) -> Result<Self, Malformed> {
+        if bytes.len() != DELIVERED_BYTES {
+            return Err(Malformed);
+        }
+        let mut delivered = Self { highest, ..Self::default() };
+        for (word, from) in delivered.words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(from.try_into().expect("eight bytes"));
+        }
+        Ok(delivered)
+    }
+}

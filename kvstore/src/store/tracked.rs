@@ -1,0 +1,137 @@
+//! A store that can be copied while it is written.
+//!
+//! **Invariant (nothing is missed).** What was copied is every key below the walk's front, as it is
+//! now, except those that are `dirty`. Whoever writes a key below the front makes it dirty; one at
+//! the front or beyond will be met as the walk goes on. So when the walk has ended and nothing is
+//! dirty, the copy is the store.
+
+use std::collections::BTreeSet;
+
+use super::compact::Compact;
+use super::{Found, Store};
+use crate::command::Version;
+
+/// A store, and how far it is copied. Without a copy a write costs one branch more.
+pub(crate) struct Tracked<S> {
+    store: S,
+    walk: Option<Box<Walk>>,
+}
+
+struct Walk {
+    front: Front,
+    dirty: BTreeSet<Compact>,
+}
+
+/// How far the walk over the keys is. It only moves on.
+enum Front {
+    /// The keys below this one were copied.
+    Below(Vec<u8>),
+    /// All were.
+    End,
+}
+
+impl Walk {
+    fn wrote(&mut self, key: &[u8]) {
+        let passed = match &self.front {
+            Front::Below(front) => key < front.as_slice(),
+            Front::End => true,
+        };
+        if passed && !self.dirty.contains(key) {
+            self.dirty.insert(key.into());
+        }
+    }
+}
+
+impl<S: Store> Tracked<S> {
+    pub(crate) fn new(store: S) -> Self {
+        Self { store, walk: None }
+    }
+
+    /// Begins a copy; another that was under way is given up.
+    pub(crate) fn begin_copy(&mut self) {
+        self.walk =
+            Some(Box::new(Walk { front: Front::Below(Vec::new()), dirty: BTreeSet::new() }));
+    }
+
+    pub(crate) fn give_up_copy(&mut self) {
+        self.walk = None;
+    }
+
+    /// Goes on with the walk: gives `take` pair after pair until it says that it has enough. Returns
+    /// whether the walk has come to its end.
+    pub(crate) fn copy(&mut self, mut take: impl FnMut(&[u8], Found<'_>) -> bool) -> bool {
+        let walk = self.walk.as_mut().expect("a copy was begun");
+        let Front::Below(front) = &walk.front else { return true };
+        let mut pairs = self.store.range(front, None);
+        let last = pairs.find(|(key, found)| !take(key, *found));
+        // From the first key after the last one taken.
+        let next = last.map(|(key, _)| [key, &[0]].concat());
+        drop(pairs);
+        walk.front = next.map_or(Front::End, Front::Below);
+        matches!(walk.front, Front::End)
+    }
+
+    /// Gives `take` key after key that was written since it was copied, with what stands there now,
+    /// until it says that it has enough. Returns whether all were given.
+    pub(crate) fn copy_again(
+        &mut self,
+        mut take: impl FnMut(&[u8], Option<Found<'_>>) -> bool,
+    ) -> bool {
+        let walk = self.walk.as_mut().expect("a copy was begun");
+        while let Some(key) = walk.dirty.pop_first() {
+            let key = key.as_slice();
+            if !take(key, self.store.get(key)) {
+                break;
+            }
+        }
+        walk.dirty.is_empty()
+    }
+
+    fn wrote(&mut self, key: &[u8]) {
+        if let Some(walk) = &mut self.walk {
+            walk.wrote(key);
+        }
+    }
+}
+
+impl<S: Store> Store for Tracked<S> {
+    fn get(&self, key: &[u8]) -> Option<Found<'_>> {
+        self.store.get(key)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8], version: Version) {
+        self.wrote(key);
+        self.store.put(key, value, version);
+    }
+
+    fn patch(&mut self, key: &[u8], offset: usize, bytes: &[u8], version: Version) -> usize {
+        self.wrote(key);
+        self.store.patch(key, offset, bytes, version)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> bool {
+        self.wrote(key);
+        self.store.delete(key)
+    }
+
+    fn clear(&mut self) {
+        self.walk = None;
+        self.store.clear();
+    }
+
+    fn range<'a>(
+        &'a self,
+        start: &[u8],
+        end: Option<&[u8]>,
+    ) -> impl Iterator<Item = (&'a [u8], Found<'a>)> {
+        self.store.range(start, end)
+    }
+
+    fn len(&self) -> usize {
+        self.store.len()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.store.bytes()
+    }
+}
