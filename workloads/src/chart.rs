@@ -1,4 +1,6 @@
-//! Pictures of one line, for terminals and pipes alike.
+//! Pictures made of characters, for terminals and pipes alike.
+
+use std::fmt::Write as _;
 
 /// Colours, or none.
 #[derive(Clone, Copy, Debug)]
@@ -49,13 +51,15 @@ pub fn whole(number: f64) -> u64 {
     number.round() as u64
 }
 
+/// Eighths of a character.
+const COLUMNS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
 /// The most characters of a [`sparkline`].
 const SPARKS_MAX: usize = 40;
 
 /// Values over time, each as a column that is a share of the highest: a run of even throughput is a
 /// row of full columns, and a pause is a gap.
 pub fn sparkline(values: &[u64]) -> String {
-    const COLUMNS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     if values.is_empty() {
         return String::new();
     }
@@ -70,6 +74,39 @@ pub fn sparkline(values: &[u64]) -> String {
         value => (value * 8).div_ceil(highest) as usize,
     };
     means.iter().map(|value| COLUMNS[column(value)]).collect()
+}
+
+/// Rates over time as a picture of `height` lines and at most `width` columns over an axis, with a
+/// mark at the columns that hold the values named. `from` and `to` are written below its ends.
+pub fn timeline(
+    values: &[u64],
+    marks: &[usize],
+    [width, height]: [usize; 2],
+    [from, to]: [&str; 2],
+) -> String {
+    let values = if values.is_empty() { &[0] } else { values };
+    let chunk = values.len().div_ceil(width.max(1));
+    let means: Vec<u64> =
+        values.chunks(chunk).map(|chunk| chunk.iter().sum::<u64>() / chunk.len() as u64).collect();
+    let highest = means.iter().copied().max().unwrap_or(0).max(1);
+    let label = format!("{}/s", grouped(highest));
+    let margin = label.chars().count() + 2;
+    let mut text = String::new();
+    for row in (0..height as u64).rev() {
+        let name = if row + 1 == height as u64 { label.as_str() } else { "" };
+        let full = |mean: &u64| (mean * height as u64 * 8).div_ceil(highest);
+        let column = |mean: &u64| COLUMNS[full(mean).saturating_sub(row * 8).min(8) as usize];
+        let line: String = means.iter().map(column).collect();
+        text.push_str(format!("{name:>margin$} │{line}").trim_end());
+        text.push('\n');
+    }
+    let marked = |column: usize| marks.iter().any(|mark| mark / chunk == column);
+    let axis: String =
+        (0..means.len()).map(|column| if marked(column) { '▲' } else { '─' }).collect();
+    let _ = writeln!(text, "{:>margin$} └{axis}", 0);
+    let room = means.len().saturating_sub(from.chars().count());
+    let _ = writeln!(text, "{:>margin$}  {from}{to:>room$}", "");
+    text
 }
 
 /// Rising values as one bar of at most `width` characters, darker the rarer: up to the first value
@@ -105,6 +142,17 @@ mod tests {
         assert_eq!(sparkline(&[0, 0]), "  ");
         assert_eq!(sparkline(&[8, 8, 0, 1, 4, 8]), "██ ▁▄█");
         assert_eq!(sparkline(&vec![5; 1_000]), "█".repeat(40));
+    }
+
+    #[test]
+    fn a_timeline_shows_where_it_was_marked() {
+        let picture = timeline(&[16, 16, 0, 4, 16, 16], &[2], [6, 2], ["0 s", "6 s"]);
+        let wanted = "  16/s │██  ██\n       │██ ▄██\n     0 └──▲───\n        0 s6 s\n";
+        assert_eq!(picture, wanted);
+        let long = timeline(&vec![5; 1_000], &[0, 999], [50, 3], ["a", "b"]);
+        assert!(long.lines().all(|line| line.chars().count() <= 7 + 50), "{long}");
+        assert_eq!(long.matches('▲').count(), 2);
+        assert_eq!(timeline(&[], &[], [9, 1], ["a", "b"]).lines().count(), 3);
     }
 
     #[test]

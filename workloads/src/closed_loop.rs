@@ -32,6 +32,31 @@ pub trait Sessions {
     fn close(&mut self, session: SessionKey);
 }
 
+impl<S: Sessions> Sessions for &mut S {
+    fn open(&mut self) -> SessionKey {
+        (**self).open()
+    }
+
+    fn submit(&mut self, session: SessionKey, transaction: &Transaction) -> Result<Ticket, Error> {
+        (**self).submit(session, transaction)
+    }
+
+    fn poll(
+        &mut self,
+        finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
+    ) -> Result<bool, Error> {
+        (**self).poll(finished)
+    }
+
+    fn wait(&mut self, longest: Duration) {
+        (**self).wait(longest);
+    }
+
+    fn close(&mut self, session: SessionKey) {
+        (**self).close(session);
+    }
+}
+
 impl<F: Fabric> Sessions for Driver<F> {
     fn open(&mut self) -> SessionKey {
         self.open()

@@ -2,11 +2,14 @@
 
 pub mod bank;
 pub mod bench;
+pub mod chaos;
 pub mod chart;
 pub mod closed_loop;
+pub mod history;
 pub mod keys;
 pub mod mix;
 #[cfg(test)]
 mod model;
 pub mod report;
+pub mod verify;
 pub mod ycsb;

@@ -19,6 +19,9 @@ pub(crate) struct Model {
     pub(crate) page_max: Option<u32>,
     /// Scans give one record too many.
     pub(crate) page_extra: bool,
+    /// When each key was written last, and the last time of all.
+    versions: BTreeMap<Vec<u8>, u64>,
+    version: u64,
     sessions: u32,
     number: u64,
     finished: VecDeque<(Ticket, Result<Reply, Error>)>,
@@ -77,15 +80,28 @@ impl Model {
         self.pairs.get(key).map_or(0, |v| String::from_utf8_lossy(v).parse().unwrap())
     }
 
+    fn written(&mut self, key: &[u8]) -> u64 {
+        self.version += 1;
+        self.versions.insert(key.to_vec(), self.version);
+        self.version
+    }
+
     fn outcome(&mut self, operation: &Operation) -> Outcome {
         match operation {
             Operation::Get { key } => {
-                Outcome::Value(self.pairs.get(key).map(|value| (value.clone(), 1)))
+                let version = self.versions.get(key).copied().unwrap_or_default();
+                Outcome::Value(self.pairs.get(key).map(|value| (value.clone(), version)))
+            }
+            Operation::Append { key, value } => {
+                self.written(key);
+                let old = self.pairs.entry(key.clone()).or_default();
+                old.extend_from_slice(value);
+                Outcome::Length(old.len() as u64)
             }
             Operation::Exists { key } => Outcome::Flag(self.pairs.contains_key(key)),
             Operation::Put { key, value } => {
                 self.pairs.insert(key.clone(), value.clone());
-                Outcome::Written(1)
+                Outcome::Written(self.written(key))
             }
             Operation::Patch { key, offset, bytes } => {
                 let value = self.pairs.entry(key.clone()).or_default();
@@ -96,6 +112,7 @@ impl Model {
             }
             Operation::Increment { key, by } => {
                 let number = self.number(key) + by;
+                self.written(key);
                 self.pairs.insert(key.clone(), number.to_string().into_bytes());
                 Outcome::Number(number)
             }
@@ -108,7 +125,7 @@ impl Model {
                 let pairs = take.map(|(key, value)| (key.clone(), value.clone())).collect();
                 Outcome::Page(Page { pairs, next: range.next().map(|(key, _)| key.clone()) })
             }
-            other => panic!("no workload asks for {other:?}"),
+            Operation::Delete { .. } => panic!("no workload asks for it"),
         }
     }
 }

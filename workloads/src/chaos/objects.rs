@@ -1,0 +1,295 @@
+//! What the recorded workload reads and writes, and what it asks for next.
+//!
+//! Operations are chosen so that what they did can be told from what they left: lists to which
+//! unique tokens are appended, registers that are set to unique values, counters that rise by one,
+//! and accounts between which money moves. Transactions append, set and read in several groups. Each
+//! kind of object is one that checkers of strict serializability know.
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use skein_client::{Compare, Operation, Test, Transaction};
+use skein_kvstore::slots::SlotMap;
+use skein_protocol::ids::GroupId;
+
+use crate::history::BankHeader;
+use crate::keys;
+
+/// Bytes of each token: four hexadecimal digits of its writer, eight of its number.
+pub const TOKEN_BYTES: usize = 12;
+/// Lists of a group that are appended to at a time.
+const LISTS: u64 = 8;
+/// How long a list is appended to, in nanoseconds; then another takes its place. Reads take the
+/// whole list, so it must not become long.
+const LIST_FOR: u64 = 500_000_000;
+/// Registers of a group.
+const REGISTERS: u64 = 16;
+/// Counters of a group.
+const COUNTERS: u64 = 4;
+/// Accounts in all, or a few more so that every group has as many: one transaction reads them.
+const ACCOUNTS: u16 = 16;
+/// What each is opened with.
+const OPENING: i64 = 100;
+/// A transfer moves 1 to this much.
+const AMOUNT_MAX: i64 = 50;
+/// A transaction does so many things at most.
+const PARTS_MAX: usize = 4;
+
+/// The names of one run's objects.
+#[derive(Clone, Debug)]
+pub struct Objects {
+    /// What the keys of each group begin with: a hash tag takes them there.
+    stems: Vec<String>,
+    accounts: Vec<String>,
+    began: u64,
+}
+
+/// Who asks: draws what it asks for from a seed of its own, and writes tokens that nobody else does.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    random: SmallRng,
+    writer: u16,
+    tokens: u32,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// All that there is.
+    Everything,
+    /// Only what concerns several groups, where there are several.
+    ManyGroups,
+}
+
+impl Asker {
+    /// The only one of its number.
+    pub fn new(seed: u64, writer: u16) -> Self {
+        let random = SmallRng::seed_from_u64(seed ^ keys::fnv(u64::from(writer)));
+        Self { random, writer, tokens: 0 }
+    }
+
+    fn token(&mut self) -> Vec<u8> {
+        self.tokens += 1;
+        format!("{:04x}{:08x}", self.writer, self.tokens).into_bytes()
+    }
+}
+
+impl Objects {
+    /// Those of the run that is called `run` and began at `began` (of the monotonic clock), dealt
+    /// evenly to the `groups` of `slots`.
+    pub fn new(run: &str, slots: &SlotMap, groups: u16, began: u64) -> Self {
+        let stem = |group| {
+            let stem = |tag| format!("chaos/{run}/{{{tag}}}/");
+            (0..1_000_000)
+                .map(stem)
+                .find(|stem| slots.owner(stem.as_bytes()) == GroupId(group))
+                .expect("every group owns its share of hash slots")
+        };
+        let stems: Vec<_> = (0..groups).map(stem).collect();
+        let account =
+            |account| format!("{}account/{account}", stems[usize::from(account % groups)]);
+        let accounts = groups * ACCOUNTS.div_ceil(groups);
+        Self { accounts: (0..accounts).map(account).collect(), stems, began }
+    }
+
+    /// What the history's header says of the accounts.
+    pub fn bank(&self) -> BankHeader {
+        BankHeader { accounts: self.accounts.clone(), opening: OPENING }
+    }
+
+    /// Opens the accounts.
+    pub fn opening(&self) -> Transaction {
+        let put = |key: &String| Operation::Put {
+            key: key.clone().into_bytes(),
+            value: OPENING.to_string().into_bytes(),
+        };
+        Transaction { then: self.accounts.iter().map(put).collect(), ..Transaction::default() }
+    }
+
+    /// How many groups there are.
+    pub fn groups(&self) -> u16 {
+        self.stems.len() as u16
+    }
+
+    /// The counter by which a group is probed.
+    pub fn probe(&self, group: u16) -> Vec<u8> {
+        format!("{}probe", self.stems[usize::from(group)]).into_bytes()
+    }
+
+    /// Something to ask for at the time `now`, and whether it concerns several groups.
+    pub fn draw(&self, mix: Mix, asker: &mut Asker, now: u64) -> (Transaction, bool) {
+        let of = |operation| (Transaction::of(operation), false);
+        let many = self.groups() > 1;
+        let drawn = match mix {
+            Mix::Everything => asker.random.random_range(0..100),
+            Mix::ManyGroups => asker.random.random_range(68..100),
+        };
+        match drawn {
+            0..25 => of(Operation::Append { key: self.list(asker, now), value: asker.token() }),
+            25..40 => of(Operation::Get { key: self.list(asker, now) }),
+            40..48 => of(Operation::Put { key: self.register(asker), value: asker.token() }),
+            48..56 => of(Operation::Get { key: self.register(asker) }),
+            56..65 => of(Operation::Increment { key: self.counter(asker), by: 1 }),
+            65..68 => of(Operation::Get { key: self.counter(asker) }),
+            68..84 => (self.on_lists(asker, now), many),
+            84..90 => (self.on_registers(asker), many),
+            90..98 => (self.transfer(asker), many),
+            _ => (self.sum(), many),
+        }
+    }
+
+    fn list(&self, asker: &mut Asker, now: u64) -> Vec<u8> {
+        let group = self.group(asker);
+        self.list_of(group, asker, now)
+    }
+
+    fn list_of(&self, group: usize, asker: &mut Asker, now: u64) -> Vec<u8> {
+        let list = asker.random.random_range(0..LISTS);
+        let period = now.saturating_sub(self.began) / LIST_FOR;
+        format!("{}list/{list}.{period}", self.stems[group]).into_bytes()
+    }
+
+    fn register(&self, asker: &mut Asker) -> Vec<u8> {
+        let group = self.group(asker);
+        self.register_of(group, asker)
+    }
+
+    fn register_of(&self, group: usize, asker: &mut Asker) -> Vec<u8> {
+        let register = asker.random.random_range(0..REGISTERS);
+        format!("{}register/{register}", self.stems[group]).into_bytes()
+    }
+
+    fn counter(&self, asker: &mut Asker) -> Vec<u8> {
+        let group = self.group(asker);
+        let counter = asker.random.random_range(0..COUNTERS);
+        format!("{}counter/{counter}", self.stems[group]).into_bytes()
+    }
+
+    fn group(&self, asker: &mut Asker) -> usize {
+        asker.random.random_range(0..self.stems.len())
+    }
+
+    /// Appends to and reads lists, in two groups at least.
+    fn on_lists(&self, asker: &mut Asker, now: u64) -> Transaction {
+        self.parts(asker, |group, asker| {
+            let key = self.list_of(group, asker, now);
+            if asker.random.random_bool(0.6) {
+                Operation::Append { key, value: asker.token() }
+            } else {
+                Operation::Get { key }
+            }
+        })
+    }
+
+    /// Sets and reads registers, in two groups at least.
+    fn on_registers(&self, asker: &mut Asker) -> Transaction {
+        self.parts(asker, |group, asker| {
+            let key = self.register_of(group, asker);
+            if asker.random.random_bool(0.5) {
+                Operation::Put { key, value: asker.token() }
+            } else {
+                Operation::Get { key }
+            }
+        })
+    }
+
+    fn parts(
+        &self,
+        asker: &mut Asker,
+        part: impl Fn(usize, &mut Asker) -> Operation,
+    ) -> Transaction {
+        let parts = asker.random.random_range(2..=PARTS_MAX);
+        let first = self.group(asker);
+        let mut transaction = Transaction::default();
+        for i in 0..parts {
+            let operation = part((first + i) % self.stems.len(), asker);
+            // Two of a kind on one register would overwrite what nobody could ever see.
+            if transaction.then.iter().all(|other| other.key() != operation.key()) {
+                transaction.then.push(operation);
+            }
+        }
+        transaction
+    }
+
+    fn transfer(&self, asker: &mut Asker) -> Transaction {
+        let accounts = self.accounts.len();
+        let from = asker.random.random_range(0..accounts);
+        // Account i is on group i modulo the groups, and every group has as many.
+        let to = (from + asker.random.random_range(1..self.stems.len().max(2))) % accounts;
+        let amount = asker.random.random_range(1..=AMOUNT_MAX);
+        let [from, to] = [from, to].map(|account| self.accounts[account].clone().into_bytes());
+        let enough = Test::Number { compare: Compare::AtLeast, number: amount };
+        Transaction::default()
+            .guard(from.clone(), enough)
+            .then(Operation::Increment { key: from, by: -amount })
+            .then(Operation::Increment { key: to, by: amount })
+    }
+
+    fn sum(&self) -> Transaction {
+        let get = |key: &String| Operation::Get { key: key.clone().into_bytes() };
+        Transaction { then: self.accounts.iter().map(get).collect(), ..Transaction::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const GROUPS: u16 = 3;
+
+    fn destinations(transaction: &Transaction, slots: &SlotMap) -> BTreeSet<GroupId> {
+        let keys = transaction.then.iter().filter_map(Operation::key);
+        keys.map(|key| slots.owner(key)).collect()
+    }
+
+    #[test]
+    fn it_is_known_which_operations_concern_several_groups() {
+        let slots = SlotMap::even(GROUPS);
+        let objects = Objects::new("test", &slots, GROUPS, 0);
+        let mut asker = Asker::new(1, 7);
+        let mut counted = [0; 2];
+        for now in 0..2_000 {
+            let (transaction, many) = objects.draw(Mix::Everything, &mut asker, now * 1_000_000);
+            assert_eq!(destinations(&transaction, &slots).len() > 1, many, "{transaction:?}");
+            counted[usize::from(many)] += 1;
+            let (transaction, _) = objects.draw(Mix::ManyGroups, &mut asker, now * 1_000_000);
+            assert!(destinations(&transaction, &slots).len() > 1, "{transaction:?}");
+        }
+        assert!(counted.iter().all(|count| *count > 400), "{counted:?}");
+        for group in 0..GROUPS {
+            assert_eq!(slots.owner(&objects.probe(group)), GroupId(group));
+        }
+    }
+
+    #[test]
+    fn nobody_writes_the_same_token_twice() {
+        let objects = Objects::new("test", &SlotMap::even(GROUPS), GROUPS, 0);
+        let mut askers = [Asker::new(1, 1), Asker::new(1, 2)];
+        let mut tokens = BTreeSet::new();
+        for now in 0..2_000 {
+            for asker in &mut askers {
+                let (transaction, _) = objects.draw(Mix::Everything, asker, now);
+                for operation in transaction.then {
+                    if let Operation::Append { value, .. } | Operation::Put { value, .. } =
+                        operation
+                    {
+                        assert_eq!(value.len(), TOKEN_BYTES);
+                        assert!(tokens.insert(value));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_group_is_enough() {
+        let slots = SlotMap::even(1);
+        let objects = Objects::new("test", &slots, 1, 0);
+        let mut asker = Asker::new(1, 1);
+        for now in 0..500 {
+            let (_, many) = objects.draw(Mix::ManyGroups, &mut asker, now);
+            assert!(!many);
+        }
+    }
+}

@@ -1,0 +1,508 @@
+//! What came of a run under faults: one JSON object for programs, a picture for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use skein_multicast::config::Topology;
+
+use super::load::{Loaded, Probe, Sample};
+use crate::chart::{self, Paint, grouped};
+use crate::report::{Machine, Timeline};
+use crate::verify::Verdict;
+
+/// A fault as it was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Injected {
+    /// When: just before the signal was sent.
+    pub t: u64,
+    /// What: the name of its kind.
+    pub what: &'static str,
+    /// To which nodes; of a client, none.
+    pub nodes: Vec<u16>,
+    /// The groups that they led.
+    pub led: Vec<u16>,
+    /// When all their replicas were followers again.
+    pub recovered: Option<u64>,
+}
+
+/// What a report tells besides what was measured.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// What all choices were drawn from.
+    pub seed: u64,
+    /// The version of Skein.
+    pub skein: String,
+    /// The cluster.
+    pub topology: Topology,
+    /// Sessions with one operation under way each.
+    pub clients: usize,
+    /// The pace they were given.
+    pub rate: Option<f64>,
+    /// What was put there before.
+    pub state: State,
+    /// When the load began, and when it was told to stop.
+    pub ran: [u64; 2],
+}
+
+/// What a run under faults says.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `chaos`.
+    pub workload: &'static str,
+    /// Whether nothing was wrong.
+    pub good: bool,
+    /// What went wrong besides what the verdict says.
+    pub problems: Vec<String>,
+    /// What all choices were drawn from.
+    pub seed: u64,
+    /// The version of Skein, and its commit.
+    pub skein: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The cluster.
+    pub topology: Topology,
+    /// How long faults were done.
+    pub duration_s: f64,
+    /// Sessions with one operation under way each.
+    pub clients: usize,
+    /// The pace they were given, in operations per second.
+    pub rate: Option<f64>,
+    /// Operations of these clients that were answered, per second.
+    pub ops_per_s: f64,
+    /// What was put there before.
+    pub state: State,
+    /// How many faults of each kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// From the kill of a leader to the next acknowledged write of its group, in milliseconds.
+    pub failover_ms: Option<Spread>,
+    /// The same after a leader was stopped for longer than it took.
+    pub stop_ms: Option<Spread>,
+    /// From the fault until all replicas of the node were followers again, in milliseconds.
+    pub readmission_ms: Option<Spread>,
+    /// Each fault.
+    pub events: Vec<Event>,
+    /// Latency of clients' operations before the first fault, while a node was missing or being
+    /// re-admitted, and at other times.
+    pub latency_us: BTreeMap<&'static str, Latency>,
+    /// Operations answered over time.
+    pub timeline: Timeline,
+    /// The first operation without an answer.
+    pub first_error: Option<String>,
+    /// What the history says.
+    pub verdict: Verdict,
+    /// The history, if it was kept.
+    pub history: Option<PathBuf>,
+}
+
+/// What was put there before the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct State {
+    /// Records.
+    pub records: u64,
+    /// Bytes of the value of each.
+    pub value_bytes: usize,
+    /// How long that took.
+    pub load_s: f64,
+}
+
+/// Times.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// How many.
+    pub count: usize,
+    /// Half were as short as this, or shorter.
+    pub p50: f64,
+    /// 90 % were.
+    pub p90: f64,
+    /// All were.
+    pub worst: f64,
+}
+
+/// How long operations took.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Latency {
+    /// How many.
+    pub count: usize,
+    /// Half were as short as this, or shorter.
+    pub p50: f64,
+    /// 99 % were.
+    pub p99: f64,
+    /// All were.
+    pub max: f64,
+}
+
+/// A fault.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Event {
+    /// Since the load began.
+    pub at_s: f64,
+    /// What.
+    pub what: &'static str,
+    /// To which nodes.
+    pub nodes: Vec<u16>,
+    /// For each group that they led, the time to its next acknowledged write; null if there was
+    /// none before the end.
+    pub next_write_ms: BTreeMap<u16, Option<f64>>,
+    /// Until all their replicas were followers again; null if they were not at the end.
+    pub recovered_ms: Option<f64>,
+}
+
+/// The grain of the timeline.
+const INTERVAL: u64 = 10_000_000;
+/// What is shown around a kill: so many intervals before it, and in all.
+const AROUND: [usize; 2] = [20, 80];
+
+impl Report {
+    /// Puts together what was done, what was measured and what was found.
+    pub fn new(about: About, faults: &[Injected], loaded: &Loaded, verdict: Verdict) -> Self {
+        let About { seed, skein, topology, clients, rate, state, ran: [from, to] } = about;
+        let within = loaded.samples.iter().filter(|sample| sample.returned < to).count();
+        let duration_s = seconds(to.saturating_sub(from));
+        let mut counts = BTreeMap::new();
+        for fault in faults {
+            *counts.entry(fault.what).or_default() += 1;
+        }
+        let events: Vec<Event> =
+            faults.iter().map(|fault| event(fault, from, &loaded.probes)).collect();
+        let next_writes = |what: &'static str| {
+            let of = events.iter().filter(move |event| event.what == what);
+            spread(of.flat_map(|event| event.next_write_ms.values().copied().flatten()))
+        };
+        let away = events.iter().filter(|event| ["kill", "restart"].contains(&event.what));
+        Self {
+            workload: "chaos",
+            good: false,
+            problems: Vec::new(),
+            seed,
+            skein,
+            machine: Machine::here(),
+            topology,
+            duration_s,
+            clients,
+            rate,
+            ops_per_s: round(within as f64 / duration_s.max(1e-9)),
+            state,
+            faults: counts,
+            failover_ms: next_writes("kill"),
+            stop_ms: next_writes("stop"),
+            readmission_ms: spread(away.filter_map(|event| event.recovered_ms)),
+            latency_us: latencies(faults, &loaded.samples),
+            timeline: timeline(&loaded.samples, from, to),
+            first_error: loaded.first_error.clone(),
+            events,
+            verdict,
+            history: None,
+        }
+    }
+
+    /// Decides whether all was well, after everything else was said.
+    #[must_use]
+    pub fn judged(mut self) -> Self {
+        let led = self.events.iter().filter(|event| event.what == "kill");
+        for event in led {
+            for (group, _) in event.next_write_ms.iter().filter(|(_, took)| took.is_none()) {
+                let at = event.at_s;
+                let what =
+                    format!("no write of group {group} was acknowledged after the kill at {at} s");
+                self.problems.push(what);
+            }
+        }
+        self.good = self.problems.is_empty() && self.verdict.is_good();
+        self
+    }
+
+    /// The report for people. `colour` is for terminals.
+    pub fn table(&self, colour: bool) -> String {
+        let paint = Paint(colour);
+        let mut text = String::new();
+        let Topology { nodes, groups, replicas, .. } = self.topology;
+        let pace = self.rate.map_or(String::new(), |rate| {
+            format!(" at {} operations/s", grouped(chart::whole(rate)))
+        });
+        let _ = writeln!(
+            text,
+            "{}   {} s, {} clients{pace}, seed {}   {nodes} nodes, {groups} groups × {replicas} replicas",
+            paint.strong(self.workload),
+            self.duration_s,
+            self.clients,
+            self.seed,
+        );
+        if self.state.records > 0 {
+            let State { records, value_bytes, load_s } = self.state;
+            let records = grouped(records);
+            let _ = writeln!(
+                text,
+                "  state       {records} records of {value_bytes} bytes, put in {load_s} s"
+            );
+        }
+        let faults: Vec<_> =
+            self.faults.iter().map(|(what, count)| format!("{count} {what}")).collect();
+        let _ = writeln!(text, "  faults      {}", or_none(&faults.join(", ")));
+        let Verdict { operations, acknowledged, failed, unknown, .. } = self.verdict;
+        let _ = writeln!(
+            text,
+            "  operations  {}, {} acknowledged, {} failed, {} unknown; {} a second",
+            grouped(operations),
+            grouped(acknowledged),
+            grouped(failed),
+            grouped(unknown),
+            grouped(chart::whole(self.ops_per_s)),
+        );
+        self.pictures(&mut text);
+        for (name, times) in [
+            ("from a leader's kill to its group's next write", self.failover_ms),
+            ("from a leader's stop to its group's next write", self.stop_ms),
+            ("from a node's death to its re-admission", self.readmission_ms),
+        ] {
+            if let Some(Spread { count, p50, p90, worst }) = times {
+                let _ = writeln!(
+                    text,
+                    "  {name:<47} {count:>5} times   p50 {p50:>8.1} ms   p90 {p90:>8.1} ms   worst {worst:>8.1} ms"
+                );
+            }
+        }
+        let _ = writeln!(
+            text,
+            "\n  {:<18}{:>10}{:>12}{:>12}{:>12}",
+            "latency in µs", "count", "p50", "p99", "max"
+        );
+        for (phase, Latency { count, p50, p99, max }) in &self.latency_us {
+            let count = grouped(*count as u64);
+            let _ = writeln!(
+                text,
+                "  {:<18}{count:>10}{p50:>12.1}{p99:>12.1}{max:>12.1}",
+                phase.replace('_', " ")
+            );
+        }
+        self.verdict(&mut text, paint);
+        text
+    }
+
+    /// Throughput over the run, and around the kills of leaders.
+    fn pictures(&self, text: &mut String) {
+        let rates: Vec<u64> = self.timeline.ops.iter().map(|ops| ops * per_second()).collect();
+        let marks: Vec<usize> = self.events.iter().map(|event| interval(event.at_s)).collect();
+        let to = format!("{} s", self.duration_s);
+        let _ = writeln!(text, "\n  throughput; ▲ is a fault");
+        text.push_str(&chart::timeline(&rates, &marks, [90, 5], ["0 s", &to]));
+        if let Some(around) = self.around_kills() {
+            let _ = writeln!(text, "\n  throughput around the kill of a leader, mean of all");
+            let times = AROUND.map(|intervals| seconds(intervals as u64 * INTERVAL));
+            let [from, to] = [format!("-{} s", times[0]), format!("{:.1} s", times[1] - times[0])];
+            text.push_str(&chart::timeline(&around, &[AROUND[0]], [AROUND[1], 5], [&from, &to]));
+        }
+        text.push('\n');
+    }
+
+    /// The mean rate before and after the kills of leaders, an interval each.
+    pub fn around_kills(&self) -> Option<Vec<u64>> {
+        let kills = self
+            .events
+            .iter()
+            .filter(|event| event.what == "kill" && !event.next_write_ms.is_empty());
+        let mut sums = vec![0; AROUND[1]];
+        let mut count = 0;
+        for kill in kills {
+            let Some(from) = interval(kill.at_s).checked_sub(AROUND[0]) else { continue };
+            let Some(ops) = self.timeline.ops.get(from..from + AROUND[1]) else { continue };
+            sums.iter_mut().zip(ops).for_each(|(sum, ops)| *sum += ops);
+            count += 1;
+        }
+        (count > 0).then(|| sums.into_iter().map(|sum| sum * per_second() / count).collect())
+    }
+
+    fn verdict(&self, text: &mut String, paint: Paint) {
+        let Verdict { keys, replicas, wrong, evidence, .. } = &self.verdict;
+        text.push('\n');
+        for problem in &self.problems {
+            let _ = writeln!(text, "  {}", paint.bad(problem));
+        }
+        for (kind, count) in wrong {
+            let _ = writeln!(text, "  {}", paint.bad(&format!("{} × {kind}", grouped(*count))));
+        }
+        for piece in evidence {
+            let _ = writeln!(text, "    {piece}");
+        }
+        if let Some(error) = self.first_error.as_ref().filter(|_| !self.good) {
+            let _ = writeln!(text, "  the first operation without an answer: {error}");
+        }
+        if self.good {
+            let keys = grouped(*keys);
+            let all = format!(
+                "nothing lost, nothing twice, nothing out of order: {keys} keys, and {replicas} replicas that hold the same"
+            );
+            let _ = writeln!(text, "  {}", paint.good(&all));
+        }
+        if let Some(history) = &self.history {
+            let _ = writeln!(text, "  history     {}", history.display());
+        }
+    }
+}
+
+fn or_none(text: &str) -> &str {
+    if text.is_empty() { "none" } else { text }
+}
+
+/// The interval of the timeline that holds this time.
+fn interval(at_s: f64) -> usize {
+    (chart::whole(at_s * 1e9) / INTERVAL) as usize
+}
+
+fn per_second() -> u64 {
+    1_000_000_000 / INTERVAL
+}
+
+fn event(fault: &Injected, from: u64, probes: &[Vec<Probe>]) -> Event {
+    let next_write = |group: &u16| {
+        let probes = probes.get(usize::from(*group)).into_iter().flatten();
+        let after = probes.filter(|probe| probe.invoked >= fault.t).map(|probe| probe.returned);
+        (*group, after.min().map(|returned| millis(returned.saturating_sub(fault.t))))
+    };
+    Event {
+        at_s: seconds(fault.t.saturating_sub(from)),
+        what: fault.what,
+        nodes: fault.nodes.clone(),
+        next_write_ms: fault.led.iter().map(next_write).collect(),
+        recovered_ms: fault.recovered.map(|at| millis(at.saturating_sub(fault.t))),
+    }
+}
+
+fn timeline(samples: &[Sample], from: u64, to: u64) -> Timeline {
+    let mut ops = vec![0; (to.saturating_sub(from)).div_ceil(INTERVAL) as usize];
+    for sample in samples {
+        let interval = sample.returned.saturating_sub(from) / INTERVAL;
+        if let Some(ops) = ops.get_mut(interval as usize) {
+            *ops += 1;
+        }
+    }
+    Timeline { interval_ms: INTERVAL / 1_000_000, ops }
+}
+
+fn latencies(faults: &[Injected], samples: &[Sample]) -> BTreeMap<&'static str, Latency> {
+    let nodes = faults.iter().filter(|fault| !fault.nodes.is_empty());
+    let away: Vec<(u64, u64)> =
+        nodes.map(|fault| (fault.t, fault.recovered.unwrap_or(u64::MAX))).collect();
+    let first = away.iter().map(|(from, _)| *from).min().unwrap_or(u64::MAX);
+    let mut times: BTreeMap<&'static str, Vec<u64>> = BTreeMap::new();
+    for Sample { returned, took, .. } in samples {
+        let invoked = returned.saturating_sub(*took);
+        let phase = if *returned < first {
+            "before"
+        } else if away.iter().any(|(from, to)| invoked <= *to && *returned >= *from) {
+            "during"
+        } else {
+            "after"
+        };
+        times.entry(phase).or_default().push(*took);
+    }
+    let latency = |mut times: Vec<u64>| {
+        times.sort_unstable();
+        let at = |share: f64| round(quantile(&times, share) as f64 / 1e3);
+        Latency { count: times.len(), p50: at(0.5), p99: at(0.99), max: at(1.0) }
+    };
+    times.into_iter().map(|(phase, times)| (phase, latency(times))).collect()
+}
+
+fn spread(times: impl Iterator<Item = f64>) -> Option<Spread> {
+    let mut times: Vec<f64> = times.collect();
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| quantile(&times, share);
+    let spread = || Spread { count: times.len(), p50: at(0.5), p90: at(0.9), worst: at(1.0) };
+    (!times.is_empty()).then(spread)
+}
+
+/// The least of the rising `times` that so large a share is no longer than.
+fn quantile<T: Copy + Default>(times: &[T], share: f64) -> T {
+    let rank = chart::whole((times.len() as f64 * share).ceil()).max(1) as usize;
+    times.get(rank - 1).copied().unwrap_or_default()
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    (nanoseconds / 1_000_000) as f64 / 1e3
+}
+
+fn millis(nanoseconds: u64) -> f64 {
+    round(nanoseconds as f64 / 1e6)
+}
+
+fn round(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn about() -> About {
+        About {
+            seed: 1,
+            skein: "test".into(),
+            topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
+            clients: 4,
+            rate: Some(1_000.0),
+            state: State::default(),
+            ran: [1_000 * MS, 3_000 * MS],
+        }
+    }
+
+    fn kill(recovered: Option<u64>) -> Injected {
+        Injected { t: 2_000 * MS, what: "kill", nodes: vec![1], led: vec![1], recovered }
+    }
+
+    /// An operation each millisecond, except for 20 after the kill.
+    fn loaded() -> Loaded {
+        let quiet = 2_000..2_020;
+        let times = (1_000..3_000).filter(|ms| !quiet.contains(ms));
+        let sample = |ms| Sample { returned: ms * MS, took: 100_000, many: false };
+        let probe = |ms| Probe { invoked: ms * MS - 200_000, returned: ms * MS };
+        let mut probes: Vec<Probe> = times.clone().map(probe).collect();
+        // Sent before the kill and answered after it: it says nothing about who answered.
+        probes.push(Probe { invoked: 1_999 * MS, returned: 2_001 * MS });
+        // Sent just after the kill, and answered with those sent later.
+        probes.push(Probe { invoked: 2_001 * MS, returned: 2_019 * MS + 500_000 });
+        Loaded {
+            samples: times.map(sample).collect(),
+            probes: vec![vec![], probes],
+            first_error: None,
+        }
+    }
+
+    #[test]
+    fn a_failover_ends_with_the_first_answer_to_what_was_sent_after_the_kill() {
+        let report = Report::new(about(), &[kill(Some(2_500 * MS))], &loaded(), Verdict::default());
+        let Some(Spread { count, p50, worst, .. }) = report.failover_ms else {
+            panic!("no failover")
+        };
+        assert_eq!((count, p50, worst), (1, 19.5, 19.5));
+        assert_eq!(report.readmission_ms.map(|spread| spread.worst), Some(500.0));
+        assert_eq!(report.events[0].next_write_ms, BTreeMap::from([(1, Some(19.5))]));
+        let report = report.judged();
+        assert!(report.good, "{:?}", report.problems);
+        let around = report.around_kills().unwrap();
+        assert_eq!((around[0], around[AROUND[0]], around[AROUND[0] + 3]), (1_000, 0, 1_000));
+        assert!(report.table(false).contains('▲'));
+    }
+
+    #[test]
+    fn operations_are_told_apart_by_what_happened_meanwhile() {
+        let report = Report::new(about(), &[kill(Some(2_500 * MS))], &loaded(), Verdict::default());
+        let count = |phase| report.latency_us.get(phase).map(|latency: &Latency| latency.count);
+        assert_eq!(
+            (count("before"), count("during"), count("after")),
+            (Some(1_000), Some(481), Some(499))
+        );
+    }
+
+    #[test]
+    fn a_group_that_never_went_on_is_a_problem() {
+        let mut silent = loaded();
+        silent.probes[1].retain(|probe| probe.returned < 2_000 * MS);
+        let report = Report::new(about(), &[kill(None)], &silent, Verdict::default()).judged();
+        assert!(!report.good && report.problems[0].contains("group 1"), "{:?}", report.problems);
+        assert!(report.table(false).contains("no write of group 1"));
+    }
+}

@@ -1,0 +1,337 @@
+//! Histories: what clients asked and were told, and what was done to the cluster meanwhile.
+//!
+//! A history is a file of JSON lines, one [`Record`] each, described in `docs/histories.md`. The
+//! first line is the [header](Header); then come records as they happened, then what was found when
+//! all was over. It is the whole evidence: [`verify`](crate::verify) looks at nothing else.
+//!
+//! **Invariant (nothing happened that was not recorded).** An invocation is recorded before the
+//! operation is sent. A client that is killed leaves invocations without an end, never an effect
+//! without an invocation.
+
+mod reader;
+mod recorder;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use skein_client::{Compare, Error, Outcome, Reply, Test, Transaction};
+use skein_client::{Guard as ClientGuard, Operation as ClientOperation};
+use skein_multicast::config::Topology;
+
+pub use reader::{ReadError, Reader};
+pub use recorder::{Recorder, Scribe, line};
+
+/// The version of the format.
+pub const FORMAT: u32 = 1;
+
+/// One at a time asks and is answered: the name of a client, until it does not know how an operation
+/// ended. From then on it has another.
+pub type Process = u64;
+
+/// One line of a history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Record {
+    /// What the history is of. The first line.
+    Header(Box<Header>),
+    /// A client asks.
+    Invoke(Invoke),
+    /// It was answered.
+    Ok(Return),
+    /// It was told that nothing was done, nor will be.
+    Fail(Unanswered),
+    /// It does not know whether something was done, or will be.
+    Unknown(Unanswered),
+    /// Something was done to the cluster, or seen of it.
+    Fault(Fault),
+    /// What stood at a key when all was over, read through the cluster.
+    Final(Final),
+    /// What a replica held when all was over, said by itself.
+    Digest(Digest),
+    /// Nothing follows: the history is whole.
+    End(End),
+}
+
+/// What a history is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// The version of the format.
+    pub format: u32,
+    /// The workload's name.
+    pub workload: String,
+    /// The version of Skein, and its commit.
+    pub skein: String,
+    /// The cluster's shape.
+    pub cluster: Topology,
+    /// What all choices were drawn from.
+    pub seed: u64,
+    /// When the history began: nanoseconds of the machine's monotonic clock, as in all records.
+    pub t: u64,
+    /// The same moment, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Lists are written one after the other by so many bytes each.
+    pub token_bytes: usize,
+    /// Accounts between which money was moved.
+    pub bank: Option<BankHeader>,
+}
+
+/// Accounts, and what they add up to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BankHeader {
+    /// Their keys.
+    pub accounts: Vec<String>,
+    /// What each was opened with.
+    pub opening: i64,
+}
+
+/// What a client asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invoke {
+    /// When.
+    pub t: u64,
+    /// Who.
+    pub p: Process,
+    /// What must hold for anything to be done.
+    #[serde(default, rename = "if", skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<Guard>,
+    /// What to do, all together and in this order.
+    pub ops: Vec<Op>,
+}
+
+/// A condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Guard {
+    /// The number at the key is this or more.
+    AtLeast(String, i64),
+}
+
+/// One thing to do. Keys and values are text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Op {
+    /// Read the value of a key.
+    Get(String),
+    /// Add to the end of the value of a key.
+    Append(String, String),
+    /// Set the value of a key.
+    Put(String, String),
+    /// Add to the number at a key.
+    Incr(String, i64),
+}
+
+/// How an operation was answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Return {
+    /// When.
+    pub t: u64,
+    /// Who.
+    pub p: Process,
+    /// Whether the conditions held. If not, nothing was done, and `out` is empty.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub held: bool,
+    /// What each thing came to.
+    pub out: Vec<Out>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What one thing came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Out {
+    /// Of a get: the value, and the version at which it was written.
+    Value(Option<(String, u64)>),
+    /// Of an append: the new length in bytes.
+    Length(u64),
+    /// Of a put: the new version.
+    Version(u64),
+    /// Of an incr: the new number.
+    Number(i64),
+}
+
+/// Why an operation was not answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unanswered {
+    /// When the client was told.
+    pub t: u64,
+    /// Who.
+    pub p: Process,
+    /// Why.
+    pub why: String,
+}
+
+/// Something that was done to the cluster, or seen of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// When.
+    pub t: u64,
+    /// What: `kill`, `stop`, `continue`, `restart`, `client-kill`, `recovered`.
+    pub what: String,
+    /// The node concerned, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<u16>,
+    /// The process concerned, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// The groups that the node led.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub led: Vec<u16>,
+}
+
+/// What stood at a key when all was over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Final {
+    /// When it was read.
+    pub t: u64,
+    /// The key.
+    pub key: String,
+    /// Its value and version; `null` if there was none.
+    pub value: Option<(String, u64)>,
+}
+
+/// What a replica held when all was over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Digest {
+    /// When it said so.
+    pub t: u64,
+    /// Its group.
+    pub group: u16,
+    /// Its place in the group.
+    pub slot: u8,
+    /// The node it lives on.
+    pub node: u16,
+    /// Up to which position it has delivered.
+    pub position: u64,
+    /// A hash of all it holds, in hexadecimal.
+    pub digest: String,
+}
+
+/// Nothing follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// When.
+    pub t: u64,
+}
+
+/// The machine's monotonic clock, in nanoseconds: the same for all processes on it.
+pub fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let time = Duration::try_from(time).expect("the clock counts from the machine's start");
+    time.as_nanos() as u64
+}
+
+impl Invoke {
+    /// Of a client that asks for `transaction`. Workloads use text, and only what a history can say.
+    pub fn of(t: u64, p: Process, transaction: &Transaction) -> Self {
+        assert!(transaction.otherwise.is_empty(), "a history has no word for it");
+        Self {
+            t,
+            p,
+            guards: transaction.guards.iter().map(guard).collect(),
+            ops: transaction.then.iter().map(op).collect(),
+        }
+    }
+}
+
+fn guard(guard: &ClientGuard) -> Guard {
+    match &guard.test {
+        Test::Number { compare: Compare::AtLeast, number } => {
+            Guard::AtLeast(text(&guard.key), *number)
+        }
+        other => panic!("a history has no word for {other:?}"),
+    }
+}
+
+fn op(operation: &ClientOperation) -> Op {
+    match operation {
+        ClientOperation::Get { key } => Op::Get(text(key)),
+        ClientOperation::Append { key, value } => Op::Append(text(key), text(value)),
+        ClientOperation::Put { key, value } => Op::Put(text(key), text(value)),
+        ClientOperation::Increment { key, by } => Op::Incr(text(key), *by),
+        other => panic!("a history has no word for {other:?}"),
+    }
+}
+
+/// What a store says may be anything, and must not be lost by being written down.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => bytes.iter().map(|byte| char::from(*byte)).collect(),
+    }
+}
+
+impl Record {
+    /// How process `p`'s operation ended, told at `t`.
+    pub fn end(t: u64, p: Process, result: &Result<Reply, Error>) -> Self {
+        match result {
+            Ok(reply) => Self::Ok(Return {
+                t,
+                p,
+                held: reply.held,
+                out: reply.outcomes.iter().map(out).collect(),
+            }),
+            Err(error) => {
+                let unanswered = Unanswered { t, p, why: error.to_string() };
+                let nothing = error.had_no_effect();
+                if nothing { Self::Fail(unanswered) } else { Self::Unknown(unanswered) }
+            }
+        }
+    }
+}
+
+fn out(outcome: &Outcome) -> Out {
+    match outcome {
+        Outcome::Value(found) => {
+            Out::Value(found.as_ref().map(|(value, version)| (text(value), *version)))
+        }
+        Outcome::Length(length) => Out::Length(*length),
+        Outcome::Written(version) => Out::Version(*version),
+        Outcome::Number(number) => Out::Number(*number),
+        other => panic!("no workload that is recorded asks for {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_those_of_the_documentation() {
+        let append = Op::Append("list".into(), "t1".into());
+        #[rustfmt::skip]
+        let cases = [
+            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![], ops: vec![append, Op::Get("k".into())] }),
+             r#"{"invoke":{"t":5,"p":2,"ops":[{"append":["list","t1"]},{"get":"k"}]}}"#),
+            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![Guard::AtLeast("a".into(), 7)],
+                                     ops: vec![Op::Incr("a".into(), -7), Op::Put("b".into(), "v".into())] }),
+             r#"{"invoke":{"t":5,"p":2,"if":[{"at_least":["a",7]}],"ops":[{"incr":["a",-7]},{"put":["b","v"]}]}}"#),
+            (Record::Ok(Return { t: 9, p: 2, held: true, out: vec![Out::Length(2), Out::Value(None),
+                                 Out::Value(Some(("v".into(), 3))), Out::Version(4), Out::Number(-1)] }),
+             r#"{"ok":{"t":9,"p":2,"out":[{"length":2},{"value":null},{"value":["v",3]},{"version":4},{"number":-1}]}}"#),
+            (Record::Ok(Return { t: 9, p: 2, held: false, out: vec![] }),
+             r#"{"ok":{"t":9,"p":2,"held":false,"out":[]}}"#),
+            (Record::Unknown(Unanswered { t: 9, p: 2, why: "w".into() }),
+             r#"{"unknown":{"t":9,"p":2,"why":"w"}}"#),
+            (Record::Fault(Fault { t: 1, what: "kill".into(), node: Some(0), pid: Some(77), led: vec![1] }),
+             r#"{"fault":{"t":1,"what":"kill","node":0,"pid":77,"led":[1]}}"#),
+            (Record::Final(Final { t: 1, key: "k".into(), value: None }),
+             r#"{"final":{"t":1,"key":"k","value":null}}"#),
+            (Record::End(End { t: 1 }), r#"{"end":{"t":1}}"#),
+        ];
+        for (record, line) in cases {
+            assert_eq!(serde_json::to_string(&record).unwrap(), line);
+            assert_eq!(serde_json::from_str::<Record>(line).unwrap(), record);
+        }
+    }
+
+    #[test]
+    fn only_what_certainly_had_no_effect_is_a_failure() {
+        let after = Duration::from_secs(5);
+        let end = |error| Record::end(1, 2, &Err(error));
+        assert!(matches!(end(Error::WindowFull { window: 4 }), Record::Fail(_)));
+        assert!(matches!(end(Error::UnknownOutcome { after }), Record::Unknown(_)));
+    }
+}

@@ -1,0 +1,131 @@
+//! Writing a history while a load runs: records are handed over in batches, and a thread of its own
+//! makes lines of them.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use super::{End, Header, Op, Record, now};
+
+/// Records handed over at a time.
+const BATCH: usize = 128;
+/// Batches that wait to be written; beyond it, who records waits too: a history without holes is
+/// worth more than the load.
+const BATCHES_MAX: usize = 256;
+/// Bytes written at a time.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// The thread that writes a history.
+pub struct Recorder {
+    batches: SyncSender<Batch>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+/// One who records. What it has not handed over yet, it hands over when it is dropped.
+pub struct Scribe {
+    batch: Vec<Record>,
+    batches: SyncSender<Batch>,
+}
+
+/// What is handed to the thread.
+enum Batch {
+    Records(Vec<Record>),
+    /// Asks for the keys of all operations so far.
+    Keys(SyncSender<BTreeSet<String>>),
+}
+
+impl Recorder {
+    /// Begins a history at `path`, which must not exist yet.
+    pub fn create(path: &Path, header: Header) -> io::Result<Self> {
+        let file = File::create_new(path)?;
+        let (batches, received) = sync_channel(BATCHES_MAX);
+        let thread = std::thread::Builder::new()
+            .name("history".to_owned())
+            .spawn(move || write(file, header, &received))?;
+        Ok(Self { batches, thread })
+    }
+
+    /// Another one who records.
+    pub fn scribe(&self) -> Scribe {
+        Scribe { batch: Vec::with_capacity(BATCH), batches: self.batches.clone() }
+    }
+
+    /// The keys of all operations that were handed over so far.
+    pub fn keys(&self) -> BTreeSet<String> {
+        let (answer, keys) = sync_channel(1);
+        // A thread that has ended has a reason, which finishing tells.
+        let _ = self.batches.send(Batch::Keys(answer));
+        keys.recv().unwrap_or_default()
+    }
+
+    /// Waits until everything is written that scribes, who must all be gone, have recorded.
+    pub fn finish(self) -> io::Result<()> {
+        let last = vec![Record::End(End { t: now() })];
+        // A thread that has ended has a reason, which is returned below.
+        let _ = self.batches.send(Batch::Records(last));
+        drop(self.batches);
+        self.thread.join().expect("writing lines does not panic")
+    }
+}
+
+impl Scribe {
+    /// Records.
+    pub fn note(&mut self, record: Record) {
+        self.batch.push(record);
+        if self.batch.len() >= BATCH {
+            self.hand_over();
+        }
+    }
+
+    /// Hands over what was recorded: now and then, by those who record little.
+    pub fn hand_over(&mut self) {
+        if !self.batch.is_empty() {
+            let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
+            // If nobody writes any more, the recorder says why when it is finished.
+            let _ = self.batches.send(Batch::Records(batch));
+        }
+    }
+}
+
+impl Drop for Scribe {
+    fn drop(&mut self) {
+        self.hand_over();
+    }
+}
+
+fn write(file: File, header: Header, batches: &Receiver<Batch>) -> io::Result<()> {
+    let mut keys = BTreeSet::new();
+    let mut out = BufWriter::with_capacity(WRITE_BYTES, file);
+    line(&mut out, &Record::Header(Box::new(header)))?;
+    for batch in batches {
+        match batch {
+            Batch::Records(records) => {
+                for record in &records {
+                    line(&mut out, record)?;
+                    collect(record, &mut keys);
+                }
+            }
+            // Whoever asked may have given up.
+            Batch::Keys(answer) => _ = answer.send(keys.clone()),
+        }
+    }
+    out.flush()
+}
+
+fn collect(record: &Record, keys: &mut BTreeSet<String>) {
+    let Record::Invoke(invoke) = record else { return };
+    for key in invoke.ops.iter().map(Op::key) {
+        if !keys.contains(key) {
+            keys.insert(key.to_owned());
+        }
+    }
+}
+
+/// Writes one record.
+pub fn line(out: &mut impl Write, record: &Record) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, record)?;
+    out.write_all(b"\n")
+}

@@ -1,0 +1,64 @@
+//! Counters: increments by one, each told which number it made.
+
+use hashbrown::HashMap;
+
+use super::frontier::{self, Seen};
+use super::{Got, Key, Moment, NEVER, Verdict};
+use crate::history::{Final, Header};
+
+pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
+    if key.increments.iter().any(|increment| increment.what != 1) {
+        verdict.wrong("history", || format!("{name} is counted by other steps than one"));
+        return;
+    }
+    let Some(total) = number(name, last.value.as_ref(), verdict) else { return };
+    let acknowledged = key.increments.iter().filter(|one| one.result.is_some()).count() as u64;
+    let unknown = key.increments.len() as u64 - acknowledged;
+    if total < acknowledged {
+        verdict.wrong("lost", || {
+            format!("{name} is {total}, and {acknowledged} increments were acknowledged")
+        });
+    }
+    if total > acknowledged + unknown {
+        verdict.wrong("twice", || {
+            format!(
+                "{name} is {total}, and only {acknowledged} increments were acknowledged and {unknown} are unknown"
+            )
+        });
+    }
+    let mut made = HashMap::with_capacity(key.increments.len());
+    let mut seen = Vec::with_capacity(key.increments.len() + key.gets.len() + 1);
+    for increment in &key.increments {
+        let Some(result) = increment.result else { continue };
+        let Some(place) = u64::try_from(result).ok().filter(|number| *number > 0) else {
+            verdict.wrong("wrong_reply", || format!("an increment of {name} made it {result}"));
+            continue;
+        };
+        if let Some(other) = made.insert(place, increment.moment.process) {
+            verdict.wrong("wrong_reply", || {
+                let process = increment.moment.process;
+                format!(
+                    "processes {other} and {process} were both told to have made {name} {place}"
+                )
+            });
+        }
+        let moment = increment.moment;
+        seen.push(Seen { moment, saw: place - 1, left: place, name: "an increment" });
+    }
+    for Got { moment, found } in &key.gets {
+        let Some(place) = number(name, found.as_ref(), verdict) else { continue };
+        seen.push(Seen { moment: *moment, saw: place, left: place, name: "a read" });
+    }
+    let moment = Moment { process: 0, invoked: last.t, returned: NEVER };
+    seen.push(Seen { moment, saw: total, left: total, name: "the last read" });
+    frontier::check(header, name, &seen, verdict);
+}
+
+fn number(name: &str, found: Option<&(String, u64)>, verdict: &mut Verdict) -> Option<u64> {
+    let Some((text, _)) = found else { return Some(0) };
+    let number = text.parse().ok();
+    if number.is_none() {
+        verdict.wrong("invented", || format!("{name} has the value {text:?}, which is no count"));
+    }
+    number
+}

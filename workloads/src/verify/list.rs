@@ -1,0 +1,89 @@
+//! Lists: unique tokens of one width, added to the end.
+
+use hashbrown::HashMap;
+
+use super::frontier::{self, Seen};
+use super::{Key, Moment, NEVER, Verdict};
+use crate::history::{Final, Header};
+
+pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
+    let value = last.value.as_ref().map_or("", |(value, _)| value.as_str());
+    let width = header.token_bytes.max(1);
+    if !value.len().is_multiple_of(width) || !value.is_ascii() {
+        let bytes = value.len();
+        verdict.wrong("invented", || format!("{name} ends with a part of a token: {bytes} bytes"));
+        return;
+    }
+    let places = places(name, key, value, width, verdict);
+    let mut seen = Vec::with_capacity(key.appends.len() + key.gets.len() + 1);
+    for append in &key.appends {
+        let Some(place) = places.get(append.what.as_str()).copied() else {
+            if append.moment.returned != NEVER {
+                verdict.wrong("lost", || {
+                    let who = append.moment.show(header);
+                    format!("{} was appended to {name} ({who}), and is not there", append.what)
+                });
+            }
+            continue;
+        };
+        let length = (place + 1) * width as u64;
+        if append.result.is_some_and(|result| result != length) {
+            verdict.wrong("wrong_reply", || {
+                let told = append.result.unwrap_or_default();
+                format!("{name} had {length} bytes with {}, and {told} was answered", append.what)
+            });
+        }
+        seen.push(Seen { moment: append.moment, saw: place, left: place + 1, name: &append.what });
+    }
+    for got in &key.gets {
+        let found = got.found.as_ref().map_or("", |(value, _)| value.as_str());
+        if !value.starts_with(found) || !found.len().is_multiple_of(width) {
+            verdict.wrong("diverged", || {
+                let who = got.moment.show(header);
+                let common = found.bytes().zip(value.bytes()).take_while(|(a, b)| a == b).count();
+                format!(
+                    "{name} was read ({who}) with {} bytes that are not the beginning of its last value of {} bytes: they differ from byte {common} on",
+                    found.len(),
+                    value.len(),
+                )
+            });
+            continue;
+        }
+        let place = (found.len() / width) as u64;
+        seen.push(Seen { moment: got.moment, saw: place, left: place, name: "a read" });
+    }
+    let moment = Moment { process: 0, invoked: last.t, returned: NEVER };
+    let place = (value.len() / width) as u64;
+    seen.push(Seen { moment, saw: place, left: place, name: "the last read" });
+    frontier::check(header, name, &seen, verdict);
+}
+
+/// Where each token stands, once all that should not be there is told.
+fn places<'a>(
+    name: &str,
+    key: &Key,
+    value: &'a str,
+    width: usize,
+    verdict: &mut Verdict,
+) -> HashMap<&'a str, u64> {
+    let asked: hashbrown::HashSet<&str> =
+        key.appends.iter().map(|append| append.what.as_str()).collect();
+    let mut places = HashMap::with_capacity(value.len() / width);
+    for (place, at) in (0..value.len()).step_by(width).enumerate() {
+        let token = &value[at..at + width];
+        if let Some(first) = places.insert(token, place as u64) {
+            verdict.wrong("twice", || {
+                format!("{token} stands in {name} at places {first} and {place}")
+            });
+        }
+        if key.not_written.contains(token) {
+            verdict.wrong("not_refused", || {
+                format!("{token} stands in {name}, though its client was told that it was not done")
+            });
+        } else if !asked.contains(token) {
+            verdict
+                .wrong("invented", || format!("{token} stands in {name}, and nobody appended it"));
+        }
+    }
+    places
+}

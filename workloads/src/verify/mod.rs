@@ -1,0 +1,329 @@
+//! Whether a history is one that a right cluster can have: looked at after the run, key by key.
+//!
+//! What holds of every key, whatever happened to the cluster meanwhile:
+//!
+//! * **Nothing is lost.** What was acknowledged is there when all is over.
+//! * **Nothing is there twice**, nor was anything done that the client was told would not be.
+//! * **Nothing is invented.** Every value was written by somebody who asked for it.
+//! * **Real time.** What was acknowledged before something else was asked for comes before it in the
+//!   key's order, and is seen by it ([`frontier`]).
+//! * **Replicas agree**: all replicas of a group are at one position and hold the same.
+//! * **Money stays**: the accounts add up to what they were opened with whenever they are looked at,
+//!   and no account is overdrawn.
+//!
+//! These are properties of single keys and of the bank's sums, cheap enough for millions of
+//! operations. They do not compare the order of transactions across keys: the histories hold what a
+//! checker of strict serializability needs for that.
+
+mod bank;
+mod counter;
+mod frontier;
+mod list;
+mod register;
+mod replicas;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use hashbrown::{HashMap, HashSet};
+use serde::Serialize;
+
+use self::bank::Bank;
+use self::replicas::Replicas;
+use crate::history::{Final, Header, Invoke, Op, Out, Process, ReadError, Record, Return};
+
+/// Pieces of evidence of one kind that are kept; all are counted.
+const EVIDENCE_MAX: usize = 5;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// Operations asked for.
+    pub operations: u64,
+    /// Operations that were answered.
+    pub acknowledged: u64,
+    /// Operations that certainly had no effect.
+    pub failed: u64,
+    /// Operations of which nobody knows, those of killed clients included.
+    pub unknown: u64,
+    /// Keys looked at.
+    pub keys: u64,
+    /// Replicas compared.
+    pub replicas: u64,
+    /// What is wrong, by kind; only what occurred.
+    pub wrong: BTreeMap<&'static str, u64>,
+    /// The first few of each kind in full.
+    pub evidence: Vec<String>,
+}
+
+impl Verdict {
+    /// Whether nothing is wrong.
+    pub fn is_good(&self) -> bool {
+        self.wrong.is_empty()
+    }
+
+    fn wrong(&mut self, kind: &'static str, what: impl FnOnce() -> String) {
+        let count = self.wrong.entry(kind).or_default();
+        *count += 1;
+        if *count <= EVIDENCE_MAX as u64 {
+            self.evidence.push(format!("{kind}: {}", what()));
+        }
+    }
+}
+
+/// Looks at the `records` of a history that began with `header`.
+pub fn verify(
+    header: &Header,
+    records: impl Iterator<Item = Result<Record, ReadError>>,
+) -> Result<Verdict, ReadError> {
+    let mut verifier = Verifier::new(header);
+    for record in records {
+        verifier.take(record?);
+    }
+    Ok(verifier.finish())
+}
+
+/// One thing that was done to a key, or may have been.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    process: Process,
+    invoked: u64,
+    /// [`NEVER`] if nobody was told.
+    returned: u64,
+}
+
+const NEVER: u64 = u64::MAX;
+
+/// What was written, and what it came to where that is known.
+#[derive(Debug)]
+struct Written<T, R> {
+    moment: Moment,
+    what: T,
+    result: Option<R>,
+}
+
+/// What was read.
+#[derive(Debug)]
+struct Got {
+    moment: Moment,
+    found: Option<(String, u64)>,
+}
+
+/// Everything that concerns one key.
+#[derive(Debug, Default)]
+struct Key {
+    appends: Vec<Written<String, u64>>,
+    puts: Vec<Written<String, u64>>,
+    increments: Vec<Written<i64, i64>>,
+    gets: Vec<Got>,
+    /// Values whose writers were told that they are not written.
+    not_written: HashSet<String>,
+    last: Option<Final>,
+}
+
+struct Verifier<'a> {
+    header: &'a Header,
+    keys: HashMap<String, Key>,
+    open: HashMap<Process, Invoke>,
+    bank: Bank<'a>,
+    replicas: Replicas,
+    ended: bool,
+    verdict: Verdict,
+}
+
+impl<'a> Verifier<'a> {
+    fn new(header: &'a Header) -> Self {
+        Self {
+            header,
+            keys: HashMap::new(),
+            open: HashMap::new(),
+            bank: Bank::new(header),
+            replicas: Replicas::default(),
+            ended: false,
+            verdict: Verdict::default(),
+        }
+    }
+
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::Invoke(invoke) => {
+                self.verdict.operations += 1;
+                let p = invoke.p;
+                if self.open.insert(p, invoke).is_some() {
+                    self.verdict.wrong("history", || format!("process {p} asks twice at a time"));
+                }
+            }
+            Record::Ok(end) => {
+                if let Some(invoke) = self.opened(end.p) {
+                    self.verdict.acknowledged += 1;
+                    self.acknowledged(invoke, end);
+                }
+            }
+            Record::Fail(end) => {
+                if let Some(invoke) = self.opened(end.p) {
+                    self.verdict.failed += 1;
+                    self.failed(invoke);
+                }
+            }
+            Record::Unknown(end) => {
+                if let Some(invoke) = self.opened(end.p) {
+                    self.unknown(invoke);
+                }
+            }
+            Record::Final(last) => {
+                let key = self.keys.entry_ref(last.key.as_str()).or_default();
+                key.last = Some(last);
+            }
+            Record::Digest(digest) => self.replicas.take(digest),
+            Record::End(_) => self.ended = true,
+            Record::Fault(_) => {}
+            Record::Header(_) => {
+                self.verdict.wrong("history", || "a second header".to_owned());
+            }
+        }
+    }
+
+    fn opened(&mut self, p: Process) -> Option<Invoke> {
+        let invoke = self.open.remove(&p);
+        if invoke.is_none() {
+            self.verdict.wrong("history", || format!("process {p} is answered without asking"));
+        }
+        invoke
+    }
+
+    fn acknowledged(&mut self, invoke: Invoke, end: Return) {
+        let Invoke { t, p, guards, ops } = invoke;
+        if !end.held {
+            if guards.is_empty() || !end.out.is_empty() {
+                self.verdict
+                    .wrong("wrong_reply", || format!("process {p}: conditions that nobody gave"));
+            }
+            return;
+        }
+        if ops.len() != end.out.len() {
+            let (asked, got) = (ops.len(), end.out.len());
+            self.verdict.wrong("wrong_reply", || {
+                format!("process {p} asked for {asked} things and got {got}")
+            });
+            return;
+        }
+        let moment = Moment { process: p, invoked: t, returned: end.t };
+        self.bank.look(&guards, &ops, &end.out, moment, &mut self.verdict);
+        for (op, out) in ops.into_iter().zip(end.out) {
+            let key = self.keys.entry_ref(op.key()).or_default();
+            match (op, out) {
+                (Op::Append(_, what), Out::Length(result)) => {
+                    key.appends.push(Written { moment, what, result: Some(result) });
+                }
+                (Op::Put(_, what), Out::Version(result)) => {
+                    key.puts.push(Written { moment, what, result: Some(result) });
+                }
+                (Op::Incr(_, what), Out::Number(result)) => {
+                    key.increments.push(Written { moment, what, result: Some(result) });
+                }
+                (Op::Get(_), Out::Value(found)) => key.gets.push(Got { moment, found }),
+                (op, out) => {
+                    self.verdict.wrong("wrong_reply", || format!("process {p}: {out:?} to {op:?}"));
+                }
+            }
+        }
+    }
+
+    fn unknown(&mut self, invoke: Invoke) {
+        self.verdict.unknown += 1;
+        let moment = Moment { process: invoke.p, invoked: invoke.t, returned: NEVER };
+        for op in invoke.ops {
+            let key = self.keys.entry_ref(op.key()).or_default();
+            match op {
+                Op::Append(_, what) => key.appends.push(Written { moment, what, result: None }),
+                Op::Put(_, what) => key.puts.push(Written { moment, what, result: None }),
+                Op::Incr(_, what) => key.increments.push(Written { moment, what, result: None }),
+                Op::Get(_) => {}
+            }
+        }
+    }
+
+    fn failed(&mut self, invoke: Invoke) {
+        for op in invoke.ops {
+            let key = self.keys.entry_ref(op.key()).or_default();
+            if let Op::Append(_, what) | Op::Put(_, what) = op {
+                key.not_written.insert(what);
+            }
+        }
+    }
+
+    fn finish(mut self) -> Verdict {
+        // Killed clients were not told.
+        for invoke in std::mem::take(&mut self.open).into_values() {
+            self.unknown(invoke);
+        }
+        let Self { header, keys, bank, replicas, ended, mut verdict, .. } = self;
+        if !ended {
+            verdict.wrong("history", || "it breaks off before its end".to_owned());
+        }
+        let mut names: Vec<_> = keys.into_iter().collect();
+        names.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (name, key) in &names {
+            verdict.keys += 1;
+            check_key(header, name, key, &bank, &mut verdict);
+        }
+        bank.finish(&names, &mut verdict);
+        replicas.finish(header, &mut verdict);
+        verdict
+    }
+}
+
+/// Checks one key by what was done to it.
+fn check_key(header: &Header, name: &str, key: &Key, bank: &Bank, verdict: &mut Verdict) {
+    let written = key.appends.len() + key.puts.len() + key.increments.len();
+    let Some(last) = &key.last else {
+        if written > 0 {
+            verdict.wrong("history", || format!("{name} was not read when all was over"));
+        }
+        return;
+    };
+    if bank.has(name) {
+        return; // Looked at with the others.
+    }
+    match (key.appends.is_empty(), key.puts.is_empty(), key.increments.is_empty()) {
+        (false, true, true) => list::check(header, name, key, last, verdict),
+        (true, false, true) => register::check(header, name, key, last, verdict),
+        (true, true, false) => counter::check(header, name, key, last, verdict),
+        (true, true, true) => nothing_written(name, key, last, verdict),
+        _ => verdict.wrong("history", || format!("{name} is written to in several ways")),
+    }
+}
+
+fn nothing_written(name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
+    let found = key.gets.iter().filter_map(|got| got.found.as_ref()).chain(&last.value).next();
+    if let Some((value, _)) = found {
+        verdict.wrong("invented", || format!("{name} has the value {value:?}, which nobody wrote"));
+    }
+}
+
+impl Moment {
+    /// For evidence: who and when.
+    fn show(&self, header: &Header) -> String {
+        let at = |t: u64| seconds(header, t);
+        let Self { process, invoked, returned } = *self;
+        if returned == NEVER {
+            return format!("process {process}, asked at {} s and never answered", at(invoked));
+        }
+        format!("process {process}, asked at {} s and answered at {} s", at(invoked), at(returned))
+    }
+}
+
+/// Seconds since the history began.
+fn seconds(header: &Header, t: u64) -> String {
+    format!("{:.6}", t.saturating_sub(header.t) as f64 / 1e9)
+}
+
+impl Op {
+    /// The key that it concerns.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Get(key) | Self::Append(key, _) | Self::Put(key, _) | Self::Incr(key, _) => key,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Registers: unique values, each overwriting the one before. Their order is told by versions.
+
+use hashbrown::{HashMap, HashSet};
+
+use super::frontier::{self, Seen};
+use super::{Key, Moment, NEVER, Verdict};
+use crate::history::{Final, Header};
+
+pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
+    let asked: HashSet<&str> = key.puts.iter().map(|put| put.what.as_str()).collect();
+    let mut versions = Versions::default();
+    let mut seen = Vec::with_capacity(key.puts.len() + key.gets.len() + 1);
+    for put in &key.puts {
+        if let Some(version) = put.result {
+            versions.are(name, &put.what, version, verdict);
+        }
+    }
+    let moment = Moment { process: 0, invoked: last.t, returned: NEVER };
+    let gets = key.gets.iter().map(|got| (got.moment, got.found.as_ref(), "a read"));
+    for (moment, found, what) in gets.chain([(moment, last.value.as_ref(), "the last read")]) {
+        let mut place = 0;
+        if let Some((value, version)) = found {
+            if key.not_written.contains(value) {
+                verdict.wrong("not_refused", || {
+                    format!("{name} was {value}, though its client was told that it was not done")
+                });
+            } else if !asked.contains(value.as_str()) {
+                verdict
+                    .wrong("invented", || format!("{name} was {value:?}, which nobody put there"));
+            }
+            versions.are(name, value, *version, verdict);
+            place = *version;
+        }
+        seen.push(Seen { moment, saw: place, left: place, name: what });
+    }
+    for put in &key.puts {
+        // One that nobody was told of may have been seen by a reader.
+        let version = put.result.or_else(|| versions.of.get(put.what.as_str()).copied());
+        let Some(version) = version else { continue };
+        let saw = version.saturating_sub(1);
+        seen.push(Seen { moment: put.moment, saw, left: version, name: &put.what });
+    }
+    frontier::check(header, name, &seen, verdict);
+}
+
+/// Which value was written at which version: one each.
+#[derive(Default)]
+struct Versions<'a> {
+    of: HashMap<&'a str, u64>,
+    at: HashMap<u64, &'a str>,
+}
+
+impl<'a> Versions<'a> {
+    fn are(&mut self, name: &str, value: &'a str, version: u64, verdict: &mut Verdict) {
+        if let Some(other) = self.at.insert(version, value).filter(|other| *other != value) {
+            verdict.wrong("diverged", || {
+                format!("{name} was both {other} and {value} at version {version}")
+            });
+        }
+        if let Some(other) = self.of.insert(value, version).filter(|other| *other != version) {
+            verdict.wrong("twice", || {
+                format!("{value} was written to {name} at versions {other} and {version}")
+            });
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A right history, and what is found when it is spoilt.
+
+use std::path::Path;
+
+use super::{Verdict, verify};
+use crate::history::Reader;
+
+/// Two lists, a counter, a register and two accounts; a kill in the middle; one client killed.
+const RIGHT: &str = r#"
+{"header":{"format":1,"workload":"chaos","skein":"test","cluster":{"nodes":3,"groups":1,"replicas":3,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":{"accounts":["acc/a","acc/b"],"opening":10}}}
+{"invoke":{"t":10,"p":1,"ops":[{"append":["list","t1"]}]}}
+{"ok":{"t":20,"p":1,"out":[{"length":2}]}}
+{"invoke":{"t":21,"p":1,"ops":[{"append":["list","t2"]},{"append":["other","t3"]},{"get":"list"}]}}
+{"invoke":{"t":22,"p":2,"ops":[{"get":"list"}]}}
+{"ok":{"t":30,"p":2,"out":[{"value":["t1",1]}]}}
+{"ok":{"t":31,"p":1,"out":[{"length":4},{"length":2},{"value":["t1t2",2]}]}}
+{"fault":{"t":32,"what":"kill","node":0,"pid":7,"led":[0]}}
+{"invoke":{"t":33,"p":2,"ops":[{"append":["list","t4"]}]}}
+{"invoke":{"t":33,"p":3,"ops":[{"append":["list","t5"]}]}}
+{"unknown":{"t":40,"p":2,"why":"no reply"}}
+{"invoke":{"t":41,"p":4,"ops":[{"get":"list"}]}}
+{"ok":{"t":50,"p":4,"out":[{"value":["t1t2t5",4]}]}}
+{"invoke":{"t":51,"p":4,"ops":[{"append":["list","t6"]}]}}
+{"fail":{"t":52,"p":4,"why":"not sent"}}
+{"invoke":{"t":60,"p":1,"ops":[{"incr":["count",1]}]}}
+{"ok":{"t":61,"p":1,"out":[{"number":1}]}}
+{"invoke":{"t":62,"p":1,"ops":[{"incr":["count",1]}]}}
+{"unknown":{"t":63,"p":1,"why":"no reply"}}
+{"invoke":{"t":64,"p":5,"ops":[{"incr":["count",1]},{"get":"count"}]}}
+{"ok":{"t":65,"p":5,"out":[{"number":2},{"value":["2",9]}]}}
+{"invoke":{"t":70,"p":5,"ops":[{"put":["reg","v1"]}]}}
+{"ok":{"t":71,"p":5,"out":[{"version":12}]}}
+{"invoke":{"t":72,"p":5,"ops":[{"put":["reg","v2"]}]}}
+{"invoke":{"t":73,"p":6,"ops":[{"get":"reg"}]}}
+{"ok":{"t":74,"p":6,"out":[{"value":["v2",13]}]}}
+{"unknown":{"t":75,"p":5,"why":"no reply"}}
+{"invoke":{"t":80,"p":6,"if":[{"at_least":["acc/a",4]}],"ops":[{"incr":["acc/a",-4]},{"incr":["acc/b",4]}]}}
+{"ok":{"t":81,"p":6,"out":[{"number":6},{"number":14}]}}
+{"invoke":{"t":82,"p":6,"if":[{"at_least":["acc/a",9]}],"ops":[{"incr":["acc/a",-9]},{"incr":["acc/b",9]}]}}
+{"ok":{"t":83,"p":6,"held":false,"out":[]}}
+{"invoke":{"t":84,"p":6,"ops":[{"get":"acc/a"},{"get":"acc/b"}]}}
+{"ok":{"t":85,"p":6,"out":[{"value":["6",20]},{"value":["14",20]}]}}
+{"final":{"t":90,"key":"list","value":["t1t2t5",4]}}
+{"final":{"t":90,"key":"other","value":["t3",2]}}
+{"final":{"t":90,"key":"count","value":["2",9]}}
+{"final":{"t":90,"key":"reg","value":["v2",13]}}
+{"final":{"t":90,"key":"acc/a","value":["6",20]}}
+{"final":{"t":90,"key":"acc/b","value":["14",20]}}
+{"digest":{"t":91,"group":0,"slot":0,"node":0,"position":30,"digest":"00ff"}}
+{"digest":{"t":91,"group":0,"slot":1,"node":1,"position":30,"digest":"00ff"}}
+{"digest":{"t":91,"group":0,"slot":2,"node":2,"position":30,"digest":"00ff"}}
+{"end":{"t":92}}
+"#;
+
+fn look(text: &str) -> Verdict {
+    let reader = Reader::over(text.trim_start().as_bytes(), Path::new("history")).unwrap();
+    let header = reader.header.clone();
+    verify(&header, reader).unwrap()
+}
+
+#[test]
+fn a_right_history_is_right() {
+    let verdict = look(RIGHT);
+    assert!(verdict.is_good(), "{verdict:?}");
+    let Verdict { operations, acknowledged, failed, unknown, keys, replicas, .. } = verdict;
+    assert_eq!((operations, acknowledged, failed, unknown), (16, 11, 1, 4));
+    assert_eq!((keys, replicas), (6, 3));
+}
+
+#[test]
+fn every_way_of_being_wrong_is_found() {
+    #[rustfmt::skip]
+    let cases: [(&str, &str, &str, &str); 29] = [
+        // what should be told, what is replaced, by what, because
+        ("lost",            r#"final":{"t":90,"key":"list","value":["t1t2t5",4]"#, r#"final":{"t":90,"key":"list","value":["t1t5",4]"#, "an acknowledged append is gone"),
+        ("lost",            r#""key":"other","value":["t3",2]"#, r#""key":"other","value":null"#, "a whole list is gone"),
+        ("lost",            r#""key":"count","value":["2",9]"#, r#""key":"count","value":["1",9]"#, "an acknowledged increment is gone"),
+        ("twice",           r#""key":"list","value":["t1t2t5",4]"#, r#""key":"list","value":["t1t2t5t2",4]"#, "an append was applied twice"),
+        ("twice",           r#""key":"count","value":["2",9]"#, r#""key":"count","value":["4",9]"#, "more increments than were asked for"),
+        ("twice",           r#""key":"reg","value":["v2",13]"#, r#""key":"reg","value":["v1",14]"#, "a put was applied again"),
+        ("invented",        r#""key":"list","value":["t1t2t5",4]"#, r#""key":"list","value":["t1t2t5t9",4]"#, "nobody appended it"),
+        ("invented",        r#""key":"list","value":["t1t2t5",4]"#, r#""key":"list","value":["t1t2t5t",4]"#, "half a token"),
+        ("invented",        r#""key":"reg","value":["v2",13]"#, r#""key":"reg","value":["v9",14]"#, "nobody put it"),
+        ("invented",        r#""key":"count","value":["2",9]"#, r#""key":"count","value":["two",9]"#, "no number"),
+        ("not_refused",     r#""key":"list","value":["t1t2t5",4]"#, r#""key":"list","value":["t1t2t5t6",4]"#, "it was said not to have been done"),
+        ("diverged",        r#"["t1t2t5",4]}]}}"#, r#"["t2t1t5",4]}]}}"#, "a reader saw another order"),
+        ("diverged",        r#"["v2",13]}]}}"#, r#"["v2",12]}]}}"#, "two values at one version"),
+        ("out_of_order",    r#""key":"list","value":["t1t2t5",4]"#, r#""key":"list","value":["t1t5t2",4]"#, "t2 was acknowledged before t5 was asked for"),
+        ("out_of_order",    r#"["t1t2t5",4]}]}}"#, r#"["t1",4]}]}}"#, "a stale read of a list"),
+        ("out_of_order",    r#"["v2",13]}]}}"#, r"null}]}}", "a stale read of a register"),
+        ("out_of_order",    r#""key":"reg","value":["v2",13]"#, r#""key":"reg","value":["v1",12]"#, "a value that was seen is gone"),
+        ("out_of_order",    r#"{"invoke":{"t":62,"p":1,"ops":[{"incr":["count",1]}]}}"#, r#"{"invoke":{"t":62,"p":1,"ops":[{"get":"count"}]}}{"ok":{"t":63,"p":1,"out":[{"value":null}]}}{"invoke":{"t":63,"p":1,"ops":[{"incr":["count",1]}]}}"#, "a stale read of a counter"),
+        ("wrong_reply",     r#"{"number":2},"#, r#"{"number":1},"#, "two made the same number"),
+        ("wrong_reply",     r#"[{"length":4}"#, r#"[{"length":2}"#, "a length that it never had"),
+        ("wrong_reply",     r#"[{"version":12}]"#, r#"[{"number":12}]"#, "an answer to something else"),
+        ("wrong_reply",     r#"[{"version":12}]"#, "[]", "no answer to what was asked"),
+        ("wrong_sum",       r#"{"value":["14",20]}"#, r#"{"value":["13",20]}"#, "a sum in the middle"),
+        ("wrong_sum",       r#""key":"acc/b","value":["14",20]"#, r#""key":"acc/b","value":["15",20]"#, "a sum at the end"),
+        ("overdrawn",       r#"[{"number":6}"#, r#"[{"number":-1}"#, "an account below nothing"),
+        ("replicas_differ", r#""slot":1,"node":1,"position":30,"digest":"00ff""#, r#""slot":1,"node":1,"position":30,"digest":"00fe""#, "a replica holds something else"),
+        ("replicas_differ", r#""slot":2,"node":2,"position":30"#, r#""slot":2,"node":2,"position":29"#, "a replica is behind"),
+        ("replica_silent",  r#"{"digest":{"t":91,"group":0,"slot":2,"node":2,"position":30,"digest":"00ff"}}"#, "", "a replica is not there"),
+        ("history",         r#"{"end":{"t":92}}"#, "", "it breaks off"),
+    ];
+    for (kind, what, by, because) in cases {
+        assert_eq!(RIGHT.matches(what).count(), 1, "{because}: {what} should stand there once");
+        let spoilt = RIGHT.replace(what, by).replace("}}{\"", "}}\n{\"").replace("\n\n", "\n");
+        let verdict = look(&spoilt);
+        assert!(verdict.wrong.contains_key(kind), "{because}: {verdict:?}");
+        assert!(verdict.evidence.iter().any(|e| e.starts_with(kind)), "{because}: {verdict:?}");
+    }
+}
+
+#[test]
+fn what_nobody_was_told_of_may_have_happened_or_not() {
+    for (what, by) in [
+        // The appends of process 2, and of the killed process 3, which is there in the history.
+        (r#"["t1t2t5",4]}}"#, r#"["t1t2t5t4",5]}}"#),
+        (r#""key":"count","value":["2",9]"#, r#""key":"count","value":["3",9]"#),
+    ] {
+        assert_eq!(RIGHT.matches(what).count(), 1, "{what}");
+        let verdict = look(&RIGHT.replace(what, by));
+        assert!(verdict.is_good(), "{by}: {verdict:?}");
+    }
+}
+
+#[test]
+fn evidence_is_counted_and_bounded() {
+    let sum = r#"{"invoke":{"t":86,"p":9,"ops":[{"get":"acc/a"},{"get":"acc/b"}]}}
+{"ok":{"t":87,"p":9,"out":[{"value":["6",20]},{"value":["1",20]}]}}
+"#;
+    let spoilt = RIGHT.replace(
+        "{\"final\":{\"t\":90,\"key\":\"list\"",
+        &(sum.repeat(20) + "{\"final\":{\"t\":90,\"key\":\"list\""),
+    );
+    let verdict = look(&spoilt);
+    assert_eq!((verdict.wrong["wrong_sum"], verdict.evidence.len()), (20, 5));
+}
