@@ -221,10 +221,11 @@ impl Cluster {
         let machine = move |replica| Machine::new(replica, slots.clone(), limits, here as u16);
         let me = Identity::first(node, engine);
         let engine = Engine::new(fabric, topology, tuning, me, machine)?;
+        let heartbeat = Duration::from_millis(tuning.heartbeat_ms);
         let (control, requests) = engine::control(move || waker.wake());
         let thread = std::thread::Builder::new()
             .name(name)
-            .spawn(move || engine::run(engine, waiting, &requests, &mut || {}))?;
+            .spawn(move || engine::run(engine, waiting, heartbeat, &requests, &mut || {}))?;
         Ok(RunningEngine { control: Mutex::new(control), thread: Some(thread) })
     }
 

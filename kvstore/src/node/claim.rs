@@ -13,7 +13,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::directory::{CONFIG, Directory, DirectoryError, LOCK, MANIFEST, Manifest, failed};
+use super::directory::{
+    CONFIG, Directory, DirectoryError, LOCK, MANIFEST, Manifest, SUPERVISOR_LOG, failed,
+};
+use super::lives;
 use super::lock::{self, Lock};
 use super::regions::{self, Regions};
 use crate::build::BUILD;
@@ -66,6 +69,23 @@ impl Directory {
     pub fn claim_old(&self) -> Result<Claim, DirectoryError> {
         let made = self.manifest()?.made;
         self.claim("down", made)
+    }
+
+    /// Claims a cluster that others have started, to supervise it. Who does so already is an error.
+    pub fn claim_running(&self) -> Result<Claim, DirectoryError> {
+        let manifest = self.manifest()?;
+        manifest.check_build(self)?;
+        let mut claim = self.claim("supervisor", manifest.made.clone())?;
+        match Regions::hold_of(self, &manifest) {
+            Ok(regions) => {
+                claim.regions = Some(regions);
+                Ok(claim)
+            }
+            Err(error) => {
+                claim.leave()?;
+                Err(error)
+            }
+        }
     }
 
     fn claim(&self, role: &str, made: Vec<PathBuf>) -> Result<Claim, DirectoryError> {
@@ -129,14 +149,33 @@ impl Claim {
         })?;
         self.write(MANIFEST, &(text + "\n"))?;
         self.regions = Some(Regions::make(&manifest.regions)?);
+        for node in 0..manifest.nodes {
+            // A node makes neither: it finds them gone when the cluster was cleared meanwhile.
+            self.write(&format!("node{node}.life"), lives::NONE)?;
+            self.write(&format!("node{node}.lock"), "")?;
+        }
         self.write(CONFIG, &config.print())?;
         Ok(manifest)
     }
 
-    /// Says that the cluster is being stopped: no client connects any more.
+    /// Says that the cluster is being stopped: no client connects and no node starts any more.
     pub fn stopping(&mut self) -> Result<(), DirectoryError> {
+        self.sign("down")
+    }
+
+    /// Says that from now on its nodes are supervised, from the background.
+    pub fn supervising(&mut self) -> Result<(), DirectoryError> {
+        self.sign("supervisor")
+    }
+
+    /// Says that we stay with the cluster and start nothing again that has died.
+    pub fn looking_on(&mut self) -> Result<(), DirectoryError> {
+        self.sign("onlooker")
+    }
+
+    fn sign(&mut self, role: &str) -> Result<(), DirectoryError> {
         let path = self.directory.path().join(LOCK);
-        self.lock.sign("down").map_err(failed("write", &path))
+        self.lock.sign(role).map_err(failed("write", &path))
     }
 
     /// Lets go of the directory and leaves the cluster running there.
@@ -220,17 +259,18 @@ impl Claim {
     }
 }
 
-/// Whether a file of that name is ours to remove: `cluster.toml`, what we had begun to write, and
-/// `nodeN.lock`, `nodeN.sock`, `nodeN.log`.
+/// Whether a file of that name is ours to remove: `cluster.toml`, `supervisor.log`, `nodeN.lock`,
+/// `nodeN.life`, `nodeN.sock`, `nodeN.log`, and what we had begun to write of them.
 fn is_ours(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
-    if name == CONFIG || [MANIFEST, CONFIG].iter().any(|file| name == format!(".{file}.new")) {
-        return true;
-    }
-    let node = name.strip_prefix("node").and_then(|rest| rest.split_once('.'));
-    node.is_some_and(|(number, kind)| {
-        number.parse::<u16>().is_ok() && ["lock", "sock", "log"].contains(&kind)
-    })
+    let begun = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
+    let node = begun.unwrap_or(name).strip_prefix("node").and_then(|rest| rest.split_once('.'));
+    let of_node = node.is_some_and(|(number, kind)| {
+        number.parse::<u16>().is_ok() && ["lock", "life", "sock", "log"].contains(&kind)
+    });
+    of_node
+        || [CONFIG, SUPERVISOR_LOG].contains(&name)
+        || begun.is_some_and(|name| [MANIFEST, CONFIG].contains(&name))
 }
 
 /// Makes `path` and what is missing above it, for this user alone. Returns what was made.

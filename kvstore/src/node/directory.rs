@@ -3,10 +3,12 @@
 //! ```text
 //! DIR/cluster.json      the manifest: which build, where the shared memory is, what to remove
 //! DIR/cluster.toml      the configuration in effect
-//! DIR/lock              held while the cluster is started or stopped, and by a foreground `up`
+//! DIR/lock              held while the cluster is started or stopped, and by who supervises it
 //! DIR/node0.lock …      held by the running node
+//! DIR/node0.life …      how often it has been started
 //! DIR/node0.sock …      its admin interface (docs/admin.md)
 //! DIR/node0.log …       what it has to say
+//! DIR/supervisor.log    what a supervisor in the background has to say
 //! ```
 //!
 //! Whether something runs is told by locks, which the kernel releases when a process ends, and never
@@ -19,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use skein_fabric::FabricError;
 use skein_fabric::shm::Host;
 
+use super::lives;
 use super::lock::{self, Holder};
 use crate::build::{BUILD, Build};
 use crate::config::{ClusterConfig, ConfigError, Draft};
@@ -26,6 +29,7 @@ use crate::config::{ClusterConfig, ConfigError, Draft};
 pub(super) const MANIFEST: &str = "cluster.json";
 pub(super) const CONFIG: &str = "cluster.toml";
 pub(super) const LOCK: &str = "lock";
+pub(super) const SUPERVISOR_LOG: &str = "supervisor.log";
 
 /// The directory if none is named: `$XDG_STATE_HOME/skein/default`, else
 /// `$HOME/.local/state/skein/default`, else one of this user's in the temporary directory.
@@ -63,6 +67,15 @@ pub struct Manifest {
     pub nodes: u16,
     /// The directories that were made for it, outermost first. They go with it, if they are empty.
     pub made: Vec<PathBuf>,
+}
+
+/// The process that keeps the nodes of a cluster running, or looks on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Supervisor {
+    /// Its process id.
+    pub pid: u32,
+    /// Whether it starts again what has died.
+    pub restarts: bool,
 }
 
 /// A cluster that is running, as a client finds it.
@@ -103,7 +116,7 @@ pub enum DirectoryError {
         theirs: Box<Build>,
     },
     /// Somebody is using it.
-    #[error("a cluster is already running in {}: {}; stop it with `skein down`, or name another directory with --dir", dir.display(), pids(.holders))]
+    #[error("a cluster is already running in {}: {}; stop it with `skein down`, or name another directory with --dir{}", dir.display(), pids(.holders), unsupervised(.holders))]
     InUse {
         /// Which directory.
         dir: PathBuf,
@@ -117,6 +130,22 @@ pub enum DirectoryError {
         file: PathBuf,
         /// What is wrong with it.
         why: String,
+    },
+    /// Nobody can tell which lives a node has had.
+    #[error("{} does not say how often the node was started: {why}, and without it the node cannot be told from its earlier lives; stop the cluster with `skein down` and start a new one", file.display())]
+    LivesDamaged {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// All its shared memory has been removed, with everything in it.
+    #[error("the shared memory of the cluster in {}, {}, is gone, and its data with it; `skein down` removes what is left, `skein up` starts a new one", dir.display(), regions.display())]
+    MemoryGone {
+        /// Where the cluster is.
+        dir: PathBuf,
+        /// Where its memory was.
+        regions: PathBuf,
     },
     /// A file with one of our names that is not ours.
     #[error("{} is not ours, and a file of that name is needed: move it away, or name another directory with --dir", file.display())]
@@ -165,6 +194,15 @@ fn pids(holders: &[Holder]) -> String {
     each.join(", ")
 }
 
+/// What to do about a running cluster that nobody keeps running.
+fn unsupervised(holders: &[Holder]) -> &'static str {
+    if holders.iter().all(|holder| holder.role.starts_with("node")) {
+        "; nobody supervises its nodes, which `skein supervise` does"
+    } else {
+        ""
+    }
+}
+
 pub(super) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
     move |source| DirectoryError::System { what, path: path.to_owned(), source }
 }
@@ -187,7 +225,10 @@ impl Directory {
         let manifest = directory.manifest()?;
         let dir = || directory.path.clone();
         manifest.check_build(&directory)?;
-        if (0..manifest.nodes).all(|node| directory.node(node).is_none()) {
+        // One that is supervised is about to have nodes again, if with nothing in them.
+        if (0..manifest.nodes).all(|node| directory.node(node).is_none())
+            && !directory.supervisor().is_some_and(|supervisor| supervisor.restarts)
+        {
             return Err(DirectoryError::Stopped { dir: dir(), nodes: manifest.nodes });
         }
         if let Some(keeper) = directory.keeper().filter(|keeper| keeper.role == "down") {
@@ -230,6 +271,21 @@ impl Directory {
         self.path.join(format!("node{node}.lock"))
     }
 
+    /// How often `node` has been started.
+    pub fn lives(&self, node: u16) -> Result<u32, DirectoryError> {
+        lives::begun(&self.node_lives(node))
+    }
+
+    pub(super) fn node_lives(&self, node: u16) -> PathBuf {
+        self.path.join(format!("node{node}.life"))
+    }
+
+    /// Whether `node` does not run because an operator told it to stop.
+    pub fn was_stopped(&self, node: u16) -> bool {
+        self.node(node).is_none()
+            && lock::last_words(&self.node_lock(node)).is_some_and(|role| role == "stopped")
+    }
+
     /// Where `node` listens for administrators.
     pub fn socket(&self, node: u16) -> PathBuf {
         self.path.join(format!("node{node}.sock"))
@@ -240,9 +296,20 @@ impl Directory {
         self.path.join(format!("node{node}.log"))
     }
 
-    /// The process that is starting or stopping the cluster, or runs it in the foreground.
+    /// Where a supervisor in the background logs.
+    pub fn supervisor_log(&self) -> PathBuf {
+        self.path.join(SUPERVISOR_LOG)
+    }
+
+    /// The process that starts, supervises or stops the cluster.
     pub fn keeper(&self) -> Option<Holder> {
         lock::holder(&self.path.join(LOCK))
+    }
+
+    /// The process that looks after the nodes.
+    pub fn supervisor(&self) -> Option<Supervisor> {
+        let keeper = self.keeper().filter(|keeper| keeper.role != "down")?;
+        Some(Supervisor { pid: keeper.pid, restarts: keeper.role != "onlooker" })
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_fabric::{Fabric, FabricError};
 use skein_multicast::engine::Engine;
+use skein_multicast::operate::{Command, CommandError};
 
 use super::status::ReplicaReport;
 use crate::machine::Machine;
@@ -16,8 +17,6 @@ use crate::wire::Request;
 
 /// Questions that may wait for one engine.
 const QUESTIONS_MAX: usize = 8;
-/// The longest an engine sleeps when nobody wakes it: by then it has looked for dead sessions.
-const NAP_MAX: Duration = Duration::from_millis(100);
 
 /// What an operator sees of an engine.
 #[derive(Clone, Debug, Default)]
@@ -28,9 +27,16 @@ pub struct EngineStatus {
     pub replicas: Vec<ReplicaReport>,
 }
 
+/// Something that another thread wants of an engine, and where it waits for the answer.
+#[derive(Debug)]
+enum Question {
+    Status(SyncSender<EngineStatus>),
+    Command(Command, SyncSender<Result<(), CommandError>>),
+}
+
 /// The other threads' side of an engine. Dropping it stops the engine.
 pub struct Control {
-    questions: SyncSender<SyncSender<EngineStatus>>,
+    questions: SyncSender<Question>,
     shared: Arc<Shared>,
     wake: Box<dyn FnMut() + Send>,
 }
@@ -38,7 +44,7 @@ pub struct Control {
 /// The engine's side.
 #[derive(Debug)]
 pub struct Requests {
-    questions: Receiver<SyncSender<EngineStatus>>,
+    questions: Receiver<Question>,
     shared: Arc<Shared>,
 }
 
@@ -61,14 +67,31 @@ pub fn control(wake: impl FnMut() + Send + 'static) -> (Control, Requests) {
 impl Control {
     /// What the engine is doing, if it says so within `longest`.
     pub fn status(&mut self, longest: Duration) -> Option<EngineStatus> {
-        let (answer, status) = sync_channel(1);
+        self.ask(Question::Status, longest)
+    }
+
+    /// What came of `command`, if the engine says so within `longest`.
+    pub fn command(
+        &mut self,
+        command: Command,
+        longest: Duration,
+    ) -> Option<Result<(), CommandError>> {
+        self.ask(|answer| Question::Command(command, answer), longest)
+    }
+
+    fn ask<T>(
+        &mut self,
+        question: impl FnOnce(SyncSender<T>) -> Question,
+        longest: Duration,
+    ) -> Option<T> {
+        let (sender, answer) = sync_channel(1);
         self.shared.asked.fetch_add(1, Ordering::SeqCst);
-        if self.questions.try_send(answer).is_err() {
+        if self.questions.try_send(question(sender)).is_err() {
             self.shared.asked.fetch_sub(1, Ordering::SeqCst);
             return None;
         }
         (self.wake)();
-        status.recv_timeout(longest).ok()
+        answer.recv_timeout(longest).ok()
     }
 
     /// Ends the engine's loop after the turn it is in.
@@ -99,14 +122,20 @@ impl Requests {
         self.shared.stop.load(Ordering::SeqCst)
     }
 
-    fn answer<F: Fabric>(&self, engine: &Engine<F, Machine>) {
+    fn answer<F: Fabric>(&self, engine: &mut Engine<F, Machine>) {
         if self.shared.asked.load(Ordering::Relaxed) == 0 {
             return;
         }
-        while let Ok(answer) = self.questions.try_recv() {
+        while let Ok(question) = self.questions.try_recv() {
             self.shared.asked.fetch_sub(1, Ordering::SeqCst);
             // Whoever asked may have given up waiting.
-            let _ = answer.try_send(status(engine));
+            match question {
+                Question::Status(answer) => _ = answer.try_send(status(engine)),
+                Question::Command(command, answer) => {
+                    tracing::info!(?command, "told by an operator");
+                    let _ = answer.try_send(engine.command(&command));
+                }
+            }
         }
     }
 }
@@ -130,18 +159,19 @@ fn status<F: Fabric>(engine: &Engine<F, Machine>) -> EngineStatus {
 }
 
 /// Turns `engine` until [stopped](Control::stop). Shared by node processes and by clusters inside
-/// other processes. `bereaved` is called when the process of a peer has ended: what it left on the
+/// other processes. It never sleeps for longer than a `heartbeat`. `bereaved` is called when the process of a peer has ended: what it left on the
 /// host is not for an engine to remove, for that takes longer than a turn should.
 pub fn run<F: Fabric>(
     mut engine: Engine<F, Machine>,
     waiting: Waiting,
+    heartbeat: Duration,
     requests: &Requests,
     bereaved: &mut dyn FnMut(),
 ) -> Result<(), FabricError> {
     let mut waiter = Waiter::new(waiting);
     while !requests.stopped() {
         let worked = engine.turn()?;
-        requests.answer(&engine);
+        requests.answer(&mut engine);
         for session in engine.take_dead_sessions() {
             tracing::info!(%session, "the process of a session has ended; the session expires");
             engine.originate(&Request::Expire(session).encode());
@@ -152,7 +182,7 @@ pub fn run<F: Fabric>(
         if worked {
             waiter.worked(engine.fabric());
         } else {
-            engine.wait(&mut waiter, NAP_MAX, &|| requests.is_empty());
+            engine.wait(&mut waiter, heartbeat, &|| requests.is_empty());
         }
     }
     Ok(())

@@ -11,6 +11,11 @@ use std::time::Duration;
 /// a moment.
 const TRIES_MAX: u32 = 100;
 
+/// What a file can be held for: to start a cluster and stay with it, to keep its nodes running from
+/// the background, to watch them without that, to stop the cluster, to run a node. A node that was
+/// told to stop leaves `stopped` behind.
+pub(super) const ROLES: [&str; 6] = ["up", "supervisor", "onlooker", "down", "node", "stopped"];
+
 /// A file that we hold.
 #[derive(Debug)]
 pub(super) struct Lock {
@@ -21,18 +26,32 @@ pub(super) struct Lock {
 /// Who holds a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// What for: `up`, `down`, `node`.
+    /// What for: one of [`ROLES`].
     pub role: String,
     /// Its process id.
     pub pid: u32,
 }
 
 impl Lock {
-    /// Takes the file at `path`, or says who has it. `None`: somebody who has not said yet.
+    /// Takes the file at `path`, which is made if it is missing, or says who has it. `None`:
+    /// somebody who has not said yet.
     pub(super) fn take(path: &Path, role: &str) -> io::Result<Result<Self, Option<Holder>>> {
+        Self::take_or_make(path, role, true)
+    }
+
+    /// The same for a file that must be there.
+    pub(super) fn take_old(path: &Path, role: &str) -> io::Result<Result<Self, Option<Holder>>> {
+        Self::take_or_make(path, role, false)
+    }
+
+    fn take_or_make(
+        path: &Path,
+        role: &str,
+        make: bool,
+    ) -> io::Result<Result<Self, Option<Holder>>> {
         for _ in 0..TRIES_MAX {
             let mut options = OpenOptions::new();
-            options.read(true).write(true).create(true).truncate(false).mode(0o600);
+            options.read(true).write(true).create(make).truncate(false).mode(0o600);
             let file = options.open(path)?;
             match file.try_lock() {
                 // The last holder may just have removed it: only the file that is there counts.
@@ -89,12 +108,19 @@ pub(super) fn holder(path: &Path) -> Option<Holder> {
     None
 }
 
+/// What the last one who held the file left in it.
+pub(super) fn last_words(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    text.trim().split_once(' ').map(|(role, _)| role.to_owned())
+}
+
 /// Whether a file with this content can be one of these.
 pub(super) fn is_signature(text: &[u8]) -> bool {
     text.is_empty()
-        || str::from_utf8(text).ok().and_then(|text| text.trim_end().split_once(' ')).is_some_and(
-            |(role, pid)| ["up", "down", "node"].contains(&role) && pid.parse::<u32>().is_ok(),
-        )
+        || str::from_utf8(text)
+            .ok()
+            .and_then(|text| text.trim_end().split_once(' '))
+            .is_some_and(|(role, pid)| ROLES.contains(&role) && pid.parse::<u32>().is_ok())
 }
 
 fn is_at(file: &File, path: &Path) -> bool {

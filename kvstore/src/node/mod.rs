@@ -4,6 +4,7 @@ pub mod admin;
 pub mod claim;
 pub mod directory;
 pub mod engine;
+mod lives;
 mod lock;
 pub mod process;
 pub mod regions;

@@ -1,5 +1,6 @@
 //! A node process from its start to its end.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -11,15 +12,17 @@ use skein_fabric::FabricError;
 use skein_fabric::shm::Host;
 use skein_multicast::config::endpoint_name;
 use skein_multicast::engine::Engine;
-use skein_multicast::operate::Identity;
+use skein_multicast::operate::{Command, CommandError, Identity};
+use skein_protocol::ids::{GroupId, ReplicaId};
 
 use super::admin::{Action, Answer, Problem, ProblemKind, Response, Server, Wanted};
 use super::directory::{Directory, DirectoryError, Manifest, failed};
 use super::engine::{self, Control, EngineStatus};
+use super::lives;
 use super::lock::{Holder, Lock};
 use super::regions::Regions;
 use super::socket;
-use super::status::{NodeStatus, resident_bytes};
+use super::status::{GoneNode, NodeStatus, ReplicaReport, resident_bytes};
 use crate::config::ClusterConfig;
 use crate::machine::Machine;
 use crate::slots::SlotMap;
@@ -57,13 +60,23 @@ pub enum NodeError {
         /// Its process.
         holder: Holder,
     },
-    /// It ran before. What it had promised to the others was in its memory.
-    #[error(
-        "node {node} of this cluster has run before, and its memory is lost: a node cannot come back yet; stop the cluster with `skein down` and start it again with `skein up`"
-    )]
-    RanBefore {
+    /// It would come too late.
+    #[error("node {node} does not start: the cluster is being stopped by process {}", .by.pid)]
+    Stopping {
         /// The node.
         node: u16,
+        /// Who stops it.
+        by: Holder,
+    },
+    /// The numbers that tell its lives apart are used up.
+    #[error(
+        "node {node} of this cluster has been started {lives} times, and that is as often as its lives can be told apart; move what you need into a new cluster"
+    )]
+    TooManyLives {
+        /// The node.
+        node: u16,
+        /// How often.
+        lives: u32,
     },
     /// No memory, or another problem with it.
     #[error("shared memory: {0}")]
@@ -102,6 +115,11 @@ struct Node {
     phase: Phase,
     /// Drained since it was last asked to: what it was to finish is finished.
     drained: bool,
+    /// Told by an operator to stop, who does not want it to be started again.
+    dismissed: bool,
+    life: u32,
+    /// Other nodes that were seen to be gone: in which life, and when.
+    gone: BTreeMap<u16, (u32, Instant)>,
 }
 
 /// Runs `node` of the cluster in `directory` until it is told to stop: by its admin interface, or by
@@ -118,12 +136,15 @@ pub fn run(
     if node >= config.topology.nodes {
         return Err(NodeError::NoSuchNode { node, nodes: config.topology.nodes });
     }
-    let _lock = take_lock(directory, node)?;
-    let _regions = Regions::hold(&manifest.regions)?;
+    let mut lock = take_lock(directory, node)?;
+    let _regions = Regions::hold_of(directory, &manifest)?;
     alarm.set_nonblocking(true).map_err(failed("prepare", directory.path()))?;
+    // Before anything is done that another process could see.
+    let life = lives::begin(&directory.node_lives(node))?
+        .ok_or(NodeError::TooManyLives { node, lives: Identity::LIVES_MAX })?;
 
     let mut this = Node {
-        workers: start_engines(&manifest, &config, node, alarm_end)?,
+        workers: start_engines(&manifest, &config, node, life, alarm_end)?,
         directory: directory.clone(),
         manifest,
         config,
@@ -131,34 +152,50 @@ pub fn run(
         started: Instant::now(),
         phase: Phase::Serving,
         drained: false,
+        dismissed: false,
+        life,
+        gone: BTreeMap::new(),
     };
     let path = directory.socket(node);
+    // Whoever has our lock and was killed could not remove it.
+    let _ = fs::remove_file(&path);
     let listener = socket::listen(&path).map_err(failed("listen at", &path))?;
     let mut server = Server::new(listener).map_err(failed("listen at", &path))?;
-    tracing::info!(node, cluster = this.manifest.cluster, "the node is running");
+    tracing::info!(node, life, cluster = this.manifest.cluster, "the node is running");
     let end = this.serve(&mut server, &mut alarm);
     // Nobody shall connect to a node that is ending.
     let _ = fs::remove_file(&path);
     let engines = this.stop_engines();
+    if this.dismissed {
+        // If it cannot be said, the node will be started again.
+        let _ = lock.sign("stopped");
+    }
     tracing::info!(node, "the node has stopped");
     end.and(engines)
 }
 
-/// Makes sure that the node has not run before, and does not now.
+/// Makes sure that the node does not run already, and that the cluster is not being stopped: who
+/// stops it says so first and looks for nodes then, so that one of the two sees the other.
 fn take_lock(directory: &Directory, node: u16) -> Result<Lock, NodeError> {
     let path = directory.node_lock(node);
     if let Some(holder) = directory.node(node) {
         return Err(NodeError::Running { node, holder });
     }
-    if fs::read(&path).is_ok_and(|text| !text.is_empty()) {
-        return Err(NodeError::RanBefore { node });
-    }
-    match Lock::take(&path, "node").map_err(failed("lock", &path))? {
-        Ok(lock) => Ok(lock),
-        Err(holder) => {
-            let holder = holder.unwrap_or(Holder { role: "node".into(), pid: 0 });
-            Err(NodeError::Running { node, holder })
+    let lock = match Lock::take_old(&path, "node") {
+        Ok(Ok(lock)) => lock,
+        Err(error) => {
+            // Cleared meanwhile, most likely.
+            directory.manifest()?;
+            return Err(failed("lock", &path)(error).into());
         }
+        Ok(Err(holder)) => {
+            let holder = holder.unwrap_or(Holder { role: "node".into(), pid: 0 });
+            return Err(NodeError::Running { node, holder });
+        }
+    };
+    match directory.keeper() {
+        Some(by) if by.role == "down" => Err(NodeError::Stopping { node, by }),
+        _ => Ok(lock),
     }
 }
 
@@ -166,6 +203,7 @@ fn start_engines(
     manifest: &Manifest,
     config: &ClusterConfig,
     node: u16,
+    life: u32,
     alarm: &UnixStream,
 ) -> Result<Vec<Worker>, NodeError> {
     let host = Host::at(&manifest.regions)?;
@@ -180,14 +218,18 @@ fn start_engines(
         let mut waker = fabric.waker();
         let (slots, limits) = (slots.clone(), config.limits);
         let machine = move |replica| Machine::new(replica, slots.clone(), limits, groups_here);
-        let engine =
-            Engine::new(fabric, topology, config.tuning, Identity::first(node, number), machine)?;
+        let me = Identity { node, engine: number, life };
+        let engine = Engine::new(fabric, topology, config.tuning, me, machine)?;
         let (control, requests) = engine::control(move || waker.wake());
         let waiting = config.waiting;
+        let heartbeat = Duration::from_millis(config.tuning.heartbeat_ms);
         let alarm = Alarm(alarm.try_clone().map_err(failed("prepare", &manifest.regions))?);
         let thread = thread::Builder::new()
             .name(name)
-            .spawn(move || engine::run(engine, waiting, &requests, &mut || alarm.ring(BEREAVED)))
+            .spawn(move || {
+                let bereaved = &mut || alarm.ring(BEREAVED);
+                engine::run(engine, waiting, heartbeat, &requests, bereaved)
+            })
             .map_err(failed("start a thread of", &manifest.regions))?;
         workers.push(Worker { control, thread });
     }
@@ -226,6 +268,7 @@ impl Node {
                         let mut bytes = [0; 64];
                         let len = alarm.read(&mut bytes).unwrap_or(0);
                         if bytes[..len].contains(&BEREAVED) {
+                            self.look_for_gone();
                             self.clean_up();
                         }
                         if bytes[..len].iter().all(|byte| *byte == BEREAVED) {
@@ -254,11 +297,44 @@ impl Node {
             Action::Drain => self.drain(Some(from), false),
             Action::Stop => {
                 tracing::info!("told to stop by the admin interface");
+                self.dismissed = true;
                 self.drain(None, true);
                 let response = self.response();
                 server.answer(from, &response);
             }
+            Action::Lead { group } => self.command(server, from, Command::Lead(GroupId(group))),
+            Action::Evict { group, slot } => {
+                self.command(server, from, Command::Evict(ReplicaId::new(GroupId(group), slot)));
+            }
+            Action::Recreate { group, incarnations, ballot_counter, clock } => {
+                let group = GroupId(group);
+                let command = Command::Recreate { group, incarnations, ballot_counter, clock };
+                self.command(server, from, command);
+            }
         }
+    }
+
+    /// Has the engine do it that runs the group. The answer is what that engine says then.
+    fn command(&mut self, server: &mut Server, from: Answer, command: Command) {
+        let group = match &command {
+            Command::Lead(group) | Command::Recreate { group, .. } => *group,
+            Command::Evict(replica) => replica.group,
+        };
+        let engine = self.config.topology.engine_of(group);
+        let done = if group.0 < self.config.topology.groups {
+            self.workers[usize::from(engine)].control.command(command, ENGINE_WAIT_MAX)
+        } else {
+            Some(Err(CommandError::NotHere(group)))
+        };
+        let response = match done {
+            Some(Ok(())) => self.response(),
+            Some(Err(error)) => Response::Error(Problem {
+                kind: ProblemKind::from(error),
+                message: error.to_string(),
+            }),
+            None => Response::Error(Problem::busy()),
+        };
+        server.answer(from, &response);
     }
 
     /// Begins to drain, or joins in.
@@ -298,10 +374,7 @@ impl Node {
     fn response(&mut self) -> Response {
         match self.status() {
             Some(status) => Response::Ok(Box::new(status)),
-            None => Response::Error(Problem {
-                kind: ProblemKind::Busy,
-                message: "an engine thread does not answer: ask again".into(),
-            }),
+            None => Response::Error(Problem::busy()),
         }
     }
 
@@ -309,17 +382,42 @@ impl Node {
         let ask = |worker: &mut Worker| worker.control.status(ENGINE_WAIT_MAX);
         let engines: Option<Vec<EngineStatus>> = self.workers.iter_mut().map(ask).collect();
         let engines = engines?;
+        let replicas: Vec<_> = engines.into_iter().flat_map(|engine| engine.replicas).collect();
+        self.look_for_gone();
+        let gone = |(node, (life, since)): (&u16, &(u32, Instant))| GoneNode {
+            node: *node,
+            life: *life,
+            for_ms: since.elapsed().as_millis() as u64,
+        };
         Some(NodeStatus {
             node: self.number,
+            life: self.life,
             pid: std::process::id(),
             cluster: self.manifest.cluster.clone(),
             build: self.manifest.build.clone(),
             uptime_ms: self.started.elapsed().as_millis() as u64,
-            ready: engines.iter().all(|engine| engine.connected),
+            ready: replicas.iter().all(ReplicaReport::serves),
             draining: self.drained || !matches!(self.phase, Phase::Serving),
             resident_bytes: resident_bytes(),
-            replicas: engines.into_iter().flat_map(|engine| engine.replicas).collect(),
+            replicas,
+            gone: self.gone.iter().map(gone).collect(),
         })
+    }
+
+    /// Notes which of the other nodes do not run, and since when they are not seen to.
+    fn look_for_gone(&mut self) {
+        for node in (0..self.manifest.nodes).filter(|node| *node != self.number) {
+            let lives = self.directory.lives(node).unwrap_or_default();
+            match (self.directory.node(node), lives.checked_sub(1)) {
+                (None, Some(life)) => {
+                    let since = self.gone.entry(node).or_insert_with(|| (life, Instant::now()));
+                    if since.0 != life {
+                        *since = (life, Instant::now());
+                    }
+                }
+                _ => _ = self.gone.remove(&node),
+            }
+        }
     }
 
     /// Removes what clients that were killed have left. The next one to join would, too.

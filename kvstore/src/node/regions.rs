@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use super::directory::{DirectoryError, Manifest, failed, uid};
+use super::directory::{Directory, DirectoryError, Manifest, failed, uid};
 use crate::config::{ClusterConfig, Footprint, SHARED_MEMORY, show_bytes};
 
 /// A held directory of shared memory.
@@ -33,8 +33,20 @@ impl Regions {
         Ok(held)
     }
 
+    /// Holds that of a running cluster.
+    pub(super) fn hold_of(
+        directory: &Directory,
+        manifest: &Manifest,
+    ) -> Result<Self, DirectoryError> {
+        if !manifest.regions.is_dir() {
+            let (dir, regions) = (directory.path().to_owned(), manifest.regions.clone());
+            return Err(DirectoryError::MemoryGone { dir, regions });
+        }
+        Self::hold(&manifest.regions)
+    }
+
     /// Holds one that is there.
-    pub(super) fn hold(path: &Path) -> Result<Self, DirectoryError> {
+    fn hold(path: &Path) -> Result<Self, DirectoryError> {
         let held = File::open(path).map_err(failed("open", path))?;
         held.lock_shared().map_err(failed("lock", path))?;
         Ok(Self { _held: held })

@@ -1,7 +1,7 @@
 //! What an operator sees of a node.
 
 use serde::{Deserialize, Serialize};
-use skein_multicast::operate::ReplicaStatus;
+use skein_multicast::operate::{ReplicaStatus, Role};
 
 use crate::build::Build;
 
@@ -10,6 +10,8 @@ use crate::build::Build;
 pub struct NodeStatus {
     /// Its number.
     pub node: u16,
+    /// How often it was started before, in this cluster.
+    pub life: u32,
     /// Its process.
     pub pid: u32,
     /// Its cluster.
@@ -18,7 +20,7 @@ pub struct NodeStatus {
     pub build: Build,
     /// How long it has been running, in milliseconds.
     pub uptime_ms: u64,
-    /// Whether its replicas have met all those they talk to.
+    /// Whether each of its replicas leads, or follows a leader that is alive.
     pub ready: bool,
     /// Whether it has been asked to drain or to stop.
     pub draining: bool,
@@ -26,6 +28,19 @@ pub struct NodeStatus {
     pub resident_bytes: u64,
     /// Its replicas.
     pub replicas: Vec<ReplicaReport>,
+    /// The other nodes that do not run, as far as it has noticed.
+    pub gone: Vec<GoneNode>,
+}
+
+/// A node that does not run, as another sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoneNode {
+    /// Its number.
+    pub node: u16,
+    /// Its last life.
+    pub life: u32,
+    /// For how long, at least, in milliseconds.
+    pub for_ms: u64,
 }
 
 /// A replica of a node.
@@ -38,6 +53,15 @@ pub struct ReplicaReport {
     pub keys: u64,
     /// Bytes that its state machine holds: keys, values, sessions, and an overhead for each.
     pub store_bytes: u64,
+}
+
+impl ReplicaReport {
+    /// Whether it does its part: leads a group that answers, or follows a leader that is alive.
+    pub fn serves(&self) -> bool {
+        matches!(self.order.role, Role::Leader | Role::Follower)
+            && self.order.available
+            && !self.order.lost
+    }
 }
 
 impl NodeStatus {

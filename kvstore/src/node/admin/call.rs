@@ -62,7 +62,8 @@ pub fn call(
     let longest = Some(longest.max(Duration::from_millis(1)));
     stream.set_read_timeout(longest).map_err(silent)?;
     stream.set_write_timeout(longest).map_err(silent)?;
-    let request = serde_json::json!({ "v": VERSION, "do": action });
+    let mut request = serde_json::to_value(&action).expect("actions are JSON objects");
+    request["v"] = VERSION.into();
     stream.write_all(format!("{request}\n").as_bytes()).map_err(silent)?;
     let mut line = String::new();
     BufReader::new(stream.take(RESPONSE_BYTES_MAX)).read_line(&mut line).map_err(silent)?;

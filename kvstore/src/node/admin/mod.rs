@@ -6,6 +6,7 @@ mod server;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use skein_multicast::operate::CommandError;
 
 pub use call::{CallError, call, status};
 pub(super) use server::{Answer, Server, Wanted};
@@ -19,9 +20,9 @@ pub const REQUEST_BYTES_MAX: usize = 4 << 10;
 /// The most connections. One more, and the one that has been silent for longest is closed.
 pub const CONNECTIONS_MAX: usize = 64;
 
-/// What can be asked of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// What can be asked of a node. In a request, `do` names it, and what it holds are fields.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "do", deny_unknown_fields)]
 pub enum Action {
     /// What it is doing. Answered with a [`NodeStatus`].
     Status,
@@ -30,10 +31,41 @@ pub enum Action {
     Drain,
     /// To drain, and to end. Answered at once.
     Stop,
+    /// That its replica of the group lead it. Answered when it has set out to.
+    Lead {
+        /// The group.
+        group: u16,
+    },
+    /// That its replica, which must lead the group, evict another. Answered when it has set out to.
+    Evict {
+        /// The group.
+        group: u16,
+        /// The slot of the other.
+        slot: u8,
+    },
+    /// That its replica of a lost group begin anew with nothing; see
+    /// [`Command::Recreate`](skein_multicast::operate::Command::Recreate).
+    Recreate {
+        /// The group.
+        group: u16,
+        /// Who counts, by slot.
+        incarnations: Vec<u32>,
+        /// Above every ballot counter of the group.
+        ballot_counter: u32,
+        /// Above every clock of the cluster.
+        clock: u64,
+    },
 }
 
-const ACTIONS: [(&str, Action); 3] =
-    [("status", Action::Status), ("drain", Action::Drain), ("stop", Action::Stop)];
+/// The names of the actions, and the fields that each must have besides `v` and `do`.
+const ACTIONS: [(&str, &[&str]); 6] = [
+    ("status", &[]),
+    ("drain", &[]),
+    ("stop", &[]),
+    ("lead", &["group"]),
+    ("evict", &["group", "slot"]),
+    ("recreate", &["group", "incarnations", "ballot_counter", "clock"]),
+];
 
 /// A line from a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -70,11 +102,37 @@ pub enum ProblemKind {
     UnknownAction,
     /// The engine does not answer: ask again.
     Busy,
+    /// No replica of that group runs on this node.
+    NotHere,
+    /// The replica here does not lead that group.
+    NotLeader,
+    /// The replica here is a learner, and cannot lead.
+    Learner,
+    /// There is no such slot, or it is the leader's own.
+    NotEvictable,
+    /// The group still has its state.
+    NotLost,
+}
+
+impl From<CommandError> for ProblemKind {
+    fn from(error: CommandError) -> Self {
+        match error {
+            CommandError::NotHere(_) => Self::NotHere,
+            CommandError::NotLeader(_) => Self::NotLeader,
+            CommandError::Learner(_) => Self::Learner,
+            CommandError::NotEvictable(_) => Self::NotEvictable,
+            CommandError::NotLost(_) => Self::NotLost,
+        }
+    }
 }
 
 impl Problem {
     fn new(kind: ProblemKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
+    }
+
+    pub(super) fn busy() -> Self {
+        Self::new(ProblemKind::Busy, "an engine thread does not answer: ask again")
     }
 }
 
@@ -83,7 +141,7 @@ fn parse(line: &[u8]) -> Result<Action, Problem> {
     let malformed = |why: String| Problem::new(ProblemKind::Malformed, why);
     let request: Value = serde_json::from_slice(line)
         .map_err(|error| malformed(format!("not a JSON object: {error}")))?;
-    let Value::Object(request) = request else {
+    let Value::Object(mut request) = request else {
         return Err(malformed("not a JSON object, such as {\"v\":1,\"do\":\"status\"}".into()));
     };
     match request.get("v").map(Value::as_u64) {
@@ -94,15 +152,23 @@ fn parse(line: &[u8]) -> Result<Action, Problem> {
             return Err(Problem::new(ProblemKind::Version, message));
         }
     }
-    let known = || ACTIONS.map(|(name, _)| name).join(", ");
-    if let Some(field) = request.keys().find(|field| !["v", "do"].contains(&field.as_str())) {
-        return Err(malformed(format!("unknown field {field:?}: a request has v and do")));
-    }
+    request.remove("v");
     let wanted = request.get("do").and_then(Value::as_str).unwrap_or_default();
-    ACTIONS.iter().find(|(name, _)| *name == wanted).map(|(_, action)| *action).ok_or_else(|| {
-        let message = format!("do names none of the actions {}", known());
-        Problem::new(ProblemKind::UnknownAction, message)
-    })
+    let Some((name, fields)) = ACTIONS.iter().find(|(name, _)| *name == wanted) else {
+        let known = ACTIONS.map(|(name, _)| name).join(", ");
+        let message = format!("do names none of the actions {known}");
+        return Err(Problem::new(ProblemKind::UnknownAction, message));
+    };
+    let takes = || match fields.split_last() {
+        None => format!("{name} takes no fields besides v and do"),
+        Some(_) => format!("{name} takes the fields {} besides v and do", fields.join(", ")),
+    };
+    let unknown = |field: &&String| *field != "do" && !fields.contains(&field.as_str());
+    if let Some(field) = request.keys().find(unknown) {
+        return Err(malformed(format!("unknown field {field:?}: {}", takes())));
+    }
+    serde_json::from_value(Value::Object(request))
+        .map_err(|error| malformed(format!("{error}: {}", takes())))
 }
 
 /// A response as a line.
@@ -121,7 +187,7 @@ mod tests {
     #[test]
     fn what_is_no_request_is_told_why() {
         #[rustfmt::skip]
-        let cases: [(&[u8], Result<Action, ProblemKind>, &str); 9] = [
+        let cases: [(&[u8], Result<Action, ProblemKind>, &str); 16] = [
             (br#"{"v":1,"do":"status"}"#,        Ok(Action::Status),               "well-formed"),
             (br#" {"do":"stop","v":1} "#,        Ok(Action::Stop),                 "in any order, with spaces"),
             (b"\xff\xfe\x00",                    Err(ProblemKind::Malformed),      "not text"),
@@ -131,6 +197,13 @@ mod tests {
             (br#"{"v":2,"do":"status"}"#,        Err(ProblemKind::Version),        "another version"),
             (br#"{"v":1,"do":"explode"}"#,       Err(ProblemKind::UnknownAction),  "no such action"),
             (br#"{"v":1,"do":"stop","now":1}"#,  Err(ProblemKind::Malformed),      "a field that would be ignored"),
+            (br#"{"v":1,"do":"lead","group":3}"#,          Ok(Action::Lead { group: 3 }), "with its field"),
+            (br#"{"v":1,"do":"lead"}"#,                    Err(ProblemKind::Malformed), "without its field"),
+            (br#"{"v":1,"do":"lead","group":70000}"#,      Err(ProblemKind::Malformed), "no group can have that number"),
+            (br#"{"v":1,"do":"lead","group":"g3"}"#,       Err(ProblemKind::Malformed), "groups are numbers"),
+            (br#"{"v":1,"do":"lead","group":3,"slot":1}"#, Err(ProblemKind::Malformed), "another action's field"),
+            (br#"{"v":1,"do":"evict","group":3,"slot":1}"#,Ok(Action::Evict { group: 3, slot: 1 }), "with both fields"),
+            (br#"{"v":1,"do":"recreate","group":0}"#,      Err(ProblemKind::Malformed), "only one field of several"),
         ];
         for (line, expected, because) in cases {
             assert_eq!(parse(line).map_err(|problem| problem.kind), expected, "{because}");

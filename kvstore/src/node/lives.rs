@@ -1,0 +1,92 @@
+//! How often a node has been started: the number that tells its lives apart.
+//!
+//! **Invariant (no life is lived twice).** `nodeN.life` holds the number of lives that have begun.
+//! Only who holds the node's lock raises it, on the disk and under its name before anything is done
+//! in the new life; so whenever a process is killed, the next one gets a higher number. The file is
+//! made with the cluster: one that is missing is damage, and never the first life.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use skein_multicast::operate::Identity;
+
+use super::directory::{DirectoryError, failed};
+
+/// Before the first life.
+pub(super) const NONE: &str = "0\n";
+
+/// How many lives have begun.
+pub(super) fn begun(path: &Path) -> Result<u32, DirectoryError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(damaged(path, "it is missing"));
+        }
+        Err(error) => return Err(failed("read", path)(error)),
+    };
+    let number = text.strip_suffix('\n').and_then(|text| text.parse().ok());
+    number.ok_or_else(|| damaged(path, "it holds no number"))
+}
+
+/// Begins the next life and returns its number; `None` if there have been as many as there may be.
+pub(super) fn begin(path: &Path) -> Result<Option<u32>, DirectoryError> {
+    let life = begun(path)?;
+    if life >= Identity::LIVES_MAX {
+        return Ok(None);
+    }
+    store(path, life + 1).map_err(failed("write", path))?;
+    Ok(Some(life))
+}
+
+/// Replaces the number, for good once this returns.
+fn store(path: &Path, lives: u32) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let early = path.with_file_name(format!(".{name}.new"));
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&early)?;
+    file.write_all(format!("{lives}\n").as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&early, path)?;
+    // The name is the directory's.
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn damaged(file: &Path, why: &'static str) -> DirectoryError {
+    DirectoryError::LivesDamaged { file: file.to_owned(), why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_life_is_a_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node0.life");
+        fs::write(&path, NONE).unwrap();
+        for life in 0..3 {
+            assert_eq!(begin(&path).unwrap(), Some(life));
+            assert_eq!(begun(&path).unwrap(), life + 1);
+        }
+        // Killed after it had begun to write.
+        fs::write(dir.path().join(".node0.life.new"), "1").unwrap();
+        assert_eq!(begin(&path).unwrap(), Some(3));
+        fs::write(&path, format!("{}\n", Identity::LIVES_MAX)).unwrap();
+        assert_eq!(begin(&path).unwrap(), None);
+        assert_eq!(begun(&path).unwrap(), Identity::LIVES_MAX);
+    }
+
+    #[test]
+    fn a_damaged_count_is_no_first_life() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node0.life");
+        assert!(begin(&path).unwrap_err().to_string().contains("missing"));
+        for text in ["", "\n", "3", "-1\n", "one\n", "99999999999\n"] {
+            fs::write(&path, text).unwrap();
+            assert!(begin(&path).unwrap_err().to_string().contains("holds no number"), "{text:?}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text, "nothing is overwritten");
+        }
+    }
+}
