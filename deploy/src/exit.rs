@@ -12,6 +12,8 @@ pub(crate) enum Exit {
     Ok,
     /// 1: done, and the answer is "no": a missing key, a failed guard, a check that found something.
     No,
+    /// This code: another process, which did the work, has said the rest.
+    Said(u8),
 }
 
 /// The caller must change what they asked for: exit code 2. All other errors are 3.
@@ -36,6 +38,7 @@ pub(crate) fn code(end: anyhow::Result<Exit>) -> ExitCode {
     match end {
         Ok(Exit::Ok) => ExitCode::SUCCESS,
         Ok(Exit::No) => ExitCode::from(1),
+        Ok(Exit::Said(code)) => ExitCode::from(code),
         Err(error) => {
             tell(format_args!("skein: {}", whole(&error)));
             ExitCode::from(if error.is::<Usage>() { 2 } else { 3 })

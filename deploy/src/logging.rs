@@ -8,8 +8,8 @@ use crate::exit::usage;
 
 const VARIABLE: &str = "SKEIN_LOG";
 
-/// Starts logging as `-v` and `SKEIN_LOG` say.
-pub(crate) fn start(verbose: u8) -> anyhow::Result<()> {
+/// Starts logging as `-v` and `SKEIN_LOG` say; what goes to a file in the end, not for people.
+pub(crate) fn start(verbose: u8, to_file: bool) -> anyhow::Result<()> {
     let filter = match std::env::var(VARIABLE) {
         Ok(filter) if !filter.is_empty() => filter,
         _ => match verbose {
@@ -22,7 +22,7 @@ pub(crate) fn start(verbose: u8) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&filter)
         .map_err(|error| usage(format_args!("{VARIABLE}={filter} is no log filter: {error}")))?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    if io::stderr().is_terminal() {
+    if io::stderr().is_terminal() && !to_file {
         log.init();
     } else {
         log.json().init();

@@ -1,6 +1,7 @@
 //! `skein`: a replicated, sharded key-value store. One binary; thin commands over the libraries.
 
 mod args;
+mod background;
 mod cluster;
 mod commands;
 mod data;
@@ -9,6 +10,7 @@ mod logging;
 mod output;
 mod progress;
 mod signals;
+mod supervise;
 
 use std::process::ExitCode;
 
@@ -16,6 +18,6 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     let args = args::Skein::parse();
-    let end = logging::start(args.global.verbose);
+    let end = logging::start(args.global.verbose, args.command.is_in_background());
     exit::code(end.and_then(|()| args.command.run(&args.global)))
 }

@@ -69,9 +69,10 @@ fn confirm(directory: &Directory, manifest: &Manifest, alive: usize) -> anyhow::
 fn stop(directory: &Directory, manifest: &Manifest) -> anyhow::Result<()> {
     let within =
         directory.config().map_or(Duration::ZERO, |c| Duration::from_millis(c.stop_within_ms));
-    let up = || directory.keeper().filter(|keeper| keeper.role == "up").map(|keeper| keeper.pid);
-    // An `up` that is there stops its cluster itself, and says so where it runs.
-    cluster::signal_holder(up, Signal::TERM)?;
+    let supervisor = || directory.supervisor().map(|supervisor| supervisor.pid);
+    // An `up` that is there stops its cluster itself, and says so where it runs. A supervisor in the
+    // background ends, and leaves the nodes to us.
+    cluster::signal_holder(supervisor, Signal::TERM)?;
     let deadline = Instant::now() + within + UP_WITHIN;
     while let Some(keeper) = directory.keeper() {
         if Instant::now() >= deadline {
@@ -90,6 +91,8 @@ fn stop(directory: &Directory, manifest: &Manifest) -> anyhow::Result<()> {
             // It was removed while we waited, which is what we wanted.
             Err(DirectoryError::NoCluster { .. }) => return Ok(()),
             Err(DirectoryError::InUse { .. }) if Instant::now() < deadline + UP_WITHIN => {
+                // Another may have begun to supervise in the meantime.
+                cluster::signal_holder(supervisor, Signal::TERM)?;
                 std::thread::sleep(POLL);
             }
             Err(error) => return Err(error.into()),

@@ -23,6 +23,7 @@ mod scan;
 mod screen;
 mod status;
 mod status_table;
+mod supervise;
 mod txn;
 mod up;
 
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Down(down::Args),
     Status(status::Args),
     Node(node::Args),
+    Supervise(supervise::Args),
     Config(config::Args),
     // Data
     Get(get::Args),
@@ -54,6 +56,15 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Whether it is the part of a command that stays in the background.
+    pub(crate) fn is_in_background(&self) -> bool {
+        match self {
+            Self::Up(args) => args.background,
+            Self::Supervise(args) => args.background,
+            _ => false,
+        }
+    }
+
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         match self {
             // Clusters
@@ -61,6 +72,7 @@ impl Command {
             Self::Down(args) => args.run(global),
             Self::Status(args) => args.run(global),
             Self::Node(args) => args.run(global),
+            Self::Supervise(args) => args.run(global),
             Self::Config(args) => args.run(global),
             // Data
             Self::Get(args) => args.run(global),

@@ -1,28 +1,23 @@
 //! `skein up`: lays a cluster out, starts its nodes, and stays with them unless told otherwise.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write as _};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use skein_kvstore::config::{ClusterConfig, Draft, Footprint, show_bytes};
 use skein_kvstore::node::admin;
 use skein_kvstore::node::claim::Claim;
 use skein_kvstore::node::directory::{Directory, Manifest};
 
+use super::supervise;
 use crate::args::Global;
 use crate::exit::{Exit, usage};
 use crate::output::tell;
-use crate::{cluster, signals};
+use crate::supervise::{Ended, Plan, Supervisor};
+use crate::{background, cluster, signals};
 
 /// How long the nodes may take to become ready. They have memory to reserve, and the machine may be
 /// slow.
@@ -33,8 +28,8 @@ const LOG_LINES_MAX: usize = 10;
 
 /// Starts a cluster on this machine
 ///
-/// Each node is a process of its own. In the foreground, Ctrl-C stops the cluster; with --detach,
-/// `skein down` does.
+/// Each node is a process of its own, and is started again when it dies. In the foreground, Ctrl-C
+/// stops the cluster; with --detach, `skein down` does.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Node processes [default: 3]
@@ -53,40 +48,41 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Returns when the cluster is ready and leaves it running
+    /// Returns when the cluster is ready and leaves it running, and a supervisor with it
     #[arg(long)]
     detach: bool,
+
+    /// Starts no node again that has died; with --detach, leaves no supervisor
+    #[arg(long)]
+    no_restart: bool,
+
+    /// Is the part of --detach that stays
+    #[arg(long, hide = true, requires = "detach")]
+    pub(super) background: bool,
 }
 
 /// What happens while the cluster runs.
-enum Event {
+pub(super) enum Event {
     Signal(i32),
-    Ended(u16, io::Result<ExitStatus>),
-}
-
-/// The nodes that this process started.
-struct Nodes {
-    directory: Directory,
-    config: ClusterConfig,
-    /// A handle on each: a number could come to mean another process.
-    handles: Vec<OwnedFd>,
-    /// How many have not ended.
-    running: usize,
-    sender: Sender<Event>,
-    events: Receiver<Event>,
+    /// A node has ended, or could not be started.
+    Node(anyhow::Result<Ended>),
 }
 
 /// A cluster that this process started.
 pub(crate) struct Started {
+    directory: Directory,
+    config: ClusterConfig,
     claim: Claim,
-    nodes: Nodes,
     manifest: Manifest,
+    supervisor: Supervisor,
+    events: Receiver<Event>,
 }
 
 impl Started {
     /// Lays a cluster out in `directory`, and starts its nodes; they end when this process does
     /// unless they are `detached`. Returns when they are ready. Signals to stop are caught from now
-    /// on: while the nodes start, one ends that.
+    /// on: while the nodes start, one ends that. A node that dies stays dead until
+    /// [`restart`](Self::restart).
     pub(crate) fn start(
         directory: Directory,
         config: ClusterConfig,
@@ -96,15 +92,30 @@ impl Started {
         let (sender, events) = channel();
         signals::to_channel(sender.clone(), Event::Signal).context("cannot catch signals")?;
         let mut claim = directory.claim_new()?;
-        let (handles, running) = (Vec::new(), 0);
-        let mut nodes = Nodes { directory, config, handles, running, sender, events };
-        match nodes.start(&mut claim, verbose, detached) {
-            Ok(manifest) => Ok(Self { claim, nodes, manifest }),
+        let mut warn = |warning| tell(format_args!("warning: {warning}"));
+        let manifest = match claim.lay_out(&config, &mut warn) {
+            Ok(manifest) => manifest,
             Err(error) => {
-                nodes.end(claim)?;
+                claim.clear()?;
+                return Err(error.into());
+            }
+        };
+        let nodes = manifest.nodes;
+        let plan = Plan { directory: directory.clone(), nodes, verbose, detached };
+        let supervisor = Supervisor::start(plan, tell_of_nodes(sender))?;
+        let this = Self { directory, config, claim, manifest, supervisor, events };
+        match this.wait_ready() {
+            Ok(()) => Ok(this),
+            Err(error) => {
+                this.stop()?;
                 Err(error)
             }
         }
+    }
+
+    /// From now on a node that has died is started again.
+    pub(crate) fn restart(&self) {
+        self.supervisor.restart();
     }
 
     /// What its files and its memory belong to.
@@ -114,43 +125,139 @@ impl Started {
 
     /// The processes of the nodes that are running.
     pub(crate) fn pids(&self) -> Vec<u32> {
-        let pid = |node| Some(self.nodes.directory.node(node)?.pid);
+        let pid = |node| Some(self.directory.node(node)?.pid);
         (0..self.manifest.nodes).filter_map(pid).collect()
     }
 
     /// The nodes that have ended since this was last asked, and how. Signals to stop that have come
     /// are forgotten: whoever asks has heard of them.
     pub(crate) fn lost(&mut self) -> Vec<String> {
-        let mut lost = Vec::new();
-        while let Ok(event) = self.nodes.events.try_recv() {
-            if let Event::Ended(node, status) = event {
-                self.nodes.running -= 1;
-                lost.push(ended(&self.nodes.directory, node, status));
+        let lost = |event| match event {
+            Event::Node(Ok(ended)) => {
+                Some(format!("{ended}{}", log_end(&self.directory, ended.node)))
             }
-        }
-        lost
+            Event::Node(Err(error)) => Some(format!("{error:#}")),
+            Event::Signal(_) => None,
+        };
+        self.events.try_iter().filter_map(lost).collect()
     }
 
-    /// Stops the nodes and removes everything. A signal to stop makes it hurry.
+    /// Waits until every node says that it is ready.
+    fn wait_ready(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        let mut waiting: Vec<u16> = (0..self.manifest.nodes).collect();
+        let mut progress = Progress::new(waiting.len());
+        while let Some(&first) = waiting.first() {
+            match self.events.recv_timeout(POLL) {
+                Ok(Event::Signal(signal)) => bail!("not started: {}", signals::name(signal)),
+                Ok(Event::Node(Ok(Ended { node, how, .. }))) => {
+                    bail!("not started: node {node} {how}{}", log_end(&self.directory, node));
+                }
+                Ok(Event::Node(Err(error))) => return Err(error.context("not started")),
+                // Our supervisor holds a sender: it can only have been too early.
+                Err(_) => {}
+            }
+            let ready =
+                |node| admin::status(&self.directory, node).is_ok_and(|status| status.ready);
+            waiting.retain(|node| !ready(*node));
+            progress.show(waiting.len());
+            if Instant::now() >= deadline && !waiting.is_empty() {
+                let log = log_end(&self.directory, first);
+                let within = READY_WITHIN.as_secs();
+                bail!("node {first} is not ready after {within} seconds; its log ends:{log}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Stays until told to stop, or until no node is left.
+    fn stay(&self) -> Stayed {
+        loop {
+            match self.events.recv() {
+                Ok(Event::Signal(signal)) => {
+                    tell(format_args!("stopping: {}", signals::name(signal)));
+                    return Stayed::ToldToStop;
+                }
+                Ok(Event::Node(Ok(ended))) => {
+                    tell(&ended);
+                    if ended.left == 0 {
+                        return Stayed::Alone;
+                    }
+                }
+                Ok(Event::Node(Err(error))) => tell(format_args!("{error:#}")),
+                Err(_) => return Stayed::Alone,
+            }
+        }
+    }
+
+    /// Stops the nodes and removes everything. A signal to stop makes it hurry: it does not wait for
+    /// what is under way.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
-        self.nodes.end(self.claim)
+        let Self { directory, config, mut claim, manifest, supervisor, events } = self;
+        // Before we look for nodes: one that has begun by now, and that we do not find, sees it.
+        claim.stopping()?;
+        supervisor.hold();
+        let within = Duration::from_millis(config.stop_within_ms);
+        let mut hurry = false;
+        let mut hear = || {
+            hurry |= events.try_iter().any(|event| matches!(event, Event::Signal(_)));
+            hurry
+        };
+        cluster::stop_nodes(&directory, manifest.nodes, within, &mut hear)?;
+        drop(supervisor);
+        Ok(claim.clear()?)
+    }
+}
+
+/// How a foreground `up` has come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stayed {
+    ToldToStop,
+    /// No node is left.
+    Alone,
+}
+
+/// Passes on what a supervisor tells.
+pub(super) fn tell_of_nodes(
+    sender: Sender<Event>,
+) -> impl Fn(anyhow::Result<Ended>) + Send + 'static {
+    move |ended| {
+        // Nobody listens any more only while everything ends.
+        let _ = sender.send(Event::Node(ended));
     }
 }
 
 impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        if self.detach && !self.background && !self.no_restart {
+            return background::start();
+        }
+        if self.background {
+            background::enter()?;
+        }
         let config = self.config()?;
         let directory = Directory::at(&global.dir())?;
         let mut cluster = Started::start(directory, config, global.verbose, self.detach)?;
-        crate::output::say(self.welcome(global, &cluster.nodes, &cluster.manifest))?;
+        let welcome = self.welcome(global, &cluster);
+        if self.background {
+            cluster.claim.supervising()?;
+            background::ready(&welcome, &cluster.directory.supervisor_log())?;
+            let Started { claim, supervisor, events, .. } = cluster;
+            return supervise::stay(claim, supervisor, &events, true);
+        }
+        crate::output::say(welcome)?;
         if self.detach {
             cluster.claim.leave()?;
             return Ok(Exit::Ok);
         }
-        cluster.nodes.stay();
-        let lost = cluster.nodes.running == 0;
+        if self.no_restart {
+            cluster.claim.looking_on()?;
+        } else {
+            cluster.restart();
+        }
+        let stayed = cluster.stay();
         cluster.stop()?;
-        if lost {
+        if stayed == Stayed::Alone {
             bail!("all nodes had ended, and what they held is lost");
         }
         tell("stopped");
@@ -173,8 +280,8 @@ impl Args {
         draft.finish().map_err(usage)
     }
 
-    fn welcome(&self, global: &Global, nodes: &Nodes, manifest: &Manifest) -> String {
-        let Nodes { directory, config, .. } = nodes;
+    fn welcome(&self, global: &Global, cluster: &Started) -> String {
+        let Started { directory, config, manifest, .. } = cluster;
         let topology = &config.topology;
         let size = Footprint::of(config);
         let dir = global.dir_flag();
@@ -193,6 +300,15 @@ impl Args {
         let pids = (0..manifest.nodes).filter_map(|node| Some((node, directory.node(node)?.pid)));
         let pids: Vec<_> = pids.map(|(node, pid)| format!("node {node} = {pid}")).collect();
         let _ = writeln!(text, "  processes  {}", pids.join(", "));
+        match (self.background, self.no_restart) {
+            (true, _) => {
+                let _ = writeln!(text, "             supervisor = {}", std::process::id());
+            }
+            (false, true) => {
+                let _ = writeln!(text, "             a node that dies is not started again");
+            }
+            (false, false) => {}
+        }
         let _ = writeln!(text, "  directory  {}", directory.path().display());
         let _ = writeln!(text, "  memory     {}", manifest.regions.display());
         let _ = writeln!(
@@ -213,143 +329,6 @@ impl Args {
 
 fn plural(count: u16) -> &'static str {
     if count == 1 { "" } else { "s" }
-}
-
-impl Nodes {
-    fn start(
-        &mut self,
-        claim: &mut Claim,
-        verbose: u8,
-        detached: bool,
-    ) -> anyhow::Result<Manifest> {
-        let mut warn = |warning| tell(format_args!("warning: {warning}"));
-        let manifest = claim.lay_out(&self.config, &mut warn)?;
-        for node in 0..manifest.nodes {
-            self.spawn(node, self.command(node, verbose, detached)?)?;
-        }
-        self.wait_ready()?;
-        Ok(manifest)
-    }
-
-    fn command(&self, node: u16, verbose: u8, detached: bool) -> anyhow::Result<Command> {
-        let path = self.directory.log(node);
-        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
-        let log = log.with_context(|| format!("cannot write {}", path.display()))?;
-        let us = std::env::current_exe().context("cannot find this program")?;
-        let mut command = Command::new(us);
-        command.arg("node").arg("--dir").arg(self.directory.path());
-        command.arg("--index").arg(node.to_string());
-        command.args((0..verbose).map(|_| "-v"));
-        if detached {
-            command.arg("--detached");
-        } else {
-            command.arg("--with-parent").arg(std::process::id().to_string());
-            // Ctrl-C is for us, who stop them in an orderly way.
-            command.process_group(0);
-        }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        Ok(command)
-    }
-
-    /// Starts one. Its end will be an event.
-    fn spawn(&mut self, node: u16, mut command: Command) -> anyhow::Result<()> {
-        let mut child = command.spawn().with_context(|| format!("cannot start node {node}"))?;
-        // Not yet waited for, so the number is the child's.
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let handle = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())).transpose();
-        self.handles.extend(handle.context("cannot follow a node")?);
-        self.running += 1;
-        let events = self.sender.clone();
-        thread::spawn(move || {
-            let status = child.wait();
-            let _ = events.send(Event::Ended(node, status));
-        });
-        Ok(())
-    }
-
-    /// Waits until every node says that it is ready.
-    fn wait_ready(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + READY_WITHIN;
-        let mut waiting: Vec<u16> = (0..self.config.topology.nodes).collect();
-        let mut progress = Progress::new(waiting.len());
-        while let Some(&first) = waiting.first() {
-            match self.events.recv_timeout(POLL) {
-                Ok(Event::Signal(signal)) => bail!("not started: {}", signals::name(signal)),
-                Ok(Event::Ended(node, status)) => {
-                    self.running -= 1;
-                    bail!("not started: {}", ended(&self.directory, node, status));
-                }
-                // We hold a sender ourselves: it can only have been too early.
-                Err(_) => {}
-            }
-            let ready =
-                |node| admin::status(&self.directory, node).is_ok_and(|status| status.ready);
-            waiting.retain(|node| !ready(*node));
-            progress.show(waiting.len());
-            if Instant::now() >= deadline && !waiting.is_empty() {
-                let log = log_end(&self.directory, first);
-                let within = READY_WITHIN.as_secs();
-                bail!("node {first} is not ready after {within} seconds; its log ends:{log}");
-            }
-        }
-        Ok(())
-    }
-
-    /// Stays until told to stop, or until no node is left.
-    fn stay(&mut self) {
-        let (quorum, replicas) = (self.config.topology.quorum(), self.config.topology.replicas);
-        while self.running > 0 {
-            match self.events.recv() {
-                Ok(Event::Signal(signal)) => {
-                    tell(format_args!("stopping: {}", signals::name(signal)));
-                    return;
-                }
-                Ok(Event::Ended(node, status)) => {
-                    self.running -= 1;
-                    tell(ended(&self.directory, node, status));
-                    let left = format!("{quorum} of {replicas} replicas");
-                    tell(format_args!(
-                        "  groups with {left} go on, unless node {node} led them\n  it cannot come \
-                         back yet: to have all nodes again, stop the cluster and start it anew, \
-                         which loses its data"
-                    ));
-                }
-                Err(_) => return,
-            }
-        }
-    }
-
-    /// Stops the nodes and removes everything. Told to stop once more, it does not wait for what is
-    /// under way.
-    fn end(mut self, mut claim: Claim) -> anyhow::Result<()> {
-        if self.running > 0 {
-            claim.stopping()?;
-        }
-        let within = Duration::from_millis(self.config.stop_within_ms);
-        let mut hurry = false;
-        let mut hear = || {
-            for event in self.events.try_iter() {
-                match event {
-                    Event::Signal(_) => hurry = true,
-                    Event::Ended(..) => self.running -= 1,
-                }
-            }
-            hurry
-        };
-        cluster::stop_nodes(&self.directory, self.config.topology.nodes, within, &mut hear)?;
-        // One that had only just begun held nothing yet by which it could be found.
-        for handle in &self.handles {
-            let _ = pidfd_send_signal(handle, Signal::KILL);
-        }
-        while self.running > 0 {
-            match self.events.recv() {
-                Ok(Event::Ended(..)) => self.running -= 1,
-                Ok(Event::Signal(_)) => {}
-                Err(_) => break,
-            }
-        }
-        Ok(claim.clear()?)
-    }
 }
 
 /// A line on a terminal, gone when it is dropped.
@@ -377,18 +356,6 @@ impl Drop for Progress {
         if self.shown.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
-    }
-}
-
-fn ended(directory: &Directory, node: u16, status: io::Result<ExitStatus>) -> String {
-    format!("node {node} {}{}", how(status), log_end(directory, node))
-}
-
-fn how(status: io::Result<ExitStatus>) -> String {
-    match status.map(|status| (status.code(), status.signal())) {
-        Ok((Some(code), _)) => format!("has ended with exit code {code}"),
-        Ok((None, Some(signal))) => format!("was killed by signal {signal}"),
-        _ => "has ended".into(),
     }
 }
 

@@ -63,9 +63,7 @@ fn what_was_killed_is_recognised_and_removed() {
 
     sandbox.expect(0, &["up", "--detach"]);
     assert!(!first.exists(), "the next `up` removes it");
-    for pid in sandbox.pids() {
-        kill(pid, Signal::KILL);
-    }
+    sandbox.kill();
     sandbox.expect(0, &["up", "--detach"]);
     let (second, pids) = (sandbox.regions(), sandbox.pids());
     sandbox.kill_nodes();
@@ -97,7 +95,7 @@ fn abandoned_memory_is_removed_by_any_later_up() {
 fn down_stops_what_is_left_of_a_cluster() {
     let sandbox = Sandbox::new();
     let config = sandbox.config("[node]\nstop_within_ms = 50\n");
-    sandbox.expect(0, &["up", "--detach", "--config", &config]);
+    sandbox.expect(0, &["up", "--detach", "--no-restart", "--config", &config]);
     let (regions, pids) = (sandbox.regions(), sandbox.pids());
     kill(pids[0], Signal::KILL);
     halt(pids[1]);
@@ -148,7 +146,7 @@ fn nodes_end_when_their_up_is_killed() {
 #[test]
 fn the_death_of_a_node_is_told() {
     let sandbox = Sandbox::new();
-    let mut up = sandbox.up_in_foreground(&[]);
+    let mut up = sandbox.up_in_foreground(&["--no-restart"]);
     let (regions, pids) = (sandbox.regions(), sandbox.pids());
     kill(pids[1], Signal::KILL);
     let mut err = BufReader::new(up.stderr.take().unwrap()).lines();
@@ -160,20 +158,6 @@ fn the_death_of_a_node_is_told() {
     }
     assert_eq!(up.wait().unwrap().code(), Some(3), "nothing is left to run");
     sandbox.check_clean(&regions, &pids);
-}
-
-#[test]
-fn a_node_that_died_does_not_come_back_by_itself() {
-    let sandbox = Sandbox::new();
-    sandbox.expect(0, &["up", "--detach"]);
-    let pids = sandbox.pids();
-    let refused = sandbox.expect(3, &["node", "--index", "2"]);
-    assert!(refused.err.contains("running already"), "{}", refused.err);
-    kill(pids[2], Signal::KILL);
-    until("node 2 is gone", || !is_running(pids[2]));
-    let refused = sandbox.expect(3, &["node", "--index", "2"]);
-    assert!(refused.err.contains("its memory is lost"), "{}", refused.err);
-    sandbox.expect(3, &["node", "--index", "3"]);
 }
 
 #[test]

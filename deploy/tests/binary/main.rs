@@ -4,5 +4,7 @@ mod administration;
 mod clusters;
 mod configuration;
 mod data;
+mod lives;
 mod measurements;
+mod supervision;
 mod support;

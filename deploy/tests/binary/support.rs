@@ -98,11 +98,7 @@ impl Sandbox {
     pub(crate) fn pids(&self) -> Vec<i32> {
         let nodes =
             self.manifest().map_or(0, |manifest| manifest["nodes"].as_u64().expect("a number"));
-        let pid = |node| {
-            let text = fs::read_to_string(self.dir.join(format!("node{node}.lock"))).ok()?;
-            text.trim().strip_prefix("node ")?.parse().ok()
-        };
-        (0..nodes).filter_map(pid).collect()
+        (0..nodes as u16).filter_map(|node| self.pid(node)).collect()
     }
 
     pub(crate) fn admin(&self, node: u16) -> UnixStream {
@@ -112,12 +108,36 @@ impl Sandbox {
         socket
     }
 
-    /// Kills all nodes, and returns when they are gone.
+    /// The process of that node.
+    pub(crate) fn pid(&self, node: u16) -> Option<i32> {
+        let text = fs::read_to_string(self.dir.join(format!("node{node}.lock"))).ok()?;
+        text.trim().strip_prefix("node ")?.parse().ok()
+    }
+
+    /// The process that keeps the nodes running, if one does.
+    pub(crate) fn supervisor(&self) -> Option<i32> {
+        let text = fs::read_to_string(self.dir.join("lock")).ok()?;
+        let pid = text.trim().strip_prefix("supervisor ")?.parse().ok()?;
+        is_running(pid).then_some(pid)
+    }
+
+    /// How often that node has been started.
+    pub(crate) fn lives(&self, node: u16) -> u32 {
+        let text = fs::read_to_string(self.dir.join(format!("node{node}.life")));
+        text.expect("a cluster").trim().parse().expect("a number")
+    }
+
+    /// Kills all nodes, and first what would start them again.
+    pub(crate) fn kill(&self) {
+        for pid in self.supervisor().into_iter().chain(self.pids()) {
+            kill(pid, Signal::KILL);
+        }
+    }
+
+    /// The same, and returns when they are gone.
     pub(crate) fn kill_nodes(&self) {
         let pids = self.pids();
-        for pid in &pids {
-            kill(*pid, Signal::KILL);
-        }
+        self.kill();
         until("the nodes are gone", || pids.iter().all(|pid| !is_running(*pid)));
     }
 
@@ -135,7 +155,8 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         let Some(manifest) = self.manifest() else { return };
-        for pid in self.pids().into_iter().filter(|pid| is_running(*pid)) {
+        let processes = self.supervisor().into_iter().chain(self.pids());
+        for pid in processes.filter(|pid| is_running(*pid)) {
             kill(pid, Signal::KILL);
         }
         self.run(&["down", "--yes"]);

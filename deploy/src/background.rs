@@ -1,0 +1,82 @@
+//! Commands that start something in the background: the same command again, in a session of its
+//! own, which says when it is ready. Until then it speaks and ends for the one that is waited for.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process, setsid};
+use rustix::stdio::{dup2_stderr, dup2_stdout};
+
+use crate::exit::Exit;
+use crate::signals;
+
+/// The flag that the command gets the second time.
+pub(crate) const FLAG: &str = "--background";
+
+enum Event {
+    Signal(i32),
+    /// What it said until it was ready, or had ended.
+    Said(io::Result<String>),
+}
+
+/// Runs this command again in the background, and returns when that is ready, or has ended.
+pub(crate) fn start() -> anyhow::Result<Exit> {
+    let us = std::env::current_exe().context("cannot find this program")?;
+    let (sender, events) = channel();
+    signals::to_channel(sender.clone(), Event::Signal).context("cannot catch signals")?;
+    let mut command = Command::new(us);
+    command.args(std::env::args_os().skip(1)).arg(FLAG);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().context("cannot start a process in the background")?;
+    let mut out = child.stdout.take().expect("piped");
+    thread::spawn(move || {
+        let mut said = String::new();
+        let said = out.read_to_string(&mut said).map(|_| said);
+        let _ = sender.send(Event::Said(said));
+    });
+    let said = loop {
+        match events.recv() {
+            Ok(Event::Signal(signal)) => {
+                // Not yet waited for, so the number is the child's.
+                let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+                if let (Some(child), Some(signal)) = (child, Signal::from_named_raw(signal)) {
+                    let _ = kill_process(child, signal);
+                }
+            }
+            Ok(Event::Said(said)) => break said?,
+            Err(_) => unreachable!("we hold a sender ourselves"),
+        }
+    };
+    if said.is_empty() {
+        // It has told why.
+        let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
+        return Ok(Exit::Said(code.unwrap_or(3)));
+    }
+    crate::output::say(said)?;
+    Ok(Exit::Ok)
+}
+
+/// In the background: leaves the terminal.
+pub(crate) fn enter() -> anyhow::Result<()> {
+    setsid().context("cannot leave the terminal")?;
+    Ok(())
+}
+
+/// In the background: says `text`, whereupon nobody waits any more. What is said from here on goes
+/// to the file at `log`.
+pub(crate) fn ready(text: &str, log: &Path) -> anyhow::Result<()> {
+    let cannot = || format!("cannot write {}", log.display());
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(log);
+    let log = log.with_context(cannot)?;
+    let null = OpenOptions::new().write(true).open("/dev/null").context("cannot open /dev/null")?;
+    crate::output::say(text)?;
+    dup2_stderr(&log).with_context(cannot)?;
+    dup2_stdout(&null).context("cannot let go of standard output")?;
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Nodes that are started again, and those who do that.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::support::{Sandbox, is_running, kill, until};
+
+/// One node without peers, so that it is about processes alone.
+const SMALL: [&str; 4] = ["--nodes", "1", "--replicas", "1"];
+
+fn up_small(more: &[&str]) -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &[&["up"], more, &SMALL].concat());
+    sandbox
+}
+
+fn log(sandbox: &Sandbox) -> String {
+    fs::read_to_string(sandbox.dir.join("supervisor.log")).unwrap_or_default()
+}
+
+/// Kills node 0 and waits until another process runs it.
+fn kill_and_wait(sandbox: &Sandbox) {
+    let (pid, lives) = (sandbox.pid(0).expect("node 0 runs"), sandbox.lives(0));
+    kill(pid, Signal::KILL);
+    until("node 0 has been started again", || {
+        sandbox.lives(0) > lives && sandbox.pid(0).is_some_and(|now| now != pid && is_running(now))
+    });
+}
+
+#[test]
+fn a_node_that_dies_is_started_again() {
+    let sandbox = up_small(&["--detach"]);
+    let supervisor = sandbox.supervisor().expect("one supervises");
+    kill_and_wait(&sandbox);
+    kill_and_wait(&sandbox);
+    until("it is told", || log(&sandbox).contains("as life 2"));
+    let said = log(&sandbox);
+    assert!(said.contains("node 0 was killed by signal 9 (SIGKILL)"), "{said}");
+    assert!(said.contains("it starts again in 100 ms, as life 2"), "{said}");
+    assert_eq!(said.lines().count(), 2, "a line each: {said}");
+    let (regions, mut pids) = (sandbox.regions(), sandbox.pids());
+    pids.push(supervisor);
+    sandbox.expect(0, &["down", "--yes"]);
+    sandbox.check_clean(&regions, &pids);
+}
+
+#[test]
+fn a_foreground_up_starts_again_what_dies_and_says_so() {
+    let sandbox = Sandbox::new();
+    let mut up = sandbox.up_in_foreground(&SMALL);
+    let mut err = BufReader::new(up.stderr.take().unwrap());
+    kill_and_wait(&sandbox);
+    let mut line = String::new();
+    err.read_line(&mut line).unwrap();
+    assert_eq!(line, "node 0 was killed by signal 9 (SIGKILL); it starts again, as life 1\n");
+    let (regions, pids) = (sandbox.regions(), sandbox.pids());
+    kill(up.id().cast_signed(), Signal::TERM);
+    err.read_to_string(&mut line).unwrap();
+    assert_eq!(up.wait().unwrap().code(), Some(0), "{line}");
+    sandbox.check_clean(&regions, &pids);
+}
+
+#[test]
+fn a_node_told_to_stop_stays_stopped() {
+    let sandbox = up_small(&["--detach"]);
+    let pid = sandbox.pids()[0];
+    std::io::Write::write_all(&mut sandbox.admin(0), b"{\"v\":1,\"do\":\"stop\"}\n").unwrap();
+    until("the supervisor has noticed", || log(&sandbox).contains("was told to stop"));
+    assert!(!is_running(pid));
+    assert_eq!((sandbox.lives(0), sandbox.pids().len()), (1, 0));
+    // And a supervisor that begins leaves it so.
+    kill(sandbox.supervisor().unwrap(), Signal::TERM);
+    until("the supervisor has ended", || sandbox.supervisor().is_none());
+    sandbox.expect(0, &["supervise", "--detach"]);
+    assert_eq!((sandbox.lives(0), sandbox.pids().len()), (1, 0));
+    // Until it is started by hand; then it counts like any other.
+    let mut node = sandbox.command(&["node", "--index", "0"]);
+    let mut node = node.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("it runs", || sandbox.pid(0) == Some(node.id().cast_signed()) && sandbox.lives(0) == 2);
+    sandbox.expect(0, &["down", "--yes"]);
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn nodes_outlive_their_supervisor_and_another_takes_over() {
+    let sandbox = up_small(&["--detach"]);
+    let (first, node) = (sandbox.supervisor().unwrap(), sandbox.pids()[0]);
+    let refused = sandbox.expect(3, &["supervise"]);
+    assert!(refused.err.contains(&format!("supervisor is process {first}")), "{}", refused.err);
+    kill(first, Signal::KILL);
+    until("the supervisor is gone", || sandbox.supervisor().is_none());
+    assert!(is_running(node));
+    let refused = sandbox.expect(3, &["up", "--detach"]);
+    assert!(refused.err.contains("nobody supervises its nodes"), "{}", refused.err);
+
+    let said = sandbox.expect(0, &["supervise", "--detach"]).out;
+    let second = sandbox.supervisor().unwrap();
+    assert!(said.contains(&format!("process {second} supervises cluster")), "{said}");
+    // It has not started this one, and follows it just so.
+    kill_and_wait(&sandbox);
+    until("it is told", || log(&sandbox).contains("as life 1"));
+    let (regions, mut pids) = (sandbox.regions(), sandbox.pids());
+    pids.extend([first, second]);
+    sandbox.expect(0, &["down", "--yes"]);
+    sandbox.check_clean(&regions, &pids);
+}
+
+#[test]
+fn a_supervisor_starts_what_has_died_before_it_began() {
+    let sandbox = up_small(&["--detach", "--no-restart"]);
+    assert_eq!(sandbox.supervisor(), None);
+    let node = sandbox.pids()[0];
+    kill(node, Signal::KILL);
+    until("the node is gone", || !is_running(node));
+    sandbox.expect(0, &["supervise", "--detach"]);
+    until("it runs again", || sandbox.pid(0).is_some_and(|pid| pid != node && is_running(pid)));
+    // Stopped with its nodes, it is killed in the end.
+    sandbox.expect(0, &["down", "--yes"]);
+    assert!(sandbox.expect(3, &["supervise"]).err.contains("no cluster in"));
+}
+
+/// However `down` and restarts fall together, nothing comes back and nothing is left.
+#[test]
+fn down_does_not_race_with_restarts() {
+    let sandbox = Sandbox::new();
+    for round in 0..8 {
+        sandbox.expect(0, &["up", "--detach"]);
+        let regions = sandbox.regions();
+        let mut pids = sandbox.pids();
+        pids.extend(sandbox.supervisor());
+        for pid in sandbox.pids() {
+            kill(pid, Signal::KILL);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(round));
+        sandbox.expect(0, &["down", "--yes"]);
+        sandbox.check_clean(&regions, &pids);
+    }
+}
+
+/// The node that its dead supervisor had just started finds the cluster gone, or is found.
+#[test]
+fn down_does_not_race_with_a_node_that_nobody_follows() {
+    let sandbox = Sandbox::new();
+    for round in 0..8 {
+        sandbox.expect(0, &["up", "--detach"]);
+        let regions = sandbox.regions();
+        let mut pids = sandbox.pids();
+        kill(pids[1], Signal::KILL);
+        std::thread::sleep(std::time::Duration::from_micros(700 * round));
+        let supervisor = sandbox.supervisor().unwrap();
+        kill(supervisor, Signal::KILL);
+        pids.push(supervisor);
+        sandbox.expect(0, &["down", "--yes"]);
+        sandbox.check_clean(&regions, &pids);
+    }
+}
