@@ -10,9 +10,9 @@ use skein_kvstore::limits::Limits;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Reply;
 use skein_kvstore::slots::SlotMap;
-use skein_multicast::access::{Access, GroupReply, WindowFull};
+use skein_multicast::access::{Access, GroupReply, Presence, WindowFull};
 use skein_multicast::config::{Topology, Tuning};
-use skein_protocol::ids::SessionId;
+use skein_protocol::ids::{GroupSet, SessionId};
 
 pub use skein_multicast::access::SessionKey;
 
@@ -22,8 +22,11 @@ use crate::ledger::{Farewell, Ledger};
 /// How long an operation waits for its replies unless told otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// How often to ask, while somebody waits, whether all the nodes still run.
+/// How often to ask, while somebody waits, which nodes run.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// A message without all its replies is sent again, under the same name, this often. Replicas that
+/// come back are sent it at once; this is for what nobody has thought of.
+const SEND_AGAIN_EVERY: Duration = Duration::from_secs(1);
 /// How long a session that is being closed may take to say so to the replicas. They find out by
 /// themselves if it does not, when the process ends.
 const FAREWELL_MAX: Duration = Duration::from_millis(250);
@@ -99,9 +102,12 @@ pub struct Driver<F: Fabric> {
     /// Of sessions that were closed before these were sent.
     dropped: Vec<Ticket>,
     look_next: Duration,
+    send_again_next: Duration,
+    /// When last looked: nothing is sent to these.
+    without_quorum: GroupSet,
     broken: Option<Unavailability>,
     // Kept to be reused.
-    settled: Vec<(SessionKey, u64)>,
+    messages: Vec<(SessionKey, u64)>,
     senders: Vec<SessionKey>,
     farewells: Vec<Farewell>,
 }
@@ -119,8 +125,10 @@ impl<F: Fabric> Driver<F> {
             tickets: 0,
             dropped: Vec::new(),
             look_next: Duration::ZERO,
+            send_again_next: Duration::ZERO,
+            without_quorum: GroupSet::EMPTY,
             broken: None,
-            settled: Vec::new(),
+            messages: Vec::new(),
             senders: Vec::new(),
             farewells: Vec::new(),
         }
@@ -212,14 +220,14 @@ impl<F: Fabric> Driver<F> {
         if let Some(why) = &self.broken {
             return Err(Error::Unavailable { why: why.clone(), sent: false });
         }
-        let (ledger, settled) = (&mut self.ledger, &mut self.settled);
+        let (ledger, settled) = (&mut self.ledger, &mut self.messages);
         let turned = self.access.turn(&mut |reply| {
             let GroupReply { session, sequence, group, bytes } = reply;
             if ledger.reply(session, sequence, group, bytes, finished) {
                 settled.push((session, sequence));
             }
         });
-        for (session, sequence) in self.settled.drain(..) {
+        for (session, sequence) in self.messages.drain(..) {
             self.access.settle(session, sequence);
         }
         let mut busy = match turned {
@@ -229,12 +237,12 @@ impl<F: Fabric> Driver<F> {
         if busy {
             self.waiter.worked(self.access.fabric());
         }
-        busy |= self.send_queued();
         let counts = self.ledger.counts();
         if counts.waiting > 0 || counts.closing > 0 {
             let now = self.access.fabric().now();
-            self.ledger.expire(now, finished);
             self.look(now, finished);
+            busy |= self.send_queued();
+            self.ledger.expire(now, self.without_quorum, finished);
             busy |= self.say_farewell(now);
         }
         Ok(busy)
@@ -295,7 +303,7 @@ impl<F: Fabric> Driver<F> {
             let now = self.access.fabric().now();
             if now >= look_next {
                 look_next = now + LOOK_EVERY;
-                if !self.access.unavailable().is_empty() {
+                if !self.access.presence().without_quorum.is_empty() {
                     break;
                 }
             }
@@ -316,9 +324,9 @@ impl<F: Fabric> Driver<F> {
     /// Multicasts what the session has queued, as far as its window allows.
     fn send(&mut self, session: SessionKey) -> bool {
         let mut sent = false;
-        while let Some(plan) = self.ledger.next(session) {
+        while let Some((place, plan)) = self.ledger.next(session, self.without_quorum) {
             match self.access.multicast(session, plan.destinations(), plan.request()) {
-                Ok(sequence) => self.ledger.sent(session, sequence),
+                Ok(sequence) => self.ledger.sent(session, place, sequence),
                 Err(WindowFull) => break,
             }
             sent = true;
@@ -337,23 +345,25 @@ impl<F: Fabric> Driver<F> {
         sent
     }
 
-    /// Now and then, asks whether all the groups that are waited for can still order anything.
+    /// Now and then, asks which nodes run. While a group is without a quorum, what it would be sent
+    /// is held back: there it would only wait, and hold up the other groups that it goes to.
     fn look(&mut self, now: Duration, finished: &mut dyn FnMut(Ticket, Result<Reply, Error>)) {
-        if now < self.look_next {
+        if now < self.look_next && !self.ledger.is_due(now) {
             return;
         }
         self.look_next = now + LOOK_EVERY;
-        let lost = self.access.unavailable();
-        if lost.is_empty() {
-            return;
+        let Presence { without_quorum, nobody } = self.access.presence();
+        self.without_quorum = without_quorum;
+        if nobody {
+            self.ledger.fail(&Unavailability::Stopped, finished);
         }
-        let stopped = lost.contains_all(self.shape.topology.all_groups());
-        let why = if stopped {
-            Unavailability::Stopped
-        } else {
-            Unavailability::NoQuorum { groups: lost }
-        };
-        self.ledger.lost(lost, &why, finished);
+        if now >= self.send_again_next {
+            self.send_again_next = now + SEND_AGAIN_EVERY;
+            self.ledger.stale(&mut self.messages);
+            for (session, sequence) in self.messages.drain(..) {
+                self.access.retry(session, sequence);
+            }
+        }
     }
 
     /// Sends the last messages of closing sessions, and forgets those that are over.

@@ -41,13 +41,27 @@ pub enum Error {
         sent: bool,
     },
 
-    /// There was no reply within the time allowed. The operation may have taken effect, or may yet.
+    /// There was no reply within the time allowed. The operation may have taken effect, or may yet,
+    /// but only once. The session goes on, and keeps sending it until every group has answered.
     #[error(
-        "no reply within {after:?}: the operation may or may not have taken effect; read what it would have changed before repeating it, or allow it more time"
+        "no reply within {after:?} from groups {silent}: the operation may or may not have taken effect; look at `skein status`, and read what it would have changed before repeating it, or allow it more time"
     )]
     UnknownOutcome {
         /// How long was waited.
         after: Duration,
+        /// The groups that did not answer.
+        silent: GroupSet,
+    },
+
+    /// The cluster has ended this session, because it took its process to be dead. Nothing more of
+    /// it takes effect: open another.
+    #[error(
+        "the cluster has ended this session, having taken its process to be dead: open another{}",
+        unknown_if(*.sent)
+    )]
+    SessionExpired {
+        /// Whether the operation had been sent, so that it may have taken effect before.
+        sent: bool,
     },
 
     /// The session has as many operations under way as it may. Take some results, then try again.
@@ -77,25 +91,41 @@ pub enum Unavailability {
         "the cluster has stopped, or lost too many nodes: look at `skein status`; once `skein up` has started it again, connect again"
     )]
     Stopped,
-    /// The leader, or so many replicas, of these groups are gone that they can order nothing. A
-    /// session needs all groups when it is opened, and an operation those of its keys.
+    /// So few replicas of these groups run that they can order nothing, and that was so until the
+    /// time allowed was over. An operation needs the groups of its keys, and a session that begins
+    /// needs all groups.
     #[error(
-        "groups {groups} can order nothing: their leader or most of their replicas are not running; look at `skein status`"
+        "groups {groups} are without a quorum: most of their replicas are not running, and were not within {after:?}; look at `skein status`; start the nodes that are down, and try again: the session goes on by itself"
     )]
     NoQuorum {
         /// The groups concerned.
         groups: GroupSet,
+        /// How long was waited.
+        after: Duration,
     },
     /// The session could not send it in time: the cluster takes nothing, or other operations of the
     /// session without a reply fill its window.
-    #[error("not sent within {after:?}, nothing was changed: the cluster is stuck or overloaded")]
+    #[error(
+        "not sent within {after:?}, nothing was changed: {}; look at `skein status`, and try again: the session goes on by itself",
+        waiting_for(*.silent)
+    )]
     NotSent {
         /// How long was waited.
         after: Duration,
+        /// The groups whose answers to earlier messages of the session, its first one for instance,
+        /// are missing.
+        silent: GroupSet,
     },
     /// The memory shared with the cluster cannot be had or used.
     #[error("cannot reach the cluster's memory: {0}")]
     Fabric(String),
+}
+
+fn waiting_for(silent: GroupSet) -> String {
+    if silent.is_empty() {
+        return "the cluster is overloaded".to_owned();
+    }
+    format!("groups {silent} do not answer, for they are stuck, lost or overloaded")
 }
 
 fn unknown_if(sent: bool) -> &'static str {
@@ -107,8 +137,20 @@ impl Error {
     pub fn had_no_effect(&self) -> bool {
         !matches!(
             self,
-            Self::UnknownOutcome { .. } | Self::Unavailable { sent: true, .. } | Self::BadReply(_)
+            Self::UnknownOutcome { .. }
+                | Self::Unavailable { sent: true, .. }
+                | Self::SessionExpired { sent: true }
+                | Self::BadReply(_)
         )
+    }
+
+    /// What the groups' refusal is called.
+    pub(crate) fn refused(refusal: Refusal, sent: bool) -> Self {
+        match refusal {
+            Refusal::SessionExpired => Self::SessionExpired { sent },
+            Refusal::Unreadable { .. } => Self::BadReply(refusal.to_string()),
+            refusal => Self::Refused(refusal),
+        }
     }
 
     /// What a plan's refusal is called before anything is sent: limits become

@@ -52,6 +52,8 @@ struct Session {
     queue: VecDeque<Operation>,
     /// Operations whose callers wait.
     waiting: usize,
+    /// Below this sequence number, everything was under way when [`Ledger::stale`] was last asked.
+    known_until: u64,
 }
 
 /// Where a session is in its life. It only ever moves down this list.
@@ -117,7 +119,7 @@ impl Ledger {
         let session = session.ok_or(Error::Closed)?;
         match &session.stage {
             Stage::Opening | Stage::Open => Ok(session.waiting),
-            Stage::Refused(refusal) => Err(Error::Refused(refusal.clone())),
+            Stage::Refused(refusal) => Err(Error::refused(refusal.clone(), false)),
             Stage::Closing { .. } | Stage::Ending { .. } => Err(Error::Closed),
         }
     }
@@ -135,6 +137,7 @@ impl Ledger {
             first: sequence,
             queue: VecDeque::new(),
             waiting: 0,
+            known_until: 0,
         });
     }
 
@@ -163,22 +166,41 @@ impl Ledger {
         })
     }
 
-    /// What the session would multicast next.
-    pub(crate) fn next(&self, key: SessionKey) -> Option<&Plan> {
+    /// What the session would multicast next, and its place in the queue, if groups `held` are to be
+    /// sent nothing.
+    pub(crate) fn next(&self, key: SessionKey, held: GroupSet) -> Option<(usize, &Plan)> {
         let session = self.sessions.get(key.0 as usize)?.as_ref()?;
-        let open = session.stage == Stage::Open;
-        session.queue.front().filter(|_| open).map(|operation| &operation.plan)
+        if session.stage != Stage::Open {
+            return None;
+        }
+        let goes = |plan: &Plan| common(plan.destinations(), held).is_empty();
+        let mut plans = session.queue.iter().map(|operation| &operation.plan).enumerate();
+        plans.find(|(_, plan)| goes(plan))
     }
 
     /// What [`next`](Self::next) named was multicast as `sequence`.
-    pub(crate) fn sent(&mut self, key: SessionKey, sequence: u64) {
+    pub(crate) fn sent(&mut self, key: SessionKey, place: usize, sequence: u64) {
         let session = self.sessions[key.0 as usize].as_mut().expect("it had something to send");
-        let mut operation = session.queue.pop_front().expect("it had something to send");
+        let mut operation = session.queue.remove(place).expect("it had something to send");
         operation.plan.forget_request();
         let missing = operation.plan.destinations();
         let parts = Parts::with_capacity(missing.len() - 1);
         session.push(sequence, Sent::Operation { operation, missing, parts });
         self.counts.queued -= 1;
+    }
+
+    /// The messages that have been under way, without all their replies, since this was last asked.
+    pub(crate) fn stale(&mut self, stale: &mut Vec<(SessionKey, u64)>) {
+        for (at, session) in self.sessions.iter_mut().enumerate() {
+            let Some(session) = session else { continue };
+            let key = SessionKey(at as u32);
+            for (sequence, sent) in (session.first..session.known_until).zip(&session.sent) {
+                if !matches!(sent, Sent::Settled) {
+                    stale.push((key, sequence));
+                }
+            }
+            session.known_until = session.first + session.sent.len() as u64;
+        }
     }
 
     /// Takes a group's reply. Returns whether the message is to be settled.
@@ -214,20 +236,16 @@ impl Ledger {
             Sent::Operation { operation, parts, .. } => {
                 session.waiting -= 1;
                 self.counts.waiting -= 1;
-                finished(operation.ticket, join(&operation.plan, &parts, group, bytes));
+                let joined = operation.plan.join(all(&parts, group, bytes));
+                if joined == Err(Refusal::SessionExpired) {
+                    session.refuse(&Refusal::SessionExpired, &mut self.counts, finished);
+                }
+                finished(operation.ticket, joined.map_err(|why| Error::refused(why, true)));
             }
             Sent::Control { plan, parts, .. } if session.stage == Stage::Opening => {
                 match plan.join(all(&parts, group, bytes)) {
                     Ok(_) => session.stage = Stage::Open,
-                    Err(refusal) => {
-                        self.counts.waiting -= session.queue.len();
-                        self.counts.queued -= session.queue.len();
-                        session.waiting = 0;
-                        for operation in session.queue.drain(..) {
-                            finished(operation.ticket, Err(Error::Refused(refusal.clone())));
-                        }
-                        session.stage = Stage::Refused(refusal);
-                    }
+                    Err(refusal) => session.refuse(&refusal, &mut self.counts, finished),
                 }
             }
             Sent::Control { .. } | Sent::Abandoned { .. } | Sent::Settled => {}
@@ -236,57 +254,52 @@ impl Ledger {
         true
     }
 
-    /// Ends the operations whose time is over.
-    pub(crate) fn expire(&mut self, now: Duration, finished: &mut Finished<'_>) {
-        if self.earliest.is_none_or(|earliest| now < earliest) {
+    /// Whether [`expire`](Self::expire) may have something to do.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        self.earliest.is_some_and(|earliest| now >= earliest)
+    }
+
+    /// Ends the operations whose time is over, while groups `without_quorum` can order nothing.
+    pub(crate) fn expire(
+        &mut self,
+        now: Duration,
+        without_quorum: GroupSet,
+        finished: &mut Finished<'_>,
+    ) {
+        if !self.is_due(now) {
             return;
         }
         let mut earliest: Option<Duration> = None;
-        self.end(finished, |operation, sent| {
+        self.end(finished, |operation, progress| {
             if operation.deadline > now {
                 let first = earliest.map_or(operation.deadline, |e| e.min(operation.deadline));
                 earliest = Some(first);
                 return None;
             }
             let after = operation.allowed;
-            Some(match sent {
-                Some(_) => Error::UnknownOutcome { after },
-                None => Error::Unavailable { why: Unavailability::NotSent { after }, sent: false },
-            })
+            let silent = match progress {
+                Progress::Sent { missing } => {
+                    return Some(Error::UnknownOutcome { after, silent: missing });
+                }
+                Progress::Queued { silent } => silent,
+            };
+            let needed = operation.plan.destinations().iter().chain(silent.iter()).collect();
+            let groups = common(needed, without_quorum);
+            let why = if groups.is_empty() {
+                Unavailability::NotSent { after, silent }
+            } else {
+                Unavailability::NoQuorum { groups, after }
+            };
+            Some(Error::Unavailable { why, sent: false })
         });
         self.earliest = earliest;
     }
 
-    /// Ends the operations that need one of `groups`, which cannot order anything, and those that
-    /// wait for their session to be opened there.
-    pub(crate) fn lost(
-        &mut self,
-        groups: GroupSet,
-        why: &Unavailability,
-        finished: &mut Finished<'_>,
-    ) {
-        let touches = |set: GroupSet| set.iter().any(|group| groups.contains(group));
-        let opening: Vec<bool> = self
-            .sessions
-            .iter()
-            .map(|session| session.as_ref().is_some_and(|s| s.stage == Stage::Opening))
-            .collect();
-        self.end(finished, |operation, missing| {
-            let lost = match missing {
-                Some(missing) => touches(missing),
-                None => {
-                    touches(operation.plan.destinations())
-                        || opening[operation.ticket.session.0 as usize]
-                }
-            };
-            lost.then(|| Error::Unavailable { why: why.clone(), sent: missing.is_some() })
-        });
-    }
-
     /// Ends every operation.
     pub(crate) fn fail(&mut self, why: &Unavailability, finished: &mut Finished<'_>) {
-        self.end(finished, |_, missing| {
-            Some(Error::Unavailable { why: why.clone(), sent: missing.is_some() })
+        self.end(finished, |_, progress| {
+            let sent = matches!(progress, Progress::Sent { .. });
+            Some(Error::Unavailable { why: why.clone(), sent })
         });
     }
 
@@ -349,26 +362,29 @@ impl Ledger {
         self.sessions.iter().enumerate().filter_map(key)
     }
 
-    /// Ends each operation for which `verdict`, given the groups whose replies are missing if it
-    /// was sent, names an error. Replies that come later are still counted, and dropped.
+    /// Ends each operation for which `verdict` names an error. Replies that come later are still
+    /// counted, and dropped.
     fn end(
         &mut self,
         finished: &mut Finished<'_>,
-        mut verdict: impl FnMut(&Operation, Option<GroupSet>) -> Option<Error>,
+        mut verdict: impl FnMut(&Operation, Progress) -> Option<Error>,
     ) {
         for session in self.sessions.iter_mut().flatten().filter(|session| session.waiting > 0) {
             for sent in &mut session.sent {
                 let Sent::Operation { operation, missing, .. } = sent else { continue };
                 let (ticket, missing) = (operation.ticket, *missing);
-                if let Some(error) = verdict(operation, Some(missing)) {
+                if let Some(error) = verdict(operation, Progress::Sent { missing }) {
                     *sent = Sent::Abandoned { missing };
                     session.waiting -= 1;
                     self.counts.waiting -= 1;
                     finished(ticket, Err(error));
                 }
             }
+            let silent = session.silent();
             session.queue.retain(|operation| {
-                let Some(error) = verdict(operation, None) else { return true };
+                let Some(error) = verdict(operation, Progress::Queued { silent }) else {
+                    return true;
+                };
                 session.waiting -= 1;
                 self.counts.waiting -= 1;
                 self.counts.queued -= 1;
@@ -379,7 +395,41 @@ impl Ledger {
     }
 }
 
+/// How far an operation has come.
+#[derive(Clone, Copy)]
+enum Progress {
+    /// The replies of these groups are missing.
+    Sent { missing: GroupSet },
+    /// It was not sent. These groups have not answered what the session sent before.
+    Queued { silent: GroupSet },
+}
+
 impl Session {
+    /// The groups do not know the session, or not any more: what was not sent ends here.
+    fn refuse(&mut self, refusal: &Refusal, counts: &mut Counts, finished: &mut Finished<'_>) {
+        if !matches!(self.stage, Stage::Opening | Stage::Open) {
+            return;
+        }
+        self.stage = Stage::Refused(refusal.clone());
+        self.waiting -= self.queue.len();
+        counts.waiting -= self.queue.len();
+        counts.queued -= self.queue.len();
+        for operation in self.queue.drain(..) {
+            finished(operation.ticket, Err(Error::refused(refusal.clone(), false)));
+        }
+    }
+
+    /// The groups that have not answered something.
+    fn silent(&self) -> GroupSet {
+        let missing = |sent: &Sent| match sent {
+            Sent::Control { missing, .. }
+            | Sent::Operation { missing, .. }
+            | Sent::Abandoned { missing } => *missing,
+            Sent::Settled => GroupSet::EMPTY,
+        };
+        self.sent.iter().flat_map(|sent| missing(sent).iter()).collect()
+    }
+
     fn push(&mut self, sequence: u64, sent: Sent) {
         if self.sent.is_empty() {
             self.first = sequence;
@@ -418,11 +468,9 @@ fn all<'a>(
     parts.iter().map(|(group, bytes)| (*group, bytes.as_slice())).chain([(group, bytes)])
 }
 
-fn join(plan: &Plan, parts: &Parts, group: GroupId, bytes: &[u8]) -> Result<Reply, Error> {
-    plan.join(all(parts, group, bytes)).map_err(|refusal| match refusal {
-        Refusal::Unreadable { .. } => Error::BadReply(refusal.to_string()),
-        refusal => Error::Refused(refusal),
-    })
+/// The groups in both.
+fn common(one: GroupSet, other: GroupSet) -> GroupSet {
+    one.iter().filter(|group| other.contains(*group)).collect()
 }
 
 #[cfg(test)]

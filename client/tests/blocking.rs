@@ -147,7 +147,7 @@ fn a_time_out_is_an_unknown_outcome_and_the_session_goes_on() {
     for _ in 0..500 {
         match client.within(Duration::from_nanos(1)).increment("n", 1) {
             Ok(number) => known = number,
-            Err(Error::UnknownOutcome { after }) => {
+            Err(Error::UnknownOutcome { after, .. }) => {
                 assert_eq!(after, Duration::from_nanos(1));
                 unknown += 1;
             }

@@ -1,4 +1,11 @@
-//! The session's half: rings at the replicas, credits, replies.
+//! The session's half: rings at the replicas, credits, replies, and replicas that come and go.
+//!
+//! **Invariant (nothing is lost with a replica).** A message stays here, whole, until every group
+//! addressed has answered it. A replica that is not there is written to by nobody; as soon as its
+//! next life is there, it is sent everything that its group has not answered, the oldest first, and
+//! then what is new. So of a group's replicas at any moment, each either was sent every unanswered
+//! message or is about to be, and whichever comes to lead the group can order them. Replicas
+//! recognise by its name what they have seen before.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -9,31 +16,47 @@ use skein_fabric::{Fabric, FabricError, Peer};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
 use skein_protocol::message::Head;
 
-use crate::channel::Kind;
-use crate::config::{Topology, Tuning};
+use crate::channel::{Channel, Kind};
+use crate::config::{Topology, Tuning, endpoint_name};
 use crate::mail::{Mail, Purpose, replica};
 use crate::port::{Opening, Port, RingSizes};
 
-/// How often channels that could not be opened are tried again.
+/// How often replicas that are not there are dialled again.
 const RETRY: Duration = Duration::from_millis(20);
-/// Payloads longer than this are copied once for all the rings they go to.
+/// How often the system is asked whether the engines we write to still run.
+const ROLL_CALL: Duration = Duration::from_millis(100);
+/// Messages longer than this are copied once for all the rings they go to.
 const SHARED_FROM: usize = 2 << 10;
+/// Buffers of shorter ones kept for reuse, so that the steady state allocates nothing.
+const POOL_MAX: usize = 4096;
 
 /// The sessions of one thread and the fabric they share. Never blocks.
 pub struct Access<F> {
     port: Port<F>,
     topology: Topology,
     tuning: Tuning,
+    /// By node, and by engine within it.
+    engines: Vec<Engine>,
     sessions: Vec<Option<Session>>,
     free: Vec<u32>,
     ready: Vec<u32>,
-    /// Sessions that wait for a channel to be opened again.
+    /// Sessions that have a replica to reach which is not there.
     unopened: BTreeSet<u32>,
     last_retry: Duration,
+    last_roll_call: Duration,
     failure: Option<FabricError>,
-    head: Vec<u8>,
+    /// Messages that are not answered by every group.
+    under_way: usize,
+    pool: Vec<Vec<u8>>,
     datagram: Vec<u8>,
     mail: Vec<u8>,
+}
+
+/// An engine that replicas run on.
+struct Engine {
+    name: String,
+    /// Its present life, once dialled, until it is known to be over.
+    peer: Option<Peer>,
 }
 
 /// One session of an [`Access`].
@@ -58,6 +81,16 @@ pub struct GroupReply<'a> {
     pub bytes: &'a [u8],
 }
 
+/// Which engines are running, as far as the system knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Presence {
+    /// The groups that can order nothing: fewer than a quorum of their replicas are on engines that
+    /// run.
+    pub without_quorum: GroupSet,
+    /// No engine of the cluster runs.
+    pub nobody: bool,
+}
+
 struct Session {
     id: SessionId,
     next: u64,
@@ -70,13 +103,23 @@ struct Session {
 struct UnderWay {
     unanswered: GroupSet,
     settled: bool,
+    bytes: Bytes,
+}
+
+/// A message's head and payload, kept until every group has answered.
+enum Bytes {
+    /// From the pool.
+    Short(Vec<u8>),
+    Long(Arc<[u8]>),
+    Answered,
 }
 
 /// A session's way to one replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     Open(u32),
-    /// Its engine is not there. What was sent meanwhile waits, to be sent when it is.
-    Waiting(VecDeque<Arc<[u8]>>),
+    /// Its engine is not there.
+    Waiting,
 }
 
 impl<F: Fabric> Access<F> {
@@ -88,17 +131,24 @@ impl<F: Fabric> Access<F> {
             replica: 0,
             total_max: tuning.rings_bytes_max as u64,
         };
+        let engine = |node, engine| Engine { name: endpoint_name(node, engine), peer: None };
+        let engines = (0..topology.nodes)
+            .flat_map(|node| (0..topology.engines).map(move |e| engine(node, e)))
+            .collect();
         Self {
             port: Port::new(fabric, sizes),
             topology,
             tuning,
+            engines,
             sessions: Vec::new(),
             free: Vec::new(),
             ready: Vec::new(),
             unopened: BTreeSet::new(),
             last_retry: Duration::ZERO,
+            last_roll_call: Duration::ZERO,
             failure: None,
-            head: Vec::new(),
+            under_way: 0,
+            pool: Vec::new(),
             datagram: Vec::new(),
             mail: Vec::new(),
         }
@@ -128,73 +178,118 @@ impl<F: Fabric> Access<F> {
         assert!(self.topology.all_groups().contains_all(destinations) && !destinations.is_empty());
         assert!(payload.len() <= self.tuning.payload_bytes_max, "check before you multicast");
         let window = self.tuning.window;
-        let at = self.get(session);
+        let at = self.sessions[session.0 as usize].as_mut().expect("an open session");
         if at.window.len() >= window {
             return Err(WindowFull);
         }
         let sequence = at.next;
         at.next += 1;
-        at.window.push_back(UnderWay { unanswered: destinations, settled: false });
-        let low_water = at.low_water();
-        let mut head = std::mem::take(&mut self.head);
-        head.clear();
-        Head { sequence, low_water, destinations }.encode(&mut head);
-        let mut shared: Option<Arc<[u8]>> =
-            (payload.len() > SHARED_FROM).then(|| [&head[..], payload].concat().into());
+        // As it will be once the message is in the window.
+        let low_water = sequence - at.window.len() as u64;
+        let mut bytes = self.pool.pop().unwrap_or_default();
+        bytes.clear();
+        Head { sequence, low_water, destinations }.encode(&mut bytes);
+        let long = bytes.len() + payload.len() > SHARED_FROM;
+        let bytes = if long {
+            let whole = [&bytes[..], payload].concat().into();
+            self.pool.push(bytes);
+            Bytes::Long(whole)
+        } else {
+            bytes.extend_from_slice(payload);
+            Bytes::Short(bytes)
+        };
+        at.window.push_back(UnderWay { unanswered: destinations, settled: false, bytes });
+        self.under_way += 1;
         for group in destinations.iter() {
             for to in self.topology.replicas_of(group) {
-                self.send(session, to, &head, payload, &mut shared);
+                if let Some(channel) = self.route(session, to) {
+                    self.write(session, sequence, channel);
+                }
             }
         }
-        self.head = head;
         Ok(sequence)
     }
 
-    /// A replica that cannot be reached now does not stop the others: its messages wait.
-    fn send(
-        &mut self,
-        session: SessionKey,
-        to: ReplicaId,
-        head: &[u8],
-        payload: &[u8],
-        shared: &mut Option<Arc<[u8]>>,
-    ) {
-        if !self.get(session).routes.contains_key(&to) {
-            let route = match self.open_route(session, to) {
-                Ok(channel) => Route::Open(channel),
-                Err(error) => {
-                    tracing::debug!(%to, %error, "a replica cannot be reached");
-                    if !matches!(error, FabricError::Unreachable { .. } | FabricError::Gone) {
-                        self.failure = Some(error);
-                    }
-                    self.unopened.insert(session.0);
-                    Route::Waiting(VecDeque::new())
-                }
-            };
-            self.get(session).routes.insert(to, route);
-        }
-        match self.sessions[session.0 as usize].as_mut().expect("open").routes.get_mut(&to) {
-            Some(Route::Open(channel)) => {
-                let channel = *channel;
-                match shared {
-                    Some(bytes) => self.port.send_shared(channel, Kind::Message, Arc::clone(bytes)),
-                    None => self.port.send(channel, Kind::Message, head, payload),
+    /// Writes a message again to every replica of the groups that have not answered it. Whichever
+    /// of them was given it before knows it by its name, and repeats its reply if that is owed; it
+    /// is never delivered twice. A replica whose ring still has no room for what was sent before is
+    /// left alone: nothing to it was lost.
+    pub fn retry(&mut self, session: SessionKey, sequence: u64) {
+        let at = self.get(session);
+        let Some(message) = at.under_way(sequence) else { return };
+        for group in message.unanswered.iter() {
+            for to in self.topology.replicas_of(group) {
+                if let Some(Route::Open(channel)) = self.get(session).routes.get(&to).copied()
+                    && self.port.get(channel).is_some_and(Channel::sent_all)
+                {
+                    self.write(session, sequence, channel);
                 }
             }
-            Some(Route::Waiting(waiting)) => {
-                let bytes = shared.get_or_insert_with(|| [head, payload].concat().into());
-                waiting.push_back(Arc::clone(bytes));
-            }
-            None => unreachable!("just inserted"),
         }
     }
 
-    fn open_route(&mut self, session: SessionKey, to: ReplicaId) -> Result<u32, FabricError> {
+    /// The session's channel to a replica, opened at its first use. There is none to one that is
+    /// not there now, which does not stop the others.
+    fn route(&mut self, session: SessionKey, to: ReplicaId) -> Option<u32> {
+        match self.get(session).routes.get(&to) {
+            Some(Route::Open(channel)) => return Some(*channel),
+            Some(Route::Waiting) => return None,
+            None => {}
+        }
+        let opened = self.open_route(session, to);
+        if opened.is_none() {
+            self.get(session).routes.insert(to, Route::Waiting);
+            self.unopened.insert(session.0);
+        }
+        opened
+    }
+
+    fn open_route(&mut self, session: SessionKey, to: ReplicaId) -> Option<u32> {
         let id = self.get(session).id;
-        let peer = self.port.fabric.dial(&self.topology.endpoint_of(to))?;
-        let channel = self.port.open(peer, Purpose::session(id, to))?;
-        self.port.channel_mut(channel).owner = session.0;
-        Ok(channel)
+        let opened = self.reach(to).and_then(|peer| self.port.open(peer, Purpose::session(id, to)));
+        match opened {
+            Ok(channel) => {
+                self.port.channel_mut(channel).owner = session.0;
+                self.get(session).routes.insert(to, Route::Open(channel));
+                Some(channel)
+            }
+            Err(error) => {
+                tracing::debug!(%to, %error, "a replica cannot be reached");
+                if !matches!(error, FabricError::Unreachable { .. } | FabricError::Gone) {
+                    self.failure = Some(error);
+                }
+                None
+            }
+        }
+    }
+
+    /// Which engine runs a replica.
+    fn engine_of(&self, to: ReplicaId) -> usize {
+        let (node, engine) = (self.topology.node_of(to), self.topology.engine_of(to.group));
+        usize::from(node) * usize::from(self.topology.engines) + usize::from(engine)
+    }
+
+    /// The engine that runs a replica, if it is there.
+    fn reach(&mut self, to: ReplicaId) -> Result<Peer, FabricError> {
+        let at = self.engine_of(to);
+        let engine = &mut self.engines[at];
+        match engine.peer {
+            Some(peer) => Ok(peer),
+            None => Ok(*engine.peer.insert(self.port.fabric.dial(&engine.name)?)),
+        }
+    }
+
+    /// Sends a message of the session's window into a channel.
+    fn write(&mut self, session: SessionKey, sequence: u64, channel: u32) {
+        let at = self.sessions[session.0 as usize].as_mut().expect("an open session");
+        let message = at.under_way(sequence).expect("only what is under way is sent");
+        match &message.bytes {
+            Bytes::Short(bytes) => self.port.send(channel, Kind::Message, bytes, &[]),
+            Bytes::Long(bytes) => {
+                self.port.send_shared(channel, Kind::Message, Arc::clone(bytes));
+            }
+            Bytes::Answered => {}
+        }
     }
 
     /// Nobody waits for replies to message `sequence` any more; those still to come are not given
@@ -215,9 +310,15 @@ impl<F: Fabric> Access<F> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
+        let now = self.port.fabric.now();
         let mut any = self.read_mail();
-        if !self.unopened.is_empty() {
-            self.retry();
+        if self.port.take_failed() || now >= self.last_roll_call + ROLL_CALL {
+            self.last_roll_call = now;
+            self.call_roll();
+        }
+        if !self.unopened.is_empty() && now >= self.last_retry + RETRY {
+            self.last_retry = now;
+            self.reopen();
         }
         let mut ready = std::mem::take(&mut self.ready);
         self.port.look(&mut ready);
@@ -234,7 +335,16 @@ impl<F: Fabric> Access<F> {
     /// `longest` has passed. Sleeps only while `undisturbed` says so: what other threads ask comes
     /// with a wake-up of its own.
     pub fn wait(&mut self, waiter: &mut Waiter, longest: Duration, undisturbed: &dyn Fn() -> bool) {
-        let longest = if self.port.has_unposted() { longest.min(RETRY) } else { longest };
+        if !self.ready.is_empty() {
+            return; // The roll was called since the last turn.
+        }
+        let longest = if self.port.has_unposted() || !self.unopened.is_empty() {
+            longest.min(RETRY)
+        } else if self.under_way > 0 {
+            longest.min(ROLL_CALL)
+        } else {
+            longest
+        };
         let (fabric, quiet) = self.port.parking();
         waiter.idle(fabric, longest, &mut |fabric: &F| undisturbed() && quiet(fabric));
     }
@@ -249,59 +359,57 @@ impl<F: Fabric> Access<F> {
                 self.port.close(channel);
             }
         }
+        for message in closed.window {
+            self.under_way -= usize::from(!message.unanswered.is_empty());
+            self.pool.extend(message.bytes.into_buffer().filter(|_| self.pool.len() < POOL_MAX));
+        }
         self.unopened.remove(&session.0);
         self.free.push(session.0);
     }
 
-    /// The groups that cannot order a message now: their leader or a majority of their replicas is
-    /// on nodes that are not running. Asks the system: not for the hot path.
-    pub fn unavailable(&mut self) -> GroupSet {
-        let mut reachable = BTreeMap::new();
-        let mut lost = Vec::new();
+    /// Which engines are there. Asks the system: not for the hot path.
+    pub fn presence(&mut self) -> Presence {
+        self.call_roll();
         let topology = self.topology;
-        let mut set = GroupSet::EMPTY;
+        let mut presence = Presence { without_quorum: GroupSet::EMPTY, nobody: true };
+        for engine in &mut self.engines {
+            engine.peer = engine.peer.or_else(|| self.port.fabric.dial(&engine.name).ok());
+            presence.nobody &= engine.peer.is_none();
+        }
         for group in topology.all_groups().iter() {
-            let mut alive = 0;
-            for to in topology.replicas_of(group) {
-                let name = topology.endpoint_of(to);
-                let here = *reachable.entry(name).or_insert_with_key(|name| {
-                    let Ok(peer) = self.port.fabric.dial(name) else { return false };
-                    let gone = self.port.fabric.is_gone(peer);
-                    if gone {
-                        lost.push(peer);
-                    }
-                    !gone
-                });
-                alive += usize::from(here);
-                if to.slot == 0 && !here {
-                    set = set.with(group);
-                }
-            }
-            if alive < topology.quorum() {
-                set = set.with(group);
+            let here = |to: &ReplicaId| self.engines[self.engine_of(*to)].peer.is_some();
+            if topology.replicas_of(group).filter(here).count() < topology.quorum() {
+                presence.without_quorum = presence.without_quorum.with(group);
             }
         }
-        for peer in lost {
-            self.forget(peer);
-        }
-        set
+        presence
     }
 
-    /// An engine is gone: nothing more goes there.
-    fn forget(&mut self, peer: Peer) {
-        for channel in self.port.lost(peer) {
-            self.give_up(channel);
+    /// Asks which engines are gone. What is whole in the rings that they wrote is read before their
+    /// channels are given up.
+    fn call_roll(&mut self) {
+        for engine in &mut self.engines {
+            if let Some(peer) = engine.peer.filter(|peer| self.port.fabric.is_gone(*peer)) {
+                tracing::info!(engine = engine.name, "an engine is gone");
+                engine.peer = None;
+                self.ready.append(&mut self.port.lost(peer));
+            }
         }
+        // Their engines may be alive all the same: they are asked for another channel.
+        let failed = self.port.iter().filter(|(_, c)| c.failed && !c.leaving);
+        self.ready.extend(failed.map(|(id, _)| id));
     }
 
-    /// A channel is of no use any more. What is sent to its replica waits until another is there.
+    /// A channel is of no use any more. Another is opened to the same replica.
     fn give_up(&mut self, channel: u32) {
         let (owner, purpose) =
             (self.port.channel(channel).owner, self.port.channel(channel).purpose);
         if let Purpose::Session { replica: to, .. } = purpose
             && let Some(Some(session)) = self.sessions.get_mut(owner as usize)
+            && let Some(route) = session.routes.get_mut(&replica(to))
+            && *route == Route::Open(channel)
         {
-            session.routes.insert(replica(to), Route::Waiting(VecDeque::new()));
+            *route = Route::Waiting;
             self.unopened.insert(owner);
         }
         self.port.close(channel);
@@ -321,31 +429,24 @@ impl<F: Fabric> Access<F> {
         self.sessions[session.0 as usize].as_mut().expect("an open session")
     }
 
-    /// Tries again to reach the replicas that were not there.
-    fn retry(&mut self) {
-        let now = self.port.fabric.now();
-        if now < self.last_retry + RETRY {
-            return;
-        }
-        self.last_retry = now;
+    /// Tries again to reach the replicas that were not there, and sends those that are what their
+    /// groups have not answered.
+    fn reopen(&mut self) {
         for key in std::mem::take(&mut self.unopened) {
             let session = SessionKey(key);
-            let waiting: Vec<_> = self
-                .get(session)
-                .routes
-                .iter()
-                .filter(|(_, route)| matches!(route, Route::Waiting(_)))
-                .map(|(to, _)| *to)
-                .collect();
-            for to in waiting {
-                let Ok(channel) = self.open_route(session, to) else {
+            let waiting = self.get(session).routes.iter().filter(|(_, r)| **r == Route::Waiting);
+            for to in waiting.map(|(to, _)| *to).collect::<Vec<_>>() {
+                let Some(channel) = self.open_route(session, to) else {
                     self.unopened.insert(key);
                     continue;
                 };
-                let route = self.get(session).routes.insert(to, Route::Open(channel));
-                let Some(Route::Waiting(messages)) = route else { unreachable!("filtered") };
-                for bytes in messages {
-                    self.port.send_shared(channel, Kind::Message, bytes);
+                let at = self.get(session);
+                let low_water = at.low_water();
+                for sequence in low_water..at.next {
+                    let message = self.get(session).under_way(sequence);
+                    if message.is_some_and(|m| m.unanswered.contains(to.group)) {
+                        self.write(session, sequence, channel);
+                    }
                 }
             }
         }
@@ -390,12 +491,27 @@ impl<F: Fabric> Access<F> {
             if !message.settled {
                 replies(GroupReply { session: SessionKey(owner), sequence, group, bytes });
             }
+            if message.unanswered.is_empty() {
+                self.under_way -= 1;
+                let kept = std::mem::replace(&mut message.bytes, Bytes::Answered);
+                self.pool.extend(kept.into_buffer().filter(|_| self.pool.len() < POOL_MAX));
+            }
             session.shrink();
         }
         self.datagram = datagram;
-        if self.port.get(id).is_some_and(|channel| channel.dying) {
-            tracing::warn!(?purpose, "a replica gave up a session's channel");
+        if self.port.get(id).is_some_and(|channel| channel.dying || channel.failed) {
+            tracing::debug!(?purpose, "a session's channel is over");
             self.give_up(id);
+        }
+    }
+}
+
+impl Bytes {
+    /// The buffer, if it is of the pool's.
+    fn into_buffer(self) -> Option<Vec<u8>> {
+        match self {
+            Self::Short(buffer) => Some(buffer),
+            Self::Long(_) | Self::Answered => None,
         }
     }
 }
@@ -415,3 +531,6 @@ impl Session {
         while self.window.pop_front_if(|m| m.settled && m.unanswered.is_empty()).is_some() {}
     }
 }
+
+#[cfg(test)]
+mod tests;

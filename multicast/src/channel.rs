@@ -109,6 +109,8 @@ pub(crate) struct Channel {
     /// The peer is done with the channel, or dead, or writes nonsense. What is whole in the ring
     /// is still read.
     pub dying: bool,
+    /// It cannot be written any more.
+    pub failed: bool,
     /// Nothing more of the peer's comes to our slot: it has said goodbye, or is dead.
     pub silent: bool,
     /// We are done with it, and only wait for the peer to be silent.
@@ -140,6 +142,7 @@ impl Channel {
             assembling: None,
             grow_at: None,
             dying: false,
+            failed: false,
             silent: false,
             leaving: false,
             dirty: false,

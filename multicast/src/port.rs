@@ -62,6 +62,8 @@ pub(crate) struct Port<F> {
     correspondents: BTreeSet<Peer>,
     rings_bytes: u64,
     assembling: usize,
+    /// A channel has failed since this was last asked for.
+    failed: bool,
     /// How often each path was taken that is not the common one.
     pub paths: PortPaths,
     /// Mail for which its peer's box had no room.
@@ -93,6 +95,7 @@ impl<F: Fabric> Port<F> {
             correspondents: BTreeSet::new(),
             rings_bytes: 0,
             assembling: 0,
+            failed: false,
             paths: PortPaths::default(),
             unposted: VecDeque::new(),
             scratch: Vec::new(),
@@ -197,7 +200,14 @@ impl<F: Fabric> Port<F> {
         let channel = self.channel_mut(id);
         tracing::debug!(%error, purpose = ?channel.purpose, "a channel cannot be written");
         channel.out = None;
+        channel.failed = true;
         channel.drop_backlog();
+        self.failed = true;
+    }
+
+    /// Whether a channel has failed since the last call.
+    pub(crate) fn take_failed(&mut self) -> bool {
+        std::mem::take(&mut self.failed)
     }
 
     fn owned(&self, channel: u32, by: Peer) -> bool {

@@ -11,6 +11,7 @@ use skein_fabric::shm::{ShmFabric, Waker};
 use skein_kvstore::node::directory::Directory;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Reply;
+use skein_protocol::ids::GroupSet;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::connect::ConnectError;
@@ -262,7 +263,7 @@ impl Thread {
         let left = deadline.saturating_duration_since(Instant::now());
         let session = self.sessions[&session];
         let submitted = if left.is_zero() {
-            let why = Unavailability::NotSent { after: timeout };
+            let why = Unavailability::NotSent { after: timeout, silent: GroupSet::EMPTY };
             Err(Error::Unavailable { why, sent: false })
         } else {
             self.driver.submit_plan(session, plan, left, timeout)

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use skein_kvstore::command::{Key, Operation, Transaction, Value, Version};
 use skein_kvstore::reply::{Page, Reply};
+use skein_protocol::ids::GroupSet;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::connect::ConnectError;
@@ -222,7 +223,7 @@ impl Client {
         tokio::select! {
             room = Arc::clone(window).acquire_owned() => Ok(room.expect("nobody closes a window")),
             _ = rung => {
-                let why = Unavailability::NotSent { after: self.timeout };
+                let why = Unavailability::NotSent { after: self.timeout, silent: GroupSet::EMPTY };
                 Err(Error::Unavailable { why, sent: false })
             }
         }

@@ -50,17 +50,33 @@ impl World {
     }
 
     fn expire(&mut self, now: Duration) {
-        let ended = &mut self.ended;
-        let mut finished = |ticket: Ticket, result| ended.push((ticket.number, result));
-        self.ledger.expire(now, &mut finished);
+        self.expire_without(now, GroupSet::EMPTY);
     }
 
-    fn lost(&mut self, group: u16) {
+    fn expire_without(&mut self, now: Duration, without_quorum: GroupSet) {
         let ended = &mut self.ended;
         let mut finished = |ticket: Ticket, result| ended.push((ticket.number, result));
-        let groups = GroupSet::single(GroupId(group));
-        self.ledger.lost(groups, &Unavailability::NoQuorum { groups }, &mut finished);
+        self.ledger.expire(now, without_quorum, &mut finished);
     }
+
+    fn next(&self) -> Option<&Plan> {
+        self.ledger.next(KEY, GroupSet::EMPTY).map(|(_, plan)| plan)
+    }
+
+    /// Multicasts what is next.
+    fn send(&mut self, sequence: u64) {
+        self.ledger.sent(KEY, 0, sequence);
+    }
+
+    fn stale(&mut self) -> Vec<u64> {
+        let mut stale = Vec::new();
+        self.ledger.stale(&mut stale);
+        stale.into_iter().map(|(_, sequence)| sequence).collect()
+    }
+}
+
+fn only(group: u16) -> GroupSet {
+    GroupSet::single(GroupId(group))
 }
 
 fn done(values: &[&[u8]]) -> Vec<u8> {
@@ -87,11 +103,11 @@ const IN_G0: &str = "";
 fn nothing_is_sent_before_every_group_knows_the_session() {
     let mut world = World::opening();
     world.submit(&[IN_G1], Duration::ZERO);
-    assert!(world.ledger.next(KEY).is_none());
+    assert!(world.next().is_none());
     assert!(!world.reply(1, 1, &done(&[])));
-    assert!(world.ledger.next(KEY).is_none(), "g0 has not replied");
+    assert!(world.next().is_none(), "g0 has not replied");
     assert!(world.reply(1, 0, &done(&[])));
-    assert!(world.ledger.next(KEY).is_some());
+    assert!(world.next().is_some());
     assert!(world.ledger.senders().eq([KEY]));
 }
 
@@ -114,8 +130,8 @@ fn a_session_that_is_refused_refuses() {
 fn a_reply_needs_every_group_once() {
     let mut world = World::open();
     world.submit(&[IN_G0, IN_G1], Duration::ZERO);
-    assert_eq!(world.ledger.next(KEY).unwrap().destinations(), GroupSet::first(2));
-    world.ledger.sent(KEY, 2);
+    assert_eq!(world.next().unwrap().destinations(), GroupSet::first(2));
+    world.send(2);
     assert!(!world.reply(2, 1, &done(&[b"of g1"])));
     assert!(!world.reply(2, 1, &done(&[b"again"])), "a repeated part");
     assert!(!world.reply(9, 1, &done(&[b"of what?"])), "never sent");
@@ -131,41 +147,87 @@ fn a_reply_needs_every_group_once() {
 fn an_operation_without_a_reply_is_not_settled_until_it_has_one() {
     let mut world = World::open();
     world.submit(&[IN_G1], Duration::ZERO);
-    world.ledger.sent(KEY, 2);
+    world.send(2);
     world.submit(&[IN_G1], Duration::from_secs(1));
     world.expire(ALLOWED.checked_sub(Duration::from_nanos(1)).unwrap());
     assert!(world.ended.is_empty());
     world.expire(ALLOWED);
-    assert_eq!(world.ended, [(1, Err(Error::UnknownOutcome { after: ALLOWED }))]);
+    assert_eq!(world.ended, [(1, Err(Error::UnknownOutcome { after: ALLOWED, silent: only(1) }))]);
     assert_eq!(world.ledger.earliest(), Some(Duration::from_secs(6)));
     world.expire(Duration::from_secs(6));
-    let why = Unavailability::NotSent { after: ALLOWED };
+    let why = Unavailability::NotSent { after: ALLOWED, silent: only(1) };
     assert_eq!(world.ended[1], (2, Err(Error::Unavailable { why, sent: false })));
-    assert!(world.ledger.next(KEY).is_none(), "what was given up is not sent after all");
+    assert!(world.next().is_none(), "what was given up is not sent after all");
     assert!(world.reply(2, 1, &done(&[b"late"])), "now it can be settled");
     assert_eq!(world.ended.len(), 2, "and nobody hears of it");
     assert_eq!(world.ledger.earliest(), None);
 }
 
 #[test]
-fn only_those_who_need_a_lost_group_are_told() {
+fn a_group_without_a_quorum_is_named_and_sent_nothing() {
     let mut world = World::open();
-    world.submit(&[IN_G0], Duration::ZERO);
-    world.submit(&[IN_G1], Duration::ZERO);
     world.submit(&[IN_G0, IN_G1], Duration::ZERO);
-    for sequence in 2..=4 {
-        world.ledger.sent(KEY, sequence);
-    }
-    world.reply(4, 1, &done(&[b"of g1"]));
     world.submit(&[IN_G1], Duration::ZERO);
-    world.lost(1);
-    let why = Unavailability::NoQuorum { groups: GroupSet::single(GroupId(1)) };
-    let lost = |sent| Err(Error::Unavailable { why: why.clone(), sent });
-    assert_eq!(world.ended, [(2, lost(true)), (4, lost(false))], "3 has its reply from g1");
+    world.submit(&[IN_G0], Duration::ZERO);
+    let (place, plan) = world.ledger.next(KEY, only(1)).unwrap();
+    assert_eq!((place, plan.destinations()), (2, only(0)), "the others are held back");
+    world.ledger.sent(KEY, place, 2);
+    assert!(world.ledger.next(KEY, only(1)).is_none());
+    world.expire_without(ALLOWED, only(1));
+    let why = Unavailability::NoQuorum { groups: only(1), after: ALLOWED };
+    let lost = Error::Unavailable { why, sent: false };
+    let unknown = Error::UnknownOutcome { after: ALLOWED, silent: only(0) };
+    assert_eq!(world.ended, [(3, Err(unknown)), (1, Err(lost.clone())), (2, Err(lost.clone()))]);
+    assert!(lost.had_no_effect());
     let mut opening = World::opening();
     opening.submit(&[IN_G0], Duration::ZERO);
-    opening.lost(1);
-    assert_eq!(opening.ended, [(1, lost(false))], "g1 must know the session first");
+    opening.expire_without(ALLOWED, only(1));
+    assert_eq!(opening.ended, [(1, Err(lost))], "g1 must know the session first");
+}
+
+#[test]
+fn a_group_that_is_there_and_silent_is_named() {
+    let mut world = World::opening();
+    world.reply(1, 0, &done(&[]));
+    world.submit(&[IN_G0], Duration::ZERO);
+    world.expire(ALLOWED);
+    let why = Unavailability::NotSent { after: ALLOWED, silent: only(1) };
+    let error = Error::Unavailable { why, sent: false };
+    assert!(error.to_string().contains("{g1}"), "{error}");
+    assert_eq!(world.ended, [(1, Err(error))]);
+}
+
+#[test]
+fn what_stays_without_a_reply_is_to_be_sent_again() {
+    let mut world = World::open();
+    for sequence in 2..=4 {
+        world.submit(&[IN_G1], Duration::ZERO);
+        world.send(sequence);
+    }
+    assert!(world.stale().is_empty(), "it has just been sent");
+    world.reply(3, 1, &done(&[b"x"]));
+    world.submit(&[IN_G1], Duration::ZERO);
+    world.send(5);
+    assert_eq!(world.stale(), [2, 4]);
+    world.expire(ALLOWED);
+    assert_eq!(world.stale(), [2, 4, 5], "also when nobody waits");
+    for sequence in [2, 4, 5] {
+        world.reply(sequence, 1, &done(&[b"x"]));
+    }
+    assert!(world.stale().is_empty());
+}
+
+#[test]
+fn a_session_that_has_expired_says_so_from_then_on() {
+    let mut world = World::open();
+    world.submit(&[IN_G1], Duration::ZERO);
+    world.send(2);
+    world.submit(&[IN_G1], Duration::ZERO);
+    assert!(world.reply(2, 1, &refused(&Refusal::SessionExpired)));
+    let expired = |sent| Err(Error::SessionExpired { sent });
+    assert_eq!(world.ended, [(2, expired(false)), (1, expired(true))]);
+    assert_eq!(world.ledger.waiting(KEY), Err(Error::SessionExpired { sent: false }));
+    assert_eq!(world.ledger.counts(), Counts::default());
 }
 
 #[test]
@@ -173,7 +235,7 @@ fn a_session_says_goodbye_when_nobody_waits() {
     let mut world = World::open();
     let (mut farewells, mut dropped) = (Vec::new(), Vec::new());
     world.submit(&[IN_G1], Duration::ZERO);
-    world.ledger.sent(KEY, 2);
+    world.send(2);
     let unsent = world.submit(&[IN_G1], Duration::ZERO);
     world.ledger.close(KEY, ALLOWED, &mut dropped);
     assert!(dropped.iter().map(|ticket| ticket.number).eq([unsent]));

@@ -1,0 +1,298 @@
+//! Sessions against replicas that only take down what they are sent, and die.
+
+use skein_fabric::sim::{SimConfig, SimFabric, World};
+
+use super::*;
+
+const TOPOLOGY: Topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
+/// Group 0's slots live on nodes 0, 1, 2, and group 1's on 1, 2, 0.
+const G0: GroupId = GroupId(0);
+const G1: GroupId = GroupId(1);
+
+fn both() -> GroupSet {
+    GroupSet::first(2)
+}
+
+/// A node that takes down what its replicas are sent.
+struct Fake {
+    port: Port<SimFabric>,
+    admits: bool,
+    /// To which group, and which sequence number.
+    seen: Vec<(GroupId, u64)>,
+    channels: BTreeMap<GroupId, u32>,
+}
+
+impl Fake {
+    fn turn(&mut self) {
+        let mut mail = Vec::new();
+        while let Some(from) = self.port.fabric.recv(&mut mail) {
+            let letter = Mail::decode(&mail).unwrap();
+            if let Opening::Accepted(id) = self.port.receive_mail(from, letter, |_| self.admits) {
+                let Purpose::Session { replica: to, .. } = self.port.channel(id).purpose else {
+                    panic!("only sessions open channels here");
+                };
+                self.channels.insert(replica(to).group, id);
+            }
+        }
+        let mut ready = Vec::new();
+        self.port.look(&mut ready);
+        let mut datagram = Vec::new();
+        for id in ready {
+            while self.port.next(id).is_some() && self.port.take(id, &mut datagram) {
+                let Purpose::Session { replica: to, .. } = self.port.channel(id).purpose else {
+                    continue;
+                };
+                let (head, payload) = Head::decode(&datagram).unwrap();
+                assert!(payload.iter().all(|byte| *byte == head.sequence as u8));
+                self.seen.push((replica(to).group, head.sequence));
+            }
+        }
+        self.port.tell();
+    }
+
+    fn reply(&mut self, group: GroupId, sequence: u64) {
+        let channel = self.channels[&group];
+        self.port.send(channel, Kind::Reply, &sequence.to_le_bytes(), b"done");
+        self.port.tell();
+    }
+
+    /// What came for the group since the last call.
+    fn take(&mut self, group: GroupId) -> Vec<u64> {
+        let taken = self.seen.extract_if(.., |(to, _)| *to == group);
+        taken.map(|(_, sequence)| sequence).collect()
+    }
+}
+
+struct Scene {
+    world: World,
+    nodes: Vec<Option<Fake>>,
+    access: Access<SimFabric>,
+    replies: Vec<(u64, GroupId)>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let world = World::new(1, SimConfig { tear_one_in: 0, ..SimConfig::default() });
+        let access = Access::new(world.join("client"), TOPOLOGY, Tuning::default());
+        let mut scene = Self { world, nodes: vec![None, None, None], access, replies: Vec::new() };
+        (0..3).for_each(|node| scene.start(node));
+        scene
+    }
+
+    fn start(&mut self, node: usize) {
+        let sizes = RingSizes {
+            session: 16 << 10,
+            session_max: 64 << 10,
+            replica: 4 << 10,
+            total_max: 1 << 30,
+        };
+        let port = Port::new(self.world.join(&format!("n{node}e0")), sizes);
+        let (seen, channels) = (Vec::new(), BTreeMap::new());
+        self.nodes[node] = Some(Fake { port, admits: true, seen, channels });
+    }
+
+    fn kill(&mut self, node: usize) {
+        self.world.crash(&format!("n{node}e0"));
+        self.nodes[node] = None;
+    }
+
+    fn node(&mut self, node: usize) -> &mut Fake {
+        self.nodes[node].as_mut().unwrap()
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.world.now() + time;
+        while self.world.now() < end {
+            self.world.advance(Duration::from_millis(1));
+            self.nodes.iter_mut().flatten().for_each(Fake::turn);
+            let replies = &mut self.replies;
+            let take = &mut |reply: GroupReply<'_>| replies.push((reply.sequence, reply.group));
+            self.access.turn(take).unwrap();
+        }
+    }
+
+    fn send(&mut self, session: SessionKey, to: GroupSet, len: usize) -> u64 {
+        let sequence = self.access.sessions[session.0 as usize].as_ref().unwrap().next;
+        let payload = vec![sequence as u8; len];
+        assert_eq!(self.access.multicast(session, to, &payload), Ok(sequence));
+        sequence
+    }
+
+    fn reply(&mut self, node: usize, group: GroupId, sequence: u64) {
+        self.node(node).reply(group, sequence);
+    }
+}
+
+/// Long enough for a death to be noticed, and for the next life to be found.
+const SOON: Duration = Duration::from_millis(150);
+
+#[test]
+fn a_replica_that_comes_back_is_sent_all_that_its_group_has_not_answered() {
+    let mut scene = Scene::new();
+    let session = scene.access.open(SessionId(7));
+    // Short and long ones, to one group and to both.
+    for (to, len) in [(both(), 10), (GroupSet::single(G0), 9_000), (GroupSet::single(G1), 10)] {
+        scene.send(session, to, len);
+    }
+    scene.send(session, GroupSet::single(G0), 3_000);
+    scene.run(SOON);
+    assert_eq!(scene.node(0).take(G0), [1, 2, 4]);
+    scene.reply(1, G0, 2);
+    scene.reply(1, G1, 1);
+    scene.run(SOON);
+    assert_eq!(scene.replies, [(2, G0), (1, G1)]);
+    scene.kill(0);
+    scene.run(SOON);
+    scene.send(session, both(), 10);
+    scene.start(0);
+    scene.run(SOON);
+    assert_eq!(scene.node(0).take(G0), [1, 4, 5], "2 was answered; the oldest come first");
+    assert_eq!(scene.node(0).take(G1), [3, 5], "1 was answered by this group");
+    scene.send(session, both(), 10);
+    scene.run(SOON);
+    assert_eq!(scene.node(0).take(G0), [6], "nothing comes twice");
+    assert_eq!(scene.node(1).take(G0), [1, 2, 4, 5, 6], "the others see nothing of it");
+}
+
+#[test]
+fn what_a_dead_replica_had_replied_counts() {
+    let mut scene = Scene::new();
+    let session = scene.access.open(SessionId(7));
+    for _ in 0..3 {
+        scene.send(session, GroupSet::single(G0), 10);
+    }
+    scene.run(SOON);
+    // The replies land while the session is busy elsewhere, and then their writer dies.
+    for sequence in 1..=3 {
+        scene.reply(0, G0, sequence);
+    }
+    scene.world.advance(SOON);
+    scene.kill(0);
+    scene.world.advance(SOON);
+    scene.run(SOON);
+    assert_eq!(scene.replies, [(1, G0), (2, G0), (3, G0)]);
+}
+
+#[test]
+fn a_reply_counts_once_whoever_repeats_it() {
+    let mut scene = Scene::new();
+    let session = scene.access.open(SessionId(7));
+    scene.send(session, both(), 10);
+    scene.run(SOON);
+    for node in 0..3 {
+        scene.reply(node, G0, 1);
+        scene.reply(node, G0, 1);
+    }
+    scene.run(SOON);
+    assert_eq!(scene.replies, [(1, G0)]);
+    assert_eq!(scene.access.under_way, 1, "the other group has not answered");
+    scene.reply(2, G1, 1);
+    scene.run(SOON);
+    assert_eq!(scene.replies, [(1, G0), (1, G1)]);
+    assert_eq!(scene.access.under_way, 0);
+}
+
+#[test]
+fn a_replica_that_refuses_is_asked_again() {
+    let mut scene = Scene::new();
+    scene.node(2).admits = false;
+    let session = scene.access.open(SessionId(7));
+    scene.send(session, both(), 10);
+    scene.run(SOON);
+    assert_eq!(scene.node(2).take(G0), []);
+    scene.node(2).admits = true;
+    scene.send(session, both(), 10);
+    scene.run(SOON);
+    assert_eq!(scene.node(2).take(G0), [1, 2]);
+}
+
+#[test]
+fn a_message_is_sent_again_on_demand_where_nothing_waits() {
+    let mut scene = Scene::new();
+    let session = scene.access.open(SessionId(7));
+    scene.send(session, both(), 10);
+    scene.run(SOON);
+    scene.reply(0, G0, 1);
+    scene.run(SOON);
+    for node in 0..3 {
+        scene.node(node).seen.clear();
+    }
+    scene.access.retry(session, 1);
+    scene.run(SOON);
+    for node in 0..3 {
+        assert_eq!(scene.node(node).take(G0), [], "it has answered");
+        assert_eq!(scene.node(node).take(G1), [1]);
+    }
+    // However often it is repeated, what waits for room in a ring stays one window.
+    scene.send(session, GroupSet::single(G1), 60_000);
+    for _ in 0..1_000 {
+        scene.access.retry(session, 1);
+        scene.access.retry(session, 2);
+    }
+    let waiting = scene.access.port.iter().map(|(_, channel)| channel.waiting()).max();
+    assert_eq!(waiting, Some(1));
+    scene.reply(1, G1, 1);
+    scene.run(SOON);
+    scene.access.retry(session, 1);
+    scene.access.settle(session, 1);
+    scene.access.retry(session, 1);
+    scene.run(SOON);
+    assert_eq!(scene.node(1).take(G1), [2], "what is answered is not sent again");
+}
+
+#[test]
+fn a_group_has_a_quorum_while_most_of_its_engines_run() {
+    let mut scene = Scene::new();
+    let none = GroupSet::EMPTY;
+    let here = |without_quorum, nobody| Presence { without_quorum, nobody };
+    assert_eq!(scene.access.presence(), here(none, false));
+    scene.kill(0);
+    scene.run(SOON);
+    assert_eq!(scene.access.presence(), here(none, false), "whichever slot it is that died");
+    scene.kill(1);
+    scene.run(SOON);
+    assert_eq!(scene.access.presence(), here(both(), false));
+    scene.kill(2);
+    scene.run(SOON);
+    assert_eq!(scene.access.presence(), here(both(), true));
+    scene.start(1);
+    scene.start(0);
+    assert_eq!(scene.access.presence(), here(none, false));
+}
+
+#[test]
+fn buffers_are_used_again() {
+    let mut scene = Scene::new();
+    let session = scene.access.open(SessionId(7));
+    for sequence in 1..=200 {
+        scene.send(session, both(), 10);
+        scene.run(Duration::from_millis(3));
+        scene.reply(0, G0, sequence);
+        scene.reply(1, G1, sequence);
+        scene.run(Duration::from_millis(3));
+        scene.access.settle(session, sequence);
+    }
+    assert_eq!(scene.access.pool.len(), 1);
+    scene.send(session, both(), 10);
+    assert_eq!(scene.access.pool.len(), 0);
+    scene.access.close(session);
+    assert_eq!((scene.access.pool.len(), scene.access.under_way), (1, 0));
+}
+
+#[test]
+fn an_idle_session_finds_the_next_life_too() {
+    let mut scene = Scene::new();
+    let session = scene.access.open(SessionId(7));
+    scene.send(session, both(), 10);
+    scene.run(SOON);
+    scene.reply(0, G0, 1);
+    scene.reply(1, G1, 1);
+    scene.run(SOON);
+    scene.access.settle(session, 1);
+    scene.kill(0);
+    scene.run(SOON);
+    scene.start(0);
+    scene.run(SOON);
+    assert!(scene.node(0).channels.contains_key(&G0), "it would not know when the session dies");
+    assert_eq!(scene.node(0).take(G0), []);
+}
