@@ -92,3 +92,4 @@ pub use skein_kvstore::command::{
 };
 pub use skein_kvstore::limits::Limits;
 pub use skein_kvstore::reply::{Outcome, Page, Refusal, Reply};
+pub use skein_protocol::ids::{GroupId, GroupSet};

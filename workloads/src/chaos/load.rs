@@ -335,6 +335,7 @@ impl<'a, K: Sink> Load<'a, K> {
 mod tests {
     use std::path::Path;
 
+    use skein_client::GroupSet;
     use skein_kvstore::slots::SlotMap;
     use skein_multicast::config::Topology;
 
@@ -472,7 +473,8 @@ mod tests {
     #[test]
     fn who_does_not_know_goes_on_under_another_name() {
         let (verdict, loaded) = history_of(|model| {
-            model.fails = Some((200, Error::UnknownOutcome { after: Duration::from_secs(1) }));
+            let (after, silent) = (Duration::from_secs(1), GroupSet::EMPTY);
+            model.fails = Some((200, Error::UnknownOutcome { after, silent }));
         });
         assert!(verdict.unknown > 0 && verdict.is_good(), "{verdict:#?}");
         assert!(loaded.first_error.unwrap().contains("no reply"));

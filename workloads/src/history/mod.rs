@@ -296,6 +296,8 @@ fn out(outcome: &Outcome) -> Out {
 
 #[cfg(test)]
 mod tests {
+    use skein_client::GroupSet;
+
     use super::*;
 
     #[test]
@@ -329,9 +331,9 @@ mod tests {
 
     #[test]
     fn only_what_certainly_had_no_effect_is_a_failure() {
-        let after = Duration::from_secs(5);
+        let (after, silent) = (Duration::from_secs(5), GroupSet::EMPTY);
         let end = |error| Record::end(1, 2, &Err(error));
         assert!(matches!(end(Error::WindowFull { window: 4 }), Record::Fail(_)));
-        assert!(matches!(end(Error::UnknownOutcome { after }), Record::Unknown(_)));
+        assert!(matches!(end(Error::UnknownOutcome { after, silent }), Record::Unknown(_)));
     }
 }
