@@ -50,6 +50,8 @@ pub(crate) struct Cluster {
     verdicts: Vec<Verdict>,
     said: BTreeMap<(MessageId, GroupId), Vec<u8>>,
     replies: BTreeMap<MessageId, BTreeMap<GroupId, Vec<u8>>>,
+    /// By the place in a group's order at which it was given.
+    answers: BTreeMap<(u16, usize), (MessageId, Vec<u8>)>,
     /// The sessions that each replica said have ended.
     pub(crate) ended: BTreeMap<(u16, u8), Vec<SessionId>>,
     random: Random,
@@ -72,7 +74,7 @@ struct Copy {
 
 /// What one call made one machine say.
 #[derive(Default)]
-struct Words {
+pub(crate) struct Words {
     replies: Vec<(MessageId, Vec<u8>)>,
     exchanges: Vec<(MessageId, GroupSet, Vec<u8>)>,
     ended: Vec<SessionId>,
@@ -116,6 +118,7 @@ impl Cluster {
             verdicts: Vec::new(),
             said: BTreeMap::new(),
             replies: BTreeMap::new(),
+            answers: BTreeMap::new(),
             ended: BTreeMap::new(),
             random: Random(seed | 1),
             copy: None,
@@ -251,6 +254,10 @@ impl Cluster {
 
     fn exchange(&mut self, at: usize) {
         let verdict = self.verdicts.swap_remove(at);
+        // A leader that does not know what the one before it did says it again.
+        if self.random.below(4) == 0 {
+            self.verdicts.push(verdict.clone());
+        }
         let mut words = Words::default();
         let to = (verdict.to.group.0, verdict.to.slot);
         let machine = self.machines.get_mut(&to).expect("a replica");
@@ -264,8 +271,10 @@ impl Cluster {
         self.ended.entry(id).or_default().extend(words.ended);
         for (message, reply) in words.replies {
             let group = self.replies.entry(message).or_default();
-            let first = group.entry(from).or_insert_with(|| reply.clone());
-            assert_eq!(*first, reply, "{from} answers {message} in two ways");
+            group.entry(from).or_insert_with(|| reply.clone());
+            let place = (id.0, self.cursors[&id]);
+            let answer = self.answers.entry(place).or_insert_with(|| (message, reply.clone()));
+            assert_eq!(*answer, (message, reply), "{from} answers {message} in two ways");
         }
         for (message, to, bytes) in words.exchanges {
             assert!(!to.contains(from), "a group tells itself");

@@ -1,6 +1,7 @@
 //! Machines of several groups against a model of one map.
 
 mod cluster;
+mod copies;
 mod guards;
 mod model;
 mod sessions;

@@ -48,6 +48,11 @@ impl SessionsCopy {
         }
         self.touched.push_back(message);
     }
+
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.touched.capacity()
+    }
 }
 
 impl Sessions {

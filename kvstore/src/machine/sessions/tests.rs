@@ -4,6 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::machine::part::{self, PartMaker};
+use skein_protocol::ids::GroupId;
 
 fn m(session: u64, sequence: u64) -> MessageId {
     MessageId::new(SessionId(session), sequence)
@@ -100,4 +102,76 @@ fn a_session_that_never_raises_its_mark_is_owed_a_window_at_most() {
     assert_eq!(sessions.owed(m(1, 2)), Owed::Nothing);
     assert_eq!(sessions.owed(m(1, 3 * WINDOW - 1)), Owed::Reply(b"done"));
     assert_eq!(sessions.owed(m(1, 3 * WINDOW)), Owed::Nothing, "not delivered yet");
+}
+
+/// Copies about so many bytes of one table to another. Returns whether nothing is left.
+fn copy_some(from: &mut Sessions, to: &mut Sessions, bytes: usize) -> bool {
+    let mut part = Vec::new();
+    let mut maker = PartMaker::new(&mut part, GroupId(0), 0, bytes);
+    let done = from.copy(&mut maker);
+    maker.seal();
+    let (_, mut records) = part::open(&part, GroupId(0)).expect("a good part");
+    while let Some(record) = records.next().expect("a good part") {
+        to.restore(&record).expect("a good record");
+    }
+    done
+}
+
+fn assert_same(one: &Sessions, other: &Sessions) {
+    let seen = |sessions: &Sessions| {
+        let mut all = Vec::new();
+        sessions.visit(&mut |bytes| all.push(bytes.to_vec()));
+        all
+    };
+    assert_eq!(seen(one), seen(other));
+    assert_eq!((one.kept, one.bytes()), (other.kept, other.bytes()));
+}
+
+#[test]
+fn a_copy_that_is_left_waiting_begins_again_and_takes_no_more_memory() {
+    let expire: fn(&mut Sessions, u64) = |sessions, n| sessions.expire(SessionId(1_000 + n));
+    let command: fn(&mut Sessions, u64) = |sessions, n| {
+        sessions.admit(m(3, 2 + n), n.saturating_sub(10));
+        sessions.record(m(3, 2 + n), b"done", None);
+    };
+    for (many, because) in [(expire, "more end than are remembered"), (command, "all is touched")] {
+        let mut sessions = with_open(1);
+        sessions.expire(SessionId(9));
+        for session in 2..5 {
+            sessions.open(m(session, 1)).expect("there is room");
+        }
+        let mut copy = Sessions::new(1 << 20);
+        assert!(copy_some(&mut sessions, &mut copy, usize::MAX));
+        sessions.close(m(2, 2)).expect("it is open");
+        for n in 0..ENDED_MAX as u64 + 10 {
+            many(&mut sessions, n);
+        }
+        let remembered = sessions.copy.as_ref().expect("a copy is under way").remembered();
+        assert!(remembered <= ENDED_MAX / 2, "{because}: {remembered} messages are remembered");
+        while !copy_some(&mut sessions, &mut copy, 1_000) {}
+        copy.end_restore();
+        assert_same(&sessions, &copy);
+    }
+}
+
+#[test]
+fn replies_of_one_session_go_into_many_parts() {
+    let mut sessions = with_open(1);
+    let mut copy = Sessions::new(1 << 20);
+    for sequence in 2..1_000 {
+        sessions.admit(m(1, sequence), 1);
+        let read_at = NonZeroU64::new(sequence).filter(|at| at.get() % 3 == 0);
+        sessions.record(m(1, sequence), &[7; 100], read_at);
+    }
+    let mut parts = 1;
+    while !copy_some(&mut sessions, &mut copy, 4_000) {
+        parts += 1;
+        // Some are owed no more, one comes to those that were copied, one to those that were not.
+        sessions.admit(m(1, 2_000 + parts), 2 * parts);
+        sessions.record(m(1, 2_000 + parts), b"late", None);
+        sessions.open(m(2 + parts, 1)).expect("there is room");
+    }
+    assert!(parts > 20, "{parts} parts of 100,000 bytes");
+    copy.end_restore();
+    assert_same(&sessions, &copy);
 }

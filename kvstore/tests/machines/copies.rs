@@ -1,0 +1,271 @@
+//! A copy of a machine is that machine.
+//!
+//! Every test here that runs a cluster replaces machines by copies of others as it goes; these give
+//! copies as much to miss as they can.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use skein_kvstore::command::{Operation, Transaction};
+use skein_kvstore::limits::Limits;
+use skein_kvstore::machine::Machine;
+use skein_kvstore::plan::Plan;
+use skein_kvstore::slots::SlotMap;
+use skein_kvstore::wire::Request;
+use skein_multicast::application::{Application, Delivery, Malformed};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use skein_protocol::timestamp::Timestamp;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::cluster::{Cluster, Words};
+use crate::strategy::{LIMITS, transaction};
+
+const SESSIONS: u64 = 4;
+const NODE: SessionId = SessionId(u64::MAX);
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Of a session, so many numbers after its last, with a mark so far below.
+    Transaction(u64, u64, u64, Transaction),
+    Open(u64),
+    Close(u64),
+    Expire(u64),
+    Again(u16, usize),
+    /// Everything is delivered everywhere before what follows is sent.
+    Settle,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let gap = prop_oneof![20 => Just(1u64), 4 => 1u64..4, 1 => 8_000u64..9_000];
+    let lag = prop_oneof![3 => 0u64..4, 3 => 0u64..40, 1 => 0u64..10_000];
+    let session = || 0..SESSIONS;
+    prop_oneof![
+        30 => (session(), gap, lag, transaction())
+            .prop_map(|(session, gap, lag, what)| Step::Transaction(session, gap, lag, what)),
+        1 => session().prop_map(Step::Open),
+        1 => session().prop_map(Step::Close),
+        1 => session().prop_map(Step::Expire),
+        3 => (any::<u16>(), any::<usize>()).prop_map(|(group, which)| Step::Again(group, which)),
+        2 => Just(Step::Settle),
+    ]
+}
+
+/// So little memory that writes are refused, and replies to reads forgotten.
+fn tight(groups: u16) -> Limits {
+    Limits { memory_bytes_max: u64::from(groups) * (11 << 10), ..LIMITS }
+}
+
+fn check(groups: u16, steps: Vec<Step>, seed: u64) -> u64 {
+    let limits = tight(groups);
+    let mut cluster = Cluster::new(groups, limits, seed);
+    let all = cluster.slots.groups();
+    let mut last = [1; SESSIONS as usize];
+    let mut named = Vec::new();
+    let control = |cluster: &mut Cluster, message, request: &Request<'_>| {
+        cluster.order(message, 1, all, &request.encode());
+    };
+    for session in 0..SESSIONS {
+        control(&mut cluster, MessageId::new(SessionId(session), 1), &Request::Open);
+    }
+    for (at, step) in (1..).zip(steps) {
+        match step {
+            Step::Transaction(session, gap, lag, what) => {
+                let sequence = &mut last[session as usize];
+                *sequence += gap;
+                let message = MessageId::new(SessionId(session), *sequence);
+                let plan = Plan::of(&what, &cluster.slots, &limits).expect("a good form");
+                let low_water = sequence.saturating_sub(lag);
+                cluster.order(message, low_water, plan.destinations(), plan.request());
+                named.push(message);
+            }
+            // Others open too, so that the table grows while it is copied.
+            Step::Open(session) => {
+                let session = SessionId(session + SESSIONS * at);
+                control(&mut cluster, MessageId::new(session, 1), &Request::Open);
+            }
+            Step::Close(session) => {
+                last[session as usize] += 1;
+                let message = MessageId::new(SessionId(session), last[session as usize]);
+                control(&mut cluster, message, &Request::Close);
+                named.push(message);
+            }
+            Step::Expire(session) => {
+                let request = Request::Expire(SessionId(session));
+                control(&mut cluster, MessageId::new(NODE, at), &request);
+            }
+            Step::Again(group, which) => cluster.order_again(GroupId(group % groups), which),
+            Step::Settle => cluster.run(),
+        }
+    }
+    cluster.run();
+    for message in named {
+        for group in all.iter() {
+            cluster.repeat(group, message);
+        }
+    }
+    cluster.copied
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #[test]
+    fn whatever_happens_meanwhile(
+        groups in 1u16..4,
+        steps in vec(step(), 1..80),
+        seed in any::<u64>(),
+    ) {
+        check(groups, steps, seed);
+    }
+
+    /// Bytes that were cut or changed are refused, and do not keep a good copy from being taken.
+    #[test]
+    fn damaged_parts_are_refused(
+        transactions in vec(transaction(), 0..20),
+        budget in 1usize..2_000,
+        which in any::<prop::sample::Index>(),
+        cut in any::<prop::sample::Index>(),
+        damage in vec((any::<prop::sample::Index>(), 1u8..), 1..4),
+    ) {
+        let (source, parts) = copied(&transactions, budget);
+        let which = which.index(parts.len());
+        let good = &parts[which];
+        let mut changed = good.clone();
+        for (at, byte) in damage {
+            let at = at.index(changed.len());
+            changed[at] ^= byte;
+        }
+        for bad in [&good[..cut.index(good.len())], &changed[..]] {
+            if bad == good {
+                continue;
+            }
+            let mut machine = machine(0);
+            for (number, part) in parts[..which].iter().enumerate() {
+                prop_assert_eq!(machine.restore(part, false), Ok(()), "part {}", number);
+            }
+            let last = which == parts.len() - 1;
+            prop_assert_eq!(machine.restore(bad, last), Err(Malformed));
+            if which > 0 {
+                prop_assert_eq!(machine.restore(good, last), Err(Malformed), "there is a hole");
+            }
+            restore_all(&mut machine, &parts);
+            prop_assert_eq!(machine.digest(), source.digest());
+            prop_assert_eq!(machine.history(), source.history());
+        }
+    }
+
+    /// Nor does nonsense with a good checksum do any harm, even if it is taken for good.
+    #[test]
+    fn no_nonsense_does_harm(
+        transactions in vec(transaction(), 0..20),
+        budget in 1usize..2_000,
+        which in any::<prop::sample::Index>(),
+        damage in vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..6),
+    ) {
+        let (source, mut parts) = copied(&transactions, budget);
+        let good = parts.clone();
+        let bad = which.index(parts.len());
+        for (at, byte, insert) in damage {
+            let sealed = parts[bad].len() - 8;
+            // The head is held by the tests of its own.
+            let at = (7 + at.index(sealed - 7 + 1)).min(sealed);
+            if insert || at == sealed {
+                parts[bad].insert(at, byte);
+            } else {
+                parts[bad][at] = byte;
+            }
+        }
+        let sealed = parts[bad].len() - 8;
+        let checksum = xxh3_64(&parts[bad][..sealed]);
+        parts[bad][sealed..].copy_from_slice(&checksum.to_le_bytes());
+        let mut machine = machine(0);
+        let last = parts.len() - 1;
+        let taken = parts.iter().enumerate().all(|(n, part)| machine.restore(part, n == last).is_ok());
+        if taken {
+            // It may be another state, but it is one.
+            feed(&mut machine, &transactions, 1_000);
+            machine.digest();
+        }
+        restore_all(&mut machine, &good);
+        prop_assert_eq!(machine.digest(), source.digest());
+    }
+}
+
+#[test]
+fn parts_have_one_place() {
+    let put = |n: u8| Operation::Put { key: vec![n], value: vec![n; 20] };
+    let transactions: Vec<_> = (0..20).map(|n| Transaction::of(put(n))).collect();
+    let (source, parts) = copied(&transactions, 200);
+    let (last, before) = parts.split_last().expect("one at least");
+    assert!(before.len() > 2, "{} parts", parts.len());
+    let fed = |order: &[&[u8]]| {
+        let mut machine = machine(0);
+        order.iter().try_for_each(|part| machine.restore(part, false))
+    };
+    assert_eq!(fed(&[&before[0], &before[1], &before[2]]), Ok(()));
+    assert_eq!(fed(&[&before[1]]), Err(Malformed), "not the first");
+    assert_eq!(fed(&[&before[0], &before[2]]), Err(Malformed), "one is missing");
+    assert_eq!(fed(&[&before[0], &before[1], &before[1]]), Err(Malformed), "one comes twice");
+    assert_eq!(fed(&[&before[0], &before[1], &before[0], &before[1]]), Ok(()), "from the start");
+    let mut machine = machine(0);
+    assert_eq!(machine.restore(&before[0], true), Err(Malformed), "this is not the last");
+    for part in before {
+        machine.restore(part, false).expect("a good part");
+    }
+    assert_eq!(machine.restore(last, false), Err(Malformed), "this is the last");
+    let mut elsewhere = self::machine(1);
+    assert_eq!(elsewhere.restore(&before[0], false), Err(Malformed), "another group's");
+    // A machine that has a state already takes another one in its place.
+    feed(&mut machine, &transactions, 1);
+    restore_all(&mut machine, &parts);
+    assert_eq!(machine.digest(), source.digest());
+}
+
+fn machine(group: u16) -> Machine {
+    Machine::new(ReplicaId::new(GroupId(group), 0), SlotMap::even(1), tight(1), 1)
+}
+
+/// Opens a session, unless it has one, and gives it commands.
+fn feed(machine: &mut Machine, transactions: &[Transaction], from: u64) {
+    let slots = SlotMap::even(1);
+    let session = SessionId(from);
+    let open = Plan::open(&slots);
+    let plans = transactions
+        .iter()
+        .map(|transaction| Plan::of(transaction, &slots, &tight(1)).expect("a good form"));
+    for (sequence, plan) in (1..).zip(std::iter::once(open).chain(plans)) {
+        let delivery = Delivery {
+            message: MessageId::new(session, sequence),
+            low_water: 1,
+            destinations: GroupSet::single(GroupId(0)),
+            timestamp: Timestamp::new(from + sequence, GroupId(0)),
+            position: from + sequence,
+            time_ms: 0,
+            payload: plan.request(),
+        };
+        machine.deliver(delivery, &mut Words::default());
+    }
+}
+
+/// A machine that was given these commands, and its copy.
+fn copied(transactions: &[Transaction], budget: usize) -> (Machine, Vec<Vec<u8>>) {
+    let mut source = machine(0);
+    feed(&mut source, transactions, 1);
+    source.begin_copy();
+    let mut parts = Vec::new();
+    loop {
+        let mut part = Vec::new();
+        let little = source.copy(budget, &mut part);
+        parts.push(part);
+        if little {
+            break;
+        }
+    }
+    parts.push(Vec::new());
+    source.finish_copy(parts.last_mut().expect("just pushed"));
+    (source, parts)
+}
+
+fn restore_all(machine: &mut Machine, parts: &[Vec<u8>]) {
+    for (number, part) in parts.iter().enumerate() {
+        machine.restore(part, number == parts.len() - 1).expect("a good part");
+    }
+}
