@@ -15,6 +15,7 @@ pub mod ids;
 pub mod known;
 pub mod log;
 pub mod message;
+pub mod mutants;
 pub mod properties;
 pub mod ramcast;
 pub mod ring;

@@ -1,0 +1,163 @@
+//! Guards that can be taken out, to see whether the simulator notices.
+//!
+//! Each [`Mutant`] is a bug that a published algorithm or prototype has, or that somebody tidying up
+//! could make: code under test asks [`guard!`](crate::guard) or [`planted`] where the guard stands.
+//! Without the cargo feature `mutants` both are constants, and nothing of this is in the binary.
+//! With it, one mutant at a time can be planted in a process. `cargo run --profile simulation
+//! --features mutants --example mutants` shows for each of them the seed that kills it.
+
+macro_rules! mutants {
+    ($($(#[doc = $about:literal])+ $name:ident,)+) => {
+        /// A guard that is taken out. Each says which one, and where that is described: holes are
+        /// those of the founding design's section 5, gaps the lettered ones of RamCast's prototype.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u32)]
+        pub enum Mutant {
+            $($(#[doc = $about])+ $name,)+
+        }
+
+        #[cfg(feature = "mutants")]
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// What it does.
+            pub const fn about(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($about,)+).trim_ascii(),)+
+                }
+            }
+        }
+    };
+}
+
+mutants! {
+    /// A leader does not raise its clock to what other groups propose (hole 1).
+    LeaderClockNotRaised,
+    /// A follower does not raise its clock to what its log says: as leader it proposes below what
+    /// was delivered (hole 1).
+    FollowerClockNotRaised,
+    /// A message is delivered though another group's proposal has no quorum there (hole 4).
+    RemoteWithoutQuorum,
+    /// One replica fewer than a quorum makes a commit (gap F).
+    CommitWithoutQuorum,
+    /// What was committed in no ballot counts below the ballot's first entry too.
+    CommitBelowNewBallot,
+    /// An acknowledgement counts for every ballot (hole 4, gap E).
+    AcceptanceOfAnyBallot,
+    /// A follower acknowledges an entry whose payload it does not hold (hole 2).
+    AcceptanceWithoutPayload,
+    /// A leader counts the completion of a write that did not carry the payload (hole 2).
+    CompletionWithoutPayload,
+    /// A message that is known is proposed again (hole 9, gap M).
+    DuplicateProposed,
+    /// The message with the first local timestamp is taken for the least.
+    FirstLocalTakenForLeast,
+    /// A delivered payload is dropped though a follower may still ask for it.
+    PayloadDroppedEarly,
+    /// What another group announces before the message is here is dropped.
+    EarlyAnnouncementDropped,
+    /// A message known only from another group is never asked for (hole 6, gap L).
+    NeverFetched,
+    /// An entry's place in the log is not checked: an earlier lap passes as new (hole 12, gap O).
+    LapNotChecked,
+    /// An entry's check is not checked: a torn one passes as whole (hole 12, gap C).
+    TornEntryTaken,
+    /// A new leader's header is taken though it is torn (hole 12).
+    TornHeaderTaken,
+    /// Ring credits are not told to the sender (hole 7, gap H).
+    CreditNotTold,
+    /// A log is overwritten where a follower has not read it (hole 7, gap I).
+    LogRoomNotChecked,
+    /// A place of the log is given free though what stood there is not committed.
+    FreedBeforeCommit,
+    /// Every group is told of what concerns one (genuineness).
+    BystandersTold,
+    /// A replica that grants a ballot leaves the old leader's permission in place (hole 11).
+    GrantWithoutRevoking,
+    /// A replica grants a ballot below one that it has granted.
+    GrantOfLowerBallot,
+    /// A candidate leads with fewer grants than a quorum.
+    LeadWithoutQuorum,
+    /// A candidate waits for everybody's grant (hole 5, gap A).
+    LeadOnlyWithAll,
+    /// A candidate keeps its own log, whatever others report (gap G).
+    OwnLogAdopted,
+    /// A candidate adopts the longest log, whichever ballot its last entry was born in.
+    LongestLogAdopted,
+    /// Adopted entries are born again in the new leader's ballot.
+    BirthNotKept,
+    /// A new leader goes on behind a follower's last entry, whatever that is.
+    WrongBase,
+    /// A replica without its memory grants (hole 8).
+    AmnesiacGrants,
+    /// A replica without its memory acknowledges (hole 8).
+    AmnesiacAccepts,
+    /// A grant counts though its life is not in the adopted log's view (hole 8).
+    GrantOfUnnamedLife,
+    /// A completed write counts for a life that is not in the view (hole 8).
+    CompletionOfUnnamedLife,
+    /// A learner is let in before it holds the whole log (hole 8).
+    LetInTooEarly,
+    /// A new leader does not announce again what other groups may have missed.
+    NotAnnouncedAgain,
+    /// A new leader does not repeat replies (hole 9).
+    RepliesNotRepeated,
+    /// A leader whose write is denied goes on (hole 11).
+    DeniedLeaderGoesOn,
+    /// A replica that holds the full log back is waited for (hole 7).
+    NobodyEvicted,
+    /// A proposal of an earlier ballot is kept when a later one comes (gap D).
+    OldProposalKept,
+    /// What a deposed leader had proposed is remembered as proposed.
+    TruncatedRemembered,
+}
+
+/// Whether the guard is taken out.
+#[cfg(not(feature = "mutants"))]
+pub const fn planted(_: Mutant) -> bool {
+    false
+}
+
+/// Whether a condition holds that a mutant takes for granted.
+///
+/// ```
+/// use skein_protocol::guard;
+/// use skein_protocol::mutants::Mutant;
+///
+/// let (acknowledged, quorum) = (2, 2);
+/// assert!(guard!(Mutant::CommitWithoutQuorum, acknowledged >= quorum));
+/// ```
+#[macro_export]
+macro_rules! guard {
+    ($mutant:expr, $condition:expr) => {
+        $crate::mutants::planted($mutant) || $condition
+    };
+}
+
+#[cfg(feature = "mutants")]
+pub use self::switch::{MARKER, plant, planted};
+
+#[cfg(feature = "mutants")]
+mod switch {
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    use super::Mutant;
+
+    /// Stands in every binary that has mutants in it, and in no other.
+    #[used]
+    pub static MARKER: [u8; 24] = *b"skein: mutants are here.";
+
+    const NONE: u32 = u32::MAX;
+    static PLANTED: AtomicU32 = AtomicU32::new(NONE);
+
+    /// Takes this guard out from here on, in the whole process, and puts all others back.
+    pub fn plant(mutant: Option<Mutant>) {
+        PLANTED.store(mutant.map_or(NONE, |mutant| mutant as u32), Ordering::Relaxed);
+    }
+
+    /// Whether the guard is taken out.
+    pub fn planted(mutant: Mutant) -> bool {
+        PLANTED.load(Ordering::Relaxed) == mutant as u32
+    }
+}
