@@ -49,12 +49,16 @@ pub(crate) enum Kind {
     Relay = 5,
     /// Leader to leader: a message's name and our state machine's result.
     Exchange = 6,
+    /// Within a group: about who leads it, and who is in it.
+    Election = 7,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        use Kind::{Announce, Exchange, Fetch, Message, Relay, Reply};
-        [Message, Reply, Announce, Fetch, Relay, Exchange].into_iter().find(|k| *k as u8 == byte)
+        use Kind::{Announce, Election, Exchange, Fetch, Message, Relay, Reply};
+        [Message, Reply, Announce, Fetch, Relay, Exchange, Election]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
     }
 }
 

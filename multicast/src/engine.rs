@@ -11,16 +11,22 @@ use skein_protocol::message::{Announcement, Head, decode_name};
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
-use crate::mail::{Key, Mail, Name, Purpose, WIRE_VERSION, name, replica};
-use crate::operate::{Command, CommandError, Identity, ReplicaStatus, Role};
+use crate::mail::{Mail, Name, Purpose, WIRE_VERSION, replica};
+use crate::operate::{Command, CommandError, Identity, ReplicaStatus};
 use crate::port::{Opening, Port, RingSizes};
 use crate::replica::{Replica, untag};
-use crate::wiring::{Note, Wiring};
+use crate::wiring::{Note, PULSE_TAG, Wiring};
 
-/// How often the protocol is told the time, and peers that are not there are tried again.
-const TICK: Duration = Duration::from_millis(5);
+/// Of a replica's incarnation, what is left for its own use within a life of its node.
+const RESETS_BITS: u32 = 10;
 /// How often the system is asked whether peers are alive.
 const ROLL_CALL: Duration = Duration::from_millis(100);
+/// Messages of its own that an engine may multicast in one life.
+const ORIGINATED_BITS: u32 = 18;
+/// How often a leader says that a session is dead, once in so many looks for dead peers, until its
+/// group has ended it, and how often at most.
+const MOURN_EVERY: u32 = 5;
+const MOURN_MAX: u8 = 20;
 /// Datagrams taken from one channel before the others get their turn.
 const DATAGRAMS_PER_TURN: usize = 64;
 
@@ -38,6 +44,8 @@ pub struct Engine<F, A> {
     /// A peer's process has ended since this was last asked for.
     bereaved: bool,
     originated: u32,
+    tick: Duration,
+    roll_calls: u32,
     last_tick: Duration,
     last_roll_call: Duration,
     completions: Vec<Completion>,
@@ -67,9 +75,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             Wiring::new(Port::new(fabric, sizes), topology, tuning.window, (me.node, me.engine))?;
         let mut replicas = Vec::new();
         for id in wiring.local.clone() {
-            let mut replica = Replica::new(id, application(id), &mut wiring, tuning)?;
-            replica.start(&mut wiring);
-            replicas.push(replica);
+            let incarnation = me.life << RESETS_BITS;
+            replicas.push(Replica::new(id, incarnation, application(id), &mut wiring, tuning)?);
         }
         let now = wiring.port.fabric.now();
         wiring.greet();
@@ -82,9 +89,12 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             left: Vec::new(),
             dead_sessions: BTreeSet::new(),
             bereaved: false,
-            originated: 0,
+            // No life gives a message a name that an earlier one has given.
+            originated: me.life << ORIGINATED_BITS,
+            tick: Duration::from_millis(tuning.heartbeat_ms),
             last_tick: now,
             last_roll_call: now,
+            roll_calls: 0,
             completions: Vec::new(),
             datagram: Vec::new(),
             mail: Vec::new(),
@@ -112,6 +122,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             worked |= replica.deliver(&mut self.wiring);
         }
         worked |= self.wiring.loopback.len() > kept_waiting;
+        for replica in &mut self.replicas {
+            worked |= replica.teach(&mut self.wiring);
+        }
         self.wiring.port.tell();
         Ok(worked)
     }
@@ -120,9 +133,10 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// peer has written something or the fabric is woken. `undisturbed` is asked too before it
     /// sleeps, for what the fabric knows nothing of.
     pub fn wait(&mut self, waiter: &mut Waiter, longest: Duration, undisturbed: &dyn Fn() -> bool) {
+        // Whoever sleeps for longer is taken for dead.
+        let longest = longest.min(self.tick);
         let Self { wiring, replicas, .. } = self;
         let words = wiring.words();
-        let longest = if wiring.port.has_unposted() { longest.min(TICK) } else { longest };
         let (fabric, channels_quiet) = wiring.port.parking();
         waiter.idle(fabric, longest, &mut |fabric: &F| {
             undisturbed()
@@ -148,35 +162,10 @@ impl<F: Fabric, A: Application> Engine<F, A> {
 
     /// What an operator sees of the replicas.
     pub fn status(&self) -> Vec<ReplicaStatus> {
-        let status = |(i, replica): (usize, &Replica<A>)| {
-            let core = &replica.core;
-            let rings = if i == 0 { self.wiring.port.rings_bytes() } else { 0 };
-            let oldest = core.oldest_pending().map_or(core.now_ms(), |(since, _)| since);
-            ReplicaStatus {
-                group: replica.id.group.0,
-                slot: replica.id.slot,
-                role: if core.leads() { Role::Leader } else { Role::Follower },
-                incarnation: self.me.life,
-                leader: Some(core.ballot().slot()),
-                ballot: core.ballot().to_string(),
-                ballot_counter: core.ballot().counter(),
-                clock: core.clock(),
-                view: Vec::new(),
-                learners: Vec::new(),
-                lost: false,
-                available: true,
-                last_failover: None,
-                log_index: core.last_index(),
-                commit_index: core.commit_index(),
-                delivered: core.delivered(),
-                pending: core.pending() as u64,
-                oldest_pending_ms: core.now_ms().saturating_sub(oldest),
-                stuck: None,
-                sessions: self.wiring.sessions_of(replica.id) as u64,
-                memory_bytes: (replica.log_bytes() + replica.payloads.bytes()) as u64 + rings,
-            }
-        };
-        self.replicas.iter().enumerate().map(status).collect()
+        let rings = |i| if i == 0 { self.wiring.port.rings_bytes() } else { 0 };
+        let sessions = |id| self.wiring.sessions_of(id) as u64;
+        let replicas = self.replicas.iter().enumerate();
+        replicas.map(|(i, replica)| replica.status(sessions(replica.id), rings(i))).collect()
     }
 
     /// Does what an operator asks for, or says why not.
@@ -185,13 +174,41 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             Command::Lead(group) | Command::Recreate { group, .. } => *group,
             Command::Evict(replica) => replica.group,
         };
-        Err(CommandError::NotHere(group))
+        let Self { replicas, wiring, application, .. } = self;
+        let replica = replicas.iter_mut().find(|replica| replica.id.group == group);
+        let replica = replica.ok_or(CommandError::NotHere(group))?;
+        match command {
+            Command::Lead(_) => replica.transfer_here(wiring),
+            Command::Evict(whom) => replica.evict(*whom, wiring),
+            Command::Recreate { incarnations, ballot_counter, clock, .. } => {
+                if !replica.is_lost() {
+                    return Err(CommandError::NotLost(group));
+                }
+                replica.recreate(incarnations, *ballot_counter, *clock, wiring, application);
+                Ok(())
+            }
+        }
     }
 
     /// Sessions whose process died since the last call, for the replicas led here to end by an
     /// ordered message; see [`originate`](Self::originate).
     pub fn take_dead_sessions(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.dead_sessions).into_iter().collect()
+    }
+
+    /// What a leader's predecessor may have died with: who died, and has not been ended.
+    fn mourn(&mut self) {
+        self.roll_calls += 1;
+        if !self.roll_calls.is_multiple_of(MOURN_EVERY) {
+            return;
+        }
+        for replica in self.replicas.iter_mut().filter(|replica| replica.core.leads()) {
+            replica.orphans.retain(|session, said| {
+                *said += 1;
+                self.dead_sessions.insert(*session);
+                *said < MOURN_MAX
+            });
+        }
     }
 
     /// Whether the process of any peer has ended since the last call: one that was killed has left
@@ -238,12 +255,14 @@ impl<F: Fabric, A: Application> Engine<F, A> {
 
     fn keep_time(&mut self) {
         let now = self.wiring.port.fabric.now();
-        if now < self.last_tick + TICK {
+        if now < self.last_tick + self.tick {
             return;
         }
         self.last_tick = now;
+        self.wiring.beat();
+        self.look_after_leaders();
         for replica in &mut self.replicas {
-            replica.tick(now.as_millis() as u64);
+            replica.tick(now.as_millis() as u64, &mut self.wiring);
         }
         if !self.wiring.connected() {
             self.wiring.greet();
@@ -263,21 +282,45 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             if !self.wiring.port.fabric.is_gone(peer) {
                 continue;
             }
-            self.bereaved = true;
-            if let Some((node, engine)) = self.wiring.engine_of(peer) {
-                tracing::warn!(node, engine, "an engine is gone");
-                for replica in &mut self.replicas {
-                    for member in self.wiring.topology.replicas_of(replica.id.group) {
-                        if self.wiring.peer_of(member) == Some(peer) {
-                            replica.follower_lost(member.slot);
-                        }
+            self.lose(peer);
+        }
+        self.mourn();
+    }
+
+    /// A dead leader costs the more time the later it is noticed: its process is asked after in each
+    /// tick.
+    fn look_after_leaders(&mut self) {
+        let mut leaders: Vec<Peer> = Vec::new();
+        for replica in &self.replicas {
+            let leader = replica.core.leader().filter(|leader| *leader != replica.id);
+            leaders.extend(leader.and_then(|leader| self.wiring.peer_of(leader)));
+        }
+        leaders.sort_unstable();
+        leaders.dedup();
+        for peer in leaders {
+            if self.wiring.port.fabric.is_gone(peer) {
+                self.lose(peer);
+            }
+        }
+    }
+
+    /// A peer's process, or our connection to it, has ended.
+    fn lose(&mut self, peer: Peer) {
+        self.bereaved = true;
+        if let Some((node, engine)) = self.wiring.engine_of(peer) {
+            tracing::warn!(node, engine, "an engine is gone");
+            let topology = self.wiring.topology;
+            for replica in &mut self.replicas {
+                for member in topology.replicas_of(replica.id.group) {
+                    if self.wiring.peer_of(member) == Some(peer) {
+                        replica.saw_death(member.slot, &mut self.wiring);
                     }
                 }
-                self.wiring.lost(peer);
             }
-            for channel in self.wiring.port.lost(peer) {
-                self.note_gone(channel);
-            }
+            self.wiring.lost(peer);
+        }
+        for channel in self.wiring.port.lost(peer) {
+            self.note_gone(channel);
         }
     }
 
@@ -285,9 +328,13 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     fn note_gone(&mut self, channel: u32) {
         if let Purpose::Session { session, replica: to } = self.wiring.port.channel(channel).purpose
         {
-            let led = |r: &Replica<A>| r.id == replica(to) && r.core.leads();
-            if self.replicas.iter().any(led) {
-                self.dead_sessions.insert(SessionId(session));
+            let session = SessionId(session);
+            let ours = self.replicas.iter_mut().find(|r| r.id == replica(to));
+            if let Some(ours) = ours.filter(|ours| !ours.core.has_ended(session)) {
+                ours.orphans.insert(session, 0);
+                if ours.core.leads() {
+                    self.dead_sessions.insert(session);
+                }
             }
         }
         if !self.left.contains(&channel) {
@@ -324,28 +371,15 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                     );
                     return Ok(());
                 }
-                let mut logs: Vec<(Name, Key)> = Vec::new();
-                for ours in &mut self.replicas {
-                    let leader = ours.core.leader_of(ours.id.group);
-                    let led_there = topology.node_of(leader) == node
-                        && topology.engine_of(leader.group) == engine;
-                    if led_there && !ours.core.leads() {
-                        let key = ours.grant(from, &mut self.wiring.port.fabric)?;
-                        logs.push((name(ours.id), key));
-                    }
+                // The one that we knew is of another life, or behind a connection that broke.
+                if let Some(former) = self.wiring.welcome(from, (node, engine)) {
+                    self.lose(former);
                 }
-                self.wiring.welcome(from, logs);
+                self.wiring.greet();
                 Ok(())
             }
-            Mail::Welcome { words, logs } => {
-                self.wiring.welcomed(from, words);
-                for (theirs, key) in logs {
-                    let theirs = replica(theirs);
-                    let ours = self.replicas.iter_mut().find(|r| r.id.group == theirs.group);
-                    if let Some(ours) = ours.filter(|ours| ours.core.leads()) {
-                        ours.follower_granted(theirs, key, &mut self.wiring);
-                    }
-                }
+            Mail::Welcome { words, pulse } => {
+                self.wiring.welcomed(from, words, pulse);
                 Ok(())
             }
             mail => {
@@ -378,15 +412,19 @@ impl<F: Fabric, A: Application> Engine<F, A> {
 
     fn take_completions(&mut self) -> bool {
         self.wiring.port.fabric.poll(&mut self.completions);
-        let any = !self.completions.is_empty();
+        let mut any = false;
         for Completion { tag, outcome } in self.completions.drain(..) {
-            let (group, slot, index) = untag(tag);
+            if tag & PULSE_TAG != 0 {
+                continue; // What was read is looked at in the next tick, if it is there.
+            }
+            any = true;
+            let (group, slot, number) = untag(tag);
             let replica = self.replicas.iter_mut().find(|replica| replica.id.group == group);
             match (replica, outcome) {
-                (Some(replica), Outcome::Done) => replica.completed(slot, index),
-                (Some(replica), Outcome::Denied | Outcome::Unknown) => {
+                (Some(replica), Outcome::Done) => replica.completed(slot, number),
+                (Some(replica), outcome) => {
                     tracing::warn!(%group, slot, ?outcome, "a follower's log cannot be written");
-                    replica.follower_lost(slot);
+                    replica.failed(slot, number, outcome == Outcome::Denied);
                 }
                 (None, _) => {}
             }
@@ -523,6 +561,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                 if let Some((message, result)) = decode_name(datagram) {
                     ours.exchange(from.group, message, result, &mut self.wiring);
                 }
+            }
+            Kind::Election => {
+                ours.election(from, datagram, &mut self.wiring, &mut self.application);
             }
             Kind::Message | Kind::Reply => {}
         }

@@ -9,12 +9,13 @@
 //! | what an operator sees and may ask | [`operate`] |
 //! | how two processes share rings | `channel`, `port` |
 //! | what holds under every schedule | [`simulate`] |
-//! | how replicas reach each other | `wiring`, `mail` |
+//! | how replicas reach each other | `wiring`, `mail`, `election` |
 
 pub mod access;
 pub mod application;
 mod channel;
 pub mod config;
+mod election;
 pub mod engine;
 mod mail;
 pub mod operate;

@@ -10,7 +10,7 @@ use crate::config::Topology;
 
 /// The version of everything that processes of a cluster write into each other's memory: mail,
 /// slots, rings, log entries. Raised with every change of any of them.
-pub const WIRE_VERSION: u16 = 1;
+pub const WIRE_VERSION: u16 = 2;
 
 /// A [`RegionKey`], as sent.
 pub(crate) type Key = [u8; 32];
@@ -58,9 +58,9 @@ pub(crate) struct Side {
 pub(crate) enum Mail {
     /// An engine introduces itself to another.
     Hello { version: u16, topology: Topology, node: u16, engine: u16 },
-    /// What the other may write of ours: the acceptance and credit words of all our replicas, and
-    /// the logs of those that it leads.
-    Welcome { words: Key, logs: Vec<(Name, Key)> },
+    /// What the other may write of ours, the words of all our replicas, and what it may read: our
+    /// heartbeat.
+    Welcome { words: Key, pulse: Key },
     /// Opens a channel. The opener's ring is there; it asks for one of `wanted_bytes`.
     Open { version: u16, purpose: Purpose, side: Side, wanted_bytes: u64 },
     /// Answers `Open` of the channel that the opener calls `channel`.

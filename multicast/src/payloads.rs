@@ -81,6 +81,22 @@ impl Payloads {
         }
     }
 
+    /// Every message that is here, sorted.
+    pub(crate) fn messages(&self) -> Vec<MessageId> {
+        let mut messages: Vec<_> = self.held.keys().copied().collect();
+        messages.sort_unstable();
+        messages
+    }
+
+    /// Lets go of messages that `keep` does not want.
+    pub(crate) fn retain_all(&mut self, keep: impl Fn(MessageId) -> bool) {
+        for message in self.messages() {
+            if !keep(message) {
+                self.remove(message);
+            }
+        }
+    }
+
     /// Lets go of a session's messages that `keep` does not want.
     pub(crate) fn retain(&mut self, session: SessionId, keep: impl Fn(MessageId) -> bool) {
         let gone: Vec<_> = self

@@ -1,19 +1,20 @@
 //! How the replicas of one engine reach all others: links to engines, words, routes.
 //!
-//! Each engine has one region of words that peers write: a row per replica, with an acceptance word
-//! for every replica of the cluster and a credit word for every slot of the row's own group. Each
-//! word has a single writer and only rises, so it can be written again whenever a link comes up.
+//! Each engine has one region of words that peers write: a row per replica, with the words that every
+//! replica of the cluster, or every slot of the row's own group, tells it. Each word has a single
+//! writer and what it said last is what counts, so it can be written again whenever a link comes up.
+//! And each engine has a word that shows that it is alive, which the others read.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source};
-use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
+use skein_protocol::ids::{GroupId, MessageId, ReplicaId, SessionId};
 use skein_protocol::properties::Touch;
 use skein_protocol::step::{Deliver, Record};
 
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, endpoint_name};
-use crate::mail::{Key, Mail, Name, Purpose, WIRE_VERSION, key, name};
+use crate::mail::{Key, Mail, Purpose, WIRE_VERSION, key, name};
 use crate::port::Port;
 
 /// Another engine, by node and engine number.
@@ -27,9 +28,17 @@ const RELAYS_HERE_MAX: usize = 256 << 10;
 #[derive(Default)]
 struct Link {
     peer: Option<Peer>,
-    /// Its region of words, once it has welcomed us.
+    /// Its region of words, once it has welcomed us, and its heartbeat.
     words: Option<Remote>,
+    pulse: Option<Remote>,
+    /// The heartbeat as last looked at.
+    seen: u64,
+    /// What the last look came to.
+    beats: bool,
 }
+
+/// Completions of reads of heartbeats; those of writes to logs have another first bit.
+pub(crate) const PULSE_TAG: u64 = 1 << 63;
 
 /// A datagram from one of our replicas to another replica.
 pub(crate) struct Datagram {
@@ -47,6 +56,8 @@ pub(crate) struct Wiring<F> {
     window: usize,
     pub local: Vec<ReplicaId>,
     words: Region,
+    /// Our own heartbeat, and, in the order of the links, those of others as last read.
+    pulse: Region,
     links: BTreeMap<EngineId, Link>,
     routes: HashMap<(ReplicaId, ReplicaId), u32>,
     sessions: HashMap<(SessionId, ReplicaId), Vec<u32>>,
@@ -56,8 +67,6 @@ pub(crate) struct Wiring<F> {
     pub loopback: VecDeque<Datagram>,
     /// Bytes of relayed payloads among those.
     relays_here: usize,
-    /// To replicas whose engine we have not met: sent when we do.
-    unsent: VecDeque<Datagram>,
     scratch: Vec<u8>,
     /// What an onlooker would see, if there is one: simulations look on.
     pub journal: Option<Vec<Note>>,
@@ -72,6 +81,8 @@ pub(crate) enum Note {
     Told(Touch),
     /// A replica has delivered a message.
     Delivered { by: ReplicaId, deliver: Deliver },
+    /// A replica goes on from another's state, or, with nothing delivered, from nothing.
+    Restored { by: ReplicaId, delivered: u64 },
 }
 
 /// Which word of a row.
@@ -79,8 +90,12 @@ pub(crate) enum Note {
 pub(crate) enum Column {
     /// The writer's acceptance word.
     Accepted,
+    /// Up to which final timestamp all of the writer's group are done with what they share.
+    Settled,
     /// Up to which position a follower needs the leader's log no more.
     Freed,
+    /// Up to which final timestamp a follower has applied what it delivers.
+    Applied,
 }
 
 impl<F: Fabric> Wiring<F> {
@@ -93,11 +108,12 @@ impl<F: Fabric> Wiring<F> {
         let local = topology.replicas_on(node, engine);
         let len = local.len().max(1) * row_words(topology) * 8;
         let words = port.fabric.create(len, Access::Shared)?;
-        let links = (0..topology.nodes)
+        let links: BTreeMap<_, _> = (0..topology.nodes)
             .flat_map(|n| (0..topology.engines).map(move |e| (n, e)))
             .filter(|id| *id != (node, engine) && !topology.replicas_on(id.0, id.1).is_empty())
             .map(|id| (id, Link::default()))
             .collect();
+        let pulse = port.fabric.create((1 + links.len()) * 8, Access::Shared)?;
         Ok(Self {
             port,
             topology,
@@ -105,13 +121,13 @@ impl<F: Fabric> Wiring<F> {
             window,
             local,
             words,
+            pulse,
             links,
             routes: HashMap::new(),
             sessions: HashMap::new(),
             told: BTreeMap::new(),
             loopback: VecDeque::new(),
             relays_here: 0,
-            unsent: VecDeque::new(),
             scratch: Vec::new(),
             journal: None,
         })
@@ -137,9 +153,6 @@ impl<F: Fabric> Wiring<F> {
                 link.peer = Some(peer);
             }
         }
-        for Datagram { from, to, kind, bytes } in std::mem::take(&mut self.unsent) {
-            self.send(from, to, kind, &bytes, &[]);
-        }
     }
 
     /// The engine behind `peer`, if we have greeted it.
@@ -147,22 +160,32 @@ impl<F: Fabric> Wiring<F> {
         self.links.iter().find(|(_, link)| link.peer == Some(peer)).map(|(id, _)| *id)
     }
 
-    /// Answers an engine that introduced itself, granting it the `logs` of those replicas of ours
-    /// that it leads.
-    pub(crate) fn welcome(&mut self, peer: Peer, logs: Vec<(Name, Key)>) {
+    /// Answers an engine that introduced itself. Returns the peer that it was to us in a life or on
+    /// a connection that is over.
+    pub(crate) fn welcome(&mut self, peer: Peer, engine: EngineId) -> Option<Peer> {
         let words = key(self.port.fabric.key(self.words));
-        self.port.post(peer, Mail::Welcome { words, logs });
+        let pulse = key(self.port.fabric.key(self.pulse));
+        self.port.post(peer, Mail::Welcome { words, pulse });
+        self.links.get(&engine)?.peer.filter(|known| *known != peer)
     }
 
     /// Takes another engine's welcome: its words can be written from here on, and are told again
-    /// what they missed.
-    pub(crate) fn welcomed(&mut self, peer: Peer, words: Key) {
-        let Some(engine) = self.engine_of(peer) else { return };
-        let words = match self.port.fabric.attach(peer, &RegionKey(words)) {
-            Ok(words) => words,
-            Err(error) => return tracing::warn!(%error, ?engine, "a welcome was of no use"),
+    /// what they missed. Returns which engine it is.
+    pub(crate) fn welcomed(&mut self, peer: Peer, words: Key, pulse: Key) -> Option<EngineId> {
+        let engine = self.engine_of(peer)?;
+        let attached = self.port.fabric.attach(peer, &RegionKey(words)).and_then(|words| {
+            let pulse = self.port.fabric.attach(peer, &RegionKey(pulse))?;
+            Ok((words, pulse))
+        });
+        let (words, pulse) = match attached {
+            Ok(attached) => attached,
+            Err(error) => {
+                tracing::warn!(%error, ?engine, "a welcome was of no use");
+                return None;
+            }
         };
-        self.links.get_mut(&engine).expect("just found").words = Some(words);
+        let link = self.links.get_mut(&engine).expect("just found");
+        (link.words, link.pulse) = (Some(words), Some(pulse));
         let missed: Vec<_> = self
             .told
             .iter()
@@ -171,6 +194,47 @@ impl<F: Fabric> Wiring<F> {
             .collect();
         for (from, to, column, word) in missed {
             self.write_word(from, to, column, word);
+        }
+        Some(engine)
+    }
+
+    /// Shows that we are alive, and looks at who else is: at what was read since the last time. Reads
+    /// are one-sided, so that nobody has to have a core to be seen alive but by its own beats.
+    pub(crate) fn beat(&mut self) {
+        let fabric = &mut self.port.fabric;
+        let count = fabric.load(self.pulse, 0);
+        fabric.store(self.pulse, 0, count + 1);
+        for (i, link) in self.links.values_mut().enumerate() {
+            let at = (1 + i) * 8;
+            let word = fabric.load(self.pulse, at);
+            link.beats = link.pulse.is_some() && word != link.seen;
+            link.seen = word;
+            if let Some(pulse) = link.pulse {
+                let tag = PULSE_TAG | i as u64;
+                if let Err(error) = fabric.read(pulse, 0, 8, (self.pulse, at), tag) {
+                    tracing::debug!(%error, "a heartbeat cannot be read");
+                }
+            }
+        }
+        fabric.flush();
+    }
+
+    /// Whether the engine that runs `replica` was seen to be alive at the last look.
+    pub(crate) fn beats(&self, replica: ReplicaId) -> bool {
+        self.links.get(&self.engine_running(replica)).is_some_and(|link| link.beats)
+    }
+
+    /// Forgets what a group's replica here was told by, and has told, the others of its group: it
+    /// begins anew.
+    pub(crate) fn forget_words(&mut self, replica: ReplicaId) {
+        self.told.retain(|(from, to, _), _| *from != replica || to.group != replica.group);
+        let row = self.local.iter().position(|local| *local == replica).expect("it runs here");
+        for slot in 0..self.topology.replicas {
+            let by = ReplicaId::new(replica.group, slot);
+            for column in [Column::Accepted, Column::Settled, Column::Freed, Column::Applied] {
+                let at = row * row_words(self.topology) + self.column_at(by, column);
+                self.port.fabric.store(self.words, at * 8, 0);
+            }
         }
     }
 
@@ -222,17 +286,37 @@ impl<F: Fabric> Wiring<F> {
     ) -> usize {
         let rows = self.topology.replicas_on(engine.0, engine.1);
         let row = rows.iter().position(|replica| *replica == reader).expect("it runs there");
-        let word = match column {
-            Column::Accepted => {
-                writer.group.index() * usize::from(self.topology.replicas)
-                    + usize::from(writer.slot)
-            }
-            Column::Freed => members(self.topology) + usize::from(writer.slot),
-        };
-        (row * row_words(self.topology) + word) * 8
+        (row * row_words(self.topology) + self.column_at(writer, column)) * 8
     }
 
-    /// All words of a local replica's row, acceptance words first, then credits by slot.
+    /// Where a row has what `writer` tells, in words.
+    fn column_at(&self, writer: ReplicaId, column: Column) -> usize {
+        let (members, slot) = (members(self.topology), usize::from(writer.slot));
+        let replicas = usize::from(self.topology.replicas);
+        match column {
+            Column::Accepted => writer.group.index() * replicas + slot,
+            Column::Settled => members + writer.group.index() * replicas + slot,
+            Column::Freed => 2 * members + slot,
+            Column::Applied => 2 * members + replicas + slot,
+        }
+    }
+
+    /// What the word number `i` of a row is, and whose, in a row of `group`.
+    pub(crate) fn word_of(topology: Topology, group: GroupId, i: usize) -> (Column, ReplicaId) {
+        let (members, replicas) = (members(topology), usize::from(topology.replicas));
+        let member =
+            |i: usize| ReplicaId::new(GroupId((i / replicas) as u16), (i % replicas) as u8);
+        match i {
+            i if i < members => (Column::Accepted, member(i)),
+            i if i < 2 * members => (Column::Settled, member(i - members)),
+            i if i < 2 * members + replicas => {
+                (Column::Freed, ReplicaId::new(group, (i - 2 * members) as u8))
+            }
+            i => (Column::Applied, ReplicaId::new(group, (i - 2 * members - replicas) as u8)),
+        }
+    }
+
+    /// All words of a local replica's row.
     pub(crate) fn row(&self, row: usize) -> impl Iterator<Item = u64> {
         let start = row * row_words(self.topology);
         (start..start + row_words(self.topology)).map(|w| self.port.fabric.load(self.words, w * 8))
@@ -253,17 +337,15 @@ impl<F: Fabric> Wiring<F> {
         body: &[u8],
     ) {
         let engine = self.engine_running(to);
-        let datagram = || Datagram { from, to, kind, bytes: [head, body].concat() };
         if engine == self.me {
-            self.keep_here(datagram());
+            self.keep_here(Datagram { from, to, kind, bytes: [head, body].concat() });
             return;
         }
         if let Some(channel) = self.routes.get(&(from, to)) {
             return self.port.send(*channel, kind, head, body);
         }
-        let Some(peer) = self.links[&engine].peer else {
-            return self.unsent.push_back(datagram());
-        };
+        // Whoever is not there is told later: all that matters is told again until it is heard.
+        let Some(peer) = self.links[&engine].peer else { return };
         let purpose = Purpose::Replica { from: name(from), to: name(to) };
         match self.port.open(peer, purpose) {
             Ok(channel) => {
@@ -271,8 +353,7 @@ impl<F: Fabric> Wiring<F> {
                 self.port.send(channel, kind, head, body);
             }
             Err(error) => {
-                tracing::warn!(%error, %from, %to, "cannot open a channel, will try again");
-                self.unsent.push_back(datagram());
+                tracing::warn!(%error, %from, %to, "cannot open a channel");
             }
         }
     }
@@ -293,7 +374,12 @@ impl<F: Fabric> Wiring<F> {
         }
         let route = self.routes.get(&(from, to)).and_then(|id| self.port.get(*id));
         route.is_none_or(|channel| !channel.has_waiting(Kind::Relay))
-            && !self.unsent.iter().any(|unsent| unsent.kind == Kind::Relay)
+    }
+
+    /// Whether everything that one of our replicas sent to another is in its ring: more can go.
+    pub(crate) fn has_sent_all(&self, from: ReplicaId, to: ReplicaId) -> bool {
+        let route = self.routes.get(&(from, to)).and_then(|id| self.port.get(*id));
+        route.is_none_or(Channel::sent_all)
     }
 
     /// The next datagram to a replica of this very engine.
@@ -369,6 +455,11 @@ impl<F: Fabric> Wiring<F> {
         }
     }
 
+    /// Notes that a replica goes on from another's state.
+    pub(crate) fn note_restored(&mut self, by: ReplicaId, delivered: u64) {
+        self.note(|| Note::Restored { by, delivered });
+    }
+
     /// A buffer to put something together in; give it back with [`keep`](Self::keep).
     pub(crate) fn borrow(&mut self) -> Vec<u8> {
         let mut buffer = std::mem::take(&mut self.scratch);
@@ -386,6 +477,6 @@ pub(crate) fn members(topology: Topology) -> usize {
     usize::from(topology.groups) * usize::from(topology.replicas)
 }
 
-fn row_words(topology: Topology) -> usize {
-    members(topology) + usize::from(topology.replicas)
+pub(crate) fn row_words(topology: Topology) -> usize {
+    2 * (members(topology) + usize::from(topology.replicas))
 }

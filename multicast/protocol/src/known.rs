@@ -6,9 +6,11 @@
 //! come in, so everything addressed to us is delivered. (`docs/protocols/ramcast.md`, 9 and 14.)
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use hashbrown::HashMap;
 
+use crate::bytes::{Reader, Writer};
 use crate::ids::{MessageId, SessionId};
 
 /// How many ended sessions are remembered, oldest forgotten first. Only messages of theirs that
@@ -44,6 +46,60 @@ impl Known {
         new
     }
 
+    /// The message's entry was lost with its leader before it was committed: it may be logged again.
+    pub fn remove(&mut self, message: MessageId) {
+        if let Some(window) = self.sessions.get_mut(&message.session) {
+            window.remove(message.sequence);
+        }
+    }
+
+    /// The messages of all sessions that have not ended, from each one's mark on, sorted.
+    pub fn recent(&self) -> Vec<MessageId> {
+        let open = self.sessions.iter().filter(|(_, window)| !window.ended);
+        let numbers = open.flat_map(|(session, window)| {
+            window.recent().map(|sequence| MessageId::new(*session, sequence))
+        });
+        let mut recent: Vec<_> = numbers.collect();
+        recent.sort_unstable();
+        recent
+    }
+
+    pub(crate) fn save(&self, out: &mut Writer<'_>) {
+        let mut sessions: Vec<_> = self.sessions.iter().collect();
+        sessions.sort_unstable_by_key(|(session, _)| **session);
+        out.u64(sessions.len() as u64);
+        for (session, window) in sessions {
+            out.u64(session.0);
+            out.u64(window.low);
+            out.u64(window.bits.len() as u64);
+            for word in &window.bits {
+                out.u64(*word);
+            }
+        }
+        out.u64(self.ended.len() as u64);
+        for session in &self.ended {
+            out.u64(session.0);
+        }
+    }
+
+    pub(crate) fn restore(from: &mut Reader<'_>) -> Option<Self> {
+        let mut known = Self::default();
+        for _ in 0..from.u64()? {
+            let session = SessionId(from.u64()?);
+            let mut window = Window { low: from.u64()?, ..Window::default() };
+            for _ in 0..from.u64()? {
+                window.bits.push_back(from.u64()?);
+            }
+            known.sessions.insert(session, window);
+        }
+        for _ in 0..from.u64()? {
+            let session = SessionId(from.u64()?);
+            known.sessions.get_mut(&session)?.ended = true;
+            known.ended.push_back(session);
+        }
+        Some(known)
+    }
+
     /// The session has ended: its record is dropped when enough others have ended after it.
     pub fn end(&mut self, session: SessionId) {
         let Some(window) = self.sessions.get_mut(&session) else { return };
@@ -55,6 +111,11 @@ impl Known {
             let oldest = self.ended.pop_front().expect("just counted");
             self.sessions.remove(&oldest);
         }
+    }
+
+    /// Whether the session has ended.
+    pub fn has_ended(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(|window| window.ended)
     }
 
     /// How many sessions it remembers.
@@ -87,6 +148,26 @@ impl Window {
         }
         self.bits[word] |= bit;
         true
+    }
+
+    fn remove(&mut self, sequence: u64) {
+        if sequence >= self.low
+            && let Some((word, bit)) = self.place(sequence)
+            && let Some(bits) = self.bits.get_mut(word)
+        {
+            *bits &= !bit;
+        }
+    }
+
+    /// The numbers from the mark on.
+    fn recent(&self) -> impl Iterator<Item = u64> {
+        let first = self.low / 64 * 64;
+        let set = self.bits.iter().enumerate().flat_map(move |(word, bits)| {
+            (0..64)
+                .filter(move |bit| bits >> bit & 1 == 1)
+                .map(move |bit| first + word as u64 * 64 + bit)
+        });
+        set.filter(|sequence| *sequence >= self.low)
     }
 
     fn raise(&mut self, low_water: u64) {

@@ -11,6 +11,7 @@ extern crate std;
 
 pub mod ballot;
 mod bytes;
+pub mod detector;
 pub mod ids;
 pub mod known;
 pub mod log;
@@ -19,5 +20,7 @@ pub mod mutants;
 pub mod properties;
 pub mod ramcast;
 pub mod ring;
+pub mod runs;
 pub mod step;
 pub mod timestamp;
+pub mod view;

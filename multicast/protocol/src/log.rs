@@ -35,8 +35,10 @@ pub const HEADER: usize = 64;
 pub const PREAMBLE: usize = 64;
 /// Offset, in an entry, of the word by which a reader can tell cheaply that it is not there yet.
 pub const INDEX_AT: usize = 8;
-/// The most `Remote`s that share an entry.
+/// The most `Remote`s, or decisions, that share an entry.
 pub const REMOTES_MAX: usize = 32;
+/// Bytes of the header that a leader writes into the [`PREAMBLE`] before it writes entries.
+pub const LEADERSHIP: usize = 48;
 
 const VERSION: u8 = 1;
 
@@ -59,6 +61,77 @@ impl Remote {
     /// The group that proposed it.
     pub const fn group(&self) -> GroupId {
         self.timestamp.group()
+    }
+
+    pub(crate) fn encode(&self, out: &mut Writer<'_>) {
+        out.message(self.message);
+        out.u64(self.timestamp.to_word());
+        out.u64(self.ballot.to_word());
+        out.u64(self.index);
+    }
+
+    pub(crate) fn decode(from: &mut Reader<'_>) -> Option<Self> {
+        Some(Self {
+            message: from.message()?,
+            timestamp: Timestamp::from_word(from.u64()?),
+            ballot: Ballot::from_word(from.u64()?),
+            index: from.u64()?,
+        })
+    }
+}
+
+/// A message's final timestamp, seen to rest on quorums of all its destination groups. A replica
+/// that lags may deliver on this alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Of which message.
+    pub message: MessageId,
+    /// The final timestamp.
+    pub timestamp: Timestamp,
+}
+
+impl Decision {
+    const BYTES: usize = 24;
+}
+
+/// What a leader writes before it writes entries: from where on it rewrites a follower's log.
+///
+/// **Invariant.** A follower's log is valid up to `base`, and from there on as far as entries were
+/// written in `ballot`, so a half-rewritten log is never mistaken for a newer one. The check covers
+/// everything: a torn header is no header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    /// The leader's ballot.
+    pub ballot: Ballot,
+    /// Right behind the prefix that it shares with the follower.
+    pub base: Cursor,
+    /// The follower's count of its grants: an earlier grant's header is none of this one's.
+    pub grant: u64,
+}
+
+impl Leadership {
+    /// As written to memory.
+    pub fn encode(&self) -> [u8; LEADERSHIP] {
+        let mut bytes = [0; LEADERSHIP];
+        let words = [self.ballot.to_word(), self.base.index, self.base.position, self.grant, 0];
+        for (at, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
+            at.copy_from_slice(&word.to_le_bytes());
+        }
+        seal(&mut bytes);
+        bytes
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote, if it is whole.
+    pub fn decode(bytes: &[u8; LEADERSHIP]) -> Option<Self> {
+        let mut from = Reader(bytes);
+        if from.u64()? != xxh3_64(&bytes[8..]) {
+            return None;
+        }
+        Some(Self {
+            ballot: Ballot::from_word(from.u64()?),
+            base: Cursor { index: from.u64()?, position: from.u64()? },
+            grant: from.u64()?,
+        })
     }
 }
 
@@ -102,6 +175,37 @@ pub enum Body<'a> {
         /// The result.
         result: &'a [u8],
     },
+    /// Messages that may be delivered on this alone.
+    Decided(Decisions<'a>),
+    /// The log waits for this slot no more until its next `Join`.
+    Evict {
+        /// Which slot.
+        slot: u8,
+    },
+    /// This life of the slot counts from here on.
+    Join {
+        /// Which slot.
+        slot: u8,
+        /// Which life.
+        incarnation: u32,
+    },
+}
+
+/// The list of an entry's decisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decisions<'a>(&'a [u8]);
+
+impl<'a> Decisions<'a> {
+    /// In the order in which they were made.
+    pub fn iter(self) -> impl Iterator<Item = Decision> + use<'a> {
+        self.0.chunks_exact(Decision::BYTES).map_while(|bytes| {
+            let mut from = Reader(bytes);
+            Some(Decision {
+                message: from.message()?,
+                timestamp: Timestamp::from_word(from.u64()?),
+            })
+        })
+    }
 }
 
 /// The list of an entry's `Remote`s.
@@ -111,15 +215,7 @@ pub struct Remotes<'a>(&'a [u8]);
 impl<'a> Remotes<'a> {
     /// In the order in which the leader read them.
     pub fn iter(self) -> impl Iterator<Item = Remote> + use<'a> {
-        self.0.chunks_exact(Remote::BYTES).map_while(|bytes| {
-            let mut from = Reader(bytes);
-            Some(Remote {
-                message: from.message()?,
-                timestamp: Timestamp::from_word(from.u64()?),
-                ballot: Ballot::from_word(from.u64()?),
-                index: from.u64()?,
-            })
-        })
+        self.0.chunks_exact(Remote::BYTES).map_while(|bytes| Remote::decode(&mut Reader(bytes)))
     }
 }
 
@@ -201,6 +297,16 @@ impl<'a> Entry<'a> {
         Self::len(count * Remote::BYTES)
     }
 
+    /// The bytes an entry of `count` decisions takes.
+    pub const fn decided_len(count: usize) -> usize {
+        Self::len(count * Decision::BYTES)
+    }
+
+    /// The bytes a change of the view takes.
+    pub const fn view_len() -> usize {
+        Self::len(8)
+    }
+
     /// The bytes an `Exchange` takes.
     pub const fn exchange_len(result: usize) -> usize {
         Self::len(18 + result)
@@ -229,6 +335,23 @@ impl<'a> Entry<'a> {
                 out.u16(from.0);
                 out.0.extend_from_slice(result);
             }
+            Body::Decided(decisions) => out.0.extend_from_slice(decisions.0),
+            Body::Evict { slot } => out.u64(u64::from(slot)),
+            Body::Join { slot, incarnation } => {
+                out.u32(u32::from(slot));
+                out.u32(incarnation);
+            }
+        });
+    }
+
+    /// Appends an entry of `decisions` that belongs at `cursor` to `bytes`.
+    pub fn encode_decided(&self, decisions: &[Decision], cursor: Cursor, bytes: &mut Vec<u8>) {
+        debug_assert!(matches!(self.body, Body::Decided(_)) && decisions.len() <= REMOTES_MAX);
+        self.encode_with(cursor, bytes, |out| {
+            for decision in decisions {
+                out.message(decision.message);
+                out.u64(decision.timestamp.to_word());
+            }
         });
     }
 
@@ -237,10 +360,7 @@ impl<'a> Entry<'a> {
         debug_assert!(matches!(self.body, Body::Remotes(_)) && remotes.len() <= REMOTES_MAX);
         self.encode_with(cursor, bytes, |out| {
             for remote in remotes {
-                out.message(remote.message);
-                out.u64(remote.timestamp.to_word());
-                out.u64(remote.ballot.to_word());
-                out.u64(remote.index);
+                remote.encode(out);
             }
         });
     }
@@ -284,7 +404,9 @@ impl<'a> Entry<'a> {
         Self::parse(bytes, cursor).filter(|entry| entry.written == ballot).ok_or(NotThere)
     }
 
-    fn parse(bytes: &'a [u8], cursor: Cursor) -> Option<Self> {
+    /// Reads the entry that belongs at `cursor`, in whatever ballot it was written: for what was
+    /// found valid before, or comes by other ways than by writes into the log.
+    pub fn parse(bytes: &'a [u8], cursor: Cursor) -> Option<Self> {
         let mut from = Reader(bytes);
         let check = from.u64()?;
         if (from.u64()?, from.u64()?) != (cursor.index, cursor.position) {
@@ -321,6 +443,9 @@ impl<'a> Entry<'a> {
                 from: GroupId(from.u16()?),
                 result: from.0,
             },
+            5 => Body::Decided(Decisions(from.0)),
+            6 => Body::Evict { slot: u8::try_from(from.u64()?).ok()? },
+            7 => Body::Join { slot: u8::try_from(from.u32()?).ok()?, incarnation: from.u32()? },
             _ => return None,
         };
         Some(Self { birth, written, time_ms, epoch, body })
@@ -330,6 +455,8 @@ impl<'a> Entry<'a> {
 impl Body<'_> {
     /// An entry's body of remotes that [`Entry::encode_remotes`] fills in.
     pub const REMOTES: Self = Body::Remotes(Remotes(&[]));
+    /// An entry's body of decisions that [`Entry::encode_decided`] fills in.
+    pub const DECIDED: Self = Body::Decided(Decisions(&[]));
 
     const fn kind(&self) -> u8 {
         match self {
@@ -338,8 +465,18 @@ impl Body<'_> {
             Body::Local { .. } => 2,
             Body::Remotes(_) => 3,
             Body::Exchange { .. } => 4,
+            Body::Decided(_) => 5,
+            Body::Evict { .. } => 6,
+            Body::Join { .. } => 7,
         }
     }
+}
+
+/// Makes a whole entry, or the header of a pad, one that was written in `ballot`: a new leader
+/// rewrites what it adopted, birth and all else unchanged.
+pub fn rewrite(entry: &mut [u8], ballot: Ballot) {
+    entry[32..40].copy_from_slice(&ballot.to_word().to_le_bytes());
+    seal(entry);
 }
 
 fn seal(entry: &mut [u8]) {
@@ -378,6 +515,18 @@ impl Space {
         self.cursor.offset(self.capacity);
         let left = (self.capacity - self.cursor.position % self.capacity) as usize;
         (left < len).then_some(left)
+    }
+
+    /// The log goes on at `cursor`, where another leader's ended, and everything before `freed` may
+    /// be overwritten.
+    pub fn resume(&mut self, cursor: Cursor, freed: u64) {
+        self.cursor = cursor;
+        self.freed = freed;
+    }
+
+    /// Whether what begins at `position` has not been overwritten.
+    pub const fn retains(&self, position: u64) -> bool {
+        position + self.capacity >= self.cursor.position
     }
 
     /// Every replica has freed the log up to `position`.

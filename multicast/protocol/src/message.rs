@@ -53,6 +53,9 @@ pub struct Announcement {
     pub ballot: Ballot,
     /// Where the proposal stands in the announcing group's log.
     pub index: u64,
+    /// The announcing group waits for something of this message: its payload, our proposal, our
+    /// result. Whoever has it sends it again.
+    pub again: bool,
 }
 
 impl Announcement {
@@ -64,6 +67,7 @@ impl Announcement {
         out.u64(self.timestamp.to_word());
         out.u64(self.ballot.to_word());
         out.u64(self.index);
+        out.u8(u8::from(self.again));
         out.groups(self.destinations);
     }
 
@@ -76,6 +80,7 @@ impl Announcement {
             timestamp: Timestamp::from_word(from.u64()?),
             ballot: Ballot::from_word(from.u64()?),
             index: from.u64()?,
+            again: from.u8()? != 0,
             destinations: from.groups()?,
         };
         announcement.destinations.contains(announcement.timestamp.group()).then_some(announcement)
@@ -115,6 +120,7 @@ mod tests {
             timestamp: Timestamp::new(17, GroupId(2)),
             ballot: Ballot::new(1, 0, 0),
             index: 12,
+            again: true,
         };
         bytes.clear();
         announcement.encode(&mut bytes);

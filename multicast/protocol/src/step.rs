@@ -1,8 +1,9 @@
 //! The whole boundary: what can happen to a replica, and what it does about it.
 
 use crate::ballot::{Acceptance, Ballot};
-use crate::ids::{GroupSet, MessageId, ReplicaId};
-use crate::log::Remote;
+use crate::detector::Pulse;
+use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
+use crate::log::{Decision, Remote};
 use crate::message::Announcement;
 use crate::timestamp::Timestamp;
 
@@ -28,6 +29,20 @@ pub enum Record {
     Remote(Remote),
     /// Another group's result, which the ordering does not look at.
     Exchange,
+    /// A message that may be delivered on this alone.
+    Decided(Decision),
+    /// The log waits for this slot no more until its next `Join`.
+    Evict {
+        /// Which slot.
+        slot: u8,
+    },
+    /// This life of the slot counts from here on.
+    Join {
+        /// Which slot.
+        slot: u8,
+        /// Which life.
+        incarnation: u32,
+    },
 }
 
 /// Something that happened.
@@ -64,8 +79,8 @@ pub enum Event {
     Logged {
         /// Index of its entry.
         index: u64,
-        /// Ballot in which it was written.
-        ballot: Ballot,
+        /// Ballot in which it was first appended.
+        birth: Ballot,
         /// The leader's clock when it was.
         time_ms: u64,
         /// What it says.
@@ -89,6 +104,29 @@ pub enum Event {
         /// Up to which entry.
         index: u64,
     },
+    /// We looked at the heartbeat of the replica in `slot` of our group.
+    Heartbeat {
+        /// Whose.
+        slot: u8,
+        /// What we saw.
+        pulse: Pulse,
+    },
+    /// All replicas of a group that count have applied what they deliver up to a timestamp.
+    Settled {
+        /// Which group.
+        group: GroupId,
+        /// Up to where.
+        timestamp: Timestamp,
+    },
+    /// A follower of ours has applied what it delivers up to a timestamp.
+    Applied {
+        /// Which follower.
+        slot: u8,
+        /// Up to where.
+        timestamp: Timestamp,
+    },
+    /// A write to a follower's log was denied: somebody else may lead.
+    Denied,
     /// Everything that was readable has been told.
     TurnEnd,
 }
@@ -119,6 +157,25 @@ pub enum Effect {
         groups: GroupSet,
         /// The word.
         acceptance: Acceptance,
+    },
+    /// Tell every replica of a group how far ours has applied what it delivers.
+    Settle {
+        /// Which group; our own among them.
+        group: GroupId,
+        /// Up to where.
+        timestamp: Timestamp,
+    },
+    /// Send again what our state machine exchanged about a message.
+    Resend {
+        /// Which message.
+        message: MessageId,
+        /// To whose leader.
+        to: GroupId,
+    },
+    /// Nobody needs to be told any more what our state machine exchanged about a message.
+    Settled {
+        /// Which message.
+        message: MessageId,
     },
     /// Ask a replica for a message whose payload we miss.
     Fetch {

@@ -1,8 +1,12 @@
 //! The group's log in a replica's memory: appended and written as leader, read as follower.
 
-use skein_fabric::{Fabric, FabricError, Peer, RegionKey, Remote as RemoteRegion, Source};
+use std::collections::VecDeque;
+
+use skein_fabric::{Fabric, Remote as RemoteRegion, Source};
+use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, ReplicaId};
-use skein_protocol::log::{self, Body, Cursor, Entry, PREAMBLE, Payload};
+use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, PREAMBLE, Payload};
+use skein_protocol::ramcast::Role;
 use skein_protocol::step::{Event, Record};
 
 use super::{Exchanged, Replica};
@@ -17,52 +21,108 @@ const RESERVE_PER_REMOTE: usize = 128;
 /// The slot map's epoch that log entries carry.
 const EPOCH: u32 = 1;
 
+/// Of that room, what changes of the view and first entries of new ballots may take.
+const RESERVE_FOR_CONTROL: usize = 2 << 10;
+
 /// A follower, as its leader sees it.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Follower {
     pub(super) log: Option<RemoteRegion>,
     /// Up to where its copy of the log is written.
     pub(super) sent: u64,
     /// Up to where it needs the log no more.
     pub(super) freed: u64,
+    /// Raised when it must let us in again.
+    pub(super) attempt: u32,
+    /// The life to be let in when it has all of the log.
+    pub(super) joining: Option<u32>,
+    /// Writes under way: their numbers, and up to which index they go.
+    under_way: VecDeque<(u64, u64)>,
+}
+
+impl Follower {
+    /// It lets us write its log, up to `sent` of which it has.
+    pub(super) fn let_in(&mut self, log: RemoteRegion, sent: u64, freed: u64) {
+        (self.log, self.sent, self.freed) = (Some(log), sent, freed);
+        // What completes of earlier writes says nothing of this grant.
+        self.under_way.clear();
+    }
+
+    /// Whether everything that was written is in its memory.
+    pub(super) fn has_all(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// Write number `number` is complete: up to which index it went, if it was under this grant.
+    fn completed(&mut self, number: u64) -> Option<u64> {
+        let at = self.under_way.iter().position(|(n, _)| *n == number)?;
+        self.under_way.drain(..=at).next_back().map(|(_, index)| index)
+    }
 }
 
 impl<A: Application> Replica<A> {
-    /// A follower's engine has welcomed us and granted us its log.
-    pub(crate) fn follower_granted<F: Fabric>(
-        &mut self,
-        follower: ReplicaId,
-        key: [u8; 32],
-        wiring: &mut Wiring<F>,
-    ) {
-        let Some(peer) = wiring.peer_of(follower) else { return };
-        match wiring.port.fabric.attach(peer, &RegionKey(key)) {
-            Ok(log) => self.followers[usize::from(follower.slot)].log = Some(log),
-            Err(error) => tracing::warn!(%error, %follower, "a granted log was of no use"),
-        }
-    }
-
-    /// Lets the leader's engine write our log, and returns the key to it.
-    pub(crate) fn grant<F: Fabric>(
-        &mut self,
-        leader: Peer,
-        fabric: &mut F,
-    ) -> Result<[u8; 32], FabricError> {
-        if let Some((_, key)) = self.granted.filter(|(to, _)| *to == leader) {
-            return Ok(key);
-        }
-        let key = fabric.grant(self.log, leader)?.0;
-        self.granted = Some((leader, key));
-        Ok(key)
-    }
-
-    /// A follower's process is gone: nothing more is written there.
+    /// Nothing more is written to a follower until it lets us in again.
     pub(crate) fn follower_lost(&mut self, slot: u8) {
-        self.followers[usize::from(slot)].log = None;
+        let follower = &mut self.followers[usize::from(slot)];
+        follower.log = None;
+        follower.joining = None;
+        follower.attempt += 1;
+        self.core.feeds_no_more(slot);
+    }
+
+    /// Lets nobody write our log any more, and reads what is whole in it.
+    pub(super) fn close_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        if self.granted.take().is_some()
+            && let Err(error) = wiring.port.fabric.revoke(self.log)
+        {
+            // Without this guarantee nothing of the group's order can be relied on.
+            panic!("{}: the log cannot be closed to its old leader: {error}", self.id);
+        }
+        self.read_log(wiring);
+        self.core.step(Event::TurnEnd, &mut self.effects);
+        self.carry_out(wiring);
+        self.free_log(wiring);
+    }
+
+    /// Cuts off what our log holds behind `base`.
+    pub(super) fn cut_log(&mut self, base: Cursor) {
+        self.core.truncate(base.index - 1);
+        self.runs.truncate(base);
+        self.cursor = base;
+        while self.ends.pop_back_if(|(index, _)| *index >= base.index).is_some() {}
+        while self.exchanged.pop_back_if(|next| next.index >= base.index).is_some() {}
+    }
+
+    /// The words with which the leader that we let in begins, if they are there and whole.
+    fn leadership<F: Fabric>(&self, fabric: &F) -> Option<Leadership> {
+        let mut bytes = [0; log::LEADERSHIP];
+        fabric.copy_out(self.log, 0, &mut bytes);
+        Leadership::decode(&bytes)
+            .filter(|header| header.ballot == self.core.promised() && header.grant == self.grants)
+    }
+
+    /// As follower, takes the words with which a new leader begins. Returns whether they are there.
+    fn read_leadership<F: Fabric>(&mut self, fabric: &F) -> bool {
+        let Some(header) = self.leadership(fabric) else {
+            self.paths.torn_header += 1;
+            return false;
+        };
+        self.awaiting = false;
+        self.core.follow(header.ballot, header.base.index - 1);
+        self.cut_log(header.base);
+        // The new leader knows nothing of what we told the old one.
+        self.freed_told = 0;
+        true
     }
 
     pub(super) fn log_has_more<F: Fabric>(&self, fabric: &F) -> bool {
-        if self.core.leads() || self.core.stalled_on().is_some() {
+        if self.core.leads() || self.core.role() == Role::Blank {
+            return false;
+        }
+        if self.awaiting {
+            return fabric.load(self.log, 0) != self.header_seen;
+        }
+        if self.core.stalled_on().is_some() {
             return false;
         }
         let mut cursor = self.cursor;
@@ -77,6 +137,13 @@ impl<A: Application> Replica<A> {
         let mut entry = std::mem::take(&mut self.entry);
         while self.log_has_more(&wiring.port.fabric) {
             let fabric = &wiring.port.fabric;
+            if self.awaiting {
+                if !self.read_leadership(fabric) {
+                    break;
+                }
+                any = true;
+                continue;
+            }
             let at = self.cursor.offset(capacity);
             let mut header = [0; log::HEADER];
             fabric.copy_out(self.log, at, &mut header);
@@ -96,7 +163,7 @@ impl<A: Application> Replica<A> {
             let index = self.cursor.index;
             self.cursor.pass(len, read.body);
             if read.body != Body::Pad {
-                self.ends.push_back((index, self.cursor.position));
+                self.note_entry(index, read.birth, self.cursor.position);
                 self.take_entry(index, &read, wiring);
             }
             any = true;
@@ -105,12 +172,23 @@ impl<A: Application> Replica<A> {
         any
     }
 
-    fn take_entry<F: Fabric>(&mut self, index: u64, entry: &Entry<'_>, wiring: &mut Wiring<F>) {
+    /// An entry has its place in our log, and ends at `position`.
+    pub(super) fn note_entry(&mut self, index: u64, birth: Ballot, position: u64) {
+        self.ends.push_back((index, position));
+        self.runs.push(birth, position);
+    }
+
+    pub(super) fn take_entry<F: Fabric>(
+        &mut self,
+        index: u64,
+        entry: &Entry<'_>,
+        wiring: &mut Wiring<F>,
+    ) {
         let Self { id: by, core, effects, payloads, exchanged, .. } = self;
         let mut log = |record, held, last| {
             wiring.note(|| Note::Logged { by: *by, index, record });
-            let (ballot, time_ms) = (entry.written, entry.time_ms);
-            core.step(Event::Logged { index, ballot, time_ms, record, held, last }, effects);
+            let (birth, time_ms) = (entry.birth, entry.time_ms);
+            core.step(Event::Logged { index, birth, time_ms, record, held, last }, effects);
         };
         match entry.body {
             Body::Pad => {}
@@ -133,6 +211,14 @@ impl<A: Application> Replica<A> {
                 exchanged.push_back(Exchanged { index, message, from, result: result.to_vec() });
                 log(Record::Exchange, true, true);
             }
+            Body::Decided(decisions) => {
+                let mut decisions = decisions.iter().peekable();
+                while let Some(decision) = decisions.next() {
+                    log(Record::Decided(decision), true, decisions.peek().is_none());
+                }
+            }
+            Body::Evict { slot } => log(Record::Evict { slot }, true, true),
+            Body::Join { slot, incarnation } => log(Record::Join { slot, incarnation }, true, true),
         }
     }
 
@@ -140,24 +226,29 @@ impl<A: Application> Replica<A> {
         let largest = Entry::local_len(self.topology.all_groups(), self.tuning.inline_bytes_max)
             .max(Entry::exchange_len(EXCHANGE_MAX));
         let reserve = RESERVE_MAX.min(self.tuning.log_bytes / 4);
-        self.announced < reserve / RESERVE_PER_REMOTE && self.space.fits(reserve + largest, largest)
+        let wanted = reserve + RESERVE_FOR_CONTROL + largest;
+        self.announced < reserve / RESERVE_PER_REMOTE && self.space.fits(wanted, largest)
     }
 
-    /// Appends an entry to our own copy of the log; `None` is one of the remotes gathered.
+    /// Appends an entry to our own copy of the log; a `Remote` or a decision stands for all those
+    /// gathered.
     pub(super) fn append<F: Fabric>(
         &mut self,
         wiring: &mut Wiring<F>,
         index: u64,
         time_ms: u64,
-        record: Option<Record>,
+        record: Record,
     ) {
         let ballot = self.core.ballot();
         let mut entry = std::mem::take(&mut self.entry);
         entry.clear();
         let body = match record {
-            None => Body::REMOTES,
-            Some(Record::NewBallot) => Body::NewBallot,
-            Some(Record::Local { message, low_water, timestamp, destinations, inline }) => {
+            Record::Remote(_) => Body::REMOTES,
+            Record::Decided(_) => Body::DECIDED,
+            Record::NewBallot => Body::NewBallot,
+            Record::Evict { slot } => Body::Evict { slot },
+            Record::Join { slot, incarnation } => Body::Join { slot, incarnation },
+            Record::Local { message, low_water, timestamp, destinations, inline } => {
                 let payload = if inline {
                     let held = self.payloads.get(message).expect("proposed with its payload");
                     Payload::Inline(&held.bytes)
@@ -166,17 +257,17 @@ impl<A: Application> Replica<A> {
                 };
                 Body::Local { message, low_water, timestamp, destinations, payload }
             }
-            Some(Record::Exchange) => {
+            Record::Exchange => {
                 let exchanged = self.exchanged.back().expect("pushed before the step");
                 let Exchanged { message, from, .. } = *exchanged;
                 Body::Exchange { message, from, result: &exchanged.result }
             }
-            Some(Record::Remote(_)) => unreachable!("remotes are gathered"),
         };
         let whole = Entry { birth: ballot, written: ballot, time_ms, epoch: EPOCH, body };
         let encode = |cursor: Cursor, into: &mut Vec<u8>| match record {
-            None => whole.encode_remotes(&self.remotes, cursor, into),
-            Some(_) => whole.encode(cursor, into),
+            Record::Remote(_) => whole.encode_remotes(&self.remotes, cursor, into),
+            Record::Decided(_) => whole.encode_decided(&self.decisions, cursor, into),
+            _ => whole.encode(cursor, into),
         };
         let len = match body {
             Body::Remotes(_) => Entry::remotes_len(self.remotes.len()),
@@ -186,6 +277,8 @@ impl<A: Application> Replica<A> {
             Body::Local { destinations, .. } => Entry::local_len(destinations, 0),
             Body::Exchange { result, .. } => Entry::exchange_len(result.len()),
             Body::NewBallot | Body::Pad => Entry::len(0),
+            Body::Decided(_) => Entry::decided_len(self.decisions.len()),
+            Body::Evict { .. } | Body::Join { .. } => Entry::view_len(),
         };
         let fabric = &mut wiring.port.fabric;
         if let Some(skip) = self.space.skip(len) {
@@ -202,8 +295,9 @@ impl<A: Application> Replica<A> {
         debug_assert_eq!(entry.len(), len);
         fabric.copy_in(self.log, at, &entry);
         self.space.cursor.pass(len, body);
-        self.ends.push_back((index, self.space.cursor.position));
+        self.note_entry(index, ballot, self.space.cursor.position);
         self.remotes.clear();
+        self.decisions.clear();
         self.entry = entry;
     }
 
@@ -217,7 +311,9 @@ impl<A: Application> Replica<A> {
         for slot in 0..self.topology.replicas {
             let follower = &mut self.followers[usize::from(slot)];
             let Some(log) = follower.log.filter(|_| follower.sent < end) else { continue };
-            let tag = tag(self.id, slot, self.core.last_index());
+            self.writes += 1;
+            follower.under_way.push_back((self.writes, self.core.last_index()));
+            let tag = tag(self.id, slot, self.writes);
             let spans = skein_protocol::ring::spans(capacity, follower.sent, end - follower.sent);
             let last = usize::from(!spans[1].is_empty());
             for (i, span) in spans.into_iter().enumerate().filter(|(_, span)| !span.is_empty()) {
@@ -227,6 +323,9 @@ impl<A: Application> Replica<A> {
                 if let Err(error) = wiring.port.fabric.write(log, at, source, tag) {
                     tracing::debug!(%error, slot, "a follower's log cannot be written");
                     follower.log = None;
+                    follower.attempt += 1;
+                    self.core.feeds_no_more(slot);
+                    break;
                 }
             }
             follower.sent = end;
@@ -245,17 +344,38 @@ impl<A: Application> Replica<A> {
             self.freed = end;
         }
         if self.core.leads() {
-            let others = self.followers.iter().enumerate();
-            let freed = others
-                .filter(|(slot, _)| *slot != usize::from(self.id.slot))
-                .map(|(_, follower)| follower.freed)
-                .fold(self.freed, u64::min);
+            self.let_go_of_evicted();
+            let others = self.waited_for().map(|slot| self.followers[usize::from(slot)].freed);
+            let freed = others.fold(self.freed, u64::min);
             self.space.free(freed);
-        } else if self.freed - self.freed_told >= self.space.capacity() / 8 {
+        } else if self.freed - self.freed_told >= self.space.capacity() / 8
+            && let Some(leader) = self.core.leader()
+        {
             self.freed_told = self.freed;
-            let leader = self.core.leader_of(self.id.group);
             wiring.tell_word(self.id, leader, Column::Freed, self.freed);
         }
+    }
+
+    /// What an evicted replica has not read may be overwritten from here on: nothing more is written
+    /// there.
+    fn let_go_of_evicted(&mut self) {
+        for slot in 0..self.topology.replicas {
+            let follower = &self.followers[usize::from(slot)];
+            let fed = follower.log.is_some() && follower.joining.is_none();
+            if fed && self.core.view().member(slot).evicted {
+                self.follower_lost(slot);
+            }
+        }
+    }
+
+    /// The slots that may still need what our log holds.
+    pub(super) fn waited_for(&self) -> impl Iterator<Item = u8> {
+        (0..self.topology.replicas).filter(|slot| {
+            let taught = self.teaching.as_ref().is_some_and(|it| it.holds_log_for(*slot));
+            let joins = self.followers[usize::from(*slot)].joining.is_some();
+            let counts = !self.core.view().member(*slot).evicted;
+            *slot != self.id.slot && (counts || taught || joins)
+        })
     }
 
     /// Up to which index our memory holds the log without a gap, payloads included: what a
@@ -264,15 +384,19 @@ impl<A: Application> Replica<A> {
         if self.core.leads() || self.core.stalled_on().is_some() {
             return self.core.last_index();
         }
+        let (mut cursor, mut ballot) = (self.cursor, self.core.ballot());
+        if self.awaiting {
+            let Some(header) = self.leadership(fabric) else { return self.core.last_index() };
+            (cursor, ballot) = (header.base, header.ballot);
+        }
         let capacity = self.tuning.log_bytes as u64;
-        let mut cursor = self.cursor;
         loop {
             let at = cursor.offset(capacity);
             let mut header = [0; log::HEADER];
             fabric.copy_out(self.log, at, &mut header);
             let len = log::announced_len(&header, cursor, capacity);
             let Some(len) = len.filter(|_| !log::is_pad(&header)) else {
-                let pad = Entry::decode(&header, cursor, self.core.ballot());
+                let pad = Entry::decode(&header, cursor, ballot);
                 match (len, pad) {
                     (Some(len), Ok(pad)) => cursor.pass(len, pad.body),
                     _ => return cursor.index - 1,
@@ -281,7 +405,7 @@ impl<A: Application> Replica<A> {
             };
             let mut bytes = vec![0; len];
             fabric.copy_out(self.log, at, &mut bytes);
-            let Ok(entry) = Entry::decode(&bytes, cursor, self.core.ballot()) else {
+            let Ok(entry) = Entry::decode(&bytes, cursor, ballot) else {
                 return cursor.index - 1;
             };
             if let Body::Local { message, payload: Payload::Held, .. } = entry.body
@@ -303,18 +427,33 @@ impl<A: Application> Replica<A> {
         position / self.space.capacity()
     }
 
-    /// Our write of the log to a follower has completed, up to `index`.
-    pub(crate) fn completed(&mut self, slot: u8, index: u64) {
-        self.core.step(Event::Completed { slot, index }, &mut self.effects);
+    /// A write of the log to a follower has completed.
+    pub(crate) fn completed(&mut self, slot: u8, number: u64) {
+        if let Some(index) = self.followers[usize::from(slot)].completed(number) {
+            self.core.step(Event::Completed { slot, index }, &mut self.effects);
+        }
+    }
+
+    /// A write of the log to a follower was denied, or its end is not known. One of an earlier grant
+    /// says nothing of this one.
+    pub(crate) fn failed(&mut self, slot: u8, number: u64, denied: bool) {
+        if self.followers[usize::from(slot)].completed(number).is_none() {
+            return;
+        }
+        self.follower_lost(slot);
+        if denied {
+            self.paths.denied += 1;
+            self.core.step(Event::Denied, &mut self.effects);
+        }
     }
 }
 
-/// What a completion of a write of the log says: whose, to whom, up to where.
-fn tag(id: ReplicaId, slot: u8, index: u64) -> u64 {
-    u64::from(id.group.0) << 56 | u64::from(slot) << 48 | index
+/// What a completion of a write of the log names: whose write, to whom, and its number.
+fn tag(id: ReplicaId, slot: u8, number: u64) -> u64 {
+    u64::from(id.group.0) << 57 | u64::from(slot) << 53 | number
 }
 
 /// Reads what [`tag`] wrote.
 pub(crate) const fn untag(tag: u64) -> (GroupId, u8, u64) {
-    (GroupId((tag >> 56) as u16), (tag >> 48) as u8, tag & ((1 << 48) - 1))
+    (GroupId((tag >> 57) as u16), (tag >> 53 & 0xf) as u8, tag & ((1 << 53) - 1))
 }

@@ -1,28 +1,40 @@
 //! One replica: words and bytes in, events, step, effects out.
 
+mod election;
 mod log;
 mod said;
+mod status;
+mod teaching;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region};
-use skein_protocol::ballot::Acceptance;
-use skein_protocol::ids::{GroupId, MessageId, ReplicaId, SessionId};
-use skein_protocol::log::{Cursor, HEADER, PREAMBLE, Remote, Space};
+use skein_protocol::ballot::{Acceptance, Ballot};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use skein_protocol::log::{Cursor, Decision, HEADER, PREAMBLE, Remote, Space};
 use skein_protocol::message::{Announcement, Head, encode_name};
 use skein_protocol::properties::{About, Footprint, Touch};
 use skein_protocol::ramcast::{Config, Ramcast};
+use skein_protocol::runs::Runs;
 use skein_protocol::step::{Effect, Event, Record};
+use skein_protocol::timestamp::Timestamp;
+use skein_protocol::view::View;
 
 use self::log::Follower;
 pub(crate) use self::log::untag;
 use self::said::{Said, Word};
+use self::status::Won;
+use self::teaching::{Taking, Teaching};
 use crate::application::{Application, Delivery, EXCHANGE_MAX};
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
+use crate::election::{Election, Granted};
 use crate::payloads::Payloads;
-use crate::wiring::{Column, Note, Wiring, members};
+use crate::wiring::{Column, Note, Wiring, row_words};
 
+/// How many heartbeats candidates wait for each other, and a leader for an answer of other groups.
+const PATIENCE: u64 = 4;
 /// Messages delivered in one go, before the rest of the turn gets its share.
 const DELIVERIES_PER_TURN: usize = 256;
 
@@ -43,6 +55,22 @@ skein_protocol::paths! {
     exchanged,
     /// A payload was sent to a replica that missed it.
     relayed,
+    /// A new leader's header was not whole.
+    torn_header,
+    /// A leader's write was denied.
+    denied,
+    /// A leader began to write a follower's log.
+    admitted,
+    /// A leader told a replica that its log does not hold what it lacks.
+    behind,
+    /// A part of a state was given away.
+    parts_given,
+    /// A part of a state was taken.
+    parts_taken,
+    /// Another group's result came again.
+    result_again,
+    /// A result was sent again.
+    result_resent,
 }
 
 /// Another group's result that waits for its log entry to be committed.
@@ -61,10 +89,42 @@ pub(crate) struct Replica<A> {
     pub payloads: Payloads,
     tuning: Tuning,
     topology: Topology,
+    config: Config,
+    /// Which life this is.
+    pub incarnation: u32,
     /// Our copy of the group's log.
     pub log: Region,
-    /// Who may write it, and by which key.
-    granted: Option<(Peer, [u8; 32])>,
+    /// Who may write it, and how often anybody was let.
+    granted: Option<Peer>,
+    grants: u64,
+    /// Whom we let in last: for which ballot, which attempt, over which connection.
+    answered: Option<(Ballot, u32, Option<Peer>)>,
+    /// Whoever was let in has not begun to write, with other words than those seen before.
+    awaiting: bool,
+    header_seen: u64,
+    /// The births of the log's entries.
+    runs: Runs,
+    /// As leader: from where on our own copy is written in our ballot.
+    rewritten: Cursor,
+    /// As candidate: what others reported. As leader, when it last asked to be let in.
+    grants_received: Vec<Option<(Granted, Vec<u8>)>>,
+    asked_at: Option<u64>,
+    /// The leader's ballot, if its log does not hold what we lack.
+    behind: Option<Ballot>,
+    teaching: Option<Teaching>,
+    taking: Option<Taking<A>>,
+    /// The lives to which we have given the state as leader.
+    taught: Vec<Option<u32>>,
+    /// Lives that asked for a state, and when.
+    asking: Vec<Option<(u32, u64)>>,
+    last_ask_ms: Option<u64>,
+    full_since: Option<u64>,
+    /// As a new leader: sessions sent us what nobody has logged.
+    unproposed: bool,
+    /// When we last set out to lead, and what came of it.
+    set_out_at: Option<Duration>,
+    won: Option<Won>,
+    writes: u64,
     space: Space,
     /// Of the next entry to read, as follower.
     cursor: Cursor,
@@ -78,84 +138,160 @@ pub(crate) struct Replica<A> {
     /// The words of our row, as last looked at.
     seen: Vec<u64>,
     exchanged: VecDeque<Exchanged>,
+    /// Results that our machine was given, of messages that are not over here.
+    heard: BTreeSet<(MessageId, GroupId)>,
+    /// What our machine said to other groups that may not have heard it.
+    results: BTreeMap<MessageId, (GroupSet, Vec<u8>)>,
+    /// The message that our machine was given last, while it waits for results, and since when.
+    waiting: Option<(MessageId, u64)>,
+    /// The final timestamp up to which our machine has applied everything, and what was told of it.
+    last_applied: u64,
+    last_delivered: u64,
+    applied_told: u64,
+    /// Sessions whose process died and that the group has not ended, and how often that was said.
+    pub orphans: BTreeMap<SessionId, u8>,
     effects: Vec<Effect>,
     said: Said,
     announced: usize,
     entry: Vec<u8>,
     remotes: Vec<Remote>,
+    decisions: Vec<Decision>,
     pub paths: ReplicaPaths,
 }
 
 impl<A: Application> Replica<A> {
     pub(crate) fn new<F: Fabric>(
         id: ReplicaId,
+        incarnation: u32,
         application: A,
         wiring: &mut Wiring<F>,
         tuning: Tuning,
     ) -> Result<Self, FabricError> {
         let topology = wiring.topology;
         let log = wiring.port.fabric.create(PREAMBLE + tuning.log_bytes, Access::Granted)?;
-        let core = Ramcast::new(Config {
+        let config = Config {
             me: id,
+            incarnation,
             groups: topology.groups,
             replicas: topology.replicas,
             fetch_after_ms: tuning.fetch_after_ms,
-        });
+            patience_ms: PATIENCE * tuning.heartbeat_ms,
+            missed_max: tuning.heartbeats_missed_max,
+        };
+        let replicas = usize::from(topology.replicas);
         Ok(Self {
             id,
-            core,
+            core: Ramcast::new(config, View::first(topology.replicas)),
             application,
             payloads: Payloads::new(tuning.inline_bytes_max),
             tuning,
             topology,
+            config,
+            incarnation,
             log,
             granted: None,
+            grants: 0,
+            answered: None,
+            awaiting: true,
+            header_seen: 0,
+            runs: Runs::EMPTY,
+            rewritten: Cursor::START,
+            grants_received: vec![None; replicas],
+            asked_at: None,
+            behind: None,
+            teaching: None,
+            taking: None,
+            taught: vec![None; replicas],
+            asking: vec![None; replicas],
+            last_ask_ms: None,
+            full_since: None,
+            unproposed: false,
+            set_out_at: None,
+            won: None,
+            writes: 0,
             space: Space::new(tuning.log_bytes as u64),
             cursor: Cursor::START,
-            followers: vec![Follower::default(); usize::from(topology.replicas)],
+            followers: vec![Follower::default(); replicas],
             ends: VecDeque::new(),
             freed_index: 0,
             freed: 0,
             freed_told: 0,
-            seen: vec![0; members(topology) + usize::from(topology.replicas)],
+            seen: vec![0; row_words(topology)],
             exchanged: VecDeque::new(),
+            heard: BTreeSet::new(),
+            results: BTreeMap::new(),
+            waiting: None,
+            last_applied: 0,
+            last_delivered: 0,
+            applied_told: 0,
+            orphans: BTreeMap::new(),
             effects: Vec::new(),
             said: Said::default(),
             announced: 0,
             entry: Vec::new(),
             remotes: Vec::new(),
+            decisions: Vec::new(),
             paths: ReplicaPaths::default(),
         })
     }
 
-    /// Begins: the leader of the first ballot logs it.
-    pub(crate) fn start<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        self.core.start(&mut self.effects);
+    /// Takes note of the time, and does what is to be done once a tick.
+    pub(crate) fn tick<F: Fabric>(&mut self, now_ms: u64, wiring: &mut Wiring<F>) {
+        self.core.step(Event::Tick { now_ms }, &mut self.effects);
+        self.tell_applied(wiring);
+        if let Some((message, since)) = &mut self.waiting
+            && now_ms >= *since + self.config.patience_ms
+        {
+            *since = now_ms;
+            self.core.wait_for_results(*message, &mut self.effects);
+        }
         self.carry_out(wiring);
+        self.keep_group(wiring);
+        self.ask_for_state(wiring);
+        self.let_in(wiring);
     }
 
-    pub(crate) fn tick(&mut self, now_ms: u64) {
-        self.core.step(Event::Tick { now_ms }, &mut self.effects);
+    /// Tells the leader how far our machine is, so that it can tell other groups.
+    fn tell_applied<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        if self.waiting.is_none() {
+            self.last_applied = self.last_applied.max(self.last_delivered);
+        }
+        self.core.applied(Timestamp::from_word(self.last_applied));
+        if let Some(leader) = self.core.leader().filter(|leader| *leader != self.id)
+            && self.applied_told != self.last_applied
+        {
+            self.applied_told = self.last_applied;
+            wiring.tell_word(self.id, leader, Column::Applied, self.last_applied);
+        }
     }
 
     /// Looks at the words that peers write. Returns whether any has changed.
     pub(crate) fn look_at_words<F: Fabric>(&mut self, row: usize, wiring: &Wiring<F>) -> bool {
         let mut changed = false;
-        let acceptances = members(self.topology);
         for (i, word) in wiring.row(row).enumerate() {
             if word == self.seen[i] {
                 continue;
             }
             self.seen[i] = word;
             changed = true;
-            if i < acceptances {
-                let replicas = usize::from(self.topology.replicas);
-                let by = ReplicaId::new(GroupId((i / replicas) as u16), (i % replicas) as u8);
-                let acceptance = Acceptance::from_word(word);
-                self.core.step(Event::Acknowledged { by, acceptance }, &mut self.effects);
-            } else {
-                self.followers[i - acceptances].freed = word;
-            }
+            let (column, by) = Wiring::<F>::word_of(self.topology, self.id.group, i);
+            let event = match column {
+                Column::Accepted => {
+                    Event::Acknowledged { by, acceptance: Acceptance::from_word(word) }
+                }
+                Column::Settled => {
+                    Event::Settled { group: by.group, timestamp: Timestamp::from_word(word) }
+                }
+                Column::Applied => {
+                    Event::Applied { slot: by.slot, timestamp: Timestamp::from_word(word) }
+                }
+                Column::Freed => {
+                    let freed = &mut self.followers[usize::from(by.slot)].freed;
+                    *freed = word.max(*freed);
+                    continue;
+                }
+            };
+            self.core.step(event, &mut self.effects);
         }
         changed
     }
@@ -194,7 +330,7 @@ impl<A: Application> Replica<A> {
     /// Whether a datagram from another replica may be read now. A fetch always may: our log can be
     /// full because the follower that asks waits for the payload, and holds everything back.
     pub(crate) fn admits_from_replica(&self, kind: Kind) -> bool {
-        kind == Kind::Fetch || !self.core.leads() || self.log_has_room()
+        matches!(kind, Kind::Fetch | Kind::Election) || !self.core.leads() || self.log_has_room()
     }
 
     /// A message is whole in our memory. Anything that makes no sense is dropped: it can harm only
@@ -247,6 +383,13 @@ impl<A: Application> Replica<A> {
         if !self.core.leads() || result.len() > EXCHANGE_MAX {
             return;
         }
+        let logged = |next: &Exchanged| next.message == message && next.from == from;
+        let over = self.core.is_delivered(message)
+            && self.waiting.is_none_or(|(waiting, _)| waiting != message);
+        if over || self.heard.contains(&(message, from)) || self.exchanged.iter().any(logged) {
+            self.paths.result_again += 1;
+            return;
+        }
         self.paths.exchanged += 1;
         let index = self.core.last_index() + 1;
         self.exchanged.push_back(Exchanged { index, message, from, result: result.to_vec() });
@@ -279,11 +422,40 @@ impl<A: Application> Replica<A> {
 
     /// Everything readable was told: logs, writes and acknowledges what came together.
     pub(crate) fn end_turn<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        self.propose_held(wiring);
         self.core.step(Event::TurnEnd, &mut self.effects);
         self.announced = 0;
         self.carry_out(wiring);
         self.write_followers(wiring);
         self.free_log(wiring);
+        if self.core.leads() {
+            self.note_failover(wiring);
+        }
+    }
+
+    /// Something of another replica of our group about who leads it and who is in it. `fresh` makes
+    /// an empty state machine.
+    pub(crate) fn election<F: Fabric>(
+        &mut self,
+        from: ReplicaId,
+        datagram: &[u8],
+        wiring: &mut Wiring<F>,
+        fresh: &mut dyn FnMut(ReplicaId) -> A,
+    ) {
+        let sane = from.group == self.id.group && from.slot < self.topology.replicas;
+        let Some((election, tail)) = Election::decode(datagram).filter(|_| sane) else { return };
+        match election {
+            Election::Prepare(asked) => self.prepare(from.slot, asked, wiring),
+            Election::Granted(granted) => self.granted(from.slot, granted, tail, wiring),
+            Election::Refused { promised } => self.core.refused(Ballot::from_word(promised)),
+            Election::Behind { ballot } => {
+                let ballot = Ballot::from_word(ballot);
+                self.behind = (ballot == self.core.promised()).then_some(ballot);
+            }
+            Election::Ask { incarnation } => self.asked_for_state(from.slot, incarnation),
+            Election::State(part) => self.take_part(from.slot, part, tail, wiring, fresh),
+        }
+        self.carry_out(wiring);
     }
 
     /// Does what the protocol asks for, in order.
@@ -296,24 +468,38 @@ impl<A: Application> Replica<A> {
                 wiring.note(|| Note::Logged { by, index, record });
             }
             match effect {
-                Effect::Append { index, time_ms, record: Record::Remote(remote) } => {
-                    self.remotes.push(remote);
+                Effect::Append { index, time_ms, record } => {
+                    match record {
+                        Record::Remote(remote) => self.remotes.push(remote),
+                        Record::Decided(decision) => self.decisions.push(decision),
+                        _ => {}
+                    }
                     let more = matches!(remaining.peek(),
                         Some(Effect::Append { index: next, .. }) if *next == index);
                     if !more {
-                        self.append(wiring, index, time_ms, None);
+                        self.append(wiring, index, time_ms, record);
                     }
-                }
-                Effect::Append { index, time_ms, record } => {
-                    self.append(wiring, index, time_ms, Some(record));
                 }
                 Effect::Announce { to, announcement } => {
                     let about = About::Message(announcement.message);
                     wiring.note(|| Note::Told(Touch { by, to, about }));
                     let mut bytes = wiring.borrow();
                     announcement.encode(&mut bytes);
-                    wiring.send(self.id, to, Kind::Announce, &bytes, &[]);
+                    if announcement.again {
+                        wiring.ask(self.id, to, Kind::Announce, &bytes);
+                    } else {
+                        wiring.send(self.id, to, Kind::Announce, &bytes, &[]);
+                    }
                     wiring.keep(bytes);
+                }
+                Effect::Settle { group, timestamp } => {
+                    for to in self.topology.replicas_of(group).filter(|to| *to != by) {
+                        wiring.tell_word(by, to, Column::Settled, timestamp.to_word());
+                    }
+                }
+                Effect::Resend { message, to } => self.resend(message, to, wiring),
+                Effect::Settled { message } => {
+                    self.results.remove(&message);
                 }
                 Effect::Acknowledge { groups, acceptance } => {
                     for to in groups.iter().flat_map(|group| self.topology.replicas_of(group)) {
@@ -350,6 +536,7 @@ impl<A: Application> Replica<A> {
             let commit = self.core.commit_index();
             if let Some(next) = self.exchanged.pop_front_if(|next| next.index <= commit) {
                 let Exchanged { message, from, result, .. } = next;
+                self.heard.insert((message, from));
                 self.application.exchanged(message, from, &result, &mut self.said);
             } else if self.application.ready()
                 && let Some(next) = self.core.deliver(&mut self.effects)
@@ -366,6 +553,8 @@ impl<A: Application> Replica<A> {
                     payload: &held.bytes,
                 };
                 self.application.deliver(delivery, &mut self.said);
+                self.last_delivered = next.timestamp.to_word();
+                self.waiting = Some((next.message, self.core.now_ms()));
                 if next.message.session.is_own() {
                     self.core.end_session(next.message.session);
                 }
@@ -373,6 +562,14 @@ impl<A: Application> Replica<A> {
                 break;
             }
             any = true;
+            if self.application.ready()
+                && let Some((over, _)) = self.waiting.take()
+            {
+                self.last_applied = self.last_delivered;
+                if !self.heard.is_empty() {
+                    self.heard.retain(|(message, _)| *message != over);
+                }
+            }
             self.speak(wiring);
             self.carry_out(wiring);
         }
@@ -395,10 +592,11 @@ impl<A: Application> Replica<A> {
                 Word::Exchange { message, to, len } => {
                     let bytes = &said.bytes[from..from + len];
                     from += len;
+                    let to = to.without(self.id.group);
                     if self.core.leads() {
                         let mut head = wiring.borrow();
                         encode_name(message, &mut head);
-                        for group in to.without(self.id.group).iter() {
+                        for group in to.iter() {
                             let leader = self.core.leader_of(group);
                             let about = About::Message(message);
                             wiring.note(|| Note::Told(Touch { by: self.id, to: leader, about }));
@@ -406,12 +604,35 @@ impl<A: Application> Replica<A> {
                         }
                         wiring.keep(head);
                     }
+                    // Whoever leads after us may have to say it again.
+                    self.results.insert(message, (to, bytes.to_vec()));
                 }
-                Word::End(session) => self.core.end_session(session),
+                Word::End(session) => {
+                    self.core.end_session(session);
+                    self.orphans.remove(&session);
+                    self.session_gone(session);
+                }
             }
         }
         said.bytes.clear();
         self.said = said;
+    }
+
+    /// Sends again what our machine said about a message to another group, unless much else waits.
+    fn resend<F: Fabric>(&mut self, message: MessageId, to: GroupId, wiring: &mut Wiring<F>) {
+        let Some((_, result)) = self.results.get(&message).filter(|(all, _)| all.contains(to))
+        else {
+            return;
+        };
+        let mut bytes = wiring.borrow();
+        encode_name(message, &mut bytes);
+        bytes.extend_from_slice(result);
+        let leader = self.core.leader_of(to);
+        let about = About::Message(message);
+        self.paths.result_resent += 1;
+        wiring.note(|| Note::Told(Touch { by: self.id, to: leader, about }));
+        wiring.send(self.id, leader, Kind::Exchange, &bytes, &[]);
+        wiring.keep(bytes);
     }
 
     /// The session's process is gone: what it sent and nobody logged is of no use any more.

@@ -48,6 +48,7 @@ impl Onlooker {
             match note {
                 Note::Logged { by, index, record } => self.logged(by, index, record, engines),
                 Note::Told(touch) => self.history.touches.push(touch),
+                Note::Restored { .. } => {}
                 Note::Delivered { by, deliver } => {
                     let replicas = find(engines, by).1.replicas();
                     let holds = |of, index| {
@@ -110,6 +111,7 @@ fn describe(note: &Note) -> String {
     match note {
         Note::Logged { by, index, record } => format!("{by} logs {index}: {record:?}"),
         Note::Told(touch) => format!("{} tells {} about {:?}", touch.by, touch.to, touch.about),
+        Note::Restored { by, delivered } => format!("{by} goes on after delivery {delivered}"),
         Note::Delivered { by, deliver } => {
             format!("{by} delivers {} at {}", deliver.message, deliver.timestamp)
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use skein_protocol::ids::{GroupId, GroupSet, MessageId};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 
 use crate::application::{Application, Delivery, Malformed, Outbox};
 
@@ -63,7 +63,9 @@ impl Application for Machine {
     fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
         let Delivery { message, destinations, payload: bytes, .. } = delivery;
         if message.session.is_own() {
-            return;
+            // A node says that a client's process has died, and whose session that was.
+            let session = bytes.try_into().expect("eight bytes");
+            return out.end_session(SessionId(u64::from_le_bytes(session)));
         }
         let (exchanges, reply) = (bytes[0] == 1, u16::from_le_bytes([bytes[1], bytes[2]]));
         if bytes != payload(message, exchanges, reply, bytes.len() - 3) {

@@ -6,8 +6,8 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 
 use super::Violation;
+use crate::ballot::Ballot;
 use crate::ids::{GroupId, MessageId, ReplicaId};
-use crate::log::Remote;
 use crate::step::{Deliver, Record};
 
 /// Where each group's log holds its part of each message's place in the order.
@@ -15,6 +15,8 @@ use crate::step::{Deliver, Record};
 pub struct Places {
     local: BTreeMap<(GroupId, MessageId), u64>,
     last: BTreeMap<(GroupId, MessageId), u64>,
+    /// The ballot of each proposal of another group that was logged last.
+    remotes: BTreeMap<(GroupId, MessageId, GroupId), Ballot>,
 }
 
 impl Places {
@@ -25,10 +27,19 @@ impl Places {
                 self.local.insert((group, *message), index);
                 self.last.insert((group, *message), index);
             }
-            Record::Remote(Remote { message, .. }) => {
-                self.last.insert((group, *message), index);
+            // Logged again in the same ballot, it says nothing new.
+            Record::Remote(remote) => {
+                let (message, from) = (remote.message, remote.group());
+                if self.remotes.insert((group, message, from), remote.ballot) != Some(remote.ballot)
+                {
+                    self.last.insert((group, message), index);
+                }
             }
-            Record::NewBallot | Record::Exchange => {}
+            Record::NewBallot
+            | Record::Exchange
+            | Record::Decided(_)
+            | Record::Evict { .. }
+            | Record::Join { .. } => {}
         }
     }
 }

@@ -4,7 +4,11 @@
 //! not all known may end anywhere at or above the highest one known, its *bound*; so the candidate
 //! is always the least bound, and it is delivered only if that bound is final.
 //!
-//! A message to this group alone is final when it is logged, and local timestamps rise along the
+//! Only committed entries are folded in, so the table is the same at every replica that has folded
+//! the same prefix of the log, and nothing has to be taken out again when a leader's last entries
+//! are lost. What is not committed yet can only end above what is: the clock has risen meanwhile.
+//!
+//! A message to this group alone is final when it is committed, and local timestamps rise along the
 //! log: such messages wait in a queue and cost no search. Only a message whose bound has risen above
 //! its local timestamp is moved to a heap.
 
@@ -14,12 +18,13 @@ use core::cmp::Reverse;
 
 use hashbrown::HashMap;
 
+use crate::bytes::{Reader, Writer};
 use crate::ids::{GroupSet, MessageId};
-use crate::log::Remote;
+use crate::log::{Decision, Remote};
 use crate::step::Deliver;
 use crate::timestamp::Timestamp;
 
-/// Messages logged and not delivered.
+/// Messages committed and not delivered.
 #[derive(Default)]
 pub(super) struct Order {
     table: HashMap<MessageId, Pending>,
@@ -31,13 +36,22 @@ pub(super) struct Order {
 }
 
 /// A logged message and what is known of its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pending {
-    low_water: u64,
-    destinations: GroupSet,
+    pub(super) low_water: u64,
+    pub(super) destinations: GroupSet,
+    /// Our own proposal.
+    pub(super) local: Timestamp,
+    pub(super) index: u64,
+    pub(super) time_ms: u64,
+    /// Our own clock when it was folded in: only to tell how long it has waited.
+    pub(super) since_ms: u64,
+    pub(super) inline: bool,
     bound: Timestamp,
-    index: u64,
-    time_ms: u64,
-    remotes: Vec<LoggedRemote>,
+    /// A committed entry says that the bound is final.
+    decided: bool,
+    /// The other groups' proposals, of the highest ballot logged for each.
+    remotes: Vec<Remote>,
 }
 
 /// The message that heads the order, as far as is known.
@@ -48,88 +62,115 @@ pub(super) struct Candidate {
     queued: bool,
 }
 
-/// Another group's proposal, and where our log holds it.
-#[derive(Clone, Copy)]
-struct LoggedRemote {
-    remote: Remote,
-    index: u64,
-}
-
 impl Pending {
-    /// The last entry of our own log on which delivery rests.
-    pub(super) fn last_index(&self) -> u64 {
-        self.remotes.iter().map(|remote| remote.index).fold(self.index, u64::max)
+    /// A message of which only our own proposal is known.
+    pub(super) fn new(
+        low_water: u64,
+        destinations: GroupSet,
+        local: Timestamp,
+        index: u64,
+        time_ms: u64,
+        inline: bool,
+    ) -> Self {
+        let (bound, remotes) = (local, Vec::new());
+        let decided = false;
+        Self {
+            low_water,
+            destinations,
+            local,
+            index,
+            time_ms,
+            since_ms: 0,
+            inline,
+            bound,
+            decided,
+            remotes,
+        }
     }
 
     /// The other groups' proposals.
-    pub(super) fn remotes(&self) -> impl Iterator<Item = &Remote> {
-        self.remotes.iter().map(|logged| &logged.remote)
+    pub(super) fn remotes(&self) -> &[Remote] {
+        &self.remotes
     }
 
     /// Whether every destination group's proposal is known.
     pub(super) fn is_final(&self) -> bool {
-        self.remotes.len() + 1 == self.destinations.len()
+        self.decided || self.remotes.len() + 1 == self.destinations.len()
+    }
+
+    /// Whether a committed entry says that nothing more is needed.
+    pub(super) const fn is_decided(&self) -> bool {
+        self.decided
     }
 }
 
 impl Order {
-    /// Our own proposal is in the log.
-    pub(super) fn local(
-        &mut self,
-        message: MessageId,
-        low_water: u64,
-        timestamp: Timestamp,
-        destinations: GroupSet,
-        index: u64,
-        time_ms: u64,
-    ) {
-        let remotes = Vec::new();
-        let pending =
-            Pending { low_water, destinations, bound: timestamp, index, time_ms, remotes };
+    /// Our own proposal is committed.
+    pub(super) fn local(&mut self, message: MessageId, pending: Pending) {
+        let timestamp = pending.local;
         let before = self.table.insert(message, pending);
         assert!(before.is_none(), "{message} is logged twice");
         debug_assert!(self.queue.back().is_none_or(|(last, _)| *last < timestamp));
         self.queue.push_back((timestamp, message));
     }
 
-    /// Another group's proposal is in the log. A later ballot's replaces an earlier one's.
-    pub(super) fn remote(&mut self, remote: Remote, index: u64) {
+    /// Another group's proposal is committed here. A later ballot's replaces an earlier one's, which
+    /// its own group may have lost: the bound can fall, then.
+    pub(super) fn remote(&mut self, remote: Remote) {
         let Some(pending) = self.table.get_mut(&remote.message) else { return };
-        pending.bound = pending.bound.max(remote.timestamp);
-        let logged = LoggedRemote { remote, index };
-        match pending.remotes.iter_mut().find(|old| old.remote.group() == remote.group()) {
-            Some(old) if old.remote.ballot >= remote.ballot => {}
-            Some(old) => *old = logged,
-            None => pending.remotes.push(logged),
+        match pending.remotes.iter_mut().find(|old| old.group() == remote.group()) {
+            Some(old) if old.ballot >= remote.ballot => return,
+            Some(old) => *old = remote,
+            None => pending.remotes.push(remote),
+        }
+        if pending.decided {
+            return;
+        }
+        let proposals = pending.remotes.iter().map(|remote| remote.timestamp);
+        let bound = proposals.fold(pending.local, Timestamp::max);
+        let fell = bound < pending.bound;
+        pending.bound = bound;
+        if fell {
+            self.heap.push(Reverse((bound, remote.message)));
         }
     }
 
-    /// Whether logging this proposal would say nothing new.
+    /// It is committed here that this is the message's final timestamp.
+    pub(super) fn decide(&mut self, decision: Decision) {
+        let Some(pending) = self.table.get_mut(&decision.message) else { return };
+        pending.decided = true;
+        pending.bound = decision.timestamp;
+        self.heap.push(Reverse((decision.timestamp, decision.message)));
+    }
+
+    /// Whether this very proposal, or one of a later ballot, is committed here.
     pub(super) fn has_remote(&self, remote: &Remote) -> bool {
-        self.table.get(&remote.message).is_none_or(|pending| {
-            pending.remotes.iter().any(|logged| {
-                logged.remote.group() == remote.group() && logged.remote.ballot >= remote.ballot
-            })
+        self.table.get(&remote.message).is_some_and(|pending| {
+            let known = pending.remotes.iter().find(|known| known.group() == remote.group());
+            known.is_some_and(|known| known.ballot >= remote.ballot)
         })
     }
 
     /// The message with the least bound: the only one that can be next.
     pub(super) fn least(&mut self) -> Option<Candidate> {
         while let Some(&(local, message)) = self.queue.front() {
-            let bound = self.table[&message].bound;
-            if bound == local {
-                break;
+            match self.table.get(&message).map(|pending| pending.bound) {
+                Some(bound) if bound == local => break,
+                Some(bound) => self.heap.push(Reverse((bound, message))),
+                None => {}
             }
             self.queue.pop_front();
-            self.heap.push(Reverse((bound, message)));
         }
         while let Some(&Reverse((pushed, message))) = self.heap.peek() {
-            let bound = self.table[&message].bound;
-            if bound == pushed {
+            let bound = self.table.get(&message).map(|pending| pending.bound);
+            if bound == Some(pushed) {
                 break;
             }
             self.heap.pop();
-            self.heap.push(Reverse((bound, message)));
+            // One that fell was pushed when it did.
+            if let Some(bound) = bound.filter(|bound| *bound > pushed) {
+                self.heap.push(Reverse((bound, message)));
+            }
         }
         let queued =
             self.queue.front().map(|&(bound, message)| Candidate { bound, message, queued: true });
@@ -150,7 +191,8 @@ impl Order {
     pub(super) fn overtakes(&self, candidate: &Candidate) -> bool {
         let index = self.table[&candidate.message].index;
         let top = self.heap.peek().filter(|_| candidate.queued);
-        top.is_some_and(|Reverse((_, message))| self.table[message].index < index)
+        top.and_then(|Reverse((_, message))| self.table.get(message))
+            .is_some_and(|pending| pending.index < index)
     }
 
     /// What is known of the candidate.
@@ -159,7 +201,7 @@ impl Order {
     }
 
     /// Takes the candidate out of the table: it is next, and its bound is its final timestamp.
-    pub(super) fn take(&mut self, candidate: &Candidate) -> Deliver {
+    pub(super) fn take(&mut self, candidate: &Candidate) -> (Deliver, Pending) {
         if candidate.queued {
             self.queue.pop_front();
         } else {
@@ -168,14 +210,15 @@ impl Order {
         let pending = self.table.remove(&candidate.message).expect("candidates are in the table");
         debug_assert!(pending.is_final());
         self.delivered += 1;
-        Deliver {
+        let deliver = Deliver {
             message: candidate.message,
             low_water: pending.low_water,
             destinations: pending.destinations,
             timestamp: candidate.bound,
             position: self.delivered,
             time_ms: pending.time_ms,
-        }
+        };
+        (deliver, pending)
     }
 
     pub(super) fn contains(&self, message: MessageId) -> bool {
@@ -190,8 +233,63 @@ impl Order {
         self.delivered
     }
 
-    /// When the oldest pending message was logged, and which it is.
+    /// What is known of a message.
+    pub(super) fn get(&self, message: MessageId) -> Option<&Pending> {
+        self.table.get(&message)
+    }
+
+    /// Every pending message.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (MessageId, &Pending)> {
+        self.table.iter().map(|(message, pending)| (*message, pending))
+    }
+
+    /// Appends everything, in log order.
+    pub(super) fn save(&self, out: &mut Writer<'_>) {
+        let mut all: Vec<_> = self.iter().collect();
+        all.sort_unstable_by_key(|(_, pending)| pending.index);
+        out.u64(self.delivered);
+        out.u64(all.len() as u64);
+        for (message, pending) in all {
+            out.message(message);
+            out.u64(pending.low_water);
+            out.groups(pending.destinations);
+            out.u64(pending.local.to_word());
+            out.u64(pending.index);
+            out.u64(pending.time_ms);
+            out.u64(pending.bound.to_word());
+            out.u8(u8::from(pending.inline) | u8::from(pending.decided) << 1);
+            out.u16(pending.remotes.len() as u16);
+            for remote in &pending.remotes {
+                remote.encode(out);
+            }
+        }
+    }
+
+    /// Reads what [`save`](Self::save) wrote.
+    pub(super) fn restore(from: &mut Reader<'_>, now_ms: u64) -> Option<Self> {
+        let mut order = Self { delivered: from.u64()?, ..Self::default() };
+        for _ in 0..from.u64()? {
+            let message = from.message()?;
+            let (low_water, destinations) = (from.u64()?, from.groups()?);
+            let local = Timestamp::from_word(from.u64()?);
+            let (index, time_ms) = (from.u64()?, from.u64()?);
+            let bound = Timestamp::from_word(from.u64()?);
+            let flags = from.u8()?;
+            let mut pending =
+                Pending::new(low_water, destinations, local, index, time_ms, flags & 1 != 0);
+            pending.since_ms = now_ms;
+            for _ in 0..from.u16()? {
+                pending.remotes.push(Remote::decode(from)?);
+            }
+            (pending.bound, pending.decided) = (bound, flags & 2 != 0);
+            order.table.insert(message, pending);
+            order.queue.push_back((local, message));
+        }
+        Some(order)
+    }
+
+    /// The oldest pending message: since when it waits, and which it is.
     pub(super) fn oldest(&self) -> Option<(u64, MessageId)> {
-        self.table.iter().map(|(message, pending)| (pending.time_ms, *message)).min()
+        self.iter().map(|(message, pending)| (pending.since_ms, message)).min()
     }
 }

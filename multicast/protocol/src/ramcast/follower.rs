@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::Ramcast;
+use super::{Ramcast, Uncommitted};
 use crate::ballot::Acceptance;
 use crate::ids::{GroupSet, MessageId};
 use crate::step::{Effect, Record};
@@ -12,38 +12,41 @@ pub(super) struct Stalled {
     pub(super) message: MessageId,
     /// When it stalled, or when we last asked for it.
     pub(super) since_ms: u64,
-    time_ms: u64,
-    record: Record,
+    entry: Uncommitted,
     last: bool,
 }
 
 impl Ramcast {
     /// Task 3: takes the next record of the log.
-    pub(super) fn accept(&mut self, time_ms: u64, record: Record, held: bool, last: bool) {
+    pub(super) fn accept(&mut self, entry: Uncommitted, held: bool, last: bool) {
         assert!(self.stalled.is_none(), "the log waits for a payload");
-        match record {
-            Record::NewBallot => self.new_ballot_index = self.last + 1,
+        debug_assert!(entry.birth >= self.last_birth(), "births never fall along a log");
+        match entry.record {
+            Record::NewBallot => {
+                // That of an earlier ballot was adopted like any other entry.
+                if entry.birth == self.ballot() {
+                    self.new_ballot_index = entry.index;
+                    self.owe_everybody();
+                }
+            }
             Record::Local { message, inline: false, .. } if !held => {
                 self.paths.stalled += 1;
                 let since_ms = self.now_ms;
-                self.stalled = Some(Stalled { message, since_ms, time_ms, record, last });
+                self.stalled = Some(Stalled { message, since_ms, entry, last });
                 return;
             }
             Record::Local { message, low_water, timestamp, destinations, .. } => {
                 self.clock = self.clock.max(timestamp.clock());
                 self.known.insert(message, low_water);
-                let index = self.last + 1;
-                self.order.local(message, low_water, timestamp, destinations, index, time_ms);
                 self.owed = destinations.iter().fold(self.owed, GroupSet::with);
             }
-            Record::Remote(remote) => {
-                self.clock = self.clock.max(remote.timestamp.clock());
-                self.order.remote(remote, self.last + 1);
-            }
-            Record::Exchange => {}
+            Record::Remote(remote) => self.clock = self.clock.max(remote.timestamp.clock()),
+            Record::Exchange | Record::Decided(_) | Record::Evict { .. } | Record::Join { .. } => {}
         }
+        self.last_time_ms = self.last_time_ms.max(entry.time_ms);
+        self.suffix.push_back(entry);
         if last {
-            self.last += 1;
+            self.last = entry.index;
             self.owed = self.owed.with(self.group());
         }
     }
@@ -51,13 +54,31 @@ impl Ramcast {
     /// The payload of `message` is here.
     pub(super) fn unstall(&mut self, message: MessageId) {
         if let Some(stalled) = self.stalled.take_if(|stalled| stalled.message == message) {
-            self.accept(stalled.time_ms, stalled.record, true, stalled.last);
+            self.accept(stalled.entry, true, stalled.last);
         }
     }
 
+    /// Every group that shares a message with us that may still be undelivered there needs to see
+    /// that we hold it in this ballot.
+    pub(super) fn owe_everybody(&mut self) {
+        let afloat = self.suffix.iter().filter_map(|entry| match entry.record {
+            Record::Local { destinations, .. } => Some(destinations),
+            _ => None,
+        });
+        let pending = self.order.iter().map(|(_, pending)| pending.destinations);
+        let delivered = self.shared.iter().map(|owed| owed.destinations);
+        let groups = afloat.chain(pending).chain(delivered).flat_map(GroupSet::iter);
+        self.owed = groups.fold(self.owed, GroupSet::with).with(self.group());
+    }
+
     /// One word covers everything accepted in this turn. It goes to our own group, and to the
-    /// groups with which we share one of its messages: nobody else hears of it.
+    /// groups with which we share one of its messages: nobody else hears of it. A replica that our
+    /// group has not let in says nothing, and one that waits for its new leader's first words
+    /// neither: it holds what it holds in no ballot that counts.
     pub(super) fn acknowledge(&mut self, effects: &mut Vec<Effect>) {
+        if self.is_silent() || self.promised != self.ballot() {
+            return;
+        }
         let groups = core::mem::take(&mut self.owed);
         if !groups.is_empty() {
             let acceptance = Acceptance { tag: self.ballot().tag(), index: self.last };

@@ -2,12 +2,16 @@
 
 use alloc::vec::Vec;
 
-use super::{Large, Ramcast};
+use super::{Ramcast, Uncommitted};
+use crate::ballot::Ballot;
 use crate::ids::{GroupSet, MessageId, ReplicaId};
-use crate::log::{REMOTES_MAX, Remote};
+use crate::log::{Decision, REMOTES_MAX, Remote};
 use crate::message::Announcement;
 use crate::step::{Effect, Record};
 use crate::timestamp::Timestamp;
+
+/// Pending messages about which other groups are asked at one time.
+const ASKED_MAX: usize = 256;
 
 /// A message that other groups have announced and we have not received.
 pub(super) struct Early {
@@ -18,11 +22,15 @@ pub(super) struct Early {
     since_ms: u64,
 }
 
-impl Ramcast {
-    pub(super) fn log_new_ballot(&mut self, effects: &mut Vec<Effect>) {
-        self.new_ballot_index = self.append(Record::NewBallot, effects);
-    }
+/// A leader's entry whose payload is not in the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Large {
+    pub(super) index: u64,
+    pub(super) message: MessageId,
+    pub(super) delivered: bool,
+}
 
+impl Ramcast {
     /// Task 2: a message is in our memory; it gets its place in our order unless it has one.
     pub(super) fn receive(
         &mut self,
@@ -48,34 +56,59 @@ impl Ramcast {
         if !inline {
             self.large.push_back(Large { index, message, delivered: false });
         }
-        self.order.local(message, low_water, timestamp, destinations, index, self.now_ms);
-        let announcement = Announcement {
-            message,
-            low_water,
-            destinations,
-            timestamp,
-            ballot: self.ballot(),
-            index,
-        };
+        if destinations.len() == 1 {
+            return;
+        }
+        self.afloat.insert(message);
+        let (ballot, again) = (self.ballot(), false);
+        let announcement =
+            Announcement { message, low_water, destinations, timestamp, ballot, index, again };
         for group in destinations.without(self.group()).iter() {
             effects.push(Effect::Announce { to: self.leader_of(group), announcement });
         }
-        if destinations.len() > 1
-            && let Some(early) = self.early.remove(&message)
-        {
+        if let Some(early) = self.early.remove(&message) {
             self.remotes.extend(early.announced);
         }
     }
 
     /// Task 4: another group's proposal. Whoever announces a message makes us propose it too, so it
-    /// is kept until the message is here; a message that is delivered needs no more proposals.
-    pub(super) fn hear(&mut self, from: ReplicaId, announcement: Announcement) {
-        let Announcement { message, timestamp, ballot, index, .. } = announcement;
+    /// is kept until the message is here. A message that is delivered needs no more proposals, but
+    /// whoever announces it may need something of ours; and a slow replica of ours may need to hear
+    /// that it is decided, if the group that announces it has changed its leader.
+    pub(super) fn hear(
+        &mut self,
+        from: ReplicaId,
+        announcement: &Announcement,
+        effects: &mut Vec<Effect>,
+    ) {
+        let &Announcement { message, timestamp, ballot, index, again, .. } = announcement;
+        let known = &mut self.ballots[from.group.index()];
+        let newer = ballot > *known;
+        let stale = ballot < *known;
+        *known = ballot.max(*known);
+        if !self.leads() {
+            return;
+        }
+        if newer && ballot.counter() > 1 {
+            self.paths.heard_new_leader += 1;
+            self.tell_all(from.group, effects);
+        }
+        if stale {
+            self.paths.heard_old_leader += 1;
+            return;
+        }
         let remote = Remote { message, timestamp, ballot, index };
-        if self.known.contains(message) {
-            if self.order.contains(message) && !self.remotes.contains(&remote) {
+        if self.order.contains(message) || self.afloat.contains(&message) {
+            if !self.order.has_remote(&remote) && !self.remotes.contains(&remote) {
                 self.remotes.push(remote);
             }
+            if again {
+                self.tell(message, from, false, effects);
+            }
+            return;
+        }
+        if self.known.contains(message) {
+            self.hear_of_delivered(message, from, again, effects);
             return;
         }
         self.paths.announced_early += 1;
@@ -85,8 +118,99 @@ impl Ramcast {
             from,
             since_ms: now_ms,
         });
-        if !early.announced.contains(&remote) {
-            early.announced.push(remote);
+        early.from = from;
+        early.announced.retain(|known| known.group() != remote.group());
+        early.announced.push(remote);
+    }
+
+    fn hear_of_delivered(
+        &mut self,
+        message: MessageId,
+        from: ReplicaId,
+        again: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(owed) = self.shared.get(message).copied() else { return };
+        if self.shared.unsettled_in(self.group(), &owed) {
+            let decision = Decision { message, timestamp: owed.last };
+            if !self.decisions.contains(&decision) {
+                self.decisions.push(decision);
+            }
+        }
+        if again {
+            self.tell(message, from, false, effects);
+        }
+    }
+
+    /// Announces a message of ours to a replica of another group, and sends the result that our
+    /// state machine had for it, as far as there is one.
+    pub(super) fn tell(
+        &mut self,
+        message: MessageId,
+        to: ReplicaId,
+        again: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(announcement) = self.announcement(message, again) {
+            effects.push(Effect::Announce { to, announcement });
+        }
+        if self.shared.get(message).is_some() {
+            effects.push(Effect::Resend { message, to: to.group });
+        }
+    }
+
+    /// What there is to announce about a message of ours. Its index is no lower than our first
+    /// entry's: below that, nothing is acknowledged in our ballot.
+    fn announcement(&self, message: MessageId, again: bool) -> Option<Announcement> {
+        let (low_water, destinations, timestamp, index) = match self.order.get(message) {
+            Some(p) => (p.low_water, p.destinations, p.local, p.index),
+            None => match self.shared.get(message) {
+                Some(owed) => (owed.low_water, owed.destinations, owed.local, owed.index),
+                None => self.suffix.iter().find_map(|entry| match entry.record {
+                    Record::Local { message: m, low_water, timestamp, destinations, .. } => {
+                        (m == message).then_some((low_water, destinations, timestamp, entry.index))
+                    }
+                    _ => None,
+                })?,
+            },
+        };
+        let (ballot, index) = (self.ballot(), index.max(self.new_ballot_index));
+        Some(Announcement { message, low_water, destinations, timestamp, ballot, index, again })
+    }
+
+    /// Asks other groups, whoever leads them, for what pending messages have lacked for too long:
+    /// their leader may have died with what it was told, or with what it had told us.
+    pub(super) fn ask_again(&mut self, effects: &mut Vec<Effect>) {
+        let (now, patience) = (self.now_ms, self.config.patience_ms);
+        if now < self.asked_ms + patience {
+            return;
+        }
+        self.asked_ms = now;
+        let late = self.order.iter().filter(|(_, pending)| now >= pending.since_ms + patience);
+        let mut late: Vec<_> = late
+            .map(|(message, pending)| (pending.local, message, self.lacking(pending)))
+            .filter(|(.., lacking)| !lacking.is_empty())
+            .collect();
+        late.sort_unstable_by_key(|(local, message, _)| (*local, *message));
+        for (_, message, lacking) in late.into_iter().take(ASKED_MAX) {
+            self.ask_everybody(message, lacking, effects);
+        }
+    }
+
+    /// Our state machine waits for other groups' results about a message that it was given.
+    pub fn wait_for_results(&mut self, message: MessageId, effects: &mut Vec<Effect>) {
+        let groups = self.shared.get(message).map(|owed| owed.destinations);
+        if let Some(groups) = groups.filter(|_| self.leads()) {
+            self.ask_everybody(message, groups.without(self.group()), effects);
+        }
+    }
+
+    fn ask_everybody(&mut self, message: MessageId, groups: GroupSet, effects: &mut Vec<Effect>) {
+        self.paths.asked_again += 1;
+        for group in groups.iter() {
+            for slot in 0..self.config.replicas {
+                self.tell(message, ReplicaId::new(group, slot), true, effects);
+            }
         }
     }
 
@@ -96,30 +220,35 @@ impl Ramcast {
         let mut remotes = core::mem::take(&mut self.remotes);
         remotes.retain(|remote| !self.order.has_remote(remote));
         for entry in remotes.chunks(REMOTES_MAX) {
-            let index = self.last + 1;
-            self.last = index;
             self.paths.remotes_merged += u64::from(entry.len() > 1);
             for remote in entry {
                 self.clock = self.clock.max(remote.timestamp.clock());
-                self.order.remote(*remote, index);
-                let record = Record::Remote(*remote);
-                effects.push(Effect::Append { index, time_ms: self.now_ms, record });
             }
+            self.append_all(entry.iter().map(|remote| Record::Remote(*remote)), effects);
         }
         remotes.clear();
         self.remotes = remotes;
     }
 
-    pub(super) fn log_exchange(&mut self, effects: &mut Vec<Effect>) {
-        self.append(Record::Exchange, effects);
+    /// Logs what was decided in this turn, many to an entry.
+    pub(super) fn log_decisions(&mut self, effects: &mut Vec<Effect>) {
+        let mut decisions = core::mem::take(&mut self.decisions);
+        for entry in decisions.chunks(REMOTES_MAX) {
+            self.paths.decided += entry.len() as u64;
+            self.append_all(entry.iter().map(|decision| Record::Decided(*decision)), effects);
+        }
+        decisions.clear();
+        self.decisions = decisions;
     }
 
-    /// Payloads that are not in the log are kept, past delivery, until every follower has its own.
+    /// Payloads that are not in the log are kept, past delivery, until every follower that the log
+    /// waits for has its own.
     pub(super) fn release(&mut self, effects: &mut Vec<Effect>) {
         while let Some(first) = self.large.front() {
             let (group, ballot) = (self.group(), self.ballot());
-            let everywhere = (0..self.config.replicas)
-                .filter(|slot| *slot != self.config.me.slot)
+            let everywhere = self
+                .others()
+                .filter(|slot| !self.view.member(*slot).evicted)
                 .all(|slot| self.accepted(group, slot, ballot) >= first.index);
             if !(first.delivered && everywhere) {
                 break;
@@ -133,6 +262,12 @@ impl Ramcast {
     /// other groups announced to us as leader.
     pub(super) fn fetch_missing(&mut self, effects: &mut Vec<Effect>) {
         let (now_ms, patience) = (self.now_ms, self.config.fetch_after_ms);
+        let ballots = &self.ballots;
+        // What a deposed leader announced and its successor does not is in no log.
+        self.early.retain(|_, early| {
+            let lives = |remote: &Remote| remote.ballot == ballots[remote.group().index()];
+            early.announced.iter().any(lives)
+        });
         for (message, early) in &mut self.early {
             if now_ms >= early.since_ms + patience {
                 early.since_ms = now_ms;
@@ -150,9 +285,19 @@ impl Ramcast {
         }
     }
 
-    fn append(&mut self, record: Record, effects: &mut Vec<Effect>) -> u64 {
-        self.last += 1;
-        effects.push(Effect::Append { index: self.last, time_ms: self.now_ms, record });
+    pub(super) fn append(&mut self, record: Record, effects: &mut Vec<Effect>) -> u64 {
+        self.append_all([record], effects);
         self.last
+    }
+
+    /// Appends one entry, of these records.
+    fn append_all(&mut self, records: impl IntoIterator<Item = Record>, effects: &mut Vec<Effect>) {
+        self.last += 1;
+        let (index, time_ms) = (self.last, self.time());
+        let birth: Ballot = self.ballot();
+        for record in records {
+            self.suffix.push_back(Uncommitted { index, birth, time_ms, record });
+            effects.push(Effect::Append { index, time_ms, record });
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! RamCast on a group log: genuine atomic multicast, normal operation.
+//! RamCast on a group log: genuine atomic multicast.
 //!
 //! Each destination group's leader logs a `Local` with its next clock value and announces it to the
 //! other destination groups' leaders; each logs what it reads as a `Remote`. Followers acknowledge
@@ -13,69 +13,143 @@
 //!
 //! **Invariant (quorum).** What a delivery rests on is held by f+1 replicas of each destination
 //! group, in one ballot each: the entries of our own log by [`Ramcast::commit_index`], another
-//! group's proposal by its acceptance words, which count only for the ballot they name.
+//! group's proposal by its acceptance words, which count only for the ballot they name; or by a
+//! committed `Decided`, whose leader saw all that.
+//!
+//! **Invariant (leader change).** Everything in the pending table is committed, so a leader change
+//! takes nothing out of it. What is logged and not committed stands in the `suffix`, and may be cut
+//! off. (`election`, and `docs/protocols/failover.md`.)
 //!
 //! Implements RamCast (Middleware '21) section 3.4, Algorithm 2. Departs from it as
 //! `docs/protocols/ramcast.md` says: timestamps live in one dense log per group instead of a slot
 //! per client, so a follower cannot miss an entry; acknowledgements are one word per replica; a
-//! payload is accepted only by who holds it. Leader change (Tasks 7 to 9) is not here yet.
+//! payload is accepted only by who holds it; a leader change is one of the group's log alone.
 
+mod commit;
 mod delivery;
+mod election;
 mod follower;
 mod leader;
 mod paths;
+mod saved;
+mod shared;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use hashbrown::HashSet;
+
 use self::delivery::Order;
+use self::election::Campaign;
+pub use self::election::{Cause, Verdict};
 use self::follower::Stalled;
-use self::leader::Early;
+use self::leader::{Early, Large};
 pub use self::paths::Paths;
+use self::shared::Shared;
 use crate::ballot::{Acceptance, Ballot};
+use crate::detector::Detector;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::known::Known;
-use crate::log::Remote;
-use crate::step::{Deliver, Effect, Event};
+use crate::log::{Decision, Remote};
+use crate::step::{Deliver, Effect, Event, Record};
+use crate::timestamp::Timestamp;
+use crate::view::View;
 
 /// What a replica is told once.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Who it is.
     pub me: ReplicaId,
+    /// In which of its lives. A view that does not name it makes it a learner.
+    pub incarnation: u32,
     /// Groups of the cluster.
     pub groups: u16,
     /// Replicas of each group.
     pub replicas: u8,
     /// How long a payload may be missing before it is fetched.
     pub fetch_after_ms: u64,
+    /// How long the candidates of a group wait for each other, and for grants.
+    pub patience_ms: u64,
+    /// Heartbeats in a row that a replica may miss before it is suspected.
+    pub missed_max: u32,
+}
+
+/// What a replica does in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It writes the log.
+    Leader,
+    /// It reads the log, or waits for somebody to write it.
+    Follower,
+    /// It asks for permission to lead.
+    Candidate,
+    /// It has no state: it is to be given one.
+    Blank,
+}
+
+/// An entry's record that is not known to be committed.
+#[derive(Clone, Copy, Debug)]
+struct Uncommitted {
+    index: u64,
+    birth: Ballot,
+    time_ms: u64,
+    record: Record,
 }
 
 /// One replica of one group.
 pub struct Ramcast {
     config: Config,
-    /// The ballot each group's leader is known to hold; our own group's is the one we log in.
+    role: Role,
+    view: View,
+    detector: Detector,
+    /// The highest ballot that we have granted: nobody below it may write our log.
+    promised: Ballot,
+    /// The highest ballot counter that we have heard of in our group.
+    heard: u32,
+    campaign: Option<Campaign>,
+    /// When we may set out to lead again, after that came to nothing.
+    retry_ms: u64,
+    /// The highest ballot known of each group's leaders; our own group's is the one we log in.
     ballots: Vec<Ballot>,
     /// Index of our ballot's first entry: nothing is committed below it alone.
     new_ballot_index: u64,
     clock: u64,
     now_ms: u64,
+    /// Added to our time, so that what the log says never falls when the leader changes.
+    time_offset: i64,
+    last_time_ms: u64,
     /// The last index in our log: appended as leader, accepted as follower.
     last: u64,
     commit: u64,
+    /// Ballot of birth of the entry at `commit`.
+    commit_birth: Ballot,
+    /// What stands in our log behind `commit`.
+    suffix: VecDeque<Uncommitted>,
     /// Acceptance words as read here, by [`Ramcast::ordinal`].
     words: Vec<Acceptance>,
     /// Up to where our writes to each follower completed.
     completed: Vec<u64>,
+    /// The life of each follower to which we write.
+    fed: Vec<Option<u32>>,
     /// Entries whose payload some follower may not hold yet, rising.
     large: VecDeque<Large>,
     known: Known,
     order: Order,
+    /// Multi-group messages that we have logged as leader and not committed.
+    afloat: HashSet<MessageId>,
+    /// Multi-group messages that we have delivered and some destination may not be done with.
+    shared: Shared,
     /// Messages announced to us that we have not received: leaders only.
     early: BTreeMap<MessageId, Early>,
     /// Announcements of this turn, to be logged together.
     remotes: Vec<Remote>,
+    /// Decisions of this turn, to be logged together.
+    decisions: Vec<Decision>,
+    /// Slots for which a change of the view is in our log and not committed: leaders only.
+    changing: u16,
+    /// When other groups were last asked for what pending messages lack.
+    asked_ms: u64,
     /// Groups owed our acceptance word at the end of this turn.
     owed: GroupSet,
     stalled: Option<Stalled>,
@@ -83,34 +157,45 @@ pub struct Ramcast {
     paths: Paths,
 }
 
-/// A leader's entry whose payload is not in the log.
-#[derive(Clone, Copy, Debug)]
-struct Large {
-    index: u64,
-    message: MessageId,
-    delivered: bool,
-}
-
 impl Ramcast {
-    /// A replica with an empty log. Slot 0 leads every group in its first ballot.
-    pub fn new(config: Config) -> Self {
+    /// A replica with an empty log, in a group that begins with `view`. One that the view does not
+    /// name has lost its memory and is [blank](Role::Blank).
+    pub fn new(config: Config, view: View) -> Self {
         assert!(config.replicas % 2 == 1 && config.me.slot < config.replicas);
-        let members = usize::from(config.groups) * usize::from(config.replicas);
+        let (groups, replicas) = (usize::from(config.groups), usize::from(config.replicas));
+        let named = view.names(config.me.slot, config.incarnation);
         Self {
             config,
-            ballots: vec![Ballot::new(1, 0, 0); usize::from(config.groups)],
+            role: if named { Role::Follower } else { Role::Blank },
+            view,
+            detector: Detector::new(config.replicas, config.missed_max),
+            promised: Ballot::ZERO,
+            heard: 0,
+            campaign: None,
+            retry_ms: 0,
+            ballots: vec![Ballot::ZERO; groups],
             new_ballot_index: u64::MAX,
             clock: 0,
             now_ms: 0,
+            time_offset: 0,
+            last_time_ms: 0,
             last: 0,
             commit: 0,
-            words: vec![Acceptance::default(); members],
-            completed: vec![0; usize::from(config.replicas)],
+            commit_birth: Ballot::ZERO,
+            suffix: VecDeque::new(),
+            words: vec![Acceptance::default(); groups * replicas],
+            completed: vec![0; replicas],
+            fed: vec![None; replicas],
             large: VecDeque::new(),
             known: Known::default(),
             order: Order::default(),
+            afloat: HashSet::new(),
+            shared: Shared::new(config.groups),
             early: BTreeMap::new(),
             remotes: Vec::new(),
+            decisions: Vec::new(),
+            changing: 0,
+            asked_ms: 0,
             owed: GroupSet::EMPTY,
             stalled: None,
             scratch: Vec::new(),
@@ -118,11 +203,10 @@ impl Ramcast {
         }
     }
 
-    /// Begins: the leader of the first ballot logs it.
-    pub fn start(&mut self, effects: &mut Vec<Effect>) {
-        if self.leads() {
-            self.log_new_ballot(effects);
-        }
+    /// A replica of a group that begins anew, above a ballot counter and a clock that its former
+    /// self may have reached.
+    pub fn anew(config: Config, view: View, ballot_counter: u32, clock: u64) -> Self {
+        Self { heard: ballot_counter, clock, ..Self::new(config, view) }
     }
 
     /// Takes one event to its conclusion, appending what follows from it to `effects`.
@@ -131,6 +215,12 @@ impl Ramcast {
             Event::Tick { now_ms } => {
                 self.now_ms = self.now_ms.max(now_ms);
                 self.fetch_missing(effects);
+                if self.leads() {
+                    self.ask_again(effects);
+                    self.settle_own(effects);
+                    self.evict_dead(effects);
+                }
+                self.shared.trim(self.group(), effects);
             }
             Event::Received { message, low_water, destinations, inline } => {
                 assert!(
@@ -143,31 +233,29 @@ impl Ramcast {
                     self.unstall(message);
                 }
             }
-            Event::Announced { from, announcement } => {
-                if self.leads() {
-                    self.hear(from, announcement);
-                }
-            }
+            Event::Announced { from, announcement } => self.hear(from, &announcement, effects),
             Event::Exchanged => {
                 assert!(self.leads(), "only the leader logs results");
-                self.log_exchange(effects);
+                self.append(Record::Exchange, effects);
             }
-            Event::Logged { index, ballot, time_ms, record, held, last } => {
+            Event::Logged { index, birth, time_ms, record, held, last } => {
                 assert!(!self.leads(), "nobody else writes the leader's log");
-                assert_eq!(ballot, self.ballot(), "validated against our ballot");
                 assert_eq!(index, self.last + 1, "a follower never skips an entry");
-                self.accept(time_ms, record, held, last);
+                let entry = Uncommitted { index, birth, time_ms, record };
+                self.accept(entry, held, last);
             }
             Event::Acknowledged { by, acceptance } => self.count(by, acceptance),
-            Event::Completed { slot, index } => {
-                let completed = &mut self.completed[usize::from(slot)];
-                *completed = index.max(*completed);
-                let barred = self.large.front().is_some_and(|large| large.index <= index);
-                self.paths.completion_not_enough += u64::from(barred);
+            Event::Completed { slot, index } => self.complete(slot, index),
+            Event::Heartbeat { slot, pulse } => {
+                self.detector.look(slot, pulse, self.now_ms);
             }
+            Event::Settled { group, timestamp } => self.shared.settled(group, timestamp),
+            Event::Applied { slot, timestamp } => self.shared.applied(slot, timestamp),
+            Event::Denied => self.step_down(),
             Event::TurnEnd => {
                 if self.leads() {
                     self.log_remotes(effects);
+                    self.log_decisions(effects);
                     self.release(effects);
                 } else {
                     self.acknowledge(effects);
@@ -182,17 +270,22 @@ impl Ramcast {
         self.advance_commit();
         let candidate = self.order.least()?;
         let pending = self.order.pending(&candidate);
-        let rests_on_quorums = pending.last_index() <= self.commit
-            && pending.remotes().all(|remote| self.remote_quorum(remote));
+        let rests_on_quorums = pending.is_decided()
+            || pending.remotes().iter().all(|remote| self.remote_quorum(remote));
         if !(pending.is_final() && rests_on_quorums) {
             return None;
         }
         if self.order.overtakes(&candidate) {
             self.paths.overtaken += 1;
         }
-        let next = self.order.take(&candidate);
+        let decided = pending.is_decided();
+        let (next, pending) = self.order.take(&candidate);
+        self.paths.delivered_on_decision += u64::from(decided);
         self.paths.final_above_local += u64::from(next.timestamp.group() != self.group());
         assert!(self.clock >= next.timestamp.clock(), "later proposals would end below");
+        if next.destinations.len() > 1 {
+            self.shared.push(&next, &pending);
+        }
         match self.large.iter_mut().find(|large| large.message == next.message) {
             Some(large) => {
                 large.delivered = true;
@@ -208,6 +301,11 @@ impl Ramcast {
         self.known.end(session);
     }
 
+    /// Whether the session is known to have ended.
+    pub fn has_ended(&self, session: SessionId) -> bool {
+        self.known.has_ended(session)
+    }
+
     /// The logged message whose payload is missing here: nothing more of the log may be told until
     /// it is received.
     pub fn stalled_on(&self) -> Option<MessageId> {
@@ -219,9 +317,25 @@ impl Ramcast {
         self.known.contains(message)
     }
 
-    /// Whether we hold the highest ballot of our group.
+    /// Whether the message is committed here and not delivered.
+    pub fn is_pending(&self, message: MessageId) -> bool {
+        self.order.contains(message)
+    }
+
+    /// Whether the message was delivered here, before or after the state was taken over.
+    pub fn is_delivered(&self, message: MessageId) -> bool {
+        let logged = self.order.contains(message) || self.afloat.contains(&message);
+        self.known.contains(message) && !logged
+    }
+
+    /// What we do in our group.
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Whether we write our group's log.
     pub fn leads(&self) -> bool {
-        self.ballot().slot() == self.config.me.slot
+        self.role == Role::Leader
     }
 
     /// The ballot in which we log.
@@ -229,14 +343,39 @@ impl Ramcast {
         self.ballots[self.group().index()]
     }
 
+    /// The highest ballot that we have granted.
+    pub const fn promised(&self) -> Ballot {
+        self.promised
+    }
+
+    /// The highest ballot counter that we have heard of in our group.
+    pub fn ballot_counter(&self) -> u32 {
+        self.heard.max(self.promised.counter())
+    }
+
     /// The replica that leads `group`, as far as we know.
     pub fn leader_of(&self, group: GroupId) -> ReplicaId {
         ReplicaId::new(group, self.ballots[group.index()].slot())
     }
 
+    /// Who counts in our group, as far as it is committed here.
+    pub const fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Who seems to be alive.
+    pub const fn detector(&self) -> &Detector {
+        &self.detector
+    }
+
     /// The last index in our log.
     pub const fn last_index(&self) -> u64 {
         self.last
+    }
+
+    /// The ballot of birth of the last entry in our log.
+    pub fn last_birth(&self) -> Ballot {
+        self.suffix.back().map_or(self.commit_birth, |entry| entry.birth)
     }
 
     /// The last index that we know f+1 replicas of our group to hold.
@@ -249,14 +388,23 @@ impl Ramcast {
         self.clock
     }
 
-    /// Messages in the table: logged here and not delivered.
+    /// Messages logged here and not delivered.
     pub fn pending(&self) -> usize {
-        self.order.len()
+        let local = |entry: &&Uncommitted| matches!(entry.record, Record::Local { .. });
+        self.order.len() + self.suffix.iter().filter(local).count()
     }
 
-    /// When the oldest pending message was logged, and which it is.
+    /// Since when the oldest pending message waits, and which it is.
     pub fn oldest_pending(&self) -> Option<(u64, MessageId)> {
         self.order.oldest()
+    }
+
+    /// The oldest pending message to several groups: since when it waits, which it is, and the
+    /// groups whose proposal, or whose quorum for it, is missing here.
+    pub fn stuck(&self) -> Option<(u64, MessageId, GroupSet)> {
+        let several = self.order.iter().filter(|(_, pending)| pending.destinations.len() > 1);
+        let (message, pending) = several.min_by_key(|(m, pending)| (pending.since_ms, *m))?;
+        Some((pending.since_ms, message, self.lacking(pending)))
     }
 
     /// Messages delivered.
@@ -274,6 +422,11 @@ impl Ramcast {
         self.now_ms
     }
 
+    /// How often each path was taken that is not the common one.
+    pub const fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
     const fn group(&self) -> GroupId {
         self.config.me.group
     }
@@ -282,66 +435,35 @@ impl Ramcast {
         usize::from(self.config.replicas) / 2 + 1
     }
 
-    fn count(&mut self, by: ReplicaId, acceptance: Acceptance) {
-        let ordinal = self.ordinal(by);
-        self.words[ordinal] = acceptance;
+    /// Every slot of our group but our own.
+    fn others(&self) -> impl Iterator<Item = u8> + use<> {
+        let me = self.config.me.slot;
+        (0..self.config.replicas).filter(move |slot| *slot != me)
     }
 
-    /// Up to which index the word of `slot` in `group` vouches in `ballot`.
-    fn accepted(&self, group: GroupId, slot: u8, ballot: Ballot) -> u64 {
-        let word = self.words[self.ordinal(ReplicaId::new(group, slot))];
-        if word.tag == ballot.tag() { word.index } else { 0 }
+    /// The time that an entry of ours carries: it never falls, whoever led before.
+    fn time(&mut self) -> u64 {
+        let now = self.now_ms.saturating_add_signed(self.time_offset);
+        self.last_time_ms = self.last_time_ms.max(now);
+        self.last_time_ms
     }
 
-    /// Raises the commit index to the highest that f+1 slots of our group are known to hold.
-    fn advance_commit(&mut self) {
-        let (group, ballot) = (self.group(), self.ballot());
-        let mut held = core::mem::take(&mut self.scratch);
-        held.clear();
-        held.extend((0..self.config.replicas).map(|slot| {
-            if slot == self.config.me.slot || slot == ballot.slot() {
-                return self.last; // The leader has written all that a follower reads.
-            }
-            let accepted = self.accepted(group, slot, ballot);
-            if self.leads() {
-                accepted.max(self.vouched_by_completion(slot, accepted))
-            } else {
-                accepted
-            }
-        }));
-        held.sort_unstable_by(|a, b| b.cmp(a));
-        let index = held[self.quorum() - 1].min(self.last);
-        self.scratch = held;
-        if index >= self.new_ballot_index && index > self.commit {
-            self.commit = index;
-            let words = |slot| self.accepted(group, slot, ballot) >= index;
-            let by_words = (0..self.config.replicas).filter(|slot| words(*slot)).count();
-            let by_completion = self.leads() && by_words + 1 < self.quorum();
-            self.paths.committed_by_completion += u64::from(by_completion);
+    /// Groups whose proposal of a pending message, or whose quorum for it, is missing here.
+    fn lacking(&self, pending: &delivery::Pending) -> GroupSet {
+        if pending.is_decided() {
+            return GroupSet::EMPTY;
         }
+        let there = |group: &GroupId| {
+            let remote = pending.remotes().iter().find(|remote| remote.group() == *group);
+            remote.is_some_and(|remote| self.remote_quorum(remote))
+        };
+        pending.destinations.without(self.group()).iter().filter(|group| !there(group)).collect()
     }
 
-    /// Write completions count only up to the first entry whose payload the follower may lack;
-    /// from there on only its word does.
-    fn vouched_by_completion(&self, slot: u8, accepted: u64) -> u64 {
-        let completed = self.completed[usize::from(slot)];
-        let barrier = self.large.partition_point(|large| large.index <= accepted);
-        self.large.get(barrier).map_or(completed, |large| completed.min(large.index - 1))
-    }
-
-    /// How often each path was taken that is not the common one.
-    pub const fn paths(&self) -> &Paths {
-        &self.paths
-    }
-
-    /// Whether f+1 replicas of the proposing group hold the proposal, in the ballot it was made in.
-    /// The announcing leader is one of them.
-    fn remote_quorum(&self, remote: &Remote) -> bool {
-        let group = remote.group();
-        let others = (0..self.config.replicas)
-            .filter(|slot| *slot != remote.ballot.slot())
-            .filter(|slot| self.accepted(group, *slot, remote.ballot) >= remote.index)
-            .count();
-        1 + others >= self.quorum()
+    /// Up to which final timestamp every replica that counts has applied what it delivers.
+    fn applied_by_all(&self) -> Timestamp {
+        let counted = self.others().filter(|slot| !self.view.member(*slot).evicted);
+        let slots = counted.chain([self.config.me.slot]);
+        slots.map(|slot| self.shared.applied_by(slot)).min().expect("we are one of them")
     }
 }

@@ -50,4 +50,46 @@ paths! {
     completion_not_enough,
     /// A leader kept a delivered payload for a follower that might ask.
     payload_kept,
+    /// A replica set out to lead.
+    campaigns,
+    /// A replica was elected.
+    led,
+    /// A leader's first entry was committed.
+    new_ballots,
+    /// A replica granted a ballot.
+    promised,
+    /// A leader granted another's ballot.
+    deposed,
+    /// A leader stepped down.
+    stepped_down,
+    /// A lower ballot than the one promised was refused.
+    refused_lower,
+    /// A candidate was refused because the leader seemed well.
+    refused_content,
+    /// A grant of a life that the adopted view does not name was not counted.
+    grant_not_counted,
+    /// A new leader adopted another replica's log.
+    adopted_other,
+    /// A follower accepted a new leader's header.
+    followed,
+    /// An entry was cut off because another log was chosen.
+    truncated,
+    /// A leader heard that another group has a new leader.
+    heard_new_leader,
+    /// A leader heard from a leader that is none any more.
+    heard_old_leader,
+    /// A leader asked another group for what a pending message lacks.
+    asked_again,
+    /// A decision was logged for replicas that lag.
+    decided,
+    /// A message was delivered on a logged decision.
+    delivered_on_decision,
+    /// A slot was evicted.
+    evicted,
+    /// A replica was let in.
+    joined,
+    /// A state was given away.
+    saved,
+    /// A state was taken.
+    restored,
 }

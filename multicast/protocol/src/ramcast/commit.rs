@@ -1,0 +1,135 @@
+//! What f+1 replicas hold: acceptance, completion, commitment, and the folding of what is committed.
+
+use super::{Ramcast, Role, Uncommitted};
+use crate::ballot::{Acceptance, Ballot};
+use crate::ids::{GroupId, ReplicaId};
+use crate::log::Remote;
+use crate::ramcast::delivery::Pending;
+use crate::step::Record;
+
+impl Ramcast {
+    pub(super) fn count(&mut self, by: ReplicaId, acceptance: Acceptance) {
+        let ordinal = self.ordinal(by);
+        self.words[ordinal] = acceptance;
+    }
+
+    pub(super) fn complete(&mut self, slot: u8, index: u64) {
+        if !self.leads() {
+            return;
+        }
+        let completed = &mut self.completed[usize::from(slot)];
+        *completed = index.max(*completed);
+        let barred = self.large.front().is_some_and(|large| large.index <= index);
+        self.paths.completion_not_enough += u64::from(barred);
+    }
+
+    /// Up to which index the word of `slot` in `group` vouches in `ballot`.
+    pub(super) fn accepted(&self, group: GroupId, slot: u8, ballot: Ballot) -> u64 {
+        let word = self.words[self.ordinal(ReplicaId::new(group, slot))];
+        if word.tag == ballot.tag() { word.index } else { 0 }
+    }
+
+    /// Raises the commit index to the highest that f+1 slots of our group are known to hold in our
+    /// ballot, and folds in what it passes.
+    pub(super) fn advance_commit(&mut self) {
+        if self.suffix.is_empty() || self.last < self.new_ballot_index {
+            return;
+        }
+        let (group, ballot, me) = (self.group(), self.ballot(), self.config.me.slot);
+        let mut held = core::mem::take(&mut self.scratch);
+        held.clear();
+        held.extend((0..self.config.replicas).map(|slot| {
+            if slot == ballot.slot() {
+                return self.last; // The leader has written all that a follower reads.
+            }
+            if slot == me {
+                return if self.is_silent() { 0 } else { self.last };
+            }
+            let accepted = self.accepted(group, slot, ballot);
+            if self.leads() {
+                accepted.max(self.vouched_by_completion(slot, accepted))
+            } else {
+                accepted
+            }
+        }));
+        held.sort_unstable_by(|a, b| b.cmp(a));
+        let index = held[self.quorum() - 1].min(self.last);
+        self.scratch = held;
+        if index >= self.new_ballot_index && index > self.commit {
+            let words = |slot| self.accepted(group, slot, ballot) >= index;
+            let by_words = (0..self.config.replicas).filter(|slot| words(*slot)).count();
+            let by_completion = self.leads() && by_words + 1 < self.quorum();
+            self.paths.committed_by_completion += u64::from(by_completion);
+            self.fold(index);
+        }
+    }
+
+    /// Write completions count only for a life of the follower that counts, and only up to the first
+    /// entry whose payload it may lack; from there on only its word does.
+    fn vouched_by_completion(&self, slot: u8, accepted: u64) -> u64 {
+        let counts = self.fed[usize::from(slot)].is_some_and(|life| self.view.names(slot, life));
+        if !counts {
+            return 0;
+        }
+        let completed = self.completed[usize::from(slot)];
+        let barrier = self.large.partition_point(|large| large.index <= accepted);
+        self.large.get(barrier).map_or(completed, |large| completed.min(large.index - 1))
+    }
+
+    /// Whether f+1 replicas of the proposing group hold the proposal, in the ballot it was made in.
+    /// The announcing leader is one of them.
+    pub(super) fn remote_quorum(&self, remote: &Remote) -> bool {
+        let group = remote.group();
+        let others = (0..self.config.replicas)
+            .filter(|slot| *slot != remote.ballot.slot())
+            .filter(|slot| self.accepted(group, *slot, remote.ballot) >= remote.index)
+            .count();
+        1 + others >= self.quorum()
+    }
+
+    /// Everything up to `index` is committed: it is part of the replicated state from here on.
+    fn fold(&mut self, index: u64) {
+        self.commit = index;
+        while let Some(entry) = self.suffix.pop_front_if(|entry| entry.index <= index) {
+            self.commit_birth = entry.birth;
+            self.fold_record(entry);
+        }
+    }
+
+    fn fold_record(&mut self, entry: Uncommitted) {
+        let Uncommitted { index, time_ms, record, .. } = entry;
+        match record {
+            Record::NewBallot => {
+                self.paths.new_ballots += u64::from(self.leads() && entry.birth == self.ballot());
+            }
+            Record::Exchange => {}
+            Record::Local { message, low_water, timestamp, destinations, inline } => {
+                let mut pending =
+                    Pending::new(low_water, destinations, timestamp, index, time_ms, inline);
+                pending.since_ms = self.now_ms;
+                self.order.local(message, pending);
+                self.afloat.remove(&message);
+            }
+            Record::Remote(remote) => self.order.remote(remote),
+            Record::Decided(decision) => self.order.decide(decision),
+            Record::Evict { slot } => {
+                self.view.evict(slot);
+                self.changing &= !(1 << slot);
+            }
+            Record::Join { slot, incarnation } => {
+                self.view.join(slot, incarnation);
+                self.changing &= !(1 << slot);
+                self.paths.joined += u64::from(self.leads());
+                if slot == self.config.me.slot && !self.is_silent() {
+                    // From here on our word counts, and others may wait for it.
+                    self.owe_everybody();
+                }
+            }
+        }
+    }
+
+    /// Whether we are a life that our group has not let in: we vouch for nothing.
+    pub fn is_silent(&self) -> bool {
+        self.role == Role::Blank || !self.view.names(self.config.me.slot, self.config.incarnation)
+    }
+}

@@ -1,0 +1,438 @@
+//! Leader change: who may set out to lead, who lets whom, and what a new leader takes over.
+//!
+//! **Invariant (promise).** A replica grants a ballot only if it is above every ballot it has granted,
+//! and its memory is closed to the old leader before it reports what its log holds. So what was
+//! committed in an earlier ballot, which f+1 replicas hold, is in at least one of the f+1 logs that
+//! a candidate hears of, and the log with the highest (birth of the last entry, length) holds all
+//! of it.
+//!
+//! **Invariant (memory).** A grant counts only from a life that the adopted log's view names: one
+//! that lost its memory may have promised, or held, anything before.
+//!
+//! Follows the design of protected-memory Paxos in Mu (OSDI '20, section 4), with quorums instead of
+//! everybody, ballots that no two candidates share, and a log whose entries keep their birth.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Ramcast, Role, Uncommitted};
+use crate::ballot::Ballot;
+use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
+use crate::ramcast::leader::Large;
+use crate::step::{Effect, Record};
+
+/// Why a replica set out to lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The group had no leader yet.
+    Start,
+    /// The leader's process has ended.
+    Death,
+    /// The leader's heartbeats stopped, or nothing came of somebody's candidacy.
+    Silence,
+    /// An operator asked for it.
+    Transfer,
+    /// A member has promised itself to a higher ballot, and takes nothing of ours.
+    Outbid,
+}
+
+/// What to answer a replica that asks for permission to lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Close our log to everybody else, [promise](Ramcast::promise), and report.
+    Grant,
+    /// It is our leader already, and lost its connection: let it write again, and report.
+    GrantAgain,
+    /// Our promise is higher, or our leader is well.
+    Refuse,
+    /// We count for nothing, or it does.
+    Ignore,
+}
+
+/// What a replica reports with its grant.
+#[derive(Clone, Debug)]
+struct Grant {
+    incarnation: u32,
+    last: (Ballot, u64),
+    /// The lives that its log's view names, by slot.
+    named: Vec<u32>,
+}
+
+/// An attempt at leading.
+pub(super) struct Campaign {
+    ballot: Ballot,
+    cause: Cause,
+    /// When it is given up.
+    until_ms: u64,
+    grants: Vec<Option<Grant>>,
+    /// Whether a leader that seems well is to be replaced all the same.
+    forced: bool,
+}
+
+impl Ramcast {
+    /// Whether it is time for us to set out to lead, and why.
+    pub fn wants_to_lead(&self) -> Option<Cause> {
+        if matches!(self.role, Role::Leader | Role::Blank) || self.is_silent() {
+            return None;
+        }
+        if let Some(campaign) = &self.campaign {
+            let over = self.now_ms >= campaign.until_ms && self.heard > campaign.ballot.counter();
+            return (over && self.now_ms >= self.retry_ms).then_some(campaign.cause);
+        }
+        let me = self.config.me.slot;
+        let leader = self.promised.slot();
+        if self.promised == Ballot::ZERO && me == 0 {
+            return Some(Cause::Start);
+        }
+        // We were deposed, or let somebody lead of whom nothing came.
+        let stuck = leader == me || self.promised != self.ballot();
+        let since = if leader != me && self.detector.suspects(leader) {
+            self.detector.since_ms(leader)
+        } else if stuck && self.now_ms >= self.retry_ms {
+            self.retry_ms
+        } else {
+            return None;
+        };
+        let due = self.now_ms >= since + self.rank_after(leader) * self.config.patience_ms;
+        let cause = match () {
+            () if self.promised == Ballot::ZERO => Cause::Start,
+            () if self.detector.is_dead(leader) => Cause::Death,
+            () => Cause::Silence,
+        };
+        due.then_some(cause)
+    }
+
+    /// How many replicas that seem well come before us, counted round from the old leader.
+    fn rank_after(&self, leader: u8) -> u64 {
+        let (n, me) = (self.config.replicas, self.config.me.slot);
+        let between = (1..n).map(|step| (leader + step) % n).take_while(|slot| *slot != me);
+        let well = |slot: &u8| !self.detector.suspects(*slot) && !self.view.member(*slot).evicted;
+        between.filter(well).count() as u64
+    }
+
+    /// Sets out to lead, in a ballot above all we have heard of. Our own memory must be closed to the
+    /// old leader, and read to its end, before. Returns the ballot, for which every other replica of
+    /// the group is to be asked.
+    pub fn campaign(&mut self, cause: Cause) -> Ballot {
+        let counter = self.heard.max(self.promised.counter()) + 1;
+        let ballot = Ballot::new(counter, self.config.me.slot, self.config.incarnation);
+        self.promise(ballot);
+        let mut grants = vec![None; usize::from(self.config.replicas)];
+        grants[usize::from(self.config.me.slot)] = Some(Grant {
+            incarnation: self.config.incarnation,
+            last: (self.last_birth(), self.last),
+            named: self.named(),
+        });
+        let patience = self.config.patience_ms * (2 + u64::from(self.config.me.slot));
+        self.retry_ms = self.now_ms + patience;
+        let forced = matches!(cause, Cause::Transfer | Cause::Outbid);
+        let until_ms = self.now_ms + self.config.patience_ms;
+        self.campaign = Some(Campaign { ballot, cause, until_ms, grants, forced });
+        self.role = Role::Candidate;
+        self.paths.campaigns += 1;
+        ballot
+    }
+
+    /// The ballot for which we ask the slots that have not answered yet, and whether they shall give
+    /// up a leader that seems well.
+    pub fn asks(&self) -> Option<(Ballot, bool)> {
+        let campaign = self.campaign.as_ref()?;
+        Some((campaign.ballot, campaign.forced))
+    }
+
+    /// Whether the slot has granted what we ask for.
+    pub fn has_grant_of(&self, slot: u8) -> bool {
+        let campaign = self.campaign.as_ref();
+        campaign.is_some_and(|campaign| campaign.grants[usize::from(slot)].is_some())
+    }
+
+    /// What to answer who asks for `ballot`. `leads` says that it is elected, and only wants to
+    /// write our log; `forced`, that even a leader that is well shall be given up.
+    pub fn judge(&mut self, ballot: Ballot, leads: bool, forced: bool) -> Verdict {
+        self.heard = self.heard.max(ballot.counter());
+        if self.role == Role::Blank || (self.is_silent() && !leads) {
+            return Verdict::Ignore;
+        }
+        if ballot == self.promised {
+            // A candidate's question asked twice, or a leader that comes back to us.
+            return if self.leads() { Verdict::Ignore } else { Verdict::GrantAgain };
+        }
+        if ballot < self.promised {
+            self.paths.refused_lower += 1;
+            return Verdict::Refuse;
+        }
+        let leader = self.promised.slot();
+        let content = self.leads() && self.has_quorum_alive()
+            || self.role == Role::Follower
+                && self.promised == self.ballot()
+                && self.promised != Ballot::ZERO
+                && leader != self.config.me.slot
+                && leader != ballot.slot()
+                && !self.detector.suspects(leader);
+        if content && !leads && !forced {
+            self.paths.refused_content += 1;
+            return Verdict::Refuse;
+        }
+        Verdict::Grant
+    }
+
+    /// Whether, as far as heartbeats tell, f others are there.
+    pub fn has_quorum_alive(&self) -> bool {
+        let alive = self.others().filter(|slot| !self.detector.suspects(*slot)).count();
+        alive + 1 >= self.quorum()
+    }
+
+    /// Grants `ballot`: from here on nobody below it may write our log. The caller has made sure of
+    /// that, and has told us everything that the log holds.
+    pub fn promise(&mut self, ballot: Ballot) {
+        assert!(ballot > self.promised, "a promise is never taken back");
+        self.paths.deposed += u64::from(self.leads());
+        self.step_down();
+        self.role = Role::Follower;
+        self.campaign = None;
+        self.promised = ballot;
+        self.heard = self.heard.max(ballot.counter());
+        let rank = u64::from(self.config.me.slot) + 2;
+        self.retry_ms = self.now_ms + 4 * rank * self.config.patience_ms;
+        self.paths.promised += 1;
+    }
+
+    /// We lead no more: what we did not see committed is not ours to commit.
+    pub(super) fn step_down(&mut self) {
+        if !self.leads() {
+            return;
+        }
+        self.role = Role::Follower;
+        self.paths.stepped_down += 1;
+        self.early.clear();
+        self.remotes.clear();
+        self.decisions.clear();
+        self.large.clear();
+        self.afloat.clear();
+        self.changing = 0;
+        self.fed.fill(None);
+        self.retry_ms = self.now_ms + 4 * self.config.patience_ms;
+    }
+
+    /// A replica has refused our ballot, because it has granted `promised`.
+    pub fn refused(&mut self, promised: Ballot) {
+        self.heard = self.heard.max(promised.counter());
+    }
+
+    /// Whether a member takes nothing of ours because it has heard of a higher ballot: we lead, and
+    /// must outbid it.
+    pub fn is_outbid(&self) -> bool {
+        self.leads() && self.heard > self.ballot().counter()
+    }
+
+    /// A replica has granted our ballot and reports the end of its log, and the lives that its view
+    /// names. Returns the slot whose log is to be adopted, once f+1 lives that count have granted.
+    pub fn granted(
+        &mut self,
+        slot: u8,
+        incarnation: u32,
+        last: (Ballot, u64),
+        named: Vec<u32>,
+    ) -> Option<u8> {
+        let (quorum, me) = (self.quorum(), self.config.me.slot);
+        let campaign = self.campaign.as_mut()?;
+        campaign.grants[usize::from(slot)] = Some(Grant { incarnation, last, named });
+        let grants =
+            || campaign.grants.iter().enumerate().filter_map(|(i, g)| Some((i, g.as_ref()?)));
+        // Our own first, so that nothing is copied when it is as good.
+        let own = campaign.grants[usize::from(me)].as_ref().expect("made when we set out").last;
+        let (best, grant) =
+            grants().max_by_key(|(i, grant)| (grant.last, *i == usize::from(me)))?;
+        let counted = grants().filter(|(i, g)| grant.named.get(*i) == Some(&g.incarnation)).count();
+        self.paths.grant_not_counted += u64::from(counted < grants().count());
+        if counted < quorum {
+            return None;
+        }
+        self.paths.adopted_other += u64::from(grant.last != own);
+        Some(best as u8)
+    }
+
+    /// Whether a life of ours counts in the view that `slot` has reported.
+    pub fn is_named_by(&self, slot: u8) -> bool {
+        let grant = self.campaign.as_ref().and_then(|c| c.grants[usize::from(slot)].as_ref());
+        grant.is_some_and(|grant| {
+            grant.named.get(usize::from(self.config.me.slot)) == Some(&self.config.incarnation)
+        })
+    }
+
+    /// The lives that the view at the end of our log names.
+    pub fn named(&self) -> Vec<u32> {
+        let mut view = self.view.clone();
+        for entry in &self.suffix {
+            if let Record::Join { slot, incarnation } = entry.record {
+                view.join(slot, incarnation);
+            }
+        }
+        view.members().iter().map(|member| member.incarnation).collect()
+    }
+
+    /// Cuts off what our log holds beyond `index`: another log was chosen.
+    pub fn truncate(&mut self, index: u64) {
+        assert!(index >= self.commit, "what is committed is in every log that is chosen");
+        self.stalled = None;
+        while let Some(entry) = self.suffix.pop_back_if(|entry| entry.index > index) {
+            self.paths.truncated += 1;
+            if let Record::Local { message, .. } = entry.record {
+                self.known.remove(message);
+            }
+        }
+        self.last = self.last.min(index);
+    }
+
+    /// The leader of the ballot that we granted rewrites our log from behind `base` on.
+    pub fn follow(&mut self, ballot: Ballot, base: u64) {
+        assert!(ballot == self.promised && !self.leads(), "only whom we let in writes our log");
+        self.truncate(base);
+        let own = self.group().index();
+        self.paths.followed += u64::from(self.ballots[own] != ballot);
+        self.ballots[own] = ballot;
+        self.new_ballot_index = u64::MAX;
+        self.owed = self.owed.with(self.group());
+    }
+
+    /// The campaign is won, and our log is the one adopted: begins to lead. Everything that other
+    /// groups may still need is told again, and every reply that a session may have missed.
+    pub fn lead(&mut self, effects: &mut Vec<Effect>) {
+        let campaign = self.campaign.as_ref().expect("won");
+        let ballot = campaign.ballot;
+        assert!(self.stalled.is_none() && ballot == self.promised, "the log is adopted whole");
+        self.role = Role::Leader;
+        let own = self.group().index();
+        self.ballots[own] = ballot;
+        self.fed.fill(None);
+        self.completed.fill(0);
+        self.shared.forget_told();
+        self.rebuild();
+        if self.last_time_ms > 0 {
+            self.time_offset = self.last_time_ms as i64 - self.now_ms as i64;
+        }
+        self.new_ballot_index = self.append(Record::NewBallot, effects);
+        for group in (0..self.config.groups).map(GroupId) {
+            self.tell_all(group, effects);
+        }
+        for message in self.known.recent() {
+            if !self.order.contains(message) {
+                effects.push(Effect::Repeat { message });
+            }
+        }
+        self.paths.led += 1;
+    }
+
+    /// What only a leader keeps of its log.
+    fn rebuild(&mut self) {
+        self.large.clear();
+        let mut large: Vec<_> = self
+            .order
+            .iter()
+            .filter(|(_, pending)| !pending.inline)
+            .map(|(message, pending)| Large { index: pending.index, message, delivered: false })
+            .collect();
+        for Uncommitted { index, record, .. } in &self.suffix {
+            if let Record::Local { message, destinations, inline, .. } = *record {
+                if !inline {
+                    large.push(Large { index: *index, message, delivered: false });
+                }
+                if destinations.len() > 1 {
+                    self.afloat.insert(message);
+                }
+            }
+            if let Record::Evict { slot } | Record::Join { slot, .. } = record {
+                self.changing |= 1 << slot;
+            }
+        }
+        large.sort_unstable_by_key(|large| large.index);
+        self.large.extend(large);
+    }
+
+    /// Announces to a group's leader everything that the group may need, and sends the results.
+    pub(super) fn tell_all(&mut self, group: GroupId, effects: &mut Vec<Effect>) {
+        if group == self.group() {
+            return;
+        }
+        let to = self.leader_of(group);
+        for message in self.shared_with(group) {
+            self.tell(message, to, false, effects);
+        }
+    }
+
+    /// Every message shared with a group that it may not be done with, sorted.
+    fn shared_with(&self, group: GroupId) -> Vec<MessageId> {
+        let goes = |destinations: GroupSet| destinations.contains(group);
+        let pending = self.order.iter().filter(|(_, p)| goes(p.destinations)).map(|(m, _)| m);
+        let afloat = self.suffix.iter().filter_map(|entry| match entry.record {
+            Record::Local { message, destinations, .. } if goes(destinations) => Some(message),
+            _ => None,
+        });
+        let owed = self.shared.iter();
+        let owed = owed.filter(|o| goes(o.destinations) && self.shared.unsettled_in(group, o));
+        let mut all: Vec<_> = pending.chain(afloat).chain(owed.map(|o| o.message)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Why we set out to lead, if we lead and our first entry is committed.
+    pub fn won(&self) -> Option<Cause> {
+        let campaign = self.campaign.as_ref().filter(|_| self.leads())?;
+        (self.commit >= self.new_ballot_index).then_some(campaign.cause)
+    }
+
+    /// A follower is let in: we write its log from here on.
+    pub fn feeds(&mut self, slot: u8, incarnation: u32) {
+        self.fed[usize::from(slot)] = Some(incarnation);
+        self.completed[usize::from(slot)] = 0;
+    }
+
+    /// A follower's log can be written no more, until it is let in again.
+    pub fn feeds_no_more(&mut self, slot: u8) {
+        self.fed[usize::from(slot)] = None;
+    }
+
+    /// As leader: whether a change of the view can be logged now for that slot.
+    fn may_change(&self, slot: u8) -> bool {
+        self.leads() && self.changing & 1 << slot == 0 && slot != self.config.me.slot
+    }
+
+    /// Logs that the log waits for a slot no more. Returns whether it was of use.
+    pub fn evict(&mut self, slot: u8, effects: &mut Vec<Effect>) -> bool {
+        let useful = self.may_change(slot) && !self.view.member(slot).evicted;
+        if useful {
+            self.changing |= 1 << slot;
+            self.paths.evicted += 1;
+            self.append(Record::Evict { slot }, effects);
+        }
+        useful
+    }
+
+    /// Logs that a life of a slot counts from here on: it holds all that this log holds.
+    pub fn join(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<Effect>) {
+        let news = !self.view.names(slot, incarnation) || self.view.member(slot).evicted;
+        if self.may_change(slot) && news && self.commit >= self.new_ballot_index {
+            self.changing |= 1 << slot;
+            self.append(Record::Join { slot, incarnation }, effects);
+        }
+    }
+
+    /// Those whose process is known to have ended are waited for no more: their memory is lost.
+    pub(super) fn evict_dead(&mut self, effects: &mut Vec<Effect>) {
+        if self.commit < self.new_ballot_index {
+            return; // Not before everybody knows where the log goes on.
+        }
+        for slot in self.others() {
+            if self.detector.is_dead(slot) {
+                self.evict(slot, effects);
+            }
+        }
+    }
+
+    /// The replica that leads us, or that we let lead, if there is one.
+    pub fn leader(&self) -> Option<ReplicaId> {
+        let known = self.promised != Ballot::ZERO && self.promised == self.ballot();
+        let deposed = self.promised.slot() == self.config.me.slot && !self.leads();
+        (known && !deposed).then(|| ReplicaId::new(self.group(), self.promised.slot()))
+    }
+}

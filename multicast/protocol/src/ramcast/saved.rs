@@ -1,0 +1,113 @@
+//! The ordering state at the commit index, as given to a replica that has none.
+
+use alloc::vec::Vec;
+
+use super::delivery::Order;
+use super::shared::Shared;
+use super::{Config, Ramcast, Role};
+use crate::ballot::Ballot;
+use crate::bytes::{Reader, Writer};
+use crate::ids::{GroupId, MessageId};
+use crate::known::Known;
+use crate::step::Record;
+use crate::view::View;
+
+const VERSION: u8 = 1;
+
+impl Ramcast {
+    /// Appends what a replica needs to go on from our commit index: the last index with its birth,
+    /// the clock, the pending table, what was logged of each session, the view and the watermarks.
+    pub fn save(&mut self, into: &mut Vec<u8>) {
+        let mut out = Writer(into);
+        out.u8(VERSION);
+        out.u64(self.commit);
+        out.u64(self.commit_birth.to_word());
+        out.u64(self.clock);
+        out.u64(self.last_time_ms);
+        for member in self.view.members() {
+            out.u32(member.incarnation);
+            out.u8(u8::from(member.evicted));
+        }
+        for ballot in &self.ballots {
+            out.u64(ballot.to_word());
+        }
+        self.order.save(&mut out);
+        self.shared.save(&mut out);
+        // What stands behind the commit index may be lost, and then it must not be known.
+        let uncommitted = self.suffix.iter().filter_map(|entry| match entry.record {
+            Record::Local { message, low_water, .. } => Some((message, low_water)),
+            _ => None,
+        });
+        let uncommitted: Vec<(MessageId, u64)> = uncommitted.collect();
+        for (message, _) in &uncommitted {
+            self.known.remove(*message);
+        }
+        self.known.save(&mut out);
+        for (message, low_water) in uncommitted {
+            self.known.insert(message, low_water);
+        }
+        self.paths.saved += 1;
+    }
+
+    /// Takes the state that another replica [saved](Self::save), into a replica that is
+    /// [blank](Role::Blank). What it has promised, it has promised.
+    pub fn restore(&mut self, bytes: &[u8]) -> Option<()> {
+        assert_eq!(self.role, Role::Blank, "a state is taken by who has none");
+        let mut from = Reader(bytes);
+        if from.u8()? != VERSION {
+            return None;
+        }
+        let (commit, birth) = (from.u64()?, Ballot::from_word(from.u64()?));
+        let (clock, time_ms) = (from.u64()?, from.u64()?);
+        let mut view = View::first(self.config.replicas);
+        for slot in 0..self.config.replicas {
+            view.join(slot, from.u32()?);
+            if from.u8()? != 0 {
+                view.evict(slot);
+            }
+        }
+        let mut ballots = Vec::new();
+        for _ in 0..self.config.groups {
+            ballots.push(Ballot::from_word(from.u64()?));
+        }
+        let order = Order::restore(&mut from, self.now_ms)?;
+        let shared = Shared::restore(&mut from, self.config.groups)?;
+        let known = Known::restore(&mut from)?;
+        if !from.0.is_empty() {
+            return None;
+        }
+        let own = self.group().index();
+        for (i, ballot) in ballots.into_iter().enumerate().filter(|(i, _)| *i != own) {
+            self.ballots[i] = ballot.max(self.ballots[i]);
+        }
+        (self.commit, self.commit_birth, self.last) = (commit, birth, commit);
+        (self.clock, self.last_time_ms) = (clock, time_ms);
+        (self.view, self.order, self.shared, self.known) = (view, order, shared, known);
+        self.role = Role::Follower;
+        self.new_ballot_index = u64::MAX;
+        self.paths.restored += 1;
+        Some(())
+    }
+
+    /// A replica of the same life that begins anew without its log, because the others went on
+    /// without it. It keeps its promise.
+    pub fn blank(&self, config: Config) -> Self {
+        let mut blank = Self::new(config, self.view.clone());
+        blank.role = Role::Blank;
+        blank.promised = self.promised;
+        blank.heard = self.heard;
+        blank.now_ms = self.now_ms;
+        blank.detector = self.detector.clone();
+        blank.words.clone_from(&self.words);
+        for group in (0..config.groups).map(GroupId).filter(|group| *group != config.me.group) {
+            blank.ballots[group.index()] = self.ballots[group.index()];
+        }
+        blank.paths = self.paths;
+        blank
+    }
+
+    /// The clock of a replica that begins anew goes on where that of its former self was.
+    pub fn resume_time(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+    }
+}

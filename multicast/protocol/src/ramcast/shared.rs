@@ -1,0 +1,180 @@
+//! What is owed to other groups about messages that are delivered here.
+//!
+//! A group that changes its leader may have lost sight of another group's quorum: its words name a
+//! ballot that is over. So every replica keeps what its group proposed for a message, beyond
+//! trimming and beyond its own delivery, until each destination group has said that all its replicas
+//! that count have applied it. As every group applies in the order of final timestamps, that is one
+//! word per pair of replicas: "applied by all of us, up to this timestamp".
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::Ramcast;
+use super::delivery::Pending;
+use crate::bytes::{Reader, Writer};
+use crate::ids::{GroupId, GroupSet, MessageId};
+use crate::step::{Deliver, Effect};
+use crate::timestamp::Timestamp;
+
+/// A delivered message that another group, or a slow replica of ours, may still need something for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owed {
+    pub(super) message: MessageId,
+    pub(super) low_water: u64,
+    pub(super) destinations: GroupSet,
+    /// What our group proposed, and where that stands in our log.
+    pub(super) local: Timestamp,
+    pub(super) index: u64,
+    /// What it ended at.
+    pub(super) last: Timestamp,
+}
+
+/// Delivered messages to several groups, in the order of delivery.
+pub(super) struct Shared {
+    owed: VecDeque<Owed>,
+    /// Up to where each group has applied everything, at all its replicas; our own among them.
+    settled: Vec<Timestamp>,
+    /// Up to where each replica of ours has, as far as its leader was told.
+    applied: Vec<Timestamp>,
+    /// The last message shared with each group, and up to where it was told that we are done.
+    shared_last: Vec<Timestamp>,
+    told: Vec<Timestamp>,
+    dirty: bool,
+}
+
+/// Replicas of a group at most: a slot is named in four bits.
+const SLOTS: usize = 16;
+
+impl Shared {
+    pub(super) fn new(groups: u16) -> Self {
+        let zero = vec![Timestamp::ZERO; usize::from(groups)];
+        Self {
+            owed: VecDeque::new(),
+            settled: zero.clone(),
+            applied: vec![Timestamp::ZERO; SLOTS],
+            shared_last: zero.clone(),
+            told: zero,
+            dirty: false,
+        }
+    }
+
+    pub(super) fn push(&mut self, next: &Deliver, pending: &Pending) {
+        for group in next.destinations.iter() {
+            self.shared_last[group.index()] = next.timestamp;
+        }
+        self.owed.push_back(Owed {
+            message: next.message,
+            low_water: next.low_water,
+            destinations: next.destinations,
+            local: pending.local,
+            index: pending.index,
+            last: next.timestamp,
+        });
+    }
+
+    pub(super) fn settled(&mut self, group: GroupId, timestamp: Timestamp) {
+        let settled = &mut self.settled[group.index()];
+        self.dirty |= timestamp > *settled;
+        *settled = timestamp.max(*settled);
+    }
+
+    pub(super) fn applied(&mut self, slot: u8, timestamp: Timestamp) {
+        let applied = &mut self.applied[usize::from(slot)];
+        *applied = timestamp.max(*applied);
+    }
+
+    pub(super) fn applied_by(&self, slot: u8) -> Timestamp {
+        self.applied[usize::from(slot)]
+    }
+
+    /// Lets go of what everybody is done with.
+    pub(super) fn trim(&mut self, own: GroupId, effects: &mut Vec<Effect>) {
+        if !core::mem::take(&mut self.dirty) {
+            return;
+        }
+        let Self { owed, settled, .. } = self;
+        owed.retain(|message| {
+            let done = |group: GroupId| settled[group.index()] >= message.last;
+            let over = done(own) && message.destinations.iter().all(done);
+            if over {
+                effects.push(Effect::Settled { message: message.message });
+            }
+            !over
+        });
+    }
+
+    /// Others may not have heard what our predecessor told them.
+    pub(super) fn forget_told(&mut self) {
+        self.told.fill(Timestamp::ZERO);
+    }
+
+    /// Whether some replica of `group` may not have applied the message.
+    pub(super) fn unsettled_in(&self, group: GroupId, owed: &Owed) -> bool {
+        self.settled[group.index()] < owed.last
+    }
+
+    pub(super) fn get(&self, message: MessageId) -> Option<&Owed> {
+        self.owed.iter().rev().find(|owed| owed.message == message)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Owed> {
+        self.owed.iter()
+    }
+
+    pub(super) fn save(&self, out: &mut Writer<'_>) {
+        out.u64(self.owed.len() as u64);
+        for owed in &self.owed {
+            out.message(owed.message);
+            out.u64(owed.low_water);
+            out.groups(owed.destinations);
+            out.u64(owed.local.to_word());
+            out.u64(owed.index);
+            out.u64(owed.last.to_word());
+        }
+        for timestamp in self.settled.iter().chain(&self.shared_last) {
+            out.u64(timestamp.to_word());
+        }
+    }
+
+    pub(super) fn restore(from: &mut Reader<'_>, groups: u16) -> Option<Self> {
+        let mut shared = Self::new(groups);
+        for _ in 0..from.u64()? {
+            shared.owed.push_back(Owed {
+                message: from.message()?,
+                low_water: from.u64()?,
+                destinations: from.groups()?,
+                local: Timestamp::from_word(from.u64()?),
+                index: from.u64()?,
+                last: Timestamp::from_word(from.u64()?),
+            });
+        }
+        for timestamp in shared.settled.iter_mut().chain(&mut shared.shared_last) {
+            *timestamp = Timestamp::from_word(from.u64()?);
+        }
+        Some(shared)
+    }
+}
+
+impl Ramcast {
+    /// As leader: tells whoever shares a message with us how far all of us are done.
+    pub(super) fn settle_own(&mut self, effects: &mut Vec<Effect>) {
+        let all = self.applied_by_all();
+        let own = self.group();
+        for group in (0..self.config.groups).map(GroupId) {
+            let told = self.shared.told[group.index()];
+            if self.shared.shared_last[group.index()] > told && all > told {
+                self.shared.told[group.index()] = all;
+                effects.push(Effect::Settle { group, timestamp: all });
+            }
+        }
+        if self.shared.shared_last[own.index()] > self.shared.settled[own.index()] {
+            self.shared.settled(own, all);
+        }
+    }
+
+    /// We have applied what we deliver up to a timestamp.
+    pub fn applied(&mut self, timestamp: Timestamp) {
+        self.shared.applied(self.config.me.slot, timestamp);
+    }
+}

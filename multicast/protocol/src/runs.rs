@@ -1,0 +1,124 @@
+//! What two replicas need to know of each other's logs to find the prefix that they share.
+//!
+//! An entry is known by its index and the ballot of its birth: a leader appends once at each index.
+//! Births never fall along a log, and a log that holds an entry holds everything that was before it
+//! when it was born. So a log is told in a few words, one run for each ballot in which entries were
+//! born, and two logs share everything up to the end of the shorter of their last common run.
+
+use alloc::collections::VecDeque;
+
+use crate::ballot::Ballot;
+use crate::log::Cursor;
+
+/// Ballots of birth that are remembered. A replica that is further behind is given the state.
+const RUNS_MAX: usize = 64;
+
+/// The births of a log's entries. Cursors are canonical here: right behind an entry, before the pad
+/// that may follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runs {
+    /// The ballot of each run, and where its first entry stands.
+    runs: VecDeque<(Ballot, Cursor)>,
+    end: Cursor,
+}
+
+impl Runs {
+    /// Of an empty log.
+    pub const EMPTY: Self = Self { runs: VecDeque::new(), end: Cursor::START };
+
+    /// From what [`iter`](Self::iter) and [`end`](Self::end) told.
+    pub fn new(runs: impl IntoIterator<Item = (Ballot, Cursor)>, end: Cursor) -> Self {
+        Self { runs: runs.into_iter().collect(), end }
+    }
+
+    /// Each ballot of birth and where its first entry stands, rising.
+    pub fn iter(&self) -> impl Iterator<Item = (Ballot, Cursor)> {
+        self.runs.iter().copied()
+    }
+
+    /// Right behind the last entry.
+    pub const fn end(&self) -> Cursor {
+        self.end
+    }
+
+    /// The ballot of birth of the last entry.
+    pub fn last_birth(&self) -> Ballot {
+        self.runs.back().map_or(Ballot::ZERO, |(birth, _)| *birth)
+    }
+
+    /// An entry born in `birth` was added, and ends at `position`.
+    pub fn push(&mut self, birth: Ballot, position: u64) {
+        if self.last_birth() != birth {
+            self.runs.push_back((birth, self.end));
+            if self.runs.len() > RUNS_MAX {
+                self.runs.pop_front();
+            }
+        }
+        self.end = Cursor { index: self.end.index + 1, position };
+    }
+
+    /// Everything from `base` on was taken away.
+    pub fn truncate(&mut self, base: Cursor) {
+        while self.runs.back().is_some_and(|(_, first)| first.index >= base.index) {
+            self.runs.pop_back();
+        }
+        self.end = base;
+    }
+
+    /// The end of the prefix that both logs share; `None` if that is further back than remembered.
+    pub fn shared(&self, other: &Self) -> Option<Cursor> {
+        let empty = [self, other].iter().any(|log| log.end == Cursor::START);
+        if empty {
+            return Some(Cursor::START);
+        }
+        self.runs.iter().rev().find_map(|(birth, _)| {
+            let (mine, theirs) = (self.end_of(*birth)?, other.end_of(*birth)?);
+            Some(if mine.index <= theirs.index { mine } else { theirs })
+        })
+    }
+
+    fn end_of(&self, birth: Ballot) -> Option<Cursor> {
+        let at = self.runs.iter().position(|(b, _)| *b == birth)?;
+        Some(self.runs.get(at + 1).map_or(self.end, |(_, first)| *first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(births: &[u32]) -> Runs {
+        let mut runs = Runs::EMPTY;
+        for (i, birth) in births.iter().enumerate() {
+            runs.push(Ballot::new(*birth, 0, 0), (i as u64 + 1) * 64);
+        }
+        runs
+    }
+
+    #[test]
+    fn logs_share_what_was_born_alike() {
+        #[rustfmt::skip]
+        let cases: [(&[u32], &[u32], u64); 6] = [
+            (&[],           &[1, 1],       0),
+            (&[1, 1, 1],    &[1, 1],       2),
+            (&[1, 1, 2, 2], &[1, 1, 1],    2),
+            (&[1, 1, 2, 4], &[1, 1, 2, 3], 3),
+            (&[1, 3, 3],    &[1, 2, 2, 2], 1),
+            (&[1, 2, 3],    &[1, 2, 3],    3),
+        ];
+        for (one, other, shared) in cases {
+            let base = Cursor { index: shared + 1, position: shared * 64 };
+            assert_eq!(log(one).shared(&log(other)), Some(base), "{one:?} {other:?}");
+            assert_eq!(log(other).shared(&log(one)), Some(base), "{other:?} {one:?}");
+            let mut cut = log(one);
+            cut.truncate(base);
+            assert_eq!(cut, log(&one[..shared as usize]));
+        }
+    }
+
+    #[test]
+    fn logs_that_forgot_their_common_past_share_nothing_known() {
+        let long: std::vec::Vec<u32> = (1..200).collect();
+        assert_eq!(log(&long).shared(&log(&[1, 2, 3])), None);
+    }
+}

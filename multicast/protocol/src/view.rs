@@ -1,0 +1,63 @@
+//! Who counts: the life of each replica slot that its group has let in.
+//!
+//! A view is part of the replicated state: it changes only by committed `Evict` and `Join` entries.
+//! A group always has 2f+1 slots and a quorum is always f+1 of them; a view says whose memory is
+//! meant by a slot. **Invariant.** A replica that lost its memory is a new incarnation, which no
+//! view names until f+1 *other* slots have committed its `Join`.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A replica slot, as its group sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The life whose memory counts.
+    pub incarnation: u32,
+    /// The log waits for it no more until its next `Join`.
+    pub evicted: bool,
+}
+
+/// The members of a group, by slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View(Vec<Member>);
+
+impl View {
+    /// The view in which a group begins: the first life of each of its replicas.
+    pub fn first(replicas: u8) -> Self {
+        Self(vec![Member { incarnation: 0, evicted: false }; usize::from(replicas)])
+    }
+
+    /// A view of these incarnations, by slot.
+    pub fn of(incarnations: impl IntoIterator<Item = u32>) -> Self {
+        Self(incarnations.into_iter().map(|i| Member { incarnation: i, evicted: false }).collect())
+    }
+
+    /// Whether that life of the slot counts.
+    pub fn names(&self, slot: u8, incarnation: u32) -> bool {
+        self.0[usize::from(slot)].incarnation == incarnation
+    }
+
+    /// The member in `slot`.
+    pub fn member(&self, slot: u8) -> Member {
+        self.0[usize::from(slot)]
+    }
+
+    /// All members, by slot.
+    pub fn members(&self) -> &[Member] {
+        &self.0
+    }
+
+    /// An `Evict` was committed.
+    pub fn evict(&mut self, slot: u8) {
+        if let Some(member) = self.0.get_mut(usize::from(slot)) {
+            member.evicted = true;
+        }
+    }
+
+    /// A `Join` was committed.
+    pub fn join(&mut self, slot: u8, incarnation: u32) {
+        if let Some(member) = self.0.get_mut(usize::from(slot)) {
+            *member = Member { incarnation, evicted: false };
+        }
+    }
+}

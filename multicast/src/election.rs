@@ -1,0 +1,133 @@
+//! What the replicas of a group tell each other about who leads it and who is in it.
+
+use serde::{Deserialize, Serialize};
+use skein_protocol::ballot::Ballot;
+use skein_protocol::log::Cursor;
+use skein_protocol::runs::Runs;
+
+use crate::mail::Key;
+
+/// A place in the log, as sent: index of the next entry, and position.
+pub(crate) type Place = (u64, u64);
+
+pub(crate) fn place(cursor: Cursor) -> Place {
+    (cursor.index, cursor.position)
+}
+
+pub(crate) fn cursor((index, position): Place) -> Cursor {
+    Cursor { index, position }
+}
+
+/// One of them; some are followed by bytes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Election {
+    /// Let me write your log.
+    Prepare(Prepare),
+    /// You may: nobody else does. Followed by the [`Piece`]s of the log that the other may lack.
+    Granted(Granted),
+    /// You may not: I have promised myself to a higher ballot, or my leader is well.
+    Refused { promised: u64 },
+    /// I lead, and what you lack is not in my log any more: ask for the state.
+    Behind { ballot: u64 },
+    /// I have no state that counts: whoever leads, give me yours.
+    Ask { incarnation: u32 },
+    /// A part of the state. Followed by its bytes.
+    State(Part),
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Prepare {
+    pub ballot: u64,
+    /// Elected already.
+    pub leads: bool,
+    /// Even a leader that is well shall be given up.
+    pub forced: bool,
+    /// Raised when what was granted was lost: a question asked twice is answered once.
+    pub attempt: u32,
+    /// Up to where the asking one knows the log to be committed.
+    pub commit: Place,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Granted {
+    pub ballot: u64,
+    pub incarnation: u32,
+    /// The grant's number, and the key to the log.
+    pub grant: u64,
+    pub key: Key,
+    /// The lives that count, at the end of the granter's log.
+    pub named: Vec<u32>,
+    /// The births of its entries.
+    pub runs: Vec<(u64, Place)>,
+    pub end: Place,
+    /// Up to which position it needs the log no more.
+    pub freed: u64,
+    /// Whether what follows goes on where the asking one's log is committed.
+    pub whole: bool,
+}
+
+impl Granted {
+    pub(crate) fn runs(&self) -> Runs {
+        let run = |(birth, first): &(u64, Place)| (Ballot::from_word(*birth), cursor(*first));
+        Runs::new(self.runs.iter().map(run), cursor(self.end))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    /// For which life it is.
+    pub incarnation: u32,
+    /// Rising from 0.
+    pub number: u64,
+    pub content: Content,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Content {
+    /// Of the state machine's state.
+    Machine,
+    /// The last of those.
+    MachineLast,
+    /// The ordering state, which ends the copy.
+    Order,
+}
+
+impl Election {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("plain data")
+    }
+
+    /// Splits it from the bytes that follow.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        postcard::take_from_bytes(bytes).ok()
+    }
+}
+
+/// What follows a grant: log entries, and payloads that they do not hold.
+pub(crate) enum Piece<'a> {
+    /// A whole log entry.
+    Entry(&'a [u8]),
+    /// A message's name, head and payload.
+    Payload(&'a [u8]),
+}
+
+impl<'a> Piece<'a> {
+    pub(crate) fn encode(&self, into: &mut Vec<u8>) {
+        let (kind, bytes) = match self {
+            Piece::Entry(bytes) => (0, bytes),
+            Piece::Payload(bytes) => (1, bytes),
+        };
+        into.push(kind);
+        into.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        into.extend_from_slice(bytes);
+    }
+
+    /// Splits the next piece off.
+    pub(crate) fn next(from: &mut &'a [u8]) -> Option<Self> {
+        let (kind, rest) = from.split_first()?;
+        let (len, rest) = rest.split_first_chunk::<4>()?;
+        let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        *from = rest;
+        Some(if *kind == 0 { Piece::Entry(bytes) } else { Piece::Payload(bytes) })
+    }
+}

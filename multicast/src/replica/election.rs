@@ -1,0 +1,491 @@
+//! Leader change where it meets memory: who may write our log, and whose log is taken over.
+
+use skein_fabric::{Fabric, RegionKey, Source};
+use skein_protocol::ballot::Ballot;
+use skein_protocol::detector::Pulse;
+use skein_protocol::ids::ReplicaId;
+use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, Payload};
+use skein_protocol::message::{Head, decode_name, encode_name};
+use skein_protocol::ramcast::{Cause, Role, Verdict};
+use skein_protocol::step::Event;
+
+use super::Replica;
+use crate::application::Application;
+use crate::channel::Kind;
+use crate::election::{Election, Granted, Piece, Prepare, cursor, place};
+use crate::wiring::Wiring;
+
+impl<A: Application> Replica<A> {
+    /// Once a tick: takes in who is alive, sets out to lead if it is time, asks those who have not
+    /// answered, and lets in or evicts whom the log waits for.
+    pub(crate) fn keep_group<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        for slot in self.other_slots() {
+            let beats = wiring.beats(ReplicaId::new(self.id.group, slot));
+            let pulse = if beats { Pulse::Beat } else { Pulse::Missed };
+            self.core.step(Event::Heartbeat { slot, pulse }, &mut self.effects);
+        }
+        if self.core.is_outbid() {
+            self.set_out(Cause::Outbid, wiring);
+        } else if let Some(cause) = self.core.wants_to_lead() {
+            self.set_out(cause, wiring);
+        }
+        self.ask_for_grants(wiring);
+        self.evict_blockers();
+        self.carry_out(wiring);
+    }
+
+    /// A replica's process has ended.
+    pub(crate) fn saw_death<F: Fabric>(&mut self, slot: u8, wiring: &mut Wiring<F>) {
+        self.core.step(Event::Heartbeat { slot, pulse: Pulse::Dead }, &mut self.effects);
+        self.follower_lost(slot);
+        self.stop_teaching(slot);
+        self.carry_out(wiring);
+    }
+
+    /// Sets out to lead.
+    pub(crate) fn set_out<F: Fabric>(&mut self, cause: Cause, wiring: &mut Wiring<F>) {
+        self.set_out_at = Some(wiring.port.fabric.now());
+        self.close_log(wiring);
+        let ballot = self.core.campaign(cause);
+        tracing::info!(replica = %self.id, %ballot, ?cause, "sets out to lead");
+        self.awaiting = false;
+        self.forget_followers();
+        self.asked_at = None;
+        self.grants_received.fill_with(|| None);
+        let named = self.core.named();
+        let last = (self.core.last_birth(), self.core.last_index());
+        let (me, incarnation) = (self.id.slot, self.incarnation);
+        let won = self.core.granted(me, incarnation, last, named);
+        self.if_won(won, wiring);
+        self.ask_for_grants(wiring);
+    }
+
+    pub(super) fn forget_followers(&mut self) {
+        for slot in 0..self.topology.replicas {
+            self.follower_lost(slot);
+        }
+        self.give_up_teaching();
+    }
+
+    /// Asks whoever has not let us write its log yet, every few ticks, until it has.
+    fn ask_for_grants<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        let leads = self.core.leads();
+        let (ballot, forced) = match self.core.asks() {
+            Some(asks) => asks,
+            None if leads => (self.core.ballot(), false),
+            None => return,
+        };
+        if !leads && self.core.role() != Role::Candidate {
+            return;
+        }
+        let now = self.core.now_ms();
+        if self.asked_at.is_some_and(|at| now < at + 2 * self.tuning.heartbeat_ms) {
+            return;
+        }
+        self.asked_at = Some(now);
+        let commit = place(self.commit_end());
+        for slot in self.other_slots() {
+            let follower = &self.followers[usize::from(slot)];
+            let answered =
+                if leads { follower.log.is_some() } else { self.core.has_grant_of(slot) };
+            if !answered {
+                let (ballot, attempt) = (ballot.to_word(), follower.attempt);
+                let prepare = Prepare { ballot, leads, forced, attempt, commit };
+                self.ask_member(slot, &Election::Prepare(prepare), wiring);
+            }
+        }
+    }
+
+    pub(super) fn other_slots(&self) -> impl Iterator<Item = u8> + use<A> {
+        let me = self.id.slot;
+        (0..self.topology.replicas).filter(move |slot| *slot != me)
+    }
+
+    /// Asks something that is asked again until it is answered.
+    pub(super) fn ask_member<F: Fabric>(&self, slot: u8, what: &Election, wiring: &mut Wiring<F>) {
+        wiring.ask(self.id, ReplicaId::new(self.id.group, slot), Kind::Election, &what.encode());
+    }
+
+    pub(super) fn tell_member<F: Fabric>(
+        &mut self,
+        slot: u8,
+        what: &Election,
+        tail: &[u8],
+        wiring: &mut Wiring<F>,
+    ) {
+        let to = ReplicaId::new(self.id.group, slot);
+        wiring.send(self.id, to, Kind::Election, &what.encode(), tail);
+    }
+
+    /// Right behind the last entry that is committed and folded.
+    pub(super) fn commit_end(&self) -> Cursor {
+        Cursor { index: self.freed_index + 1, position: self.freed }
+    }
+
+    /// Another replica asks to write our log.
+    pub(super) fn prepare<F: Fabric>(&mut self, slot: u8, asked: Prepare, wiring: &mut Wiring<F>) {
+        let ballot = Ballot::from_word(asked.ballot);
+        if ballot.slot() != slot {
+            return;
+        }
+        let from = ReplicaId::new(self.id.group, slot);
+        if self.core.judge(ballot, asked.leads, asked.forced) == Verdict::Refuse {
+            self.look_whether_leader_lives(wiring);
+        }
+        match self.core.judge(ballot, asked.leads, asked.forced) {
+            Verdict::Ignore => {}
+            Verdict::Refuse => {
+                let promised = self.core.promised().to_word();
+                self.tell_member(slot, &Election::Refused { promised }, &[], wiring);
+            }
+            Verdict::GrantAgain => {
+                let peer = wiring.peer_of(from);
+                if self.answered != Some((ballot, asked.attempt, peer)) {
+                    self.close_log(wiring);
+                    self.report(slot, asked, wiring);
+                }
+            }
+            Verdict::Grant => {
+                self.close_log(wiring);
+                self.core.promise(ballot);
+                self.forget_followers();
+                self.report(slot, asked, wiring);
+            }
+        }
+    }
+
+    /// A refusal for the sake of a leader that is dead would only cost time.
+    fn look_whether_leader_lives<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        let Some(leader) = self.core.leader().filter(|leader| *leader != self.id) else { return };
+        let Some(peer) = wiring.peer_of(leader) else { return };
+        if wiring.port.fabric.is_gone(peer) {
+            let event = Event::Heartbeat { slot: leader.slot, pulse: Pulse::Dead };
+            self.core.step(event, &mut self.effects);
+        }
+    }
+
+    /// Lets who asked write our log, and tells it what the log holds.
+    fn report<F: Fabric>(&mut self, slot: u8, asked: Prepare, wiring: &mut Wiring<F>) {
+        let from = ReplicaId::new(self.id.group, slot);
+        let Some(peer) = wiring.peer_of(from) else { return };
+        let key = match wiring.port.fabric.grant(self.log, peer) {
+            Ok(key) => key.0,
+            Err(error) => {
+                return tracing::warn!(%error, replica = %self.id, "cannot let a leader write");
+            }
+        };
+        let ballot = Ballot::from_word(asked.ballot);
+        self.granted = Some(peer);
+        self.grants += 1;
+        self.awaiting = true;
+        self.header_seen = wiring.port.fabric.load(self.log, 0);
+        self.answered = Some((ballot, asked.attempt, Some(peer)));
+        self.behind = None;
+        let mut tail = Vec::new();
+        let whole = self.collect(cursor(asked.commit), &wiring.port.fabric, &mut tail);
+        let granted = Granted {
+            ballot: asked.ballot,
+            incarnation: self.incarnation,
+            grant: self.grants,
+            key,
+            named: self.core.named(),
+            runs: self.runs.iter().map(|(birth, first)| (birth.to_word(), place(first))).collect(),
+            end: place(self.runs.end()),
+            freed: self.freed,
+            whole,
+        };
+        tracing::info!(replica = %self.id, to = %from, %ballot, end = self.runs.end().index - 1, "grants");
+        self.tell_member(slot, &Election::Granted(granted), &tail, wiring);
+    }
+
+    /// Collects our log's entries from `from` on, and the payloads they do not hold. False if some
+    /// of it is overwritten.
+    fn collect<F: Fabric>(&self, from: Cursor, fabric: &F, into: &mut Vec<u8>) -> bool {
+        let end = self.runs.end();
+        let capacity = self.space.capacity();
+        if from.position + capacity < end.position {
+            return false;
+        }
+        let mut at = from;
+        while at.index < end.index {
+            let Some(bytes) = self.raw_entry(&mut at, fabric) else { return false };
+            let Some(entry) = Entry::parse(&bytes, at) else { return false };
+            if let Body::Local { message, payload: Payload::Held, .. } = entry.body
+                && let Some(held) = self.payloads.get(message)
+            {
+                let mut piece = Vec::new();
+                encode_name(message, &mut piece);
+                let (sequence, low_water) = (message.sequence, held.low_water);
+                Head { sequence, low_water, destinations: held.destinations }.encode(&mut piece);
+                piece.extend_from_slice(&held.bytes);
+                Piece::Payload(&piece).encode(into);
+            }
+            if entry.body != Body::Pad {
+                Piece::Entry(&bytes).encode(into);
+            }
+            at.pass(announced(&bytes), entry.body);
+        }
+        true
+    }
+
+    /// The bytes of the entry at a cursor: of a pad, only its header.
+    fn raw_entry<F: Fabric>(&self, at: &mut Cursor, fabric: &F) -> Option<Vec<u8>> {
+        let capacity = self.space.capacity();
+        let offset = at.offset(capacity);
+        let mut header = [0; log::HEADER];
+        fabric.copy_out(self.log, offset, &mut header);
+        let len = log::announced_len(&header, *at, capacity)?;
+        let mut bytes = header.to_vec();
+        if !log::is_pad(&header) {
+            bytes.resize(len, 0);
+            fabric.copy_out(self.log, offset, &mut bytes);
+        }
+        Some(bytes)
+    }
+
+    /// Another replica lets us write its log.
+    pub(super) fn granted<F: Fabric>(
+        &mut self,
+        slot: u8,
+        granted: Granted,
+        tail: &[u8],
+        wiring: &mut Wiring<F>,
+    ) {
+        let ballot = Ballot::from_word(granted.ballot);
+        if self.core.leads() {
+            if ballot == self.core.ballot() && self.followers[usize::from(slot)].log.is_none() {
+                self.admit(slot, &granted, wiring);
+            }
+            return;
+        }
+        if self.core.asks().is_none_or(|(asked, _)| asked != ballot) {
+            return;
+        }
+        let last = (granted.runs().last_birth(), granted.end.0 - 1);
+        let (incarnation, named) = (granted.incarnation, granted.named.clone());
+        self.grants_received[usize::from(slot)] = Some((granted, tail.to_vec()));
+        let won = self.core.granted(slot, incarnation, last, named);
+        self.if_won(won, wiring);
+    }
+
+    /// If we are elected: takes over the log of slot `best`, and leads.
+    fn if_won<F: Fabric>(&mut self, best: Option<u8>, wiring: &mut Wiring<F>) {
+        let Some(best) = best else { return };
+        if !self.core.is_named_by(best) {
+            // The group went on without us, and let another life of ours in.
+            return;
+        }
+        if best != self.id.slot && !self.adopt(best, wiring) {
+            tracing::info!(replica = %self.id, "is too far behind to lead");
+            self.behind = Some(self.core.promised());
+            return;
+        }
+        let end = self.runs.end();
+        self.space.resume(end, self.freed);
+        self.rewritten = end;
+        for follower in &mut self.followers {
+            follower.freed = self.freed;
+        }
+        tracing::info!(replica = %self.id, ballot = %self.core.promised(), end = end.index - 1, "leads");
+        self.core.lead(&mut self.effects);
+        self.carry_out(wiring);
+        for (slot, grant) in std::mem::take(&mut self.grants_received).into_iter().enumerate() {
+            self.grants_received.push(None);
+            if let Some((grant, _)) = grant {
+                self.admit(slot as u8, &grant, wiring);
+            }
+        }
+        self.unproposed = true;
+        self.write_followers(wiring);
+    }
+
+    /// What sessions sent us and nobody has logged is ours to propose now, as far as the log has room.
+    pub(super) fn propose_held<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        if !self.unproposed || !self.core.leads() {
+            return;
+        }
+        for message in self.payloads.messages() {
+            if self.core.is_known(message) {
+                continue;
+            }
+            if !self.log_has_room() {
+                return;
+            }
+            let held = self.payloads.get(message).expect("just listed");
+            let (low_water, destinations) = (held.low_water, held.destinations);
+            let inline = held.bytes.len() <= self.tuning.inline_bytes_max;
+            self.announced += destinations.len() - 1;
+            let event = Event::Received { message, low_water, destinations, inline };
+            self.core.step(event, &mut self.effects);
+            self.carry_out(wiring);
+        }
+        self.unproposed = false;
+    }
+
+    /// Makes our log what slot `best` reported. False if what it reported does not reach back to
+    /// what we have.
+    fn adopt<F: Fabric>(&mut self, best: u8, wiring: &mut Wiring<F>) -> bool {
+        let Some((granted, tail)) = self.grants_received[usize::from(best)].take() else {
+            return false;
+        };
+        let Some(base) = self.runs.shared(&granted.runs()).filter(|_| granted.whole) else {
+            return false;
+        };
+        self.cut_log(base);
+        let ballot = self.core.promised();
+        let mut rest = &tail[..];
+        while let Some(piece) = Piece::next(&mut rest) {
+            match piece {
+                Piece::Payload(bytes) => self.take_payload(bytes),
+                Piece::Entry(bytes) => self.adopt_entry(bytes, ballot, wiring),
+            }
+        }
+        self.core.step(Event::TurnEnd, &mut self.effects);
+        let complete = self.runs.end() == cursor(granted.end) && self.core.stalled_on().is_none();
+        self.grants_received[usize::from(best)] = Some((granted, Vec::new()));
+        complete
+    }
+
+    fn take_payload(&mut self, bytes: &[u8]) {
+        let read = decode_name(bytes).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
+        if let Some((message, (Head { low_water, destinations, .. }, payload))) = read {
+            self.payloads.insert(message, low_water, destinations, payload);
+        }
+    }
+
+    /// Puts an entry of another's log behind ours, as written by us.
+    fn adopt_entry<F: Fabric>(&mut self, bytes: &[u8], ballot: Ballot, wiring: &mut Wiring<F>) {
+        let capacity = self.space.capacity();
+        let mut at = self.runs.end();
+        let Some(position) = bytes.get(16..24).and_then(|word| word.try_into().ok()) else {
+            return;
+        };
+        let position = u64::from_le_bytes(position);
+        let fabric = &mut wiring.port.fabric;
+        if position > at.position {
+            let offset = at.offset(capacity);
+            if at.position < position {
+                let mut pad = Vec::new();
+                Entry::encode_pad(at, (position - at.position) as usize, ballot, &mut pad);
+                fabric.copy_in(self.log, offset, &pad);
+                at.position = position;
+            }
+        }
+        let Some(entry) = Entry::parse(bytes, at) else { return };
+        let mut rewritten = bytes.to_vec();
+        log::rewrite(&mut rewritten, ballot);
+        let offset = at.offset(capacity);
+        fabric.copy_in(self.log, offset, &rewritten);
+        self.note_entry(at.index, entry.birth, at.position + bytes.len() as u64);
+        self.take_entry(at.index, &entry, wiring);
+    }
+
+    /// As leader: begins to write a log that its replica has opened to us, from where it differs from
+    /// ours.
+    fn admit<F: Fabric>(&mut self, slot: u8, granted: &Granted, wiring: &mut Wiring<F>) {
+        let follower = ReplicaId::new(self.id.group, slot);
+        let Some(peer) = wiring.peer_of(follower) else { return };
+        let member = self.core.view().member(slot);
+        let named = member.incarnation == granted.incarnation;
+        let was_taught = self.taught[usize::from(slot)] == Some(granted.incarnation);
+        let base = self.runs.shared(&granted.runs()).filter(|base| {
+            let up_to_date = !member.evicted || was_taught;
+            up_to_date && self.space.retains(base.position)
+        });
+        let Some(base) = base else {
+            self.paths.behind += 1;
+            let ballot = self.core.ballot().to_word();
+            return self.ask_member(slot, &Election::Behind { ballot }, wiring);
+        };
+        let log = match wiring.port.fabric.attach(peer, &RegionKey(granted.key)) {
+            Ok(log) => log,
+            Err(error) => {
+                self.followers[usize::from(slot)].attempt += 1;
+                return tracing::warn!(%error, %follower, "a granted log was of no use");
+            }
+        };
+        self.rewrite_from(base, &mut wiring.port.fabric);
+        let header = Leadership { ballot: self.core.ballot(), base, grant: granted.grant }.encode();
+        if let Err(error) = wiring.port.fabric.write(log, 0, Source::Inline(&header), None) {
+            self.followers[usize::from(slot)].attempt += 1;
+            return tracing::debug!(%error, %follower, "a granted log cannot be written");
+        }
+        let ours = &mut self.followers[usize::from(slot)];
+        ours.let_in(log, base.position, granted.freed);
+        ours.joining = (!named || member.evicted).then_some(granted.incarnation);
+        self.stop_teaching(slot);
+        self.paths.admitted += 1;
+        self.core.feeds(slot, granted.incarnation);
+        tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");
+    }
+
+    /// Makes what our log holds from `base` on written in our ballot, as a follower expects it.
+    fn rewrite_from<F: Fabric>(&mut self, base: Cursor, fabric: &mut F) {
+        let ballot = self.core.ballot();
+        let mut at = base;
+        while at.position < self.rewritten.position {
+            let Some(mut bytes) = self.raw_entry(&mut at, fabric) else { break };
+            let Some(entry) = Entry::parse(&bytes, at) else { break };
+            let (body_is_pad, len) = (entry.body == Body::Pad, announced(&bytes));
+            log::rewrite(&mut bytes, ballot);
+            let offset = at.offset(self.space.capacity());
+            fabric.copy_in(self.log, offset, &bytes);
+            at.position += len as u64;
+            at.index += u64::from(!body_is_pad);
+        }
+        if base.position < self.rewritten.position {
+            self.rewritten = base;
+        }
+    }
+
+    /// As leader: lets in whoever has all of our log by now.
+    pub(super) fn let_in<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        if !self.core.leads() {
+            return;
+        }
+        for slot in 0..self.topology.replicas {
+            let follower = &self.followers[usize::from(slot)];
+            let Some(incarnation) = follower.joining.filter(|_| follower.has_all()) else {
+                continue;
+            };
+            if self.core.view().names(slot, incarnation) && !self.core.view().member(slot).evicted {
+                self.followers[usize::from(slot)].joining = None;
+                self.asking[usize::from(slot)] = None;
+                tracing::info!(replica = %self.id, slot, incarnation, "is let in");
+            } else {
+                self.core.join(slot, incarnation, &mut self.effects);
+            }
+        }
+        self.carry_out(wiring);
+    }
+
+    /// As leader: a full log that cannot go on for the sake of one that lags goes on without it.
+    fn evict_blockers(&mut self) {
+        if !self.core.leads() || self.log_has_room() {
+            self.full_since = None;
+            return;
+        }
+        let now = self.core.now_ms();
+        let since = *self.full_since.get_or_insert(now);
+        if now < since + self.tuning.evict_after_ms {
+            return;
+        }
+        let lag = self.space.capacity() / 2;
+        let blockers: Vec<u8> = self
+            .waited_for()
+            .filter(|slot| self.followers[usize::from(*slot)].freed + lag <= self.freed)
+            .collect();
+        for slot in blockers {
+            self.stop_teaching(slot);
+            self.follower_lost(slot);
+            if self.core.evict(slot, &mut self.effects) {
+                tracing::warn!(replica = %self.id, slot, "evicts a replica that holds the log back");
+            }
+        }
+    }
+}
+
+/// The length that an entry's header announces.
+fn announced(bytes: &[u8]) -> usize {
+    u32::from_le_bytes(bytes[40..44].try_into().expect("a header")) as usize
+}

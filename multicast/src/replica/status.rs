@@ -1,0 +1,154 @@
+//! What an operator sees of a replica, and may ask of it.
+
+use skein_fabric::Fabric;
+use skein_protocol::ids::ReplicaId;
+use skein_protocol::ramcast;
+
+use super::Replica;
+use crate::application::Application;
+use crate::operate::{
+    Cause, CommandError, FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus, Role,
+    StuckStatus,
+};
+use crate::wiring::Wiring;
+
+/// The last campaign that was won, measured by our own clock.
+#[derive(Clone, Copy)]
+pub(super) struct Won {
+    ballot: u64,
+    cause: ramcast::Cause,
+    took_us: u64,
+    at_ms: u64,
+}
+
+impl<A: Application> Replica<A> {
+    /// Sets out to lead, because an operator wants it.
+    pub(crate) fn transfer_here<F: Fabric>(
+        &mut self,
+        wiring: &mut Wiring<F>,
+    ) -> Result<(), CommandError> {
+        if self.core.is_silent() {
+            return Err(CommandError::Learner(self.id.group));
+        }
+        if !self.core.leads() {
+            self.set_out(ramcast::Cause::Transfer, wiring);
+        }
+        Ok(())
+    }
+
+    /// Evicts another replica, because an operator wants it.
+    pub(crate) fn evict<F: Fabric>(
+        &mut self,
+        whom: ReplicaId,
+        wiring: &mut Wiring<F>,
+    ) -> Result<(), CommandError> {
+        if !self.core.leads() {
+            return Err(CommandError::NotLeader(whom.group));
+        }
+        if whom == self.id || whom.slot >= self.topology.replicas {
+            return Err(CommandError::NotEvictable(whom));
+        }
+        if self.core.evict(whom.slot, &mut self.effects) {
+            self.stop_teaching(whom.slot);
+            self.follower_lost(whom.slot);
+            self.carry_out(wiring);
+        }
+        Ok(())
+    }
+
+    /// Takes note of how long a change of leader took, as soon as it is known.
+    pub(super) fn note_failover<F: Fabric>(&mut self, wiring: &Wiring<F>) {
+        let ballot = self.core.ballot().to_word();
+        if self.won.is_some_and(|won| won.ballot == ballot) {
+            return;
+        }
+        let Some(cause) = self.core.won() else { return };
+        let now = wiring.port.fabric.now();
+        let took = now.saturating_sub(self.set_out_at.unwrap_or(now));
+        let (took_us, at_ms) = (took.as_micros() as u64, self.core.now_ms());
+        tracing::info!(replica = %self.id, ?cause, took_us, "leads its group");
+        self.won = Some(Won { ballot, cause, took_us, at_ms });
+    }
+
+    pub(crate) fn status(&self, sessions: u64, rings_bytes: u64) -> ReplicaStatus {
+        let core = &self.core;
+        let now = core.now_ms();
+        let blank = core.role() == ramcast::Role::Blank;
+        let role = match core.role() {
+            ramcast::Role::Leader => Role::Leader,
+            ramcast::Role::Candidate => Role::Candidate,
+            _ if core.is_silent() || self.behind.is_some() => Role::Learner,
+            _ => Role::Follower,
+        };
+        let leader = core.leader().filter(|_| !blank);
+        let alive = |slot: u8| slot == self.id.slot || !core.detector().suspects(slot);
+        let members = core.view().members().iter().enumerate();
+        let view = members.map(|(slot, member)| MemberStatus {
+            slot: slot as u8,
+            incarnation: member.incarnation,
+            evicted: member.evicted,
+            alive: alive(slot as u8),
+        });
+        let lost = self.is_lost();
+        let available = match role {
+            Role::Leader => core.has_quorum_alive(),
+            _ => leader.is_some_and(|leader| alive(leader.slot)),
+        };
+        let oldest = core.oldest_pending().map_or(now, |(since, _)| since);
+        let stuck = core.stuck().map(|(since, message, groups)| StuckStatus {
+            message: message.to_string(),
+            age_ms: now.saturating_sub(since),
+            held_up_by: groups.iter().map(|group| group.0).collect(),
+        });
+        ReplicaStatus {
+            group: self.id.group.0,
+            slot: self.id.slot,
+            role,
+            incarnation: self.incarnation,
+            leader: leader.map(|leader| leader.slot),
+            ballot: core.ballot().to_string(),
+            ballot_counter: core.ballot_counter(),
+            clock: core.clock(),
+            view: view.collect(),
+            learners: self.learners(),
+            lost,
+            available: available && !lost,
+            last_failover: self.won.map(|won| FailoverStatus {
+                cause: cause(won.cause),
+                took_us: won.took_us,
+                ago_ms: now.saturating_sub(won.at_ms),
+            }),
+            log_index: core.last_index(),
+            commit_index: core.commit_index(),
+            delivered: core.delivered(),
+            pending: core.pending() as u64,
+            oldest_pending_ms: now.saturating_sub(oldest),
+            stuck,
+            sessions,
+            memory_bytes: (self.log_bytes() + self.payloads.bytes()) as u64 + rings_bytes,
+        }
+    }
+
+    fn learners(&self) -> Vec<LearnerStatus> {
+        let given = self.teaching.iter().map(|teaching| LearnerStatus {
+            slot: teaching.slot(),
+            bytes: teaching.bytes,
+            caught_up: teaching.is_done(),
+        });
+        let taken = self.taking.iter().map(|taking| LearnerStatus {
+            slot: self.id.slot,
+            bytes: taking.bytes,
+            caught_up: false,
+        });
+        given.chain(taken).collect()
+    }
+}
+
+fn cause(cause: ramcast::Cause) -> Cause {
+    match cause {
+        ramcast::Cause::Start => Cause::Start,
+        ramcast::Cause::Death => Cause::Death,
+        ramcast::Cause::Transfer => Cause::Transfer,
+        ramcast::Cause::Silence | ramcast::Cause::Outbid => Cause::Silence,
+    }
+}

@@ -1,0 +1,379 @@
+//! Giving the state to a replica that has none, while the group goes on; and taking it.
+//!
+//! The leader copies its state machine part by part, a few each turn, with what changes meanwhile
+//! copied again; when little is left it ends the copy between two deliveries, with the ordering
+//! state at its commit index. From there on its log holds whatever the learner lacks, and the learner
+//! is let in like any follower. A part is made only when the one before it is in the learner's ring:
+//! the copy takes no memory to speak of.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use skein_fabric::Fabric;
+use skein_protocol::ballot::Ballot;
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use skein_protocol::ramcast::{Ramcast, Role};
+use skein_protocol::runs::Runs;
+use skein_protocol::view::View;
+
+use super::Replica;
+use crate::application::Application;
+use crate::election::{Content, Election, Part, Place, cursor, place};
+use crate::wiring::Wiring;
+
+/// Bytes of a part: it travels in one frame of a ring between replicas.
+const PART_BYTES: usize = 48 << 10;
+/// Parts made in one turn at most.
+const PARTS_PER_TURN: usize = 2;
+/// How long a learner waits for the next part before it asks anew.
+const PART_WAIT_MS: u64 = 300;
+/// How often a learner asks.
+const ASK_EVERY_MS: u64 = 50;
+/// How long a question of a learner says that it is one.
+const ASKED_RECENTLY_MS: u64 = 400;
+
+/// What a leader gives away.
+pub(super) struct Teaching {
+    slot: u8,
+    incarnation: u32,
+    next: u64,
+    pub(super) bytes: u64,
+    /// Everything was sent: from here on the log is kept for it.
+    done: bool,
+}
+
+impl Teaching {
+    pub(super) fn holds_log_for(&self, slot: u8) -> bool {
+        self.done && self.slot == slot
+    }
+
+    pub(super) const fn slot(&self) -> u8 {
+        self.slot
+    }
+
+    pub(super) const fn is_done(&self) -> bool {
+        self.done
+    }
+}
+
+/// What a learner has taken so far.
+pub(super) struct Taking<A> {
+    application: A,
+    teacher: u8,
+    next: u64,
+    pub(super) bytes: u64,
+    last_ms: u64,
+    machine_is_whole: bool,
+    began: Instant,
+}
+
+/// The ordering state, as sent.
+#[derive(Serialize, Deserialize)]
+struct Order {
+    core: Vec<u8>,
+    runs: Vec<(u64, Place)>,
+    end: Place,
+    payloads: Vec<Payload>,
+    /// Results that the state machine was given of messages that are not over: name, group.
+    heard: Vec<(u64, u64, u16)>,
+    /// What the state machine exchanged and others may still need.
+    results: Vec<(u64, u64, Vec<u16>, Vec<u8>)>,
+    last_applied: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Payload {
+    session: u64,
+    sequence: u64,
+    low_water: u64,
+    destinations: Vec<u16>,
+    bytes: Vec<u8>,
+}
+
+fn groups(set: GroupSet) -> Vec<u16> {
+    set.iter().map(|group| group.0).collect()
+}
+
+fn group_set(groups: &[u16]) -> Option<GroupSet> {
+    let known = groups.iter().all(|group| *group < GroupSet::CAPACITY);
+    known.then(|| groups.iter().map(|group| GroupId(*group)).collect())
+}
+
+impl<A: Application> Replica<A> {
+    /// A learner asks for the state.
+    pub(super) fn asked_for_state(&mut self, slot: u8, incarnation: u32) {
+        let now = self.core.now_ms();
+        self.asking[usize::from(slot)] = Some((incarnation, now));
+        let settled = self.core.leads() && self.core.won().is_some();
+        if !settled || self.teaching.as_ref().is_some_and(|teaching| teaching.slot != slot) {
+            return;
+        }
+        self.give_up_teaching();
+        self.follower_lost(slot);
+        self.taught[usize::from(slot)] = None;
+        tracing::info!(replica = %self.id, slot, incarnation, "gives its state to a learner");
+        self.application.begin_copy();
+        self.teaching = Some(Teaching { slot, incarnation, next: 0, bytes: 0, done: false });
+    }
+
+    pub(super) fn stop_teaching(&mut self, slot: u8) {
+        if self.teaching.as_ref().is_some_and(|teaching| teaching.slot == slot) {
+            self.give_up_teaching();
+        }
+    }
+
+    pub(super) fn give_up_teaching(&mut self) {
+        if self.teaching.take().is_some_and(|teaching| !teaching.done) {
+            self.application.give_up_copy();
+        }
+    }
+
+    /// Sends the next parts of the state, if the learner has room. Returns whether there were any.
+    pub(crate) fn teach<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
+        let mut any = false;
+        for _ in 0..PARTS_PER_TURN {
+            let Some(teaching) = self.teaching.as_ref().filter(|teaching| !teaching.done) else {
+                break;
+            };
+            let to = ReplicaId::new(self.id.group, teaching.slot);
+            if !wiring.has_sent_all(self.id, to) {
+                break;
+            }
+            any = true;
+            let mut part = Vec::with_capacity(PART_BYTES + 1024);
+            let nearly = self.application.copy(PART_BYTES, &mut part);
+            self.send_part(Content::Machine, &part, wiring);
+            let drained = self.exchanged.front().is_none_or(|e| e.index > self.core.commit_index());
+            if nearly && drained && self.application.ready() {
+                part.clear();
+                self.application.finish_copy(&mut part);
+                self.send_part(Content::MachineLast, &part, wiring);
+                let order = self.save_order();
+                self.send_part(Content::Order, &order, wiring);
+                self.end_teaching();
+                break;
+            }
+        }
+        any
+    }
+
+    fn send_part<F: Fabric>(&mut self, content: Content, bytes: &[u8], wiring: &mut Wiring<F>) {
+        let teaching = self.teaching.as_mut().expect("somebody is taught");
+        let Teaching { slot, incarnation, next: number, .. } = *teaching;
+        teaching.next += 1;
+        teaching.bytes += bytes.len() as u64;
+        let part = Part { incarnation, number, content };
+        self.paths.parts_given += 1;
+        self.tell_member(slot, &Election::State(part), bytes, wiring);
+    }
+
+    /// Everything was sent: asks the learner to let us write its log, and keeps ours until it has
+    /// what it lacks.
+    fn end_teaching(&mut self) {
+        let freed = self.freed;
+        let teaching = self.teaching.as_mut().expect("somebody is taught");
+        teaching.done = true;
+        let slot = usize::from(teaching.slot);
+        self.taught[slot] = Some(teaching.incarnation);
+        self.followers[slot].attempt += 1;
+        self.followers[slot].freed = freed;
+        self.asked_at = None;
+    }
+
+    fn save_order(&mut self) -> Vec<u8> {
+        let mut core = Vec::new();
+        self.core.save(&mut core);
+        let end = self.commit_end();
+        let mut runs = self.runs.clone();
+        runs.truncate(end);
+        let pending = self.payloads.messages();
+        let pending = pending.into_iter().filter(|message| self.core.is_pending(*message));
+        let payloads = pending.map(|message| {
+            let held = self.payloads.get(message).expect("just listed");
+            Payload {
+                session: message.session.0,
+                sequence: message.sequence,
+                low_water: held.low_water,
+                destinations: groups(held.destinations),
+                bytes: held.bytes.clone(),
+            }
+        });
+        let order = Order {
+            core,
+            runs: runs.iter().map(|(birth, first)| (birth.to_word(), place(first))).collect(),
+            end: place(end),
+            payloads: payloads.collect(),
+            heard: self.heard.iter().map(|(m, g)| (m.session.0, m.sequence, g.0)).collect(),
+            results: self
+                .results
+                .iter()
+                .map(|(m, (to, result))| (m.session.0, m.sequence, groups(*to), result.clone()))
+                .collect(),
+            last_applied: self.last_applied,
+        };
+        postcard::to_stdvec(&order).expect("plain data")
+    }
+
+    /// As learner: asks everybody of the group for the state, until somebody who leads gives it.
+    pub(crate) fn ask_for_state<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        let now = self.core.now_ms();
+        let needs = self.core.role() == Role::Blank || self.behind.is_some();
+        let takes = self.taking.as_ref().is_some_and(|taking| now < taking.last_ms + PART_WAIT_MS);
+        if !needs || takes || self.last_ask_ms.is_some_and(|last| now < last + ASK_EVERY_MS) {
+            return;
+        }
+        self.last_ask_ms = Some(now);
+        let incarnation = self.incarnation;
+        self.asking[usize::from(self.id.slot)] = Some((incarnation, now));
+        for slot in self.other_slots() {
+            self.ask_member(slot, &Election::Ask { incarnation }, wiring);
+        }
+    }
+
+    /// Whether more memories are lost than the group tolerates: so many lives ask for a state that
+    /// the view does not name, or, where nobody has a view, that have none.
+    pub(crate) fn is_lost(&self) -> bool {
+        let now = self.core.now_ms();
+        let recent = |at: u64| now < at + ASKED_RECENTLY_MS;
+        let blank = self.core.role() == Role::Blank;
+        let lost = self.asking.iter().enumerate().filter(|(slot, asking)| {
+            let unnamed = |life| blank || !self.core.view().names(*slot as u8, life);
+            asking.is_some_and(|(life, at)| recent(at) && unnamed(life))
+        });
+        let tolerated = usize::from(self.topology.replicas) / 2;
+        lost.count() > tolerated
+    }
+
+    /// As learner: the next part of the state. `fresh` makes an empty state machine.
+    pub(super) fn take_part<F: Fabric>(
+        &mut self,
+        from: u8,
+        part: Part,
+        bytes: &[u8],
+        wiring: &mut Wiring<F>,
+        fresh: &mut dyn FnMut(ReplicaId) -> A,
+    ) {
+        let needs = self.core.role() == Role::Blank || self.behind.is_some();
+        if !needs || part.incarnation != self.incarnation {
+            return;
+        }
+        let now = self.core.now_ms();
+        if part.number == 0 {
+            self.taking = Some(Taking {
+                application: fresh(self.id),
+                teacher: from,
+                next: 0,
+                bytes: 0,
+                last_ms: now,
+                machine_is_whole: false,
+                began: Instant::now(),
+            });
+        }
+        let Some(taking) = &mut self.taking else { return };
+        if taking.teacher != from || taking.next != part.number {
+            self.taking = None;
+            return;
+        }
+        taking.next += 1;
+        taking.bytes += bytes.len() as u64;
+        taking.last_ms = now;
+        self.paths.parts_taken += 1;
+        let taken = match part.content {
+            Content::Machine => taking.application.restore(bytes, false).is_ok(),
+            Content::MachineLast => {
+                taking.machine_is_whole = true;
+                taking.application.restore(bytes, true).is_ok()
+            }
+            Content::Order => taking.machine_is_whole && self.take_order(bytes, wiring).is_some(),
+        };
+        if !taken {
+            tracing::error!(replica = %self.id, ?part, "a part of the state makes no sense");
+            self.taking = None;
+        }
+    }
+
+    /// The copy is whole: this is our state from here on.
+    fn take_order<F: Fabric>(&mut self, bytes: &[u8], wiring: &mut Wiring<F>) -> Option<()> {
+        let order: Order = postcard::from_bytes(bytes).ok()?;
+        let mut core = self.core.blank(self.config);
+        core.restore(&order.core)?;
+        let mut payloads = Vec::new();
+        for payload in order.payloads {
+            let message = MessageId::new(SessionId(payload.session), payload.sequence);
+            payloads.push((
+                message,
+                payload.low_water,
+                group_set(&payload.destinations)?,
+                payload.bytes,
+            ));
+        }
+        let mut results = Vec::new();
+        for (session, sequence, to, result) in order.results {
+            let message = MessageId::new(SessionId(session), sequence);
+            results.push((message, (group_set(&to)?, result)));
+        }
+        let taking = self.taking.take()?;
+        let runs = order.runs.iter();
+        let runs = runs.map(|(birth, first)| (Ballot::from_word(*birth), cursor(*first)));
+        let end = cursor(order.end);
+        tracing::info!(replica = %self.id, bytes = taking.bytes, index = end.index - 1,
+            took = ?taking.began.elapsed(), "has the state");
+        self.begin_at(core, taking.application, Runs::new(runs, end));
+        for (message, low_water, destinations, bytes) in payloads {
+            self.payloads.insert(message, low_water, destinations, &bytes);
+        }
+        let heard = order.heard.into_iter();
+        self.heard = heard.map(|(s, n, g)| (MessageId::new(SessionId(s), n), GroupId(g))).collect();
+        self.results = results.into_iter().collect();
+        (self.last_applied, self.last_delivered) = (order.last_applied, order.last_applied);
+        self.waiting = None;
+        let core = &self.core;
+        self.payloads.retain_all(|message| !core.is_known(message) || core.is_pending(message));
+        wiring.note_restored(self.id, self.core.delivered());
+        Some(())
+    }
+
+    /// Goes on from the end of `runs` with another core and state machine than before.
+    fn begin_at(&mut self, core: Ramcast, application: A, runs: Runs) {
+        let end = runs.end();
+        self.core = core;
+        self.application = application;
+        self.cursor = end;
+        self.runs = runs;
+        self.ends.clear();
+        self.exchanged.clear();
+        (self.freed_index, self.freed, self.freed_told) = (end.index - 1, end.position, 0);
+        self.space.resume(end, end.position);
+        self.rewritten = end;
+        self.awaiting = true;
+        self.answered = None;
+        self.behind = None;
+    }
+
+    /// Begins anew with nothing, in a group that does.
+    pub(crate) fn recreate<F: Fabric>(
+        &mut self,
+        incarnations: &[u32],
+        ballot_counter: u32,
+        clock: u64,
+        wiring: &mut Wiring<F>,
+        fresh: &mut dyn FnMut(ReplicaId) -> A,
+    ) {
+        self.forget_followers();
+        self.close_log(wiring);
+        let view = View::of(incarnations.iter().copied());
+        let mut core = Ramcast::anew(self.config, view, ballot_counter, clock);
+        core.resume_time(self.core.now_ms());
+        self.begin_at(core, fresh(self.id), Runs::EMPTY);
+        self.taking = None;
+        self.heard.clear();
+        self.results.clear();
+        (self.last_applied, self.last_delivered, self.applied_told) = (0, 0, 0);
+        self.waiting = None;
+        self.asking.fill(None);
+        self.payloads.retain_all(|_| false);
+        self.seen.fill(0);
+        wiring.forget_words(self.id);
+        wiring.note_restored(self.id, 0);
+    }
+}
