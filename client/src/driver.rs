@@ -12,7 +12,7 @@ use skein_kvstore::reply::Reply;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::access::{Access, GroupReply, Presence, WindowFull};
 use skein_multicast::config::{Topology, Tuning};
-use skein_protocol::ids::{GroupSet, SessionId};
+use skein_protocol::ids::SessionId;
 
 pub use skein_multicast::access::SessionKey;
 
@@ -103,8 +103,8 @@ pub struct Driver<F: Fabric> {
     dropped: Vec<Ticket>,
     look_next: Duration,
     send_again_next: Duration,
-    /// When last looked: nothing is sent to these.
-    without_quorum: GroupSet,
+    /// As it was when last looked.
+    presence: Presence,
     broken: Option<Unavailability>,
     // Kept to be reused.
     messages: Vec<(SessionKey, u64)>,
@@ -126,7 +126,7 @@ impl<F: Fabric> Driver<F> {
             dropped: Vec::new(),
             look_next: Duration::ZERO,
             send_again_next: Duration::ZERO,
-            without_quorum: GroupSet::EMPTY,
+            presence: Presence::default(),
             broken: None,
             messages: Vec::new(),
             senders: Vec::new(),
@@ -201,7 +201,9 @@ impl<F: Fabric> Driver<F> {
         self.ready(session)?;
         self.tickets += 1;
         let ticket = Ticket { session, number: self.tickets };
-        let deadline = self.access.fabric().now().saturating_add(left);
+        let now = self.access.fabric().now();
+        let deadline = now.saturating_add(left);
+        self.look(now);
         self.ledger.submit(ticket, plan, deadline, allowed);
         self.send(session);
         Ok(ticket)
@@ -240,9 +242,12 @@ impl<F: Fabric> Driver<F> {
         let counts = self.ledger.counts();
         if counts.waiting > 0 || counts.closing > 0 {
             let now = self.access.fabric().now();
-            self.look(now, finished);
+            self.look(now);
             busy |= self.send_queued();
-            self.ledger.expire(now, self.without_quorum, finished);
+            if self.presence.nobody {
+                self.ledger.fail(&Unavailability::Stopped, finished);
+            }
+            self.ledger.expire(now, self.presence.without_quorum, finished);
             busy |= self.say_farewell(now);
         }
         Ok(busy)
@@ -324,7 +329,7 @@ impl<F: Fabric> Driver<F> {
     /// Multicasts what the session has queued, as far as its window allows.
     fn send(&mut self, session: SessionKey) -> bool {
         let mut sent = false;
-        while let Some((place, plan)) = self.ledger.next(session, self.without_quorum) {
+        while let Some((place, plan)) = self.ledger.next(session, self.presence.without_quorum) {
             match self.access.multicast(session, plan.destinations(), plan.request()) {
                 Ok(sequence) => self.ledger.sent(session, place, sequence),
                 Err(WindowFull) => break,
@@ -347,16 +352,12 @@ impl<F: Fabric> Driver<F> {
 
     /// Now and then, asks which nodes run. While a group is without a quorum, what it would be sent
     /// is held back: there it would only wait, and hold up the other groups that it goes to.
-    fn look(&mut self, now: Duration, finished: &mut dyn FnMut(Ticket, Result<Reply, Error>)) {
+    fn look(&mut self, now: Duration) {
         if now < self.look_next && !self.ledger.is_due(now) {
             return;
         }
         self.look_next = now + LOOK_EVERY;
-        let Presence { without_quorum, nobody } = self.access.presence();
-        self.without_quorum = without_quorum;
-        if nobody {
-            self.ledger.fail(&Unavailability::Stopped, finished);
-        }
+        self.presence = self.access.presence();
         if now >= self.send_again_next {
             self.send_again_next = now + SEND_AGAIN_EVERY;
             self.ledger.stale(&mut self.messages);

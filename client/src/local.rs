@@ -14,23 +14,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::sync::{Mutex, PoisonError, Weak};
-use std::thread::JoinHandle;
+mod node;
+
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use skein_fabric::FabricError;
 use skein_fabric::shm::{Host, ShmFabric};
 use skein_fabric::wait::Waiting;
-
 use skein_kvstore::limits::Limits;
-use skein_kvstore::machine::Machine;
-use skein_kvstore::node::engine::{self, Control, EngineStatus};
-
+use skein_kvstore::node::engine::EngineStatus;
 use skein_kvstore::slots::SlotMap;
-use skein_multicast::config::{Conflict, Topology, Tuning, endpoint_name};
-use skein_multicast::engine::Engine;
-use skein_multicast::operate::Identity;
+use skein_multicast::config::{Conflict, Topology, Tuning};
+use skein_multicast::operate::{ReplicaStatus, Role};
 
+use self::node::Node;
 use crate::asynchronous::{self, Io};
 use crate::blocking::Client;
 use crate::connect::{ConnectError, join};
@@ -38,20 +36,15 @@ use crate::driver::{Driver, Shape};
 
 /// How long all engines may take to meet.
 const START_MAX: Duration = Duration::from_secs(10);
-/// How long an engine may take to say what it is doing.
-const STATUS_MAX: Duration = Duration::from_secs(1);
+/// How often to look whether something has come about.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
 
 /// A cluster in this process. Dropping it stops it, and waits for its threads to end.
 pub struct Cluster {
     host: Host,
     shape: Shape,
-    engines: Vec<RunningEngine>,
+    nodes: Vec<Mutex<Node>>,
     io: Mutex<Weak<Io>>,
-}
-
-struct RunningEngine {
-    control: Mutex<Control>,
-    thread: Option<JoinHandle<Result<(), FabricError>>>,
 }
 
 /// Why a cluster did not start.
@@ -70,6 +63,25 @@ pub enum StartError {
     /// The engines did not meet in time: the machine is badly overloaded.
     #[error("the cluster's engines did not all meet within {0:?}")]
     Slow(Duration),
+    /// The cluster has no such node.
+    #[error(transparent)]
+    NoSuchNode(#[from] NoSuchNode),
+    /// The node has been started as often as a node can be.
+    #[error("node {node} cannot be started any more often: start another cluster")]
+    WornOut {
+        /// Which one.
+        node: u16,
+    },
+}
+
+/// The cluster has no such node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no node {node}: the cluster has nodes 0 to {}", .nodes - 1)]
+pub struct NoSuchNode {
+    /// What was named.
+    pub node: u16,
+    /// How many there are.
+    pub nodes: u16,
 }
 
 /// What [`Cluster::builder`] begins.
@@ -141,13 +153,10 @@ impl Builder {
         let slots = SlotMap::even(topology.groups);
         let shape = Shape { topology, tuning, slots, limits, waiting };
         let host = Host::anonymous();
-        let engines = Vec::new();
-        let mut cluster = Cluster { host, shape, engines, io: Mutex::default() };
-        for node in 0..topology.nodes {
-            for engine in 0..topology.engines {
-                let running = cluster.start_engine(node, engine)?;
-                cluster.engines.push(running);
-            }
+        let nodes: Vec<_> = (0..topology.nodes).map(|node| Mutex::new(Node::new(node))).collect();
+        let cluster = Cluster { host, shape, nodes, io: Mutex::default() };
+        for node in &cluster.nodes {
+            lock(node).start(&cluster.host, &cluster.shape)?;
         }
         cluster.wait_until_connected()?;
         Ok(cluster)
@@ -192,7 +201,7 @@ impl Cluster {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn async_client(&self) -> Result<asynchronous::Client, ConnectError> {
-        let mut shared = self.io.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = lock(&self.io);
         let io = match shared.upgrade() {
             Some(io) => io,
             None => Io::over(self.driver()?)?,
@@ -206,60 +215,120 @@ impl Cluster {
         Ok(Driver::new(join(&self.host)?, self.shape.clone()))
     }
 
-    /// What its engines are doing.
+    /// What its engines are doing, those that run.
     pub fn status(&self) -> Vec<EngineStatus> {
-        self.engines.iter().filter_map(RunningEngine::status).collect()
+        self.nodes.iter().flat_map(|node| lock(node).status()).collect()
     }
 
-    fn start_engine(&self, node: u16, engine: u16) -> Result<RunningEngine, StartError> {
-        let Shape { topology, tuning, slots, limits, waiting } = self.shape.clone();
-        let name = endpoint_name(node, engine);
-        let fabric = self.host.join(&name)?;
-        let mut waker = fabric.waker();
-        let here =
-            (0..topology.engines).map(|e| topology.replicas_on(node, e).len()).sum::<usize>();
-        let machine = move |replica| Machine::new(replica, slots.clone(), limits, here as u16);
-        let me = Identity::first(node, engine);
-        let engine = Engine::new(fabric, topology, tuning, me, machine)?;
-        let heartbeat = Duration::from_millis(tuning.heartbeat_ms);
-        let (control, requests) = engine::control(move || waker.wake());
-        let thread = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || engine::run(engine, waiting, heartbeat, &requests, &mut || {}))?;
-        Ok(RunningEngine { control: Mutex::new(control), thread: Some(thread) })
+    /// Kills node `node`, as `kill -9` kills a process: it says nothing to anybody, and its memory is
+    /// lost. One that does not run stays as it is.
+    pub fn kill_node(&self, node: u16) -> Result<(), NoSuchNode> {
+        self.node(node)?.kill();
+        Ok(())
+    }
+
+    /// Starts node `node` again; if it runs, it is killed first. Returns when it runs; it has its
+    /// state back when [the cluster is whole](Self::wait_until_whole).
+    pub fn restart_node(&self, node: u16) -> Result<(), StartError> {
+        let mut node = self.node(node)?;
+        node.kill();
+        node.start(&self.host, &self.shape)
+    }
+
+    /// Stops node `node` where it is, as `SIGSTOP` stops a process: it does nothing, and nobody can
+    /// tell whether it is dead. One that does not run stays as it is.
+    pub fn pause_node(&self, node: u16) -> Result<(), NoSuchNode> {
+        self.node(node)?.pause(true);
+        Ok(())
+    }
+
+    /// Lets a node go on that was [stopped](Self::pause_node).
+    pub fn resume_node(&self, node: u16) -> Result<(), NoSuchNode> {
+        self.node(node)?.pause(false);
+        Ok(())
+    }
+
+    /// The node whose replica leads group `group`, if one that runs says so.
+    pub fn leader_of(&self, group: u16) -> Option<u16> {
+        let leads =
+            |replica: &ReplicaStatus| replica.group == group && replica.role == Role::Leader;
+        let leaders = self.replicas().into_iter().filter(|(_, replica)| leads(replica));
+        let latest = leaders.max_by_key(|(_, replica)| replica.ballot_counter);
+        latest.map(|(node, _)| node)
+    }
+
+    /// Waits until every node runs, every group has a leader, and every replica is a member of its
+    /// group that keeps up with it. Returns whether that came about within `longest`.
+    pub fn wait_until_whole(&self, longest: Duration) -> bool {
+        let started = Instant::now();
+        while !self.is_whole() {
+            if started.elapsed() > longest {
+                return false;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        true
+    }
+
+    fn is_whole(&self) -> bool {
+        let topology = self.shape.topology;
+        let replicas = self.replicas();
+        let all = usize::from(topology.groups) * usize::from(topology.replicas);
+        let counts = |replica: &ReplicaStatus| {
+            let leads = replica.role == Role::Leader;
+            let follows = replica.role == Role::Follower;
+            let waits = |slot: &u8| replica.learners.iter().any(|learner| learner.slot == *slot);
+            let lacks = replica.view.iter().any(|it| it.evicted || !it.alive || waits(&it.slot));
+            replica.available && (follows || leads && !lacks)
+        };
+        replicas.len() == all
+            && replicas.iter().all(|(_, replica)| counts(replica))
+            && (0..topology.groups).all(|group| self.leader_of(group).is_some())
+    }
+
+    /// What the replicas say of themselves, with the nodes they are on.
+    fn replicas(&self) -> Vec<(u16, ReplicaStatus)> {
+        let of = |node: &Mutex<Node>| lock(node).status();
+        let engines = (0..)
+            .zip(&self.nodes)
+            .flat_map(|(number, node)| of(node).into_iter().map(move |engine| (number, engine)));
+        let replicas = engines.flat_map(|(number, engine)| {
+            engine.replicas.into_iter().map(move |report| (number, report.order))
+        });
+        replicas.collect()
+    }
+
+    fn node(&self, node: u16) -> Result<MutexGuard<'_, Node>, NoSuchNode> {
+        let found = self.nodes.get(usize::from(node)).map(lock);
+        found.ok_or(NoSuchNode { node, nodes: self.shape.topology.nodes })
     }
 
     fn wait_until_connected(&self) -> Result<(), StartError> {
         let started = Instant::now();
-        let met = |engine: &RunningEngine| engine.status().is_some_and(|status| status.connected);
-        while !self.engines.iter().all(met) {
+        let met = |node: &Mutex<Node>| {
+            let status = lock(node).status();
+            status.len() == usize::from(self.shape.topology.engines)
+                && status.iter().all(|engine| engine.connected)
+        };
+        while !self.nodes.iter().all(met) {
             if started.elapsed() > START_MAX {
                 return Err(StartError::Slow(START_MAX));
             }
-            std::thread::sleep(Duration::from_micros(200));
+            std::thread::sleep(LOOK_EVERY);
         }
         Ok(())
     }
 }
 
-impl RunningEngine {
-    fn status(&self) -> Option<EngineStatus> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner).status(STATUS_MAX)
-    }
+/// Nothing below a lock of this file can be left half done, so a panic elsewhere does no harm.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for engine in &self.engines {
-            engine.control.lock().unwrap_or_else(PoisonError::into_inner).stop();
-        }
-        for thread in self.engines.iter_mut().filter_map(|engine| engine.thread.take()) {
-            match thread.join() {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(%error, "an engine of a local cluster failed"),
-                Err(_) if std::thread::panicking() => {}
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+        for node in &self.nodes {
+            lock(node).stop();
         }
     }
 }

@@ -82,7 +82,7 @@ pub struct GroupReply<'a> {
 }
 
 /// Which engines are running, as far as the system knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
     /// The groups that can order nothing: fewer than a quorum of their replicas are on engines that
     /// run.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 use std::time::Duration;
 
 use skein_fabric::wait::{Waiter, Waiting};
@@ -17,6 +18,9 @@ use crate::wire::Request;
 
 /// Questions that may wait for one engine.
 const QUESTIONS_MAX: usize = 8;
+
+/// How often an engine that is kept from turning looks whether it still is.
+const PAUSE_NAP: Duration = Duration::from_millis(1);
 
 /// What an operator sees of an engine.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +55,7 @@ pub struct Requests {
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
+    pause: AtomicBool,
     /// Questions sent and not yet taken.
     asked: AtomicUsize,
 }
@@ -94,6 +99,12 @@ impl Control {
         answer.recv_timeout(longest).ok()
     }
 
+    /// Keeps the engine from turning, as a stopped process is kept; or lets it go on.
+    pub fn pause(&mut self, pause: bool) {
+        self.shared.pause.store(pause, Ordering::SeqCst);
+        (self.wake)();
+    }
+
     /// Ends the engine's loop after the turn it is in.
     pub fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
@@ -115,11 +126,15 @@ impl fmt::Debug for Control {
 
 impl Requests {
     fn is_empty(&self) -> bool {
-        self.shared.asked.load(Ordering::SeqCst) == 0 && !self.stopped()
+        self.shared.asked.load(Ordering::SeqCst) == 0 && !self.stopped() && !self.paused()
     }
 
     fn stopped(&self) -> bool {
         self.shared.stop.load(Ordering::SeqCst)
+    }
+
+    fn paused(&self) -> bool {
+        self.shared.pause.load(Ordering::SeqCst)
     }
 
     fn answer<F: Fabric>(&self, engine: &mut Engine<F, Machine>) {
@@ -159,10 +174,11 @@ fn status<F: Fabric>(engine: &Engine<F, Machine>) -> EngineStatus {
 }
 
 /// Turns `engine` until [stopped](Control::stop). Shared by node processes and by clusters inside
-/// other processes. It never sleeps for longer than a `heartbeat`. `bereaved` is called when the process of a peer has ended: what it left on the
-/// host is not for an engine to remove, for that takes longer than a turn should.
+/// other processes. It never sleeps for longer than a `heartbeat`. `bereaved` is called when the
+/// process of a peer has ended: what it left on the host is not for an engine to remove, for that
+/// takes longer than a turn should.
 pub fn run<F: Fabric>(
-    mut engine: Engine<F, Machine>,
+    engine: &mut Engine<F, Machine>,
     waiting: Waiting,
     heartbeat: Duration,
     requests: &Requests,
@@ -170,8 +186,12 @@ pub fn run<F: Fabric>(
 ) -> Result<(), FabricError> {
     let mut waiter = Waiter::new(waiting);
     while !requests.stopped() {
+        if requests.paused() {
+            thread::sleep(PAUSE_NAP);
+            continue;
+        }
         let worked = engine.turn()?;
-        requests.answer(&mut engine);
+        requests.answer(engine);
         for session in engine.take_dead_sessions() {
             tracing::info!(%session, "the process of a session has ended; the session expires");
             engine.originate(&Request::Expire(session).encode());

@@ -219,7 +219,7 @@ fn start_engines(
         let (slots, limits) = (slots.clone(), config.limits);
         let machine = move |replica| Machine::new(replica, slots.clone(), limits, groups_here);
         let me = Identity { node, engine: number, life };
-        let engine = Engine::new(fabric, topology, config.tuning, me, machine)?;
+        let mut engine = Engine::new(fabric, topology, config.tuning, me, machine)?;
         let (control, requests) = engine::control(move || waker.wake());
         let waiting = config.waiting;
         let heartbeat = Duration::from_millis(config.tuning.heartbeat_ms);
@@ -228,7 +228,7 @@ fn start_engines(
             .name(name)
             .spawn(move || {
                 let bereaved = &mut || alarm.ring(BEREAVED);
-                engine::run(engine, waiting, heartbeat, &requests, bereaved)
+                engine::run(&mut engine, waiting, heartbeat, &requests, bereaved)
             })
             .map_err(failed("start a thread of", &manifest.regions))?;
         workers.push(Worker { control, thread });

@@ -61,6 +61,8 @@ pub struct ShmFabric {
     /// Something was written since the last full fence.
     unfenced: bool,
     naps: u32,
+    /// Dropping it tells nobody.
+    vanishes: bool,
     mailbox: Mailbox,
     /// Letters sent, per receiving incarnation: they are numbered.
     posted: HashMap<u64, u64>,
@@ -82,6 +84,7 @@ impl ShmFabric {
             completions: Vec::new(),
             unfenced: false,
             naps: 0,
+            vanishes: false,
             mailbox: Mailbox::default(),
             posted: HashMap::new(),
             home,
@@ -107,6 +110,13 @@ impl ShmFabric {
     /// What other threads of this process wake it with.
     pub fn waker(&self) -> Waker {
         Waker { bell: self.bell.clone(), rung: 0 }
+    }
+
+    /// From here on, dropping it is as sudden as a process being killed: no peer sees it leave, what
+    /// they write is `Done` until they ask whether it is [gone](Fabric::is_gone), and it stays
+    /// attached to what it had attached. For tests of failures within a process.
+    pub fn vanish(&mut self) {
+        self.vanishes = true;
     }
 
     /// The name and incarnation of a peer, until it is hung up on.
@@ -377,8 +387,10 @@ impl Waker {
 
 impl Drop for ShmFabric {
     fn drop(&mut self) {
-        self.bell.leave();
-        self.remotes.clear(self.incarnation);
+        if !self.vanishes {
+            self.bell.leave();
+            self.remotes.clear(self.incarnation);
+        }
     }
 }
 

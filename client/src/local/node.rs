@@ -1,0 +1,127 @@
+//! A node inside this process: its engines' threads, and the ways in which it can fail.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use skein_fabric::FabricError;
+use skein_fabric::shm::Host;
+use skein_kvstore::machine::Machine;
+use skein_kvstore::node::engine::{self, Control, EngineStatus};
+use skein_multicast::config::endpoint_name;
+use skein_multicast::engine::Engine;
+use skein_multicast::operate::Identity;
+
+use super::StartError;
+use crate::driver::Shape;
+
+/// How long an engine may take to say what it is doing.
+const STATUS_MAX: Duration = Duration::from_secs(1);
+
+/// One of the cluster's nodes.
+pub(super) struct Node {
+    number: u16,
+    /// How often it was started before.
+    life: u32,
+    engines: Vec<RunningEngine>,
+    paused: bool,
+}
+
+struct RunningEngine {
+    control: Control,
+    /// It is to end as if it were killed.
+    killed: Arc<AtomicBool>,
+    thread: JoinHandle<Result<(), FabricError>>,
+}
+
+impl Node {
+    pub(super) fn new(number: u16) -> Self {
+        Self { number, life: 0, engines: Vec::new(), paused: false }
+    }
+
+    /// Starts its engines.
+    pub(super) fn start(&mut self, host: &Host, shape: &Shape) -> Result<(), StartError> {
+        if self.life == Identity::LIVES_MAX {
+            return Err(StartError::WornOut { node: self.number });
+        }
+        for engine in 0..shape.topology.engines {
+            let engine = self.start_engine(engine, host, shape)?;
+            self.engines.push(engine);
+        }
+        self.life += 1;
+        Ok(())
+    }
+
+    fn start_engine(
+        &self,
+        engine: u16,
+        host: &Host,
+        shape: &Shape,
+    ) -> Result<RunningEngine, StartError> {
+        let Shape { topology, tuning, slots, limits, waiting } = shape.clone();
+        let (node, life) = (self.number, self.life);
+        let name = endpoint_name(node, engine);
+        let fabric = host.join(&name)?;
+        let mut waker = fabric.waker();
+        let here =
+            (0..topology.engines).map(|e| topology.replicas_on(node, e).len()).sum::<usize>();
+        let machine = move |replica| Machine::new(replica, slots.clone(), limits, here as u16);
+        let me = Identity { node, engine, life };
+        let mut engine = Engine::new(fabric, topology, tuning, me, machine)?;
+        let heartbeat = Duration::from_millis(tuning.heartbeat_ms);
+        let (control, requests) = engine::control(move || waker.wake());
+        let killed = Arc::<AtomicBool>::default();
+        let vanishes = Arc::clone(&killed);
+        let run = move || {
+            let ran = engine::run(&mut engine, waiting, heartbeat, &requests, &mut || {});
+            if vanishes.load(Ordering::SeqCst) {
+                engine.fabric().vanish();
+            }
+            ran
+        };
+        let thread = Builder::new().name(name).spawn(run)?;
+        Ok(RunningEngine { control, killed, thread })
+    }
+
+    /// Ends its engines without a word to anybody, between two turns.
+    pub(super) fn kill(&mut self) {
+        for engine in &self.engines {
+            engine.killed.store(true, Ordering::SeqCst);
+        }
+        self.stop();
+    }
+
+    /// Ends its engines.
+    pub(super) fn stop(&mut self) {
+        for engine in &mut self.engines {
+            engine.control.stop();
+        }
+        for engine in self.engines.drain(..) {
+            match engine.thread.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "an engine of a local cluster failed"),
+                Err(_) if std::thread::panicking() => {}
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        self.paused = false;
+    }
+
+    /// Keeps its engines from turning, or lets them go on.
+    pub(super) fn pause(&mut self, pause: bool) {
+        for engine in &mut self.engines {
+            engine.control.pause(pause);
+        }
+        self.paused = pause && !self.engines.is_empty();
+    }
+
+    /// What its engines are doing, if they turn.
+    pub(super) fn status(&mut self) -> Vec<EngineStatus> {
+        if self.paused {
+            return Vec::new();
+        }
+        let engines = self.engines.iter_mut();
+        engines.filter_map(|engine| engine.control.status(STATUS_MAX)).collect()
+    }
+}
