@@ -107,13 +107,16 @@ pub struct Leadership {
     pub base: Cursor,
     /// The follower's count of its grants: an earlier grant's header is none of this one's.
     pub grant: u64,
+    /// Index of the ballot's first entry: nothing is committed below it alone.
+    pub first: u64,
 }
 
 impl Leadership {
     /// As written to memory.
     pub fn encode(&self) -> [u8; LEADERSHIP] {
         let mut bytes = [0; LEADERSHIP];
-        let words = [self.ballot.to_word(), self.base.index, self.base.position, self.grant, 0];
+        let Cursor { index, position } = self.base;
+        let words = [self.ballot.to_word(), index, position, self.grant, self.first];
         for (at, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
             at.copy_from_slice(&word.to_le_bytes());
         }
@@ -131,6 +134,7 @@ impl Leadership {
             ballot: Ballot::from_word(from.u64()?),
             base: Cursor { index: from.u64()?, position: from.u64()? },
             grant: from.u64()?,
+            first: from.u64()?,
         })
     }
 }

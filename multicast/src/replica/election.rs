@@ -405,7 +405,8 @@ impl<A: Application> Replica<A> {
             }
         };
         self.rewrite_from(base, &mut wiring.port.fabric);
-        let header = Leadership { ballot: self.core.ballot(), base, grant: granted.grant }.encode();
+        let (ballot, grant) = (self.core.ballot(), granted.grant);
+        let header = Leadership { ballot, base, grant, first: self.core.first_index() }.encode();
         if let Err(error) = wiring.port.fabric.write(log, 0, Source::Inline(&header), None) {
             self.followers[usize::from(slot)].attempt += 1;
             return tracing::debug!(%error, %follower, "a granted log cannot be written");

@@ -108,7 +108,7 @@ impl<A: Application> Replica<A> {
             return false;
         };
         self.awaiting = false;
-        self.core.follow(header.ballot, header.base.index - 1);
+        self.core.follow(header.ballot, header.base.index - 1, header.first);
         self.cut_log(header.base);
         // The new leader knows nothing of what we told the old one.
         self.freed_told = 0;

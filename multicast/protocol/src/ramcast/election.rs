@@ -284,15 +284,19 @@ impl Ramcast {
         self.last = self.last.min(index);
     }
 
-    /// The leader of the ballot that we granted rewrites our log from behind `base` on.
-    pub fn follow(&mut self, ballot: Ballot, base: u64) {
+    /// The leader of the ballot that we granted rewrites our log from behind `base` on. Its own first
+    /// entry is, or will be, `first`.
+    pub fn follow(&mut self, ballot: Ballot, base: u64, first: u64) {
         assert!(ballot == self.promised && !self.leads(), "only whom we let in writes our log");
         self.truncate(base);
         let own = self.group().index();
         self.paths.followed += u64::from(self.ballots[own] != ballot);
         self.ballots[own] = ballot;
-        self.new_ballot_index = u64::MAX;
+        self.new_ballot_index = first;
         self.owed = self.owed.with(self.group());
+        if base >= first {
+            self.owe_everybody();
+        }
     }
 
     /// The campaign is won, and our log is the one adopted: begins to lead. Everything that other
@@ -321,6 +325,11 @@ impl Ramcast {
             }
         }
         self.paths.led += 1;
+    }
+
+    /// Index of our ballot's first entry.
+    pub const fn first_index(&self) -> u64 {
+        self.new_ballot_index
     }
 
     /// What only a leader keeps of its log.

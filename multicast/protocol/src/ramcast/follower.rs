@@ -25,7 +25,7 @@ impl Ramcast {
             Record::NewBallot => {
                 // That of an earlier ballot was adopted like any other entry.
                 if entry.birth == self.ballot() {
-                    self.new_ballot_index = entry.index;
+                    debug_assert_eq!(entry.index, self.new_ballot_index, "as its leader said");
                     self.owe_everybody();
                 }
             }
