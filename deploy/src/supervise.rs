@@ -91,16 +91,19 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Starts every node that does not run. What becomes of them is told to `tell`. None is started
+    /// Starts every node that does not run, unless it was told to stop. What becomes of them is told to `tell`. None is started
     /// again before [`restart`](Self::restart).
     pub(crate) fn start(
         plan: Plan,
         tell: impl Fn(anyhow::Result<Ended>) + Send + 'static,
     ) -> anyhow::Result<Self> {
         let (orders, ours) = UnixStream::pair().context("cannot make a socket")?;
-        let now = Some(Instant::now());
-        let fresh = || Watched { process: None, due: now, since: Instant::now(), again: 0 };
-        let nodes = (0..plan.nodes).map(|_| fresh()).collect();
+        let now = Instant::now();
+        let fresh = |node| {
+            let due = (!plan.directory.was_stopped(node)).then_some(now);
+            Watched { process: None, due, since: now, again: 0 }
+        };
+        let nodes = (0..plan.nodes).map(fresh).collect();
         let mut crew = Crew { plan, nodes, restart: false, orders: ours, tell: Box::new(tell) };
         let thread = thread::Builder::new().name("supervisor".into()).spawn(move || crew.run());
         let thread = thread.context("cannot start a thread")?;

@@ -9,6 +9,7 @@ use serde::Serialize;
 use skein_kvstore::config::{
     ClusterConfig, Draft, Footprint, SHARED_MEMORY, machine_memory, show_bytes,
 };
+use skein_kvstore::node::directory::{Directory, DirectoryError};
 use skein_kvstore::node::regions::free_bytes;
 
 use crate::args::Global;
@@ -64,7 +65,7 @@ impl Finding {
 }
 
 impl Args {
-    pub(crate) fn run(self, _: &Global) -> anyhow::Result<Exit> {
+    pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let findings = [
             kernel(),
             cores(),
@@ -74,6 +75,7 @@ impl Args {
             open_files(),
             maps(),
             rdma(),
+            cluster(global),
         ];
         let healthy = findings.iter().all(|finding| finding.verdict != Verdict::Problem);
         let text = if self.json {
@@ -224,4 +226,34 @@ fn rdma() -> Finding {
     }
     Finding::ok("RDMA devices", devices.join(", "))
         .note("this version does not use them: clusters run on one host, over shared memory")
+}
+
+/// The cluster in the directory, if there is one: whether its nodes run, and who sees to it.
+fn cluster(global: &Global) -> Finding {
+    let found = |what: String| Finding::ok("cluster", what);
+    let manifest = Directory::at(&global.dir())
+        .and_then(|directory| directory.manifest().map(|manifest| (directory, manifest)));
+    let (directory, manifest) = match manifest {
+        Ok(found) => found,
+        Err(DirectoryError::NoCluster { dir }) => {
+            return found(format!("none in {}", dir.display()));
+        }
+        Err(error) => return found("unknown".into()).note(error.to_string()),
+    };
+    let running = (0..manifest.nodes).filter(|node| directory.node(*node).is_some()).count();
+    let nodes = format!("{}: {running} of {} nodes run", manifest.cluster, manifest.nodes);
+    match directory.supervisor() {
+        Some(supervisor) if supervisor.restarts => {
+            found(format!("{nodes}, supervised by process {}", supervisor.pid))
+        }
+        Some(supervisor) => found(format!("{nodes}, watched by process {}", supervisor.pid)).note(
+            "a node that dies stays dead, as `up --no-restart` was told; `skein node` starts it",
+        ),
+        None if running == 0 => {
+            found(nodes).note("`skein down` removes what is left, `skein up` starts a new cluster")
+        }
+        None => found(nodes).note(
+            "nobody supervises them, and one that dies stays dead: `skein supervise --detach`",
+        ),
+    }
 }

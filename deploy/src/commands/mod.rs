@@ -5,6 +5,7 @@ use clap::Subcommand;
 use crate::args::Global;
 use crate::exit::Exit;
 
+mod admin;
 mod append;
 mod bench;
 mod cas;
@@ -36,6 +37,7 @@ pub(crate) enum Command {
     Status(status::Args),
     Node(node::Args),
     Supervise(supervise::Args),
+    Admin(admin::Args),
     Config(config::Args),
     // Data
     Get(get::Args),
@@ -73,6 +75,7 @@ impl Command {
             Self::Status(args) => args.run(global),
             Self::Node(args) => args.run(global),
             Self::Supervise(args) => args.run(global),
+            Self::Admin(args) => args.run(global),
             Self::Config(args) => args.run(global),
             // Data
             Self::Get(args) => args.run(global),

@@ -9,8 +9,12 @@ use std::time::Duration;
 use serde::Serialize;
 use skein_kvstore::Build;
 use skein_kvstore::config::ClusterConfig;
-use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::status::{NodeStatus, ReplicaReport};
+use skein_kvstore::node::admin::CallError;
+use skein_kvstore::node::directory::{Directory, Supervisor};
+use skein_kvstore::node::status::{GoneNode, NodeStatus, ReplicaReport};
+use skein_multicast::operate::{
+    FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus, Role, StuckStatus,
+};
 
 use super::screen::{Key, Screen};
 use super::status_table;
@@ -23,7 +27,7 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Shows what a cluster is doing
 ///
-/// Exits with 1 if a node does not answer.
+/// Exits with 1 if a node or a group does not answer.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Prints one JSON object
@@ -41,6 +45,8 @@ pub(super) struct Snapshot {
     pub(super) cluster: String,
     pub(super) dir: PathBuf,
     pub(super) build: Build,
+    /// Who keeps the nodes running, or looks on; none if nobody does.
+    pub(super) supervisor: Option<Supervisor>,
     /// Where the shared memory is, and how much of it is reserved now.
     pub(super) regions: PathBuf,
     pub(super) regions_bytes: u64,
@@ -55,6 +61,11 @@ pub(super) struct NodeView {
     pub(super) node: u16,
     /// Its process; none if it is not running.
     pub(super) pid: Option<u32>,
+    /// How often it has been started again, in this cluster; none if that cannot be told.
+    pub(super) life: Option<u32>,
+    /// How long it has been dead, at least; none if it is not, or nobody has noticed yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dead_for_ms: Option<u64>,
     /// Why it does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) problem: Option<String>,
@@ -73,8 +84,21 @@ pub(super) struct NodeSummary {
 #[derive(Debug, Serialize)]
 pub(super) struct GroupView {
     pub(super) group: u16,
-    /// The slot of the leader that most of its replicas follow.
+    /// The slot of its leader; while none leads, of the one that most of its replicas follow.
     pub(super) leader: Option<u8>,
+    /// Whether it answers: it has a leader, and a quorum.
+    pub(super) available: bool,
+    /// Whether more of its memories are lost than it tolerates.
+    pub(super) lost: bool,
+    /// Replicas that a quorum takes.
+    pub(super) quorum: usize,
+    /// Its members by slot, as its leader has them, or whoever knows most.
+    pub(super) view: Vec<MemberStatus>,
+    /// Those that are being brought up to date.
+    pub(super) learners: Vec<LearnerStatus>,
+    pub(super) last_failover: Option<FailoverStatus>,
+    /// The multi-group message that has waited for longest.
+    pub(super) stuck: Option<StuckStatus>,
     pub(super) keys: u64,
     pub(super) replicas: Vec<Replica>,
 }
@@ -136,7 +160,9 @@ pub(super) fn picture(dir: &Path) -> anyhow::Result<String> {
 
 impl Snapshot {
     fn exit(&self) -> Exit {
-        if self.nodes.iter().all(|node| node.status.is_some()) { Exit::Ok } else { Exit::No }
+        let answer = self.nodes.iter().all(|node| node.status.is_some());
+        let serve = self.groups.iter().all(|group| group.available);
+        if answer && serve { Exit::Ok } else { Exit::No }
     }
 }
 
@@ -146,26 +172,38 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
     let answers = cluster::statuses(&directory, running.manifest.nodes);
     let keys = cluster::keys(answers.iter().flatten());
     let groups = groups(&running.config, answers.iter().flatten());
+    let gone: Vec<GoneNode> = answers.iter().flatten().flat_map(|s| s.gone.clone()).collect();
     let nodes = (0..).zip(answers).map(|(node, answer)| {
         let pid = directory.node(node).map(|holder| holder.pid);
+        let life = directory.lives(node).ok().and_then(|lives| lives.checked_sub(1));
         let (status, problem) = match answer {
             Ok(status) => (Some(status), None),
-            Err(_) if pid.is_none() => (None, Some("not running".to_owned())),
-            Err(error) => (None, Some(error.to_string())),
+            Err(_) if directory.was_stopped(node) => (None, Some("stopped".to_owned())),
+            Err(_) if pid.is_none() => (None, Some("dead".to_owned())),
+            Err(CallError::Paused { .. }) => {
+                let go_on =
+                    format!("paused; `skein admin kill {node} --signal CONT` lets it go on");
+                (None, Some(go_on))
+            }
+            Err(error) => (None, Some(format!("does not answer: {error}"))),
         };
+        // Each tells since when it has noticed; the first one who did is the nearest to the truth.
+        let seen = gone.iter().filter(|gone| gone.node == node && Some(gone.life) == life);
+        let dead_for_ms = seen.map(|gone| gone.for_ms).max().filter(|_| pid.is_none());
         let status = status.map(|status| NodeSummary {
             uptime_ms: status.uptime_ms,
             ready: status.ready,
             draining: status.draining,
             resident_bytes: status.resident_bytes,
         });
-        NodeView { node, pid, problem, status }
+        NodeView { node, pid, life, dead_for_ms, problem, status }
     });
     Ok(Snapshot {
         dir: directory.path().to_owned(),
         nodes: nodes.collect(),
         cluster: running.manifest.cluster,
         build: running.manifest.build,
+        supervisor: directory.supervisor(),
         regions: running.manifest.regions,
         regions_bytes: running.host.bytes_reserved(),
         keys,
@@ -185,16 +223,52 @@ fn groups<'a>(
             .map(|(node, report)| Replica { node, report: report.clone() })
             .collect();
         replicas.sort_by_key(|replica| replica.report.order.slot);
-        let mut votes = BTreeMap::<u8, usize>::new();
-        for replica in &replicas {
-            if let Some(leader) = replica.report.order.leader {
-                *votes.entry(leader).or_default() += 1;
-            }
-        }
-        let leader = votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(slot, _)| slot);
         let furthest = replicas.iter().max_by_key(|replica| replica.report.order.delivered);
         let keys = furthest.map_or(0, |replica| replica.report.keys);
-        GroupView { group, leader, keys, replicas }
+        let all = || replicas.iter().map(|replica| &replica.report.order);
+        let leads = |order: &&ReplicaStatus| order.role == Role::Leader;
+        let leader =
+            all().filter(leads).max_by_key(|order| (order.available, order.ballot_counter));
+        // A learner may know nothing yet.
+        let knows_most =
+            |order: &&ReplicaStatus| (order.role != Role::Learner, order.ballot_counter);
+        let view = leader.or_else(|| all().max_by_key(knows_most)).map(|order| order.view.clone());
+        GroupView {
+            group,
+            leader: leader.map(|order| order.slot).or_else(|| most_followed(all())),
+            available: leader.is_some_and(|order| order.available),
+            lost: all().any(|order| order.lost),
+            quorum: config.topology.quorum(),
+            view: view.unwrap_or_default(),
+            learners: learners(leader, all()),
+            last_failover: all().filter_map(|o| o.last_failover).min_by_key(|last| last.ago_ms),
+            stuck: all().filter_map(|o| o.stuck.clone()).max_by_key(|stuck| stuck.age_ms),
+            keys,
+            replicas,
+        }
     };
     (0..config.topology.groups).map(of).collect()
+}
+
+/// The leader that most replicas follow, if they follow any.
+fn most_followed<'a>(replicas: impl Iterator<Item = &'a ReplicaStatus>) -> Option<u8> {
+    let mut votes = BTreeMap::<u8, usize>::new();
+    for leader in replicas.filter_map(|order| order.leader) {
+        *votes.entry(leader).or_default() += 1;
+    }
+    votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(slot, _)| slot)
+}
+
+/// All learners: as the leader sees those that it teaches, others as they see themselves.
+fn learners<'a>(
+    leader: Option<&ReplicaStatus>,
+    replicas: impl Iterator<Item = &'a ReplicaStatus>,
+) -> Vec<LearnerStatus> {
+    let learners = replicas.filter(|order| order.role == Role::Learner).map(|order| {
+        let own = |learner: &&LearnerStatus| learner.slot == order.slot;
+        let seen = |by: &ReplicaStatus| by.learners.iter().find(own).copied();
+        let nothing = LearnerStatus { slot: order.slot, bytes: 0, caught_up: false };
+        leader.and_then(seen).or_else(|| seen(order)).unwrap_or(nothing)
+    });
+    learners.collect()
 }

@@ -43,14 +43,15 @@ impl Args {
         let manifest = directory.manifest()?;
         let welcome =
             format!("process {} supervises cluster {}\n", std::process::id(), manifest.cluster);
+        let (nodes, verbose) = (manifest.nodes, global.verbose);
+        let plan = Plan { directory: directory.clone(), nodes, verbose, detached: true };
+        let supervisor = Supervisor::start(plan, tell_of_nodes(sender))?;
+        supervisor.restart();
         if self.background {
             background::ready(&welcome, &directory.supervisor_log())?;
         } else {
             crate::output::say(welcome)?;
         }
-        let (nodes, verbose) = (manifest.nodes, global.verbose);
-        let plan = Plan { directory, nodes, verbose, detached: true };
-        let supervisor = Supervisor::start(plan, tell_of_nodes(sender))?;
         stay(claim, supervisor, &events, self.background)
     }
 }
@@ -70,7 +71,6 @@ pub(super) fn stay(
             tell(what);
         }
     };
-    supervisor.restart();
     for event in events {
         match event {
             Event::Signal(signal) => {

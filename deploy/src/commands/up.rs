@@ -241,19 +241,20 @@ impl Args {
         let welcome = self.welcome(global, &cluster);
         if self.background {
             cluster.claim.supervising()?;
+            cluster.restart();
             background::ready(&welcome, &cluster.directory.supervisor_log())?;
             let Started { claim, supervisor, events, .. } = cluster;
             return supervise::stay(claim, supervisor, &events, true);
-        }
-        crate::output::say(welcome)?;
-        if self.detach {
-            cluster.claim.leave()?;
-            return Ok(Exit::Ok);
         }
         if self.no_restart {
             cluster.claim.looking_on()?;
         } else {
             cluster.restart();
+        }
+        crate::output::say(welcome)?;
+        if self.detach {
+            cluster.claim.leave()?;
+            return Ok(Exit::Ok);
         }
         let stayed = cluster.stay();
         cluster.stop()?;

@@ -23,13 +23,19 @@ fn garbage_gets_a_typed_error_and_harms_nothing() {
     sandbox.expect(0, &["up", "--detach", "--nodes", "1", "--replicas", "1"]);
     let stream = sandbox.admin(0);
     #[rustfmt::skip]
-    let cases: [(&[u8], &str); 6] = [
+    let cases: [(&[u8], &str); 12] = [
         (b"GET / HTTP/1.1\n",                     "malformed"),
         (b"\xff\xfe\x00\x01\n",                   "malformed"),
         (b"\n",                                   "malformed"),
         (b"{\"v\":99,\"do\":\"status\"}\n",       "version"),
         (b"{\"v\":1,\"do\":\"explode\"}\n",       "unknown_action"),
         (b"{\"v\":1,\"do\":7}\n",                 "unknown_action"),
+        (b"{\"v\":1,\"do\":\"lead\"}\n",          "malformed"),
+        (b"{\"v\":1,\"do\":\"lead\",\"group\":-1}\n", "malformed"),
+        (b"{\"v\":1,\"do\":\"lead\",\"group\":65535}\n", "not_here"),
+        (b"{\"v\":1,\"do\":\"evict\",\"group\":0}\n", "malformed"),
+        (b"{\"v\":1,\"do\":\"evict\",\"group\":64,\"slot\":0}\n", "not_here"),
+        (b"{\"v\":1,\"do\":\"recreate\",\"group\":0}\n", "malformed"),
     ];
     for (request, kind) in cases {
         let response = ask(&stream, request);

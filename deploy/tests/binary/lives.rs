@@ -24,7 +24,9 @@ fn what_cannot_be_a_node_is_refused() {
 #[test]
 fn no_life_is_lived_twice_however_its_start_ends() {
     let sandbox = Sandbox::new();
-    sandbox.expect(0, &["up", "--detach", "--no-restart", "--nodes", "1", "--replicas", "1"]);
+    let config = sandbox.memory_apart();
+    let up = ["up", "--detach", "--no-restart", "--nodes", "1", "--replicas", "1", "--config"];
+    sandbox.expect(0, &[&up[..], &[&config]].concat());
     sandbox.kill_nodes();
     let log = sandbox.dir.join("lives.log");
     let mut joined = vec![0];
@@ -33,7 +35,7 @@ fn no_life_is_lived_twice_however_its_start_ends() {
         let file = fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
         let mut node = sandbox.command(&["node", "--index", "0", "-v"]);
         let mut node = node.stdout(Stdio::null()).stderr(file).spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_micros(500 * round));
+        std::thread::sleep(std::time::Duration::from_micros(100 * round * round));
         node.kill().unwrap();
         node.wait().unwrap();
         let lives = sandbox.lives(0);

@@ -6,5 +6,6 @@ mod configuration;
 mod data;
 mod lives;
 mod measurements;
+mod operators;
 mod supervision;
 mod support;

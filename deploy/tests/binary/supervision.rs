@@ -65,7 +65,9 @@ fn a_foreground_up_starts_again_what_dies_and_says_so() {
 
 #[test]
 fn a_node_told_to_stop_stays_stopped() {
-    let sandbox = up_small(&["--detach"]);
+    let sandbox = Sandbox::new();
+    let config = sandbox.memory_apart();
+    sandbox.expect(0, &[&["up", "--detach", "--config", &config], &SMALL[..]].concat());
     let pid = sandbox.pids()[0];
     std::io::Write::write_all(&mut sandbox.admin(0), b"{\"v\":1,\"do\":\"stop\"}\n").unwrap();
     until("the supervisor has noticed", || log(&sandbox).contains("was told to stop"));
@@ -110,7 +112,10 @@ fn nodes_outlive_their_supervisor_and_another_takes_over() {
 
 #[test]
 fn a_supervisor_starts_what_has_died_before_it_began() {
-    let sandbox = up_small(&["--detach", "--no-restart"]);
+    let sandbox = Sandbox::new();
+    let config = sandbox.memory_apart();
+    let up = ["up", "--detach", "--no-restart", "--config", &config];
+    sandbox.expect(0, &[&up[..], &SMALL].concat());
     assert_eq!(sandbox.supervisor(), None);
     let node = sandbox.pids()[0];
     kill(node, Signal::KILL);

@@ -65,6 +65,14 @@ impl Sandbox {
         path.to_str().expect("its name is text").to_owned()
     }
 
+    /// Writes a configuration by which the cluster's memory is not where other tests start clusters,
+    /// which remove what nobody holds.
+    pub(crate) fn memory_apart(&self) -> String {
+        let root = self.dir.with_file_name("memory");
+        fs::create_dir(&root).expect("the temporary directory can be written");
+        self.config(&format!("[node]\nregion_root = {root:?}\n"))
+    }
+
     /// Starts `up` in the foreground and waits until it says that the cluster is ready.
     pub(crate) fn up_in_foreground(&self, arguments: &[&str]) -> Child {
         let arguments = [&["up"], arguments].concat();

@@ -23,6 +23,14 @@ pub enum CallError {
         /// What the system said.
         source: io::Error,
     },
+    /// It cannot answer.
+    #[error("process {pid} is paused: `skein admin kill {node} --signal CONT` lets it go on")]
+    Paused {
+        /// The node.
+        node: u16,
+        /// Its process.
+        pid: u32,
+    },
     /// It listens and does not answer in time, or breaks off.
     #[error("no answer from {}: {source}", path.display())]
     Silent {
@@ -85,5 +93,15 @@ pub fn call(
 
 /// What `node` is doing.
 pub fn status(directory: &Directory, node: u16) -> Result<NodeStatus, CallError> {
+    if let Some(pid) = directory.node(node).map(|holder| holder.pid).filter(|pid| is_paused(*pid)) {
+        return Err(CallError::Paused { node, pid });
+    }
     call(directory, node, Action::Status, Duration::from_secs(4))
+}
+
+/// Whether the process has been stopped by a signal, as far as the system says.
+fn is_paused(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state comes after the name, which ends with the last parenthesis.
+    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
 }

@@ -1,0 +1,88 @@
+//! `skein admin kill`
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use clap::ValueEnum;
+use rustix::process::Signal;
+
+use super::POLL;
+use super::view::Running;
+use crate::args::Global;
+use crate::cluster::signal_holder;
+use crate::exit::{Exit, usage};
+
+/// How long the kernel may take to end a killed process: it has memory to give back.
+const GONE_WITHIN: Duration = Duration::from_secs(30);
+
+/// Signals a node's process, for drills: by default kills it
+///
+/// A node that dies is started again where something supervises it. STOP pauses one until CONT.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The node
+    #[arg(value_parser = super::node)]
+    node: u16,
+
+    /// What to send
+    #[arg(long, value_enum, ignore_case = true, default_value = "KILL")]
+    signal: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "UPPER")]
+enum What {
+    /// Ends it at once; what it held is lost
+    Kill,
+    /// Pauses it
+    Stop,
+    /// Lets it go on
+    Cont,
+    /// Lets it finish what is under way, and end
+    Term,
+}
+
+impl Args {
+    pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        let running = Running::find(global)?;
+        let (node, nodes) = (self.node, running.topology.nodes);
+        if node >= nodes {
+            return Err(usage(format_args!(
+                "no node {node}: this cluster has {nodes}, numbered from 0"
+            )));
+        }
+        let Some(pid) = running.directory.node(node).map(|holder| holder.pid) else {
+            bail!("node {node} does not run: `skein node --index {node}` starts it");
+        };
+        let holder = || running.directory.node(node).map(|holder| holder.pid).filter(|p| *p == pid);
+        let (signal, done) = match self.signal {
+            What::Kill => (Signal::KILL, "is killed"),
+            What::Stop => (Signal::STOP, "is paused; --signal CONT lets it go on"),
+            What::Cont => (Signal::CONT, "goes on"),
+            What::Term => (Signal::TERM, "has ended"),
+        };
+        signal_holder(holder, signal)?;
+        let mut text = format!("node {node}, process {pid}, {done}");
+        if matches!(self.signal, What::Kill | What::Term) {
+            let deadline = Instant::now() + GONE_WITHIN;
+            while holder().is_some() {
+                if Instant::now() >= deadline {
+                    bail!(
+                        "node {node}, process {pid}, was signalled and does not end; if it is \
+                         paused, --signal CONT lets it, and --signal KILL ends it in any case"
+                    );
+                }
+                std::thread::sleep(POLL);
+            }
+            let again = running.directory.supervisor().filter(|supervisor| supervisor.restarts);
+            let by = match again {
+                Some(supervisor) => format!("process {}", supervisor.pid),
+                None => format!("`skein node --index {node}`"),
+            };
+            let _ = write!(text, "; {by} starts it again");
+        }
+        crate::output::say(text + "\n")?;
+        Ok(Exit::Ok)
+    }
+}

@@ -1,0 +1,94 @@
+//! `skein admin transfer-leader`
+
+use std::time::Instant;
+
+use anyhow::bail;
+use skein_kvstore::node::admin::Action;
+use skein_kvstore::node::status::ReplicaReport;
+use skein_multicast::protocol::ids::{GroupId, ReplicaId};
+
+use super::DONE_WITHIN;
+use super::view::{Running, View, name};
+use crate::args::Global;
+use crate::exit::{Exit, usage};
+
+/// Lets another replica lead a group, and returns when it does
+///
+/// Without --to and --node, the next one that follows the leader.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The group
+    #[arg(value_parser = super::group)]
+    group: u16,
+
+    /// The replica's slot in the group
+    #[arg(long, value_name = "SLOT")]
+    to: Option<u8>,
+
+    /// The replica's node
+    #[arg(long, value_parser = super::node, value_name = "NODE", conflicts_with = "to")]
+    node: Option<u16>,
+}
+
+impl Args {
+    pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        let running = Running::with_group(global, self.group)?;
+        let view = running.view();
+        let to = self.target(&running, &view)?;
+        let name = name(running.topology, to);
+        if view.leader(self.group).is_some_and(|leader| leader.order.slot == to.slot) {
+            crate::output::say(format!("{name}, leads it already\n"))?;
+            return Ok(Exit::Ok);
+        }
+        let asked = Instant::now();
+        running.ask(running.topology.node_of(to), Action::Lead { group: self.group })?;
+        let ballot = running.wait(|view| {
+            let leader = view.leader(self.group)?;
+            (leader.order.slot == to.slot).then(|| leader.order.ballot.clone())
+        });
+        let Some(ballot) = ballot else {
+            bail!(
+                "{name}, was asked to lead and does not after {} seconds: `skein status` shows who \
+                 leads now and whether the group has a quorum",
+                DONE_WITHIN.as_secs()
+            );
+        };
+        let took = asked.elapsed().as_millis();
+        crate::output::say(format!("{name}, leads it in ballot {ballot}, after {took} ms\n"))?;
+        Ok(Exit::Ok)
+    }
+
+    fn target(&self, running: &Running, view: &View) -> anyhow::Result<ReplicaId> {
+        let topology = &running.topology;
+        let group = self.group;
+        match (self.to, self.node) {
+            (Some(slot), _) => running.replica(group, slot),
+            (None, Some(node)) => {
+                if node >= topology.nodes {
+                    return Err(usage(format_args!(
+                        "no node {node}: this cluster has {}, numbered from 0",
+                        topology.nodes
+                    )));
+                }
+                let mut replicas = topology.replicas_of(GroupId(group));
+                replicas.find(|replica| topology.node_of(*replica) == node).ok_or_else(|| {
+                    usage(format_args!("node {node} has no replica of group {group}"))
+                })
+            }
+            (None, None) => {
+                let from = view.leader(group).map_or(0, |leader| leader.order.slot);
+                let slots = topology.replicas;
+                let others = (1..slots).map(|ahead| (from + ahead) % slots);
+                let mut others = others.map(|slot| ReplicaId::new(GroupId(group), slot));
+                let follows = |id: &ReplicaId| view.replica(*id).is_some_and(ReplicaReport::serves);
+                let Some(next) = others.find(follows) else {
+                    bail!(
+                        "no replica of group {group} follows its leader and could take over: \
+                         `skein status` shows what they are doing"
+                    );
+                };
+                Ok(next)
+            }
+        }
+    }
+}
