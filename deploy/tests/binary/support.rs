@@ -70,7 +70,7 @@ impl Sandbox {
     pub(crate) fn memory_apart(&self) -> String {
         let root = self.dir.with_file_name("memory");
         fs::create_dir(&root).expect("the temporary directory can be written");
-        self.config(&format!("[node]\nregion_root = {root:?}\n"))
+        self.config(&format!("[node]\nregion_root = '{}'\n", root.display()))
     }
 
     /// Starts `up` in the foreground and waits until it says that the cluster is ready.

@@ -274,7 +274,7 @@ impl Node {
                         if bytes[..len].iter().all(|byte| *byte == BEREAVED) {
                             continue;
                         }
-                        if self.workers.iter().any(|worker| worker.thread.is_finished()) {
+                        if bytes[..len].contains(&ENDED) {
                             return Ok(()); // What ended it is found when it is joined.
                         }
                         tracing::info!("told to stop by a signal");
