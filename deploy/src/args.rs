@@ -45,6 +45,11 @@ impl Global {
         self.dir.clone().unwrap_or_else(directory::default_path)
     }
 
+    /// The cluster's directory, if the command line or the environment names one.
+    pub(crate) fn dir_if_named(&self) -> Option<PathBuf> {
+        self.dir.clone()
+    }
+
     /// The directory that the command line names, rather than the environment.
     pub(crate) fn named_dir(&self) -> Option<&PathBuf> {
         let said = std::env::var_os("SKEIN_DIR");

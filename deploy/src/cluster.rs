@@ -25,7 +25,7 @@ pub(crate) fn statuses(directory: &Directory, nodes: u16) -> Vec<Result<NodeStat
     ask(nodes, |node| admin::status(directory, node))
 }
 
-fn ask<T: Send>(nodes: u16, one: impl Fn(u16) -> T + Sync) -> Vec<T> {
+pub(crate) fn ask<T: Send>(nodes: u16, one: impl Fn(u16) -> T + Sync) -> Vec<T> {
     let one = &one;
     thread::scope(|scope| {
         let asked: Vec<_> = (0..nodes).map(|node| scope.spawn(move || one(node))).collect();

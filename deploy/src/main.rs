@@ -8,6 +8,7 @@ mod data;
 mod exit;
 mod logging;
 mod output;
+mod own;
 mod progress;
 mod signals;
 mod supervise;

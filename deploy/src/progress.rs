@@ -60,6 +60,21 @@ impl Bars {
         Self { interrupt, bar: ProgressBar::hidden(), phase: Phase::Load(0), last: START }
     }
 
+    /// Says what is being done, without a measure of it.
+    pub(crate) fn message(&mut self, what: &'static str) {
+        self.end();
+        self.bar = self.line();
+        self.bar.set_message(what);
+        self.bar.tick();
+    }
+
+    /// A line of its own, where standard error is a terminal.
+    #[expect(clippy::unused_self, reason = "one thing at a time draws on the terminal")]
+    pub(crate) fn line(&self) -> ProgressBar {
+        let style = ProgressStyle::with_template("{spinner:.cyan} {msg}");
+        ProgressBar::new_spinner().with_style(style.expect("the template is a constant"))
+    }
+
     /// Removes the bar.
     pub(crate) fn end(&mut self) {
         self.bar.finish_and_clear();

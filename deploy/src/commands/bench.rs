@@ -44,6 +44,9 @@ enum What {
     ///
     /// Every sum must be what the accounts were opened with, and no account may be overdrawn.
     Bank(Bank),
+    Chaos(super::chaos::Args),
+    #[command(hide = true)]
+    ChaosClient(super::chaos::client::Args),
 }
 
 #[derive(clap::Args)]
@@ -116,7 +119,7 @@ fn mix(letter: &str) -> Result<Mix, String> {
     mix.ok_or_else(|| "the core workloads are a, b, c, d, e and f".to_owned())
 }
 
-fn clients(text: &str) -> Result<usize, String> {
+pub(super) fn clients(text: &str) -> Result<usize, String> {
     between(text, 1, CLIENTS_MAX)
 }
 
@@ -129,7 +132,7 @@ fn between(text: &str, low: usize, high: usize) -> Result<usize, String> {
     number.ok_or_else(|| format!("give a whole number from {low} to {high}"))
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
     let seconds = seconds.ok_or("give a number of seconds, from 0 to 86400, such as 10 or 0.5")?;
     Ok(Duration::from_secs_f64(seconds))
@@ -141,6 +144,8 @@ impl Args {
         match self.what {
             What::Ycsb(args) => args.run(&dir),
             What::Bank(args) => args.run(&dir),
+            What::Chaos(args) => args.run(global),
+            What::ChaosClient(args) => args.run(global),
         }
     }
 }

@@ -2,22 +2,19 @@
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use skein_kvstore::config::ClusterConfig;
-use skein_kvstore::node::claim::Claim;
-use skein_kvstore::node::directory::Directory;
 use skein_workloads::bench::{self, BankPlan, YcsbPlan};
 use skein_workloads::chart::{Paint, grouped};
 use skein_workloads::mix::Mix;
 use skein_workloads::report::Report;
 
-use super::up::Started;
 use crate::args::Global;
 use crate::exit::Exit;
+use crate::own::Own;
 use crate::progress::{Bars, Interrupt};
 
 /// What the directories of demos are called, in the temporary directory; a process id follows.
@@ -63,20 +60,16 @@ impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let started = Instant::now();
         let interrupt = Interrupt::listen_and_stay()?;
-        clear_killed_demos();
-        // Made, and removed, with the cluster.
-        let own = || std::env::temp_dir().join(format!("{DIR_PREFIX}{}", std::process::id()));
-        let dir = global.named_dir().cloned().unwrap_or_else(own);
-        let directory = Directory::at(&dir)?;
         let show = Show { quiet: self.json, paint: Paint(std::io::stdout().is_terminal()) };
         let mut findings = Findings::default();
         let config = ClusterConfig::default();
         show.title(&config)?;
 
         let clock = Instant::now();
-        let mut cluster = Started::start(directory, config, global.verbose, false)?;
+        let named = global.named_dir().cloned();
+        let mut cluster = Own::start(DIR_PREFIX, named, config, global.verbose)?;
         findings.up_s = seconds(clock);
-        let (regions, nodes) = (cluster.manifest().regions.clone(), cluster.pids());
+        let (dir, nodes) = (cluster.dir().to_owned(), cluster.pids());
 
         // From here on nothing returns before the cluster has been stopped.
         let mut bars = Bars::new(interrupt.clone());
@@ -87,12 +80,9 @@ impl Args {
         findings.problems.extend(cluster.lost());
 
         let clock = Instant::now();
-        let stopped = cluster.stop();
+        findings.problems.extend(driven.err().map(|error| format!("{error:#}")));
+        findings.problems.extend(cluster.stop());
         findings.down_s = seconds(clock);
-        for error in [driven.err(), stopped.err()].into_iter().flatten() {
-            findings.problems.push(format!("{error:#}"));
-        }
-        findings.problems.extend(left_behind(&dir, &regions, &nodes));
         findings.interrupted = interrupt.asked();
         let reports = [&findings.ycsb, &findings.bank];
         findings.good = findings.problems.is_empty()
@@ -104,24 +94,6 @@ impl Args {
             crate::output::say(serde_json::to_string(&findings)? + "\n")?;
         }
         Ok(if findings.good { Exit::Ok } else { Exit::No })
-    }
-}
-
-/// A demo that was killed could not clean up after itself: its nodes ended with it, but its files
-/// are there. What still runs, or is not ours, is left alone.
-fn clear_killed_demos() {
-    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
-    let us = rustix::process::geteuid().as_raw();
-    for entry in entries {
-        let ours = entry.metadata().is_ok_and(|data| data.is_dir() && data.uid() == us);
-        if !ours || !entry.file_name().to_string_lossy().starts_with(DIR_PREFIX) {
-            continue;
-        }
-        // Whoever claims a dead cluster's directory for a new one removes what the old one left.
-        let claim = Directory::at(&entry.path()).and_then(|directory| directory.claim_new());
-        if let Err(error) = claim.and_then(Claim::clear) {
-            tracing::info!(%error, "the files of another demo stay");
-        }
     }
 }
 
@@ -170,16 +142,6 @@ fn open_bank(dir: &Path, bars: &mut Bars, show: &Show) -> anyhow::Result<Report>
     let report = super::bench::bank(dir, &bank, bars)?;
     show.report("bank", "transfers across shards, and readers who add all up", &report)?;
     Ok(report)
-}
-
-/// What should be gone and is not.
-fn left_behind(dir: &Path, regions: &Path, pids: &[u32]) -> Vec<String> {
-    let process = |pid: &u32| PathBuf::from(format!("/proc/{pid}"));
-    let left = |path: &Path| path.exists().then(|| format!("{} is left", path.display()));
-    let files = [dir.join("cluster.json"), regions.to_owned()];
-    let files = files.iter().filter_map(|path| left(path));
-    let processes = pids.iter().filter(|pid| process(pid).exists());
-    files.chain(processes.map(|pid| format!("process {pid} is still running"))).collect()
 }
 
 fn seconds(since: Instant) -> f64 {

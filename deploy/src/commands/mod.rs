@@ -9,6 +9,7 @@ mod admin;
 mod append;
 mod bench;
 mod cas;
+mod chaos;
 mod completions;
 mod config;
 mod del;
@@ -26,7 +27,7 @@ mod status;
 mod status_table;
 mod supervise;
 mod txn;
-mod up;
+pub(crate) mod up;
 
 /// The commands, in the order of `--help`.
 #[derive(Subcommand)]

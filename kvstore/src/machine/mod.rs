@@ -11,6 +11,7 @@
 
 pub(crate) mod branch;
 mod copy;
+pub(crate) mod digest;
 mod exchange;
 mod part;
 mod sessions;
@@ -19,7 +20,7 @@ use std::num::NonZeroU64;
 
 use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use self::branch::{Draft, PAIR_OVERHEAD, Room, commit, holds, increment, pair_bytes};
 use self::copy::Progress;
@@ -110,23 +111,6 @@ impl<S: Store> Machine<S> {
     /// The most that [`bytes`](Self::bytes) may grow to.
     pub fn ceiling(&self) -> u64 {
         self.ceiling
-    }
-
-    /// A hash of everything it holds, keys, values, versions and sessions, whatever way it came
-    /// there. Looks at all of it: for tests and for an operator who asks.
-    pub fn digest(&self) -> u64 {
-        let mut hash = Xxh3::new();
-        let mut see = |bytes: &[u8]| {
-            hash.update(&(bytes.len() as u64).to_le_bytes());
-            hash.update(bytes);
-        };
-        for (key, found) in self.store.range(b"", None) {
-            see(key);
-            see(found.value);
-            see(&found.version.to_le_bytes());
-        }
-        self.sessions.visit(&mut see);
-        hash.digest()
     }
 
     /// The last position delivered, and a hash of every answer given up to it, of long ones of their

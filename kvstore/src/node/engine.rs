@@ -12,6 +12,7 @@ use skein_fabric::{Fabric, FabricError};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Command, CommandError};
 
+use super::digests::{Digests, Taking};
 use super::status::ReplicaReport;
 use crate::machine::Machine;
 use crate::wire::Request;
@@ -36,6 +37,7 @@ pub struct EngineStatus {
 enum Question {
     Status(SyncSender<EngineStatus>),
     Command(Command, SyncSender<Result<(), CommandError>>),
+    Digest(SyncSender<Digests>),
 }
 
 /// The other threads' side of an engine. Dropping it stops the engine.
@@ -84,19 +86,32 @@ impl Control {
         self.ask(|answer| Question::Command(command, answer), longest)
     }
 
+    /// What its replicas hold, as soon as nothing has been delivered for long enough to tell.
+    pub(super) fn digests(&mut self) -> Receiver<Digests> {
+        let (sender, answer) = sync_channel(1);
+        // If it is not taken, nobody answers: that is told by the receiver.
+        self.send(Question::Digest(sender));
+        answer
+    }
+
     fn ask<T>(
         &mut self,
         question: impl FnOnce(SyncSender<T>) -> Question,
         longest: Duration,
     ) -> Option<T> {
         let (sender, answer) = sync_channel(1);
+        self.send(question(sender));
+        answer.recv_timeout(longest).ok()
+    }
+
+    /// Sends a question, unless too many wait: then it is dropped, and its asker's hope with it.
+    fn send(&mut self, question: Question) {
         self.shared.asked.fetch_add(1, Ordering::SeqCst);
-        if self.questions.try_send(question(sender)).is_err() {
+        if self.questions.try_send(question).is_err() {
             self.shared.asked.fetch_sub(1, Ordering::SeqCst);
-            return None;
+            return;
         }
         (self.wake)();
-        answer.recv_timeout(longest).ok()
     }
 
     /// Keeps the engine from turning, as a stopped process is kept; or lets it go on.
@@ -137,7 +152,7 @@ impl Requests {
         self.shared.pause.load(Ordering::SeqCst)
     }
 
-    fn answer<F: Fabric>(&self, engine: &mut Engine<F, Machine>) {
+    fn answer<F: Fabric>(&self, engine: &mut Engine<F, Machine>, digests: &mut Taking) {
         if self.shared.asked.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -150,6 +165,7 @@ impl Requests {
                     tracing::info!(?command, "told by an operator");
                     let _ = answer.try_send(engine.command(&command));
                 }
+                Question::Digest(answer) => digests.ask(answer),
             }
         }
     }
@@ -159,7 +175,7 @@ fn status<F: Fabric>(engine: &Engine<F, Machine>) -> EngineStatus {
     let mut replicas: Vec<_> = engine
         .status()
         .into_iter()
-        .map(|order| ReplicaReport { order, keys: 0, store_bytes: 0 })
+        .map(|order| ReplicaReport { order, keys: 0, store_bytes: 0, digest: None })
         .collect();
     for (replica, machine) in engine.applications() {
         let of = |report: &&mut ReplicaReport| {
@@ -185,13 +201,15 @@ pub fn run<F: Fabric>(
     bereaved: &mut dyn FnMut(),
 ) -> Result<(), FabricError> {
     let mut waiter = Waiter::new(waiting);
+    let mut digests = Taking::default();
     while !requests.stopped() {
         if requests.paused() {
             thread::sleep(PAUSE_NAP);
             continue;
         }
-        let worked = engine.turn()?;
-        requests.answer(engine);
+        let mut worked = engine.turn()?;
+        requests.answer(engine, &mut digests);
+        worked |= digests.go_on(engine);
         for session in engine.take_dead_sessions() {
             tracing::info!(%session, "the process of a session has ended; the session expires");
             engine.originate(&Request::Expire(session).encode());

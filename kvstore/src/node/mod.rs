@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod claim;
+mod digests;
 pub mod directory;
 pub mod engine;
 mod lives;

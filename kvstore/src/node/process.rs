@@ -16,6 +16,7 @@ use skein_multicast::operate::{Command, CommandError, Identity};
 use skein_protocol::ids::{GroupId, ReplicaId};
 
 use super::admin::{Action, Answer, Problem, ProblemKind, Response, Server, Wanted};
+use super::digests::{Awaited, Digests, GivenUp};
 use super::directory::{Directory, DirectoryError, Manifest, failed};
 use super::engine::{self, Control, EngineStatus};
 use super::lives;
@@ -118,6 +119,8 @@ struct Node {
     /// Told by an operator to stop, who does not want it to be started again.
     dismissed: bool,
     life: u32,
+    /// Those who wait for digests.
+    digesting: Vec<(Answer, Awaited)>,
     /// Other nodes that were seen to be gone: in which life, and when.
     gone: BTreeMap<u16, (u32, Instant)>,
 }
@@ -154,6 +157,7 @@ pub fn run(
         drained: false,
         dismissed: false,
         life,
+        digesting: Vec::new(),
         gone: BTreeMap::new(),
     };
     let path = directory.socket(node);
@@ -257,8 +261,8 @@ impl Node {
     fn serve(&mut self, server: &mut Server, alarm: &mut UnixStream) -> Result<(), NodeError> {
         loop {
             let longest = match self.phase {
-                Phase::Serving => None,
-                Phase::Draining { .. } => Some(DRAIN_POLL),
+                Phase::Serving if self.digesting.is_empty() => None,
+                _ => Some(DRAIN_POLL),
             };
             let wait = server.wait(alarm.as_fd(), longest);
             for wanted in wait.map_err(failed("listen in", self.directory.path()))? {
@@ -282,6 +286,7 @@ impl Node {
                     }
                 }
             }
+            self.tell_digests(server);
             if self.finish(server) {
                 return Ok(());
             }
@@ -293,6 +298,10 @@ impl Node {
             Action::Status => {
                 let response = self.response();
                 server.answer(from, &response);
+            }
+            Action::Digest => {
+                let engines = self.workers.iter_mut().map(|worker| worker.control.digests());
+                self.digesting.push((from, Awaited::new(engines.collect())));
             }
             Action::Drain => self.drain(Some(from), false),
             Action::Stop => {
@@ -335,6 +344,32 @@ impl Node {
             None => Response::Error(Problem::busy()),
         };
         server.answer(from, &response);
+    }
+
+    /// Answers those who have waited for digests.
+    fn tell_digests(&mut self, server: &mut Server) {
+        for (from, mut awaited) in std::mem::take(&mut self.digesting) {
+            match awaited.poll() {
+                None => self.digesting.push((from, awaited)),
+                Some(digests) => server.answer(from, &self.digested(digests)),
+            }
+        }
+    }
+
+    fn digested(&mut self, digests: Result<Digests, GivenUp>) -> Response {
+        let Ok(digests) = digests else {
+            let what = "messages are delivered all the time: ask for digests when nothing goes on";
+            return Response::Error(Problem::busy_with(what));
+        };
+        let mut response = self.response();
+        if let Response::Ok(status) = &mut response {
+            for report in &mut status.replicas {
+                let id = ReplicaId::new(GroupId(report.order.group), report.order.slot);
+                let found = digests.iter().find(|(replica, _)| *replica == id);
+                report.digest = found.map(|(_, digest)| digest.clone());
+            }
+        }
+        response
     }
 
     /// Begins to drain, or joins in.

@@ -53,6 +53,24 @@ pub struct ReplicaReport {
     pub keys: u64,
     /// Bytes that its state machine holds: keys, values, sessions, and an overhead for each.
     pub store_bytes: u64,
+    /// What it holds, in short: only if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<StateDigest>,
+}
+
+/// What a state machine holds, in short. Replicas of a group with the same position have the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateDigest {
+    /// Up to which position it has delivered.
+    pub position: u64,
+    /// A hash of keys, values, versions and sessions, in hexadecimal.
+    pub hash: String,
+}
+
+impl StateDigest {
+    pub(super) fn new(position: u64, hash: u64) -> Self {
+        Self { position, hash: format!("{hash:016x}") }
+    }
 }
 
 impl ReplicaReport {

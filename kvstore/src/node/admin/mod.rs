@@ -26,6 +26,9 @@ pub const CONNECTIONS_MAX: usize = 64;
 pub enum Action {
     /// What it is doing. Answered with a [`NodeStatus`].
     Status,
+    /// What its replicas hold, in short. Answered, with a [`NodeStatus`] that says so, when nothing
+    /// has been delivered for long enough to tell.
+    Digest,
     /// To deliver everything it knows of. Answered, with a [`NodeStatus`], when nothing is pending
     /// or `node.stop_within_ms` has passed.
     Drain,
@@ -58,8 +61,9 @@ pub enum Action {
 }
 
 /// The names of the actions, and the fields that each must have besides `v` and `do`.
-const ACTIONS: [(&str, &[&str]); 6] = [
+const ACTIONS: [(&str, &[&str]); 7] = [
     ("status", &[]),
+    ("digest", &[]),
     ("drain", &[]),
     ("stop", &[]),
     ("lead", &["group"]),
@@ -132,7 +136,11 @@ impl Problem {
     }
 
     pub(super) fn busy() -> Self {
-        Self::new(ProblemKind::Busy, "an engine thread does not answer: ask again")
+        Self::busy_with("an engine thread does not answer: ask again")
+    }
+
+    pub(super) fn busy_with(message: &str) -> Self {
+        Self::new(ProblemKind::Busy, message)
     }
 }
 

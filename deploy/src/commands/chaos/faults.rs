@@ -1,0 +1,231 @@
+//! Doing faults, one after the other, and waiting for the cluster to get well.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use skein_multicast::config::Topology;
+use skein_workloads::chaos::report::Injected;
+use skein_workloads::chaos::schedule::{Fault, Schedule};
+use skein_workloads::history::{Fault as Noted, Record, Recorder, Scribe, now};
+
+use super::client::Clients;
+use super::patient::{Patient, Seen};
+
+const TICK: Duration = Duration::from_millis(5);
+/// How often the nodes are asked how they are. Not right after a fault: the answers take time from
+/// those who have something better to do.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOK_AFTER: Duration = Duration::from_millis(300);
+/// How long a cluster may take to get well when nothing is done to it any more.
+const WELL_WITHIN: Duration = Duration::from_mins(2);
+
+/// Whoever does the faults.
+pub(super) struct Chaos<'a> {
+    pub(super) patient: Patient,
+    pub(super) schedule: Schedule,
+    pub(super) clients: Clients<'a>,
+    pub(super) recorder: &'a Recorder,
+    pub(super) scribe: Scribe,
+    pub(super) topology: Topology,
+    pub(super) stop_max: Duration,
+    pub(super) done: Vec<Injected>,
+    away: BTreeMap<u16, Away>,
+    problems: Vec<String>,
+    looked: Option<Instant>,
+}
+
+/// A node that is not well.
+struct Away {
+    /// The fault that did it, among those done.
+    fault: usize,
+    /// The process that has to be gone first.
+    killed: Option<u32>,
+    /// When a stopped one goes on.
+    until: Option<Instant>,
+}
+
+/// When to come to an end.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    After(Duration),
+    /// So many kills, of nodes or clients.
+    Kills(usize),
+}
+
+impl<'a> Chaos<'a> {
+    pub(super) fn new(
+        patient: Patient,
+        schedule: Schedule,
+        clients: Clients<'a>,
+        recorder: &'a Recorder,
+        topology: Topology,
+        stop_max: Duration,
+    ) -> Self {
+        Self {
+            patient,
+            schedule,
+            clients,
+            scribe: recorder.scribe(),
+            recorder,
+            topology,
+            stop_max,
+            done: Vec::new(),
+            away: BTreeMap::new(),
+            problems: Vec::new(),
+            looked: None,
+        }
+    }
+
+    /// Does faults until it is time to end. `watch` is shown how many were done, and says false to
+    /// end it.
+    pub(super) fn run(&mut self, end: End, watch: &mut dyn FnMut(&[Injected]) -> bool) {
+        let began = Instant::now();
+        let mut next = began + self.schedule.gap();
+        loop {
+            let kills = self.done.iter().filter(|fault| fault.what.ends_with("kill")).count();
+            let over = match end {
+                End::After(time) => began.elapsed() >= time,
+                End::Kills(wanted) => kills >= wanted,
+            };
+            if over || !watch(&self.done) {
+                return;
+            }
+            thread::sleep(TICK);
+            self.tend();
+            if Instant::now() >= next && self.one_more() {
+                next = Instant::now() + self.schedule.gap();
+            }
+        }
+    }
+
+    /// Does nothing any more, and waits until all are well. Returns what was not as it should be.
+    pub(super) fn heal(&mut self, watch: &mut dyn FnMut(&[Injected]) -> bool) -> Vec<String> {
+        let deadline = Instant::now() + WELL_WITHIN;
+        for away in self.away.values_mut() {
+            away.until = away.until.map(|_| Instant::now());
+        }
+        while !self.away.is_empty() {
+            if Instant::now() >= deadline || !watch(&self.done) {
+                let nodes: Vec<_> = self.away.keys().map(u16::to_string).collect();
+                self.problems.push(format!(
+                    "not all replicas of node {} were followers again {} s after the last fault",
+                    nodes.join(", "),
+                    (Instant::now() + WELL_WITHIN - deadline).as_secs(),
+                ));
+                break;
+            }
+            thread::sleep(TICK);
+            self.tend();
+        }
+        std::mem::take(&mut self.problems)
+    }
+
+    /// Draws a fault, and does it if the cluster can bear it now.
+    fn one_more(&mut self) -> bool {
+        let seen = self.patient.look();
+        let away: BTreeSet<u16> = self.away.keys().copied().collect();
+        let view = seen.view(self.topology, &away);
+        let Some(fault) = self.schedule.next(&view, self.stop_max) else { return false };
+        let done = match fault {
+            Fault::Kill(nodes) => self.signal_nodes("kill", Signal::KILL, &nodes, &seen, None),
+            Fault::Restart(node) => {
+                self.signal_nodes("restart", Signal::TERM, &[node], &seen, None)
+            }
+            Fault::Stop(node, time) => {
+                self.signal_nodes("stop", Signal::STOP, &[node], &seen, Some(time))
+            }
+            Fault::ClientKill => self.kill_a_client(),
+        };
+        if let Err(error) = done {
+            self.problems.push(format!("{error:#}"));
+        }
+        self.looked = Some(Instant::now() + LOOK_AFTER);
+        true
+    }
+
+    fn signal_nodes(
+        &mut self,
+        what: &'static str,
+        signal: Signal,
+        nodes: &[u16],
+        seen: &Seen,
+        time: Option<Duration>,
+    ) -> anyhow::Result<()> {
+        let pids: Vec<_> = nodes.iter().map(|node| self.patient.pid(*node)).collect();
+        let t = self.patient.signal(nodes, signal)?;
+        let mut led_by_all = Vec::new();
+        for (node, pid) in nodes.iter().zip(pids) {
+            let led = seen.led_by(*node);
+            led_by_all.extend(&led);
+            self.note(Noted { t, what: what.to_owned(), node: Some(*node), pid, led });
+            let killed = pid.filter(|_| time.is_none());
+            let until = time.map(|time| Instant::now() + time);
+            self.away.insert(*node, Away { fault: self.done.len(), killed, until });
+        }
+        let nodes = nodes.to_vec();
+        self.done.push(Injected { t, what, nodes, led: led_by_all, recovered: None });
+        Ok(())
+    }
+
+    fn kill_a_client(&mut self) -> anyhow::Result<()> {
+        let after = self.schedule.gap() / 10;
+        let (t, pid) = self.clients.kill_one(self.recorder.scribe(), after)?;
+        let what = "client-kill";
+        self.note(Noted { t, what: what.to_owned(), node: None, pid: Some(pid), led: Vec::new() });
+        let (nodes, led) = (Vec::new(), Vec::new());
+        self.done.push(Injected { t, what, nodes, led, recovered: Some(t) });
+        Ok(())
+    }
+
+    fn note(&mut self, fault: Noted) {
+        self.scribe.note(Record::Fault(fault));
+    }
+
+    /// Lets go on whose time has come, and looks who is well again.
+    fn tend(&mut self) {
+        let now_is = Instant::now();
+        let due = |(node, away): (&u16, &Away)| {
+            away.until.is_some_and(|until| until <= now_is).then_some(*node)
+        };
+        let due: Vec<u16> = self.away.iter().filter_map(due).collect();
+        for node in due {
+            let pid = self.patient.pid(node);
+            match self.patient.signal(&[node], Signal::CONT) {
+                Ok(t) => {
+                    let what = "continue".to_owned();
+                    self.note(Noted { t, what, node: Some(node), pid, led: Vec::new() });
+                }
+                Err(error) => self.problems.push(format!("{error:#}")),
+            }
+            self.away.entry(node).and_modify(|away| away.until = None);
+        }
+        if self.away.is_empty() || self.looked.is_some_and(|looked| now_is < looked) {
+            return;
+        }
+        self.looked = Some(now_is + LOOK_EVERY);
+        let seen = self.patient.look();
+        let well = |(node, away): (&u16, &Away)| {
+            let another = away.killed.is_none_or(|killed| seen.pid(*node) != Some(killed));
+            (away.until.is_none() && another && seen.is_well(*node)).then_some(*node)
+        };
+        let well: Vec<u16> = self.away.iter().filter_map(well).collect();
+        for node in well {
+            let Some(away) = self.away.remove(&node) else { continue };
+            let t = now();
+            let pid = seen.pid(node);
+            self.note(Noted {
+                t,
+                what: "recovered".to_owned(),
+                node: Some(node),
+                pid,
+                led: Vec::new(),
+            });
+            // Of several nodes, the last one counts.
+            if self.away.values().all(|other| other.fault != away.fault) {
+                self.done[away.fault].recovered = Some(t);
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! `skein bench chaos`: faults in random order while a workload is recorded, and what it says.
+
+pub(super) mod client;
+mod faults;
+mod patient;
+mod run;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use skein_kvstore::config::{ClusterConfig, Draft};
+use skein_workloads::bench::any_seed;
+use skein_workloads::chaos::schedule::{Kind, STOP_MAX, Target};
+
+use self::faults::End;
+use self::run::{Plan, Run};
+use crate::args::Global;
+use crate::exit::{Exit, usage};
+use crate::own::Own;
+use crate::progress::Interrupt;
+
+/// What the directories of its own clusters are called, in the temporary directory.
+const DIR_PREFIX: &str = "skein-chaos-";
+/// What a cluster must have room for besides the records: what the workload writes, and sessions.
+const ROOM_BYTES: u64 = 1 << 28;
+/// What a record takes besides its value.
+const RECORD_OVERHEAD: u64 = 160;
+
+/// Kills and stops nodes and clients under load, and checks that nothing is lost
+///
+/// Nodes are killed, stopped for up to ten seconds and restarted, and clients are killed in the
+/// middle of transactions, in an order drawn from the seed. No group ever misses more than f replicas
+/// at a time. Meanwhile appends, registers, counters and transactions over all groups are recorded
+/// (docs/histories.md). Then everything is read back, all replicas are compared, and the history is
+/// checked. With --dir, or SKEIN_DIR, it is done to the cluster there, otherwise to one of its own.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How long faults are done
+    #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = super::bench::seconds)]
+    duration: Duration,
+    /// Ends after so many kills, of nodes or clients, instead
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    kills: Option<u32>,
+    /// What is done: kill, stop, restart, client-kill [default: all; with --kills only kill]
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = kind)]
+    faults: Vec<Kind>,
+    /// To which nodes [default: leaders two times out of three]
+    #[arg(long, value_name = "WHICH")]
+    only: Option<Only>,
+    /// The longest that a node is stopped
+    #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = stop_max)]
+    stop_max: Duration,
+    /// Sessions, each with one operation under way
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = super::bench::clients)]
+    clients: usize,
+    /// Operations a second that they ask for together; 0 is as many as are answered
+    #[arg(long, default_value_t = 4_000.0, value_name = "N", value_parser = rate)]
+    rate: f64,
+    /// Records put there first: state that must be copied to whoever lost it
+    #[arg(long, default_value_t = 0, value_name = "N",
+          value_parser = clap::value_parser!(u64).range(0..=100_000_000))]
+    records: u64,
+    /// Bytes of the value of each record
+    #[arg(long, default_value_t = 1_000, value_name = "BYTES")]
+    value_size: usize,
+    /// What all random choices are drawn from [default: a new one each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Where to keep the history [default: kept in the temporary directory if something is wrong]
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+    /// Of a cluster of its own: node processes [default: 3]
+    #[arg(long, value_name = "N")]
+    nodes: Option<u16>,
+    /// Of a cluster of its own: shards [default: 2]
+    #[arg(long, value_name = "N")]
+    groups: Option<u16>,
+    /// Of a cluster of its own: replicas of each group, an odd number [default: 3]
+    #[arg(long, value_name = "N")]
+    replicas: Option<u8>,
+    /// Of a cluster of its own: a TOML file; `skein config print` shows what it may say
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Prints one JSON object (docs/performance.md) in place of the report
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Only {
+    /// Nodes that lead a group
+    Leaders,
+    /// Nodes that lead none
+    Followers,
+}
+
+fn kind(name: &str) -> Result<Kind, String> {
+    let known = || Kind::ALL.map(Kind::name).join(", ");
+    Kind::named(name).ok_or_else(|| format!("the kinds of faults are {}", known()))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.0..=1e9).contains(rate));
+    rate.ok_or_else(|| "give a number of operations a second, such as 4000".to_owned())
+}
+
+fn stop_max(text: &str) -> Result<Duration, String> {
+    let time = super::bench::seconds(text)?;
+    let known = (Duration::from_millis(10)..=STOP_MAX.max(Duration::from_mins(10))).contains(&time);
+    known.then_some(time).ok_or_else(|| "give a number of seconds from 0.01 to 600".to_owned())
+}
+
+impl Args {
+    pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        let plan = self.plan()?;
+        let interrupt = Interrupt::listen_and_stay()?;
+        let report = if let Some(dir) = global.dir_if_named() {
+            self.refuse_shape()?;
+            Run::on(&dir, plan, interrupt)?.drive()?
+        } else {
+            let own = Own::start(DIR_PREFIX, None, self.own_config()?, global.verbose)?;
+            let dir = own.dir().to_owned();
+            let report = Run::on(&dir, plan, interrupt).and_then(Run::drive);
+            let left = own.stop();
+            let mut report = report?;
+            report.problems.extend(left);
+            report
+        };
+        let report = report.judged();
+        if self.json {
+            crate::output::say(serde_json::to_string(&report)? + "\n")?;
+        } else {
+            crate::output::say(report.table(std::io::stdout().is_terminal()))?;
+        }
+        Ok(if report.good { Exit::Ok } else { Exit::No })
+    }
+
+    fn plan(&self) -> anyhow::Result<Plan> {
+        let end = match self.kills {
+            Some(kills) => End::Kills(kills as usize),
+            None if self.duration.is_zero() => {
+                return Err(usage("--duration 0 does nothing: give a number of seconds above 0"));
+            }
+            None => End::After(self.duration),
+        };
+        let kinds = match (&self.faults[..], self.kills) {
+            ([], Some(_)) => vec![Kind::Kill],
+            ([], None) => Kind::ALL.to_vec(),
+            (given, _) => given.to_vec(),
+        };
+        if self.kills.is_some() && !kinds.iter().any(|kind| kind.name().ends_with("kill")) {
+            return Err(usage("--kills never ends without kill or client-kill among the --faults"));
+        }
+        Ok(Plan {
+            end,
+            kinds,
+            target: match self.only {
+                None => Target::Any,
+                Some(Only::Leaders) => Target::Leaders,
+                Some(Only::Followers) => Target::Followers,
+            },
+            stop_max: self.stop_max,
+            clients: self.clients,
+            rate: Some(self.rate).filter(|rate| *rate > 0.0),
+            records: self.records,
+            value_bytes: self.value_size,
+            seed: self.seed.unwrap_or_else(any_seed),
+            history: self.history.clone(),
+        })
+    }
+
+    /// The shape of a cluster that runs is what it is.
+    fn refuse_shape(&self) -> anyhow::Result<()> {
+        let given = self.nodes.is_some() || self.groups.is_some() || self.replicas.is_some();
+        if given || self.config.is_some() {
+            return Err(usage(
+                "--nodes, --groups, --replicas and --config are of a cluster of its own: leave them out, or leave out --dir and SKEIN_DIR",
+            ));
+        }
+        Ok(())
+    }
+
+    fn own_config(&self) -> anyhow::Result<ClusterConfig> {
+        let draft = self.config.as_ref().map_or_else(|| Ok(Draft::default()), |f| Draft::read(f));
+        let mut draft = draft.map_err(usage)?;
+        let flags = [
+            ("nodes", self.nodes.map(u64::from)),
+            ("groups", self.groups.map(u64::from)),
+            ("replicas", self.replicas.map(u64::from)),
+        ];
+        for (name, value) in flags {
+            if let Some(value) = value {
+                draft.flag(name, value);
+            }
+        }
+        let mut config = draft.finish().map_err(usage)?;
+        // A sixteenth of it is for replies to reads.
+        let state = self.records * (self.value_size as u64 + RECORD_OVERHEAD) / 15 * 16;
+        let needed = state + ROOM_BYTES;
+        config.limits.memory_bytes_max = config.limits.memory_bytes_max.max(needed);
+        Ok(config)
+    }
+}

@@ -1,0 +1,129 @@
+//! The cluster that faults are done to: its nodes as processes, who leads what, and who is well.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use skein_kvstore::node::admin::{self, Action};
+use skein_kvstore::node::directory::Directory;
+use skein_kvstore::node::status::{NodeStatus, ReplicaReport};
+use skein_multicast::config::Topology;
+use skein_multicast::operate::Role;
+use skein_workloads::chaos::schedule::View;
+use skein_workloads::history::now;
+
+use crate::cluster::{ask, signal_holder};
+
+/// How long a node may take to answer before it counts as missing.
+const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+
+/// A cluster under faults. Whatever happens, what was stopped goes on when this is dropped.
+pub(super) struct Patient {
+    directory: Directory,
+    topology: Topology,
+    stopped: BTreeSet<u16>,
+}
+
+/// What the nodes that answer say of themselves.
+pub(super) struct Seen {
+    nodes: BTreeMap<u16, NodeStatus>,
+}
+
+impl Patient {
+    pub(super) fn new(directory: Directory, topology: Topology) -> Self {
+        Self { directory, topology, stopped: BTreeSet::new() }
+    }
+
+    /// Asks all nodes that are not stopped.
+    pub(super) fn look(&self) -> Seen {
+        let statuses = ask(self.topology.nodes, |node| {
+            let stopped = self.stopped.contains(&node);
+            let status = || admin::call(&self.directory, node, Action::Status, ANSWER_WITHIN);
+            if stopped { None } else { status().ok() }
+        });
+        let nodes = (0..).zip(statuses).filter_map(|(node, status)| Some((node, status?)));
+        Seen { nodes: nodes.collect() }
+    }
+
+    /// The process that runs `node`.
+    pub(super) fn pid(&self, node: u16) -> Option<u32> {
+        self.directory.node(node).map(|holder| holder.pid)
+    }
+
+    /// Sends a signal to each of the nodes. Returns when, just before the first.
+    pub(super) fn signal(&mut self, nodes: &[u16], signal: Signal) -> anyhow::Result<u64> {
+        let t = now();
+        for node in nodes {
+            signal_holder(|| self.pid(*node), signal)?;
+            if signal == Signal::STOP {
+                self.stopped.insert(*node);
+            } else {
+                // A stopped process that is killed is stopped no more.
+                self.stopped.remove(node);
+            }
+        }
+        Ok(t)
+    }
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        for node in std::mem::take(&mut self.stopped) {
+            // One that is gone needs no help.
+            let _ = signal_holder(|| self.pid(node), Signal::CONT);
+        }
+    }
+}
+
+impl Seen {
+    /// What the schedule wants to know; `away` are nodes that are known to be missing.
+    pub(super) fn view(&self, topology: Topology, away: &BTreeSet<u16>) -> View {
+        let leader = |group| self.leader(group).map(|(node, _)| node);
+        let missing =
+            (0..topology.nodes).filter(|node| away.contains(node) || !self.is_well(*node));
+        View { leaders: (0..topology.groups).map(leader).collect(), missing: missing.collect() }
+    }
+
+    /// The groups that `node` leads.
+    pub(super) fn led_by(&self, node: u16) -> Vec<u16> {
+        let replicas = self.nodes.get(&node).into_iter().flat_map(|status| &status.replicas);
+        let groups = replicas.map(|replica| replica.order.group);
+        groups.filter(|group| self.leader(*group).is_some_and(|(at, _)| at == node)).collect()
+    }
+
+    /// The replica that leads `group`, and its node: of those who say so, the one with the highest
+    /// ballot.
+    fn leader(&self, group: u16) -> Option<(u16, &ReplicaReport)> {
+        let leads = |replica: &&ReplicaReport| {
+            replica.order.group == group && replica.order.role == Role::Leader
+        };
+        let replicas = self.nodes.iter().flat_map(|(node, status)| {
+            status.replicas.iter().filter(leads).map(|replica| (*node, replica))
+        });
+        replicas.max_by_key(|(_, replica)| replica.order.ballot_counter)
+    }
+
+    /// The process that `node` says it is.
+    pub(super) fn pid(&self, node: u16) -> Option<u32> {
+        self.nodes.get(&node).map(|status| status.pid)
+    }
+
+    /// Whether every replica of `node` leads, or follows a leader that counts it as a member.
+    pub(super) fn is_well(&self, node: u16) -> bool {
+        self.nodes
+            .get(&node)
+            .is_some_and(|status| status.replicas.iter().all(|replica| self.counts(replica)))
+    }
+
+    fn counts(&self, replica: &ReplicaReport) -> bool {
+        let order = &replica.order;
+        let Some((_, leader)) = self.leader(order.group) else { return false };
+        let member = leader.order.view.iter().find(|member| member.slot == order.slot);
+        matches!(order.role, Role::Leader | Role::Follower)
+            && order.available
+            && !order.lost
+            && order.leader == Some(leader.order.slot)
+            && member
+                .is_some_and(|member| !member.evicted && member.incarnation == order.incarnation)
+    }
+}

@@ -1,0 +1,387 @@
+//! One run, from the first record put to the report.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use skein_client::Driver;
+use skein_fabric::shm::ShmFabric;
+use skein_kvstore::BUILD;
+use skein_kvstore::node::admin::{self, Action};
+use skein_kvstore::node::directory::{Directory, RunningCluster};
+use skein_kvstore::node::status::NodeStatus;
+use skein_kvstore::slots::SlotMap;
+use skein_multicast::config::Topology;
+use skein_workloads::bench::{Phase, Watch};
+use skein_workloads::chaos::load::{self, Gauge};
+use skein_workloads::chaos::objects::{Mix, Objects, TOKEN_BYTES};
+use skein_workloads::chaos::report::{About, Injected, Report, State};
+use skein_workloads::chaos::schedule::{Kind, Schedule, Target};
+use skein_workloads::chaos::state::{Over, Records, Survey};
+use skein_workloads::closed_loop::{self, Settings, Workload};
+use skein_workloads::history::{Digest, FORMAT, Header, Reader, Record, Recorder, Scribe, now};
+use skein_workloads::verify::verify;
+
+use super::client::Clients;
+use super::faults::{Chaos, End};
+use super::patient::Patient;
+use crate::cluster::ask;
+use crate::exit::usage;
+use crate::output::tell;
+use crate::progress::{Bars, Interrupt};
+use crate::supervise::{self, Supervisor};
+
+/// Before the first fault, and after the last recovery.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long replicas may take to be at one position when nothing is asked of them any more.
+const AGREE_WITHIN: Duration = Duration::from_secs(30);
+const DIGESTS_WITHIN: Duration = Duration::from_secs(30);
+/// Reading everything and putting records: many at a time, for it is not measured.
+const MANY: Settings = Settings { clients: 8, depth: 8, warm_up: Duration::ZERO, duration: None };
+const MANY_AT_A_TIME: usize = MANY.clients * MANY.depth;
+/// The number of the writer of this process; those of clients that are killed come after it.
+const WRITER: u16 = 1;
+
+/// What to do.
+pub(super) struct Plan {
+    pub(super) end: End,
+    pub(super) kinds: Vec<Kind>,
+    pub(super) target: Target,
+    pub(super) stop_max: Duration,
+    pub(super) clients: usize,
+    pub(super) rate: Option<f64>,
+    pub(super) records: u64,
+    pub(super) value_bytes: usize,
+    pub(super) seed: u64,
+    pub(super) history: Option<PathBuf>,
+}
+
+/// A run on a cluster.
+pub(super) struct Run {
+    plan: Plan,
+    directory: Directory,
+    running: RunningCluster,
+    driver: Driver<ShmFabric>,
+    records: Records,
+    bars: Bars,
+    interrupt: Interrupt,
+    /// Starts again what was killed, if nobody else does.
+    _supervisor: Option<Supervisor>,
+}
+
+impl Run {
+    /// On the cluster in `dir`, if it can bear what is planned.
+    pub(super) fn on(dir: &Path, plan: Plan, interrupt: Interrupt) -> anyhow::Result<Self> {
+        let running = Directory::connect(dir)?;
+        let topology = running.config.topology;
+        let of_nodes = plan.kinds.iter().find(|kind| **kind != Kind::ClientKill);
+        if let Some(kind) = of_nodes.filter(|_| topology.replicas < 3) {
+            return Err(usage(format!(
+                "{} takes groups of three replicas at least, and this cluster's have {}: leave it out of --faults",
+                kind.name(),
+                topology.replicas
+            )));
+        }
+        let max = running.config.limits.value_bytes_max;
+        if plan.value_bytes > max {
+            return Err(usage(format!(
+                "--value-size {} is over this cluster's limits.value_bytes_max, {max}",
+                plan.value_bytes
+            )));
+        }
+        let directory = Directory::at(dir)?;
+        let supervisor = match directory.supervisor().filter(|keeper| keeper.restarts) {
+            Some(_) => None,
+            None => Some(supervise_for_now(&directory, topology.nodes)?),
+        };
+        let driver = Driver::to(&running).context("cannot reach the cluster's memory")?;
+        // So that no key is one of another run.
+        let run = format!("{:x}", now() ^ u64::from(std::process::id()) << 40);
+        let records = Records { count: plan.records, value_bytes: plan.value_bytes, run };
+        let bars = Bars::new(interrupt.clone());
+        Ok(Self {
+            plan,
+            directory,
+            running,
+            driver,
+            records,
+            bars,
+            interrupt,
+            _supervisor: supervisor,
+        })
+    }
+
+    /// Everything.
+    pub(super) fn drive(mut self) -> anyhow::Result<Report> {
+        let topology = self.running.config.topology;
+        let load_s = self.fill()?;
+        let began = now();
+        let slots = SlotMap::even(topology.groups);
+        let objects = Objects::new(&self.records.run, &slots, topology.groups, began);
+        closed_loop::once(&mut self.driver, &objects.opening())
+            .context("cannot open the accounts")?;
+        let path = self.history();
+        let recorder = Recorder::create(&path, self.header(&objects, began))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+
+        let lives = self.lives();
+        let gauge = Gauge::default();
+        let (loaded, done, ended, mut problems) = thread::scope(|scope| {
+            let scribe = recorder.scribe();
+            let load = scope.spawn(|| self.load(&objects, scribe, &gauge));
+            let (done, ended, problems) = self.under_chaos(&recorder, began, &gauge);
+            gauge.stop.store(true, Ordering::Relaxed);
+            let loaded = load.join().expect("the load does not panic");
+            (loaded, done, ended, problems)
+        });
+        problems.extend(self.too_many_lives(&lives, &done));
+
+        let state =
+            State { records: self.plan.records, value_bytes: self.plan.value_bytes, load_s };
+        let about = About {
+            seed: self.plan.seed,
+            skein: BUILD.text().to_owned(),
+            topology,
+            clients: self.plan.clients,
+            rate: self.plan.rate,
+            state,
+            ran: [began, ended],
+        };
+        problems.extend(self.look_again(&recorder));
+        if self.interrupt.asked() {
+            problems.push("interrupted".to_owned());
+        }
+        recorder.finish().with_context(|| format!("cannot write {}", path.display()))?;
+        self.bars.message("checking the history");
+        let reader = Reader::open(&path)?;
+        let header = reader.header.clone();
+        let verdict = verify(&header, reader)?;
+        self.bars.end();
+        let mut report = Report::new(about, &done, &loaded, verdict);
+        report.problems = problems;
+        let wanted = self.plan.history.is_some() || !report.clone().judged().good;
+        if wanted {
+            report.history = Some(path);
+        } else {
+            // It says what is known: that nothing is wrong.
+            let _ = fs::remove_file(&path);
+        }
+        Ok(report)
+    }
+
+    /// Puts the records. Returns how long it took.
+    fn fill(&mut self) -> anyhow::Result<f64> {
+        if self.plan.records == 0 {
+            return Ok(0.0);
+        }
+        let clock = Instant::now();
+        self.bars.begin(Phase::Load(self.plan.records));
+        let mut put = Over::put(self.records.clone(), MANY_AT_A_TIME);
+        if let Some(why) = self.many(&mut put) {
+            bail!("cannot put the records: {why}");
+        }
+        Ok((clock.elapsed().as_secs_f64() * 1e3).round() / 1e3)
+    }
+
+    /// Does everything there is to do, many at a time. Returns what went wrong, if something did.
+    fn many(&mut self, workload: &mut impl Workload) -> Option<String> {
+        let bars = &mut self.bars;
+        let mut watch = |progress| bars.progress(progress);
+        let done = closed_loop::run(&mut self.driver, workload, MANY, &mut watch);
+        done.ended_early.or(done.errors.first)
+    }
+
+    fn history(&self) -> PathBuf {
+        let own = || {
+            let name = format!("skein-chaos-{}-{}.jsonl", std::process::id(), self.plan.seed);
+            std::env::temp_dir().join(name)
+        };
+        self.plan.history.clone().unwrap_or_else(own)
+    }
+
+    fn header(&self, objects: &Objects, began: u64) -> Header {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Header {
+            format: FORMAT,
+            workload: "chaos".to_owned(),
+            skein: BUILD.text().to_owned(),
+            cluster: self.running.config.topology,
+            seed: self.plan.seed,
+            t: began,
+            unix_ms: since.as_millis() as u64,
+            token_bytes: TOKEN_BYTES,
+            bank: Some(objects.bank()),
+        }
+    }
+
+    fn load(&self, objects: &Objects, mut scribe: Scribe, gauge: &Gauge) -> load::Loaded {
+        let plan = load::Plan {
+            clients: self.plan.clients,
+            rate: self.plan.rate,
+            mix: Mix::Everything,
+            probe: true,
+            window: self.running.config.tuning.window,
+            seed: self.plan.seed,
+            writer: WRITER,
+        };
+        let mut connect = || Driver::to(&self.running).ok();
+        load::run(&mut connect, objects, &plan, &mut scribe, gauge)
+    }
+
+    /// Faults, until it is time to end, and until all are well again. Returns what was done, when it
+    /// ended, and what was not as it should be.
+    fn under_chaos(
+        &self,
+        recorder: &Recorder,
+        began: u64,
+        gauge: &Gauge,
+    ) -> (Vec<Injected>, u64, Vec<String>) {
+        let Plan { end, kinds, target, stop_max, seed, .. } = &self.plan;
+        let topology = self.running.config.topology;
+        let patient = Patient::new(self.directory.clone(), topology);
+        let schedule = Schedule::new(topology, kinds.clone(), *target, *seed);
+        let dir = self.directory.path();
+        let clients = Clients::new(dir, &self.records.run, began, *seed, WRITER);
+        let mut chaos = Chaos::new(patient, schedule, clients, recorder, topology, *stop_max);
+        let clock = Instant::now();
+        let line = self.bars.line();
+        let mut watch = |done: &[Injected]| {
+            line.set_message(format!(
+                "{:.0} s, {} answers, {} without, {} faults",
+                clock.elapsed().as_secs_f64(),
+                gauge.answered.load(Ordering::Relaxed),
+                gauge.unanswered.load(Ordering::Relaxed),
+                done.len(),
+            ));
+            line.tick();
+            !self.interrupt.asked()
+        };
+        thread::sleep(QUIET);
+        chaos.run(*end, &mut watch);
+        let problems = chaos.heal(&mut watch);
+        thread::sleep(QUIET);
+        line.finish_and_clear();
+        (std::mem::take(&mut chaos.done), now(), problems)
+    }
+
+    fn lives(&self) -> Vec<u32> {
+        let lives = |node| self.directory.lives(node).unwrap_or_default();
+        (0..self.running.manifest.nodes).map(lives).collect()
+    }
+
+    /// A node that was started more often than it was killed has died by itself.
+    fn too_many_lives(&self, before: &[u32], done: &[Injected]) -> Vec<String> {
+        let mut expected: BTreeMap<u16, u32> = BTreeMap::new();
+        for fault in done.iter().filter(|fault| ["kill", "restart"].contains(&fault.what)) {
+            fault.nodes.iter().for_each(|node| *expected.entry(*node).or_default() += 1);
+        }
+        let more = |((node, before), after): ((u16, &u32), u32)| {
+            let more = (after - before).checked_sub(expected.get(&node).copied().unwrap_or(0))?;
+            let log = self.directory.log(node);
+            (more > 0).then(|| {
+                format!("node {node} has died {more} times by itself: look at {}", log.display())
+            })
+        };
+        (0..).zip(before).zip(self.lives()).filter_map(more).collect()
+    }
+
+    /// Reads everything back, and asks every replica what it holds.
+    fn look_again(&mut self, recorder: &Recorder) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut scribe = recorder.scribe();
+        let keys: Vec<String> = recorder.keys().into_iter().collect();
+        self.bars.begin(Phase::Load(keys.len() as u64 + self.plan.records));
+        let mut survey = Survey::new(keys, MANY_AT_A_TIME);
+        if let Some(why) = self.many(&mut survey) {
+            problems.push(format!("reading everything back: {why}"));
+        }
+        survey.found.into_iter().for_each(|found| scribe.note(Record::Final(found)));
+        if self.plan.records > 0 {
+            let mut look = Over::look(self.records.clone(), MANY_AT_A_TIME);
+            if let Some(why) = self.many(&mut look) {
+                problems.push(format!("reading the records back: {why}"));
+            }
+        }
+        self.bars.message("comparing replicas");
+        match self.digests() {
+            Ok(digests) => {
+                for digest in digests {
+                    scribe.note(Record::Digest(digest));
+                }
+            }
+            Err(error) => problems.push(format!("comparing replicas: {error:#}")),
+        }
+        problems
+    }
+
+    /// What every replica holds, once those of a group are at one position and nothing is pending; or
+    /// the last that they said.
+    fn digests(&self) -> anyhow::Result<Vec<Digest>> {
+        let deadline = Instant::now() + AGREE_WITHIN;
+        let Topology { nodes, .. } = self.running.config.topology;
+        loop {
+            let asked = ask(nodes, |node| {
+                admin::call(&self.directory, node, Action::Digest, DIGESTS_WITHIN)
+            });
+            let statuses: Result<Vec<NodeStatus>, _> = asked.into_iter().collect();
+            let late = Instant::now() >= deadline;
+            match statuses {
+                Ok(statuses) => {
+                    let pending: u64 = statuses.iter().map(NodeStatus::pending).sum();
+                    let digests: Vec<Digest> = statuses.iter().flat_map(digests_of).collect();
+                    if agree(&digests) && pending == 0 {
+                        return Ok(digests);
+                    }
+                    if late && pending > 0 {
+                        bail!("{pending} messages are still pending");
+                    }
+                    if late {
+                        return Ok(digests);
+                    }
+                }
+                Err(error) if late => return Err(error.into()),
+                Err(_) => {}
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn digests_of(status: &NodeStatus) -> impl Iterator<Item = Digest> + '_ {
+    let t = now();
+    status.replicas.iter().filter_map(move |replica| {
+        let digest = replica.digest.as_ref()?;
+        Some(Digest {
+            t,
+            group: replica.order.group,
+            slot: replica.order.slot,
+            node: status.node,
+            position: digest.position,
+            digest: digest.hash.clone(),
+        })
+    })
+}
+
+/// Whether the replicas of each group are at one position.
+fn agree(digests: &[Digest]) -> bool {
+    let mut positions = BTreeMap::new();
+    digests
+        .iter()
+        .all(|digest| *positions.entry(digest.group).or_insert(digest.position) == digest.position)
+}
+
+/// Starts again whatever is killed, for as long as this lives: nobody else does.
+fn supervise_for_now(directory: &Directory, nodes: u16) -> anyhow::Result<Supervisor> {
+    let plan = supervise::Plan { directory: directory.clone(), nodes, verbose: 0, detached: true };
+    let supervisor = Supervisor::start(plan, |ended| {
+        if let Err(error) = ended {
+            tell(format_args!("{error:#}"));
+        }
+    })?;
+    supervisor.restart();
+    Ok(supervisor)
+}

@@ -1,0 +1,86 @@
+//! A cluster of a command's own: started for it, supervised, and gone without a trace when it ends.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use skein_kvstore::config::ClusterConfig;
+use skein_kvstore::node::claim::Claim;
+use skein_kvstore::node::directory::Directory;
+
+use crate::commands::up::Started;
+
+/// A running cluster that is nobody else's.
+pub(crate) struct Own {
+    cluster: Started,
+    dir: PathBuf,
+}
+
+impl Own {
+    /// Starts one: in the directory that was `named`, or in one of the temporary directory, whose
+    /// name begins with `prefix` and ends with our process id. Removes what others of that prefix
+    /// have left who were killed.
+    pub(crate) fn start(
+        prefix: &str,
+        named: Option<PathBuf>,
+        config: ClusterConfig,
+        verbose: u8,
+    ) -> anyhow::Result<Self> {
+        clear_killed(prefix);
+        // Made, and removed, with the cluster.
+        let own = || std::env::temp_dir().join(format!("{prefix}{}", std::process::id()));
+        let dir = named.unwrap_or_else(own);
+        let cluster = Started::start(Directory::at(&dir)?, config, verbose, false)?;
+        cluster.restart();
+        Ok(Self { cluster, dir })
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The processes of the nodes that are running.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.cluster.pids()
+    }
+
+    /// The nodes that have ended since this was last asked, and how.
+    pub(crate) fn lost(&mut self) -> Vec<String> {
+        self.cluster.lost()
+    }
+
+    /// Stops the nodes and removes everything. Returns what is wrong with that.
+    pub(crate) fn stop(self) -> Vec<String> {
+        let Self { cluster, dir } = self;
+        let (regions, pids) = (cluster.manifest().regions.clone(), cluster.pids());
+        let stopped = cluster.stop().err().map(|error| format!("{error:#}"));
+        stopped.into_iter().chain(left_behind(&dir, &regions, &pids)).collect()
+    }
+}
+
+/// One whose command was killed could not be cleaned up: its nodes ended with it, but its files are
+/// there. What still runs, or is not ours, is left alone.
+fn clear_killed(prefix: &str) {
+    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    let us = rustix::process::geteuid().as_raw();
+    for entry in entries {
+        let ours = entry.metadata().is_ok_and(|data| data.is_dir() && data.uid() == us);
+        if !ours || !entry.file_name().to_string_lossy().starts_with(prefix) {
+            continue;
+        }
+        // Whoever claims a dead cluster's directory for a new one removes what the old one left.
+        let claim = Directory::at(&entry.path()).and_then(|directory| directory.claim_new());
+        if let Err(error) = claim.and_then(Claim::clear) {
+            tracing::info!(%error, "the files of another one stay");
+        }
+    }
+}
+
+/// What should be gone and is not.
+fn left_behind(dir: &Path, regions: &Path, pids: &[u32]) -> Vec<String> {
+    let process = |pid: &u32| PathBuf::from(format!("/proc/{pid}"));
+    let left = |path: &Path| path.exists().then(|| format!("{} is left", path.display()));
+    let files = [dir.join("cluster.json"), regions.to_owned()];
+    let files = files.iter().filter_map(|path| left(path));
+    let processes = pids.iter().filter(|pid| process(pid).exists());
+    files.chain(processes.map(|pid| format!("process {pid} is still running"))).collect()
+}

@@ -1,0 +1,133 @@
+//! A hash of everything a machine holds, taken a part at a time.
+//!
+//! All of it may be gigabytes, and an engine that looked at them in one turn would seem dead to the
+//! others. So the hash is taken in parts between turns, and begun again whenever something was
+//! delivered in between: it is done when nothing was for long enough.
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::Machine;
+use crate::command::{Key, Version};
+use crate::store::Store;
+
+/// A hash under way.
+#[derive(Clone, Default)]
+pub(crate) struct Digesting {
+    position: Version,
+    next: Key,
+    hash: Xxh3,
+}
+
+impl<S: Store> Machine<S> {
+    /// A hash of everything it holds, keys, values, versions and sessions, whatever way it came
+    /// there. Looks at all of it: for tests.
+    pub fn digest(&self) -> u64 {
+        self.go_on(&mut Digesting::default(), usize::MAX).expect("this was all of it")
+    }
+
+    /// Takes the hash a little further, over about `bytes` bytes. Returns it when it is whole, with
+    /// the position at which it is true.
+    pub(crate) fn digest_part(
+        &self,
+        under_way: &mut Digesting,
+        bytes: usize,
+    ) -> Option<(Version, u64)> {
+        if self.waiting.is_some() {
+            // What was delivered last has yet to take effect.
+            *under_way = Digesting::default();
+            return None;
+        }
+        if under_way.position != self.position {
+            *under_way = Digesting { position: self.position, ..Digesting::default() };
+        }
+        self.go_on(under_way, bytes).map(|hash| (self.position, hash))
+    }
+
+    fn go_on(&self, under_way: &mut Digesting, bytes: usize) -> Option<u64> {
+        let mut left = bytes;
+        let from = std::mem::take(&mut under_way.next);
+        let hash = &mut under_way.hash;
+        let mut see = |bytes: &[u8]| {
+            hash.update(&(bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        for (key, found) in self.store.range(&from, None) {
+            if left == 0 {
+                under_way.next = key.to_vec();
+                return None;
+            }
+            see(key);
+            see(found.value);
+            see(&found.version.to_le_bytes());
+            left = left.saturating_sub(key.len() + found.value.len() + size_of::<Version>());
+        }
+        self.sessions.visit(&mut see);
+        Some(hash.digest())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+
+    use super::*;
+    use crate::limits::Limits;
+    use crate::machine::exchange::{Heard, Waiting};
+    use crate::slots::SlotMap;
+
+    fn machine() -> Machine {
+        let (replica, slots) = (ReplicaId::new(GroupId(0), 0), SlotMap::even(1));
+        let mut machine = Machine::new(replica, slots, Limits::default(), 1);
+        (1..=20).for_each(|key| deliver(&mut machine, key));
+        machine
+    }
+
+    fn deliver(machine: &mut Machine, key: u8) {
+        machine.position += 1;
+        machine.store.put(&[key], &[key; 3], machine.position);
+    }
+
+    fn to_the_end(machine: &Machine, under_way: &mut Digesting) -> (Version, u64) {
+        (0..100).find_map(|_| machine.digest_part(under_way, 1)).expect("there are 20 keys")
+    }
+
+    #[test]
+    fn many_parts_are_one_digest() {
+        let machine = machine();
+        let whole = machine.digest();
+        assert_eq!(to_the_end(&machine, &mut Digesting::default()), (20, whole));
+        let mut other = self::machine();
+        other.store.put(&[20], &[0; 3], 20);
+        assert_ne!(other.digest(), whole);
+    }
+
+    #[test]
+    fn what_is_delivered_in_between_begins_it_again() {
+        let mut machine = machine();
+        let mut under_way = Digesting::default();
+        for _ in 0..5 {
+            assert_eq!(machine.digest_part(&mut under_way, 1), None);
+        }
+        deliver(&mut machine, 2);
+        assert_eq!(to_the_end(&machine, &mut under_way), (21, machine.digest()));
+    }
+
+    #[test]
+    fn what_was_delivered_and_waits_for_others_is_waited_for() {
+        let mut machine = machine();
+        let waiting = || Waiting {
+            message: MessageId { session: SessionId(1), sequence: 1 },
+            destinations: GroupSet::first(2),
+            payload: Vec::new(),
+            heard: Heard::NOBODY,
+        };
+        let mut under_way = Digesting::default();
+        assert_eq!(machine.digest_part(&mut under_way, 1), None);
+        machine.waiting = Some(waiting());
+        assert_eq!(machine.digest_part(&mut under_way, usize::MAX), None);
+        // It takes effect at the position at which it was delivered.
+        machine.waiting = None;
+        machine.store.put(&[1], &[9; 3], 20);
+        assert_eq!(to_the_end(&machine, &mut under_way), (20, machine.digest()));
+    }
+}
