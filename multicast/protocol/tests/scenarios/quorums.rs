@@ -1,29 +1,43 @@
-//! What counts towards a quorum, and what does not: guards that no schedule without a leader change
-//! can exercise.
+//! What counts towards a quorum, and what does not.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
-use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::message::Announcement;
-use skein_protocol::ramcast::{Config, Ramcast};
+use skein_protocol::ramcast::{Cause, Ramcast};
 use skein_protocol::step::{Event, Record};
 use skein_protocol::timestamp::Timestamp;
+use skein_protocol::view::View;
 
-fn replica(group: u16, slot: u8) -> ReplicaId {
-    ReplicaId::new(GroupId(group), slot)
-}
-
-fn ramcast(me: ReplicaId, groups: u16, replicas: u8) -> Ramcast {
-    Ramcast::new(Config { me, groups, replicas, fetch_after_ms: 20 })
-}
-
-const MESSAGE: MessageId = MessageId::new(SessionId(1), 1);
+use crate::stage::{config, message, replica};
 
 fn received(destinations: GroupSet) -> Event {
-    Event::Received { message: MESSAGE, low_water: 1, destinations, inline: true }
+    Event::Received { message: message(1), low_water: 1, destinations, inline: true }
 }
 
 fn acknowledged(by: ReplicaId, ballot: Ballot, index: u64) -> Event {
     Event::Acknowledged { by, acceptance: Acceptance { tag: ballot.tag(), index } }
+}
+
+/// Slot 0 of g0, which leads in ballot 1.r0i0.
+fn leader(groups: u16) -> Ramcast {
+    let mut effects = Vec::new();
+    let mut leader = Ramcast::new(config(replica(0, 0), 0, groups, 3), View::first(3));
+    let ballot = leader.campaign(Cause::Start);
+    for slot in 0..2 {
+        leader.granted(slot, 0, (Ballot::ZERO, 0), vec![0; 3]);
+    }
+    leader.lead(&mut effects);
+    leader.feeds(1, 0);
+    assert_eq!(ballot, Ballot::new(1, 0, 0));
+    leader
+}
+
+/// Slot 1 of g0, which follows slot 0 in a ballot whose own first entry is `first`.
+fn follower(ballot: Ballot, first: u64) -> Ramcast {
+    let mut follower = Ramcast::new(config(replica(0, 1), 0, 1, 3), View::first(3));
+    follower.promise(ballot);
+    follower.follow(ballot, 0, first);
+    follower
 }
 
 #[test]
@@ -38,24 +52,23 @@ fn an_acknowledgement_counts_only_for_the_ballot_it_names() {
     ];
     for (ballot, delivered, because) in cases {
         let mut effects = Vec::new();
-        let mut leader = ramcast(replica(0, 0), 1, 3);
-        leader.start(&mut effects);
+        let mut leader = self::leader(1);
         leader.step(received(GroupSet::first(1)), &mut effects);
         leader.step(acknowledged(replica(0, 1), ballot, 2), &mut effects);
         leader.step(Event::TurnEnd, &mut effects);
         assert_eq!(leader.deliver(&mut effects).is_some(), delivered, "own group: {because}");
 
         // The same between groups: g1 proposed in `ours`.
-        let mut leader = ramcast(replica(0, 0), 2, 3);
-        leader.start(&mut effects);
+        let mut leader = self::leader(2);
         leader.step(received(GroupSet::first(2)), &mut effects);
         let announcement = Announcement {
-            message: MESSAGE,
+            message: message(1),
             low_water: 1,
             destinations: GroupSet::first(2),
             timestamp: Timestamp::new(7, GroupId(1)),
             ballot: ours,
             index: 2,
+            again: false,
         };
         leader.step(Event::Announced { from: replica(1, 0), announcement }, &mut effects);
         leader.step(Event::TurnEnd, &mut effects);
@@ -68,31 +81,30 @@ fn an_acknowledgement_counts_only_for_the_ballot_it_names() {
 #[test]
 fn nothing_is_committed_below_the_ballots_first_entry() {
     let mut effects = Vec::new();
-    let mut follower = ramcast(replica(0, 1), 1, 3);
-    let ballot = follower.ballot();
-    let mut logged = |index, record| {
-        let event = Event::Logged { index, ballot, time_ms: 0, record, held: true, last: true };
+    let mut follower = follower(Ballot::new(2, 0, 0), 2);
+    let mut logged = |index, birth, record| {
+        let event = Event::Logged { index, birth, time_ms: 0, record, held: true, last: true };
         follower.step(event, &mut effects);
         follower.step(Event::TurnEnd, &mut effects);
         follower.deliver(&mut effects).map(|deliver| deliver.message)
     };
     let local = Record::Local {
-        message: MESSAGE,
+        message: message(1),
         low_water: 1,
         timestamp: Timestamp::new(1, GroupId(0)),
         destinations: GroupSet::first(1),
         inline: true,
     };
-    // An adopted entry: leader and follower hold it, and it was accepted in an earlier ballot.
-    assert_eq!(logged(1, local), None);
-    assert_eq!(logged(2, Record::NewBallot), Some(MESSAGE));
+    // An adopted entry: leader and follower hold it, but in the new ballot nobody vouches for more.
+    assert_eq!(logged(1, Ballot::new(1, 0, 0), local), None);
+    assert_eq!(logged(2, Ballot::new(2, 0, 0), Record::NewBallot), Some(message(1)));
 }
 
 #[test]
 #[should_panic(expected = "a follower never skips an entry")]
 fn a_gap_in_the_log_is_no_log() {
-    let mut follower = ramcast(replica(0, 1), 1, 3);
-    let (ballot, record) = (follower.ballot(), Record::NewBallot);
-    let event = Event::Logged { index: 2, ballot, time_ms: 0, record, held: true, last: true };
-    follower.step(event, &mut Vec::new());
+    let birth = Ballot::new(1, 0, 0);
+    let record = Record::NewBallot;
+    let event = Event::Logged { index: 2, birth, time_ms: 0, record, held: true, last: true };
+    follower(birth, 1).step(event, &mut Vec::new());
 }

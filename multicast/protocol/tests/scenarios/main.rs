@@ -1,0 +1,5 @@
+//! Schedules: several cores, and every event in an order that somebody chose.
+
+mod quorums;
+mod script;
+mod stage;

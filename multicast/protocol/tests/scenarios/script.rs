@@ -1,0 +1,155 @@
+//! Transcripts: schedules that people argue about, written down.
+//!
+//! A scenario is a file of blocks: commands, a line `----`, and what follows from them, in the words
+//! of the protocol. `UPDATE_TRANSCRIPTS=1 cargo test -p skein-protocol --test scenarios` writes the
+//! second halves anew, to be reviewed as a difference.
+//!
+//! | command | what happens |
+//! |---|---|
+//! | `groups N replicas R` | a new cluster, in which slot 0 of each group leads |
+//! | `write M to G …` | the session's message lands at every replica of the groups |
+//! | `write M to G … at R …` | it lands at these replicas only |
+//! | `turn R …` | the replica is told everything that has landed at it, and ends its turn |
+//! | `complete R …` | the leader learns what became of its writes into its followers' logs |
+//! | `lose words R -> R` | that replica's acceptance words to the other are held back |
+//! | `lose writes R -> R` | that leader's writes into the other's log do not arrive |
+//! | `R runs, asking R …` | the replica sets out to lead, and asks these |
+//! | `R asks R …` | the candidate, or leader, asks these too |
+//! | `pass N ms` | time passes; everybody tells its leader how far it has applied messages |
+//! | `restart R` | its process is started anew, without its memory |
+//! | `R teaches R` | the leader gives it the state, and writes its log from there on |
+//! | `R lets R in` | the leader logs that this life of it counts |
+//! | `R evicts R` | the leader logs that the log waits for it no more |
+
+use std::fmt::Write;
+use std::path::Path;
+
+use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
+use skein_protocol::ramcast::Cause;
+
+use crate::stage::{self, Stage};
+
+fn command(stage: &mut Stage, line: &str) {
+    let mut words = line.split([' ', ',']).filter(|word| !word.is_empty());
+    let first = words.next().expect("no empty commands");
+    if first.contains('.') {
+        return act(stage, replica(first), words);
+    }
+    match first {
+        "write" => {
+            let message = stage::message(number(words.next().expect("a message"), "m"));
+            assert_eq!(words.next(), Some("to"));
+            let (groups, at): (Vec<_>, Vec<_>) =
+                words.filter(|word| *word != "at").partition(|word| !word.contains('.'));
+            let groups: GroupSet = groups.into_iter().map(group).collect();
+            let at: Vec<_> = match at.is_empty() {
+                true => groups.iter().flat_map(|group| stage.members(group)).collect(),
+                false => at.into_iter().map(replica).collect(),
+            };
+            for id in at {
+                stage.land(id, message, groups);
+            }
+        }
+        "turn" => words.map(replica).for_each(|id| stage.turn(id)),
+        "complete" => words.map(replica).for_each(|id| stage.complete(id)),
+        "lose" => {
+            let what = words.next().expect("words or writes");
+            let from = replica(words.next().expect("whose"));
+            assert_eq!(words.next(), Some("->"));
+            let to = replica(words.next().expect("to whom"));
+            match what {
+                "words" => stage.lose_words(from, to),
+                "writes" => stage.lose_writes(from, to),
+                other => panic!("how can {other} be lost?"),
+            }
+        }
+        "pass" => stage.pass(words.next().and_then(|ms| ms.parse().ok()).expect("a time"), &[]),
+        "restart" => words.map(replica).for_each(|id| stage.restart(id)),
+        other => panic!("what is {other}?"),
+    }
+}
+
+/// What a replica does of its own accord.
+fn act<'a>(stage: &mut Stage, id: ReplicaId, mut words: impl Iterator<Item = &'a str>) {
+    match words.next().expect("what it does") {
+        "runs" => {
+            stage.campaign(id, Cause::Silence);
+            words.filter(|word| *word != "asking").for_each(|whom| stage.ask(id, replica(whom)));
+        }
+        "asks" => words.for_each(|whom| stage.ask(id, replica(whom))),
+        "teaches" => words.for_each(|whom| stage.teach(id, replica(whom))),
+        "lets" => {
+            words.filter(|word| *word != "in").for_each(|whom| stage.let_in(id, replica(whom)));
+        }
+        "evicts" => words.for_each(|whom| assert!(stage.evict(id, replica(whom).slot))),
+        other => panic!("how does {id} do {other}?"),
+    }
+}
+
+fn number(word: &str, prefix: &str) -> u64 {
+    word.strip_prefix(prefix).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{word}?"))
+}
+
+fn group(word: &str) -> GroupId {
+    GroupId(number(word, "g") as u16)
+}
+
+fn replica(word: &str) -> ReplicaId {
+    let (of, slot) = word.split_once('.').unwrap_or_else(|| panic!("{word} is no replica"));
+    ReplicaId::new(group(of), slot.parse().expect("a slot"))
+}
+
+/// The file as it should be.
+fn play(script: &str) -> String {
+    let mut stage = None;
+    let mut written = String::new();
+    let mut commands = Vec::new();
+    let mut expected = false;
+    for line in script.lines() {
+        if line == "----" {
+            expected = true;
+            writeln!(written, "----").expect("memory");
+            for line in commands.drain(..) {
+                let line: &str = line;
+                if let Some(shape) = line.strip_prefix("groups ") {
+                    let (groups, replicas) = shape.split_once(" replicas ").expect("a shape");
+                    let shape = (groups.parse().expect("a number"), replicas.parse().expect("one"));
+                    stage = Some(Stage::new(shape.0, shape.1));
+                } else {
+                    command(stage.as_mut().expect("a cluster first"), line);
+                }
+            }
+            written += &stage.as_mut().expect("a cluster first").told();
+        } else if line.is_empty() {
+            expected = false;
+            writeln!(written).expect("memory");
+        } else if !expected {
+            writeln!(written, "{line}").expect("memory");
+            if !line.starts_with('#') {
+                commands.push(line);
+            }
+        }
+    }
+    written
+}
+
+#[test]
+fn transcripts_are_as_written() {
+    let scenarios = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let files = std::fs::read_dir(scenarios).expect("a folder");
+    let mut played = 0;
+    for path in files.map(|entry| entry.expect("a file").path()) {
+        if path.extension().is_none_or(|extension| extension != "txt") {
+            continue;
+        }
+        let script = std::fs::read_to_string(&path).expect("text");
+        let result = play(&script);
+        if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
+            std::fs::write(&path, &result).expect("a file that can be written");
+        } else {
+            assert!(script == result, "{}\n\nis now\n\n{result}", path.display());
+        }
+        played += 1;
+    }
+    assert!(played >= 4, "the scenarios are not where they were");
+}
