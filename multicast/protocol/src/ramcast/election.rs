@@ -313,7 +313,7 @@ impl Ramcast {
         self.shared.forget_told();
         self.rebuild();
         if self.last_time_ms > 0 {
-            self.time_offset = self.last_time_ms as i64 - self.now_ms as i64;
+            self.time_offset = self.last_time_ms.cast_signed() - self.now_ms.cast_signed();
         }
         self.new_ballot_index = self.append(Record::NewBallot, effects);
         for group in (0..self.config.groups).map(GroupId) {

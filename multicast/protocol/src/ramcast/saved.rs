@@ -91,6 +91,7 @@ impl Ramcast {
 
     /// A replica of the same life that begins anew without its log, because the others went on
     /// without it. It keeps its promise.
+    #[must_use]
     pub fn blank(&self, config: Config) -> Self {
         let mut blank = Self::new(config, self.view.clone());
         blank.role = Role::Blank;

@@ -38,7 +38,7 @@ pub(super) struct Shared {
     /// Up to where each replica of ours has, as far as its leader was told.
     applied: Vec<Timestamp>,
     /// The last message shared with each group, and up to where it was told that we are done.
-    shared_last: Vec<Timestamp>,
+    last_with: Vec<Timestamp>,
     told: Vec<Timestamp>,
     dirty: bool,
 }
@@ -53,7 +53,7 @@ impl Shared {
             owed: VecDeque::new(),
             settled: zero.clone(),
             applied: vec![Timestamp::ZERO; SLOTS],
-            shared_last: zero.clone(),
+            last_with: zero.clone(),
             told: zero,
             dirty: false,
         }
@@ -61,7 +61,7 @@ impl Shared {
 
     pub(super) fn push(&mut self, next: &Deliver, pending: &Pending) {
         for group in next.destinations.iter() {
-            self.shared_last[group.index()] = next.timestamp;
+            self.last_with[group.index()] = next.timestamp;
         }
         self.owed.push_back(Owed {
             message: next.message,
@@ -132,7 +132,7 @@ impl Shared {
             out.u64(owed.index);
             out.u64(owed.last.to_word());
         }
-        for timestamp in self.settled.iter().chain(&self.shared_last) {
+        for timestamp in self.settled.iter().chain(&self.last_with) {
             out.u64(timestamp.to_word());
         }
     }
@@ -149,7 +149,7 @@ impl Shared {
                 last: Timestamp::from_word(from.u64()?),
             });
         }
-        for timestamp in shared.settled.iter_mut().chain(&mut shared.shared_last) {
+        for timestamp in shared.settled.iter_mut().chain(&mut shared.last_with) {
             *timestamp = Timestamp::from_word(from.u64()?);
         }
         Some(shared)
@@ -163,12 +163,12 @@ impl Ramcast {
         let own = self.group();
         for group in (0..self.config.groups).map(GroupId) {
             let told = self.shared.told[group.index()];
-            if self.shared.shared_last[group.index()] > told && all > told {
+            if self.shared.last_with[group.index()] > told && all > told {
                 self.shared.told[group.index()] = all;
                 effects.push(Effect::Settle { group, timestamp: all });
             }
         }
-        if self.shared.shared_last[own.index()] > self.shared.settled[own.index()] {
+        if self.shared.last_with[own.index()] > self.shared.settled[own.index()] {
             self.shared.settled(own, all);
         }
     }

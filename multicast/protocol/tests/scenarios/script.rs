@@ -42,9 +42,10 @@ fn command(stage: &mut Stage, line: &str) {
             let (groups, at): (Vec<_>, Vec<_>) =
                 words.filter(|word| *word != "at").partition(|word| !word.contains('.'));
             let groups: GroupSet = groups.into_iter().map(group).collect();
-            let at: Vec<_> = match at.is_empty() {
-                true => groups.iter().flat_map(|group| stage.members(group)).collect(),
-                false => at.into_iter().map(replica).collect(),
+            let at: Vec<_> = if at.is_empty() {
+                groups.iter().flat_map(|group| stage.members(group)).collect()
+            } else {
+                at.into_iter().map(replica).collect()
             };
             for id in at {
                 stage.land(id, message, groups);

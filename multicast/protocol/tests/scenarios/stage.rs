@@ -476,12 +476,11 @@ impl Stage {
                 Effect::Append { index, record, .. } => {
                     self.say(format_args!("{id} logs {index}: {}", told(record)));
                     let node = self.node(id);
-                    match node.log.last_mut().filter(|entry| entry.index == index) {
-                        Some(entry) => entry.records.push(record),
-                        None => {
-                            node.runs.push(birth, index * 64);
-                            node.log.push(Entry { index, birth, records: vec![record] });
-                        }
+                    if let Some(entry) = node.log.last_mut().filter(|entry| entry.index == index) {
+                        entry.records.push(record);
+                    } else {
+                        node.runs.push(birth, index * 64);
+                        node.log.push(Entry { index, birth, records: vec![record] });
                     }
                 }
                 Effect::Announce { to, announcement } => {
