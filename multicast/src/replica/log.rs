@@ -296,6 +296,8 @@ impl<A: Application> Replica<A> {
         fabric.copy_in(self.log, at, &entry);
         self.space.cursor.pass(len, body);
         self.note_entry(index, ballot, self.space.cursor.position);
+        // Should we step down, what is there to read comes after our own.
+        self.cursor = self.space.cursor;
         self.remotes.clear();
         self.decisions.clear();
         self.entry = entry;

@@ -12,6 +12,7 @@
 //! Follows the design of protected-memory Paxos in Mu (OSDI '20, section 4), with quorums instead of
 //! everybody, ballots that no two candidates share, and a log whose entries keep their birth.
 
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -319,8 +320,9 @@ impl Ramcast {
         for group in (0..self.config.groups).map(GroupId) {
             self.tell_all(group, effects);
         }
+        let logged: BTreeSet<_> = self.suffix.iter().filter_map(Uncommitted::message).collect();
         for message in self.known.recent() {
-            if !self.order.contains(message) {
+            if !self.order.contains(message) && !logged.contains(&message) {
                 effects.push(Effect::Repeat { message });
             }
         }

@@ -41,7 +41,7 @@ impl Ramcast {
         effects: &mut Vec<Effect>,
     ) {
         if !self.known.insert(message, low_water) {
-            if self.order.contains(message) {
+            if self.awaits_delivery(message) {
                 self.paths.duplicate_pending += 1;
             } else {
                 self.paths.duplicate_delivered += 1;

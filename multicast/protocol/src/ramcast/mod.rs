@@ -97,6 +97,16 @@ struct Uncommitted {
     record: Record,
 }
 
+impl Uncommitted {
+    /// The message that it gives its place in the order, if that is what it does.
+    fn message(&self) -> Option<MessageId> {
+        match self.record {
+            Record::Local { message, .. } => Some(message),
+            _ => None,
+        }
+    }
+}
+
 /// One replica of one group.
 pub struct Ramcast {
     config: Config,
@@ -324,8 +334,14 @@ impl Ramcast {
 
     /// Whether the message was delivered here, before or after the state was taken over.
     pub fn is_delivered(&self, message: MessageId) -> bool {
-        let logged = self.order.contains(message) || self.afloat.contains(&message);
-        self.known.contains(message) && !logged
+        self.known.contains(message) && !self.awaits_delivery(message)
+    }
+
+    /// Whether the message is in our log, committed or not, and not delivered here. Looks at what is
+    /// not committed entry by entry: for the rare message that comes again.
+    fn awaits_delivery(&self, message: MessageId) -> bool {
+        let logs = |entry: &Uncommitted| entry.message() == Some(message);
+        self.order.contains(message) || self.suffix.iter().any(logs)
     }
 
     /// What we do in our group.

@@ -1,0 +1,52 @@
+//! Messages that come again, and what is said of them.
+
+use skein_protocol::ballot::{Acceptance, Ballot};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use skein_protocol::ramcast::{Cause, Config, Ramcast};
+use skein_protocol::step::{Effect, Event};
+use skein_protocol::view::View;
+
+const MESSAGE: MessageId = MessageId::new(SessionId(1), 1);
+
+fn received() -> Event {
+    let destinations = GroupSet::single(GroupId(0));
+    Event::Received { message: MESSAGE, low_water: 1, destinations, inline: true }
+}
+
+/// A session that sends a message again may do so before it is committed. A reply repeated then
+/// would be of a machine that has never heard of it.
+#[test]
+fn nothing_is_repeated_before_it_was_delivered() {
+    let me = ReplicaId::new(GroupId(0), 0);
+    let config = Config {
+        me,
+        incarnation: 0,
+        groups: 1,
+        replicas: 3,
+        fetch_after_ms: 20,
+        patience_ms: 20,
+        missed_max: 20,
+    };
+    let mut leader = Ramcast::new(config, View::first(3));
+    let mut effects = Vec::new();
+    let ballot = leader.campaign(Cause::Start);
+    for slot in 0..2 {
+        let _ = leader.granted(slot, 0, (Ballot::default(), 0), vec![0; 3]);
+    }
+    leader.lead(&mut effects);
+    let mut repeats = |leader: &mut Ramcast| {
+        effects.clear();
+        leader.step(received(), &mut effects);
+        effects.iter().any(|effect| matches!(effect, Effect::Repeat { .. }))
+    };
+    assert!(!repeats(&mut leader), "it is new");
+    assert!(!repeats(&mut leader), "it is logged, and nobody else has it");
+    assert!(!leader.is_delivered(MESSAGE));
+    let acceptance = Acceptance { tag: ballot.tag(), index: leader.last_index() };
+    let by = ReplicaId::new(GroupId(0), 1);
+    leader.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
+    leader.step(Event::TurnEnd, &mut Vec::new());
+    assert!(!repeats(&mut leader), "it is committed and not delivered");
+    assert!(leader.deliver(&mut Vec::new()).is_some());
+    assert!(repeats(&mut leader) && leader.is_delivered(MESSAGE));
+}
