@@ -23,7 +23,7 @@ const PART_BYTES: usize = 256 << 10;
 /// Microseconds that this thread has run: others on the same cores do not count.
 fn run_us() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+    time.tv_sec.cast_unsigned() * 1_000_000 + time.tv_nsec.cast_unsigned() / 1_000
 }
 
 /// Mebibytes, by what `/proc/self/status` calls `name`.
@@ -158,7 +158,7 @@ fn main() {
          parts of {} KiB, processor time",
         PART_BYTES >> 10
     );
-    for writes_per_s in [0, 100_000] {
+    for writes_per_s in [0, 100_000, 200_000] {
         println!("\ncopying, {writes_per_s} writes/s");
         // From here on the highest mark counts.
         fs::write("/proc/self/clear_refs", "5").expect("a process may clear its own marks");

@@ -2,8 +2,9 @@
 //!
 //! First a walk over the keys, in their order; then sessions; then, again and again, what has
 //! changed since it was copied. What is kept meanwhile is the names of what has changed, never a
-//! second state. A part takes about as many bytes as it was asked to; when one has taken all that
-//! there was, the last part, with what changes between two calls and a few counters, is small.
+//! second state. A part takes about as many bytes as it was asked to, and more, within bounds, if so
+//! much changes that the copy would never end. When one has taken all that there was, the last part,
+//! with what changes between two calls and a few counters, is small.
 
 use skein_multicast::application::Malformed;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId};
@@ -69,21 +70,24 @@ impl<S: Store> Machine<S> {
     }
 
     fn copy_changes(&mut self, part: &mut PartMaker<'_>) -> bool {
+        let changed = self.store.changed();
         let walked = self.store.copy(|key, found| {
             let (value, version) = (Bytes(found.value), found.version);
             part.add(&Record::Pair { key: Bytes(key), value, version })
         });
-        walked
-            && self.sessions.copy(part)
-            && self.store.copy_again(|key, found| {
-                let key = Bytes(key);
-                part.add_found(&match found {
-                    Some(found) => {
-                        Record::Pair { key, value: Bytes(found.value), version: found.version }
-                    }
-                    None => Record::NoPair { key },
-                })
+        if !walked || !self.sessions.copy(part) {
+            return false;
+        }
+        part.keep_pace(changed);
+        self.store.copy_again(|key, found| {
+            let key = Bytes(key);
+            part.add_found(&match found {
+                Some(found) => {
+                    Record::Pair { key, value: Bytes(found.value), version: found.version }
+                }
+                None => Record::NoPair { key },
             })
+        })
     }
 
     fn end(&self) -> Record<'static> {

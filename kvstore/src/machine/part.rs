@@ -28,8 +28,10 @@ const HEAD: usize = 7;
 const CHECKSUM: usize = 8;
 
 /// What a look-up in a large map counts against the bytes of a part: it takes as long as copying
-/// so many.
-const LOOK_UP: usize = 256;
+/// some hundred.
+const LOOK_UP: usize = 128;
+/// So many times the bytes it was asked for a part may have, to keep pace with what changes.
+const STRETCH: usize = 16;
 
 /// Something that is so. Later records overrule earlier ones.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +85,8 @@ pub(super) struct PartMaker<'a> {
     /// What it is counted at, besides its bytes.
     work: usize,
     budget: usize,
+    /// Records that it takes even when it has its bytes.
+    owed: usize,
 }
 
 impl<'a> PartMaker<'a> {
@@ -92,7 +96,7 @@ impl<'a> PartMaker<'a> {
         bytes.push(VERSION);
         bytes.extend(group.0.to_le_bytes());
         bytes.extend(number.to_le_bytes());
-        Self { bytes, start, work: 0, budget }
+        Self { bytes, start, work: 0, budget, owed: 0 }
     }
 
     /// Appends a record. Returns whether there is room for more.
@@ -104,11 +108,19 @@ impl<'a> PartMaker<'a> {
     /// Appends a record that had to be looked for.
     pub(super) fn add_found(&mut self, record: &Record<'_>) -> bool {
         self.work += LOOK_UP;
+        self.owed = self.owed.saturating_sub(1);
         self.add(record)
     }
 
-    pub(super) fn has_room(&self) -> bool {
-        self.bytes.len() - self.start + self.work < self.budget
+    /// So many things have changed since the last part: takes twice as many from here on, so that
+    /// the copy comes to an end however much goes on.
+    pub(super) fn keep_pace(&mut self, changes: usize) {
+        self.owed = 2 * changes;
+    }
+
+    fn has_room(&self) -> bool {
+        let used = self.bytes.len() - self.start + self.work;
+        used < self.budget || (self.owed > 0 && used < self.budget.saturating_mul(STRETCH))
     }
 
     /// Completes it.

@@ -20,6 +20,8 @@ pub(crate) struct Tracked<S> {
 struct Walk {
     front: Front,
     dirty: BTreeSet<Compact>,
+    /// So many keys became dirty since this was last asked.
+    changed: usize,
 }
 
 /// How far the walk over the keys is. It only moves on.
@@ -38,6 +40,7 @@ impl Walk {
         };
         if passed && !self.dirty.contains(key) {
             self.dirty.insert(key.into());
+            self.changed += 1;
         }
     }
 }
@@ -49,8 +52,11 @@ impl<S: Store> Tracked<S> {
 
     /// Begins a copy; another that was under way is given up.
     pub(crate) fn begin_copy(&mut self) {
-        self.walk =
-            Some(Box::new(Walk { front: Front::Below(Vec::new()), dirty: BTreeSet::new() }));
+        self.walk = Some(Box::new(Walk {
+            front: Front::Below(Vec::new()),
+            dirty: BTreeSet::new(),
+            changed: 0,
+        }));
     }
 
     pub(crate) fn give_up_copy(&mut self) {
@@ -69,6 +75,11 @@ impl<S: Store> Tracked<S> {
         drop(pairs);
         walk.front = next.map_or(Front::End, Front::Below);
         matches!(walk.front, Front::End)
+    }
+
+    /// How many keys have become dirty since this was last asked.
+    pub(crate) fn changed(&mut self) -> usize {
+        self.walk.as_mut().map_or(0, |walk| std::mem::take(&mut walk.changed))
     }
 
     /// Gives `take` key after key that was written since it was copied, with what stands there now,

@@ -56,8 +56,6 @@ pub(crate) struct Cluster {
     pub(crate) ended: BTreeMap<(u16, u8), Vec<SessionId>>,
     random: Random,
     copy: Option<Copy>,
-    /// So many machines were replaced by copies of others.
-    pub(crate) copied: u64,
     /// What a machine is when it has delivered so much of its group's order.
     states: BTreeMap<(u16, usize), State>,
 }
@@ -122,7 +120,6 @@ impl Cluster {
             ended: BTreeMap::new(),
             random: Random(seed | 1),
             copy: None,
-            copied: 0,
             states: BTreeMap::new(),
         }
     }
@@ -199,14 +196,14 @@ impl Cluster {
         };
         let source = self.machines.get_mut(&copy.from).expect("a replica");
         let mut part = b"before it".to_vec();
-        let bytes = 1 << self.random.below(12);
+        let bytes = 1 << self.random.below(11);
         let little = source.copy(bytes, &mut part);
         copy.machine.restore(&part[9..], false).expect("a good part");
         match self.random.below(16) {
             0 => return source.give_up_copy(),
             // The one that took the first parts may take those of another copy.
             1 => source.begin_copy(),
-            2..6 if source.ready() => return self.replace(copy),
+            2..4 if source.ready() => return self.replace(copy),
             _ if source.ready() && little => return self.replace(copy),
             _ => {}
         }
@@ -231,7 +228,6 @@ impl Cluster {
         let unheard: Vec<_> =
             unheard.map(|verdict| Verdict { to: replica(to), ..verdict.clone() }).collect();
         self.verdicts.extend(unheard);
-        self.copied += 1;
     }
 
     fn deliver(&mut self, id: (u16, u8)) {

@@ -29,6 +29,8 @@ pub(super) struct SessionsCopy {
     /// The session whose replies are being copied, and from which on.
     replies: Option<MessageId>,
     touched: VecDeque<MessageId>,
+    /// So many were added since the last part.
+    changed: usize,
     /// The number, counted from the first there ever was, of the next ended session to tell of.
     ended: u64,
     /// More was touched than could be remembered.
@@ -47,6 +49,7 @@ impl SessionsCopy {
             return;
         }
         self.touched.push_back(message);
+        self.changed += 1;
     }
 
     #[cfg(test)]
@@ -86,6 +89,7 @@ impl Sessions {
             left,
             replies: None,
             touched: VecDeque::new(),
+            changed: 0,
             ended: self.ended_first(),
             overrun: false,
         }
@@ -101,11 +105,13 @@ impl Sessions {
                 return false;
             }
         }
+        part.keep_pace(std::mem::take(&mut copy.changed));
         while let Some(message) = copy.touched.pop_front() {
-            if !self.tell(message, part) {
+            if !self.tell(message, part) && !copy.touched.is_empty() {
                 return false;
             }
         }
+        part.keep_pace(0);
         loop {
             if let Some(from) = copy.replies.take()
                 && let Some(session) = self.open.get(&from.session)

@@ -175,3 +175,25 @@ fn replies_of_one_session_go_into_many_parts() {
     copy.end_restore();
     assert_same(&sessions, &copy);
 }
+
+#[test]
+fn a_copy_forgets_the_reads_that_are_forgotten() {
+    let mut sessions = Sessions::new(1_000);
+    sessions.open(m(1, 1)).expect("there is room");
+    let read = |sessions: &mut Sessions, sequence| {
+        sessions.admit(m(1, sequence), 1);
+        sessions.record(m(1, sequence), &[7; 100], NonZeroU64::new(sequence));
+    };
+    (2..6).for_each(|sequence| read(&mut sessions, sequence));
+    let mut copy = Sessions::new(1_000);
+    assert!(copy_some(&mut sessions, &mut copy, usize::MAX));
+    (6..12).for_each(|sequence| read(&mut sessions, sequence));
+    assert!(copy_some(&mut sessions, &mut copy, usize::MAX));
+    copy.end_restore();
+    assert_same(&sessions, &copy);
+    // And in the same order from here on.
+    for table in [&mut sessions, &mut copy] {
+        read(table, 12);
+    }
+    assert_same(&sessions, &copy);
+}
