@@ -46,6 +46,8 @@ pub(crate) struct Node {
     feeding: BTreeMap<u8, u64>,
     /// Messages that have landed and were not told yet.
     inbox: VecDeque<(MessageId, GroupSet)>,
+    /// All that have: whoever leads after another proposes what nobody has logged.
+    held: BTreeMap<MessageId, GroupSet>,
     announced: VecDeque<(ReplicaId, Announcement)>,
     words: BTreeMap<ReplicaId, Acceptance>,
     applied: Timestamp,
@@ -103,6 +105,7 @@ impl Node {
             unread: VecDeque::new(),
             feeding: BTreeMap::new(),
             inbox: VecDeque::new(),
+            held: BTreeMap::new(),
             announced: VecDeque::new(),
             words: BTreeMap::new(),
             applied: Timestamp::ZERO,
@@ -199,9 +202,30 @@ impl Stage {
         self.lost_writes.insert((from, to));
     }
 
+    /// Words and writes arrive again; words are told anew.
+    pub(crate) fn heal(&mut self) {
+        self.lost_words.clear();
+        self.lost_writes.clear();
+        for ((by, to), acceptance) in self.told.clone() {
+            self.node(to).words.insert(by, acceptance);
+        }
+    }
+
+    /// The others of its group see its heartbeats no more.
+    pub(crate) fn silence(&mut self, id: ReplicaId) {
+        for other in self.members(id.group).filter(|other| *other != id) {
+            for _ in 0..500 {
+                let event = Event::Heartbeat { slot: id.slot, pulse: Pulse::Missed };
+                self.core(other).step(event, &mut Vec::new());
+            }
+        }
+    }
+
     /// A session's message lands in a replica's memory.
     pub(crate) fn land(&mut self, id: ReplicaId, message: MessageId, destinations: GroupSet) {
-        self.node(id).inbox.push_back((message, destinations));
+        let node = self.node(id);
+        node.inbox.push_back((message, destinations));
+        node.held.insert(message, destinations);
     }
 
     /// The replica is told everything that has landed in its memory, and ends its turn.
@@ -216,6 +240,13 @@ impl Stage {
         for (message, destinations) in std::mem::take(&mut node.inbox) {
             let received = Event::Received { message, low_water: 1, destinations, inline: true };
             node.core.step(received, &mut effects);
+        }
+        for (message, destinations) in node.held.clone() {
+            if node.core.leads() && !node.core.is_known(message) {
+                let received =
+                    Event::Received { message, low_water: 1, destinations, inline: true };
+                node.core.step(received, &mut effects);
+            }
         }
         for (from, announcement) in std::mem::take(&mut node.announced) {
             node.core.step(Event::Announced { from, announcement }, &mut effects);
@@ -499,8 +530,8 @@ impl Stage {
                     self.say(format_args!("{id} acknowledges {index} to {groups}"));
                     let all: Vec<_> = groups.iter().flat_map(|group| self.members(group)).collect();
                     for to in all.into_iter().filter(|to| *to != id) {
+                        self.told.insert((id, to), acceptance);
                         if !self.lost_words.contains(&(id, to)) {
-                            self.told.insert((id, to), acceptance);
                             self.node(to).words.insert(id, acceptance);
                         }
                     }
