@@ -340,11 +340,7 @@ impl<A: Application> Replica<A> {
     /// Entries that are committed, hence folded, need their place no more. The leader may overwrite
     /// what everybody has freed.
     pub(super) fn free_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        let commit = self.core.commit_index();
-        while let Some((index, end)) = self.ends.pop_front_if(|(index, _)| *index <= commit) {
-            self.freed_index = index;
-            self.freed = end;
-        }
+        self.pass_committed();
         if self.core.leads() {
             self.let_go_of_evicted();
             let others = self.waited_for().map(|slot| self.followers[usize::from(slot)].freed);
@@ -355,6 +351,15 @@ impl<A: Application> Replica<A> {
         {
             self.freed_told = self.freed;
             wiring.tell_word(self.id, leader, Column::Freed, self.freed);
+        }
+    }
+
+    /// Takes note of where the last entry ends that is committed by now.
+    pub(super) fn pass_committed(&mut self) {
+        let commit = self.core.commit_index();
+        while let Some((index, end)) = self.ends.pop_front_if(|(index, _)| *index <= commit) {
+            self.freed_index = index;
+            self.freed = end;
         }
     }
 

@@ -170,6 +170,11 @@ impl<A: Application> Replica<A> {
     /// Everything was sent: asks the learner to let us write its log, and keeps ours until it has
     /// what it lacks.
     fn end_teaching(&mut self) {
+        debug_assert_eq!(
+            self.freed_index,
+            self.core.commit_index(),
+            "the log is kept from there on"
+        );
         let freed = self.freed;
         let teaching = self.teaching.as_mut().expect("somebody is taught");
         teaching.done = true;
@@ -183,6 +188,7 @@ impl<A: Application> Replica<A> {
     fn save_order(&mut self) -> Vec<u8> {
         let mut core = Vec::new();
         self.core.save(&mut core);
+        self.pass_committed();
         let end = self.commit_end();
         let mut runs = self.runs.clone();
         runs.truncate(end);
