@@ -1,8 +1,10 @@
 //! The onlooker: keeps the history, and checks at each delivery what it rests on.
 
+use std::collections::BTreeMap;
+
 use skein_fabric::sim::SimFabric;
-use skein_protocol::ids::{GroupSet, MessageId, ReplicaId};
-use skein_protocol::properties::{History, Places, Violation, check_memory, check_quorum};
+use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_protocol::properties::{Held, History, Violation, check_memory, check_quorum};
 use skein_protocol::step::Record;
 
 use super::machine::Machine;
@@ -10,70 +12,93 @@ use crate::engine::Engine;
 use crate::replica::Replica;
 use crate::wiring::Note;
 
-type SimEngine = Engine<SimFabric, Machine>;
+pub(super) type SimEngine = Engine<SimFabric, Machine>;
 
 /// What was seen so far.
 #[derive(Default)]
 pub(super) struct Onlooker {
-    pub history: History,
-    places: Places,
+    pub(super) history: History,
+    /// The log of each replica in its present life; of a slot whose life is not let in, that of its
+    /// last one that was, up to its end.
+    logs: BTreeMap<ReplicaId, Held>,
+    fallen: BTreeMap<ReplicaId, (Held, u64)>,
+    /// Who led each group last, in which life, with its first entry committed.
+    leaders: BTreeMap<GroupId, (ReplicaId, u32)>,
+    pub(super) leader_changes: u64,
 }
 
 impl Onlooker {
-    /// A message was multicast.
-    pub(super) fn multicast(&mut self, message: MessageId, destinations: GroupSet) {
-        self.history.multicasts.insert(message, (destinations, true));
+    /// A replica begins a life.
+    pub(super) fn begins(&mut self, id: ReplicaId) -> Result<(), Violation> {
+        self.logs.insert(id, Held::default());
+        self.history.begins(id, 0)
     }
 
-    /// The message's sender has crashed.
-    pub(super) fn sender_crashed(&mut self, message: MessageId) {
-        if let Some((_, correct)) = self.history.multicasts.get_mut(&message) {
-            *correct = false;
+    /// An engine is about to die.
+    pub(super) fn ends(&mut self, engine: &SimEngine) {
+        for replica in engine.inside().0 {
+            let log = self.logs.remove(&replica.id).unwrap_or_default();
+            // A life that was never let in was never counted on.
+            if !replica.core.is_silent() {
+                self.fallen.insert(replica.id, (log, replica.core.last_index()));
+            }
+            self.history.ends(replica.id);
         }
     }
 
     /// Takes in what an engine's turn did, and checks what was delivered in it. `trace` gets a line
     /// for each thing that happened.
-    pub(super) fn look_at(
+    pub(super) fn look_at<'a>(
         &mut self,
-        engines: &mut [SimEngine],
-        turned: usize,
+        engines: impl Fn() -> Box<dyn Iterator<Item = &'a SimEngine> + 'a>,
+        turned: &SimEngine,
+        notes: Vec<Note>,
         trace: Option<&mut Vec<String>>,
     ) -> Result<(), Violation> {
-        let notes = engines[turned].take_journal();
         if let Some(trace) = trace {
             trace.extend(notes.iter().map(describe));
         }
         for note in notes {
             match note {
-                Note::Logged { by, index, record } => self.logged(by, index, record, engines),
-                Note::Told(touch) => self.history.touches.push(touch),
-                Note::Restored { .. } => {}
+                Note::Logged { by, index, record } => self.logged(by, index, &record),
+                Note::Told(touch) => self.history.told(&touch)?,
+                Note::Restored { by, delivered } => {
+                    let core = &find(engines(), by).expect("it turned").1.core;
+                    self.logs.insert(by, Held::given(core.commit_index()));
+                    self.history.begins(by, delivered)?;
+                }
                 Note::Delivered { by, deliver } => {
-                    let replicas = find(engines, by).1.replicas();
-                    let holds = |of, index| {
-                        let (fabric, replica) = find(engines, of);
+                    let holds = |of: ReplicaId, at| {
+                        let lives = find(engines(), of);
+                        let counts = lives.filter(|(_, replica)| !replica.core.is_silent());
+                        let Some((fabric, replica)) = counts else {
+                            let fallen = self.fallen.get(&of);
+                            return fallen
+                                .is_some_and(|(log, last)| log.holds(deliver.message, at, *last));
+                        };
+                        let last = replica.core.last_index();
                         // What it has read it has; the rest may be whole in its memory.
-                        replica.core.last_index() >= index || replica.holds(fabric) >= index
+                        let log = self.logs.get(&of);
+                        log.is_some_and(|log| log.holds(deliver.message, at, last))
+                            || at.0 > last && replica.holds(fabric) >= at.0
                     };
-                    check_quorum(by, &deliver, &self.places, replicas, holds)?;
-                    self.history.deliveries.entry(by).or_default().push(deliver);
+                    let replicas = find(engines(), by).expect("it turned").1.replicas();
+                    check_quorum(by, &deliver, &self.logs, replicas, holds)?;
+                    self.history.delivers(by, &deliver)?;
                 }
             }
+        }
+        for replica in turned.inside().0.iter().filter(|replica| replica.core.won().is_some()) {
+            let now = (replica.id, replica.incarnation);
+            let before = self.leaders.insert(replica.id.group, now);
+            self.leader_changes += u64::from(before.is_some_and(|before| before != now));
         }
         Ok(())
     }
 
-    fn logged(&mut self, by: ReplicaId, index: u64, record: Record, engines: &[SimEngine]) {
-        if find(engines, by).1.core.leads() {
-            self.places.appended(by.group, index, &record);
-        }
-        if let Record::Local { message, destinations, .. } = record
-            && message.session.is_own()
-        {
-            self.history.multicasts.entry(message).or_insert((destinations, true));
-        }
-        self.history.logs.entry(by).or_default().push((index, record));
+    fn logged(&mut self, by: ReplicaId, index: u64, record: &Record) {
+        self.logs.entry(by).or_default().logged(index, record);
+        self.history.logged(by, record);
     }
 
     /// Checks what must hold at any moment of a replica's memory and its machine.
@@ -89,7 +114,23 @@ impl Onlooker {
             }
             if let Some(broken) = &replica.application.broken {
                 let evidence = format!("{}: {broken}", replica.id);
-                return Err(Violation { property: "integrity of payloads", evidence });
+                return Err(Violation { property: "what a machine may rely on", evidence });
+            }
+        }
+        Ok(())
+    }
+
+    /// At the end: the replicas of a group have the same state.
+    pub(super) fn compare<'a>(
+        engines: impl Iterator<Item = &'a SimEngine>,
+    ) -> Result<(), Violation> {
+        let mut first: BTreeMap<GroupId, (ReplicaId, u64)> = BTreeMap::new();
+        for replica in engines.flat_map(|engine| engine.inside().0) {
+            let digest = replica.application.digest();
+            let (other, known) = *first.entry(replica.id.group).or_insert((replica.id, digest));
+            if known != digest {
+                let evidence = format!("{} and {other} end with different states", replica.id);
+                return Err(Violation { property: "identical replicas", evidence });
             }
         }
         Ok(())
@@ -97,14 +138,14 @@ impl Onlooker {
 }
 
 /// A replica, and the fabric under it.
-fn find(engines: &[SimEngine], id: ReplicaId) -> (&SimFabric, &Replica<Machine>) {
-    engines
-        .iter()
-        .find_map(|engine| {
-            let (replicas, port) = engine.inside();
-            Some((&port.fabric, replicas.iter().find(|replica| replica.id == id)?))
-        })
-        .expect("every replica runs somewhere")
+fn find<'a>(
+    mut engines: impl Iterator<Item = &'a SimEngine>,
+    id: ReplicaId,
+) -> Option<(&'a SimFabric, &'a Replica<Machine>)> {
+    engines.find_map(|engine| {
+        let (replicas, port) = engine.inside();
+        Some((&port.fabric, replicas.iter().find(|replica| replica.id == id)?))
+    })
 }
 
 fn describe(note: &Note) -> String {

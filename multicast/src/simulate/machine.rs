@@ -1,10 +1,18 @@
-//! The state machine of simulations: checks every payload, exchanges now and then, and waits.
+//! The state machine of simulations: checks every payload, exchanges now and then, and waits. Its
+//! state is large enough to be copied in several parts, and changes while it is copied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use serde::{Deserialize, Serialize};
+use skein_fabric::sim::mix;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 
 use crate::application::{Application, Delivery, Malformed, Outbox};
+
+/// Cells of the state, each changed by some messages.
+const CELLS: u64 = 64;
+/// Entries in a part of a copy: few, so that there are many parts.
+const PART: usize = 16;
 
 /// The bytes that message `message` carries: its sender and its replicas know them alike.
 pub(super) fn payload(message: MessageId, exchanges: bool, reply: u16, len: usize) -> Vec<u8> {
@@ -21,14 +29,46 @@ fn result(message: MessageId, from: GroupId) -> Vec<u8> {
     (0..len).map(|i| (message.sequence + i) as u8 ^ from.0 as u8).collect()
 }
 
+/// A place of the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum Place {
+    /// A cell, by number.
+    Cell(u64),
+    /// What a message was answered: session and sequence number.
+    Reply(u64, u64),
+}
+
+/// What is not in places, and goes with the last part.
+#[derive(Default, Serialize, Deserialize)]
+struct Rest {
+    /// Of all deliveries, in their order.
+    digest: u64,
+    delivered: u64,
+    /// Results that are here of messages that are not over: session, sequence number, group.
+    results: BTreeSet<(u64, u64, u16)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Part {
+    places: Vec<(Place, u64)>,
+    rest: Option<Rest>,
+}
+
+/// A copy under way.
+#[derive(Default)]
+struct Copying {
+    left: VecDeque<Place>,
+    changed: BTreeSet<Place>,
+}
+
 /// One replica's machine.
 pub(super) struct Machine {
     group: GroupId,
+    places: BTreeMap<Place, u64>,
+    rest: Rest,
     /// A message delivered whose other groups' results are not all here.
     waiting: Option<(MessageId, GroupSet, u16)>,
-    /// Results that are here, by message.
-    results: BTreeMap<MessageId, GroupSet>,
-    replies: BTreeMap<MessageId, u16>,
+    copying: Option<Copying>,
     /// The first thing that was not as it should be.
     pub(super) broken: Option<String>,
 }
@@ -37,31 +77,71 @@ impl Machine {
     pub(super) fn new(group: GroupId) -> Self {
         Self {
             group,
+            places: BTreeMap::new(),
+            rest: Rest::default(),
             waiting: None,
-            results: BTreeMap::new(),
-            replies: BTreeMap::new(),
+            copying: None,
             broken: None,
         }
     }
 
+    /// Of the whole state: the same at replicas that have delivered the same.
+    pub(super) fn digest(&self) -> u64 {
+        let places = self.places.iter().map(|(place, word)| match place {
+            Place::Cell(cell) => mix(cell ^ mix(*word)),
+            Place::Reply(session, sequence) => mix(session ^ mix(sequence ^ mix(*word))),
+        });
+        places.fold(mix(self.rest.digest ^ self.rest.delivered), |digest, word| mix(digest ^ word))
+    }
+
     fn go_on(&mut self, out: &mut dyn Outbox) {
         let Some((message, needed, reply)) = self.waiting else { return };
-        if self.results.get(&message).is_some_and(|here| here.contains_all(needed)) {
-            self.results.remove(&message);
+        let MessageId { session, sequence } = message;
+        let here = |group: GroupId| self.rest.results.contains(&(session.0, sequence, group.0));
+        if needed.iter().all(here) {
+            self.rest.results.retain(|(s, n, _)| (*s, *n) != (session.0, sequence));
             self.waiting = None;
             self.answer(message, reply, out);
         }
     }
 
     fn answer(&mut self, message: MessageId, len: u16, out: &mut dyn Outbox) {
-        self.replies.insert(message, len);
+        self.set(Place::Reply(message.session.0, message.sequence), u64::from(len));
+        let cell = mix(message.session.0 ^ message.sequence) % CELLS;
+        let before = self.places.get(&Place::Cell(cell)).copied().unwrap_or(0);
+        self.set(Place::Cell(cell), mix(before ^ message.session.0 ^ message.sequence));
         out.reply(message, &vec![message.sequence as u8; usize::from(len)]);
+    }
+
+    fn set(&mut self, place: Place, word: u64) {
+        self.places.insert(place, word);
+        if let Some(copying) = &mut self.copying {
+            copying.changed.insert(place);
+        }
+    }
+
+    /// Takes up to `most` entries that were not copied, or have changed since.
+    fn next_places(&mut self, most: usize) -> Vec<(Place, u64)> {
+        let copying = self.copying.as_mut().expect("a copy was begun");
+        let mut places = Vec::new();
+        while places.len() < most {
+            let next = copying.left.pop_front().or_else(|| copying.changed.pop_first());
+            let Some(place) = next else { break };
+            places.push((place, self.places[&place]));
+        }
+        places
     }
 }
 
 impl Application for Machine {
     fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
-        let Delivery { message, destinations, payload: bytes, .. } = delivery;
+        let Delivery { message, destinations, position, payload: bytes, .. } = delivery;
+        if position != self.rest.delivered + 1 {
+            self.broken = Some(format!("{message} was delivered as {position}, out of turn"));
+        }
+        self.rest.delivered = position;
+        let word = mix(message.session.0 ^ message.sequence ^ delivery.timestamp.to_word());
+        self.rest.digest = mix(self.rest.digest ^ word ^ delivery.time_ms);
         if message.session.is_own() {
             // A node says that a client's process has died, and whose session that was.
             let session = bytes.try_into().expect("eight bytes");
@@ -74,6 +154,9 @@ impl Application for Machine {
         if self.waiting.is_some() {
             self.broken = Some(format!("{message} was delivered to a machine that was not ready"));
         }
+        if self.places.contains_key(&Place::Reply(message.session.0, message.sequence)) {
+            self.broken = Some(format!("{message} was applied before"));
+        }
         let others = destinations.without(self.group);
         if exchanges && !others.is_empty() {
             out.exchange(message, others, &result(message, self.group));
@@ -85,11 +168,10 @@ impl Application for Machine {
     }
 
     fn exchanged(&mut self, message: MessageId, from: GroupId, bytes: &[u8], out: &mut dyn Outbox) {
-        let here = self.results.entry(message).or_default();
-        if here.contains(from) || bytes != result(message, from) {
+        let new = self.rest.results.insert((message.session.0, message.sequence, from.0));
+        if !new || bytes != result(message, from) {
             self.broken = Some(format!("a wrong result of {from} about {message}"));
         }
-        *here = here.with(from);
         self.go_on(out);
     }
 
@@ -98,22 +180,46 @@ impl Application for Machine {
     }
 
     fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox) {
-        if let Some(len) = self.replies.get(&message) {
-            out.reply(message, &vec![message.sequence as u8; usize::from(*len)]);
+        if let Some(len) = self.places.get(&Place::Reply(message.session.0, message.sequence)) {
+            out.reply(message, &vec![message.sequence as u8; *len as usize]);
         }
     }
 
-    fn begin_copy(&mut self) {}
-
-    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
-        true
+    fn begin_copy(&mut self) {
+        let left = self.places.keys().copied().collect();
+        self.copying = Some(Copying { left, changed: BTreeSet::new() });
     }
 
-    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
+    fn copy(&mut self, _: usize, part: &mut Vec<u8>) -> bool {
+        let places = self.next_places(PART);
+        part.extend(postcard::to_stdvec(&Part { places, rest: None }).expect("plain data"));
+        let copying = self.copying.as_ref().expect("a copy was begun");
+        copying.left.is_empty() && copying.changed.len() <= PART
+    }
 
-    fn give_up_copy(&mut self) {}
+    fn finish_copy(&mut self, part: &mut Vec<u8>) {
+        if self.waiting.is_some() {
+            self.broken = Some("a copy was finished in the middle of a delivery".to_owned());
+        }
+        let places = self.next_places(usize::MAX);
+        let Rest { digest, delivered, ref results } = self.rest;
+        let rest = Some(Rest { digest, delivered, results: results.clone() });
+        part.extend(postcard::to_stdvec(&Part { places, rest }).expect("plain data"));
+        self.copying = None;
+    }
 
-    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
+    fn give_up_copy(&mut self) {
+        self.copying = None;
+    }
+
+    fn restore(&mut self, part: &[u8], last: bool) -> Result<(), Malformed> {
+        let Part { places, rest } = postcard::from_bytes(part).map_err(|_| Malformed)?;
+        self.places.extend(places);
+        match rest {
+            Some(rest) if last => self.rest = rest,
+            None if !last => {}
+            _ => return Err(Malformed),
+        }
         Ok(())
     }
 }

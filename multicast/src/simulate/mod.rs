@@ -7,18 +7,25 @@
 //! happened is checked. The same seed is the same run, to the byte.
 
 mod checker;
+mod clients;
+mod faults;
+mod injector;
 mod machine;
+mod nodes;
 mod scenario;
 mod world;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use skein_fabric::sim::Counters;
 use skein_protocol::properties::Violation;
 use skein_protocol::ramcast::Paths;
 
-pub use self::scenario::Scenario;
+pub use self::faults::{Fault, Kind, Mix, Target};
+pub use self::injector::FaultCounts;
+pub use self::scenario::{Profile, Scenario};
 use self::world::Simulation;
 use crate::port::PortPaths;
 use crate::replica::ReplicaPaths;
@@ -34,6 +41,10 @@ pub struct Report {
     pub messages: u64,
     /// How often the least lapped log and the least lapped ring were lapped.
     pub laps: u64,
+    /// How often a group's leader was followed by another.
+    pub leader_changes: u64,
+    /// How much virtual time has passed.
+    pub simulated: Duration,
     /// What was hit.
     pub coverage: Coverage,
 }
@@ -41,6 +52,8 @@ pub struct Report {
 /// How often each thing happened, over one run or many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
+    /// Of the scenario's faults.
+    pub faults: FaultCounts,
     /// In the simulated world.
     pub world: Counters,
     /// In the protocol.
@@ -62,13 +75,22 @@ pub struct Failure {
     pub trace: Vec<String>,
 }
 
-/// Runs one seed. With `trace`, keeps what happened, for people to read.
-pub fn run(seed: u64, trace: bool) -> Result<Report, Box<Failure>> {
-    let scenario = Scenario::draw(seed);
-    let mut simulation = Simulation::new(scenario.clone(), trace);
+/// Runs what a profile draws from a seed. With `trace`, keeps what happened, for people to read.
+pub fn run(seed: u64, profile: Profile, trace: bool) -> Result<Report, Box<Failure>> {
+    run_scenario(&Scenario::draw(seed, profile), trace)
+}
+
+/// Runs a scenario.
+pub fn run_scenario(scenario: &Scenario, trace: bool) -> Result<Report, Box<Failure>> {
+    let mut simulation = None;
     // An assertion of the code under test is a violation too, and wants its seed told.
-    let violation = match catch_unwind(AssertUnwindSafe(|| simulation.run())) {
-        Ok(Ok(())) => return Ok(simulation.report()),
+    let run = catch_unwind(AssertUnwindSafe(|| {
+        let simulation = simulation.insert(Simulation::new(scenario.clone(), trace)?);
+        simulation.run()?;
+        Ok(simulation.report())
+    }));
+    let violation = match run {
+        Ok(Ok(report)) => return Ok(report),
         Ok(Err(violation)) => violation,
         Err(panic) => {
             let said = panic.downcast_ref::<String>().cloned();
@@ -77,13 +99,14 @@ pub fn run(seed: u64, trace: bool) -> Result<Report, Box<Failure>> {
             Violation { property: "an assertion", evidence }
         }
     };
-    let trace = simulation.trace();
-    Err(Box::new(Failure { scenario, violation, trace }))
+    let trace = simulation.map(|mut simulation| simulation.trace()).unwrap_or_default();
+    Err(Box::new(Failure { scenario: scenario.clone(), violation, trace }))
 }
 
 impl Coverage {
     /// Adds another run's.
     pub fn add(&mut self, other: &Self) {
+        self.faults.add(&other.faults);
         self.world.add(&other.world);
         self.protocol.add(&other.protocol);
         self.ports.add(&other.ports);
@@ -92,8 +115,9 @@ impl Coverage {
 
     /// Everything that is counted.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.world
+        self.faults
             .all()
+            .chain(self.world.all())
             .chain(self.protocol.all())
             .chain(self.ports.all())
             .chain(self.replicas.all())
@@ -114,13 +138,13 @@ impl fmt::Display for Failure {
         for line in &self.trace {
             writeln!(f, "{line}")?;
         }
-        let seed = self.scenario.seed;
-        writeln!(f, "seed {seed} breaks {}", self.violation)?;
-        writeln!(f, "  {:?}", self.scenario)?;
-        write!(
-            f,
-            "replay it, with its trace: SKEIN_SEED={seed} cargo test --profile simulation \
-            -p skein-multicast --test simulate -- --exact one_seed --nocapture"
-        )
+        let Scenario { seed, profile, topology, clients, messages, .. } = &self.scenario;
+        writeln!(f, "seed {seed} of the profile {profile} breaks {}", self.violation)?;
+        writeln!(f, "  {topology:?}")?;
+        writeln!(f, "  {} clients, {} sessions each, {messages} messages", clients.0, clients.1)?;
+        for fault in &self.scenario.faults {
+            writeln!(f, "  {fault}")?;
+        }
+        write!(f, "replay it: skein sim --profile {profile} --seeds {seed}..{} --trace", seed + 1)
     }
 }

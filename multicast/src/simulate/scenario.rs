@@ -4,13 +4,157 @@ use std::time::Duration;
 
 use skein_fabric::sim::{Rng, SimConfig};
 
+use super::faults::{self, Fault, Mix};
 use crate::config::{Topology, Tuning};
+
+/// A kind of scenario: what is drawn from a seed, and how much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// By which it is asked for.
+    pub name: &'static str,
+    /// What it is good for.
+    pub about: &'static str,
+    /// Faults at least, and so many more at most.
+    faults: (u64, u64),
+    mix: Mix,
+    /// Messages at least, and so many more at most.
+    messages: (u64, u64),
+    /// One in so many has sixteen groups.
+    large_one_in: u64,
+    /// Goes on until every ring and log was lapped twice.
+    laps: bool,
+    /// One replica a group, now and then.
+    single: bool,
+    /// The leader of a group dies or stands still for long, whatever else happens.
+    leader_falls: bool,
+}
+
+const QUIET: Mix = Mix {
+    crashes: 0,
+    pauses: 0,
+    slows: 0,
+    partitions: 0,
+    flaps: 0,
+    skews: 0,
+    client_crashes: 0,
+    resends: 0,
+};
+
+impl Profile {
+    /// All profiles; the first is what is run if none is named.
+    pub const ALL: [Self; 7] = [
+        Self {
+            name: "default",
+            about: "every kind of fault, and a leader that falls in every seed",
+            faults: (1, 7),
+            mix: Mix {
+                crashes: 6,
+                pauses: 4,
+                slows: 2,
+                partitions: 4,
+                flaps: 4,
+                skews: 2,
+                client_crashes: 3,
+                resends: 2,
+            },
+            messages: (80, 160),
+            large_one_in: 1000,
+            laps: false,
+            single: false,
+            leader_falls: true,
+        },
+        Self {
+            name: "calm",
+            about: "no fault but the world's own roughness",
+            faults: (0, 1),
+            mix: QUIET,
+            messages: (100, 200),
+            large_one_in: 250,
+            laps: false,
+            single: true,
+            leader_falls: false,
+        },
+        Self {
+            name: "crashes",
+            about: "nodes die and come back without their memory, again and again",
+            faults: (4, 12),
+            mix: Mix { crashes: 10, pauses: 2, flaps: 1, ..QUIET },
+            messages: (150, 250),
+            large_one_in: 500,
+            laps: false,
+            single: false,
+            leader_falls: true,
+        },
+        Self {
+            name: "partitions",
+            about: "connections break and nodes are cut off, slow, or stand still; nobody dies",
+            faults: (4, 12),
+            mix: Mix { pauses: 4, slows: 2, partitions: 8, flaps: 6, skews: 2, ..QUIET },
+            messages: (100, 200),
+            large_one_in: 500,
+            laps: false,
+            single: false,
+            leader_falls: false,
+        },
+        Self {
+            name: "clients",
+            about: "clients die between any two writes, and say everything twice",
+            faults: (3, 8),
+            mix: Mix { client_crashes: 8, resends: 4, crashes: 1, ..QUIET },
+            messages: (100, 200),
+            large_one_in: 500,
+            laps: false,
+            single: true,
+            leader_falls: false,
+        },
+        Self {
+            name: "laps",
+            about: "runs so long that every ring and log is lapped twice",
+            faults: (0, 4),
+            mix: Mix { crashes: 2, pauses: 1, partitions: 2, client_crashes: 2, ..QUIET },
+            messages: (200, 200),
+            large_one_in: 250,
+            laps: true,
+            single: true,
+            leader_falls: false,
+        },
+        Self {
+            name: "large",
+            about: "sixteen groups",
+            faults: (1, 6),
+            mix: Mix {
+                crashes: 4,
+                pauses: 2,
+                slows: 1,
+                partitions: 2,
+                flaps: 2,
+                skews: 1,
+                client_crashes: 1,
+                resends: 1,
+            },
+            messages: (200, 200),
+            large_one_in: 1,
+            laps: false,
+            single: false,
+            leader_falls: true,
+        },
+    ];
+
+    /// The profile of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|profile| profile.name == name)
+    }
+}
 
 /// Everything that is drawn before the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// The seed it was drawn from.
     pub seed: u64,
+    /// Which of the schedules that can come of it: 0, but where a failure is narrowed down.
+    pub schedule: u64,
+    /// What it was drawn for.
+    pub profile: &'static str,
     /// Nodes, groups, replicas, engines.
     pub topology: Topology,
     /// Sizes: as small as they may be, so that everything is lapped.
@@ -19,9 +163,12 @@ pub struct Scenario {
     pub clients: (usize, usize),
     /// Messages to send at least.
     pub messages: u64,
-    /// The client process that crashes, and after how many messages of all; and whether its
-    /// successor sends again what it had sent.
-    pub crash: Option<(usize, u64, bool)>,
+    /// Whether it goes on until everything was lapped twice.
+    pub laps: bool,
+    /// Whether it goes on until a group has changed its leader.
+    pub leader_falls: bool,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
     /// After how many messages every other session is closed and another opened.
     pub reopen_at: Option<u64>,
     /// One in so many messages has a payload that is too large for the log.
@@ -32,20 +179,18 @@ pub struct Scenario {
     pub landing_percent: u64,
     /// How rough the world is.
     pub rough: bool,
-    /// Whether processes are cut off from each other for a while.
-    pub partitions: bool,
 }
 
 impl Scenario {
     /// Draws the scenario of a seed.
-    pub fn draw(seed: u64) -> Self {
+    pub fn draw(seed: u64, profile: Profile) -> Self {
         let mut rng = Rng::new(seed ^ 0x5ce4_a210);
         let replicas = match rng.below(20) {
-            0 => 1,
-            1..=4 => 5,
+            0 if profile.single => 1,
+            1..=3 => 5,
             _ => 3,
         };
-        let groups = if rng.one_in(250) { 16 } else { 1 + rng.below(4) as u16 };
+        let groups = if rng.one_in(profile.large_one_in) { 16 } else { 1 + rng.below(4) as u16 };
         let topology = Topology {
             nodes: u16::from(replicas) + rng.below(2) as u16,
             groups,
@@ -65,26 +210,43 @@ impl Scenario {
             payload_bytes_max,
             held_bytes_max: 2 * payload_bytes_max,
             fetch_after_ms: 1 + rng.below(10),
-            ..Tuning::default()
+            heartbeat_ms: 1 + rng.below(5),
+            heartbeats_missed_max: 4 + rng.below(8) as u32,
+            evict_after_ms: 20 + rng.below(80),
         };
         let clients = (1 + rng.index(3), 1 + rng.index(3));
-        let messages = 200 + rng.below(200);
-        let crash =
-            rng.one_in(2).then(|| (rng.index(clients.0), rng.below(messages), rng.one_in(2)));
-        Self {
+        let messages = profile.messages.0 + rng.below(profile.messages.1);
+        let mut scenario = Self {
             seed,
+            schedule: 0,
+            profile: profile.name,
             topology,
             tuning,
             clients,
             messages,
-            crash,
+            laps: profile.laps,
+            leader_falls: profile.leader_falls,
+            faults: Vec::new(),
             reopen_at: rng.one_in(3).then(|| rng.below(messages)),
             large_one_in: 4 + rng.below(30),
             shared_percent: 20 + rng.below(80),
             landing_percent: 20 + rng.below(70),
             rough: rng.one_in(3),
-            partitions: rng.one_in(3),
+        };
+        let count = profile.faults.0 + rng.below(profile.faults.1);
+        scenario.faults = faults::draw(&scenario, profile.mix, count, &mut rng);
+        if profile.leader_falls {
+            let fall = faults::leader_falls(&scenario, &mut rng);
+            let at = scenario.faults.partition_point(|fault| fault.after <= fall.after);
+            scenario.faults.insert(at, fall);
         }
+        scenario
+    }
+
+    /// After how long without a heartbeat a process is suspected.
+    pub fn suspected_after(&self) -> Duration {
+        let Tuning { heartbeat_ms, heartbeats_missed_max, .. } = self.tuning;
+        Duration::from_millis(heartbeat_ms * u64::from(heartbeats_missed_max))
     }
 
     /// The world in which it runs.

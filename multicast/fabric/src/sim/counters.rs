@@ -54,6 +54,10 @@ counters! {
     cut_writes,
     /// Steps held back by a partition.
     stalls,
+    /// Connections broken between processes that live.
+    flaps,
+    /// Operations that were under way then.
+    flapped_operations,
 }
 
 impl fmt::Display for Counters {

@@ -64,12 +64,12 @@ impl SimFabric {
 /// The peer that `process` is to `me`; met now if need be.
 fn meet(state: &mut State, me: usize, process: usize) -> Peer {
     let known = &state.processes[me].peers;
-    let at = known.iter().position(|known| known.process == process && !known.hung_up);
+    let at = known.iter().position(|known| known.process == process && !known.is_over());
     let at = at.unwrap_or_else(|| {
         let link = state.links.len();
         state.links.push(Link::new(me, process));
         let known = &mut state.processes[me].peers;
-        known.push(Known { process, link, hung_up: false });
+        known.push(Known { process, link, hung_up: false, broken_at: None });
         known.len() - 1
     });
     Peer(at as u32)
@@ -81,7 +81,8 @@ fn peer(state: &State, me: usize, peer: Peer) -> Known {
 
 impl Fabric for SimFabric {
     fn now(&self) -> Duration {
-        Duration::from_nanos(self.state.borrow().now)
+        let state = self.state.borrow();
+        Duration::from_nanos(state.processes[self.me].clock.at(state.now))
     }
 
     fn dial(&mut self, name: &str) -> Result<Peer, FabricError> {
@@ -100,7 +101,8 @@ impl Fabric for SimFabric {
     fn is_gone(&mut self, whom: Peer) -> bool {
         self.with(|state, me| {
             let known = peer(state, me, whom);
-            known.hung_up || state.is_gone(known.process)
+            let broken = known.broken_at.is_some_and(|at| at <= state.now);
+            known.hung_up || broken || state.is_gone(known.process)
         })
     }
 
@@ -154,7 +156,7 @@ impl Fabric for SimFabric {
     fn grant(&mut self, region: Region, writer: Peer) -> Result<RegionKey, FabricError> {
         self.with(|state, me| {
             let writer = peer(state, me, writer);
-            if writer.hung_up || state.is_gone(writer.process) {
+            if writer.is_over() || state.is_gone(writer.process) {
                 return Err(FabricError::Gone);
             }
             let me = &mut state.processes[me];
@@ -181,7 +183,7 @@ impl Fabric for SimFabric {
         let key = Key::from_bytes(key);
         self.with(|state, me| {
             let known = peer(state, me, whom);
-            if known.hung_up || state.is_gone(known.process) || !state.processes[me].alive {
+            if known.is_over() || state.is_gone(known.process) || !state.processes[me].alive {
                 return Err(FabricError::Gone);
             }
             let owner = &state.processes[known.process];
@@ -255,7 +257,7 @@ impl Fabric for SimFabric {
     fn wake(&mut self, whom: Peer) {
         self.with(|state, me| {
             let known = peer(state, me, whom);
-            if !known.hung_up && state.processes[me].alive {
+            if !known.is_over() && state.processes[me].alive {
                 state.push(known.link, Way::Data, Step::Wake);
             }
         });
@@ -268,7 +270,7 @@ impl Fabric for SimFabric {
             if !me.alive || !me.completions.is_empty() || !me.mail.is_empty() {
                 return false;
             }
-            me.parked = Some(now.saturating_add(nanos(longest)));
+            me.parked = Some(now.saturating_add(me.clock.of_world(nanos(longest))));
             true
         });
         if slept && !idle(self) {
@@ -285,7 +287,7 @@ impl Fabric for SimFabric {
         }
         self.with(|state, me| {
             let known = peer(state, me, to);
-            if known.hung_up || state.is_gone(known.process) || !state.processes[me].alive {
+            if known.is_over() || state.is_gone(known.process) || !state.processes[me].alive {
                 return Err(FabricError::Gone);
             }
             let waiting = state.processes[known.process].mail.len();
@@ -302,7 +304,7 @@ impl Fabric for SimFabric {
             loop {
                 let (sender, bytes) = state.processes[me].mail.pop_front()?;
                 let peers = &state.processes[me].peers;
-                let known = peers.iter().any(|it| it.process == sender && !it.hung_up);
+                let known = peers.iter().any(|it| it.process == sender && !it.is_over());
                 // A sender that is not known and not alive cannot be answered.
                 if known || state.processes[sender].alive {
                     *into = bytes;

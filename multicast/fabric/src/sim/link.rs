@@ -28,6 +28,8 @@ pub(super) struct Link {
     pub(super) failed: Option<Outcome>,
     /// How much slower than others this connection is now.
     pub(super) drag: u64,
+    /// It has broken: another takes its place when one side dials again.
+    pub(super) broken: bool,
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +67,16 @@ pub(super) struct Piece {
 impl Link {
     pub(super) fn new(from: usize, to: usize) -> Self {
         let lane = Lane::default;
-        Self { from, to, data: lane(), mail: lane(), back: lane(), failed: None, drag: 1 }
+        Self {
+            from,
+            to,
+            data: lane(),
+            mail: lane(),
+            back: lane(),
+            failed: None,
+            drag: 1,
+            broken: false,
+        }
     }
 
     pub(super) fn lane(&mut self, way: Way) -> &mut Lane {

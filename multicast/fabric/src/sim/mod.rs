@@ -26,7 +26,7 @@ use std::time::Duration;
 
 pub use counters::Counters;
 pub use fabric::SimFabric;
-pub use rng::Rng;
+pub use rng::{Rng, mix};
 
 use self::state::State;
 use crate::{FabricError, Region};
@@ -103,7 +103,7 @@ impl World {
         self.0.borrow().next_due().map(Duration::from_nanos)
     }
 
-    /// The time, as [`Fabric::now`](crate::Fabric::now) tells it to everybody.
+    /// The time, as [`Fabric::now`](crate::Fabric::now) tells it to everybody whose clock is true.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.0.borrow().now)
     }
@@ -131,6 +131,28 @@ impl World {
     /// Kills a process: any number of the words it has posted still land, and nothing else of it.
     pub fn crash(&self, name: &str) {
         self.with(name, |state, it| state.end(it, true));
+    }
+
+    /// Breaks the connection between two processes that live, both ways: what is under way on it ends,
+    /// nobody knows how, and each side finds out some time later. Either can dial the other again.
+    pub fn flap(&self, one: &str, other: &str) {
+        let mut state = self.0.borrow_mut();
+        let find = |name: &str| state.names.get(name).copied();
+        if let (Some(one), Some(other)) = (find(one), find(other)) {
+            state.flap(one, other);
+        }
+    }
+
+    /// Lets the clock of a process run at another rate: so many thousandths of the world's.
+    ///
+    /// # Panics
+    /// If it were to stand still.
+    pub fn skew(&self, name: &str, per_mille: u64) {
+        assert!(per_mille > 0, "a clock rises");
+        self.with(name, |state, it| {
+            let now = state.now;
+            state.processes[it].clock.skew(now, per_mille);
+        });
     }
 
     /// Whether a process of that name lives.

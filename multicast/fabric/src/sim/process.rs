@@ -25,6 +25,38 @@ pub(super) struct Process {
     pub(super) generations: u32,
     /// The latest posting time of what has landed here, to notice reordering.
     pub(super) landed: u64,
+    pub(super) clock: Clock,
+}
+
+/// What a process takes for the time: it has met the world's time at some moment, and goes by a rate
+/// of its own since.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    world: u64,
+    own: u64,
+    /// Of its own time, in so much of the world's, in thousandths.
+    per_mille: u64,
+}
+
+impl Clock {
+    const TRUE: Self = Self { world: 0, own: 0, per_mille: 1000 };
+
+    /// What it shows at that time of the world's.
+    pub(super) fn at(&self, world: u64) -> u64 {
+        let passed = u128::from(world - self.world) * u128::from(self.per_mille) / 1000;
+        self.own.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
+    }
+
+    /// How much of the world's time passes in so much of its own, at least.
+    pub(super) fn of_world(&self, own: u64) -> u64 {
+        let passed = (u128::from(own) * 1000).div_ceil(u128::from(self.per_mille));
+        u64::try_from(passed).unwrap_or(u64::MAX)
+    }
+
+    /// Goes by another rate from here on.
+    pub(super) fn skew(&mut self, world: u64, per_mille: u64) {
+        *self = Self { world, own: self.at(world), per_mille };
+    }
 }
 
 /// A peer.
@@ -33,6 +65,8 @@ pub(super) struct Known {
     pub(super) process: usize,
     pub(super) link: usize,
     pub(super) hung_up: bool,
+    /// When we can know that the connection has broken, if it has.
+    pub(super) broken_at: Option<u64>,
 }
 
 /// A peer's region that we have attached.
@@ -70,6 +104,13 @@ pub(super) struct Landing {
     pub(super) len: usize,
 }
 
+impl Known {
+    /// Whether nothing more goes this way.
+    pub(super) fn is_over(&self) -> bool {
+        self.hung_up || self.broken_at.is_some()
+    }
+}
+
 impl Process {
     pub(super) fn new(name: &str, incarnation: u64) -> Self {
         Self {
@@ -86,6 +127,7 @@ impl Process {
             mail: VecDeque::new(),
             generations: 0,
             landed: 0,
+            clock: Clock::TRUE,
         }
     }
 

@@ -106,6 +106,11 @@ impl State {
         };
         op.torn = pieces.len() > 1;
         self.counters.torn_writes += u64::from(op.torn && !fetch);
+        if self.links[link].broken {
+            let tag = op.tag;
+            self.push(link, Way::Back, Step::Complete { tag, outcome: Outcome::Unknown });
+            return;
+        }
         let op = self.ops.insert(op);
         let count = pieces.len();
         for (i, piece) in pieces.into_iter().enumerate() {
@@ -403,6 +408,50 @@ impl State {
                     self.forget(link, lost, false);
                 }
             }
+        }
+    }
+
+    /// Breaks every connection between two processes. What was posted and has not landed never does;
+    /// of what has, some is never heard.
+    pub(super) fn flap(&mut self, one: usize, other: usize) {
+        if !(self.processes[one].alive && self.processes[other].alive) || one == other {
+            return;
+        }
+        self.counters.flaps += 1;
+        self.stamp(&[one as u64, other as u64]);
+        let lag = nanos(self.config.gone_lag);
+        for link in 0..self.links.len() {
+            let (from, to) = (self.links[link].from, self.links[link].to);
+            let between = (from, to) == (one, other) || (from, to) == (other, one);
+            if !between || self.links[link].broken {
+                continue;
+            }
+            self.links[link].broken = true;
+            let known_at = self.now + self.rng.between(0, lag);
+            for known in self.processes[from].peers.iter_mut().filter(|it| it.link == link) {
+                known.broken_at = Some(known_at);
+            }
+            let heard = self.rng.between(0, self.links[link].back.steps.len() as u64) as usize;
+            let unheard = self.links[link].back.steps.split_off(heard);
+            // What was read must not arrive once the connection has a successor.
+            let heard = std::mem::take(&mut self.links[link].back.steps);
+            for (_, step) in heard {
+                self.land(link, step);
+            }
+            for (_, step) in unheard {
+                let tag = match step {
+                    Step::Complete { tag, .. } => tag,
+                    Step::Deposit { op } => self.ops.remove(op).and_then(|op| op.tag),
+                    Step::Land { .. } | Step::Fetch { .. } | Step::Wake | Step::Mail(_) => None,
+                };
+                self.counters.flapped_operations += 1;
+                self.push(link, Way::Back, Step::Complete { tag, outcome: Outcome::Unknown });
+            }
+            self.counters.flapped_operations += self.links[link].data.steps.len() as u64;
+            self.cut_off(link);
+            let mail = std::mem::take(&mut self.links[link].mail.steps);
+            self.forget(link, mail, false);
+            self.processes[to].mail.retain(|(sender, _)| *sender != from);
         }
     }
 

@@ -1,49 +1,61 @@
 //! Genuineness: only a message's sender and its destinations read or write anything for it.
 //! (RamCast, section 2.2. Heartbeats are exempt.)
 //!
-//! An acceptance word stands for a stretch of its writer's log, so it may go to another group only
-//! if that stretch, since the last word to the same replica, holds a message shared with it.
+//! An acceptance word stands for its writer's log, so it may go to another group only if that log
+//! holds a message shared with it, or did before its writer was given a state.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
 
-use super::{About, History, Violation};
-use crate::step::Record;
+use super::{About, History, Touch, Violation};
+use crate::ids::{GroupId, GroupSet, ReplicaId};
 
-/// Holds at any time.
-pub fn check_genuineness(history: &History) -> Result<(), Violation> {
+/// With which groups there is a message to share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shares {
+    /// As far as each replica's own log tells.
+    of_replica: BTreeMap<ReplicaId, GroupSet>,
+    /// As far as any log of the group tells.
+    of_group: BTreeMap<GroupId, GroupSet>,
+}
+
+impl Shares {
+    pub(super) fn logged(&mut self, by: ReplicaId, destinations: GroupSet) {
+        let of_replica = self.of_replica.entry(by).or_default();
+        *of_replica = destinations.iter().fold(*of_replica, GroupSet::with);
+        let of_group = self.of_group.entry(by.group).or_default();
+        *of_group = destinations.iter().fold(*of_group, GroupSet::with);
+    }
+
+    /// A state can hold whatever any log of its group did.
+    pub(super) fn restored(&mut self, replica: ReplicaId) {
+        let of_group = self.of_group.get(&replica.group).copied().unwrap_or_default();
+        self.of_replica.insert(replica, of_group);
+    }
+
+    pub(super) fn forget(&mut self, replica: ReplicaId) {
+        self.of_replica.remove(&replica);
+    }
+}
+
+/// Holds of everything that is told.
+pub(super) fn check(history: &History, touch: &Touch) -> Result<(), Violation> {
     let violated = |evidence| Err(Violation { property: "genuineness", evidence });
-    let mut told = BTreeMap::new();
-    for touch in &history.touches {
-        match touch.about {
-            About::Message(message) => {
-                let Some((destinations, _)) = history.multicasts.get(&message) else { continue };
-                for party in [touch.by, touch.to] {
-                    if !destinations.contains(party.group) {
-                        return violated(format!(
-                            "{} told {} about {message} to {destinations}",
-                            touch.by, touch.to
-                        ));
-                    }
-                }
+    let Touch { by, to, about } = *touch;
+    match about {
+        About::Message(message) => {
+            let Some(multicast) = history.multicasts.get(&message) else { return Ok(()) };
+            let destinations = multicast.destinations;
+            if [by, to].iter().any(|party| !destinations.contains(party.group)) {
+                return violated(format!("{by} told {to} about {message} to {destinations}"));
             }
-            About::Log(index) => {
-                let since = told.insert((touch.by, touch.to), index).unwrap_or(0);
-                if touch.by.group == touch.to.group {
-                    continue;
-                }
-                let log = history.logs.get(&touch.by).map_or(&[][..], |log| log.as_slice());
-                let start = log.partition_point(|(i, _)| *i <= since);
-                let shared = log[start..].iter().take_while(|(i, _)| *i <= index).any(|(_, r)| {
-                    matches!(r, Record::Local { destinations, .. }
-                        if destinations.contains(touch.to.group))
-                });
-                if !shared {
-                    return violated(format!(
-                        "{} told {} of its log from {since} to {index}, where they share nothing",
-                        touch.by, touch.to
-                    ));
-                }
+        }
+        About::Log(index) => {
+            let shares = history.shares.of_replica.get(&by).copied().unwrap_or_default();
+            if by.group != to.group && !shares.contains(to.group) {
+                return violated(format!(
+                    "{by} told {to} of its log up to {index}, in which they share nothing"
+                ));
             }
         }
     }

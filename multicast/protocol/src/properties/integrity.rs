@@ -1,31 +1,28 @@
-//! Integrity: a replica delivers a message at most once, only if its group is a destination, and
-//! only if it was multicast. (RamCast, section 2.2.)
+//! Integrity: a group delivers a message at most once, whoever of it leads or lives, only if it is
+//! a destination, and only if the message was multicast. (RamCast, section 2.2.)
 
-use alloc::collections::BTreeSet;
 use alloc::format;
 
 use super::{History, Violation};
+use crate::ids::ReplicaId;
+use crate::step::Deliver;
 
-/// Holds at any time.
-pub fn check_integrity(history: &History) -> Result<(), Violation> {
+/// Holds of every delivery.
+pub(super) fn check(history: &History, by: ReplicaId, deliver: &Deliver) -> Result<(), Violation> {
     let violated = |evidence| Err(Violation { property: "integrity", evidence });
-    for (replica, delivered) in &history.deliveries {
-        let mut seen = BTreeSet::new();
-        for deliver in delivered {
-            let message = deliver.message;
-            if !seen.insert(message) {
-                return violated(format!("{replica} delivered {message} twice"));
-            }
-            let Some((destinations, _)) = history.multicasts.get(&message) else {
-                return violated(format!("{replica} delivered {message}, which nobody multicast"));
-            };
-            if *destinations != deliver.destinations || !destinations.contains(replica.group) {
-                let to = deliver.destinations;
-                return violated(format!(
-                    "{replica} delivered {message} as if to {to}; it was multicast to {destinations}"
-                ));
-            }
-        }
+    let (message, group) = (deliver.message, by.group);
+    let first = deliver.position > history.deliveries_of(group);
+    if first && history.delivered.contains(&(group, message)) {
+        return violated(format!("{by} delivered {message} a second time"));
+    }
+    let Some(multicast) = history.multicasts.get(&message) else {
+        return violated(format!("{by} delivered {message}, which nobody multicast"));
+    };
+    let (as_if, sent) = (deliver.destinations, multicast.destinations);
+    if as_if != sent || !sent.contains(group) {
+        return violated(format!(
+            "{by} delivered {message} as if to {as_if}; it was multicast to {sent}"
+        ));
     }
     Ok(())
 }

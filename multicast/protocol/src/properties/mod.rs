@@ -2,9 +2,15 @@
 //! the world, never on the implementation.
 //!
 //! A history is what an onlooker saw: which messages were multicast, what each replica put into its
-//! log and delivered, and who told whom about what. The definitions are RamCast's (section 2.2).
+//! log, delivered and answered, and who told whom about what. The definitions are RamCast's (section
+//! 2.2). What can be said at once is checked as it is seen; what must happen in the end, by
+//! [`History::check_complete`].
+//!
+//! Replicas die and come back with nothing, are given the state by others and go on from there. So a
+//! replica's deliveries come in *stretches*: each without a gap, beginning behind some position.
 
 mod agreement;
+mod durability;
 mod genuineness;
 mod integrity;
 mod memory;
@@ -12,21 +18,18 @@ mod order;
 mod quorum;
 mod validity;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-pub use agreement::check_agreement;
-pub use genuineness::check_genuineness;
-pub use integrity::check_integrity;
+use self::genuineness::Shares;
 pub use memory::{Footprint, check_memory};
-pub use order::check_order;
-pub use quorum::{Places, check_quorum};
-pub use validity::check_validity;
+pub use quorum::{Held, check_quorum};
 
-use crate::ids::{GroupSet, MessageId, ReplicaId};
+use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::step::{Deliver, Record};
+use crate::timestamp::Timestamp;
 
 /// A property does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,37 +66,102 @@ pub enum About {
     Log(u64),
 }
 
+/// A message as its sender knows it.
+#[derive(Clone, Copy, Debug)]
+struct Multicast {
+    destinations: GroupSet,
+    /// Its sender did not crash.
+    correct: bool,
+    /// The groups that have answered it.
+    answered: GroupSet,
+}
+
 /// Everything an onlooker saw.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// What was multicast, to whom, and whether its sender is correct: it did not crash.
-    pub multicasts: BTreeMap<MessageId, (GroupSet, bool)>,
-    /// What each replica has in its log, by index; several records can share one.
-    pub logs: BTreeMap<ReplicaId, Vec<(u64, Record)>>,
-    /// What each replica delivered, in order.
-    pub deliveries: BTreeMap<ReplicaId, Vec<Deliver>>,
-    /// Who told whom.
-    pub touches: Vec<Touch>,
-    /// The replicas that did not crash.
-    pub correct: Vec<ReplicaId>,
+    multicasts: BTreeMap<MessageId, Multicast>,
+    /// What the replicas of each group delivered, by position: the first is number 1.
+    sequences: BTreeMap<GroupId, Vec<Deliver>>,
+    /// Which group delivered which message.
+    delivered: BTreeSet<(GroupId, MessageId)>,
+    finals: BTreeMap<MessageId, (ReplicaId, Timestamp)>,
+    /// How many deliveries each replica that lives has made or been given.
+    reached: BTreeMap<ReplicaId, u64>,
+    shares: Shares,
 }
 
 impl History {
-    /// Checks everything that can be said at any time.
-    pub fn check_safety(&self) -> Result<(), Violation> {
-        check_integrity(self)?;
-        check_order(self)?;
-        check_genuineness(self)
+    /// A message was multicast. Its name keeps its destinations for ever.
+    pub fn multicast(&mut self, message: MessageId, destinations: GroupSet) {
+        let new = Multicast { destinations, correct: true, answered: GroupSet::EMPTY };
+        self.multicasts.entry(message).or_insert(new).correct = true;
     }
 
-    /// Checks, besides, what must have happened when nothing is left to happen.
+    /// The message's sender has crashed.
+    pub fn sender_crashed(&mut self, message: MessageId) {
+        if let Some(multicast) = self.multicasts.get_mut(&message) {
+            multicast.correct = false;
+        }
+    }
+
+    /// A replica goes on behind delivery number `reached`: it is new, or it was given a state.
+    pub fn begins(&mut self, replica: ReplicaId, reached: u64) -> Result<(), Violation> {
+        self.reached.insert(replica, reached);
+        self.shares.restored(replica);
+        order::check_beginning(self, replica, reached)
+    }
+
+    /// A replica has lost its memory.
+    pub fn ends(&mut self, replica: ReplicaId) {
+        self.reached.remove(&replica);
+        self.shares.forget(replica);
+    }
+
+    /// A replica has put a record into its log.
+    pub fn logged(&mut self, by: ReplicaId, record: &Record) {
+        if let Record::Local { message, destinations, .. } = *record {
+            self.shares.logged(by, destinations);
+            if message.session.is_own() {
+                self.multicast(message, destinations);
+            }
+        }
+    }
+
+    /// A replica has told another something.
+    pub fn told(&mut self, touch: &Touch) -> Result<(), Violation> {
+        genuineness::check(self, touch)
+    }
+
+    /// A replica has delivered a message.
+    pub fn delivers(&mut self, by: ReplicaId, deliver: &Deliver) -> Result<(), Violation> {
+        integrity::check(self, by, deliver)?;
+        order::check(self, by, deliver)?;
+        self.reached.insert(by, deliver.position);
+        let sequence = self.sequences.entry(by.group).or_default();
+        if sequence.len() as u64 + 1 == deliver.position {
+            sequence.push(*deliver);
+            self.delivered.insert((by.group, deliver.message));
+            self.finals.entry(deliver.message).or_insert((by, deliver.timestamp));
+        }
+        Ok(())
+    }
+
+    /// A session has a group's answer to its message.
+    pub fn answered(&mut self, message: MessageId, by: GroupId) -> Result<(), Violation> {
+        if let Some(multicast) = self.multicasts.get_mut(&message) {
+            multicast.answered = multicast.answered.with(by);
+        }
+        durability::check(self, message, by)
+    }
+
+    /// How many deliveries a group has made.
+    pub fn deliveries_of(&self, group: GroupId) -> u64 {
+        self.sequences.get(&group).map_or(0, |sequence| sequence.len() as u64)
+    }
+
+    /// Checks what must have happened when nothing is left to happen.
     pub fn check_complete(&self) -> Result<(), Violation> {
-        self.check_safety()?;
-        check_validity(self)?;
-        check_agreement(self)
-    }
-
-    fn delivered(&self, by: ReplicaId) -> &[Deliver] {
-        self.deliveries.get(&by).map_or(&[], Vec::as_slice)
+        validity::check(self)?;
+        agreement::check(self)
     }
 }

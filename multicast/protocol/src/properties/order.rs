@@ -1,54 +1,57 @@
 //! Uniform prefix and acyclic order. (RamCast, section 2.2.)
 //!
-//! A timestamp per message, the same everywhere and rising in every replica's deliveries, is a
-//! witness that all deliveries together have no cycle. Comparing replicas in pairs would miss a
-//! cycle through three groups. Prefix order within a group is stronger here than the paper's: a
-//! replica's deliveries are a prefix of every longer one's, gap-free, under the same positions.
+//! A timestamp per message, the same everywhere and rising in every group's deliveries, is a witness
+//! that all deliveries together have no cycle. Comparing replicas in pairs would miss a cycle through
+//! three groups. Prefix order within a group is stronger here than the paper's: all its replicas, in
+//! all their lives, deliver the same message under the same number, without a gap.
 
-use alloc::collections::BTreeMap;
 use alloc::format;
 
 use super::{History, Violation};
+use crate::ids::ReplicaId;
+use crate::step::Deliver;
 
-/// Holds at any time.
-pub fn check_order(history: &History) -> Result<(), Violation> {
+/// Holds of every delivery.
+pub(super) fn check(history: &History, by: ReplicaId, deliver: &Deliver) -> Result<(), Violation> {
     let violated = |evidence| Err(Violation { property: "order", evidence });
-    let mut agreed = BTreeMap::new();
-    let mut longest = BTreeMap::new();
-    for (replica, delivered) in &history.deliveries {
-        for pair in delivered.windows(2) {
-            if pair[0].timestamp >= pair[1].timestamp {
-                return violated(format!(
-                    "{replica} delivered {} at {} and then {} at {}",
-                    pair[0].message, pair[0].timestamp, pair[1].message, pair[1].timestamp
-                ));
-            }
-        }
-        for (i, deliver) in delivered.iter().enumerate() {
-            let (message, timestamp) = (deliver.message, deliver.timestamp);
-            let (by, other) = *agreed.entry(message).or_insert((*replica, timestamp));
-            if other != timestamp {
-                return violated(format!(
-                    "{message} is final at {timestamp} for {replica} and at {other} for {by}"
-                ));
-            }
-            if deliver.position != i as u64 + 1 {
-                let position = deliver.position;
-                return violated(format!("{replica} delivered {message} as number {position}"));
-            }
-        }
-        let (other, known) = longest.entry(replica.group).or_insert((*replica, delivered));
-        for (mine, theirs) in delivered.iter().zip(known.iter()) {
-            if mine != theirs {
-                let (number, mine, theirs) = (mine.position, mine.message, theirs.message);
-                return violated(format!(
-                    "delivery {number} is {mine} at {replica} and {theirs} at {other}"
-                ));
-            }
-        }
-        if delivered.len() > known.len() {
-            (*other, *known) = (*replica, delivered);
-        }
+    let Deliver { message, timestamp, position, .. } = *deliver;
+    let reached = history.reached.get(&by).copied().unwrap_or(0);
+    if position != reached + 1 {
+        return violated(format!("{by} delivered {message} as number {position} after {reached}"));
+    }
+    if let Some((other, known)) = history.finals.get(&message).filter(|(_, t)| *t != timestamp) {
+        return violated(format!(
+            "{message} is final at {timestamp} for {by} and at {known} for {other}"
+        ));
+    }
+    let sequence = history.sequences.get(&by.group).map_or(&[][..], |sequence| sequence);
+    let known = sequence.get(reached as usize);
+    if let Some(known) = known.filter(|known| *known != deliver) {
+        let other = known.message;
+        return violated(format!(
+            "delivery {position} is {message} at {by}, and {other} at others of its group; {deliver:?} {known:?}"
+        ));
+    }
+    let before = reached.checked_sub(1).and_then(|i| sequence.get(i as usize));
+    if let Some(before) = before.filter(|before| before.timestamp >= timestamp) {
+        return violated(format!(
+            "{by} delivered {} at {} and then {message} at {timestamp}",
+            before.message, before.timestamp
+        ));
     }
     Ok(())
+}
+
+/// Holds of every state that a replica is given: somebody has delivered what is in it.
+pub(super) fn check_beginning(
+    history: &History,
+    replica: ReplicaId,
+    reached: u64,
+) -> Result<(), Violation> {
+    let known = history.deliveries_of(replica.group);
+    if reached <= known {
+        return Ok(());
+    }
+    let evidence = format!("{replica} was given {reached} deliveries, of which {known} were made");
+    Err(Violation { property: "order", evidence })
 }

@@ -1,74 +1,77 @@
-//! Durability of what was delivered: when a replica delivers m, the memory of f+1 replicas of each
-//! destination group holds that group's proposal for m, and f+1 of the delivering replica's own
-//! group hold all the proposals. It looks at the world: at what a candidate would find there.
+//! Durability of what is delivered: when a replica delivers m, the memory of f+1 replicas of each
+//! destination group holds a proposal of that group for m, at or below the final timestamp. It looks
+//! at the world: at what a candidate would find there.
+//!
+//! A memory that was lost counts as long as its successor is not let in: it held what it held when
+//! somebody counted on it, and no more than f of a group are lost at a time.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
 
 use super::Violation;
-use crate::ballot::Ballot;
-use crate::ids::{GroupId, MessageId, ReplicaId};
+use crate::ids::{MessageId, ReplicaId};
 use crate::step::{Deliver, Record};
+use crate::timestamp::Timestamp;
 
-/// Where each group's log holds its part of each message's place in the order.
+/// The log in a replica's memory, or the state that it was folded into.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
-    local: BTreeMap<(GroupId, MessageId), u64>,
-    last: BTreeMap<(GroupId, MessageId), u64>,
-    /// The ballot of each proposal of another group that was logged last.
-    remotes: BTreeMap<(GroupId, MessageId, GroupId), Ballot>,
+pub struct Held {
+    /// Everything up to this index is in a state that the replica was given.
+    given: u64,
+    /// Of each message that it logged, the place of the proposal: index and timestamp.
+    proposals: BTreeMap<MessageId, (u64, Timestamp)>,
 }
 
-impl Places {
-    /// A leader has appended a record to its group's log.
-    pub fn appended(&mut self, group: GroupId, index: u64, record: &Record) {
-        match record {
-            Record::Local { message, .. } => {
-                self.local.insert((group, *message), index);
-                self.last.insert((group, *message), index);
-            }
-            // Logged again in the same ballot, it says nothing new.
-            Record::Remote(remote) => {
-                let (message, from) = (remote.message, remote.group());
-                if self.remotes.insert((group, message, from), remote.ballot) != Some(remote.ballot)
-                {
-                    self.last.insert((group, message), index);
-                }
-            }
-            Record::NewBallot
-            | Record::Exchange
-            | Record::Decided(_)
-            | Record::Evict { .. }
-            | Record::Join { .. } => {}
+impl Held {
+    /// A state that holds the log up to an index.
+    pub fn given(index: u64) -> Self {
+        Self { given: index, proposals: BTreeMap::new() }
+    }
+
+    /// A record has its place in the log. An index can be taken again: what stood there was cut off.
+    pub fn logged(&mut self, index: u64, record: &Record) {
+        if let Record::Local { message, timestamp, .. } = *record {
+            self.proposals.insert(message, (index, timestamp));
         }
+    }
+
+    /// Whether the log, which ends at index `last`, holds this proposal at this place.
+    pub fn holds(&self, message: MessageId, at: (u64, Timestamp), last: u64) -> bool {
+        at.0 <= self.given || at.0 <= last && self.proposals.get(&message) == Some(&at)
     }
 }
 
-/// Holds at the moment of the delivery. `holds` says whether the memory of a replica holds its
-/// group's log up to an index, payloads included, without a gap.
+/// Holds at the moment of the delivery. `logs` has the log of every replica, as last seen; `holds`
+/// says whether the memory of that replica's slot holds its group's proposal for a message at a
+/// place, payload included.
 pub fn check_quorum(
     by: ReplicaId,
     deliver: &Deliver,
-    places: &Places,
+    logs: &BTreeMap<ReplicaId, Held>,
     replicas: u8,
-    holds: impl Fn(ReplicaId, u64) -> bool,
+    holds: impl Fn(ReplicaId, (u64, Timestamp)) -> bool,
 ) -> Result<(), Violation> {
+    let violated = |evidence| Err(Violation { property: "quorum", evidence });
+    let message = deliver.message;
     let quorum = usize::from(replicas) / 2 + 1;
     for group in deliver.destinations.iter() {
-        let places = if group == by.group { &places.last } else { &places.local };
-        let Some(index) = places.get(&(group, deliver.message)) else {
-            let evidence =
-                format!("{by} delivered {}, which {group} never logged", deliver.message);
-            return Err(Violation { property: "quorum", evidence });
-        };
-        let holders =
-            (0..replicas).filter(|slot| holds(ReplicaId::new(group, *slot), *index)).count();
-        if holders < quorum {
-            let evidence = format!(
-                "{by} delivered {} when {holders} replicas of {group} held its log up to {index}",
-                deliver.message
-            );
-            return Err(Violation { property: "quorum", evidence });
+        let slots = || (0..replicas).map(|slot| ReplicaId::new(group, slot));
+        let held = || slots().filter_map(|slot| logs.get(&slot));
+        let places = held().filter_map(|held| held.proposals.get(&message));
+        let below = places.filter(|(_, timestamp)| *timestamp <= deliver.timestamp);
+        let holders = |place: &(u64, Timestamp)| slots().filter(|s| holds(*s, *place)).count();
+        match below.map(holders).max() {
+            // All that logged it were given a state since: their group has committed it.
+            None if held().any(|held| held.given > 0) => {}
+            None => {
+                return violated(format!("{by} delivered {message}, which {group} never logged"));
+            }
+            Some(holders) if holders < quorum => {
+                return violated(format!(
+                    "{by} delivered {message} when {holders} replicas of {group} held its proposal"
+                ));
+            }
+            Some(_) => {}
         }
     }
     Ok(())

@@ -1,0 +1,333 @@
+//! The clients of a run: they multicast, take replies, die, and say things again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use skein_fabric::sim::{Rng, SimFabric};
+use skein_fabric::wait::{Waiter, Waiting};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
+use skein_protocol::properties::Violation;
+
+use super::faults::Kind;
+use super::machine::payload;
+use super::world::Stage;
+use super::{Coverage, Scenario};
+use crate::access::{Access, SessionKey};
+
+/// Clients sleep until they are woken, or there is something to retry.
+const NAP: Duration = Duration::from_hours(1);
+/// In the names of sessions that a successor may go on with: no node's word ends them.
+const INHERITED: u64 = 2;
+
+/// Whether a session may go on after the death of the process that opened it.
+pub(super) fn is_inherited(session: SessionId) -> bool {
+    session.0 & (INHERITED >> 1) != 0
+}
+
+/// A message as its session remembers it.
+#[derive(Clone, Copy)]
+struct Sent {
+    destinations: GroupSet,
+    exchanges: bool,
+    reply: u16,
+    len: usize,
+}
+
+struct Session {
+    key: SessionKey,
+    /// The random bits it was opened with.
+    bits: u64,
+    /// What it sends, and how much of it was sent: a successor begins anew.
+    script: Vec<Sent>,
+    sent: usize,
+    unanswered: BTreeMap<u64, GroupSet>,
+}
+
+impl Session {
+    fn message(&self, sequence: u64) -> MessageId {
+        MessageId::new(SessionId::from_random(self.bits), sequence)
+    }
+}
+
+struct Client {
+    name: String,
+    access: Access<SimFabric>,
+    waiter: Waiter,
+    sessions: Vec<Session>,
+    /// Dies after the next turn in which it sends something; and whether it has an heir.
+    doomed: Option<bool>,
+}
+
+/// All of them.
+pub(super) struct Clients {
+    processes: Vec<Client>,
+    joined: usize,
+    inherit: bool,
+    reopen_at: Option<u64>,
+    pub(super) sent: u64,
+    pub(super) sessions: usize,
+    pub(super) crashes: usize,
+    /// Groups' answers to messages.
+    pub(super) answers: u64,
+}
+
+impl Clients {
+    pub(super) fn new(stage: &mut Stage) -> Self {
+        let scenario = &stage.scenario;
+        let inherits = |kind: &Kind| matches!(kind, Kind::ClientCrash { again: true, .. });
+        let mut clients = Self {
+            processes: Vec::new(),
+            joined: 0,
+            inherit: scenario.faults.iter().any(|fault| inherits(&fault.kind)),
+            reopen_at: scenario.reopen_at,
+            sent: 0,
+            sessions: 0,
+            crashes: 0,
+            answers: 0,
+        };
+        let (count, sessions) = scenario.clients;
+        for _ in 0..count {
+            let client = clients.join(stage, sessions, Vec::new());
+            clients.processes.push(client);
+        }
+        clients
+    }
+
+    /// A client process with `count` sessions, or with those of a crashed one.
+    fn join(&mut self, stage: &mut Stage, count: usize, heirs: Vec<(u64, Vec<Sent>)>) -> Client {
+        self.joined += 1;
+        let name = format!("c-{:016x}", self.joined);
+        let Stage { scenario, world, rng, .. } = stage;
+        let mut access = Access::new(world.join(&name), scenario.topology, scenario.tuning);
+        let mut heirs = heirs.into_iter();
+        let mut open = || {
+            let (bits, script) = heirs.next().unwrap_or_else(|| (self.draw_bits(rng), Vec::new()));
+            open(&mut access, bits, script)
+        };
+        let sessions = (0..count).map(|_| open()).collect();
+        self.sessions += count;
+        Client { name, access, waiter: Waiter::new(Waiting::Park), sessions, doomed: None }
+    }
+
+    fn draw_bits(&self, rng: &mut Rng) -> u64 {
+        let bits = rng.word();
+        if self.inherit { bits | INHERITED } else { bits & !INHERITED }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// A turn of one client. Returns whether it found anything to do.
+    pub(super) fn turn(
+        &mut self,
+        at: usize,
+        sending: bool,
+        stage: &mut Stage,
+    ) -> Result<bool, Violation> {
+        if sending {
+            self.reopen(&mut stage.rng);
+        }
+        if self.processes[at].sessions.is_empty() {
+            return Ok(self.idle_turn(at));
+        }
+        let s = stage.rng.index(self.processes[at].sessions.len());
+        let session = &self.processes[at].sessions[s];
+        let mut submitted = false;
+        if sending || session.sent < session.script.len() {
+            submitted = self.submit(at, s, stage);
+        }
+        let client = &mut self.processes[at];
+        if !submitted && stage.world.is_parked(&client.name) {
+            return Ok(false);
+        }
+        let (sessions, mut answered, mut broken) = (&mut client.sessions, Vec::new(), None);
+        let answers = &mut self.answers;
+        let worked = client
+            .access
+            .turn(&mut |reply| {
+                let Some(s) = sessions.iter().position(|s| s.key == reply.session) else { return };
+                let name = sessions[s].message(reply.sequence);
+                let Session { unanswered, script, .. } = &mut sessions[s];
+                let Some(left) = unanswered.get_mut(&reply.sequence) else { return };
+                let sent = script[reply.sequence as usize - 1];
+                assert!(left.contains(reply.group), "one reply of each group");
+                assert_eq!(reply.bytes, vec![reply.sequence as u8; usize::from(sent.reply)]);
+                *left = left.without(reply.group);
+                *answers += 1;
+                if left.is_empty() {
+                    answered.push((s, reply.sequence));
+                }
+                if let Err(violation) = stage.onlooker.history.answered(name, reply.group) {
+                    broken = Some(violation);
+                }
+            })
+            .expect("simulated memory does not run out");
+        if let Some(violation) = broken {
+            return Err(violation);
+        }
+        for (s, sequence) in answered {
+            client.sessions[s].unanswered.remove(&sequence);
+            client.access.settle(client.sessions[s].key, sequence);
+        }
+        if let Some(again) = client.doomed.filter(|_| submitted) {
+            self.crash(at, again, stage);
+            return Ok(true);
+        }
+        if worked || submitted {
+            client.waiter.worked(client.access.fabric());
+        } else {
+            client.access.wait(&mut client.waiter, NAP, &|| true);
+        }
+        Ok(worked || submitted)
+    }
+
+    /// Multicasts one message on session `s` of client `at`, if its window allows.
+    fn submit(&mut self, at: usize, s: usize, stage: &mut Stage) -> bool {
+        let Client { access, sessions, .. } = &mut self.processes[at];
+        let session = &mut sessions[s];
+        let sent = match session.script.get(session.sent) {
+            Some(sent) => *sent,
+            None => draw_message(&stage.scenario, &mut stage.rng),
+        };
+        let sequence = session.sent as u64 + 1;
+        let message = session.message(sequence);
+        let bytes = payload(message, sent.exchanges, sent.reply, sent.len);
+        let Ok(given) = access.multicast(session.key, sent.destinations, &bytes) else {
+            return false;
+        };
+        assert_eq!(given, sequence);
+        if session.sent == session.script.len() {
+            session.script.push(sent);
+            self.sent += 1;
+        }
+        session.sent += 1;
+        session.unanswered.insert(sequence, sent.destinations);
+        stage.onlooker.history.multicast(message, sent.destinations);
+        true
+    }
+
+    /// A client dies: at once, or right after the next turn in which it sends something.
+    pub(super) fn doom(&mut self, at: usize, midway: bool, again: bool, stage: &mut Stage) {
+        if midway {
+            self.processes[at].doomed = Some(again);
+        } else {
+            self.crash(at, again, stage);
+        }
+    }
+
+    fn crash(&mut self, at: usize, again: bool, stage: &mut Stage) {
+        self.crashes += 1;
+        stage.world.crash(&self.processes[at].name);
+        let sessions = std::mem::take(&mut self.processes[at].sessions);
+        if !again {
+            for session in &sessions {
+                for sequence in 1..=session.script.len() as u64 {
+                    stage.onlooker.history.sender_crashed(session.message(sequence));
+                }
+            }
+        }
+        let count = sessions.len();
+        let heirs = sessions.into_iter().filter(|_| again).map(|s| (s.bits, s.script)).collect();
+        self.processes[at] = self.join(stage, count, heirs);
+    }
+
+    /// Sends once more whatever a client has under way.
+    pub(super) fn resend(&mut self, at: usize) {
+        let Client { access, sessions, .. } = &mut self.processes[at];
+        for session in sessions {
+            for sequence in session.unanswered.keys() {
+                access.retry(session.key, *sequence);
+            }
+        }
+    }
+
+    /// Closes every other session, where nothing is under way, and opens others, if it is time.
+    fn reopen(&mut self, rng: &mut Rng) {
+        if self.reopen_at.is_none_or(|after| self.sent < after) {
+            return;
+        }
+        for at in 0..self.processes.len() {
+            let bits = self.draw_bits(rng);
+            let client = &mut self.processes[at];
+            let idle = |s: &&mut Session| s.unanswered.is_empty() && s.sent == s.script.len();
+            if let Some(session) = client.sessions.iter_mut().step_by(2).find(idle) {
+                client.access.close(session.key);
+                *session = open(&mut client.access, bits, Vec::new());
+                self.sessions += 1;
+                self.reopen_at = None;
+            }
+        }
+    }
+
+    /// Whether every message has all its answers.
+    pub(super) fn all_answered(&self) -> bool {
+        let sessions = || self.processes.iter().flat_map(|client| &client.sessions);
+        sessions().all(|s| s.unanswered.is_empty() && s.sent == s.script.len())
+    }
+
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = (MessageId, GroupSet)> {
+        let sessions = self.processes.iter().flat_map(|client| &client.sessions);
+        sessions.flat_map(|s| s.unanswered.iter().map(|(n, groups)| (s.message(*n), *groups)))
+    }
+
+    /// Names of the sessions that are open.
+    pub(super) fn open_sessions(&self) -> impl Iterator<Item = SessionId> {
+        let sessions = self.processes.iter().flat_map(|client| &client.sessions);
+        sessions.map(|session| SessionId::from_random(session.bits))
+    }
+
+    pub(super) fn accesses(&self) -> impl Iterator<Item = &Access<SimFabric>> {
+        self.processes.iter().map(|client| &client.access)
+    }
+
+    /// Closes all sessions.
+    pub(super) fn close(&mut self) {
+        for client in &mut self.processes {
+            for session in client.sessions.drain(..) {
+                client.access.close(session.key);
+            }
+            let _ = client.access.turn(&mut |_| ());
+        }
+    }
+
+    /// A turn of a client that has no session any more.
+    fn idle_turn(&mut self, at: usize) -> bool {
+        let Client { access, waiter, .. } = &mut self.processes[at];
+        let worked = access.turn(&mut |_| ()).expect("simulated memory does not run out");
+        if !worked {
+            access.wait(waiter, NAP, &|| true);
+        }
+        worked
+    }
+
+    pub(super) fn cover(&self, coverage: &mut Coverage) {
+        for client in &self.processes {
+            coverage.ports.add(&client.access.port().paths);
+        }
+    }
+}
+
+fn draw_message(scenario: &Scenario, rng: &mut Rng) -> Sent {
+    let groups = u64::from(scenario.topology.groups);
+    let mut destinations = GroupSet::single(GroupId(rng.below(groups) as u16));
+    if rng.below(100) < scenario.shared_percent {
+        for _ in 0..rng.below(groups) {
+            destinations = destinations.with(GroupId(rng.below(groups) as u16));
+        }
+    }
+    let inline = scenario.tuning.inline_bytes_max as u64;
+    let len = if rng.one_in(scenario.large_one_in) {
+        rng.between(inline, scenario.tuning.payload_bytes_max as u64 - 3)
+    } else {
+        rng.below(inline - 3)
+    };
+    let reply_max = if rng.one_in(20) { 3000 } else { 300 };
+    let reply = rng.below(reply_max) as u16;
+    Sent { destinations, exchanges: rng.one_in(3), reply, len: len as usize }
+}
+
+fn open(access: &mut Access<SimFabric>, bits: u64, script: Vec<Sent>) -> Session {
+    let key = access.open(SessionId(bits));
+    Session { key, bits, script, sent: 0, unanswered: BTreeMap::new() }
+}

@@ -1,0 +1,267 @@
+//! Faults as data: what goes wrong, and when. Drawn before the run, so that they can be listed, left
+//! out one by one, and run again.
+
+use std::fmt;
+use std::time::Duration;
+
+use skein_fabric::sim::Rng;
+
+use super::scenario::Scenario;
+
+/// Something that goes wrong at some moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    /// After how many messages of all clients.
+    pub after: u64,
+    /// And how much later.
+    pub delay: Duration,
+    /// What.
+    pub kind: Kind,
+}
+
+/// Which node a fault hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// That one.
+    Node(u16),
+    /// Whichever leads that group at the moment; its first leader's, if nobody does.
+    Leader(u16),
+}
+
+/// What goes wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// A node dies with everything it remembers, and is started again later, in its next life.
+    Crash {
+        /// Which.
+        node: Target,
+        /// How much later.
+        back_after: Duration,
+    },
+    /// A node stands still, keeps its memory, and goes on later.
+    Pause {
+        /// Which.
+        node: Target,
+        /// For how long.
+        lasts: Duration,
+        /// All its connections break meanwhile.
+        flaps: bool,
+    },
+    /// Everything from and to a node is so many times slower.
+    Slow {
+        /// Which.
+        node: Target,
+        /// How many times.
+        factor: u64,
+        /// For how long.
+        lasts: Duration,
+    },
+    /// What one node sends another is held back, and perhaps the other way round too.
+    Cut {
+        /// From which.
+        from: Target,
+        /// To which.
+        to: Target,
+        /// Also the other way round.
+        both_ways: bool,
+        /// For how long.
+        lasts: Duration,
+    },
+    /// What a node sends all other nodes is held back, or what they send it, or both.
+    Isolate {
+        /// Which.
+        node: Target,
+        /// What it sends.
+        outbound: bool,
+        /// What it is sent.
+        inbound: bool,
+        /// For how long.
+        lasts: Duration,
+    },
+    /// The connections between two nodes break, and can be made again at once.
+    Flap {
+        /// Between this one
+        one: Target,
+        /// and this one.
+        other: Target,
+    },
+    /// A node's clock runs at another rate: so many thousandths of the true one.
+    Skew {
+        /// Which.
+        node: Target,
+        /// At which rate.
+        per_mille: u64,
+    },
+    /// A client process dies, perhaps in the middle of a turn's writes.
+    ClientCrash {
+        /// Which.
+        client: usize,
+        /// Right after a turn in which it sent something, when nothing of that has landed.
+        midway: bool,
+        /// Its successor opens the same sessions and sends again what it had sent: late retries.
+        again: bool,
+    },
+    /// A client sends everything that is under way once more: duplicates.
+    Resend {
+        /// Which.
+        client: usize,
+    },
+}
+
+/// How often each kind of fault is drawn, relative to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mix {
+    /// [`Kind::Crash`].
+    pub crashes: u64,
+    /// [`Kind::Pause`].
+    pub pauses: u64,
+    /// [`Kind::Slow`].
+    pub slows: u64,
+    /// [`Kind::Cut`] and [`Kind::Isolate`].
+    pub partitions: u64,
+    /// [`Kind::Flap`].
+    pub flaps: u64,
+    /// [`Kind::Skew`].
+    pub skews: u64,
+    /// [`Kind::ClientCrash`].
+    pub client_crashes: u64,
+    /// [`Kind::Resend`].
+    pub resends: u64,
+}
+
+impl Mix {
+    const fn total(self) -> u64 {
+        let Self { crashes, pauses, slows, partitions, flaps, skews, client_crashes, resends } =
+            self;
+        crashes + pauses + slows + partitions + flaps + skews + client_crashes + resends
+    }
+}
+
+/// Of a time, a tenth to the whole.
+fn some_of(rng: &mut Rng, longest: Duration) -> Duration {
+    let longest = longest.as_micros() as u64;
+    Duration::from_micros(rng.between(longest / 10, longest))
+}
+
+/// Draws the faults of a scenario, in the order in which they happen.
+pub(super) fn draw(scenario: &Scenario, mix: Mix, count: u64, rng: &mut Rng) -> Vec<Fault> {
+    if mix.total() == 0 {
+        return Vec::new();
+    }
+    let mut faults: Vec<_> = (0..count).map(|_| draw_one(scenario, mix, rng)).collect();
+    faults.sort_by_key(|fault| (fault.after, fault.delay));
+    faults
+}
+
+fn draw_one(scenario: &Scenario, mix: Mix, rng: &mut Rng) -> Fault {
+    let topology = scenario.topology;
+    let suspected_after = scenario.suspected_after();
+    let mut at = rng.below(mix.total());
+    let mut is = |weight: u64| {
+        let hit = at < weight;
+        at = at.wrapping_sub(weight);
+        hit
+    };
+    let [crash, pause, slow, partition, flap, skew, client_crash] = [
+        is(mix.crashes),
+        is(mix.pauses),
+        is(mix.slows),
+        is(mix.partitions),
+        is(mix.flaps),
+        is(mix.skews),
+        is(mix.client_crashes),
+    ];
+    let client = rng.index(scenario.clients.0);
+    let mut target = || match rng.below(2) {
+        0 => Target::Node(rng.below(u64::from(topology.nodes)) as u16),
+        _ => Target::Leader(rng.below(u64::from(topology.groups)) as u16),
+    };
+    let (node, other) = (target(), target());
+    // About as long as it takes to be suspected: now shorter, now longer.
+    let lasts = some_of(rng, 3 * suspected_after);
+    let kind = if crash {
+        Kind::Crash { node, back_after: some_of(rng, 2 * suspected_after) }
+    } else if pause {
+        Kind::Pause { node, lasts, flaps: rng.one_in(3) }
+    } else if slow {
+        Kind::Slow { node, factor: rng.between(2, 200), lasts }
+    } else if partition && rng.one_in(2) {
+        Kind::Cut { from: node, to: other, both_ways: rng.one_in(2), lasts }
+    } else if partition {
+        let outbound = rng.one_in(2);
+        Kind::Isolate { node, outbound, inbound: !outbound || rng.one_in(2), lasts }
+    } else if flap {
+        Kind::Flap { one: node, other }
+    } else if skew {
+        Kind::Skew { node, per_mille: rng.between(500, 2000) }
+    } else if client_crash {
+        Kind::ClientCrash { client, midway: rng.one_in(2), again: rng.one_in(2) }
+    } else {
+        Kind::Resend { client }
+    };
+    let after = rng.below(scenario.messages);
+    Fault { after, delay: Duration::from_micros(rng.below(2000)), kind }
+}
+
+/// A leader that dies, or stands still until it has a successor, while there is load.
+pub(super) fn leader_falls(scenario: &Scenario, rng: &mut Rng) -> Fault {
+    let node = Target::Leader(rng.below(u64::from(scenario.topology.groups)) as u16);
+    let long = 4 * scenario.suspected_after();
+    let kind = match rng.below(3) {
+        0 => Kind::Pause { node, lasts: long + some_of(rng, long), flaps: rng.one_in(3) },
+        _ => Kind::Crash { node, back_after: some_of(rng, long) },
+    };
+    let after = rng.between(scenario.messages / 8, scenario.messages / 2);
+    Fault { after, delay: Duration::from_micros(rng.below(2000)), kind }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(node) => write!(f, "n{node}"),
+            Self::Leader(group) => write!(f, "g{group}'s leader"),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} after message {}: ", self.delay, self.after)?;
+        match &self.kind {
+            Kind::Crash { node, back_after } => {
+                write!(f, "{node} dies, and is started again {back_after:?} later")
+            }
+            Kind::Pause { node, lasts, flaps } => {
+                let flaps = if *flaps { ", with its connections broken" } else { "" };
+                write!(f, "{node} stands still for {lasts:?}{flaps}")
+            }
+            Kind::Slow { node, factor, lasts } => {
+                write!(f, "{node} is {factor} times slower for {lasts:?}")
+            }
+            Kind::Cut { from, to, both_ways, lasts } => {
+                let way = if *both_ways { "and" } else { "to" };
+                write!(f, "nothing goes from {from} {way} {to} for {lasts:?}")
+            }
+            Kind::Isolate { node, outbound, inbound, lasts } => {
+                let way = match (outbound, inbound) {
+                    (true, true) => "from and to",
+                    (true, false) => "from",
+                    _ => "to",
+                };
+                write!(f, "nothing goes {way} {node} for {lasts:?}")
+            }
+            Kind::Flap { one, other } => {
+                write!(f, "the connections between {one} and {other} break")
+            }
+            Kind::Skew { node, per_mille } => {
+                write!(f, "the clock of {node} runs at {per_mille}/1000")
+            }
+            Kind::ClientCrash { client, midway, again } => {
+                let midway = if *midway { " in the middle of its writes" } else { "" };
+                let again = if *again { ", and its successor sends all again" } else { "" };
+                write!(f, "client {client} dies{midway}{again}")
+            }
+            Kind::Resend { client } => write!(f, "client {client} sends all again"),
+        }
+    }
+}

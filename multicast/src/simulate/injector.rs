@@ -1,0 +1,270 @@
+//! What makes the faults of a scenario happen, and ends them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use skein_protocol::properties::Violation;
+
+use super::clients::Clients;
+use super::faults::{Fault, Kind};
+use super::nodes::Nodes;
+use super::world::Stage;
+
+skein_protocol::paths! {
+    /// How often each kind of fault happened.
+    FaultCounts:
+    /// A node died.
+    node_crashes,
+    /// A node began another life.
+    node_restarts,
+    /// A node that was to die was spared until its groups could bear it.
+    crashes_put_off,
+    /// A node stood still.
+    pauses,
+    /// A node stood still, and its connections broke meanwhile.
+    pauses_with_flaps,
+    /// A node was slow.
+    slow_nodes,
+    /// Two nodes were cut off from each other, one way.
+    cuts_one_way,
+    /// Two nodes were cut off from each other, both ways.
+    cuts_both_ways,
+    /// A node was cut off from all others, one way.
+    isolations_one_way,
+    /// A node was cut off from all others.
+    isolations,
+    /// The connections between two nodes broke.
+    node_flaps,
+    /// A clock ran at another rate.
+    skews,
+    /// A client died.
+    client_crashes,
+    /// A client died right after it had written, before anything of that arrived.
+    client_crashes_midway,
+    /// A client's successor sent again what it had sent.
+    late_retries,
+    /// A client sent again what was under way.
+    duplicate_retries,
+}
+
+/// The end of a fault.
+enum Undo {
+    Restart(u16),
+    Resume(u16),
+    Fast(u16),
+    Heal(Vec<(String, String)>),
+}
+
+/// The faults to come and those that are going on.
+pub(super) struct Injector {
+    /// In their order.
+    coming: VecDeque<Fault>,
+    /// Those whose message was sent, and when they happen.
+    due: Vec<(Duration, Kind)>,
+    ends: Vec<(Duration, Undo)>,
+    pub(super) counts: FaultCounts,
+}
+
+impl Injector {
+    pub(super) fn new(faults: &[Fault]) -> Self {
+        Self {
+            coming: faults.iter().cloned().collect(),
+            due: Vec::new(),
+            ends: Vec::new(),
+            counts: FaultCounts::default(),
+        }
+    }
+
+    /// Whether something is going on that holds messages back.
+    pub(super) fn holds_back(&self) -> bool {
+        !self.ends.is_empty()
+    }
+
+    /// Makes happen and ends what is due. Returns whether there was anything.
+    pub(super) fn go_on(
+        &mut self,
+        nodes: &mut Nodes,
+        clients: &mut Clients,
+        stage: &mut Stage,
+    ) -> Result<bool, Violation> {
+        let now = stage.world.now();
+        while let Some(fault) = self.coming.pop_front_if(|fault| fault.after <= clients.sent) {
+            self.due.push((now + fault.delay, fault.kind));
+        }
+        let mut any = false;
+        while let Some(at) = self.ends.iter().position(|(end, _)| *end <= now) {
+            any = true;
+            let (_, undo) = self.ends.swap_remove(at);
+            self.undo(undo, nodes, stage)?;
+        }
+        for (at, kind) in std::mem::take(&mut self.due) {
+            if at > now {
+                self.due.push((at, kind));
+            } else if let Kind::Crash { node, .. } = kind
+                && !nodes.may_crash(nodes.node(node))
+            {
+                self.counts.crashes_put_off += 1;
+                self.due.push((now + Duration::from_millis(1), kind));
+            } else {
+                any = true;
+                stage.note(|| format!("fault: {kind:?}"));
+                self.happen(kind, nodes, clients, stage);
+            }
+        }
+        Ok(any)
+    }
+
+    fn happen(&mut self, kind: Kind, nodes: &mut Nodes, clients: &mut Clients, stage: &mut Stage) {
+        let now = stage.world.now();
+        match kind {
+            Kind::Crash { node, back_after } => {
+                let node = nodes.node(node);
+                nodes.crash(node, stage);
+                self.counts.node_crashes += 1;
+                self.ends.push((now + back_after, Undo::Restart(node)));
+            }
+            Kind::Pause { node, lasts, flaps } => {
+                let node = nodes.node(node);
+                for process in nodes.processes.iter_mut().filter(|it| it.node == node) {
+                    process.stands_still = true;
+                }
+                self.counts.pauses += 1;
+                if flaps {
+                    self.counts.pauses_with_flaps += 1;
+                    flap_all(node, nodes, stage);
+                }
+                self.ends.push((now + lasts, Undo::Resume(node)));
+            }
+            Kind::Slow { node, factor, lasts } => {
+                let node = nodes.node(node);
+                for name in nodes.names_of(node) {
+                    stage.world.slow(&name, factor);
+                }
+                self.counts.slow_nodes += 1;
+                self.ends.push((now + lasts, Undo::Fast(node)));
+            }
+            Kind::Cut { from, to, both_ways, lasts } => {
+                let (from, to) = (nodes.node(from), nodes.node(to));
+                if from != to {
+                    self.counts.cuts_one_way += u64::from(!both_ways);
+                    self.counts.cuts_both_ways += u64::from(both_ways);
+                    self.cut(pairs(nodes, from, Some(to), true, both_ways), now + lasts, stage);
+                }
+            }
+            Kind::Isolate { node, outbound, inbound, lasts } => {
+                let node = nodes.node(node);
+                let both = outbound && inbound;
+                self.counts.isolations += u64::from(both);
+                self.counts.isolations_one_way += u64::from(!both);
+                self.cut(pairs(nodes, node, None, outbound, inbound), now + lasts, stage);
+            }
+            Kind::Flap { one, other } => {
+                let (one, other) = (nodes.node(one), nodes.node(other));
+                for (one, other) in pairs(nodes, one, Some(other), one != other, false) {
+                    stage.world.flap(&one, &other);
+                    self.counts.node_flaps += 1;
+                }
+            }
+            Kind::Skew { node, per_mille } => {
+                for process in nodes.processes.iter().filter(|it| it.node == nodes.node(node)) {
+                    stage.world.skew(&process.name, per_mille);
+                }
+                self.counts.skews += 1;
+            }
+            Kind::ClientCrash { client, midway, again } => {
+                self.counts.client_crashes += 1;
+                self.counts.client_crashes_midway += u64::from(midway);
+                self.counts.late_retries += u64::from(again);
+                clients.doom(client, midway, again, stage);
+            }
+            Kind::Resend { client } => {
+                self.counts.duplicate_retries += 1;
+                clients.resend(client);
+            }
+        }
+    }
+
+    fn cut(&mut self, pairs: Vec<(String, String)>, end: Duration, stage: &Stage) {
+        for (from, to) in &pairs {
+            stage.world.partition(from, to);
+        }
+        self.ends.push((end, Undo::Heal(pairs)));
+    }
+
+    fn undo(&mut self, undo: Undo, nodes: &mut Nodes, stage: &mut Stage) -> Result<(), Violation> {
+        match undo {
+            Undo::Restart(node) => {
+                self.counts.node_restarts += 1;
+                stage.note(|| format!("fault: n{node} is started again"));
+                nodes.restart(node, stage)?;
+            }
+            Undo::Resume(node) => {
+                stage.note(|| format!("fault: n{node} goes on"));
+                for process in nodes.processes.iter_mut().filter(|it| it.node == node) {
+                    process.stands_still = false;
+                }
+            }
+            Undo::Fast(node) => {
+                for name in nodes.names_of(node) {
+                    stage.world.slow(&name, 1);
+                }
+            }
+            Undo::Heal(pairs) => {
+                stage.note(|| format!("fault: {pairs:?} are no longer cut"));
+                for (from, to) in &pairs {
+                    stage.world.heal(from, to);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends everything, for good.
+    pub(super) fn end_all(
+        &mut self,
+        nodes: &mut Nodes,
+        stage: &mut Stage,
+    ) -> Result<(), Violation> {
+        self.coming.clear();
+        self.due.clear();
+        for (_, undo) in std::mem::take(&mut self.ends) {
+            self.undo(undo, nodes, stage)?;
+        }
+        stage.world.heal_all();
+        for process in &nodes.processes {
+            stage.world.skew(&process.name, 1000);
+        }
+        stage.note(|| "all faults end".to_owned());
+        Ok(())
+    }
+}
+
+/// The names between which nothing goes: from all processes of `node` to those of `other`, or of
+/// every other node, and the other way round.
+fn pairs(
+    nodes: &Nodes,
+    node: u16,
+    other: Option<u16>,
+    outbound: bool,
+    inbound: bool,
+) -> Vec<(String, String)> {
+    let is_other = |it: u16| it != node && other.is_none_or(|other| other == it);
+    let mut pairs = Vec::new();
+    for ours in nodes.processes.iter().filter(|it| it.node == node) {
+        for theirs in nodes.processes.iter().filter(|it| is_other(it.node)) {
+            if outbound {
+                pairs.push((ours.name.clone(), theirs.name.clone()));
+            }
+            if inbound {
+                pairs.push((theirs.name.clone(), ours.name.clone()));
+            }
+        }
+    }
+    pairs
+}
+
+fn flap_all(node: u16, nodes: &Nodes, stage: &Stage) {
+    for (one, other) in pairs(nodes, node, None, true, false) {
+        stage.world.flap(&one, &other);
+    }
+}

@@ -1,0 +1,246 @@
+//! The nodes of a run: their engines, which die and begin new lives, stand still, and go on.
+
+use std::time::Duration;
+
+use skein_fabric::wait::{Waiter, Waiting};
+use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_protocol::properties::Violation;
+
+use super::Coverage;
+use super::checker::{Onlooker, SimEngine};
+use super::clients::is_inherited;
+use super::faults::Target;
+use super::machine::Machine;
+use super::world::Stage;
+use crate::config::{Topology, endpoint_name};
+use crate::engine::Engine;
+use crate::mail::Purpose;
+use crate::operate::Identity;
+use crate::replica::Replica;
+
+/// How long engines sleep at most.
+const NAP: Duration = Duration::from_millis(20);
+
+/// The process of an engine.
+pub(super) struct Process {
+    pub(super) name: String,
+    pub(super) node: u16,
+    number: u16,
+    /// While it lives.
+    pub(super) engine: Option<SimEngine>,
+    waiter: Waiter,
+    pub(super) stands_still: bool,
+}
+
+/// All of them.
+pub(super) struct Nodes {
+    topology: Topology,
+    pub(super) processes: Vec<Process>,
+    /// How often each node was started before.
+    lives: Vec<u32>,
+    /// What those that died had covered.
+    past: Coverage,
+}
+
+impl Nodes {
+    pub(super) fn new(stage: &mut Stage) -> Result<Self, Violation> {
+        let topology = stage.scenario.topology;
+        let ids = (0..topology.nodes)
+            .flat_map(|node| (0..topology.engines).map(move |engine| (node, engine)))
+            .filter(|(node, engine)| !topology.replicas_on(*node, *engine).is_empty());
+        let process = |(node, number)| Process {
+            name: endpoint_name(node, number),
+            node,
+            number,
+            engine: None,
+            waiter: Waiter::new(Waiting::Park),
+            stands_still: false,
+        };
+        let processes = ids.map(process).collect();
+        let lives = vec![0; usize::from(topology.nodes)];
+        let mut nodes = Self { topology, processes, lives, past: Coverage::default() };
+        for node in 0..topology.nodes {
+            nodes.start(node, stage)?;
+        }
+        Ok(nodes)
+    }
+
+    /// Starts the engines of a node that are not running, in its present life.
+    fn start(&mut self, node: u16, stage: &mut Stage) -> Result<(), Violation> {
+        let life = self.lives[usize::from(node)];
+        let Self { topology, processes, .. } = self;
+        for process in processes.iter_mut().filter(|process| process.node == node) {
+            if process.engine.is_some() {
+                continue;
+            }
+            let me = Identity { node, engine: process.number, life };
+            let fabric = stage.world.join(&process.name);
+            let machine = |id: ReplicaId| Machine::new(id.group);
+            let mut engine = Engine::new(fabric, *topology, stage.scenario.tuning, me, machine)
+                .expect("simulated memory does not run out");
+            engine.look_on();
+            for replica in engine.inside().0 {
+                stage.onlooker.begins(replica.id)?;
+            }
+            process.waiter = Waiter::new(Waiting::Park);
+            process.engine = Some(engine);
+        }
+        Ok(())
+    }
+
+    /// A node dies with all it remembers.
+    pub(super) fn crash(&mut self, node: u16, stage: &mut Stage) {
+        for process in self.processes.iter_mut().filter(|process| process.node == node) {
+            if let Some(engine) = process.engine.take() {
+                stage.world.crash(&process.name);
+                stage.onlooker.ends(&engine);
+                cover(&engine, &mut self.past);
+                process.stands_still = false;
+            }
+        }
+    }
+
+    /// A node that died begins its next life.
+    pub(super) fn restart(&mut self, node: u16, stage: &mut Stage) -> Result<(), Violation> {
+        if self.processes.iter().any(|p| p.node == node && p.engine.is_none()) {
+            self.lives[usize::from(node)] += 1;
+            self.start(node, stage)?;
+        }
+        Ok(())
+    }
+
+    /// Whether each group tolerates the loss of what this node remembers, besides what is lost now:
+    /// a replica's memory is lost until its group has let its next life in.
+    pub(super) fn may_crash(&self, node: u16) -> bool {
+        let counts = |id: ReplicaId| self.find(id).is_some_and(|r| !r.core.is_silent());
+        let tolerated = usize::from(self.topology.replicas) / 2;
+        self.topology.all_groups().iter().all(|group| {
+            let members = || self.topology.replicas_of(group);
+            let lost = members().filter(|id| !counts(*id) || self.topology.node_of(*id) == node);
+            members().all(|id| self.topology.node_of(id) != node) || lost.count() <= tolerated
+        })
+    }
+
+    pub(super) fn find(&self, id: ReplicaId) -> Option<&Replica<Machine>> {
+        self.engines().flat_map(|engine| engine.inside().0).find(|replica| replica.id == id)
+    }
+
+    /// The engines that live.
+    pub(super) fn engines(&self) -> impl Iterator<Item = &SimEngine> {
+        self.processes.iter().filter_map(|process| process.engine.as_ref())
+    }
+
+    /// Names of the processes of a node.
+    pub(super) fn names_of(&self, node: u16) -> Vec<String> {
+        let of_node = self.processes.iter().filter(|process| process.node == node);
+        of_node.map(|process| process.name.clone()).collect()
+    }
+
+    /// The node that is meant.
+    pub(super) fn node(&self, target: Target) -> u16 {
+        match target {
+            Target::Node(node) => node,
+            Target::Leader(group) => {
+                let members = self.topology.replicas_of(GroupId(group));
+                let leading = members.filter_map(|id| self.find(id)).filter(|r| r.core.leads());
+                let leader = leading.max_by_key(|replica| replica.core.ballot());
+                let first = ReplicaId::new(GroupId(group), 0);
+                self.topology.node_of(leader.map_or(first, |replica| replica.id))
+            }
+        }
+    }
+
+    /// Lets a process do a turn. Returns whether it found anything to do.
+    pub(super) fn turn(&mut self, at: usize, stage: &mut Stage) -> Result<bool, Violation> {
+        let process = &mut self.processes[at];
+        let Some(engine) = process.engine.as_mut().filter(|_| !process.stands_still) else {
+            return Ok(false);
+        };
+        if stage.world.is_parked(&process.name) {
+            return Ok(false);
+        }
+        let worked = engine.turn().expect("simulated memory does not run out");
+        for session in engine.take_dead_sessions() {
+            if !is_inherited(session) {
+                engine.originate(&session.0.to_le_bytes());
+            }
+        }
+        if worked {
+            process.waiter.worked(engine.fabric());
+        } else {
+            engine.wait(&mut process.waiter, NAP, &|| true);
+        }
+        let notes = engine.take_journal();
+        let turned = self.processes[at].engine.as_ref().expect("it just did a turn");
+        let engines = || -> Box<dyn Iterator<Item = &SimEngine>> { Box::new(self.engines()) };
+        stage.onlooker.look_at(engines, turned, notes, stage.trace.as_mut())?;
+        Ok(worked)
+    }
+
+    /// Somebody who sleeps though there is something to read, if anybody does.
+    pub(super) fn oversleeps(&self, stage: &Stage) -> Option<&str> {
+        let sleeper = self.processes.iter().find(|process| {
+            let engine = process.engine.as_ref().filter(|_| !process.stands_still);
+            engine.is_some_and(|it| stage.world.is_parked(&process.name) && it.has_news())
+        });
+        sleeper.map(|process| process.name.as_str())
+    }
+
+    /// When the first of those that sleep wakes by itself.
+    pub(super) fn first_alarm(&self, stage: &Stage) -> Option<Duration> {
+        let awake = |process: &&Process| process.engine.is_some() && !process.stands_still;
+        let sleeping = self.processes.iter().filter(awake);
+        sleeping.filter_map(|process| stage.world.parked_until(&process.name)).min()
+    }
+
+    /// What is not as it should be when nothing is left to do, if anything is not.
+    pub(super) fn leftover(&self) -> Option<String> {
+        for engine in self.engines() {
+            let (replicas, port) = engine.inside();
+            for replica in replicas {
+                let (id, core) = (replica.id, &replica.core);
+                let (pending, held) = (core.pending(), replica.payloads.len());
+                if pending + held > 0 {
+                    return Some(format!("{id}: {pending} messages pending, {held} payloads held"));
+                }
+                if core.is_silent() {
+                    return Some(format!("{id} was never let in"));
+                }
+                let most = self.topology.replicas_of(id.group).filter_map(|other| self.find(other));
+                let most = most.map(|other| other.core.delivered()).max().unwrap_or(0);
+                if core.delivered() < most {
+                    let delivered = core.delivered();
+                    return Some(format!("{id} has delivered {delivered}, and another {most}"));
+                }
+            }
+            let session = |purpose| matches!(purpose, Purpose::Session { .. });
+            if let Some((_, channel)) = port.iter().find(|(_, c)| session(c.purpose)) {
+                let (leaving, dying, silent) = (channel.leaving, channel.dying, channel.silent);
+                return Some(format!(
+                    "a channel for {:?}, leaving {leaving}, dying {dying}, silent {silent}",
+                    channel.purpose
+                ));
+            }
+        }
+        None
+    }
+
+    /// Checks each replica's memory.
+    pub(super) fn inspect(&self, sessions: usize) -> Result<(), Violation> {
+        self.engines().try_for_each(|engine| Onlooker::inspect(engine, sessions))
+    }
+
+    pub(super) fn cover(&self, coverage: &mut Coverage) {
+        coverage.add(&self.past);
+        self.engines().for_each(|engine| cover(engine, coverage));
+    }
+}
+
+fn cover(engine: &SimEngine, coverage: &mut Coverage) {
+    let (replicas, port) = engine.inside();
+    coverage.ports.add(&port.paths);
+    for replica in replicas {
+        coverage.protocol.add(replica.core.paths());
+        coverage.replicas.add(&replica.paths);
+    }
+}
