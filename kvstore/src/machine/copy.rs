@@ -50,13 +50,17 @@ impl<S: Store> Machine<S> {
         let mut part = self.next_part(usize::MAX, bytes);
         let done = self.copy_changes(&mut part);
         assert!(done, "a part without a bound takes everything");
-        for (message, heard) in self.early.iter() {
+        for (message, heard) in self.early.heard() {
             part.add(&Record::Early {
                 session: message.session.0,
                 sequence: message.sequence,
                 from: heard.from.iter().map(|group| group.0).collect(),
                 verdict: heard.verdict.encode()[0],
             });
+        }
+        for message in self.early.refused() {
+            let (session, sequence) = (message.session.0, message.sequence);
+            part.add(&Record::Refused { session, sequence });
         }
         part.add(&self.end());
         part.seal();
@@ -148,7 +152,10 @@ impl<S: Store> Machine<S> {
                     return Err(Malformed);
                 }
                 let heard = Heard { from, verdict: Verdict::decode(&[verdict]) };
-                self.early.restore(MessageId::new(id(session), sequence), heard);
+                self.early.hear(MessageId::new(id(session), sequence), heard);
+            }
+            Record::Refused { session, sequence } => {
+                self.early.refuse(MessageId::new(id(session), sequence));
             }
             Record::End { position, history, .. } => {
                 self.sessions.end_restore();

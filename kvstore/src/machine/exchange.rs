@@ -1,5 +1,7 @@
 //! What groups tell each other about a command, and who still has to.
 
+use std::collections::VecDeque;
+
 use hashbrown::HashMap;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId};
 
@@ -15,6 +17,9 @@ impl Verdict {
     /// No objections: what no group has said anything against yet.
     pub(crate) const ALL: Self = Self(HELD | THEN | OTHERWISE);
 
+    /// An objection to everything.
+    pub(crate) const NONE: Self = Self(0);
+
     /// Do the guards hold; can `then` be executed; can `otherwise`.
     pub(crate) fn new(held: bool, then: bool, otherwise: bool) -> Self {
         let bit = |is: bool, bit: u8| if is { bit } else { 0 };
@@ -29,7 +34,7 @@ impl Verdict {
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         match bytes {
             [byte] => Self(byte & Self::ALL.0),
-            _ => Self(0),
+            _ => Self::NONE,
         }
     }
 
@@ -60,6 +65,11 @@ pub(crate) struct Heard {
 impl Heard {
     pub(crate) const NOBODY: Self = Self { from: GroupSet::EMPTY, verdict: Verdict::ALL };
 
+    /// One group's word.
+    pub(crate) fn of(from: GroupId, verdict: Verdict) -> Self {
+        Self { from: GroupSet::single(from), verdict }
+    }
+
     pub(crate) fn hear(&mut self, from: GroupId, verdict: Verdict) {
         self.from = self.from.with(from);
         self.verdict = self.verdict.and(verdict);
@@ -87,37 +97,58 @@ impl Waiting {
 /// ahead of this one. So these are commands that this group has ordered and this replica has not
 /// delivered: their number is bounded by what a log holds, and each is a few words here.
 #[derive(Default)]
-pub(crate) struct Early(HashMap<MessageId, Heard>);
+pub(crate) struct Early {
+    heard: HashMap<MessageId, Heard>,
+    /// The last commands that were refused because their sessions are not open, for what is still
+    /// said about these has nobody to wait for it, and no session table that would know.
+    refused: VecDeque<MessageId>,
+}
+
+/// So many are remembered: more than can be refused while a verdict is on its way.
+const REFUSED_MAX: usize = 1 << 10;
 
 impl Early {
-    pub(crate) fn hear(&mut self, message: MessageId, from: GroupId, verdict: Verdict) {
-        self.0.entry(message).or_insert(Heard::NOBODY).hear(from, verdict);
+    pub(crate) fn hear(&mut self, message: MessageId, heard: Heard) {
+        if self.refused.contains(&message) {
+            return;
+        }
+        let ours = self.heard.entry(message).or_insert(Heard::NOBODY);
+        ours.from = heard.from.iter().fold(ours.from, GroupSet::with);
+        ours.verdict = ours.verdict.and(heard.verdict);
     }
 
     /// What was heard about a command that is now delivered.
     pub(crate) fn take(&mut self, message: MessageId) -> Heard {
-        self.0.remove(&message).unwrap_or(Heard::NOBODY)
+        self.heard.remove(&message).unwrap_or(Heard::NOBODY)
+    }
+
+    /// Nobody waits for verdicts on this one.
+    pub(crate) fn refuse(&mut self, message: MessageId) {
+        if self.refused.len() == REFUSED_MAX {
+            self.refused.pop_front();
+        }
+        self.refused.push_back(message);
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.heard.len()
     }
 
-    /// All of it, in the order of the messages' names.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (MessageId, Heard)> {
-        let mut all: Vec<_> = self.0.iter().map(|(message, heard)| (*message, *heard)).collect();
+    /// All that was heard, in the order of the messages' names.
+    pub(crate) fn heard(&self) -> impl Iterator<Item = (MessageId, Heard)> {
+        let mut all: Vec<_> =
+            self.heard.iter().map(|(message, heard)| (*message, *heard)).collect();
         all.sort_unstable_by_key(|(message, _)| *message);
         all.into_iter()
     }
 
-    /// Takes what another replica had heard, to what was heard here.
-    pub(crate) fn restore(&mut self, message: MessageId, heard: Heard) {
-        let ours = self.0.entry(message).or_insert(Heard::NOBODY);
-        ours.from = ours.from.iter().fold(heard.from, GroupSet::with);
-        ours.verdict = ours.verdict.and(heard.verdict);
+    /// All that were refused, the oldest first.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = MessageId> {
+        self.refused.iter().copied()
     }
 
     pub(crate) fn retain(&mut self, keep: impl Fn(MessageId) -> bool) {
-        self.0.retain(|message, _| keep(*message));
+        let refused = &self.refused;
+        self.heard.retain(|message, _| keep(*message) && !refused.contains(message));
     }
 }

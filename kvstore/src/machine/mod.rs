@@ -6,6 +6,9 @@
 //! part of a branch can be executed) it tells the others when it delivers the command, before it
 //! waits for theirs; then each has every group's verdict and concludes the same from them.
 //!
+//! A group that was recreated, with nothing, has lost its sessions. To a command of a session that it
+//! does not know it objects, which is what the other groups wait for.
+//!
 //! Waiting cannot deadlock: a group waits only for groups that deliver the same command, each speaks
 //! before it waits, and the order in which groups deliver common commands has no cycle.
 
@@ -194,6 +197,26 @@ impl<S: Store> Machine<S> {
         }
         waiting.payload = delivery.payload.to_vec();
         self.waiting = Some(waiting);
+    }
+
+    /// The session of a command is not open here. If it has ended, it has in all groups. If it is
+    /// not known, this group may have been recreated after it had lost its memory, and others may
+    /// have the session open, and wait for our verdict.
+    fn object(
+        &mut self,
+        delivery: &Delivery<'_>,
+        command: &Result<Command<'_>, Refusal>,
+        out: &mut dyn Outbox,
+    ) {
+        let others = delivery.destinations.without(self.group);
+        if let Ok(command) = command
+            && !others.is_empty()
+            && !self.sessions.is_past(delivery.message)
+            && rules::needs_exchange(&command.transaction)
+        {
+            out.exchange(delivery.message, others, &Verdict::NONE.encode());
+            self.early.refuse(delivery.message);
+        }
     }
 
     /// What the command's bytes decide, in every group alike.
@@ -393,6 +416,7 @@ impl<S: Store> Application for Machine<S> {
             Admission::Fresh => self.transaction(&delivery, command, heard, out),
             Admission::Known => self.repeat(message, out),
             Admission::Closed => {
+                self.object(&delivery, &command, out);
                 self.writer.refused(Some(&Refusal::SessionExpired));
                 self.answer(message, None, out);
             }
@@ -416,7 +440,7 @@ impl<S: Store> Application for Machine<S> {
         else {
             // A verdict on what is behind us has nobody to wait for it.
             if !self.sessions.is_past(message) {
-                self.early.hear(message, from, verdict);
+                self.early.hear(message, Heard::of(from, verdict));
             }
             return;
         };

@@ -74,6 +74,8 @@ pub(super) enum Record<'a> {
     Ended { session: u64, closed_by: u64 },
     /// What other groups said about a message that is still to be delivered.
     Early { session: u64, sequence: u64, from: Vec<u16>, verdict: u8 },
+    /// A command that was refused, on which nobody waits for verdicts.
+    Refused { session: u64, sequence: u64 },
     /// The rest, and what must have come together. Nothing follows.
     End { epoch: u32, position: Version, history: u64, keys: u64, bytes: u64, reads_bytes: u64 },
 }

@@ -146,6 +146,16 @@ impl Cluster {
         }
     }
 
+    /// All replicas of `group` have lost their memory, and begin anew with nothing.
+    pub(crate) fn recreate(&mut self, group: GroupId) {
+        self.copy = None;
+        self.states.retain(|(of, _), _| *of != group.0);
+        for slot in 0..REPLICAS {
+            let id = (group.0, slot);
+            self.machines.insert(id, empty(id, &self.slots, self.limits, self.groups));
+        }
+    }
+
     /// The position that the last message ordered has in `group`.
     pub(crate) fn last_position(&self, group: GroupId) -> u64 {
         self.orders[group.index()].len() as u64

@@ -177,3 +177,23 @@ fn sessions_open_and_close_in_all_groups_or_in_none() {
     let next = MessageId::new(SessionId(8), 2);
     assert_eq!(bench.send(next, 1, &put("a", b"1")), Err(Refusal::SessionExpired));
 }
+
+#[test]
+fn a_group_that_lost_its_sessions_objects_and_holds_nobody_up() {
+    let mut bench = Bench::new(3, Limits::default());
+    for key in ["a", "b", "c"] {
+        bench.send(m(2 + u64::from(key.as_bytes()[0])), 1, &put(key, b"1")).expect("there is room");
+    }
+    let owner = bench.cluster.slots.owner(b"a");
+    assert_ne!(bench.cluster.slots.owner(b"b"), owner, "or the transfer goes to one group");
+    bench.cluster.recreate(owner);
+    let transfer = Transaction::default()
+        .guard("b", Test::Exists)
+        .then(Operation::Increment { key: "a".into(), by: 1 })
+        .then(Operation::Increment { key: "b".into(), by: -1 });
+    assert_eq!(bench.send(m(200), 1, &transfer), Err(Refusal::SessionExpired));
+    assert!(matches!(
+        &bench.send(m(201), 1, &get("b")).expect("its group goes on").outcomes[..],
+        [Outcome::Value(Some((value, _)))] if value == b"1"
+    ));
+}
