@@ -4,6 +4,7 @@ mod administration;
 mod clusters;
 mod configuration;
 mod data;
+mod failover;
 mod lives;
 mod measurements;
 mod operators;

@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use skein_kvstore::node::admin::Action;
-use skein_multicast::operate::MemberStatus;
+use skein_kvstore::node::status::ReplicaReport;
 
 use super::DONE_WITHIN;
 use super::view::{Running, name};
@@ -35,28 +35,32 @@ impl Args {
                  missing"
             );
         };
-        let member = |of: &[MemberStatus]| of.iter().find(|member| member.slot == slot).copied();
-        let before = member(&leader.order.view);
-        if before.is_some_and(|member| member.evicted) {
-            crate::output::say(format!("{name}, is evicted already\n"))?;
+        let is_evicted = |replica: &ReplicaReport| {
+            let member = replica.order.view.iter().find(|member| member.slot == slot);
+            member.is_some_and(|member| member.evicted)
+        };
+        if is_evicted(leader) {
+            crate::output::say(format!("{name}, is evicted already\\n"))?;
             return Ok(Exit::Ok);
         }
         let at = running.replica(group, leader.order.slot)?;
-        running.ask(running.topology.node_of(at), Action::Evict { group, slot })?;
+        let told = running.ask(running.topology.node_of(at), Action::Evict { group, slot })?;
+        // It is logged by now, and done once it is committed.
+        let logged = told.replicas.iter().find(|replica| replica.order.group == group);
+        let logged = logged.map_or(0, |replica| replica.order.log_index);
         let evicted = running.wait(|view| {
-            let now = member(&view.leader(group)?.order.view)?;
-            // It may be back already.
-            let before = before.map(|before| before.incarnation);
-            (now.evicted || Some(now.incarnation) != before).then_some(())
+            let leader = view.leader(group).filter(|leader| leader.order.commit_index >= logged)?;
+            Some(is_evicted(leader))
         });
-        if evicted.is_none() {
+        let Some(evicted) = evicted else {
             bail!(
                 "{name}, was to be evicted and is not after {} seconds: `skein status` shows \
                  whether the group has a leader and a quorum",
                 DONE_WITHIN.as_secs()
             );
-        }
+        };
         let then = match running.directory.node(running.topology.node_of(id)) {
+            Some(_) if !evicted => "it is back already",
             Some(_) => "it comes back as a learner",
             None => "it comes back as a learner when its node does",
         };

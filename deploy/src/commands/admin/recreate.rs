@@ -6,7 +6,8 @@ use anyhow::bail;
 use skein_kvstore::node::admin::Action;
 use skein_kvstore::node::status::ReplicaReport;
 use skein_multicast::config::Topology;
-use skein_multicast::protocol::ids::GroupId;
+use skein_multicast::operate::Role;
+use skein_multicast::protocol::ids::{GroupId, ReplicaId};
 
 use super::DONE_WITHIN;
 use super::view::{Running, View};
@@ -50,19 +51,21 @@ impl Args {
         }
         let incarnations = incarnations(&running, &view, group);
         let action = plan(&view, group, incarnations.clone());
-        let mut taken = 0;
-        for replica in running.topology.replicas_of(GroupId(group)) {
-            match view.replica(replica) {
-                None => continue,
-                Some(report) if has_begun_anew(report, &incarnations) => {
-                    taken += 1;
-                    continue;
-                }
-                Some(_) => {}
-            }
-            match running.ask(running.topology.node_of(replica), action.clone()) {
+        let begun = |replica: &&ReplicaReport| has_begun_anew(replica, &incarnations);
+        let mut taken = view.replicas(group).filter(begun).count();
+        let mut left: Vec<_> = view.replicas(group).filter(|replica| !begun(replica)).collect();
+        // Those that remember something first: a group of the others must not find them as they were.
+        left.sort_by_key(|replica| replica.order.role == Role::Learner);
+        for replica in left {
+            let id = ReplicaId::new(GroupId(group), replica.order.slot);
+            match running.ask(running.topology.node_of(id), action.clone()) {
                 Ok(_) => taken += 1,
-                Err(error) => tell(format_args!("{error:#}")),
+                Err(error) if replica.order.role == Role::Learner => {
+                    tell(format_args!("{error:#}"));
+                }
+                Err(error) => {
+                    return Err(error.context(format!("group {group} is not recreated")));
+                }
             }
         }
         if taken < quorum {
