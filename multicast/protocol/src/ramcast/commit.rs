@@ -30,8 +30,12 @@ impl Ramcast {
     }
 
     /// Raises the commit index to the highest that f+1 slots of our group are known to hold in our
-    /// ballot, and folds in what it passes.
+    /// ballot, and folds in what it passes. Whoever has let another lead commits nothing until it
+    /// reads that one's first words: what it logs meanwhile, its old leader has not.
     pub(super) fn advance_commit(&mut self) {
+        if self.promised != self.ballot() {
+            return;
+        }
         if self.suffix.is_empty() || self.last < self.new_ballot_index {
             return;
         }

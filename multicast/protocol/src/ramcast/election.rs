@@ -204,6 +204,8 @@ impl Ramcast {
             return;
         }
         self.role = Role::Follower;
+        // A grant that comes late elects nobody twice in one ballot.
+        self.campaign = None;
         self.paths.stepped_down += 1;
         self.early.clear();
         self.remotes.clear();

@@ -1,5 +1,6 @@
 //! Schedules: several cores, and every event in an order that somebody chose.
 
+mod elections;
 mod quorums;
 mod script;
 mod stage;

@@ -344,6 +344,18 @@ impl Stage {
         assert!(won.is_none(), "nobody is a quorum");
     }
 
+    /// A replica sets out to lead whatever others think of it, in a ballot above all of theirs.
+    pub(crate) fn run(&mut self, id: ReplicaId, asking: &[ReplicaId]) {
+        for other in asking {
+            let promised = self.core(*other).promised();
+            self.core(id).refused(promised);
+        }
+        self.campaign(id, Cause::Transfer);
+        for other in asking {
+            self.ask(id, *other);
+        }
+    }
+
     /// A candidate, or a leader, asks to write another's log.
     pub(crate) fn ask(&mut self, from: ReplicaId, to: ReplicaId) {
         let core = self.core(from);
