@@ -17,7 +17,7 @@ use skein_protocol::ids::SessionId;
 pub use skein_multicast::access::SessionKey;
 
 use crate::error::{Error, Unavailability};
-use crate::ledger::{Farewell, Ledger};
+use crate::ledger::{Counts, Farewell, Ledger};
 
 /// How long an operation waits for its replies unless told otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -159,12 +159,10 @@ impl<F: Fabric> Driver<F> {
     /// said that it knows the session.
     pub fn open(&mut self) -> SessionKey {
         let key = self.access.open(SessionId(rand::random()));
-        let plan = Plan::open(&self.shape.slots);
-        let sequence = self
-            .access
-            .multicast(key, plan.destinations(), plan.request())
-            .expect("a new session's window has room for its first message");
-        self.ledger.opening(key, sequence, plan);
+        self.ledger.opening(key, Plan::open(&self.shape.slots));
+        let now = self.access.fabric().now();
+        self.look(now);
+        self.send(key);
         key
     }
 
@@ -240,7 +238,7 @@ impl<F: Fabric> Driver<F> {
             self.waiter.worked(self.access.fabric());
         }
         let counts = self.ledger.counts();
-        if counts.waiting > 0 || counts.closing > 0 {
+        if counts != Counts::default() {
             let now = self.access.fabric().now();
             self.look(now);
             busy |= self.send_queued();
@@ -329,9 +327,9 @@ impl<F: Fabric> Driver<F> {
     /// Multicasts what the session has queued, as far as its window allows.
     fn send(&mut self, session: SessionKey) -> bool {
         let mut sent = false;
-        while let Some((place, plan)) = self.ledger.next(session, self.presence.without_quorum) {
+        while let Some((next, plan)) = self.ledger.next(session, self.presence.without_quorum) {
             match self.access.multicast(session, plan.destinations(), plan.request()) {
-                Ok(sequence) => self.ledger.sent(session, place, sequence),
+                Ok(sequence) => self.ledger.sent(session, next, sequence),
                 Err(WindowFull) => break,
             }
             sent = true;

@@ -57,8 +57,10 @@ struct Session {
 }
 
 /// Where a session is in its life. It only ever moves down this list.
-#[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
+    /// Nothing was sent: not all groups have a quorum, and a first message would hold up those that
+    /// have.
+    New(Plan),
     /// Some group has not said yet that it knows the session. What was sent now might overtake the
     /// message that opens it, and be refused.
     Opening,
@@ -94,6 +96,15 @@ struct Operation {
     allowed: Duration,
 }
 
+/// What a session sends next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Its first message.
+    Opening,
+    /// The operation in this place of its queue.
+    Operation(usize),
+}
+
 /// What a closing session needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Farewell {
@@ -118,23 +129,24 @@ impl Ledger {
         let session = self.sessions.get(key.0 as usize).and_then(Option::as_ref);
         let session = session.ok_or(Error::Closed)?;
         match &session.stage {
-            Stage::Opening | Stage::Open => Ok(session.waiting),
+            Stage::New(_) | Stage::Opening | Stage::Open => Ok(session.waiting),
             Stage::Refused(refusal) => Err(Error::refused(refusal.clone(), false)),
             Stage::Closing { .. } | Stage::Ending { .. } => Err(Error::Closed),
         }
     }
 
-    /// A session began by multicasting `plan` as `sequence`.
-    pub(crate) fn opening(&mut self, key: SessionKey, sequence: u64, plan: Plan) {
+    /// A session begins; its first message is to be `plan`.
+    pub(crate) fn opening(&mut self, key: SessionKey, plan: Plan) {
         let at = key.0 as usize;
         if self.sessions.len() <= at {
             self.sessions.resize_with(at + 1, || None);
         }
         assert!(self.sessions[at].is_none(), "a session's key is used by one session at a time");
+        self.counts.queued += 1;
         self.sessions[at] = Some(Session {
-            stage: Stage::Opening,
-            sent: VecDeque::from([Sent::control(plan)]),
-            first: sequence,
+            stage: Stage::New(plan),
+            sent: VecDeque::new(),
+            first: 1,
             queue: VecDeque::new(),
             waiting: 0,
             known_until: 0,
@@ -161,31 +173,48 @@ impl Ledger {
     pub(crate) fn senders(&self) -> impl Iterator<Item = SessionKey> {
         self.sessions.iter().enumerate().filter_map(|(at, session)| {
             let session = session.as_ref()?;
-            let sends = session.stage == Stage::Open && !session.queue.is_empty();
+            let sends = match session.stage {
+                Stage::New(_) => true,
+                Stage::Open => !session.queue.is_empty(),
+                _ => false,
+            };
             sends.then_some(SessionKey(at as u32))
         })
     }
 
-    /// What the session would multicast next, and its place in the queue, if groups `held` are to be
-    /// sent nothing.
-    pub(crate) fn next(&self, key: SessionKey, held: GroupSet) -> Option<(usize, &Plan)> {
+    /// What the session would multicast next if groups `held` are to be sent nothing.
+    pub(crate) fn next(&self, key: SessionKey, held: GroupSet) -> Option<(Next, &Plan)> {
         let session = self.sessions.get(key.0 as usize)?.as_ref()?;
-        if session.stage != Stage::Open {
-            return None;
-        }
         let goes = |plan: &Plan| common(plan.destinations(), held).is_empty();
-        let mut plans = session.queue.iter().map(|operation| &operation.plan).enumerate();
-        plans.find(|(_, plan)| goes(plan))
+        match &session.stage {
+            Stage::New(plan) => goes(plan).then_some((Next::Opening, plan)),
+            Stage::Open => {
+                let plans = session.queue.iter().map(|operation| &operation.plan).enumerate();
+                let mut places = plans.map(|(place, plan)| (Next::Operation(place), plan));
+                places.find(|(_, plan)| goes(plan))
+            }
+            _ => None,
+        }
     }
 
     /// What [`next`](Self::next) named was multicast as `sequence`.
-    pub(crate) fn sent(&mut self, key: SessionKey, place: usize, sequence: u64) {
+    pub(crate) fn sent(&mut self, key: SessionKey, next: Next, sequence: u64) {
         let session = self.sessions[key.0 as usize].as_mut().expect("it had something to send");
-        let mut operation = session.queue.remove(place).expect("it had something to send");
-        operation.plan.forget_request();
-        let missing = operation.plan.destinations();
-        let parts = Parts::with_capacity(missing.len() - 1);
-        session.push(sequence, Sent::Operation { operation, missing, parts });
+        let sent = match next {
+            Next::Opening => {
+                let stage = std::mem::replace(&mut session.stage, Stage::Opening);
+                let Stage::New(plan) = stage else { unreachable!("a session opens once") };
+                Sent::control(plan)
+            }
+            Next::Operation(place) => {
+                let mut operation = session.queue.remove(place).expect("it had something to send");
+                operation.plan.forget_request();
+                let missing = operation.plan.destinations();
+                let parts = Parts::with_capacity(missing.len() - 1);
+                Sent::Operation { operation, missing, parts }
+            }
+        };
+        session.push(sequence, sent);
         self.counts.queued -= 1;
     }
 
@@ -242,7 +271,7 @@ impl Ledger {
                 }
                 finished(operation.ticket, joined.map_err(|why| Error::refused(why, true)));
             }
-            Sent::Control { plan, parts, .. } if session.stage == Stage::Opening => {
+            Sent::Control { plan, parts, .. } if matches!(session.stage, Stage::Opening) => {
                 match plan.join(all(&parts, group, bytes)) {
                     Ok(_) => session.stage = Stage::Open,
                     Err(refusal) => session.refuse(&refusal, &mut self.counts, finished),
@@ -310,6 +339,10 @@ impl Ledger {
             Stage::Closing { .. } | Stage::Ending { .. } => return,
             Stage::Opening | Stage::Open => Stage::Closing { deadline },
             Stage::Refused(_) => Stage::Ending { deadline },
+            Stage::New(_) => {
+                self.counts.queued -= 1;
+                Stage::Ending { deadline }
+            }
         };
         session.waiting -= session.queue.len();
         self.counts.waiting -= session.queue.len();
@@ -324,7 +357,7 @@ impl Ledger {
             let key = SessionKey(at as u32);
             let Some(session) = session else { continue };
             let (late, ready, next) = match session.stage {
-                Stage::Opening | Stage::Open | Stage::Refused(_) => continue,
+                Stage::New(_) | Stage::Opening | Stage::Open | Stage::Refused(_) => continue,
                 Stage::Closing { deadline } => {
                     (now >= deadline, session.waiting == 0, Farewell::Send(key))
                 }
@@ -419,8 +452,11 @@ impl Session {
         }
     }
 
-    /// The groups that have not answered something.
+    /// The groups that have not answered something, or have to before anything else can be sent.
     fn silent(&self) -> GroupSet {
+        if let Stage::New(plan) = &self.stage {
+            return plan.destinations();
+        }
         let missing = |sent: &Sent| match sent {
             Sent::Control { missing, .. }
             | Sent::Operation { missing, .. }

@@ -13,6 +13,29 @@
 //! assert_eq!(client.get("greeting")?.as_deref(), Some(&b"hello"[..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Test your application against failover
+//!
+//! Nodes can be [killed](Cluster::kill_node), [started again](Cluster::restart_node), and
+//! [stopped](Cluster::pause_node) for a while, as they will be in earnest. A node that was killed has
+//! lost its memory: it is given its state by the others, while they serve.
+//!
+//! ```
+//! use std::time::Duration;
+//! use skein_client::local::Cluster;
+//!
+//! let cluster = Cluster::local()?;
+//! let mut client = cluster.client()?;
+//! for round in 1..=3 {
+//!     let leader = cluster.leader_of(0).expect("somebody leads");
+//!     cluster.kill_node(leader)?;
+//!     // The client waits for another leader, and counts once.
+//!     assert_eq!(client.increment("count", 1)?, round);
+//!     cluster.restart_node(leader)?;
+//!     assert!(cluster.wait_until_whole(Duration::from_secs(10)));
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod node;
 
@@ -34,7 +57,7 @@ use crate::blocking::Client;
 use crate::connect::{ConnectError, join};
 use crate::driver::{Driver, Shape};
 
-/// How long all engines may take to meet.
+/// How long all engines may take to meet, and to choose leaders.
 const START_MAX: Duration = Duration::from_secs(10);
 /// How often to look whether something has come about.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
@@ -60,8 +83,8 @@ pub enum StartError {
     /// The system starts no more threads.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
-    /// The engines did not meet in time: the machine is badly overloaded.
-    #[error("the cluster's engines did not all meet within {0:?}")]
+    /// The engines did not meet and choose leaders in time: the machine is badly overloaded.
+    #[error("the cluster's engines did not all meet and choose leaders within {0:?}")]
     Slow(Duration),
     /// The cluster has no such node.
     #[error(transparent)]
@@ -158,7 +181,9 @@ impl Builder {
         for node in &cluster.nodes {
             lock(node).start(&cluster.host, &cluster.shape)?;
         }
-        cluster.wait_until_connected()?;
+        if !cluster.wait_until_whole(START_MAX) {
+            return Err(StartError::Slow(START_MAX));
+        }
         Ok(cluster)
     }
 }
@@ -301,22 +326,6 @@ impl Cluster {
     fn node(&self, node: u16) -> Result<MutexGuard<'_, Node>, NoSuchNode> {
         let found = self.nodes.get(usize::from(node)).map(lock);
         found.ok_or(NoSuchNode { node, nodes: self.shape.topology.nodes })
-    }
-
-    fn wait_until_connected(&self) -> Result<(), StartError> {
-        let started = Instant::now();
-        let met = |node: &Mutex<Node>| {
-            let status = lock(node).status();
-            status.len() == usize::from(self.shape.topology.engines)
-                && status.iter().all(|engine| engine.connected)
-        };
-        while !self.nodes.iter().all(met) {
-            if started.elapsed() > START_MAX {
-                return Err(StartError::Slow(START_MAX));
-            }
-            std::thread::sleep(LOOK_EVERY);
-        }
-        Ok(())
     }
 }
 

@@ -1,9 +1,10 @@
 //! Nodes that die, stand still and come back, as applications see them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use skein_client::local::Cluster;
-use skein_client::{Error, GroupId, GroupSet, Unavailability};
+use skein_client::{Error, GroupId, GroupSet, Operation, SessionKey, Transaction, Unavailability};
 
 /// In group 1 and group 0, of two.
 const IN_G1: &str = "foo";
@@ -16,18 +17,190 @@ fn group(number: u16) -> GroupSet {
     GroupSet::single(GroupId(number))
 }
 
-/// How an operation ends that group 1, and it alone, keeps from being answered.
-fn assert_stuck(error: &Error, sent: bool) {
-    match error {
-        Error::UnknownOutcome { after: SHORT, silent } if sent => assert_eq!(*silent, group(1)),
-        Error::Unavailable { why: Unavailability::NotSent { silent, .. }, sent: false }
-            if !sent =>
-        {
-            assert_eq!(*silent, group(1));
-        }
-        error => panic!("{error}"),
+fn increment(key: &str) -> Transaction {
+    Transaction::of(Operation::Increment { key: key.into(), by: 1 })
+}
+
+/// Half of the increments of a client go to one group, half to both.
+fn counting(number: u64) -> Transaction {
+    let one = increment(if number.is_multiple_of(4) { IN_G0 } else { IN_G1 });
+    match number % 2 {
+        0 => one,
+        _ => increment(IN_G0).then(Operation::Increment { key: IN_G1.into(), by: 1 }),
     }
-    assert_eq!(error.had_no_effect(), !sent);
+}
+
+/// What is counted in each group after so many of a client's increments.
+fn counted(times: u64) -> (i64, i64) {
+    let (mut g0, mut g1) = (0, 0);
+    for number in 0..times {
+        g0 += i64::from(number.is_multiple_of(4) || number % 2 == 1);
+        g1 += i64::from(number % 4 == 2 || number % 2 == 1);
+    }
+    (g0, g1)
+}
+
+fn assert_counts(cluster: &Cluster, times: impl Iterator<Item = u64>) {
+    let (g0, g1) = times.map(counted).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+    let mut client = cluster.client().unwrap();
+    assert_eq!(client.increment(IN_G0, 0).unwrap(), g0, "nothing lost, nothing applied twice");
+    assert_eq!(client.increment(IN_G1, 0).unwrap(), g1, "nothing lost, nothing applied twice");
+}
+
+/// Three ways to count until told to stop; each returns how often it did.
+fn count_blocking(cluster: &Cluster, stop: &AtomicBool) -> u64 {
+    let mut client = cluster.client().unwrap();
+    client.set_timeout(LONG);
+    let mut times = 0;
+    while !stop.load(Ordering::Relaxed) {
+        client.transact(&counting(times)).unwrap();
+        times += 1;
+    }
+    times
+}
+
+fn count_in_tasks(cluster: &Cluster, stop: &AtomicBool) -> u64 {
+    let client = cluster.async_client().unwrap().with_timeout(LONG);
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+        let mut times = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let eight: Vec<_> = (times..times + 8)
+                .map(|number| {
+                    let client = client.clone();
+                    tokio::spawn(async move { client.transact(&counting(number)).await })
+                })
+                .collect();
+            for task in eight {
+                task.await.unwrap().unwrap();
+                times += 1;
+            }
+        }
+        times
+    })
+}
+
+/// Of several sessions, each with several operations under way.
+fn count_driven(cluster: &Cluster, stop: &AtomicBool) -> Vec<u64> {
+    let mut driver = cluster.driver().unwrap();
+    driver.set_timeout(LONG);
+    let sessions: Vec<SessionKey> = (0..4).map(|_| driver.open()).collect();
+    let (mut sent, mut done) = (vec![0; 4], vec![0; 4]);
+    loop {
+        let going = !stop.load(Ordering::Relaxed);
+        for (at, session) in sessions.iter().enumerate().filter(|_| going) {
+            while sent[at] < done[at] + 3 {
+                driver.submit(*session, &counting(sent[at])).unwrap();
+                sent[at] += 1;
+            }
+        }
+        if !going && driver.under_way() == 0 {
+            return sent;
+        }
+        let busy = driver.poll(&mut |ticket, result| {
+            let at = sessions.iter().position(|session| *session == ticket.session).unwrap();
+            assert!(result.is_ok(), "{result:?}");
+            done[at] += 1;
+        });
+        if !busy.unwrap() {
+            driver.wait(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Clients of all kinds count while `fail` happens to the cluster. No operation may fail, and every
+/// one takes effect once.
+fn count_through(cluster: &Cluster, fail: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    let times = std::thread::scope(|scope| {
+        let blocking: Vec<_> =
+            (0..2).map(|_| scope.spawn(|| vec![count_blocking(cluster, &stop)])).collect();
+        let others = [
+            scope.spawn(|| vec![count_in_tasks(cluster, &stop)]),
+            scope.spawn(|| count_driven(cluster, &stop)),
+        ];
+        std::thread::sleep(SHORT);
+        fail();
+        std::thread::sleep(SHORT);
+        stop.store(true, Ordering::Relaxed);
+        let all = blocking.into_iter().chain(others);
+        all.flat_map(|counter| counter.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(times.iter().all(|times| *times > 0), "{times:?}");
+    assert_counts(cluster, times.into_iter());
+}
+
+#[test]
+fn a_dead_leader_is_waited_for() {
+    let cluster = Cluster::local().unwrap();
+    count_through(&cluster, || {
+        cluster.kill_node(cluster.leader_of(0).unwrap()).unwrap();
+    });
+}
+
+#[test]
+fn every_node_may_die_one_after_the_other() {
+    let cluster = Cluster::local().unwrap();
+    count_through(&cluster, || {
+        for round in 0..6 {
+            let node = match round % 2 {
+                0 => cluster.leader_of(round / 2 % 2).unwrap_or(0),
+                _ => round / 2,
+            };
+            cluster.kill_node(node).unwrap();
+            std::thread::sleep(SHORT);
+            cluster.restart_node(node).unwrap();
+            assert!(cluster.wait_until_whole(LONG), "round {round}: {:#?}", cluster.status());
+        }
+    });
+}
+
+#[test]
+fn two_of_five_may_be_dead() {
+    let cluster = Cluster::builder().nodes(5).replicas(5).start().unwrap();
+    count_through(&cluster, || {
+        let (one, other) = (cluster.leader_of(0).unwrap(), cluster.leader_of(1).unwrap());
+        assert_ne!(one, other);
+        cluster.kill_node(one).unwrap();
+        cluster.kill_node(other).unwrap();
+        std::thread::sleep(SHORT);
+        cluster.restart_node(one).unwrap();
+        cluster.restart_node(other).unwrap();
+        assert!(cluster.wait_until_whole(LONG), "{:#?}", cluster.status());
+    });
+}
+
+#[test]
+fn a_leader_that_stands_still_is_replaced_and_goes_on() {
+    let cluster = Cluster::local().unwrap();
+    count_through(&cluster, || {
+        let leader = cluster.leader_of(1).unwrap();
+        cluster.pause_node(leader).unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        cluster.resume_node(leader).unwrap();
+        assert!(cluster.wait_until_whole(LONG), "{:#?}", cluster.status());
+    });
+}
+
+#[test]
+fn clients_that_come_while_nodes_are_down_are_served() {
+    let cluster = Cluster::local().unwrap();
+    for node in 0..3 {
+        cluster.kill_node(node).unwrap();
+        let mut client = cluster.client().unwrap();
+        client.set_timeout(LONG);
+        assert_eq!(client.increment(IN_G0, 1).unwrap(), i64::from(node) + 1);
+        cluster.restart_node(node).unwrap();
+        let mut client = cluster.client().unwrap();
+        client.set_timeout(LONG);
+        assert_eq!(client.increment(IN_G1, 1).unwrap(), i64::from(node) + 1);
+        assert!(cluster.wait_until_whole(LONG), "{:#?}", cluster.status());
+    }
+}
+
+/// How an operation ends that group 1 keeps from being answered.
+fn assert_stuck(error: &Error) {
+    assert_eq!(*error, Error::UnknownOutcome { after: SHORT, silent: group(1) });
+    assert!(!error.had_no_effect());
     assert!(error.to_string().contains("{g1}") && error.to_string().contains("skein status"));
 }
 
@@ -49,8 +222,8 @@ fn a_group_that_stands_still_is_told_in_time_and_goes_on_by_itself() {
         cluster.pause_node(node).unwrap();
     }
     let started = Instant::now();
-    assert_stuck(&client.increment(IN_G1, 1).unwrap_err(), true);
-    assert_stuck(&runtime.block_on(tasks.increment(IN_G1, 1)).unwrap_err(), true);
+    assert_stuck(&client.increment(IN_G1, 1).unwrap_err());
+    assert_stuck(&runtime.block_on(tasks.increment(IN_G1, 1)).unwrap_err());
     let mut late = cluster.client().unwrap();
     late.set_timeout(SHORT);
     let error = late.increment(IN_G1, 1).unwrap_err();
@@ -96,8 +269,31 @@ fn nothing_is_sent_to_a_group_whose_quorum_is_dead() {
     }
     let mut late = cluster.client().unwrap();
     late.set_timeout(SHORT);
+    let why = Unavailability::NoQuorum { groups: group(1), after: SHORT };
+    assert_eq!(late.increment(IN_G0, 1), Err(Error::Unavailable { why, sent: false }));
+    // It would have held up the other group for those who have a session.
+    client.increment(IN_G0, 1).unwrap();
+}
+
+#[test]
+fn a_group_that_has_lost_its_memory_says_nothing_and_that_is_said() {
+    let cluster = five();
+    let mut client = cluster.client().unwrap();
+    client.increment(IN_G1, 1).unwrap();
+    client.set_timeout(SHORT);
+    for node in [2, 3] {
+        cluster.kill_node(node).unwrap();
+    }
+    for node in [2, 3] {
+        cluster.restart_node(node).unwrap();
+    }
+    assert_stuck(&client.increment(IN_G1, 1).unwrap_err());
+    client.increment(IN_G0, 1).unwrap();
+    let mut late = cluster.client().unwrap();
+    late.set_timeout(SHORT);
     let error = late.increment(IN_G0, 1).unwrap_err();
-    assert!(matches!(error, Error::Unavailable { sent: false, .. }), "{error}");
+    assert!(error.had_no_effect() && error.to_string().contains("g1"), "{error}");
+    assert!(!cluster.wait_until_whole(SHORT));
 }
 
 #[test]

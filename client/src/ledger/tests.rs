@@ -22,7 +22,8 @@ impl World {
     /// Two groups; the session's first message, 1, is out.
     fn opening() -> Self {
         let (mut ledger, slots) = (Ledger::default(), SlotMap::even(2));
-        ledger.opening(KEY, 1, Plan::open(&slots));
+        ledger.opening(KEY, Plan::open(&slots));
+        ledger.sent(KEY, Next::Opening, 1);
         Self { ledger, slots, tickets: 0, ended: Vec::new() }
     }
 
@@ -65,7 +66,7 @@ impl World {
 
     /// Multicasts what is next.
     fn send(&mut self, sequence: u64) {
-        self.ledger.sent(KEY, 0, sequence);
+        self.ledger.sent(KEY, Next::Operation(0), sequence);
     }
 
     fn stale(&mut self) -> Vec<u64> {
@@ -170,7 +171,7 @@ fn a_group_without_a_quorum_is_named_and_sent_nothing() {
     world.submit(&[IN_G1], Duration::ZERO);
     world.submit(&[IN_G0], Duration::ZERO);
     let (place, plan) = world.ledger.next(KEY, only(1)).unwrap();
-    assert_eq!((place, plan.destinations()), (2, only(0)), "the others are held back");
+    assert_eq!((place, plan.destinations()), (Next::Operation(2), only(0)), "others are held back");
     world.ledger.sent(KEY, place, 2);
     assert!(world.ledger.next(KEY, only(1)).is_none());
     world.expire_without(ALLOWED, only(1));
@@ -182,7 +183,27 @@ fn a_group_without_a_quorum_is_named_and_sent_nothing() {
     let mut opening = World::opening();
     opening.submit(&[IN_G0], Duration::ZERO);
     opening.expire_without(ALLOWED, only(1));
-    assert_eq!(opening.ended, [(1, Err(lost))], "g1 must know the session first");
+    assert_eq!(opening.ended, [(1, Err(lost.clone()))], "g1 must know the session first");
+}
+
+#[test]
+fn a_session_does_not_begin_while_a_group_is_without_a_quorum() {
+    let (mut ledger, slots) = (Ledger::default(), SlotMap::even(2));
+    ledger.opening(KEY, Plan::open(&slots));
+    let mut world = World { ledger, slots, tickets: 0, ended: Vec::new() };
+    world.submit(&[IN_G0], Duration::ZERO);
+    assert!(world.ledger.next(KEY, only(1)).is_none(), "its first message would hold up g0");
+    world.expire_without(ALLOWED, only(1));
+    let why = Unavailability::NoQuorum { groups: only(1), after: ALLOWED };
+    assert_eq!(world.ended, [(1, Err(Error::Unavailable { why, sent: false }))]);
+    assert!(world.ledger.senders().eq([KEY]), "it begins when all have one");
+    assert_eq!(world.ledger.next(KEY, GroupSet::EMPTY).unwrap().0, Next::Opening);
+    let mut farewells = Vec::new();
+    world.ledger.close(KEY, ALLOWED, &mut Vec::new());
+    world.ledger.farewells(Duration::ZERO, &mut farewells);
+    assert_eq!(farewells, [Farewell::Forget(KEY)], "there is nothing to close");
+    world.ledger.forget(KEY);
+    assert_eq!(world.ledger.counts(), Counts::default());
 }
 
 #[test]
