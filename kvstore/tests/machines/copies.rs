@@ -250,10 +250,37 @@ fn parts_have_one_place() {
     assert_eq!(machine.restore(last, false), Err(Malformed), "this is the last");
     let mut elsewhere = self::machine(1);
     assert_eq!(elsewhere.restore(&before[0], false), Err(Malformed), "another group's");
+    let mut newer = before[0].clone();
+    let sealed = newer.len() - 8;
+    newer[0] += 1;
+    let checksum = xxh3_64(&newer[..sealed]);
+    newer[sealed..].copy_from_slice(&checksum.to_le_bytes());
+    assert_eq!(fed(&[&newer]), Err(Malformed), "another version's");
     // A machine that has a state already takes another one in its place.
     feed(&mut machine, &transactions, 1);
     restore_all(&mut machine, &parts);
     assert_eq!(machine.digest(), source.digest());
+}
+
+/// What was heard of commands to come belongs to the state that is given up.
+#[test]
+fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
+    let of_two = || Machine::new(ReplicaId::new(GroupId(0), 0), SlotMap::even(2), tight(2), 2);
+    let (mut source, mut machine, mut part) = (of_two(), of_two(), Vec::new());
+    let heard = |machine: &mut Machine, sequence, from| {
+        let message = MessageId::new(SessionId(1), sequence);
+        machine.exchanged(message, GroupId(from), &[7], &mut Words::default());
+    };
+    heard(&mut machine, 2, 1);
+    heard(&mut machine, 3, 1);
+    heard(&mut source, 4, 1);
+    // Nobody's word: its own, and that of a group there is not.
+    heard(&mut source, 5, 0);
+    heard(&mut source, 6, u16::MAX);
+    source.begin_copy();
+    source.finish_copy(&mut part);
+    machine.restore(&part, true).expect("a good part");
+    assert_eq!((source.early(), machine.early()), (1, 1));
 }
 
 /// However much is written between two parts, the copy comes to an end, and the last part is small.
