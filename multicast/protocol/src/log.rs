@@ -26,7 +26,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
+use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId};
+use crate::mutants::{Mutant, planted};
 use crate::timestamp::Timestamp;
 
 /// Bytes of an entry before its body.
@@ -127,7 +129,8 @@ impl Leadership {
     /// Reads what [`encode`](Self::encode) wrote, if it is whole.
     pub fn decode(bytes: &[u8; LEADERSHIP]) -> Option<Self> {
         let mut from = Reader(bytes);
-        if from.u64()? != xxh3_64(&bytes[8..]) {
+        let whole = from.u64()? == xxh3_64(&bytes[8..]);
+        if !guard!(Mutant::TornHeaderTaken, whole) {
             return None;
         }
         Some(Self {
@@ -413,7 +416,8 @@ impl<'a> Entry<'a> {
     pub fn parse(bytes: &'a [u8], cursor: Cursor) -> Option<Self> {
         let mut from = Reader(bytes);
         let check = from.u64()?;
-        if (from.u64()?, from.u64()?) != (cursor.index, cursor.position) {
+        let belongs = (from.u64()?, from.u64()?) == (cursor.index, cursor.position);
+        if !guard!(Mutant::LapNotChecked, belongs) {
             return None;
         }
         let birth = Ballot::from_word(from.u64()?);
@@ -424,7 +428,8 @@ impl<'a> Entry<'a> {
         let epoch = from.u32()?;
         from.u32()?;
         let covered = if kind == Body::Pad.kind() { HEADER } else { len };
-        if version != VERSION || padding >= 8 || xxh3_64(bytes.get(8..covered)?) != check {
+        let whole = xxh3_64(bytes.get(8..covered)?) == check;
+        if version != VERSION || padding >= 8 || !guard!(Mutant::TornEntryTaken, whole) {
             return None;
         }
         let mut from = Reader(bytes.get(HEADER..covered.checked_sub(padding)?)?);
@@ -480,6 +485,9 @@ impl Body<'_> {
 /// rewrites what it adopted, birth and all else unchanged.
 pub fn rewrite(entry: &mut [u8], ballot: Ballot) {
     entry[32..40].copy_from_slice(&ballot.to_word().to_le_bytes());
+    if planted(Mutant::BirthNotKept) {
+        entry[24..32].copy_from_slice(&ballot.to_word().to_le_bytes());
+    }
     seal(entry);
 }
 
@@ -511,7 +519,7 @@ impl Space {
     /// them. `largest` is the longest of them.
     pub fn fits(&self, len: usize, largest: usize) -> bool {
         let used = self.cursor.position - self.freed;
-        used + (len + largest + HEADER) as u64 <= self.capacity
+        guard!(Mutant::LogRoomNotChecked, used + (len + largest + HEADER) as u64 <= self.capacity)
     }
 
     /// The bytes to skip before an entry of `len`, because it would straddle the ring's end.

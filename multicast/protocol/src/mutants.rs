@@ -89,21 +89,20 @@ mutants! {
     BirthNotKept,
     /// A new leader goes on behind a follower's last entry, whatever that is.
     WrongBase,
-    /// A replica without its memory grants (hole 8).
+    /// A replica without its memory grants, and its grant counts (hole 8). Two guards stand there,
+    /// and each alone would do: it stays silent, and no log's view names its life.
     AmnesiacGrants,
     /// A replica without its memory acknowledges (hole 8).
     AmnesiacAccepts,
-    /// A grant counts though its life is not in the adopted log's view (hole 8).
-    GrantOfUnnamedLife,
     /// A completed write counts for a life that is not in the view (hole 8).
     CompletionOfUnnamedLife,
-    /// A learner is let in before it holds the whole log (hole 8).
+    /// A learner counts itself in when it reads its own `Join`, committed or not (hole 8).
     LetInTooEarly,
     /// A new leader does not announce again what other groups may have missed.
     NotAnnouncedAgain,
     /// A new leader does not repeat replies (hole 9).
     RepliesNotRepeated,
-    /// A leader whose write is denied goes on (hole 11).
+    /// A denied write counts as complete, and its leader goes on (hole 11).
     DeniedLeaderGoesOn,
     /// A replica that holds the full log back is waited for (hole 7).
     NobodyEvicted,
@@ -111,6 +110,21 @@ mutants! {
     OldProposalKept,
     /// What a deposed leader had proposed is remembered as proposed.
     TruncatedRemembered,
+    /// What is logged and not committed is given away as logged for good.
+    UncommittedRemembered,
+    /// A candidate commits what it takes over in the ballot that it has left: its former leader is
+    /// taken to hold it.
+    LeftBallotCommits,
+    /// A leader that stepped down is elected again by a grant that comes late, in the same ballot.
+    LateGrantElects,
+    /// The completion of a write under an earlier grant counts for this one.
+    StaleCompletionCounts,
+    /// The header that a leader wrote under an earlier grant is taken for this grant's.
+    StaleHeaderTaken,
+    /// A leader says that its whole group is done with a message when it is itself.
+    SettledTooEarly,
+    /// Another group's result is logged as often as it comes.
+    ResultGivenTwice,
 }
 
 /// Whether the guard is taken out.

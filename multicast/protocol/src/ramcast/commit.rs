@@ -2,8 +2,10 @@
 
 use super::{Ramcast, Role, Uncommitted};
 use crate::ballot::{Acceptance, Ballot};
+use crate::guard;
 use crate::ids::{GroupId, ReplicaId};
 use crate::log::Remote;
+use crate::mutants::{Mutant, planted};
 use crate::ramcast::delivery::Pending;
 use crate::step::Record;
 
@@ -26,17 +28,18 @@ impl Ramcast {
     /// Up to which index the word of `slot` in `group` vouches in `ballot`.
     pub(super) fn accepted(&self, group: GroupId, slot: u8, ballot: Ballot) -> u64 {
         let word = self.words[self.ordinal(ReplicaId::new(group, slot))];
-        if word.tag == ballot.tag() { word.index } else { 0 }
+        let same = guard!(Mutant::AcceptanceOfAnyBallot, word.tag == ballot.tag());
+        if same { word.index } else { 0 }
     }
 
     /// Raises the commit index to the highest that f+1 slots of our group are known to hold in our
     /// ballot, and folds in what it passes. Whoever has let another lead commits nothing until it
     /// reads that one's first words: what it logs meanwhile, its old leader has not.
     pub(super) fn advance_commit(&mut self) {
-        if self.promised != self.ballot() {
+        if !guard!(Mutant::LeftBallotCommits, self.promised == self.ballot()) {
             return;
         }
-        if self.suffix.is_empty() || self.last < self.new_ballot_index {
+        if self.suffix.is_empty() {
             return;
         }
         let (group, ballot, me) = (self.group(), self.ballot(), self.config.me.slot);
@@ -57,9 +60,11 @@ impl Ramcast {
             }
         }));
         held.sort_unstable_by(|a, b| b.cmp(a));
-        let index = held[self.quorum() - 1].min(self.last);
+        let enough = self.quorum() - usize::from(planted(Mutant::CommitWithoutQuorum));
+        let index = held[enough.saturating_sub(1)].min(self.last);
         self.scratch = held;
-        if index >= self.new_ballot_index && index > self.commit {
+        let in_ballot = guard!(Mutant::CommitBelowNewBallot, index >= self.new_ballot_index);
+        if in_ballot && index > self.commit {
             let words = |slot| self.accepted(group, slot, ballot) >= index;
             let by_words = (0..self.config.replicas).filter(|slot| words(*slot)).count();
             let by_completion = self.leads() && by_words + 1 < self.quorum();
@@ -71,11 +76,14 @@ impl Ramcast {
     /// Write completions count only for a life of the follower that counts, and only up to the first
     /// entry whose payload it may lack; from there on only its word does.
     fn vouched_by_completion(&self, slot: u8, accepted: u64) -> u64 {
-        let counts = self.fed[usize::from(slot)].is_some_and(|life| self.view.names(slot, life));
-        if !counts {
+        let named = |life| guard!(Mutant::CompletionOfUnnamedLife, self.view.names(slot, life));
+        if !self.fed[usize::from(slot)].is_some_and(named) {
             return 0;
         }
         let completed = self.completed[usize::from(slot)];
+        if planted(Mutant::CompletionWithoutPayload) {
+            return completed;
+        }
         let barrier = self.large.partition_point(|large| large.index <= accepted);
         self.large.get(barrier).map_or(completed, |large| completed.min(large.index - 1))
     }
@@ -134,6 +142,13 @@ impl Ramcast {
 
     /// Whether we are a life that our group has not let in: we vouch for nothing.
     pub fn is_silent(&self) -> bool {
-        self.role == Role::Blank || !self.view.names(self.config.me.slot, self.config.incarnation)
+        if self.role == Role::Blank {
+            return true;
+        }
+        let (me, life) = (self.config.me.slot, self.config.incarnation);
+        if planted(Mutant::LetInTooEarly) {
+            return self.named()[usize::from(me)] != life;
+        }
+        !self.view.names(me, life)
     }
 }

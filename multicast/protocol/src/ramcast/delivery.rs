@@ -19,8 +19,10 @@ use core::cmp::Reverse;
 use hashbrown::HashMap;
 
 use crate::bytes::{Reader, Writer};
+use crate::guard;
 use crate::ids::{GroupSet, MessageId};
 use crate::log::{Decision, Remote};
+use crate::mutants::{Mutant, planted};
 use crate::step::Deliver;
 use crate::timestamp::Timestamp;
 
@@ -119,7 +121,7 @@ impl Order {
     pub(super) fn remote(&mut self, remote: Remote) {
         let Some(pending) = self.table.get_mut(&remote.message) else { return };
         match pending.remotes.iter_mut().find(|old| old.group() == remote.group()) {
-            Some(old) if old.ballot >= remote.ballot => return,
+            Some(old) if guard!(Mutant::OldProposalKept, old.ballot >= remote.ballot) => return,
             Some(old) => *old = remote,
             None => pending.remotes.push(remote),
         }
@@ -153,6 +155,13 @@ impl Order {
 
     /// The message with the least bound: the only one that can be next.
     pub(super) fn least(&mut self) -> Option<Candidate> {
+        if planted(Mutant::FirstLocalTakenForLeast) {
+            let first = self.table.iter().min_by_key(|(_, pending)| pending.local);
+            return first.map(|(message, pending)| {
+                let (bound, message) = (pending.bound, *message);
+                Candidate { bound, message, queued: false }
+            });
+        }
         while let Some(&(local, message)) = self.queue.front() {
             match self.table.get(&message).map(|pending| pending.bound) {
                 Some(bound) if bound == local => break,

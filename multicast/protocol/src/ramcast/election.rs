@@ -18,7 +18,9 @@ use alloc::vec::Vec;
 
 use super::{Ramcast, Role, Uncommitted};
 use crate::ballot::Ballot;
+use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
+use crate::mutants::{Mutant, planted};
 use crate::ramcast::leader::Large;
 use crate::step::{Effect, Record};
 
@@ -151,14 +153,15 @@ impl Ramcast {
     /// write our log; `forced`, that even a leader that is well shall be given up.
     pub fn judge(&mut self, ballot: Ballot, leads: bool, forced: bool) -> Verdict {
         self.heard = self.heard.max(ballot.counter());
-        if self.role == Role::Blank || (self.is_silent() && !leads) {
+        let counts = self.role != Role::Blank && (leads || !self.is_silent());
+        if !guard!(Mutant::AmnesiacGrants, counts) {
             return Verdict::Ignore;
         }
         if ballot == self.promised {
             // A candidate's question asked twice, or a leader that comes back to us.
             return if self.leads() { Verdict::Ignore } else { Verdict::GrantAgain };
         }
-        if ballot < self.promised {
+        if !guard!(Mutant::GrantOfLowerBallot, ballot > self.promised) {
             self.paths.refused_lower += 1;
             return Verdict::Refuse;
         }
@@ -186,7 +189,8 @@ impl Ramcast {
     /// Grants `ballot`: from here on nobody below it may write our log. The caller has made sure of
     /// that, and has told us everything that the log holds.
     pub fn promise(&mut self, ballot: Ballot) {
-        assert!(ballot > self.promised, "a promise is never taken back");
+        let rises = guard!(Mutant::GrantOfLowerBallot, ballot > self.promised);
+        assert!(rises, "a promise is never taken back");
         self.paths.deposed += u64::from(self.leads());
         self.step_down();
         self.role = Role::Follower;
@@ -205,7 +209,9 @@ impl Ramcast {
         }
         self.role = Role::Follower;
         // A grant that comes late elects nobody twice in one ballot.
-        self.campaign = None;
+        if !planted(Mutant::LateGrantElects) {
+            self.campaign = None;
+        }
         self.paths.stepped_down += 1;
         self.early.clear();
         self.remotes.clear();
@@ -244,11 +250,22 @@ impl Ramcast {
             || campaign.grants.iter().enumerate().filter_map(|(i, g)| Some((i, g.as_ref()?)));
         // Our own first, so that nothing is copied when it is as good.
         let own = campaign.grants[usize::from(me)].as_ref().expect("made when we set out").last;
-        let (best, grant) =
-            grants().max_by_key(|(i, grant)| (grant.last, *i == usize::from(me)))?;
-        let counted = grants().filter(|(i, g)| grant.named.get(*i) == Some(&g.incarnation)).count();
+        let good = |(i, grant): &(usize, &Grant)| {
+            let (mut birth, len) = grant.last;
+            if planted(Mutant::LongestLogAdopted) {
+                birth = Ballot::ZERO;
+            }
+            let own = *i == usize::from(me);
+            (planted(Mutant::OwnLogAdopted) && own, birth, len, own)
+        };
+        let (best, grant) = grants().max_by_key(good)?;
+        let counts = |i: usize, of: &Grant| {
+            guard!(Mutant::AmnesiacGrants, grant.named.get(i) == Some(&of.incarnation))
+        };
+        let counted = grants().filter(|(i, of)| counts(*i, of)).count();
         self.paths.grant_not_counted += u64::from(counted < grants().count());
-        if counted < quorum {
+        let all = planted(Mutant::LeadOnlyWithAll).then_some(campaign.grants.len());
+        if !guard!(Mutant::LeadWithoutQuorum, counted >= all.unwrap_or(quorum)) {
             return None;
         }
         self.paths.adopted_other += u64::from(grant.last != own);
@@ -280,7 +297,9 @@ impl Ramcast {
         self.stalled = None;
         while let Some(entry) = self.suffix.pop_back_if(|entry| entry.index > index) {
             self.paths.truncated += 1;
-            if let Record::Local { message, .. } = entry.record {
+            if let Record::Local { message, .. } = entry.record
+                && !planted(Mutant::TruncatedRemembered)
+            {
                 self.known.remove(message);
             }
         }
@@ -324,6 +343,9 @@ impl Ramcast {
         }
         let logged: BTreeSet<_> = self.suffix.iter().filter_map(Uncommitted::message).collect();
         for message in self.known.recent() {
+            if planted(Mutant::RepliesNotRepeated) {
+                break;
+            }
             if !self.order.contains(message) && !logged.contains(&message) {
                 effects.push(Effect::Repeat { message });
             }
@@ -412,7 +434,9 @@ impl Ramcast {
 
     /// Logs that the log waits for a slot no more. Returns whether it was of use.
     pub fn evict(&mut self, slot: u8, effects: &mut Vec<Effect>) -> bool {
-        let useful = self.may_change(slot) && !self.view.member(slot).evicted;
+        let useful = !planted(Mutant::NobodyEvicted)
+            && self.may_change(slot)
+            && !self.view.member(slot).evicted;
         if useful {
             self.changing |= 1 << slot;
             self.paths.evicted += 1;

@@ -4,8 +4,11 @@ use alloc::vec::Vec;
 
 use super::{Ramcast, Uncommitted};
 use crate::ballot::Acceptance;
+use crate::guard;
 use crate::ids::{GroupSet, MessageId};
+use crate::mutants::{Mutant, planted};
 use crate::step::{Effect, Record};
+use crate::timestamp::Timestamp;
 
 /// A logged message whose payload is not here: accepting it would vouch for bytes nobody may have.
 pub(super) struct Stalled {
@@ -29,18 +32,20 @@ impl Ramcast {
                     self.owe_everybody();
                 }
             }
-            Record::Local { message, inline: false, .. } if !held => {
+            Record::Local { message, inline: false, .. }
+                if !guard!(Mutant::AcceptanceWithoutPayload, held) =>
+            {
                 self.paths.stalled += 1;
                 let since_ms = self.now_ms;
                 self.stalled = Some(Stalled { message, since_ms, entry, last });
                 return;
             }
             Record::Local { message, low_water, timestamp, destinations, .. } => {
-                self.clock = self.clock.max(timestamp.clock());
+                self.raise_clock(timestamp);
                 self.known.insert(message, low_water);
                 self.owed = destinations.iter().fold(self.owed, GroupSet::with);
             }
-            Record::Remote(remote) => self.clock = self.clock.max(remote.timestamp.clock()),
+            Record::Remote(remote) => self.raise_clock(remote.timestamp),
             Record::Exchange | Record::Decided(_) | Record::Evict { .. } | Record::Join { .. } => {}
         }
         self.last_time_ms = self.last_time_ms.max(entry.time_ms);
@@ -48,6 +53,13 @@ impl Ramcast {
         if last {
             self.last = entry.index;
             self.owed = self.owed.with(self.group());
+        }
+    }
+
+    /// Whoever may lead one day proposes above everything in its log.
+    fn raise_clock(&mut self, timestamp: Timestamp) {
+        if !planted(Mutant::FollowerClockNotRaised) {
+            self.clock = self.clock.max(timestamp.clock());
         }
     }
 
@@ -76,10 +88,14 @@ impl Ramcast {
     /// group has not let in says nothing, and one that waits for its new leader's first words
     /// neither: it holds what it holds in no ballot that counts.
     pub(super) fn acknowledge(&mut self, effects: &mut Vec<Effect>) {
-        if self.is_silent() || self.promised != self.ballot() {
+        let counts = guard!(Mutant::AmnesiacAccepts, !self.is_silent());
+        if !counts || self.promised != self.ballot() {
             return;
         }
-        let groups = core::mem::take(&mut self.owed);
+        let mut groups = core::mem::take(&mut self.owed);
+        if planted(Mutant::BystandersTold) && !groups.is_empty() {
+            groups = GroupSet::first(self.config.groups);
+        }
         if !groups.is_empty() {
             let acceptance = Acceptance { tag: self.ballot().tag(), index: self.last };
             effects.push(Effect::Acknowledge { groups, acceptance });

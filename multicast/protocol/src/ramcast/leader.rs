@@ -4,9 +4,11 @@ use alloc::vec::Vec;
 
 use super::{Ramcast, Uncommitted};
 use crate::ballot::Ballot;
+use crate::guard;
 use crate::ids::{GroupSet, MessageId, ReplicaId};
 use crate::log::{Decision, REMOTES_MAX, Remote};
 use crate::message::Announcement;
+use crate::mutants::{Mutant, planted};
 use crate::step::{Effect, Record};
 use crate::timestamp::Timestamp;
 
@@ -40,7 +42,8 @@ impl Ramcast {
         inline: bool,
         effects: &mut Vec<Effect>,
     ) {
-        if !self.known.insert(message, low_water) {
+        let new = self.known.insert(message, low_water);
+        if !guard!(Mutant::DuplicateProposed, new) {
             if self.awaits_delivery(message) {
                 self.paths.duplicate_pending += 1;
             } else {
@@ -111,6 +114,9 @@ impl Ramcast {
             self.hear_of_delivered(message, from, again, effects);
             return;
         }
+        if planted(Mutant::EarlyAnnouncementDropped) {
+            return;
+        }
         self.paths.announced_early += 1;
         let now_ms = self.now_ms;
         let early = self.early.entry(message).or_insert_with(|| Early {
@@ -151,6 +157,9 @@ impl Ramcast {
         again: bool,
         effects: &mut Vec<Effect>,
     ) {
+        if planted(Mutant::NotAnnouncedAgain) {
+            return;
+        }
         if let Some(announcement) = self.announcement(message, again) {
             effects.push(Effect::Announce { to, announcement });
         }
@@ -222,7 +231,9 @@ impl Ramcast {
         for entry in remotes.chunks(REMOTES_MAX) {
             self.paths.remotes_merged += u64::from(entry.len() > 1);
             for remote in entry {
-                self.clock = self.clock.max(remote.timestamp.clock());
+                if !planted(Mutant::LeaderClockNotRaised) {
+                    self.clock = self.clock.max(remote.timestamp.clock());
+                }
             }
             self.append_all(entry.iter().map(|remote| Record::Remote(*remote)), effects);
         }
@@ -269,7 +280,7 @@ impl Ramcast {
             early.announced.iter().any(lives)
         });
         for (message, early) in &mut self.early {
-            if now_ms >= early.since_ms + patience {
+            if now_ms >= early.since_ms + patience && !planted(Mutant::NeverFetched) {
                 early.since_ms = now_ms;
                 self.paths.fetched_as_leader += 1;
                 effects.push(Effect::Fetch { message: *message, from: early.from });

@@ -49,9 +49,11 @@ pub use self::paths::Paths;
 use self::shared::Shared;
 use crate::ballot::{Acceptance, Ballot};
 use crate::detector::Detector;
+use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::known::Known;
 use crate::log::{Decision, Remote};
+use crate::mutants::{Mutant, planted};
 use crate::step::{Deliver, Effect, Event, Record};
 use crate::timestamp::Timestamp;
 use crate::view::View;
@@ -280,8 +282,9 @@ impl Ramcast {
         self.advance_commit();
         let candidate = self.order.least()?;
         let pending = self.order.pending(&candidate);
-        let rests_on_quorums = pending.is_decided()
-            || pending.remotes().iter().all(|remote| self.remote_quorum(remote));
+        let quorums = || pending.remotes().iter().all(|remote| self.remote_quorum(remote));
+        let rests_on_quorums =
+            pending.is_decided() || guard!(Mutant::RemoteWithoutQuorum, quorums());
         if !(pending.is_final() && rests_on_quorums) {
             return None;
         }
@@ -296,7 +299,8 @@ impl Ramcast {
         if next.destinations.len() > 1 {
             self.shared.push(&next, &pending);
         }
-        match self.large.iter_mut().find(|large| large.message == next.message) {
+        let large = self.large.iter_mut().find(|large| large.message == next.message);
+        match large.filter(|_| !planted(Mutant::PayloadDroppedEarly)) {
             Some(large) => {
                 large.delivered = true;
                 self.paths.payload_kept += 1;
@@ -479,6 +483,7 @@ impl Ramcast {
     /// Up to which final timestamp every replica that counts has applied what it delivers.
     fn applied_by_all(&self) -> Timestamp {
         let counted = self.others().filter(|slot| !self.view.member(*slot).evicted);
+        let counted = counted.filter(|_| !planted(Mutant::SettledTooEarly));
         let slots = counted.chain([self.config.me.slot]);
         slots.map(|slot| self.shared.applied_by(slot)).min().expect("we are one of them")
     }

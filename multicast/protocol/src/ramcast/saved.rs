@@ -9,6 +9,7 @@ use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::ids::{GroupId, MessageId};
 use crate::known::Known;
+use crate::mutants::{Mutant, planted};
 use crate::step::Record;
 use crate::view::View;
 
@@ -35,6 +36,7 @@ impl Ramcast {
         self.shared.save(&mut out);
         // What stands behind the commit index may be lost, and then it must not be known.
         let uncommitted = self.suffix.iter().filter_map(|entry| match entry.record {
+            _ if planted(Mutant::UncommittedRemembered) => None,
             Record::Local { message, low_water, .. } => Some((message, low_water)),
             _ => None,
         });
