@@ -176,8 +176,6 @@ impl<A: Application> Replica<A> {
     pub(super) fn note_entry(&mut self, index: u64, birth: Ballot, position: u64) {
         self.ends.push_back((index, position));
         self.runs.push(birth, position);
-        // What a leader has written itself it does not read again once it has been deposed.
-        self.cursor = self.runs.end();
     }
 
     pub(super) fn take_entry<F: Fabric>(
