@@ -387,11 +387,8 @@ impl<A: Application> Replica<A> {
         let Some(peer) = wiring.peer_of(follower) else { return };
         let member = self.core.view().member(slot);
         let named = member.incarnation == granted.incarnation;
-        let was_taught = self.taught[usize::from(slot)] == Some(granted.incarnation);
-        let base = self.runs.shared(&granted.runs()).filter(|base| {
-            let up_to_date = !member.evicted || was_taught;
-            up_to_date && self.space.retains(base.position)
-        });
+        let shared = self.runs.shared(&granted.runs());
+        let base = shared.filter(|base| self.space.retains(base.position));
         let Some(base) = base else {
             self.paths.behind += 1;
             let ballot = self.core.ballot().to_word();

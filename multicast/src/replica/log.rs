@@ -82,6 +82,18 @@ impl<A: Application> Replica<A> {
         self.core.step(Event::TurnEnd, &mut self.effects);
         self.carry_out(wiring);
         self.free_log(wiring);
+        if self.core.stalled_on().is_some() {
+            // An entry whose payload we lack is none of ours: nobody may count on us for it.
+            self.paths.closed_while_stalled += 1;
+            self.cut_log(self.end_of(self.core.last_index()));
+        }
+    }
+
+    /// Right behind an entry: the last committed one, or one after it.
+    fn end_of(&self, index: u64) -> Cursor {
+        let ends = self.ends.iter().rev();
+        let end = ends.copied().find(|(of, _)| *of == index).map(|(_, position)| position);
+        Cursor { index: index + 1, position: end.unwrap_or(self.freed) }
     }
 
     /// Cuts off what our log holds behind `base`.

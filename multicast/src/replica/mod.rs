@@ -57,12 +57,18 @@ skein_protocol::paths! {
     relayed,
     /// A new leader's header was not whole.
     torn_header,
+    /// A replica gave up an entry whose payload it lacked, because it let another lead.
+    closed_while_stalled,
     /// A leader's write was denied.
     denied,
     /// A leader began to write a follower's log.
     admitted,
     /// A leader told a replica that its log does not hold what it lacks.
     behind,
+    /// A follower waited for what the others did not tell any more.
+    left_behind,
+    /// A copied state was older than the log of the replica that asked for it.
+    copy_too_old,
     /// A part of a state was given away.
     parts_given,
     /// A part of a state was taken.
@@ -113,11 +119,10 @@ pub(crate) struct Replica<A> {
     behind: Option<Ballot>,
     teaching: Option<Teaching>,
     taking: Option<Taking<A>>,
-    /// The lives to which we have given the state as leader.
-    taught: Vec<Option<u32>>,
     /// Lives that asked for a state, and when.
     asking: Vec<Option<(u32, u64)>>,
     last_ask_ms: Option<u64>,
+    left_behind_since: Option<u64>,
     full_since: Option<u64>,
     /// As a new leader: sessions sent us what nobody has logged.
     unproposed: bool,
@@ -201,9 +206,9 @@ impl<A: Application> Replica<A> {
             behind: None,
             teaching: None,
             taking: None,
-            taught: vec![None; replicas],
             asking: vec![None; replicas],
             last_ask_ms: None,
+            left_behind_since: None,
             full_since: None,
             unproposed: false,
             set_out_at: None,

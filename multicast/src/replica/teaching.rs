@@ -27,6 +27,8 @@ const PART_BYTES: usize = 48 << 10;
 const PARTS_PER_TURN: usize = 2;
 /// How long a learner waits for the next part before it asks anew.
 const PART_WAIT_MS: u64 = 300;
+/// How long a follower waits for what the others have applied before it asks for their state.
+const LEFT_BEHIND_MS: u64 = 200;
 /// How often a learner asks.
 const ASK_EVERY_MS: u64 = 50;
 /// How long a question of a learner says that it is one.
@@ -104,13 +106,12 @@ impl<A: Application> Replica<A> {
     pub(super) fn asked_for_state(&mut self, slot: u8, incarnation: u32) {
         let now = self.core.now_ms();
         self.asking[usize::from(slot)] = Some((incarnation, now));
-        let settled = self.core.leads() && self.core.won().is_some();
-        if !settled || self.teaching.as_ref().is_some_and(|teaching| teaching.slot != slot) {
+        let busy = self.teaching.as_ref().is_some_and(|teaching| teaching.slot != slot);
+        if !self.core.leads() || busy {
             return;
         }
         self.give_up_teaching();
         self.follower_lost(slot);
-        self.taught[usize::from(slot)] = None;
         tracing::info!(replica = %self.id, slot, incarnation, "gives its state to a learner");
         self.application.begin_copy();
         self.teaching = Some(Teaching { slot, incarnation, next: 0, bytes: 0, done: false });
@@ -179,7 +180,6 @@ impl<A: Application> Replica<A> {
         let teaching = self.teaching.as_mut().expect("somebody is taught");
         teaching.done = true;
         let slot = usize::from(teaching.slot);
-        self.taught[slot] = Some(teaching.incarnation);
         self.followers[slot].attempt += 1;
         self.followers[slot].freed = freed;
         self.asked_at = None;
@@ -223,6 +223,7 @@ impl<A: Application> Replica<A> {
     /// As learner: asks everybody of the group for the state, until somebody who leads gives it.
     pub(crate) fn ask_for_state<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
         let now = self.core.now_ms();
+        self.notice_left_behind(now);
         let needs = self.core.role() == Role::Blank || self.behind.is_some();
         let takes = self.taking.as_ref().is_some_and(|taking| now < taking.last_ms + PART_WAIT_MS);
         if !needs || takes || self.last_ask_ms.is_some_and(|last| now < last + ASK_EVERY_MS) {
@@ -233,6 +234,22 @@ impl<A: Application> Replica<A> {
         self.asking[usize::from(self.id.slot)] = Some((incarnation, now));
         for slot in self.other_slots() {
             self.ask_member(slot, &Election::Ask { incarnation }, wiring);
+        }
+    }
+
+    /// A follower that has waited for long for what the others do not tell any more asks for the
+    /// state like one whose log ended too early.
+    fn notice_left_behind(&mut self, now: u64) {
+        if self.behind.is_some() || !self.core.is_left_behind() {
+            self.left_behind_since = None;
+            return;
+        }
+        let since = *self.left_behind_since.get_or_insert(now);
+        let follows = self.core.leader().is_some() && !self.awaiting;
+        if follows && now >= since + LEFT_BEHIND_MS {
+            tracing::info!(replica = %self.id, "waits for what nobody tells any more");
+            self.paths.left_behind += 1;
+            self.behind = Some(self.core.promised());
         }
     }
 
@@ -259,7 +276,10 @@ impl<A: Application> Replica<A> {
         wiring: &mut Wiring<F>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) {
-        let needs = self.core.role() == Role::Blank || self.behind.is_some();
+        // One that still has a log gives it up only for the leader that told it to: that leader has
+        // committed all of it that ever was.
+        let taught_by = |ballot: Ballot| ballot.slot() == from;
+        let needs = self.core.role() == Role::Blank || self.behind.is_some_and(taught_by);
         if !needs || part.incarnation != self.incarnation {
             return;
         }
@@ -318,13 +338,21 @@ impl<A: Application> Replica<A> {
             let message = MessageId::new(SessionId(session), sequence);
             results.push((message, (group_set(&to)?, result)));
         }
-        let taking = self.taking.take()?;
         let runs = order.runs.iter();
         let runs = runs.map(|(birth, first)| (Ballot::from_word(*birth), cursor(*first)));
         let end = cursor(order.end);
+        let runs = Runs::new(runs, end);
+        let more = self.core.role() != Role::Blank && self.runs.end().index > end.index;
+        if more && self.runs.shared(&runs) == Some(end) {
+            // Others may count on what we hold beyond: it must be in the state first.
+            self.paths.copy_too_old += 1;
+            self.taking = None;
+            return Some(());
+        }
+        let taking = self.taking.take()?;
         tracing::info!(replica = %self.id, bytes = taking.bytes, index = end.index - 1,
             took = ?taking.began.elapsed(), "has the state");
-        self.begin_at(core, taking.application, Runs::new(runs, end));
+        self.begin_at(core, taking.application, runs);
         for (message, low_water, destinations, bytes) in payloads {
             self.payloads.insert(message, low_water, destinations, &bytes);
         }

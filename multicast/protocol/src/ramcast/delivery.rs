@@ -196,6 +196,11 @@ impl Order {
         }
     }
 
+    /// The least bound of any pending message.
+    pub(super) fn least_bound(&mut self) -> Option<Timestamp> {
+        self.least().map(|candidate| candidate.bound)
+    }
+
     /// Whether a message with an earlier local timestamp is seen to be passed by.
     pub(super) fn overtakes(&self, candidate: &Candidate) -> bool {
         let index = self.table[&candidate.message].index;

@@ -24,6 +24,9 @@ use crate::mutants::{Mutant, planted};
 use crate::ramcast::leader::Large;
 use crate::step::{Effect, Record};
 
+/// How long a dead replica's successor is waited for, in patiences.
+const EVICT_PATIENCE: u64 = 4;
+
 /// Why a replica set out to lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -432,9 +435,16 @@ impl Ramcast {
         self.leads() && self.changing & 1 << slot == 0 && slot != self.config.me.slot
     }
 
-    /// Logs that the log waits for a slot no more. Returns whether it was of use.
+    /// Logs that the log waits for a slot no more, unless fewer than a quorum would be left that it
+    /// waits for. Returns whether it was of use.
     pub fn evict(&mut self, slot: u8, effects: &mut Vec<Effect>) -> bool {
+        let stays = |other: &u8| {
+            let leaves = self.changing & 1 << other != 0 || self.view.member(*other).evicted;
+            *other != slot && !leaves
+        };
+        let enough = self.others().filter(stays).count() + 1 >= self.quorum();
         let useful = !planted(Mutant::NobodyEvicted)
+            && enough
             && self.may_change(slot)
             && !self.view.member(slot).evicted;
         if useful {
@@ -454,16 +464,27 @@ impl Ramcast {
         }
     }
 
-    /// Those whose process is known to have ended are waited for no more: their memory is lost.
+    /// Those whose process is known to have ended, and whose successor is not there yet, are waited
+    /// for no more. A connection that broke looks the same for a moment.
     pub(super) fn evict_dead(&mut self, effects: &mut Vec<Effect>) {
         if self.commit < self.new_ballot_index {
             return; // Not before everybody knows where the log goes on.
         }
         for slot in self.others() {
-            if self.detector.is_dead(slot) {
+            let since = self.detector.since_ms(slot);
+            let for_long = self.now_ms >= since + EVICT_PATIENCE * self.config.patience_ms;
+            if self.detector.is_dead(slot) && for_long {
                 self.evict(slot, effects);
             }
         }
+    }
+
+    /// Whether all of our group that count have long applied what we cannot even deliver: what it
+    /// rests on may be told nobody any more. Only a state helps then.
+    pub fn is_left_behind(&mut self) -> bool {
+        let settled = self.shared.settled_by(self.group());
+        let Some(bound) = self.order.least_bound() else { return false };
+        !self.leads() && bound <= settled
     }
 
     /// The replica that leads us, or that we let lead, if there is one.

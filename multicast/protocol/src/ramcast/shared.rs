@@ -109,6 +109,11 @@ impl Shared {
         self.told.fill(Timestamp::ZERO);
     }
 
+    /// Up to where a group has applied everything, at all its replicas that count.
+    pub(super) fn settled_by(&self, group: GroupId) -> Timestamp {
+        self.settled[group.index()]
+    }
+
     /// Whether some replica of `group` may not have applied the message.
     pub(super) fn unsettled_in(&self, group: GroupId, owed: &Owed) -> bool {
         self.settled[group.index()] < owed.last
