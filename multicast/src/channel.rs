@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use skein_fabric::{Fabric, FabricError, Peer, Region, Remote, Source};
+use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ring::{Incoming, Nonsense, Outgoing, spans};
 
 use crate::mail::Purpose;
@@ -287,6 +288,7 @@ impl Channel {
         } else {
             self.incoming.report()
         };
+        let credit = credit.filter(|_| !planted(Mutant::CreditNotTold));
         let told = tail != self.tail_told || credit.is_some();
         if tail != self.tail_told {
             self.tail_told = tail;

@@ -6,6 +6,7 @@ use skein_protocol::detector::Pulse;
 use skein_protocol::ids::ReplicaId;
 use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, Payload};
 use skein_protocol::message::{Head, decode_name, encode_name};
+use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::{Cause, Role, Verdict};
 use skein_protocol::step::Event;
 
@@ -146,7 +147,11 @@ impl<A: Application> Replica<A> {
                 }
             }
             Verdict::Grant => {
-                self.close_log(wiring);
+                if planted(Mutant::GrantWithoutRevoking) {
+                    self.read_log(wiring);
+                } else {
+                    self.close_log(wiring);
+                }
                 self.core.promise(ballot);
                 self.forget_followers();
                 self.report(slot, asked, wiring);
@@ -168,7 +173,12 @@ impl<A: Application> Replica<A> {
     fn report<F: Fabric>(&mut self, slot: u8, asked: Prepare, wiring: &mut Wiring<F>) {
         let from = ReplicaId::new(self.id.group, slot);
         let Some(peer) = wiring.peer_of(from) else { return };
-        let key = match wiring.port.fabric.grant(self.log, peer) {
+        let granted = if planted(Mutant::GrantWithoutRevoking) && self.granted.is_some() {
+            Ok(RegionKey([u8::MAX; 32]))
+        } else {
+            wiring.port.fabric.grant(self.log, peer)
+        };
+        let key = match granted {
             Ok(key) => key.0,
             Err(error) => {
                 return tracing::warn!(%error, replica = %self.id, "cannot let a leader write");
@@ -401,6 +411,9 @@ impl<A: Application> Replica<A> {
                 return tracing::warn!(%error, %follower, "a granted log was of no use");
             }
         };
+        let theirs = cursor(granted.end);
+        let wrong = planted(Mutant::WrongBase) && theirs.position <= self.runs.end().position;
+        let base = if wrong { theirs } else { base };
         self.rewrite_from(base, &mut wiring.port.fabric);
         let (ballot, grant) = (self.core.ballot(), granted.grant);
         let header = Leadership { ballot, base, grant, first: self.core.first_index() }.encode();

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 
 use skein_fabric::{Fabric, Remote as RemoteRegion, Source};
 use skein_protocol::ballot::Ballot;
+use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, PREAMBLE, Payload};
+use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::Role;
 use skein_protocol::step::{Event, Record};
 
@@ -45,7 +47,9 @@ impl Follower {
     pub(super) fn let_in(&mut self, log: RemoteRegion, sent: u64, freed: u64) {
         (self.log, self.sent, self.freed) = (Some(log), sent, freed);
         // What completes of earlier writes says nothing of this grant.
-        self.under_way.clear();
+        if !planted(Mutant::StaleCompletionCounts) {
+            self.under_way.clear();
+        }
     }
 
     /// Whether everything that was written is in its memory.
@@ -109,8 +113,10 @@ impl<A: Application> Replica<A> {
     fn leadership<F: Fabric>(&self, fabric: &F) -> Option<Leadership> {
         let mut bytes = [0; log::LEADERSHIP];
         fabric.copy_out(self.log, 0, &mut bytes);
-        Leadership::decode(&bytes)
-            .filter(|header| header.ballot == self.core.promised() && header.grant == self.grants)
+        Leadership::decode(&bytes).filter(|header| {
+            let of_this_grant = guard!(Mutant::StaleHeaderTaken, header.grant == self.grants);
+            header.ballot == self.core.promised() && of_this_grant
+        })
     }
 
     /// As follower, takes the words with which a new leader begins. Returns whether they are there.
@@ -139,7 +145,7 @@ impl<A: Application> Replica<A> {
         }
         let mut cursor = self.cursor;
         let at = cursor.offset(self.tuning.log_bytes as u64);
-        fabric.load(self.log, at + log::INDEX_AT) == cursor.index
+        guard!(Mutant::LapNotChecked, fabric.load(self.log, at + log::INDEX_AT) == cursor.index)
     }
 
     /// As follower, takes what the leader has written. Returns whether there was anything.
@@ -368,7 +374,10 @@ impl<A: Application> Replica<A> {
 
     /// Takes note of where the last entry ends that is committed by now.
     pub(super) fn pass_committed(&mut self) {
-        let commit = self.core.commit_index();
+        let mut commit = self.core.commit_index();
+        if planted(Mutant::FreedBeforeCommit) {
+            commit = self.core.last_index();
+        }
         while let Some((index, end)) = self.ends.pop_front_if(|(index, _)| *index <= commit) {
             self.freed_index = index;
             self.freed = end;
@@ -456,6 +465,9 @@ impl<A: Application> Replica<A> {
     /// A write of the log to a follower was denied, or its end is not known. One of an earlier grant
     /// says nothing of this one.
     pub(crate) fn failed(&mut self, slot: u8, number: u64, denied: bool) {
+        if denied && planted(Mutant::DeniedLeaderGoesOn) {
+            return self.completed(slot, number);
+        }
         if self.followers[usize::from(slot)].completed(number).is_none() {
             return;
         }

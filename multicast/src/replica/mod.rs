@@ -14,6 +14,7 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{Cursor, Decision, HEADER, PREAMBLE, Remote, Space};
 use skein_protocol::message::{Announcement, Head, encode_name};
+use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::properties::{About, Footprint, Touch};
 use skein_protocol::ramcast::{Config, Ramcast};
 use skein_protocol::runs::Runs;
@@ -391,7 +392,9 @@ impl<A: Application> Replica<A> {
         let logged = |next: &Exchanged| next.message == message && next.from == from;
         let over = self.core.is_delivered(message)
             && self.waiting.is_none_or(|(waiting, _)| waiting != message);
-        if over || self.heard.contains(&(message, from)) || self.exchanged.iter().any(logged) {
+        let again =
+            over || self.heard.contains(&(message, from)) || self.exchanged.iter().any(logged);
+        if again && !planted(Mutant::ResultGivenTwice) {
             self.paths.result_again += 1;
             return;
         }
