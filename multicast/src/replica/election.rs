@@ -398,7 +398,11 @@ impl<A: Application> Replica<A> {
         let member = self.core.view().member(slot);
         let named = member.incarnation == granted.incarnation;
         let shared = self.runs.shared(&granted.runs());
-        let base = shared.filter(|base| self.space.retains(base.position));
+        let theirs = cursor(granted.end);
+        let wrong = planted(Mutant::WrongBase) && theirs.position <= self.runs.end().position;
+        let base = if wrong { Some(theirs) } else { shared };
+        let base = base.filter(|base| self.space.retains(base.position));
+        let base = base.filter(|base| self.rewrite_from(*base, &mut wiring.port.fabric));
         let Some(base) = base else {
             self.paths.behind += 1;
             let ballot = self.core.ballot().to_word();
@@ -411,10 +415,6 @@ impl<A: Application> Replica<A> {
                 return tracing::warn!(%error, %follower, "a granted log was of no use");
             }
         };
-        let theirs = cursor(granted.end);
-        let wrong = planted(Mutant::WrongBase) && theirs.position <= self.runs.end().position;
-        let base = if wrong { theirs } else { base };
-        self.rewrite_from(base, &mut wiring.port.fabric);
         let (ballot, grant) = (self.core.ballot(), granted.grant);
         let header = Leadership { ballot, base, grant, first: self.core.first_index() }.encode();
         if let Err(error) = wiring.port.fabric.write(log, 0, Source::Inline(&header), None) {
@@ -430,13 +430,14 @@ impl<A: Application> Replica<A> {
         tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");
     }
 
-    /// Makes what our log holds from `base` on written in our ballot, as a follower expects it.
-    fn rewrite_from<F: Fabric>(&mut self, base: Cursor, fabric: &mut F) {
+    /// Makes what our log holds from `base` on written in our ballot, as a follower expects it. False
+    /// if our memory does not reach back to there: we were given the state behind it.
+    fn rewrite_from<F: Fabric>(&mut self, base: Cursor, fabric: &mut F) -> bool {
         let ballot = self.core.ballot();
         let mut at = base;
         while at.position < self.rewritten.position {
-            let Some(mut bytes) = self.raw_entry(&mut at, fabric) else { break };
-            let Some(entry) = Entry::parse(&bytes, at) else { break };
+            let Some(mut bytes) = self.raw_entry(&mut at, fabric) else { return false };
+            let Some(entry) = Entry::parse(&bytes, at) else { return false };
             let (body_is_pad, len) = (entry.body == Body::Pad, announced(&bytes));
             log::rewrite(&mut bytes, ballot);
             let offset = at.offset(self.space.capacity());
@@ -447,6 +448,7 @@ impl<A: Application> Replica<A> {
         if base.position < self.rewritten.position {
             self.rewritten = base;
         }
+        true
     }
 
     /// As leader: lets in whoever has all of our log by now.

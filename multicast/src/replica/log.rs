@@ -129,7 +129,7 @@ impl<A: Application> Replica<A> {
         self.core.follow(header.ballot, header.base.index - 1, header.first);
         self.cut_log(header.base);
         // The new leader knows nothing of what we told the old one.
-        self.freed_told = 0;
+        (self.freed_told, self.applied_told) = (0, 0);
         true
     }
 

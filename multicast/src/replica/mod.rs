@@ -412,7 +412,14 @@ impl<A: Application> Replica<A> {
         by: ReplicaId,
         wiring: &mut Wiring<F>,
     ) {
-        let Some(held) = self.payloads.get(message) else { return };
+        let Some(held) = self.payloads.get(message) else {
+            if by.group == self.id.group && self.core.leads() && self.core.is_delivered(message) {
+                // We let go of it before we led. Only a state helps who still waits for it.
+                let ballot = self.core.ballot().to_word();
+                self.ask_member(by.slot, &Election::Behind { ballot }, wiring);
+            }
+            return;
+        };
         if !wiring.has_room_to_relay(self.id, by) {
             return;
         }

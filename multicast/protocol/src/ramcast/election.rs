@@ -421,6 +421,10 @@ impl Ramcast {
 
     /// A follower is let in: we write its log from here on.
     pub fn feeds(&mut self, slot: u8, incarnation: u32) {
+        if !self.view.names(slot, incarnation) {
+            // What its former life had applied, this one may not have been given.
+            self.shared.forget_applied(slot);
+        }
         self.fed[usize::from(slot)] = Some(incarnation);
         self.completed[usize::from(slot)] = 0;
     }

@@ -100,6 +100,8 @@ impl Ramcast {
         blank.promised = self.promised;
         blank.heard = self.heard;
         blank.now_ms = self.now_ms;
+        // Whoever leads is about to write the log that goes on from the state: no time to run.
+        blank.retry_ms = self.now_ms + 16 * self.config.patience_ms;
         blank.detector = self.detector.clone();
         blank.words.clone_from(&self.words);
         for group in (0..config.groups).map(GroupId).filter(|group| *group != config.me.group) {

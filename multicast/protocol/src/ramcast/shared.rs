@@ -84,6 +84,11 @@ impl Shared {
         *applied = timestamp.max(*applied);
     }
 
+    /// The slot begins a new life.
+    pub(super) fn forget_applied(&mut self, slot: u8) {
+        self.applied[usize::from(slot)] = Timestamp::ZERO;
+    }
+
     pub(super) fn applied_by(&self, slot: u8) -> Timestamp {
         self.applied[usize::from(slot)]
     }
