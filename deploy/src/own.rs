@@ -43,11 +43,6 @@ impl Own {
         self.cluster.pids()
     }
 
-    /// The nodes that have ended since this was last asked, and how.
-    pub(crate) fn lost(&mut self) -> Vec<String> {
-        self.cluster.lost()
-    }
-
     /// Stops the nodes and removes everything. Returns what is wrong with that.
     pub(crate) fn stop(self) -> Vec<String> {
         let Self { cluster, dir } = self;

@@ -170,7 +170,7 @@ impl Measured {
 }
 
 /// The grain of [`Measured::timeline`].
-pub const TIMELINE_INTERVAL: Duration = Duration::from_millis(250);
+pub const TIMELINE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Errors, counted by kind, and the first of them in full.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use skein_kvstore::node::directory::Directory;
 use skein_kvstore::node::status::NodeStatus;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::Topology;
-use skein_workloads::bench::{self, BankPlan, Cluster, YcsbPlan};
+use skein_workloads::bench::{self, BankPlan, Cluster, Watch, YcsbPlan};
 use skein_workloads::keys::Distribution;
 use skein_workloads::mix::Mix;
 use skein_workloads::report::Report;
@@ -167,7 +167,9 @@ impl Ycsb {
             duration: self.run.measured_for()?,
             seed: self.run.seed.unwrap_or_else(bench::any_seed),
         };
-        let report = ycsb(dir, &plan, &mut Bars::new(Interrupt::listen()?))?;
+        let mut bars = Bars::new(Interrupt::listen()?);
+        let report = ycsb(dir, &plan, &mut bars)?;
+        bars.end();
         self.run.print(&report)
     }
 }
@@ -182,7 +184,9 @@ impl Bank {
             duration: self.run.measured_for()?,
             seed: self.run.seed.unwrap_or_else(bench::any_seed),
         };
-        let report = bank(dir, &plan, &mut Bars::new(Interrupt::listen()?))?;
+        let mut bars = Bars::new(Interrupt::listen()?);
+        let report = bank(dir, &plan, &mut bars)?;
+        bars.end();
         self.run.print(&report)
     }
 }
@@ -206,15 +210,13 @@ impl Run {
 }
 
 /// Measures the cluster in `dir` with YCSB.
-pub(crate) fn ycsb(dir: &Path, plan: &YcsbPlan, watch: &mut Bars) -> anyhow::Result<Report> {
+pub(crate) fn ycsb(dir: &Path, plan: &YcsbPlan, watch: &mut impl Watch) -> anyhow::Result<Report> {
     let (mut driver, cluster, _) = connect(dir)?;
-    let report = bench::ycsb(&mut driver, &cluster, plan, watch);
-    watch.end();
-    Ok(report)
+    Ok(bench::ycsb(&mut driver, &cluster, plan, watch))
 }
 
 /// Runs the bank on the cluster in `dir`.
-pub(crate) fn bank(dir: &Path, plan: &BankPlan, watch: &mut Bars) -> anyhow::Result<Report> {
+pub(crate) fn bank(dir: &Path, plan: &BankPlan, watch: &mut impl Watch) -> anyhow::Result<Report> {
     let (mut driver, cluster, config) = connect(dir)?;
     let max = config.limits.transaction_keys_max;
     if plan.accounts > max {
@@ -224,7 +226,6 @@ pub(crate) fn bank(dir: &Path, plan: &BankPlan, watch: &mut Bars) -> anyhow::Res
         )));
     }
     let mut report = bench::bank(&mut driver, &cluster, plan, watch);
-    watch.end();
     drop(driver);
     if let Some(bank) = &mut report.bank {
         bank.pending = pending(dir, config.topology);
@@ -255,12 +256,21 @@ fn pending(dir: &Path, topology: Topology) -> Option<u64> {
     loop {
         let running = (0..topology.nodes).filter(|node| directory.node(*node).is_some());
         let statuses = running.map(|node| admin::status(&directory, node).ok());
-        let statuses: Vec<NodeStatus> = statuses.collect::<Option<_>>()?;
+        let statuses: Option<Vec<NodeStatus>> = statuses.collect();
+        let late = Instant::now() >= until;
+        // One that has only just been started again may not answer yet.
+        let Some(statuses) = statuses.filter(|statuses| !statuses.is_empty()) else {
+            if late {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            continue;
+        };
         let replicas = || statuses.iter().flat_map(|status| &status.replicas).map(|r| &r.order);
-        if statuses.is_empty() || replicas().all(|replica| replica.pending == 0) {
-            return (!statuses.is_empty()).then_some(0);
+        if replicas().all(|replica| replica.pending == 0) {
+            return Some(0);
         }
-        if Instant::now() >= until {
+        if late {
             let stuck = DELIVERED_WITHIN.as_millis() as u64 / 2;
             let stuck = replicas().filter(|replica| replica.oldest_pending_ms >= stuck);
             return Some(stuck.map(|replica| replica.pending).sum());

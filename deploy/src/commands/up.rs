@@ -129,19 +129,6 @@ impl Started {
         (0..self.manifest.nodes).filter_map(pid).collect()
     }
 
-    /// The nodes that have ended since this was last asked, and how. Signals to stop that have come
-    /// are forgotten: whoever asks has heard of them.
-    pub(crate) fn lost(&mut self) -> Vec<String> {
-        let lost = |event| match event {
-            Event::Node(Ok(ended)) => {
-                Some(format!("{ended}{}", log_end(&self.directory, ended.node)))
-            }
-            Event::Node(Err(error)) => Some(format!("{error:#}")),
-            Event::Signal(_) => None,
-        };
-        self.events.try_iter().filter_map(lost).collect()
-    }
-
     /// Waits until every node says that it is ready.
     fn wait_ready(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + READY_WITHIN;

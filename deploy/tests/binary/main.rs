@@ -1,6 +1,7 @@
 //! The binary, as its users run it.
 
 mod administration;
+mod chaos;
 mod clusters;
 mod configuration;
 mod data;

@@ -2,7 +2,7 @@
 
 pub(super) mod client;
 mod faults;
-mod patient;
+pub(super) mod patient;
 mod run;
 
 use std::io::IsTerminal;

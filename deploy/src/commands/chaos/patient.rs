@@ -18,24 +18,24 @@ use crate::cluster::{ask, signal_holder};
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
 /// A cluster under faults. Whatever happens, what was stopped goes on when this is dropped.
-pub(super) struct Patient {
+pub(in super::super) struct Patient {
     directory: Directory,
     topology: Topology,
     stopped: BTreeSet<u16>,
 }
 
 /// What the nodes that answer say of themselves.
-pub(super) struct Seen {
+pub(in super::super) struct Seen {
     nodes: BTreeMap<u16, NodeStatus>,
 }
 
 impl Patient {
-    pub(super) fn new(directory: Directory, topology: Topology) -> Self {
+    pub(in super::super) fn new(directory: Directory, topology: Topology) -> Self {
         Self { directory, topology, stopped: BTreeSet::new() }
     }
 
     /// Asks all nodes that are not stopped.
-    pub(super) fn look(&self) -> Seen {
+    pub(in super::super) fn look(&self) -> Seen {
         let statuses = ask(self.topology.nodes, |node| {
             let stopped = self.stopped.contains(&node);
             let status = || admin::call(&self.directory, node, Action::Status, ANSWER_WITHIN);
@@ -46,12 +46,16 @@ impl Patient {
     }
 
     /// The process that runs `node`.
-    pub(super) fn pid(&self, node: u16) -> Option<u32> {
+    pub(in super::super) fn pid(&self, node: u16) -> Option<u32> {
         self.directory.node(node).map(|holder| holder.pid)
     }
 
     /// Sends a signal to each of the nodes. Returns when, just before the first.
-    pub(super) fn signal(&mut self, nodes: &[u16], signal: Signal) -> anyhow::Result<u64> {
+    pub(in super::super) fn signal(
+        &mut self,
+        nodes: &[u16],
+        signal: Signal,
+    ) -> anyhow::Result<u64> {
         let t = now();
         for node in nodes {
             signal_holder(|| self.pid(*node), signal)?;
@@ -75,9 +79,46 @@ impl Drop for Patient {
     }
 }
 
+/// How often each node had been started, at some moment.
+pub(in super::super) struct Lives {
+    directory: Directory,
+    before: Vec<u32>,
+}
+
+impl Lives {
+    /// Now.
+    pub(in super::super) fn of(directory: &Directory, nodes: u16) -> Self {
+        let before = (0..nodes).map(|node| directory.lives(node).unwrap_or_default()).collect();
+        Self { directory: directory.clone(), before }
+    }
+
+    /// A node that was started more often since than `expected` has died by itself. Says so, with
+    /// what it said.
+    pub(in super::super) fn unexpected(&self, expected: &BTreeMap<u16, u32>) -> Vec<String> {
+        let now = Self::of(&self.directory, self.before.len() as u16).before;
+        let more = |((node, before), now): ((u16, &u32), u32)| {
+            let expected = expected.get(&node).copied().unwrap_or_default();
+            let more = now.saturating_sub(*before).saturating_sub(expected);
+            let said = last_words(&self.directory, node);
+            (more > 0).then(|| format!("node {node} has died {more} times by itself{said}"))
+        };
+        (0..).zip(&self.before).zip(now).filter_map(more).collect()
+    }
+}
+
+/// Why a node died, if it said so.
+fn last_words(directory: &Directory, node: u16) -> String {
+    let text = std::fs::read(directory.log(node)).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let said = lines.iter().rposition(|line| line.contains("panicked at"));
+    let said = said.map(|at| lines[at..].iter().take(2).flat_map(|line| ["; ", line]).collect());
+    said.unwrap_or_default()
+}
+
 impl Seen {
     /// What the schedule wants to know; `away` are nodes that are known to be missing.
-    pub(super) fn view(&self, topology: Topology, away: &BTreeSet<u16>) -> View {
+    pub(in super::super) fn view(&self, topology: Topology, away: &BTreeSet<u16>) -> View {
         let leader = |group| self.leader(group).map(|(node, _)| node);
         let missing =
             (0..topology.nodes).filter(|node| away.contains(node) || !self.is_well(*node));
@@ -85,7 +126,7 @@ impl Seen {
     }
 
     /// The groups that `node` leads.
-    pub(super) fn led_by(&self, node: u16) -> Vec<u16> {
+    pub(in super::super) fn led_by(&self, node: u16) -> Vec<u16> {
         let replicas = self.nodes.get(&node).into_iter().flat_map(|status| &status.replicas);
         let groups = replicas.map(|replica| replica.order.group);
         groups.filter(|group| self.leader(*group).is_some_and(|(at, _)| at == node)).collect()
@@ -104,12 +145,12 @@ impl Seen {
     }
 
     /// The process that `node` says it is.
-    pub(super) fn pid(&self, node: u16) -> Option<u32> {
+    pub(in super::super) fn pid(&self, node: u16) -> Option<u32> {
         self.nodes.get(&node).map(|status| status.pid)
     }
 
     /// Whether every replica of `node` leads, or follows a leader that counts it as a member.
-    pub(super) fn is_well(&self, node: u16) -> bool {
+    pub(in super::super) fn is_well(&self, node: u16) -> bool {
         self.nodes
             .get(&node)
             .is_some_and(|status| status.replicas.iter().all(|replica| self.counts(replica)))

@@ -28,7 +28,7 @@ use skein_workloads::verify::verify;
 
 use super::client::Clients;
 use super::faults::{Chaos, End};
-use super::patient::Patient;
+use super::patient::{Lives, Patient};
 use crate::cluster::ask;
 use crate::exit::usage;
 use crate::output::tell;
@@ -128,7 +128,7 @@ impl Run {
         let recorder = Recorder::create(&path, self.header(&objects, began))
             .with_context(|| format!("cannot write {}", path.display()))?;
 
-        let lives = self.lives();
+        let lives = Lives::of(&self.directory, topology.nodes);
         let gauge = Gauge::default();
         let (loaded, done, ended, mut problems) = thread::scope(|scope| {
             let scribe = recorder.scribe();
@@ -138,7 +138,7 @@ impl Run {
             let loaded = load.join().expect("the load does not panic");
             (loaded, done, ended, problems)
         });
-        problems.extend(self.too_many_lives(&lives, &done));
+        problems.extend(lives.unexpected(&deaths(&done)));
 
         let state =
             State { records: self.plan.records, value_bytes: self.plan.value_bytes, load_s };
@@ -268,27 +268,6 @@ impl Run {
         (std::mem::take(&mut chaos.done), now(), problems)
     }
 
-    fn lives(&self) -> Vec<u32> {
-        let lives = |node| self.directory.lives(node).unwrap_or_default();
-        (0..self.running.manifest.nodes).map(lives).collect()
-    }
-
-    /// A node that was started more often than it was killed has died by itself.
-    fn too_many_lives(&self, before: &[u32], done: &[Injected]) -> Vec<String> {
-        let mut expected: BTreeMap<u16, u32> = BTreeMap::new();
-        for fault in done.iter().filter(|fault| ["kill", "restart"].contains(&fault.what)) {
-            fault.nodes.iter().for_each(|node| *expected.entry(*node).or_default() += 1);
-        }
-        let more = |((node, before), after): ((u16, &u32), u32)| {
-            let more = (after - before).checked_sub(expected.get(&node).copied().unwrap_or(0))?;
-            let log = self.directory.log(node);
-            (more > 0).then(|| {
-                format!("node {node} has died {more} times by itself: look at {}", log.display())
-            })
-        };
-        (0..).zip(before).zip(self.lives()).filter_map(more).collect()
-    }
-
     /// Reads everything back, and asks every replica what it holds.
     fn look_again(&mut self, recorder: &Recorder) -> Vec<String> {
         let mut problems = Vec::new();
@@ -349,6 +328,15 @@ impl Run {
             thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// How often each node was killed or told to end.
+fn deaths(done: &[Injected]) -> BTreeMap<u16, u32> {
+    let mut deaths = BTreeMap::new();
+    for fault in done.iter().filter(|fault| ["kill", "restart"].contains(&fault.what)) {
+        fault.nodes.iter().for_each(|node| *deaths.entry(*node).or_default() += 1);
+    }
+    deaths
 }
 
 fn digests_of(status: &NodeStatus) -> impl Iterator<Item = Digest> + '_ {

@@ -1,4 +1,7 @@
-//! `skein demo`: a cluster from its start to its end, driven and checked on the way.
+//! `skein demo`: a cluster from its start to its end, driven, bereft of a leader, and checked on the
+//! way.
+
+mod failover;
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -12,6 +15,8 @@ use skein_workloads::chart::{Paint, grouped};
 use skein_workloads::mix::Mix;
 use skein_workloads::report::Report;
 
+use self::failover::{Failover, Killer};
+
 use crate::args::Global;
 use crate::exit::Exit;
 use crate::own::Own;
@@ -23,12 +28,16 @@ const RECORDS: u64 = 100_000;
 const CLIENTS: usize = 32;
 const YCSB_FOR: Duration = Duration::from_secs(10);
 const BANK_FOR: Duration = Duration::from_secs(5);
+/// The bank has been open for so long when a leader is killed.
+const KILL_AFTER: Duration = Duration::from_secs(2);
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// Starts a cluster, loads it, measures it, checks it, and stops it: a minute at most
+/// Starts a cluster, loads it, measures it, kills a leader, checks it, and stops it: a minute at most
 ///
 /// Three node processes on this machine, in a temporary directory of their own unless --dir names
-/// one. Nothing is left behind. Exits with 0 only if nothing was wrong.
+/// one. While money moves, one that leads a group is killed: another leads on, and the dead one comes
+/// back without its memory and is given it again. Nothing is left behind. Exits with 0 only if
+/// nothing was wrong.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Prints one JSON object in place of the report
@@ -50,6 +59,8 @@ struct Findings {
     /// The load and workload a.
     ycsb: Option<Report>,
     bank: Option<Report>,
+    /// What came of killing a leader while the bank was open.
+    failover: Option<Failover>,
     /// Until all nodes had ended and their files were gone.
     down_s: f64,
     /// Everything together.
@@ -67,7 +78,7 @@ impl Args {
 
         let clock = Instant::now();
         let named = global.named_dir().cloned();
-        let mut cluster = Own::start(DIR_PREFIX, named, config, global.verbose)?;
+        let cluster = Own::start(DIR_PREFIX, named, config, global.verbose)?;
         findings.up_s = seconds(clock);
         let (dir, nodes) = (cluster.dir().to_owned(), cluster.pids());
 
@@ -77,7 +88,6 @@ impl Args {
             .up(&nodes, findings.up_s)
             .and_then(|()| drive(&dir, &mut bars, &interrupt, &show, &mut findings));
         bars.end();
-        findings.problems.extend(cluster.lost());
 
         let clock = Instant::now();
         findings.problems.extend(driven.err().map(|error| format!("{error:#}")));
@@ -117,12 +127,13 @@ fn drive(
         seed: bench::any_seed(),
     };
     let report = super::bench::ycsb(dir, &ycsb, bars)?;
+    bars.end();
     show.loaded(&report)?;
     show.report("ycsb-a", "half reads, half updates", &report)?;
     let ended = report.ended_early.is_some();
     findings.ycsb = Some(report);
     if !ended {
-        findings.bank = Some(open_bank(dir, bars, show)?);
+        open_bank(dir, bars, show, findings)?;
     }
     if !interrupt.asked() {
         show.status(dir)?;
@@ -130,7 +141,12 @@ fn drive(
     Ok(())
 }
 
-fn open_bank(dir: &Path, bars: &mut Bars, show: &Show) -> anyhow::Result<Report> {
+fn open_bank(
+    dir: &Path,
+    bars: &mut Bars,
+    show: &Show,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
     let bank = BankPlan {
         accounts: 128,
         clients: 16,
@@ -139,9 +155,18 @@ fn open_bank(dir: &Path, bars: &mut Bars, show: &Show) -> anyhow::Result<Report>
         duration: BANK_FOR,
         seed: bench::any_seed(),
     };
-    let report = super::bench::bank(dir, &bank, bars)?;
+    let topology = ClusterConfig::default().topology;
+    let mut killer = Killer::new(dir, topology, KILL_AFTER, bars)?;
+    let report = super::bench::bank(dir, &bank, &mut killer)?;
+    let (failover, problems) = killer.end(&report);
+    bars.end();
     show.report("bank", "transfers across shards, and readers who add all up", &report)?;
-    Ok(report)
+    if let Some(failover) = &failover {
+        show.failover(failover, &report)?;
+    }
+    findings.problems.extend(problems);
+    (findings.bank, findings.failover) = (Some(report), failover);
+    Ok(())
 }
 
 fn seconds(since: Instant) -> f64 {
@@ -194,6 +219,20 @@ impl Show {
         // Its first line repeats what is said here.
         let rest = table.split_once('\n').map_or("", |(_, rest)| rest);
         self.say(&format!("{rest}\n"))
+    }
+
+    fn failover(&self, failover: &Failover, report: &Report) -> anyhow::Result<()> {
+        let Failover { node, led, killed_at_s, silent_ms, readmitted_s } = failover;
+        let groups: Vec<_> = led.iter().map(|group| format!("g{group}")).collect();
+        let led = groups.join(" and ");
+        self.step(
+            "kill",
+            &format!(
+                "node {node}, which led {led}, after {killed_at_s:.1} s: silence of {silent_ms} ms, and a \
+                 follower again, without its memory, after {readmitted_s:.1} s"
+            ),
+        )?;
+        self.say(&format!("\n{}\n", failover.picture(&report.timeline)))
     }
 
     fn status(&self, dir: &Path) -> anyhow::Result<()> {

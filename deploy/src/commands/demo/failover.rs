@@ -1,0 +1,169 @@
+//! A leader killed in the middle of the load: when, what clients noticed, and when all was well again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::process::Signal;
+use serde::Serialize;
+use skein_kvstore::node::directory::Directory;
+use skein_multicast::config::Topology;
+use skein_workloads::bench::{Phase, Watch};
+use skein_workloads::chart;
+use skein_workloads::closed_loop::Progress;
+use skein_workloads::report::{Report, Timeline};
+
+use super::super::chaos::patient::{Lives, Patient};
+
+/// How long a node may take from its death to being a follower again.
+const READMITTED_WITHIN: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(10);
+/// What is shown around the kill.
+const BEFORE: Duration = Duration::from_millis(500);
+const AFTER: Duration = Duration::from_millis(1_000);
+const WIDTH: usize = 75;
+
+/// What a kill came to.
+#[derive(Debug, Serialize)]
+pub(super) struct Failover {
+    /// The node that was killed.
+    pub(super) node: u16,
+    /// The groups that it led.
+    pub(super) led: Vec<u16>,
+    /// When, since the load began.
+    pub(super) killed_at_s: f64,
+    /// How long nothing returned after it, as far as the timeline can tell.
+    pub(super) silent_ms: u64,
+    /// How long it took until its replicas, in another process and without their memory, were
+    /// followers again.
+    pub(super) readmitted_s: f64,
+}
+
+/// Looks on while a load runs, and kills a leader when it has run for a while.
+pub(super) struct Killer<'a, W> {
+    watch: &'a mut W,
+    patient: Patient,
+    lives: Lives,
+    victim: u16,
+    led: Vec<u16>,
+    pid: u32,
+    after: Duration,
+    killed: Option<(Duration, Instant)>,
+    problem: Option<String>,
+}
+
+impl<'a, W: Watch> Killer<'a, W> {
+    /// Will kill the node that leads group 0, when the load has run for so long.
+    pub(super) fn new(
+        dir: &Path,
+        topology: Topology,
+        after: Duration,
+        watch: &'a mut W,
+    ) -> anyhow::Result<Self> {
+        let directory = Directory::at(dir)?;
+        let lives = Lives::of(&directory, topology.nodes);
+        let patient = Patient::new(directory, topology);
+        let seen = patient.look();
+        let view = seen.view(topology, &BTreeSet::new());
+        let Some(Some(victim)) = view.leaders.first().copied() else {
+            bail!("group 0 has no leader that could be killed");
+        };
+        let pid = patient.pid(victim).context("the leader of group 0 does not run")?;
+        let led = seen.led_by(victim);
+        Ok(Self { watch, patient, lives, victim, led, pid, after, killed: None, problem: None })
+    }
+
+    /// Waits until the node is well again. Returns what came of the kill, and what is wrong.
+    pub(super) fn end(self, report: &Report) -> (Option<Failover>, Vec<String>) {
+        let mut problems: Vec<String> = self.problem.into_iter().collect();
+        let Some((at, since)) = self.killed else { return (None, problems) };
+        let node = self.victim;
+        let well = || {
+            let seen = self.patient.look();
+            seen.pid(node).is_some_and(|pid| pid != self.pid) && seen.is_well(node)
+        };
+        let mut is_well = well();
+        while !is_well && since.elapsed() < READMITTED_WITHIN {
+            thread::sleep(POLL);
+            is_well = well();
+        }
+        if !is_well {
+            let within = READMITTED_WITHIN.as_secs();
+            problems.push(format!("node {node} was killed, and is no follower {within} s later"));
+        }
+        problems.extend(self.lives.unexpected(&BTreeMap::from([(node, 1)])));
+        let failover = Failover {
+            node,
+            led: self.led,
+            killed_at_s: millis(at) as f64 / 1e3,
+            silent_ms: silence(&report.timeline, at),
+            readmitted_s: millis(since.elapsed()) as f64 / 1e3,
+        };
+        (Some(failover), problems)
+    }
+}
+
+impl<W: Watch> Watch for Killer<'_, W> {
+    fn begin(&mut self, phase: Phase) {
+        self.watch.begin(phase);
+    }
+
+    fn progress(&mut self, progress: Progress) -> bool {
+        if self.killed.is_none() && self.problem.is_none() && progress.elapsed >= self.after {
+            match self.patient.signal(&[self.victim], Signal::KILL) {
+                Ok(_) => self.killed = Some((progress.elapsed, Instant::now())),
+                Err(error) => self.problem = Some(format!("{error:#}")),
+            }
+        }
+        self.watch.progress(progress)
+    }
+}
+
+impl Failover {
+    /// Throughput around the kill, with a mark at it.
+    pub(super) fn picture(&self, timeline: &Timeline) -> String {
+        let interval = timeline.interval_ms;
+        let at = (chart::whole(self.killed_at_s * 1e3) / interval) as usize;
+        let from = at.saturating_sub((millis(BEFORE) / interval) as usize);
+        let to = at + (millis(AFTER) / interval) as usize;
+        let ops = timeline.ops.get(from..to.min(timeline.ops.len())).unwrap_or_default();
+        let rates: Vec<u64> = ops.iter().map(|ops| ops * 1_000 / interval).collect();
+        let ends = [-(BEFORE.as_secs_f64()), AFTER.as_secs_f64()].map(|s| format!("{s:+.1} s"));
+        chart::timeline(&rates, &[at - from], [WIDTH, 5], [&ends[0], &ends[1]])
+    }
+}
+
+/// The longest time after `at` in which nothing returned, in milliseconds.
+fn silence(timeline: &Timeline, at: Duration) -> u64 {
+    let from = (millis(at) / timeline.interval_ms) as usize;
+    let to = from + (millis(AFTER) / timeline.interval_ms) as usize;
+    let ops = timeline.ops.get(from..to.min(timeline.ops.len())).unwrap_or_default();
+    let longest = ops.split(|ops| *ops > 0).map(<[u64]>::len).max().unwrap_or(0);
+    longest as u64 * timeline.interval_ms
+}
+
+fn millis(time: Duration) -> u64 {
+    time.as_millis() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_the_longest_gap_after_the_kill() {
+        let mut ops = vec![7; 400];
+        ops[100..110].fill(0); // Before.
+        ops[202..205].fill(0);
+        ops[207] = 0;
+        let timeline = Timeline { interval_ms: 10, ops };
+        assert_eq!(silence(&timeline, Duration::from_secs(2)), 30);
+        let failover =
+            Failover { node: 0, led: vec![0], killed_at_s: 2.0, silent_ms: 30, readmitted_s: 1.0 };
+        let picture = failover.picture(&timeline);
+        assert_eq!(picture.matches('▲').count(), 1, "{picture}");
+        assert!(picture.lines().all(|line| line.chars().count() <= WIDTH + 12), "{picture}");
+    }
+}
