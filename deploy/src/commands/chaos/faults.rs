@@ -16,8 +16,8 @@ use super::patient::{Patient, Seen};
 const TICK: Duration = Duration::from_millis(5);
 /// How often the nodes are asked how they are. Not right after a fault: the answers take time from
 /// those who have something better to do.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-const LOOK_AFTER: Duration = Duration::from_millis(300);
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+const LOOK_AFTER: Duration = Duration::from_millis(150);
 /// How long a cluster may take to get well when nothing is done to it any more.
 const WELL_WITHIN: Duration = Duration::from_mins(2);
 

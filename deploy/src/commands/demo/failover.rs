@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -19,7 +19,7 @@ use super::super::chaos::patient::{Lives, Patient};
 
 /// How long a node may take from its death to being a follower again.
 const READMITTED_WITHIN: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(50);
 /// What is shown around the kill.
 const BEFORE: Duration = Duration::from_millis(500);
 const AFTER: Duration = Duration::from_millis(1_000);
@@ -38,20 +38,28 @@ pub(super) struct Failover {
     pub(super) silent_ms: u64,
     /// How long it took until its replicas, in another process and without their memory, were
     /// followers again.
-    pub(super) readmitted_s: f64,
+    pub(super) readmitted_s: Option<f64>,
 }
 
 /// Looks on while a load runs, and kills a leader when it has run for a while.
 pub(super) struct Killer<'a, W> {
     watch: &'a mut W,
-    patient: Patient,
+    /// Until it is somebody else's, who waits for the node to be well again.
+    patient: Option<Patient>,
     lives: Lives,
     victim: u16,
     led: Vec<u16>,
     pid: u32,
     after: Duration,
-    killed: Option<(Duration, Instant)>,
+    killed: Option<Killed>,
     problem: Option<String>,
+}
+
+struct Killed {
+    /// When, since the load began.
+    at: Duration,
+    /// How long the node took to be well again, if it did not take too long.
+    well_after: JoinHandle<Option<Duration>>,
 }
 
 impl<'a, W: Watch> Killer<'a, W> {
@@ -72,24 +80,17 @@ impl<'a, W: Watch> Killer<'a, W> {
         };
         let pid = patient.pid(victim).context("the leader of group 0 does not run")?;
         let led = seen.led_by(victim);
+        let patient = Some(patient);
         Ok(Self { watch, patient, lives, victim, led, pid, after, killed: None, problem: None })
     }
 
     /// Waits until the node is well again. Returns what came of the kill, and what is wrong.
     pub(super) fn end(self, report: &Report) -> (Option<Failover>, Vec<String>) {
         let mut problems: Vec<String> = self.problem.into_iter().collect();
-        let Some((at, since)) = self.killed else { return (None, problems) };
+        let Some(Killed { at, well_after }) = self.killed else { return (None, problems) };
         let node = self.victim;
-        let well = || {
-            let seen = self.patient.look();
-            seen.pid(node).is_some_and(|pid| pid != self.pid) && seen.is_well(node)
-        };
-        let mut is_well = well();
-        while !is_well && since.elapsed() < READMITTED_WITHIN {
-            thread::sleep(POLL);
-            is_well = well();
-        }
-        if !is_well {
+        let well_after = well_after.join().expect("waiting does not panic");
+        if well_after.is_none() {
             let within = READMITTED_WITHIN.as_secs();
             problems.push(format!("node {node} was killed, and is no follower {within} s later"));
         }
@@ -99,7 +100,7 @@ impl<'a, W: Watch> Killer<'a, W> {
             led: self.led,
             killed_at_s: millis(at) as f64 / 1e3,
             silent_ms: silence(&report.timeline, at),
-            readmitted_s: millis(since.elapsed()) as f64 / 1e3,
+            readmitted_s: well_after.map(|time| millis(time) as f64 / 1e3),
         };
         (Some(failover), problems)
     }
@@ -111,14 +112,32 @@ impl<W: Watch> Watch for Killer<'_, W> {
     }
 
     fn progress(&mut self, progress: Progress) -> bool {
-        if self.killed.is_none() && self.problem.is_none() && progress.elapsed >= self.after {
-            match self.patient.signal(&[self.victim], Signal::KILL) {
-                Ok(_) => self.killed = Some((progress.elapsed, Instant::now())),
+        if let Some(mut patient) = self.patient.take_if(|_| progress.elapsed >= self.after) {
+            let (node, killed) = (self.victim, self.pid);
+            match patient.signal(&[node], Signal::KILL) {
+                Ok(_) => {
+                    let at = progress.elapsed;
+                    let well_after = thread::spawn(move || wait(&patient, node, killed));
+                    self.killed = Some(Killed { at, well_after });
+                }
                 Err(error) => self.problem = Some(format!("{error:#}")),
             }
         }
         self.watch.progress(progress)
     }
+}
+
+/// Waits until the node, in another process, is well again. Returns how long that took.
+fn wait(patient: &Patient, node: u16, killed: u32) -> Option<Duration> {
+    let since = Instant::now();
+    while since.elapsed() < READMITTED_WITHIN {
+        thread::sleep(POLL);
+        let seen = patient.look();
+        if seen.pid(node).is_some_and(|pid| pid != killed) && seen.is_well(node) {
+            return Some(since.elapsed());
+        }
+    }
+    None
 }
 
 impl Failover {
@@ -161,7 +180,7 @@ mod tests {
         let timeline = Timeline { interval_ms: 10, ops };
         assert_eq!(silence(&timeline, Duration::from_secs(2)), 30);
         let failover =
-            Failover { node: 0, led: vec![0], killed_at_s: 2.0, silent_ms: 30, readmitted_s: 1.0 };
+            Failover { node: 0, led: vec![0], killed_at_s: 2.0, silent_ms: 30, readmitted_s: None };
         let picture = failover.picture(&timeline);
         assert_eq!(picture.matches('▲').count(), 1, "{picture}");
         assert!(picture.lines().all(|line| line.chars().count() <= WIDTH + 12), "{picture}");

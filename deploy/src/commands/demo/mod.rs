@@ -225,11 +225,13 @@ impl Show {
         let Failover { node, led, killed_at_s, silent_ms, readmitted_s } = failover;
         let groups: Vec<_> = led.iter().map(|group| format!("g{group}")).collect();
         let led = groups.join(" and ");
+        let again =
+            readmitted_s.map_or("not again".to_owned(), |s| format!("again after {s:.1} s"));
         self.step(
             "kill",
             &format!(
-                "node {node}, which led {led}, after {killed_at_s:.1} s: silence of {silent_ms} ms, and a \
-                 follower again, without its memory, after {readmitted_s:.1} s"
+                "node {node}, which led {led}, after {killed_at_s:.1} s: silence of {silent_ms} ms; \
+                 a follower {again}, with a copy of the state"
             ),
         )?;
         self.say(&format!("\n{}\n", failover.picture(&report.timeline)))
