@@ -181,7 +181,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             Command::Lead(_) => replica.transfer_here(wiring),
             Command::Evict(whom) => replica.evict(*whom, wiring),
             Command::Recreate { incarnations, ballot_counter, clock, .. } => {
-                if !replica.is_lost() {
+                // A learner does not know whether the group that has not let it in ever will.
+                if !replica.is_lost() && !replica.core.is_silent() {
                     return Err(CommandError::NotLost(group));
                 }
                 replica.recreate(incarnations, *ballot_counter, *clock, wiring, application);
@@ -317,8 +318,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                     }
                 }
             }
-            self.wiring.lost(peer);
         }
+        self.wiring.lost(peer);
         for channel in self.wiring.port.lost(peer) {
             self.note_gone(channel);
         }

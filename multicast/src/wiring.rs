@@ -24,6 +24,9 @@ type EngineId = (u16, u16);
 /// what a ring between replicas holds by default.
 const RELAYS_HERE_MAX: usize = 256 << 10;
 
+/// Datagrams that wait for room in a ring to another replica, at most, if they are told again anyway.
+pub(crate) const WAITING_MAX: usize = 128;
+
 /// What we know of another engine.
 #[derive(Default)]
 struct Link {
@@ -243,7 +246,7 @@ impl<F: Fabric> Wiring<F> {
         for link in self.links.values_mut().filter(|link| link.peer == Some(peer)) {
             *link = Link::default();
         }
-        self.routes.retain(|_, id| self.port.get(*id).is_none_or(|channel| channel.peer != peer));
+        self.routes.retain(|_, id| self.port.get(*id).is_some_and(|channel| channel.peer != peer));
     }
 
     /// The engines that we have met.
@@ -341,8 +344,14 @@ impl<F: Fabric> Wiring<F> {
             self.keep_here(Datagram { from, to, kind, bytes: [head, body].concat() });
             return;
         }
-        if let Some(channel) = self.routes.get(&(from, to)) {
-            return self.port.send(*channel, kind, head, body);
+        if let Some(&id) = self.routes.get(&(from, to)) {
+            // What is told again on demand need not wait for one that stands still.
+            let told_again = matches!(kind, Kind::Announce | Kind::Exchange | Kind::Fetch);
+            match self.port.get(id).filter(|channel| !channel.dying) {
+                Some(channel) if told_again && channel.waiting() >= WAITING_MAX => return,
+                Some(_) => return self.port.send(id, kind, head, body),
+                None => self.routes.remove(&(from, to)),
+            };
         }
         // Whoever is not there is told later: all that matters is told again until it is heard.
         let Some(peer) = self.links[&engine].peer else { return };

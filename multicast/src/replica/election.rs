@@ -49,7 +49,9 @@ impl<A: Application> Replica<A> {
         self.close_log(wiring);
         let ballot = self.core.campaign(cause);
         tracing::info!(replica = %self.id, %ballot, ?cause, "sets out to lead");
-        self.awaiting = false;
+        // Nothing more is read: our log is ours, or somebody's whom we let in.
+        self.awaiting = true;
+        self.header_seen = wiring.port.fabric.load(self.log, 0);
         self.forget_followers();
         self.asked_at = None;
         self.grants_received.fill_with(|| None);

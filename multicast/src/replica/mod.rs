@@ -32,7 +32,7 @@ use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
 use crate::election::{Election, Granted};
 use crate::payloads::Payloads;
-use crate::wiring::{Column, Note, Wiring, row_words};
+use crate::wiring::{Column, Note, WAITING_MAX, Wiring, members, row_words};
 
 /// How many heartbeats candidates wait for each other, and a leader for an answer of other groups.
 const PATIENCE: u64 = 4;
@@ -669,6 +669,7 @@ impl<A: Application> Replica<A> {
             window: self.tuning.window,
             large_bytes_max: self.tuning.held_bytes_max + sessions * self.tuning.payload_bytes_max,
             log_entries_max: self.tuning.log_bytes / HEADER,
+            told_again_max: WAITING_MAX * members(self.topology) * groups,
             groups,
         }
     }

@@ -91,7 +91,7 @@ impl<A: Application> Replica<A> {
         });
         let lost = self.is_lost();
         let available = match role {
-            Role::Leader => core.has_quorum_alive(),
+            Role::Leader => core.has_quorum_alive() && self.others_remember(),
             _ => leader.is_some_and(|leader| alive(leader.slot)),
         };
         let oldest = core.oldest_pending().map_or(now, |(since, _)| since);
@@ -127,6 +127,14 @@ impl<A: Application> Replica<A> {
             sessions,
             memory_bytes: (self.log_bytes() + self.payloads.bytes()) as u64 + rings_bytes,
         }
+    }
+
+    /// Whether f others are there that have not lost their memory.
+    fn others_remember(&self) -> bool {
+        let remember =
+            |slot: &u8| !self.core.detector().suspects(*slot) && !self.has_lost_its_memory(*slot);
+        let f = usize::from(self.topology.replicas) / 2;
+        self.other_slots().filter(remember).count() >= f
     }
 
     fn learners(&self) -> Vec<LearnerStatus> {

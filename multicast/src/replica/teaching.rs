@@ -253,18 +253,21 @@ impl<A: Application> Replica<A> {
         }
     }
 
-    /// Whether more memories are lost than the group tolerates: so many lives ask for a state that
-    /// the view does not name, or, where nobody has a view, that have none.
+    /// Whether more memories are lost than the group tolerates: so many lives ask for a state, or wait
+    /// to be let in, that the view does not name; or, where nobody has a view, that have no state.
     pub(crate) fn is_lost(&self) -> bool {
-        let now = self.core.now_ms();
-        let recent = |at: u64| now < at + ASKED_RECENTLY_MS;
-        let blank = self.core.role() == Role::Blank;
-        let lost = self.asking.iter().enumerate().filter(|(slot, asking)| {
-            let unnamed = |life| blank || !self.core.view().names(*slot as u8, life);
-            asking.is_some_and(|(life, at)| recent(at) && unnamed(life))
-        });
-        let tolerated = usize::from(self.topology.replicas) / 2;
-        lost.count() > tolerated
+        let slots = 0..self.topology.replicas;
+        let lost = slots.filter(|slot| self.has_lost_its_memory(*slot)).count();
+        lost > usize::from(self.topology.replicas) / 2
+    }
+
+    /// Whether a life of the slot is known that our group has not let in.
+    pub(super) fn has_lost_its_memory(&self, slot: u8) -> bool {
+        let (now, blank) = (self.core.now_ms(), self.core.role() == Role::Blank);
+        let unnamed = |life: u32| blank || !self.core.view().names(slot, life);
+        let asks = self.asking[usize::from(slot)]
+            .is_some_and(|(life, at)| now < at + ASKED_RECENTLY_MS && unnamed(life));
+        asks || self.followers[usize::from(slot)].joining.is_some_and(unnamed)
     }
 
     /// As learner: the next part of the state. `fresh` makes an empty state machine.

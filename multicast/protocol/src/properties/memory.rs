@@ -26,6 +26,8 @@ pub struct Footprint {
     pub large_bytes_max: usize,
     /// The shortest log entry divides the log's ring into so many.
     pub log_entries_max: usize,
+    /// Datagrams that may wait besides for replicas that stand still, and are told again anyway.
+    pub told_again_max: usize,
     /// Groups of the cluster.
     pub groups: usize,
 }
@@ -43,7 +45,7 @@ pub fn check_memory(replica: ReplicaId, footprint: &Footprint) -> Result<(), Vio
         ("payloads",               footprint.payloads,    logged),
         ("bytes of large payloads", footprint.large_bytes, footprint.large_bytes_max),
         ("log entries",            footprint.log_entries, footprint.log_entries_max),
-        ("waiting datagrams",      footprint.waiting,     3 * groups * messages),
+        ("waiting datagrams",      footprint.waiting,     3 * groups * messages + footprint.told_again_max),
     ];
     for (what, have, most) in bounds {
         if have > most {
