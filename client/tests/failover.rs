@@ -107,6 +107,15 @@ fn count_driven(cluster: &Cluster, stop: &AtomicBool) -> Vec<u64> {
     }
 }
 
+/// Tells the counters to stop when it is dropped.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Clients of all kinds count while `fail` happens to the cluster. No operation may fail, and every
 /// one takes effect once.
 fn count_through(cluster: &Cluster, fail: impl FnOnce()) {
@@ -118,10 +127,13 @@ fn count_through(cluster: &Cluster, fail: impl FnOnce()) {
             scope.spawn(|| vec![count_in_tasks(cluster, &stop)]),
             scope.spawn(|| count_driven(cluster, &stop)),
         ];
-        std::thread::sleep(SHORT);
-        fail();
-        std::thread::sleep(SHORT);
-        stop.store(true, Ordering::Relaxed);
+        {
+            // Also if what fails is the test.
+            let _stopping = Stop(&stop);
+            std::thread::sleep(SHORT);
+            fail();
+            std::thread::sleep(SHORT);
+        }
         let all = blocking.into_iter().chain(others);
         all.flat_map(|counter| counter.join().unwrap()).collect::<Vec<_>>()
     });

@@ -30,7 +30,7 @@ impl Args {
         let key = self.form.key(&self.key)?;
         let mut client = self.form.connect(global)?;
         let value = self.form.value(&client, self.value.as_deref(), self.file.as_deref())?;
-        let length = client.append(&key, &value).map_err(failed)?;
+        let length = client.append(&key, &value).map_err(failed(global))?;
         if self.form.json {
             say_json(&json!({ "key": self.form.to_json(&key), "length": length }))?;
         } else {

@@ -44,7 +44,8 @@ impl Args {
         let expected =
             expected.map(|text| self.form.value(&client, Some(text), None)).transpose()?;
         let new = self.form.value(&client, new, self.file.as_deref())?;
-        let swap = client.compare_and_swap(&key, expected.as_deref(), &new).map_err(failed)?;
+        let swap =
+            client.compare_and_swap(&key, expected.as_deref(), &new).map_err(failed(global))?;
         self.tell(&key, &swap)?;
         Ok(if swap.swapped() { Exit::Ok } else { Exit::No })
     }

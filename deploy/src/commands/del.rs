@@ -21,7 +21,7 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let key = self.form.key(&self.key)?;
-        let deleted = self.form.connect(global)?.delete(&key).map_err(failed)?;
+        let deleted = self.form.connect(global)?.delete(&key).map_err(failed(global))?;
         if self.form.json {
             say_json(&json!({ "key": self.form.to_json(&key), "deleted": deleted }))?;
         } else if !deleted {

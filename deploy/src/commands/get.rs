@@ -24,7 +24,7 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let key = self.form.key(&self.key)?;
-        let found = self.form.connect(global)?.get_versioned(&key).map_err(failed)?;
+        let found = self.form.connect(global)?.get_versioned(&key).map_err(failed(global))?;
         if self.form.json {
             let value = found.as_ref().map(|(value, _)| self.form.to_json(value));
             let version = found.as_ref().map_or(0, |(_, version)| *version);

@@ -26,7 +26,7 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let key = self.form.key(&self.key)?;
-        let number = self.form.connect(global)?.increment(&key, self.by).map_err(failed)?;
+        let number = self.form.connect(global)?.increment(&key, self.by).map_err(failed(global))?;
         if self.form.json {
             say_json(&json!({ "key": self.form.to_json(&key), "number": number }))?;
         } else {

@@ -46,7 +46,7 @@ impl Args {
         let mut client = self.form.connect(global)?;
         while let Some(range) = rest.take().filter(|_| left > 0) {
             let limit = left.min(u64::from(PAGE)) as u32;
-            let page = client.scan(&range, limit).map_err(failed)?;
+            let page = client.scan(&range, limit).map_err(failed(global))?;
             left -= (page.pairs.len() as u64).min(left);
             let lines: String =
                 page.pairs.iter().map(|(key, value)| self.line(key, value) + "\n").collect();

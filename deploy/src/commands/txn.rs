@@ -56,7 +56,7 @@ impl Args {
         let text = self.read().map_err(|error| usage(format!("cannot read {name}: {error}")))?;
         let transaction =
             transaction::parse(&text).map_err(|error| usage(format!("{name}: {error}")))?;
-        let reply = self.form.connect(global)?.transact(&transaction).map_err(failed)?;
+        let reply = self.form.connect(global)?.transact(&transaction).map_err(failed(global))?;
         let branch = if reply.held { &transaction.then } else { &transaction.otherwise };
         if branch.len() != reply.outcomes.len() {
             bail!("{} outcomes for {} operations", reply.outcomes.len(), branch.len());

@@ -2,6 +2,7 @@
 //! cluster.
 
 pub(crate) mod bytes;
+mod explain;
 pub(crate) mod transaction;
 
 use std::ffi::OsStr;
@@ -102,9 +103,9 @@ fn whole(name: &str, from: impl Read, max: usize) -> anyhow::Result<Vec<u8>> {
 }
 
 /// What a failed operation means for the exit code: those that cannot succeed unless the caller
-/// asks for something else are bad usage.
-pub(crate) fn failed(error: Error) -> anyhow::Error {
-    match error {
+/// asks for something else are bad usage. Why a group did not answer is looked up.
+pub(crate) fn failed(global: &Global) -> impl FnOnce(Error) -> anyhow::Error {
+    move |error| match error {
         Error::TooLarge { .. }
         | Error::Refused(
             Refusal::NotANumber { .. }
@@ -113,7 +114,7 @@ pub(crate) fn failed(error: Error) -> anyhow::Error {
             | Refusal::ReplyTooLarge { .. }
             | Refusal::Malformed(_),
         ) => usage(error),
-        other => other.into(),
+        other => explain::explained(other, global),
     }
 }
 

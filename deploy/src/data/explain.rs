@@ -1,0 +1,167 @@
+//! Why groups did not answer, as the nodes see it: what `skein get` and its like say besides the
+//! client's own error.
+
+use std::fmt::Write;
+
+use skein_client::{Error, GroupId, GroupSet, Unavailability};
+use skein_kvstore::node::directory::Directory;
+use skein_kvstore::node::status::ReplicaReport;
+use skein_multicast::config::Topology;
+use skein_multicast::operate::Role;
+
+use crate::args::Global;
+use crate::cluster;
+
+/// The error, and beneath it a line for each group that has something to do with it.
+pub(super) fn explained(error: Error, global: &Global) -> anyhow::Error {
+    let groups = match &error {
+        Error::UnknownOutcome { silent: groups, .. }
+        | Error::Unavailable {
+            why:
+                Unavailability::NotSent { silent: groups, .. } | Unavailability::NoQuorum { groups, .. },
+            ..
+        } => *groups,
+        _ => GroupSet::EMPTY,
+    };
+    if groups.is_empty() {
+        return error.into();
+    }
+    let lines = Seen::now(global).map(|seen| seen.lines(groups)).unwrap_or_default();
+    let text = lines.iter().fold(error.to_string(), |text, line| format!("{text}\n  {line}"));
+    anyhow::anyhow!(text)
+}
+
+/// What the nodes say.
+struct Seen {
+    topology: Topology,
+    replicas: Vec<ReplicaReport>,
+    /// Nodes that say nothing, and why.
+    mute: Vec<(u16, String)>,
+}
+
+impl Seen {
+    /// What they say now. `None` if the cluster is not there any more, which is said elsewhere.
+    fn now(global: &Global) -> Option<Self> {
+        let directory = Directory::at(&global.dir()).ok()?;
+        let topology = directory.config().ok()?.topology;
+        let (mut replicas, mut mute) = (Vec::new(), Vec::new());
+        let all = cluster::statuses(&directory, topology.nodes);
+        for (node, status) in (0..topology.nodes).zip(all) {
+            match status {
+                Ok(status) => replicas.extend(status.replicas),
+                Err(_) if directory.node(node).is_none() => {
+                    let start = "it does not run: `skein node` with its index starts it";
+                    mute.push((node, start.to_owned()));
+                }
+                Err(error) => mute.push((node, error.to_string())),
+            }
+        }
+        Some(Self { topology, replicas, mute })
+    }
+
+    fn lines(&self, groups: GroupSet) -> Vec<String> {
+        groups.iter().filter_map(|group| self.line(group)).collect()
+    }
+
+    fn line(&self, group: GroupId) -> Option<String> {
+        let number = group.0;
+        let replicas = || self.replicas.iter().filter(|replica| replica.order.group == number);
+        if replicas().any(|replica| replica.order.lost) {
+            return Some(format!(
+                "group {number} is lost: more of its replicas have lost their memory than it tolerates; it serves nothing until `skein admin recreate {number} --accept-data-loss` begins it anew, with nothing in it"
+            ));
+        }
+        let members = replicas().filter(|replica| replica.order.role != Role::Learner).count();
+        let quorum = self.topology.quorum();
+        if members < quorum {
+            let all = self.topology.replicas;
+            let here = |node: &u16| {
+                self.topology.replicas_of(group).any(|to| self.topology.node_of(to) == *node)
+            };
+            let mut line = format!(
+                "group {number} is without a quorum: {members} of its {all} replicas answer as members, and it takes {quorum}"
+            );
+            for (node, why) in self.mute.iter().filter(|(node, _)| here(node)) {
+                let _ = write!(line, "; node {node}: {why}");
+            }
+            return Some(line);
+        }
+        if !replicas().any(|replica| replica.order.role == Role::Leader && replica.order.available)
+        {
+            return Some(format!("group {number} is choosing a leader: try again"));
+        }
+        let holds_up = |replica: &ReplicaReport| {
+            let others = replica.order.stuck.as_ref()?.held_up_by.iter();
+            others.copied().find(|other| *other != number)
+        };
+        replicas().find_map(holds_up).map(|other| {
+            format!("group {number} waits for group {other}, to which a message went too")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_multicast::operate::{ReplicaStatus, StuckStatus};
+
+    use super::*;
+
+    fn replica(group: u16, slot: u8, role: Role) -> ReplicaReport {
+        let order = ReplicaStatus {
+            group,
+            slot,
+            role,
+            incarnation: 0,
+            leader: Some(0),
+            ballot: String::new(),
+            ballot_counter: 1,
+            clock: 0,
+            view: Vec::new(),
+            learners: Vec::new(),
+            lost: false,
+            available: true,
+            last_failover: None,
+            log_index: 0,
+            commit_index: 0,
+            delivered: 0,
+            pending: 0,
+            oldest_pending_ms: 0,
+            stuck: None,
+            sessions: 0,
+            memory_bytes: 0,
+        };
+        ReplicaReport { order, keys: 0, store_bytes: 0, digest: None }
+    }
+
+    #[test]
+    fn what_keeps_a_group_is_named_with_what_to_do() {
+        let topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
+        let mut whole = Seen { topology, replicas: Vec::new(), mute: Vec::new() };
+        for (group, slot) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
+            let role = if slot == 0 { Role::Leader } else { Role::Follower };
+            whole.replicas.push(replica(group, slot, role));
+        }
+        let both = GroupSet::first(2);
+        assert!(whole.lines(both).is_empty(), "there is nothing to say");
+
+        whole.replicas[3].order.role = Role::Candidate;
+        assert_eq!(whole.lines(both), ["group 1 is choosing a leader: try again"]);
+
+        let stuck = StuckStatus { message: String::new(), age_ms: 9, held_up_by: vec![0, 1] };
+        whole.replicas[1].order.stuck = Some(stuck);
+        assert!(whole.lines(both)[0].contains("group 0 waits for group 1"));
+
+        // Group 1 has lost node 1 and node 2, where its first two slots are.
+        whole.replicas.truncate(3);
+        whole.mute = vec![(1, "it does not run".into()), (2, "process 7 is paused".into())];
+        let line = &whole.lines(GroupSet::single(GroupId(1)))[0];
+        for part in ["0 of its 3 replicas", "takes 2", "node 1: it does", "node 2: process 7"] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+
+        whole.replicas.push(replica(1, 2, Role::Learner));
+        whole.replicas[3].order.lost = true;
+        let line = &whole.lines(both)[1];
+        assert!(line.contains("skein admin recreate 1 --accept-data-loss"), "{line}");
+    }
+}
