@@ -674,6 +674,22 @@ impl<A: Application> Replica<A> {
         }
     }
 
+    /// What its machine waits for, for people to read.
+    pub(crate) fn describe_waiting(&self) -> String {
+        let heard: Vec<_> = self.heard.iter().map(|(m, g)| format!("{m} of {g}")).collect();
+        let leaders = self.topology.all_groups().iter().map(|g| self.core.leader_of(g).to_string());
+        let leaders: Vec<_> = leaders.collect();
+        format!(
+            "{}: waits with {:?}, heard {heard:?}, has said {:?}, takes for leaders {leaders:?}, stuck {:?}",
+            self.id,
+            self.waiting.map(|(message, since)| format!("{message} since {since}")),
+            self.results.keys().map(ToString::to_string).collect::<Vec<_>>(),
+            self.core
+                .stuck()
+                .map(|(since, m, lacking)| format!("{m} since {since} lacks {lacking}")),
+        )
+    }
+
     /// Replicas of its group.
     pub(crate) const fn replicas(&self) -> u8 {
         self.topology.replicas

@@ -355,7 +355,7 @@ impl<A: Application> Replica<A> {
         let taking = self.taking.take()?;
         tracing::info!(replica = %self.id, bytes = taking.bytes, index = end.index - 1,
             took = ?taking.began.elapsed(), "has the state");
-        self.begin_at(core, taking.application, runs);
+        self.begin_at(core, taking.application, runs, &wiring.port.fabric);
         for (message, low_water, destinations, bytes) in payloads {
             self.payloads.insert(message, low_water, destinations, &bytes);
         }
@@ -371,7 +371,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Goes on from the end of `runs` with another core and state machine than before.
-    fn begin_at(&mut self, core: Ramcast, application: A, runs: Runs) {
+    fn begin_at<F: Fabric>(&mut self, core: Ramcast, application: A, runs: Runs, fabric: &F) {
         let end = runs.end();
         self.core = core;
         self.application = application;
@@ -382,6 +382,9 @@ impl<A: Application> Replica<A> {
         (self.freed_index, self.freed, self.freed_told) = (end.index - 1, end.position, 0);
         self.space.resume(end, end.position);
         self.rewritten = end;
+        // A leader that was let in before began where we do not stand any more: it must begin again.
+        self.grants += 1;
+        self.header_seen = fabric.load(self.log, 0);
         self.awaiting = true;
         self.answered = None;
         self.behind = None;
@@ -401,7 +404,7 @@ impl<A: Application> Replica<A> {
         let view = View::of(incarnations.iter().copied());
         let mut core = Ramcast::anew(self.config, view, ballot_counter, clock);
         core.resume_time(self.core.now_ms());
-        self.begin_at(core, fresh(self.id), Runs::EMPTY);
+        self.begin_at(core, fresh(self.id), Runs::EMPTY, &wiring.port.fabric);
         self.taking = None;
         self.heard.clear();
         self.results.clear();

@@ -210,13 +210,19 @@ impl Simulation {
         }
         for status in self.nodes.engines().flat_map(Engine::status) {
             let ReplicaStatus { group, slot, role, ballot, log_index, commit_index, .. } = &status;
-            let ReplicaStatus { incarnation, pending, lost, leader, delivered, .. } = &status;
+            let ReplicaStatus { incarnation, pending, lost, leader, delivered, learners, .. } =
+                &status;
             let _ = write!(
                 evidence,
                 "\n  g{group}.{slot} life {incarnation} {role:?} of {leader:?} in {ballot}: log \
                 {log_index}, commit {commit_index}, delivered {delivered}, pending {pending}, \
-                lost {lost}"
+                lost {lost} {learners:?}"
             );
+        }
+        for engine in self.nodes.engines() {
+            for replica in engine.inside().0 {
+                let _ = write!(evidence, "\n  {}", replica.describe_waiting());
+            }
         }
         Err(Violation { property: "liveness", evidence })
     }
