@@ -82,7 +82,7 @@ impl<S: Store> Machine<S> {
         if !walked || !self.sessions.copy(part) {
             return false;
         }
-        part.keep_pace(changed);
+        part.next_kind(changed);
         self.store.copy_again(|key, found| {
             let key = Bytes(key);
             part.add_found(&match found {

@@ -84,6 +84,8 @@ pub(super) enum Record<'a> {
 pub(super) struct PartMaker<'a> {
     bytes: &'a mut Vec<u8>,
     start: usize,
+    /// Where the present kind of records begins. Each has a budget, so that none starves another.
+    kind: usize,
     /// What it is counted at, besides its bytes.
     work: usize,
     budget: usize,
@@ -98,7 +100,7 @@ impl<'a> PartMaker<'a> {
         bytes.push(VERSION);
         bytes.extend(group.0.to_le_bytes());
         bytes.extend(number.to_le_bytes());
-        Self { bytes, start, work: 0, budget, owed: 0 }
+        Self { bytes, start, kind: start, work: 0, budget, owed: 0 }
     }
 
     /// Appends a record. Returns whether there is room for more.
@@ -114,14 +116,16 @@ impl<'a> PartMaker<'a> {
         self.add(record)
     }
 
-    /// So many things have changed since the last part: takes twice as many from here on, so that
-    /// the copy comes to an end however much goes on.
-    pub(super) fn keep_pace(&mut self, changes: usize) {
+    /// Records of another kind follow. Of what they are about so much has changed since the last
+    /// part: takes at least twice as many, so that the copy comes to an end however much goes on.
+    pub(super) fn next_kind(&mut self, changes: usize) {
+        self.kind = self.bytes.len();
+        self.work = 0;
         self.owed = 2 * changes;
     }
 
     fn has_room(&self) -> bool {
-        let used = self.bytes.len() - self.start + self.work;
+        let used = self.bytes.len() - self.kind + self.work;
         used < self.budget || (self.owed > 0 && used < self.budget.saturating_mul(STRETCH))
     }
 

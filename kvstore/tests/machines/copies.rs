@@ -250,12 +250,21 @@ fn parts_have_one_place() {
     assert_eq!(machine.restore(last, false), Err(Malformed), "this is the last");
     let mut elsewhere = self::machine(1);
     assert_eq!(elsewhere.restore(&before[0], false), Err(Malformed), "another group's");
-    let mut newer = before[0].clone();
-    let sealed = newer.len() - 8;
-    newer[0] += 1;
-    let checksum = xxh3_64(&newer[..sealed]);
-    newer[sealed..].copy_from_slice(&checksum.to_le_bytes());
-    assert_eq!(fed(&[&newer]), Err(Malformed), "another version's");
+    let changed = |part: &[u8], at: usize| {
+        let mut part = part.to_vec();
+        part[at] += 1;
+        let sealed = part.len() - 8;
+        let checksum = xxh3_64(&part[..sealed]);
+        part[sealed..].copy_from_slice(&checksum.to_le_bytes());
+        part
+    };
+    assert_eq!(fed(&[&changed(&before[0], 0)]), Err(Malformed), "another version's");
+    let mut machine = self::machine(0);
+    for part in before {
+        machine.restore(part, false).expect("a good part");
+    }
+    let counted = changed(last, last.len() - 9);
+    assert_eq!(machine.restore(&counted, true), Err(Malformed), "it does not add up");
     // A machine that has a state already takes another one in its place.
     feed(&mut machine, &transactions, 1);
     restore_all(&mut machine, &parts);
@@ -277,7 +286,24 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
     // Nobody's word: its own, and that of a group there is not.
     heard(&mut source, 5, 0);
     heard(&mut source, 6, u16::MAX);
+    let end = Request::Expire(SessionId(2)).encode();
+    let delivery = Delivery {
+        message: MessageId::new(NODE, 1),
+        low_water: 1,
+        destinations: GroupSet::first(2),
+        timestamp: Timestamp::new(1, GroupId(0)),
+        position: 1,
+        time_ms: 0,
+        payload: &end,
+    };
+    source.deliver(delivery, &mut Words::default());
     source.begin_copy();
+    source.copy(1_000, &mut part);
+    machine.restore(&part, false).expect("a good part");
+    // Heard while the state comes: of this session it says that it has ended.
+    let late = MessageId::new(SessionId(2), 9);
+    machine.exchanged(late, GroupId(1), &[7], &mut Words::default());
+    part.clear();
     source.finish_copy(&mut part);
     machine.restore(&part, true).expect("a good part");
     assert_eq!((source.early(), machine.early()), (1, 1));
@@ -287,15 +313,17 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
 #[test]
 fn a_copy_ends_under_any_load() {
     let mut source = machine(0);
-    let put = |n: usize| Operation::Put { key: vec![b'k', (n % 100) as u8], value: vec![1; 20] };
-    let write = |source: &mut Machine, from: usize| {
-        let session = 1_000 * from as u64 + 1;
-        let puts: Vec<_> = (from..from + 20).map(|n| Transaction::of(put(n * 7))).collect();
-        feed(source, &puts, session);
-        let close = Request::Close.encode();
-        deliver(source, MessageId::new(SessionId(session), 22), session + 22, &close);
+    let slots = SlotMap::even(1);
+    deliver(&mut source, MessageId::new(SessionId(1), 1), 1, Plan::open(&slots).request());
+    let write = |source: &mut Machine, round: u64| {
+        for n in 20 * round..20 * (round + 1) {
+            // No key again before all others.
+            let put = Operation::Put { key: vec![(n % 60) as u8], value: vec![1; 20] };
+            let plan = Plan::of(&Transaction::of(put), &slots, &tight(1)).expect("a good form");
+            deliver(source, MessageId::new(SessionId(1), n), n, plan.request());
+        }
     };
-    (0..5).for_each(|round| write(&mut source, round));
+    (1..5).for_each(|round| write(&mut source, round));
     source.begin_copy();
     let mut part = Vec::new();
     let ended = (5..200).find(|round| {
@@ -329,7 +357,7 @@ fn feed(machine: &mut Machine, transactions: &[Transaction], from: u64) {
 fn deliver(machine: &mut Machine, message: MessageId, position: u64, payload: &[u8]) {
     let delivery = Delivery {
         message,
-        low_water: 1,
+        low_water: message.sequence.saturating_sub(10),
         destinations: GroupSet::single(GroupId(0)),
         timestamp: Timestamp::new(position, GroupId(0)),
         position,

@@ -20,14 +20,22 @@ const TOUCHED_MAX: usize = ENDED_MAX / 2;
 
 const DELIVERED_BYTES: usize = (WINDOW / 8) as usize;
 
+/// Replies that are still to be copied: those to messages from `next` up to `last`. Later ones have
+/// touched the session since.
+struct Replies {
+    session: SessionId,
+    next: u64,
+    last: u64,
+}
+
 /// How far the table is copied.
 pub(super) struct SessionsCopy {
     /// Sessions that bear this number were copied, or began since.
     pub(super) generation: u32,
     /// Those still to be copied.
     left: Vec<SessionId>,
-    /// The session whose replies are being copied, and from which on.
-    replies: Option<MessageId>,
+    /// The session whose replies are being copied.
+    replies: Option<Replies>,
     touched: VecDeque<MessageId>,
     /// So many were added since the last part.
     changed: usize,
@@ -105,22 +113,23 @@ impl Sessions {
                 return false;
             }
         }
-        part.keep_pace(std::mem::take(&mut copy.changed));
+        part.next_kind(std::mem::take(&mut copy.changed));
         while let Some(message) = copy.touched.pop_front() {
             if !self.tell(message, part) && !copy.touched.is_empty() {
                 return false;
             }
         }
-        part.keep_pace(0);
+        part.next_kind(0);
         loop {
-            if let Some(from) = copy.replies.take()
-                && let Some(session) = self.open.get(&from.session)
+            if let Some(Replies { session: id, next, last }) = copy.replies.take()
+                && let Some(session) = self.open.get(&id)
             {
-                let at = session.find(from.sequence).unwrap_or_else(|at| at);
-                for kept in session.replies.range(at..) {
-                    if !part.add(&kept.record(from.session)) {
+                let at = session.find(next).unwrap_or_else(|at| at);
+                let until = |kept: &&Kept| kept.sequence <= last;
+                for kept in session.replies.range(at..).take_while(until) {
+                    if !part.add(&kept.record(id)) {
                         let next = kept.sequence.saturating_add(1);
-                        copy.replies = Some(MessageId::new(from.session, next));
+                        copy.replies = Some(Replies { session: id, next, last });
                         return false;
                     }
                 }
@@ -128,7 +137,8 @@ impl Sessions {
             let Some(id) = copy.left.pop() else { return true };
             let Some(session) = self.open.get_mut(&id) else { continue };
             session.copied = copy.generation;
-            copy.replies = Some(MessageId::new(id, 0));
+            let last = session.delivered.highest;
+            copy.replies = Some(Replies { session: id, next: 0, last });
             let delivered = session.delivered.to_bytes();
             let record = Record::Session {
                 id: id.0,
