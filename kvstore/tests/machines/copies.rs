@@ -286,21 +286,30 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
     // Nobody's word: its own, and that of a group there is not.
     heard(&mut source, 5, 0);
     heard(&mut source, 6, u16::MAX);
-    let end = Request::Expire(SessionId(2)).encode();
-    let delivery = Delivery {
-        message: MessageId::new(NODE, 1),
-        low_water: 1,
-        destinations: GroupSet::first(2),
-        timestamp: Timestamp::new(1, GroupId(0)),
-        position: 1,
-        time_ms: 0,
-        payload: &end,
-    };
-    source.deliver(delivery, &mut Words::default());
+    let slots = SlotMap::even(2);
+    let key = (0..=u8::MAX).map(|n| vec![n]).find(|key| slots.owner(key) == GroupId(0));
+    let put = Operation::Put { key: key.expect("one of many"), value: b"1".to_vec() };
+    let put = Plan::of(&Transaction::of(put), &slots, &tight(2)).expect("a good form");
+    let all = [Request::Open.encode(), Request::Expire(SessionId(2)).encode()];
+    let requests = [&all[0], put.request(), &all[1]];
+    for (position, payload) in (1..).zip(requests) {
+        let alone = GroupSet::single(GroupId(0));
+        let delivery = Delivery {
+            message: MessageId::new(SessionId(1), position),
+            low_water: 1,
+            destinations: if position == 2 { alone } else { slots.groups() },
+            timestamp: Timestamp::new(position, GroupId(0)),
+            position,
+            time_ms: 0,
+            payload,
+        };
+        source.deliver(delivery, &mut Words::default());
+    }
+    assert_eq!(source.keys(), 1);
     source.begin_copy();
-    source.copy(1_000, &mut part);
+    source.copy(1, &mut part);
     machine.restore(&part, false).expect("a good part");
-    // Heard while the state comes: of this session it says that it has ended.
+    // Heard while the state comes, which goes on to say that this session has ended.
     let late = MessageId::new(SessionId(2), 9);
     machine.exchanged(late, GroupId(1), &[7], &mut Words::default());
     part.clear();
