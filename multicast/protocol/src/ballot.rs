@@ -37,6 +37,11 @@ impl Ballot {
         (self.0 >> INCARNATION_BITS) as u8
     }
 
+    /// The life of the leader.
+    pub const fn incarnation(self) -> u32 {
+        (self.0 & ((1 << INCARNATION_BITS) - 1)) as u32
+    }
+
     /// As written to memory.
     pub const fn to_word(self) -> u64 {
         self.0
@@ -57,8 +62,7 @@ impl Ballot {
 
 impl fmt::Display for Ballot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let incarnation = self.0 & ((1 << INCARNATION_BITS) - 1);
-        write!(f, "{}.r{}i{incarnation}", self.counter(), self.slot())
+        write!(f, "{}.r{}i{}", self.counter(), self.slot(), self.incarnation())
     }
 }
 

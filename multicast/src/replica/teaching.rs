@@ -106,6 +106,7 @@ impl<A: Application> Replica<A> {
     pub(super) fn asked_for_state(&mut self, slot: u8, incarnation: u32) {
         let now = self.core.now_ms();
         self.asking[usize::from(slot)] = Some((incarnation, now));
+        self.core.saw_learner(slot, incarnation);
         let busy = self.teaching.as_ref().is_some_and(|teaching| teaching.slot != slot);
         if !self.core.leads() || busy {
             return;

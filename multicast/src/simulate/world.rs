@@ -224,6 +224,9 @@ impl Simulation {
                 let _ = write!(evidence, "\n  {}", replica.describe_waiting());
             }
         }
+        if let Some(left) = self.nodes.leftover() {
+            let _ = write!(evidence, "\n  left: {left}");
+        }
         Err(Violation { property: "liveness", evidence })
     }
 

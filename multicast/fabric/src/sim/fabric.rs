@@ -110,9 +110,9 @@ impl Fabric for SimFabric {
         self.with(|state, me| {
             let known = &mut state.processes[me].peers[whom.0 as usize];
             known.hung_up = true;
-            let (link, process) = (known.link, known.process);
+            let (link, process, broken) = (known.link, known.process, known.broken_at.is_some());
             state.cut_off(link);
-            state.cut_off_between(process, me);
+            state.cut_off_between(process, me, broken);
             let remotes = &mut state.processes[me].remotes;
             let of_peer = |&handle: &u32| remotes.get(handle).is_some_and(|it| it.peer == whom.0);
             let handles: Vec<u32> = remotes.handles().filter(of_peer).collect();

@@ -462,9 +462,11 @@ impl State {
     }
 
     /// Drops what a process still had to write to another, and to say to it.
-    pub(super) fn cut_off_between(&mut self, from: usize, to: usize) {
+    pub(super) fn cut_off_between(&mut self, from: usize, to: usize, only_broken: bool) {
         for link in 0..self.links.len() {
-            if (self.links[link].from, self.links[link].to) == (from, to) {
+            let between = (self.links[link].from, self.links[link].to) == (from, to);
+            // The successor of a connection that broke is not hung up with it.
+            if between && (self.links[link].broken || !only_broken) {
                 self.cut_off(link);
                 let mail = std::mem::take(&mut self.links[link].mail.steps);
                 self.forget(link, mail, false);

@@ -90,10 +90,12 @@ impl Ramcast {
         if self.promised == Ballot::ZERO && me == 0 {
             return Some(Cause::Start);
         }
-        // We were deposed, or let somebody lead of whom nothing came.
-        let stuck = leader == me || self.promised != self.ballot();
+        // We were deposed, or let somebody lead of whom nothing came, or nobody ever led.
+        let stuck = leader == me || self.promised != self.ballot() || self.promised == Ballot::ZERO;
         let since = if leader != me && self.detector.suspects(leader) {
             self.detector.since_ms(leader)
+        } else if let Some(since) = self.replaced_ms {
+            since
         } else if stuck && self.now_ms >= self.retry_ms {
             self.retry_ms
         } else {
@@ -102,10 +104,20 @@ impl Ramcast {
         let due = self.now_ms >= since + self.rank_after(leader) * self.config.patience_ms;
         let cause = match () {
             () if self.promised == Ballot::ZERO => Cause::Start,
-            () if self.detector.is_dead(leader) => Cause::Death,
+            () if self.replaced_ms.is_some() || self.detector.is_dead(leader) => Cause::Death,
             () => Cause::Silence,
         };
         due.then_some(cause)
+    }
+
+    /// A life of a slot asks for a state: if an earlier one led us, or should have, it is dead,
+    /// however well the slot's heart beats.
+    pub fn saw_learner(&mut self, slot: u8, incarnation: u32) {
+        let leads = slot == self.promised.slot() && slot != self.config.me.slot;
+        if leads && incarnation > self.promised.incarnation() && self.replaced_ms.is_none() {
+            self.replaced_ms = Some(self.now_ms);
+            self.paths.leader_replaced += 1;
+        }
     }
 
     /// How many replicas that seem well come before us, counted round from the old leader.
@@ -175,6 +187,7 @@ impl Ramcast {
                 && self.promised != Ballot::ZERO
                 && leader != self.config.me.slot
                 && leader != ballot.slot()
+                && self.replaced_ms.is_none()
                 && !self.detector.suspects(leader);
         if content && !leads && !forced {
             self.paths.refused_content += 1;
@@ -198,6 +211,7 @@ impl Ramcast {
         self.step_down();
         self.role = Role::Follower;
         self.campaign = None;
+        self.replaced_ms = None;
         self.promised = ballot;
         self.heard = self.heard.max(ballot.counter());
         let rank = u64::from(self.config.me.slot) + 2;

@@ -58,6 +58,9 @@ use crate::step::{Deliver, Effect, Event, Record};
 use crate::timestamp::Timestamp;
 use crate::view::View;
 
+/// How long the replicas of a group that never had a leader wait for the first one, in patiences.
+const START_PATIENCE: u64 = 40;
+
 /// What a replica is told once.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -120,6 +123,8 @@ pub struct Ramcast {
     /// The highest ballot counter that we have heard of in our group.
     heard: u32,
     campaign: Option<Campaign>,
+    /// Since when we know that the leader's slot lives on without its memory.
+    replaced_ms: Option<u64>,
     /// When we may set out to lead again, after that came to nothing.
     retry_ms: u64,
     /// The highest ballot known of each group's leaders; our own group's is the one we log in.
@@ -184,7 +189,8 @@ impl Ramcast {
             promised: Ballot::ZERO,
             heard: 0,
             campaign: None,
-            retry_ms: 0,
+            replaced_ms: None,
+            retry_ms: START_PATIENCE * config.patience_ms,
             ballots: vec![Ballot::ZERO; groups],
             new_ballot_index: u64::MAX,
             clock: 0,
@@ -225,6 +231,9 @@ impl Ramcast {
     pub fn step(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Tick { now_ms } => {
+                if self.now_ms == 0 {
+                    self.retry_ms = now_ms + START_PATIENCE * self.config.patience_ms;
+                }
                 self.now_ms = self.now_ms.max(now_ms);
                 self.fetch_missing(effects);
                 if self.leads() {

@@ -52,6 +52,8 @@ paths! {
     payload_kept,
     /// A replica set out to lead.
     campaigns,
+    /// The leader's slot was seen to live on without its memory.
+    leader_replaced,
     /// A replica was elected.
     led,
     /// A leader's first entry was committed.
