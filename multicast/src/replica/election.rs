@@ -91,7 +91,9 @@ impl<A: Application> Replica<A> {
             let follower = &self.followers[usize::from(slot)];
             let answered =
                 if leads { follower.log.is_some() } else { self.core.has_grant_of(slot) };
-            if !answered {
+            // One that is given the state lets us in when it has it, not with the log that it had.
+            let taught = self.teaching.as_ref().filter(|teaching| !teaching.is_done());
+            if !answered && taught.is_none_or(|teaching| teaching.slot() != slot) {
                 let (ballot, attempt) = (ballot.to_word(), follower.attempt);
                 let prepare = Prepare { ballot, leads, forced, attempt, commit };
                 self.ask_member(slot, &Election::Prepare(prepare), wiring);
