@@ -167,7 +167,7 @@ impl Ramcast {
     /// What to answer who asks for `ballot`. `leads` says that it is elected, and only wants to
     /// write our log; `forced`, that even a leader that is well shall be given up.
     pub fn judge(&mut self, ballot: Ballot, leads: bool, forced: bool) -> Verdict {
-        self.heard = self.heard.max(ballot.counter());
+        self.hear_of(ballot);
         let counts = self.role != Role::Blank && (leads || !self.is_silent());
         if !guard!(Mutant::AmnesiacGrants, counts) {
             return Verdict::Ignore;
@@ -242,7 +242,16 @@ impl Ramcast {
 
     /// A replica has refused our ballot, because it has granted `promised`.
     pub fn refused(&mut self, promised: Ballot) {
-        self.heard = self.heard.max(promised.counter());
+        self.hear_of(promised);
+    }
+
+    /// Somebody has a ballot of our group. One that has our own counter and a higher slot is above
+    /// ours too.
+    fn hear_of(&mut self, ballot: Ballot) {
+        self.heard = self.heard.max(ballot.counter());
+        if matches!(self.role, Role::Leader | Role::Candidate) && ballot > self.promised {
+            self.heard = self.heard.max(self.promised.counter() + 1);
+        }
     }
 
     /// Whether a member takes nothing of ours because it has heard of a higher ballot: we lead, and

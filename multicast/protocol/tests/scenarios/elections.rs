@@ -24,6 +24,22 @@ fn a_candidate_commits_nothing_in_the_ballot_that_it_has_left() {
 }
 
 #[test]
+fn a_leader_outbids_whoever_has_the_same_counter_and_a_higher_slot() {
+    let (leader, loser) = (replica(0, 1), replica(0, 4));
+    let mut stage = Stage::unled(1, 5);
+    stage.campaign(loser, Cause::Start);
+    stage.campaign(leader, Cause::Start);
+    for slot in [2, 3] {
+        stage.ask(leader, replica(0, slot));
+    }
+    assert!(stage.core(leader).leads() && !stage.core(leader).is_outbid());
+    stage.ask(leader, loser);
+    assert!(stage.core(leader).is_outbid(), "{}", stage.told());
+    stage.run(leader, &[loser]);
+    assert_eq!(stage.core(loser).promised(), stage.core(leader).promised());
+}
+
+#[test]
 fn who_has_stepped_down_is_not_elected_by_a_grant_that_comes_late() {
     let leader = replica(0, 0);
     let mut stage = Stage::unled(1, 3);
