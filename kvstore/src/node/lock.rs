@@ -26,7 +26,7 @@ pub(super) struct Lock {
 /// Who holds a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// What for: one of [`ROLES`].
+    /// What for: `up`, `supervisor`, `onlooker`, `down` or `node`.
     pub role: String,
     /// Its process id.
     pub pid: u32,
