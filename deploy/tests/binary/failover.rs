@@ -257,3 +257,23 @@ fn a_cluster_can_be_stopped_while_its_nodes_come_back() {
         sandbox.check_clean(&regions, &pids);
     }
 }
+
+/// A leader may not know that others led after it, and that those who followed them have died.
+#[test]
+fn a_group_whose_leader_alone_remembers_is_lost() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach", "--groups", "1"]);
+    sandbox.expect(0, &["put", "greeting", "hello"]);
+    for node in [1, 2] {
+        kill(sandbox.pid(node).unwrap(), Signal::KILL);
+    }
+    until("the group is lost", || {
+        let group = group(&sandbox.status(), 0);
+        group["lost"] == true && group["available"] == false
+    });
+    assert_ne!(sandbox.run(&["get", "greeting"]).code, Some(0), "it never comes back by itself");
+    sandbox.expect(0, &["admin", "recreate", "0", "--accept-data-loss"]);
+    until_all_is_well(&sandbox);
+    assert_eq!(sandbox.expect(1, &["get", "greeting"]).out, "");
+    under_load(&sandbox, || kill_node(&sandbox, 0));
+}
