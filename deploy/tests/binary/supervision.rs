@@ -1,8 +1,9 @@
 //! Nodes that are started again, and those who do that.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -35,7 +36,9 @@ fn a_node_that_dies_is_started_again() {
     let sandbox = up_small(&["--detach"]);
     let supervisor = sandbox.supervisor().expect("one supervises");
     kill_and_wait(&sandbox);
+    let again = Instant::now();
     kill_and_wait(&sandbox);
+    assert!(again.elapsed() >= Duration::from_millis(100));
     until("it is told", || log(&sandbox).contains("as life 2"));
     let said = log(&sandbox);
     assert!(said.contains("node 0 was killed by signal 9 (SIGKILL)"), "{said}");
@@ -69,7 +72,7 @@ fn a_node_told_to_stop_stays_stopped() {
     let config = sandbox.memory_apart();
     sandbox.expect(0, &[&["up", "--detach", "--config", &config], &SMALL[..]].concat());
     let pid = sandbox.pids()[0];
-    std::io::Write::write_all(&mut sandbox.admin(0), b"{\"v\":1,\"do\":\"stop\"}\n").unwrap();
+    sandbox.admin(0).write_all(b"{\"v\":1,\"do\":\"stop\"}\n").unwrap();
     until("the supervisor has noticed", || log(&sandbox).contains("was told to stop"));
     assert!(!is_running(pid));
     assert_eq!((sandbox.lives(0), sandbox.pids().len()), (1, 0));
@@ -78,6 +81,11 @@ fn a_node_told_to_stop_stays_stopped() {
     until("the supervisor has ended", || sandbox.supervisor().is_none());
     sandbox.expect(0, &["supervise", "--detach"]);
     assert_eq!((sandbox.lives(0), sandbox.pids().len()), (1, 0));
+    // Though no node holds the memory, it is not taken for abandoned.
+    let other = Sandbox::new();
+    other.expect(0, &[&["up", "--detach", "--config", &config], &SMALL[..]].concat());
+    assert!(sandbox.regions().exists());
+    other.expect(0, &["down", "--yes"]);
     // Until it is started by hand; then it counts like any other.
     let mut node = sandbox.command(&["node", "--index", "0"]);
     let mut node = node.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -127,6 +135,43 @@ fn a_supervisor_starts_what_has_died_before_it_began() {
     assert!(sandbox.expect(3, &["supervise"]).err.contains("no cluster in"));
 }
 
+#[test]
+fn a_supervisor_that_is_told_to_end_starts_nothing_more() {
+    let sandbox = Sandbox::new();
+    let config = sandbox.memory_apart();
+    sandbox.expect(0, &[&["up", "--detach", "--config", &config], &SMALL[..]].concat());
+    for _ in 0..3 {
+        kill_and_wait(&sandbox);
+    }
+    kill(sandbox.pid(0).unwrap(), Signal::KILL);
+    until("it waits for its time", || log(&sandbox).contains("again in 400 ms"));
+    kill(sandbox.supervisor().unwrap(), Signal::TERM);
+    until("the supervisor has ended", || sandbox.supervisor().is_none());
+    let lives = sandbox.lives(0);
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(sandbox.lives(0), lives);
+    assert!(log(&sandbox).contains("nobody supervises them"), "{}", log(&sandbox));
+}
+
+/// Who stops a cluster says so before it looks for nodes; a node looks after it can be found.
+#[test]
+fn a_node_does_not_start_in_a_cluster_that_is_being_stopped() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach", "--no-restart"]);
+    let victim = sandbox.pids()[2];
+    kill(victim, Signal::KILL);
+    until("it is gone", || !is_running(victim));
+    let path = sandbox.dir.join("lock");
+    let mut down = fs::OpenOptions::new().write(true).truncate(true).open(path).unwrap();
+    down.lock().unwrap();
+    down.write_all(format!("down {}\n", std::process::id()).as_bytes()).unwrap();
+    let refused = sandbox.expect(3, &["node", "--index", "2"]);
+    let by = format!("is being stopped by process {}", std::process::id());
+    assert!(refused.err.contains(&by), "{}", refused.err);
+    assert_eq!(sandbox.lives(2), 1, "nothing has begun");
+    drop(down);
+}
+
 /// However `down` and restarts fall together, nothing comes back and nothing is left.
 #[test]
 fn down_does_not_race_with_restarts() {
@@ -139,7 +184,7 @@ fn down_does_not_race_with_restarts() {
         for pid in sandbox.pids() {
             kill(pid, Signal::KILL);
         }
-        std::thread::sleep(std::time::Duration::from_millis(round));
+        std::thread::sleep(Duration::from_millis(round));
         sandbox.expect(0, &["down", "--yes"]);
         sandbox.check_clean(&regions, &pids);
     }
@@ -154,7 +199,7 @@ fn down_does_not_race_with_a_node_that_nobody_follows() {
         let regions = sandbox.regions();
         let mut pids = sandbox.pids();
         kill(pids[1], Signal::KILL);
-        std::thread::sleep(std::time::Duration::from_micros(700 * round));
+        std::thread::sleep(Duration::from_micros(700 * round));
         let supervisor = sandbox.supervisor().unwrap();
         kill(supervisor, Signal::KILL);
         pids.push(supervisor);
