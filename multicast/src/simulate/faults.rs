@@ -108,6 +108,16 @@ pub enum Kind {
     },
 }
 
+impl Fault {
+    /// The client that it hits, if it hits one.
+    pub(super) fn client(&self) -> Option<usize> {
+        match self.kind {
+            Kind::ClientCrash { client, .. } | Kind::Resend { client } => Some(client),
+            _ => None,
+        }
+    }
+}
+
 /// How often each kind of fault is drawn, relative to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {

@@ -6,11 +6,13 @@
 //! was sent, everything was answered, and the replicas have nothing left to do; then what must have
 //! happened is checked. The same seed is the same run, to the byte.
 
+mod campaign;
 mod checker;
 mod clients;
 mod faults;
 mod injector;
 mod machine;
+mod minimise;
 mod nodes;
 mod scenario;
 mod world;
@@ -23,6 +25,7 @@ use skein_fabric::sim::Counters;
 use skein_protocol::properties::Violation;
 use skein_protocol::ramcast::Paths;
 
+pub use self::campaign::{Campaign, Tally};
 pub use self::faults::{Fault, Kind, Mix, Target};
 pub use self::injector::FaultCounts;
 pub use self::scenario::{Profile, Scenario};
@@ -121,6 +124,18 @@ impl Coverage {
             .chain(self.protocol.all())
             .chain(self.ports.all())
             .chain(self.replicas.all())
+    }
+}
+
+impl Failure {
+    /// The same seed was two different runs.
+    fn of_two_runs(first: Report, second: &Report) -> Self {
+        let evidence = format!(
+            "two runs of one seed differ: {:016x} and {:016x} after {:?} and {:?}",
+            first.fingerprint, second.fingerprint, first.simulated, second.simulated
+        );
+        let violation = Violation { property: "determinism", evidence };
+        Self { scenario: first.scenario, violation, trace: Vec::new() }
     }
 }
 
