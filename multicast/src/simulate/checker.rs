@@ -14,6 +14,13 @@ use crate::wiring::Note;
 
 pub(super) type SimEngine = Engine<SimFabric, Machine>;
 
+/// The memory of a life that is over: its log, up to where it was read, and up to where it was whole.
+struct Fallen {
+    log: Held,
+    read: u64,
+    whole: u64,
+}
+
 /// What was seen so far.
 #[derive(Default)]
 pub(super) struct Onlooker {
@@ -21,7 +28,7 @@ pub(super) struct Onlooker {
     /// The log of each replica in its present life; of a slot whose life is not let in, that of its
     /// last one that was, up to its end.
     logs: BTreeMap<ReplicaId, Held>,
-    fallen: BTreeMap<ReplicaId, (Held, u64)>,
+    fallen: BTreeMap<ReplicaId, Fallen>,
     /// Who led each group last, in which life, with its first entry committed.
     leaders: BTreeMap<GroupId, (ReplicaId, u32)>,
     pub(super) leader_changes: u64,
@@ -36,11 +43,13 @@ impl Onlooker {
 
     /// An engine is about to die.
     pub(super) fn ends(&mut self, engine: &SimEngine) {
-        for replica in engine.inside().0 {
+        let (replicas, port) = engine.inside();
+        for replica in replicas {
             let log = self.logs.remove(&replica.id).unwrap_or_default();
             // A life that was never let in was never counted on.
             if !replica.core.is_silent() {
-                self.fallen.insert(replica.id, (log, replica.core.last_index()));
+                let (read, whole) = (replica.core.last_index(), replica.holds(&port.fabric));
+                self.fallen.insert(replica.id, Fallen { log, read, whole });
             }
             self.history.ends(replica.id);
         }
@@ -72,9 +81,12 @@ impl Onlooker {
                         let lives = find(engines(), of);
                         let counts = lives.filter(|(_, replica)| !replica.core.is_silent());
                         let Some((fabric, replica)) = counts else {
-                            let fallen = self.fallen.get(&of);
-                            return fallen
-                                .is_some_and(|(log, last)| log.holds(deliver.message, at, *last));
+                            return self.fallen.get(&of).is_some_and(
+                                |Fallen { log, read, whole }| {
+                                    log.holds(deliver.message, at, *read)
+                                        || at.0 > *read && at.0 <= *whole
+                                },
+                            );
                         };
                         let last = replica.core.last_index();
                         // What it has read it has; the rest may be whole in its memory.
