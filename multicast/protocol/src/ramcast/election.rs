@@ -233,7 +233,7 @@ impl Ramcast {
         self.early.clear();
         self.remotes.clear();
         self.decisions.clear();
-        self.large.clear();
+        self.large.retain(|large| large.delivered);
         self.afloat.clear();
         self.changing = 0;
         self.fed.fill(None);
@@ -359,6 +359,7 @@ impl Ramcast {
         self.fed.fill(None);
         self.completed.fill(0);
         self.shared.forget_told();
+        self.forget_kept(effects);
         self.rebuild();
         if self.last_time_ms > 0 {
             self.time_offset = self.last_time_ms.cast_signed() - self.now_ms.cast_signed();
@@ -386,7 +387,6 @@ impl Ramcast {
 
     /// What only a leader keeps of its log.
     fn rebuild(&mut self) {
-        self.large.clear();
         let mut large: Vec<_> = self
             .order
             .iter()

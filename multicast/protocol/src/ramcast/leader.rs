@@ -269,6 +269,11 @@ impl Ramcast {
         }
     }
 
+    /// Payloads that were delivered, and kept while we led, are for others to keep now.
+    pub(super) fn forget_kept(&mut self, effects: &mut Vec<Effect>) {
+        effects.extend(self.large.drain(..).map(|large| Effect::Forget { message: large.message }));
+    }
+
     /// Asks again for what has been missing for too long: our followers' stalled entry, or what
     /// other groups announced to us as leader.
     pub(super) fn fetch_missing(&mut self, effects: &mut Vec<Effect>) {

@@ -279,6 +279,7 @@ impl Ramcast {
                     self.log_decisions(effects);
                     self.release(effects);
                 } else {
+                    self.forget_kept(effects);
                     self.acknowledge(effects);
                 }
                 self.advance_commit();
