@@ -487,7 +487,7 @@ impl<A: Application> Replica<A> {
         if now < since + self.tuning.evict_after_ms {
             return;
         }
-        let lag = self.space.capacity() / 2;
+        let lag = self.space.capacity() / 8;
         let blockers: Vec<u8> = self
             .waited_for()
             .filter(|slot| self.followers[usize::from(*slot)].freed + lag <= self.freed)

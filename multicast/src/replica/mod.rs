@@ -674,19 +674,24 @@ impl<A: Application> Replica<A> {
         }
     }
 
-    /// What its machine waits for, for people to read.
+    /// What it waits for and holds, for people to read.
     pub(crate) fn describe_waiting(&self) -> String {
+        let message = |message: &MessageId| {
+            let core = &self.core;
+            let (known, pending) = (core.is_known(*message), core.is_pending(*message));
+            format!("{message} (known: {known}, pending: {pending})")
+        };
+        let waits = self.waiting.map(|(message, _)| message.to_string());
+        let stuck = self.core.stuck().map(|(_, message, lacks)| format!("{message} lacks {lacks}"));
         let heard: Vec<_> = self.heard.iter().map(|(m, g)| format!("{m} of {g}")).collect();
+        let said: Vec<_> = self.results.keys().map(ToString::to_string).collect();
+        let held: Vec<_> = self.payloads.messages().iter().map(message).collect();
         let leaders = self.topology.all_groups().iter().map(|g| self.core.leader_of(g).to_string());
         let leaders: Vec<_> = leaders.collect();
         format!(
-            "{}: waits with {:?}, heard {heard:?}, has said {:?}, takes for leaders {leaders:?}, stuck {:?}",
-            self.id,
-            self.waiting.map(|(message, since)| format!("{message} since {since}")),
-            self.results.keys().map(ToString::to_string).collect::<Vec<_>>(),
-            self.core
-                .stuck()
-                .map(|(since, m, lacking)| format!("{m} since {since} lacks {lacking}")),
+            "{}: waits for results about {waits:?}, heard {heard:?}, has said {said:?}, is stuck with \
+            {stuck:?}, holds {held:?}, takes for leaders {leaders:?}",
+            self.id
         )
     }
 
