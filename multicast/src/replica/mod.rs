@@ -587,6 +587,7 @@ impl<A: Application> Replica<A> {
             }
             self.speak(wiring);
             self.carry_out(wiring);
+            self.finish_teaching(wiring);
         }
         any
     }

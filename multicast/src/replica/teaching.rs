@@ -40,6 +40,9 @@ pub(super) struct Teaching {
     incarnation: u32,
     next: u64,
     pub(super) bytes: u64,
+    /// So little of the state is left to send that it can end at the next moment when the machine is
+    /// ready. Under load that is between two deliveries, and rarely at the end of a turn.
+    ripe: bool,
     /// Everything was sent: from here on the log is kept for it.
     done: bool,
 }
@@ -115,7 +118,8 @@ impl<A: Application> Replica<A> {
         self.follower_lost(slot);
         tracing::info!(replica = %self.id, slot, incarnation, "gives its state to a learner");
         self.application.begin_copy();
-        self.teaching = Some(Teaching { slot, incarnation, next: 0, bytes: 0, done: false });
+        self.teaching =
+            Some(Teaching { slot, incarnation, next: 0, bytes: 0, ripe: false, done: false });
     }
 
     pub(super) fn stop_teaching(&mut self, slot: u8) {
@@ -143,20 +147,27 @@ impl<A: Application> Replica<A> {
             }
             any = true;
             let mut part = Vec::with_capacity(PART_BYTES + 1024);
-            let nearly = self.application.copy(PART_BYTES, &mut part);
+            let ripe = self.application.copy(PART_BYTES, &mut part);
             self.send_part(Content::Machine, &part, wiring);
-            let drained = self.exchanged.front().is_none_or(|e| e.index > self.core.commit_index());
-            if nearly && drained && self.application.ready() {
-                part.clear();
-                self.application.finish_copy(&mut part);
-                self.send_part(Content::MachineLast, &part, wiring);
-                let order = self.save_order();
-                self.send_part(Content::Order, &order, wiring);
-                self.end_teaching();
-                break;
-            }
+            self.teaching.as_mut().expect("somebody is taught").ripe = ripe;
+            self.finish_teaching(wiring);
         }
         any
+    }
+
+    /// Sends the last part of the state, if little is left and the machine is between two messages.
+    pub(super) fn finish_teaching<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        let ripe = self.teaching.as_ref().is_some_and(|teaching| teaching.ripe && !teaching.done);
+        let drained = || self.exchanged.front().is_none_or(|e| e.index > self.core.commit_index());
+        if !ripe || !drained() || !self.application.ready() {
+            return;
+        }
+        let mut part = Vec::new();
+        self.application.finish_copy(&mut part);
+        self.send_part(Content::MachineLast, &part, wiring);
+        let order = self.save_order();
+        self.send_part(Content::Order, &order, wiring);
+        self.end_teaching();
     }
 
     fn send_part<F: Fabric>(&mut self, content: Content, bytes: &[u8], wiring: &mut Wiring<F>) {
