@@ -104,7 +104,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// Looks at everything once and does what follows. Returns whether there was anything to do.
     pub fn turn(&mut self) -> Result<bool, FabricError> {
         self.keep_time();
-        let mut worked = self.read_mail()?;
+        let mut worked = self.read_mail();
         worked |= self.take_completions();
         for (row, replica) in self.replicas.iter_mut().enumerate() {
             worked |= replica.look_at_words(row, &self.wiring);
@@ -343,7 +343,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         }
     }
 
-    fn read_mail(&mut self) -> Result<bool, FabricError> {
+    fn read_mail(&mut self) -> bool {
         let mut any = false;
         let mut bytes = std::mem::take(&mut self.mail);
         while let Some(from) = self.wiring.port.fabric.recv(&mut bytes) {
@@ -353,13 +353,13 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                 tracing::warn!(len = bytes.len(), "dropped mail that makes no sense");
                 continue;
             };
-            self.take_mail(from, mail)?;
+            self.take_mail(from, mail);
         }
         self.mail = bytes;
-        Ok(any)
+        any
     }
 
-    fn take_mail(&mut self, from: Peer, mail: Mail) -> Result<(), FabricError> {
+    fn take_mail(&mut self, from: Peer, mail: Mail) {
         match mail {
             Mail::Hello { version, topology, node, engine } => {
                 if version != WIRE_VERSION || topology != self.wiring.topology {
@@ -370,18 +370,16 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                         engine,
                         "refused another cluster's engine"
                     );
-                    return Ok(());
+                    return;
                 }
                 // The one that we knew is of another life, or behind a connection that broke.
                 if let Some(former) = self.wiring.welcome(from, (node, engine)) {
                     self.lose(former);
                 }
                 self.wiring.greet();
-                Ok(())
             }
             Mail::Welcome { words, pulse } => {
                 self.wiring.welcomed(from, words, pulse);
-                Ok(())
             }
             mail => {
                 let ours = &self.replicas;
@@ -406,7 +404,6 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                     }
                     Opening::Nothing => {}
                 }
-                Ok(())
             }
         }
     }

@@ -22,7 +22,7 @@ const READMITTED_WITHIN: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
 /// What is shown around the kill.
 const BEFORE: Duration = Duration::from_millis(500);
-const AFTER: Duration = Duration::from_millis(1_000);
+const AFTER: Duration = Duration::from_secs(1);
 const WIDTH: usize = 75;
 
 /// What a kill came to.
