@@ -1,6 +1,6 @@
 //! What f+1 replicas hold: acceptance, completion, commitment, and the folding of what is committed.
 
-use super::{Ramcast, Role, Uncommitted};
+use super::{Fed, Ramcast, Role, Uncommitted};
 use crate::ballot::{Acceptance, Ballot};
 use crate::guard;
 use crate::ids::{GroupId, ReplicaId};
@@ -74,15 +74,21 @@ impl Ramcast {
     }
 
     /// Write completions count only for a life of the follower that counts, and only up to the first
-    /// entry whose payload it may lack; from there on only its word does.
+    /// entry whose payload it may lack; from there on only its word does. Whoever has just let us in
+    /// may lack payloads that we have delivered and forgotten: its word must first cover what was
+    /// logged then.
     fn vouched_by_completion(&self, slot: u8, accepted: u64) -> u64 {
-        let named = |life| guard!(Mutant::CompletionOfUnnamedLife, self.view.names(slot, life));
-        if !self.fed[usize::from(slot)].is_some_and(named) {
+        let Some(Fed { incarnation, from }) = self.fed[usize::from(slot)] else { return 0 };
+        let named = self.view.names(slot, incarnation);
+        if !guard!(Mutant::CompletionOfUnnamedLife, named) {
             return 0;
         }
         let completed = self.completed[usize::from(slot)];
         if planted(Mutant::CompletionWithoutPayload) {
             return completed;
+        }
+        if accepted < from {
+            return 0;
         }
         let barrier = self.large.partition_point(|large| large.index <= accepted);
         self.large.get(barrier).map_or(completed, |large| completed.min(large.index - 1))

@@ -16,7 +16,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Ramcast, Role, Uncommitted};
+use super::{Fed, Ramcast, Role, Uncommitted};
 use crate::ballot::Ballot;
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
@@ -448,7 +448,9 @@ impl Ramcast {
             // What its former life had applied, this one may not have been given.
             self.shared.forget_applied(slot);
         }
-        self.fed[usize::from(slot)] = Some(incarnation);
+        // A life that is not let in yet proves that it has caught up by a word behind its `Join`.
+        let from = self.last + u64::from(!self.view.names(slot, incarnation));
+        self.fed[usize::from(slot)] = Some(Fed { incarnation, from });
         self.completed[usize::from(slot)] = 0;
     }
 

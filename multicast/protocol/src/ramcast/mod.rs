@@ -112,6 +112,16 @@ impl Uncommitted {
     }
 }
 
+/// A follower to which we write.
+#[derive(Clone, Copy, Debug)]
+struct Fed {
+    /// Its life.
+    incarnation: u32,
+    /// What was logged when we began to write to it ends here. Of payloads in there that it lacks we
+    /// may know nothing.
+    from: u64,
+}
+
 /// One replica of one group.
 pub struct Ramcast {
     config: Config,
@@ -147,8 +157,8 @@ pub struct Ramcast {
     words: Vec<Acceptance>,
     /// Up to where our writes to each follower completed.
     completed: Vec<u64>,
-    /// The life of each follower to which we write.
-    fed: Vec<Option<u32>>,
+    /// The followers to which we write.
+    fed: Vec<Option<Fed>>,
     /// Entries whose payload some follower may not hold yet, rising.
     large: VecDeque<Large>,
     known: Known,

@@ -28,6 +28,7 @@ fn leader(groups: u16) -> Ramcast {
     }
     leader.lead(&mut effects);
     leader.feeds(1, 0);
+    leader.step(acknowledged(replica(0, 1), ballot, 1), &mut effects);
     assert_eq!(ballot, Ballot::new(1, 0, 0));
     leader
 }
@@ -98,6 +99,39 @@ fn nothing_is_committed_below_the_ballots_first_entry() {
     // An adopted entry: leader and follower hold it, but in the new ballot nobody vouches for more.
     assert_eq!(logged(1, Ballot::new(1, 0, 0), local), None);
     assert_eq!(logged(2, Ballot::new(2, 0, 0), Record::NewBallot), Some(message(1)));
+}
+
+#[test]
+fn completions_count_only_for_whoever_has_caught_up() {
+    let old = Ballot::new(1, 0, 0);
+    let mut effects = Vec::new();
+    let mut core = follower(old, 1);
+    let local = Record::Local {
+        message: message(1),
+        low_water: 1,
+        timestamp: Timestamp::new(1, GroupId(0)),
+        destinations: GroupSet::first(1),
+        inline: false,
+    };
+    for (index, record) in [(1, Record::NewBallot), (2, local)] {
+        let event = Event::Logged { index, birth: old, time_ms: 0, record, held: true, last: true };
+        core.step(event, &mut effects);
+    }
+    core.step(Event::TurnEnd, &mut effects);
+    assert!(core.deliver(&mut effects).is_some());
+    // It leads, and has let go of a payload that g0.2, whose log ends before it, may lack.
+    let ballot = core.campaign(Cause::Death);
+    assert_eq!(core.granted(2, 0, (old, 1), vec![0; 3]), Some(1));
+    core.lead(&mut effects);
+    core.feeds(2, 0);
+    core.step(Event::Completed { slot: 2, index: 3 }, &mut effects);
+    core.step(Event::TurnEnd, &mut effects);
+    assert_eq!(core.commit_index(), 2, "g0.2 can report nothing behind what it lacks");
+    core.step(acknowledged(replica(0, 2), ballot, 3), &mut effects);
+    core.step(received(GroupSet::first(1)), &mut effects);
+    core.step(Event::Completed { slot: 2, index: 4 }, &mut effects);
+    core.step(Event::TurnEnd, &mut effects);
+    assert_eq!(core.commit_index(), core.last_index());
 }
 
 #[test]
