@@ -64,6 +64,11 @@ impl<'a> Bank<'a> {
     /// Looks at the accounts when all was over.
     pub(super) fn finish(&self, keys: &[(String, Key)], verdict: &mut Verdict) {
         let Some(bank) = self.opened else { return };
+        let read = |(name, key): &&(String, Key)| self.has(name) && key.last.is_some();
+        if keys.iter().filter(read).count() < bank.accounts.len() {
+            // Nothing can be told without having looked, and that was not done is told elsewhere.
+            return;
+        }
         let mut sum = 0;
         let mut found = 0;
         for (name, key) in keys.iter().filter(|(name, _)| self.has(name)) {
