@@ -102,3 +102,30 @@ impl<R: BufRead> Iterator for Reader<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = r#"{"header":{"format":1,"workload":"w","skein":"s","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":1,"bank":null}}"#;
+
+    #[test]
+    fn what_is_no_history_is_said_with_its_line() {
+        let other = HEADER.replace("\"format\":1", "\"format\":2");
+        let cut = format!("{HEADER}\n{{\"end\":{{\"t\":1}}}}\n{{\"inv");
+        #[rustfmt::skip]
+        let cases: [(&str, &str); 5] = [
+            ("",              "does not begin with the header"),
+            ("{}",            "does not begin with the header"),
+            ("not JSON",      "does not begin with the header"),
+            (&other,          "format 2; this program reads format 1"),
+            (&cut,            "file:3: not a record"),
+        ];
+        for (text, wanted) in cases {
+            let reader = Reader::over(text.as_bytes(), Path::new("file"));
+            let read = reader.and_then(Iterator::collect::<Result<Vec<_>, _>>);
+            let error = read.expect_err(wanted).to_string();
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+}

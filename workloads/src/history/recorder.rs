@@ -129,3 +129,67 @@ pub fn line(out: &mut impl Write, record: &Record) -> io::Result<()> {
     serde_json::to_writer(&mut *out, record)?;
     out.write_all(b"\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use skein_multicast::config::Topology;
+
+    use super::*;
+    use crate::history::{FORMAT, Fault, Invoke, Reader};
+
+    fn header() -> Header {
+        Header {
+            format: FORMAT,
+            workload: "test".into(),
+            skein: "test".into(),
+            cluster: Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 },
+            seed: 1,
+            t: 0,
+            unix_ms: 0,
+            token_bytes: 1,
+            bank: None,
+        }
+    }
+
+    fn invoke(p: u64) -> Record {
+        let ops = vec![Op::Get(format!("key{}", p % 7)), Op::Get("both".into())];
+        Record::Invoke(Invoke { t: p, p, guards: Vec::new(), ops })
+    }
+
+    #[test]
+    fn what_several_have_recorded_is_read_back_and_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("history");
+        let recorder = Recorder::create(&path, header()).unwrap();
+        std::thread::scope(|scope| {
+            for writer in 0..3 {
+                let mut scribe = recorder.scribe();
+                scope.spawn(move || {
+                    (0..1_000).for_each(|i| scribe.note(invoke(writer * 1_000 + i)))
+                });
+            }
+        });
+        assert_eq!(recorder.keys().len(), 8);
+        let mut late = recorder.scribe();
+        let what = "kill".to_owned();
+        late.note(Record::Fault(Fault { t: 1, what, node: None, pid: None, led: Vec::new() }));
+        drop(late);
+        recorder.finish().unwrap();
+
+        let reader = Reader::open(&path).unwrap();
+        assert_eq!(reader.header, header());
+        let records: Vec<Record> = reader.collect::<Result<_, _>>().unwrap();
+        assert_eq!(records.len(), 3_002);
+        assert!(matches!(records.last(), Some(Record::End(_))));
+        // Each writer's in its order.
+        for writer in 0..3 {
+            let own = records.iter().filter_map(|record| match record {
+                Record::Invoke(invoke) if invoke.p / 1_000 == writer => Some(invoke.p),
+                _ => None,
+            });
+            assert!(own.is_sorted());
+        }
+        let again = Recorder::create(&path, header()).err().expect("it is there already");
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+    }
+}

@@ -36,7 +36,7 @@ use crate::progress::{Bars, Interrupt};
 use crate::supervise::{self, Supervisor};
 
 /// Before the first fault, and after the last recovery.
-const QUIET: Duration = Duration::from_secs(1);
+const QUIET: Duration = Duration::from_secs(2);
 /// How long replicas may take to be at one position when nothing is asked of them any more.
 const AGREE_WITHIN: Duration = Duration::from_secs(30);
 const DIGESTS_WITHIN: Duration = Duration::from_secs(30);
@@ -181,16 +181,17 @@ impl Run {
         let clock = Instant::now();
         self.bars.begin(Phase::Load(self.plan.records));
         let mut put = Over::put(self.records.clone(), MANY_AT_A_TIME);
-        if let Some(why) = self.many(&mut put) {
+        if let Some(why) = self.many(&mut put, false) {
             bail!("cannot put the records: {why}");
         }
         Ok((clock.elapsed().as_secs_f64() * 1e3).round() / 1e3)
     }
 
-    /// Does everything there is to do, many at a time. Returns what went wrong, if something did.
-    fn many(&mut self, workload: &mut impl Workload) -> Option<String> {
+    /// Does everything there is to do, many at a time; also what is left of it when somebody wants to
+    /// end, if it is `owed`. Returns what went wrong, if something did.
+    fn many(&mut self, workload: &mut impl Workload, owed: bool) -> Option<String> {
         let bars = &mut self.bars;
-        let mut watch = |progress| bars.progress(progress);
+        let mut watch = |progress| bars.progress(progress) || owed;
         let done = closed_loop::run(&mut self.driver, workload, MANY, &mut watch);
         done.ended_early.or(done.errors.first)
     }
@@ -275,13 +276,13 @@ impl Run {
         let keys: Vec<String> = recorder.keys().into_iter().collect();
         self.bars.begin(Phase::Load(keys.len() as u64 + self.plan.records));
         let mut survey = Survey::new(keys, MANY_AT_A_TIME);
-        if let Some(why) = self.many(&mut survey) {
+        if let Some(why) = self.many(&mut survey, true) {
             problems.push(format!("reading everything back: {why}"));
         }
         survey.found.into_iter().for_each(|found| scribe.note(Record::Final(found)));
         if self.plan.records > 0 {
             let mut look = Over::look(self.records.clone(), MANY_AT_A_TIME);
-            if let Some(why) = self.many(&mut look) {
+            if let Some(why) = self.many(&mut look, true) {
                 problems.push(format!("reading the records back: {why}"));
             }
         }
