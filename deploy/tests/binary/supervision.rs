@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::support::{Sandbox, is_running, kill, until};
+use crate::support::{Ended, Sandbox, is_running, kill, until};
 
 /// One node without peers, so that it is about processes alone.
 const SMALL: [&str; 4] = ["--nodes", "1", "--replicas", "1"];
@@ -145,9 +145,9 @@ fn a_supervisor_that_is_told_to_end_starts_nothing_more() {
     }
     kill(sandbox.pid(0).unwrap(), Signal::KILL);
     until("it waits for its time", || log(&sandbox).contains("again in 400 ms"));
+    let lives = sandbox.lives(0);
     kill(sandbox.supervisor().unwrap(), Signal::TERM);
     until("the supervisor has ended", || sandbox.supervisor().is_none());
-    let lives = sandbox.lives(0);
     std::thread::sleep(Duration::from_millis(600));
     assert_eq!(sandbox.lives(0), lives);
     assert!(log(&sandbox).contains("nobody supervises them"), "{}", log(&sandbox));
@@ -165,9 +165,14 @@ fn a_node_does_not_start_in_a_cluster_that_is_being_stopped() {
     let mut down = fs::OpenOptions::new().write(true).truncate(true).open(path).unwrap();
     down.lock().unwrap();
     down.write_all(format!("down {}\n", std::process::id()).as_bytes()).unwrap();
-    let refused = sandbox.expect(3, &["node", "--index", "2"]);
+    let node = sandbox.command(&["node", "--index", "2"]).stderr(Stdio::piped()).spawn();
+    let mut node = node.unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    // One that has ended cannot be killed.
+    let _ = node.kill();
+    let refused = Ended::from(node.wait_with_output().unwrap());
     let by = format!("is being stopped by process {}", std::process::id());
-    assert!(refused.err.contains(&by), "{}", refused.err);
+    assert!(refused.code == Some(3) && refused.err.contains(&by), "{}", refused.err);
     assert_eq!(sandbox.lives(2), 1, "nothing has begun");
     drop(down);
 }
