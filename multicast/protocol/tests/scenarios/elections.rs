@@ -1,10 +1,159 @@
 //! Who may lead, whose log is taken over, and what a change of leader makes of it.
 
+use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::GroupSet;
-use skein_protocol::ramcast::{Cause, Role};
+use skein_protocol::ramcast::{Cause, Ramcast, Role, Verdict};
 use skein_protocol::step::Event;
+use skein_protocol::view::View;
 
-use crate::stage::{Stage, message, replica};
+use crate::stage::{Stage, config, message, replica};
+
+/// Slot 1 of five in a group without a past, as it asks for votes.
+fn candidate() -> (Ramcast, Ballot) {
+    let mut core = Ramcast::new(config(replica(0, 1), 0, 1, 5), View::first(5));
+    let ballot = core.campaign(Cause::Start);
+    assert_eq!(core.granted(1, 0, (Ballot::ZERO, 0), vec![0; 5]), None);
+    (core, ballot)
+}
+
+#[test]
+fn a_promise_never_falls() {
+    #[rustfmt::skip]
+    let cases = [
+        // asked for             forced  answer               because
+        (Ballot::new(5, 2, 0),   false,  Verdict::GrantAgain, "it was granted, and the answer lost"),
+        (Ballot::new(5, 1, 0),   true,   Verdict::Refuse,     "the same counter, but a lower slot"),
+        (Ballot::new(4, 2, 9),   true,   Verdict::Refuse,     "a lower counter, whatever the life"),
+        (Ballot::new(5, 2, 1),   true,   Verdict::Grant,      "the next life of the same slot"),
+        (Ballot::new(6, 0, 0),   true,   Verdict::Grant,      "a higher counter"),
+    ];
+    for (ballot, forced, verdict, because) in cases {
+        let mut core = Ramcast::new(config(replica(0, 3), 0, 1, 5), View::first(5));
+        core.promise(Ballot::new(5, 2, 0));
+        assert_eq!(core.judge(ballot, false, forced), verdict, "{because}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "a promise is never taken back")]
+fn nobody_promises_less() {
+    let mut core = Ramcast::new(config(replica(0, 3), 0, 1, 5), View::first(5));
+    core.promise(Ballot::new(5, 2, 0));
+    core.promise(Ballot::new(5, 1, 0));
+}
+
+#[test]
+fn the_best_log_is_the_last_born_then_the_longest_never_ones_own() {
+    let (old, new) = (Ballot::new(1, 0, 0), Ballot::new(2, 3, 0));
+    #[rustfmt::skip]
+    let cases = [
+        // slot 2's     slot 3's     adopted  because
+        ((old, 90),     (new, 12),   3,       "what was born later may be committed, longer or not"),
+        ((new, 13),     (new, 12),   2,       "of the same ballot, the longer holds the shorter"),
+        ((Ballot::ZERO, 0), (Ballot::ZERO, 0), 1, "nothing is copied when its own is as good"),
+    ];
+    for (second, third, adopted, because) in cases {
+        let (mut core, _) = candidate();
+        assert_eq!(core.granted(2, 0, second, vec![0; 5]), None, "two of five are no quorum");
+        assert_eq!(core.granted(2, 0, second, vec![0; 5]), None, "nobody counts twice");
+        assert_eq!(core.granted(3, 0, third, vec![0; 5]), Some(adopted), "{because}");
+    }
+}
+
+#[test]
+fn a_grant_counts_only_from_a_life_that_the_best_log_names() {
+    let (mut core, _) = candidate();
+    let birth = Ballot::new(1, 0, 0);
+    // Slot 2 is in its life 1 by the log of slot 3; the one that granted first is over.
+    assert_eq!(core.granted(2, 0, (birth, 10), vec![0; 5]), None);
+    assert_eq!(core.granted(3, 0, (birth, 11), vec![0, 0, 1, 0, 0]), None);
+    assert_eq!(core.granted(2, 1, (birth, 11), vec![0, 0, 1, 0, 0]), Some(3));
+    assert_eq!(core.paths().grant_not_counted, 1);
+}
+
+#[test]
+fn who_has_lost_its_memory_says_nothing() {
+    let mut blank = Ramcast::new(config(replica(0, 3), 1, 1, 5), View::first(5));
+    assert_eq!(blank.role(), Role::Blank);
+    for leads in [false, true] {
+        let verdict = blank.judge(Ballot::new(9, 0, 0), leads, true);
+        assert_eq!(verdict, Verdict::Ignore, "it has nothing to report");
+    }
+    assert_eq!(blank.wants_to_lead(), None);
+    // With the state, but not let in, it follows whoever leads, and elects nobody.
+    let (leader, learner) = (replica(0, 0), replica(0, 2));
+    let mut stage = Stage::new(1, 3);
+    stage.restart(learner);
+    stage.teach(leader, learner);
+    stage.turn(learner);
+    assert!(!stage.told().contains("g0.2 acknowledges"));
+    let core = stage.core(learner);
+    assert!(core.is_silent());
+    assert_eq!(core.judge(Ballot::new(9, 1, 0), false, true), Verdict::Ignore);
+    assert_eq!(core.wants_to_lead(), None);
+}
+
+#[test]
+fn an_evicted_life_keeps_its_vote_and_joins_again() {
+    let (leader, evicted) = (replica(0, 0), replica(0, 2));
+    let mut stage = Stage::new(1, 3);
+    assert!(stage.evict(leader, 2) && !stage.evict(leader, 2), "once is enough");
+    assert!(!stage.evict(leader, 1), "fewer than a quorum would be left");
+    for id in [replica(0, 1), leader, evicted] {
+        stage.turn(id);
+    }
+    assert!(stage.core(leader).view().member(2).evicted);
+    assert!(!stage.core(evicted).is_silent(), "its memory is what it was");
+    stage.let_in(leader, evicted);
+    stage.turn(replica(0, 1));
+    stage.turn(leader);
+    assert!(!stage.core(leader).view().member(2).evicted);
+}
+
+#[test]
+fn what_a_deposed_leader_logged_alone_is_not_remembered_and_its_time_does_not_fall() {
+    let (old, new) = (replica(0, 0), replica(0, 1));
+    let mut stage = Stage::new(1, 3);
+    stage.pass(70, &[]);
+    stage.land(old, message(1), GroupSet::first(1));
+    stage.turn(old);
+    stage.turn(new);
+    stage.lose_writes(old, new);
+    stage.lose_writes(old, replica(0, 2));
+    stage.land(old, message(2), GroupSet::first(1));
+    stage.turn(old);
+    assert!(stage.core(old).is_known(message(2)));
+    stage.run(new, &[replica(0, 2)]);
+    stage.ask(new, old);
+    stage.turn(old);
+    assert!(!stage.core(old).is_known(message(2)), "it may be proposed again");
+    assert!(stage.core(old).is_known(message(1)));
+}
+
+#[test]
+fn a_new_leader_proposes_above_everything_that_may_have_been_delivered() {
+    let both = GroupSet::first(2);
+    let (g0, g1) = (replica(0, 0), replica(1, 0));
+    let mut stage = Stage::new(2, 3);
+    for number in 11..20 {
+        stage.land(g1, message(number), GroupSet::single(g1.group));
+    }
+    stage.turn(g1);
+    for id in [g0, g1] {
+        stage.land(id, message(1), both);
+    }
+    let followers = [replica(1, 1), replica(0, 1)];
+    for id in [g1, g0, g1].into_iter().chain(followers).chain([g1, g0]).chain(followers) {
+        stage.turn(id);
+    }
+    let last = *stage.nodes[&g0].delivered.last().expect("m1 is delivered");
+    assert_eq!((last.0, last.1.group()), (1, g1.group), "it ended where g1 proposed it");
+    let next = replica(0, 1);
+    stage.run(next, &[replica(0, 2)]);
+    stage.land(next, message(2), GroupSet::single(next.group));
+    stage.turn(next);
+    assert!(stage.core(next).clock() > last.1.clock());
+}
 
 #[test]
 fn a_candidate_commits_nothing_in_the_ballot_that_it_has_left() {

@@ -4,3 +4,4 @@ mod elections;
 mod quorums;
 mod script;
 mod stage;
+mod states;

@@ -1,0 +1,135 @@
+//! What a state holds that is given to a replica without one, and when what is owed to other groups
+//! may be forgotten.
+
+use skein_protocol::ids::{GroupId, GroupSet, SessionId};
+use skein_protocol::ramcast::{Ramcast, Role};
+use skein_protocol::step::{Effect, Event};
+use skein_protocol::timestamp::Timestamp;
+use skein_protocol::view::View;
+
+use crate::stage::{Stage, config, message, replica};
+
+/// g0's leader with a message of each kind: 1 delivered, 2 committed and pending, 3 only logged.
+fn busy() -> Stage {
+    let (leader, both) = (replica(0, 0), GroupSet::first(2));
+    let mut stage = Stage::new(2, 3);
+    let follow = |stage: &mut Stage| {
+        for id in [leader, replica(0, 1), leader] {
+            stage.turn(id);
+        }
+    };
+    stage.land(leader, message(1), GroupSet::single(GroupId(0)));
+    stage.land(leader, message(2), both);
+    follow(&mut stage);
+    stage.lose_writes(leader, replica(0, 1));
+    stage.lose_writes(leader, replica(0, 2));
+    stage.land(leader, message(3), GroupSet::single(GroupId(0)));
+    stage.turn(leader);
+    stage
+}
+
+fn blank() -> Ramcast {
+    Ramcast::new(config(replica(0, 2), 1, 2, 3), View::first(3))
+}
+
+fn saved(core: &mut Ramcast) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    core.save(&mut bytes);
+    bytes
+}
+
+#[test]
+fn a_state_is_what_is_committed_and_nothing_else() {
+    let mut stage = busy();
+    let core = stage.core(replica(0, 0));
+    assert!(core.last_index() > core.commit_index());
+    let bytes = saved(core);
+    assert!(core.is_known(message(3)), "who saves forgets nothing");
+    let mut learner = blank();
+    learner.restore(&bytes).expect("what was saved");
+    assert_eq!((learner.role(), learner.is_silent()), (Role::Follower, true));
+    assert_eq!(learner.last_index(), core.commit_index());
+    assert_eq!((learner.delivered(), learner.clock()), (core.delivered(), core.clock()));
+    assert!(learner.is_delivered(message(1)) && learner.is_pending(message(2)));
+    assert!(!learner.is_known(message(3)), "its entry may be lost, and it is proposed again then");
+    learner.promise(core.ballot());
+    learner.follow(core.ballot(), learner.last_index(), core.first_index());
+    assert_eq!(saved(&mut learner), bytes, "a learner could teach the next one");
+}
+
+#[test]
+fn a_state_that_makes_no_sense_is_refused() {
+    let bytes = saved(busy().core(replica(0, 0)));
+    for cut in 0..bytes.len() {
+        assert!(blank().restore(&bytes[..cut]).is_none(), "cut off at {cut}");
+    }
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0xff;
+        let _ = blank().restore(&changed); // Sense or nonsense, but no panic.
+    }
+    assert!(blank().restore(&[&bytes[..], &[0]].concat()).is_none(), "too long");
+}
+
+#[test]
+#[should_panic(expected = "taken by who has none")]
+fn a_replica_with_a_state_takes_no_other() {
+    let bytes = saved(busy().core(replica(0, 0)));
+    busy().core(replica(0, 1)).restore(&bytes);
+}
+
+#[test]
+fn what_is_owed_is_kept_until_every_destination_is_done() {
+    let both = GroupSet::first(2);
+    let mut stage = Stage::new(2, 3);
+    for id in [replica(0, 0), replica(1, 0)] {
+        stage.land(id, message(1), both);
+    }
+    let all: Vec<_> = stage.nodes.keys().copied().collect();
+    for id in all.iter().chain(&all).chain(&all) {
+        stage.turn(*id);
+    }
+    let (leader, last) = (replica(0, 0), stage.nodes[&replica(0, 0)].delivered[0].1);
+    let settled = |stage: &mut Stage, group, timestamp| {
+        let mut effects = Vec::new();
+        stage.core(leader).step(Event::Settled { group, timestamp }, &mut effects);
+        stage.core(leader).step(Event::Tick { now_ms: 1 }, &mut effects);
+        effects.contains(&Effect::Settled { message: message(1) })
+    };
+    let before = Timestamp::from_word(last.to_word() - 1);
+    assert!(!settled(&mut stage, GroupId(1), last), "our own group is not done");
+    assert!(!settled(&mut stage, GroupId(0), before), "nor is it, quite");
+    assert!(settled(&mut stage, GroupId(0), last), "now all are");
+}
+
+#[test]
+fn a_leader_waits_for_all_that_count_before_it_says_that_its_group_is_done() {
+    let both = GroupSet::first(2);
+    let mut stage = Stage::new(2, 3);
+    for id in [replica(0, 0), replica(1, 0)] {
+        stage.land(id, message(1), both);
+    }
+    let fast: Vec<_> = stage.nodes.keys().copied().filter(|id| *id != replica(0, 2)).collect();
+    for id in fast.iter().chain(&fast).chain(&fast) {
+        stage.turn(*id);
+    }
+    stage.told();
+    stage.pass(5, &[]);
+    let told = stage.told();
+    assert!(!told.contains("g0.0 tells"), "g0.2 has applied nothing: {told}");
+    stage.turn(replica(0, 2));
+    stage.pass(5, &[]);
+    let told = stage.told();
+    assert!(told.contains("g0.0 tells g1: all of us are done"), "{told}");
+}
+
+#[test]
+fn an_ended_session_stays_ended_in_a_state() {
+    let mut stage = busy();
+    let core = stage.core(replica(0, 0));
+    core.end_session(SessionId(1));
+    let bytes = saved(core);
+    let mut learner = blank();
+    learner.restore(&bytes).expect("what was saved");
+    assert!(learner.has_ended(SessionId(1)));
+}
