@@ -68,9 +68,12 @@
 //!
 //! # When something fails
 //!
-//! [`Error`] has a variant for each thing that a caller can do about it. Only a time-out
-//! ([`Error::UnknownOutcome`]) and a cluster that goes away ([`Error::Unavailable`]) leave open
-//! whether an operation took effect; nothing ever takes effect twice.
+//! Usually nothing is to be seen of it: operations wait, within [their time](TIMEOUT_DEFAULT), until
+//! another leader is there or a node has come back. [`Error`] has a variant for each thing that a
+//! caller can do about what remains. [`Error::had_no_effect`] says whether an operation certainly
+//! had no effect; where that is open, as with a time-out ([`Error::UnknownOutcome`]), it takes effect
+//! once or not at all. A client goes on by itself when a group that could not answer can again.
+//! `docs/clients.md` has the whole of it, and [`local`] lets nodes die in an application's own tests.
 
 pub mod asynchronous;
 pub mod blocking;

@@ -68,7 +68,7 @@ impl Seen {
         let replicas = || self.replicas.iter().filter(|replica| replica.order.group == number);
         if replicas().any(|replica| replica.order.lost) {
             return Some(format!(
-                "group {number} is lost: more of its replicas have lost their memory than it tolerates; it serves nothing until `skein admin recreate {number} --accept-data-loss` begins it anew, with nothing in it"
+                "g{number} is lost: more of its replicas have lost their memory than it tolerates; it serves nothing until `skein admin recreate g{number} --accept-data-loss` begins it anew, with nothing in it"
             ));
         }
         let members = replicas().filter(|replica| replica.order.role != Role::Learner).count();
@@ -79,7 +79,7 @@ impl Seen {
                 self.topology.replicas_of(group).any(|to| self.topology.node_of(to) == *node)
             };
             let mut line = format!(
-                "group {number} is without a quorum: {members} of its {all} replicas answer as members, and it takes {quorum}"
+                "g{number} is without a quorum: {members} of its {all} replicas answer as members, and it takes {quorum}"
             );
             for (node, why) in self.mute.iter().filter(|(node, _)| here(node)) {
                 let _ = write!(line, "; node {node}: {why}");
@@ -88,15 +88,15 @@ impl Seen {
         }
         if !replicas().any(|replica| replica.order.role == Role::Leader && replica.order.available)
         {
-            return Some(format!("group {number} is choosing a leader: try again"));
+            return Some(format!("g{number} is choosing a leader: try again"));
         }
         let holds_up = |replica: &ReplicaReport| {
             let others = replica.order.stuck.as_ref()?.held_up_by.iter();
             others.copied().find(|other| *other != number)
         };
-        replicas().find_map(holds_up).map(|other| {
-            format!("group {number} waits for group {other}, to which a message went too")
-        })
+        replicas()
+            .find_map(holds_up)
+            .map(|other| format!("g{number} waits for g{other}, to which a message went too"))
     }
 }
 
@@ -145,11 +145,11 @@ mod tests {
         assert!(whole.lines(both).is_empty(), "there is nothing to say");
 
         whole.replicas[3].order.role = Role::Candidate;
-        assert_eq!(whole.lines(both), ["group 1 is choosing a leader: try again"]);
+        assert_eq!(whole.lines(both), ["g1 is choosing a leader: try again"]);
 
         let stuck = StuckStatus { message: String::new(), age_ms: 9, held_up_by: vec![0, 1] };
         whole.replicas[1].order.stuck = Some(stuck);
-        assert!(whole.lines(both)[0].contains("group 0 waits for group 1"));
+        assert!(whole.lines(both)[0].contains("g0 waits for g1"));
 
         // Group 1 has lost node 1 and node 2, where its first two slots are.
         whole.replicas.truncate(3);
@@ -162,6 +162,6 @@ mod tests {
         whole.replicas.push(replica(1, 2, Role::Learner));
         whole.replicas[3].order.lost = true;
         let line = &whole.lines(both)[1];
-        assert!(line.contains("skein admin recreate 1 --accept-data-loss"), "{line}");
+        assert!(line.contains("skein admin recreate g1 --accept-data-loss"), "{line}");
     }
 }
