@@ -201,7 +201,11 @@ impl Nodes {
                 let (id, core) = (replica.id, &replica.core);
                 let (pending, held) = (core.pending(), replica.payloads.len());
                 if pending + held > 0 {
-                    return Some(format!("{id}: {pending} messages pending, {held} payloads held"));
+                    let known = |message| if core.is_known(message) { "logged" } else { "new" };
+                    let held = replica.payloads.messages();
+                    let held: Vec<_> =
+                        held.iter().map(|m| format!("{m} ({})", known(*m))).collect();
+                    return Some(format!("{id}: {pending} messages pending, and holds {held:?}"));
                 }
                 if core.is_silent() {
                     return Some(format!("{id} was never let in"));
