@@ -23,6 +23,7 @@ mod node;
 mod put;
 mod scan;
 mod screen;
+mod sim;
 mod status;
 mod status_table;
 mod supervise;
@@ -53,6 +54,7 @@ pub(crate) enum Command {
     // Measurements
     Bench(bench::Args),
     Demo(demo::Args),
+    Sim(sim::Args),
     // This binary
     Doctor(doctor::Args),
     Completions(completions::Args),
@@ -91,6 +93,7 @@ impl Command {
             // Measurements
             Self::Bench(args) => args.run(global),
             Self::Demo(args) => args.run(global),
+            Self::Sim(args) => args.run(),
             // This binary
             Self::Doctor(args) => args.run(global),
             Self::Completions(args) => args.run(global),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Coverage, Failure, Profile, Report, run};
+use super::{Coverage, Failure, Kept, Profile, Report, run};
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -15,8 +15,8 @@ pub struct Campaign {
     pub profile: Profile,
     /// The seeds.
     pub seeds: Range<u64>,
-    /// Seeds that failed in the past, and what they were drawn for: they are run first.
-    pub kept: Vec<(u64, Profile)>,
+    /// Seeds that failed in the past: they are run first.
+    pub kept: Vec<Kept>,
     /// No seed is begun after that, the kept ones excepted.
     pub until: Option<Instant>,
     /// On how many threads.
@@ -45,8 +45,9 @@ pub struct Tally {
 }
 
 impl Campaign {
-    /// Runs the seeds, and tells `look` how far it is each time when one was run.
-    pub fn run(&self, look: &(dyn Fn(&Tally) + Sync)) -> Tally {
+    /// Runs the seeds, and tells `look` how far it is each time when one was run. Goes on as long as
+    /// that says so.
+    pub fn run(&self, look: &(dyn Fn(&Tally) -> bool + Sync)) -> Tally {
         let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         let tally = Mutex::new(Tally::default());
         thread::scope(|scope| {
@@ -65,7 +66,9 @@ impl Campaign {
                                 tally.failure.get_or_insert(failure);
                             }
                         }
-                        look(&tally);
+                        if !look(&tally) {
+                            stop.store(true, Ordering::Relaxed);
+                        }
                     }
                 });
             }
@@ -76,7 +79,7 @@ impl Campaign {
     /// Number `at` of all that is to be run, if there is time for it.
     fn pick(&self, at: u64) -> Option<(u64, Profile)> {
         if let Some(kept) = self.kept.get(at as usize) {
-            return Some(*kept);
+            return Some((kept.seed, kept.profile));
         }
         let seed = self.seeds.start + at - self.kept.len() as u64;
         let in_time = self.until.is_none_or(|until| Instant::now() < until);

@@ -11,6 +11,7 @@ mod checker;
 mod clients;
 mod faults;
 mod injector;
+mod kept;
 mod machine;
 mod minimise;
 mod nodes;
@@ -28,6 +29,7 @@ use skein_protocol::ramcast::Paths;
 pub use self::campaign::{Campaign, Tally};
 pub use self::faults::{Fault, Kind, Mix, Target};
 pub use self::injector::FaultCounts;
+pub use self::kept::Kept;
 pub use self::scenario::{Profile, Scenario};
 use self::world::Simulation;
 use crate::port::PortPaths;
@@ -50,6 +52,8 @@ pub struct Report {
     pub simulated: Duration,
     /// What was hit.
     pub coverage: Coverage,
+    /// What happened, if that was kept.
+    pub trace: Vec<String>,
 }
 
 /// How often each thing happened, over one run or many.
@@ -90,7 +94,8 @@ pub fn run_scenario(scenario: &Scenario, trace: bool) -> Result<Report, Box<Fail
     let run = catch_unwind(AssertUnwindSafe(|| {
         let simulation = simulation.insert(Simulation::new(scenario.clone(), trace)?);
         simulation.run()?;
-        Ok(simulation.report())
+        let trace = simulation.trace();
+        Ok(Report { trace, ..simulation.report() })
     }));
     let violation = match run {
         Ok(Ok(report)) => return Ok(report),
@@ -115,6 +120,15 @@ impl Coverage {
         self.ports.add(&other.ports);
         self.replicas.add(&other.replicas);
     }
+
+    /// What was never hit, though it can be: each is a hole in what was run.
+    pub fn holes(&self) -> impl Iterator<Item = &'static str> {
+        self.all().filter(|(name, count)| *count == 0 && *name != Self::NEVER).map(|(name, _)| name)
+    }
+
+    /// What must never happen: that a span changed while a write that names it was under way. A
+    /// leader's log is overwritten only where every follower has what stood there.
+    pub const NEVER: &'static str = "late_spans";
 
     /// Everything that is counted.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {

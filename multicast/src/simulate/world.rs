@@ -267,6 +267,7 @@ impl Simulation {
             leader_changes: self.stage.onlooker.leader_changes,
             simulated: self.stage.world.now(),
             coverage,
+            trace: Vec::new(),
         }
     }
 
