@@ -24,7 +24,10 @@ use skein_multicast::operate::Identity;
 
 /// A node that ran for less than this has died again.
 const AGAIN_WITHIN: Duration = Duration::from_secs(2);
-/// How long it waits the second time, and at most; the first time it does not.
+/// How long it waits the first time: as long as the others may need the cores to choose a leader
+/// among themselves, and the host to clean up after it.
+const DELAY_FIRST: Duration = Duration::from_millis(50);
+/// How long the second time, and at most.
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
 
@@ -71,7 +74,7 @@ impl fmt::Display for Ended {
         let Self { node, how, next, .. } = self;
         write!(f, "node {node} {how}")?;
         match next {
-            Next::Restart { life, delay } if delay.is_zero() => {
+            Next::Restart { life, delay } if *delay == DELAY_FIRST => {
                 write!(f, "; it starts again, as life {life}")
             }
             Next::Restart { life, delay } => {
@@ -363,7 +366,7 @@ impl Crew {
 /// How long a node waits that has died so often in a row, each time soon after it was started.
 fn delay(again: u32) -> Duration {
     match again.checked_sub(2) {
-        None => Duration::ZERO,
+        None => DELAY_FIRST,
         Some(doublings) => DELAY_MIN.saturating_mul(1 << doublings.min(16)).min(DELAY_MAX),
     }
 }
@@ -387,7 +390,7 @@ mod tests {
     #[test]
     fn a_node_that_dies_again_and_again_waits_longer_each_time() {
         let delays: Vec<u128> = (0..10).map(|again| delay(again).as_millis()).collect();
-        assert_eq!(delays, [0, 0, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+        assert_eq!(delays, [50, 50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
         assert_eq!(delay(u32::MAX), DELAY_MAX);
     }
 }
