@@ -76,6 +76,8 @@ pub struct View {
     pub leaders: Vec<Option<u16>>,
     /// Nodes that are dead, stopped, or not all of whose replicas have their memory.
     pub missing: BTreeSet<u16>,
+    /// Nodes that nothing is to be done to for the moment.
+    pub spared: BTreeSet<u16>,
 }
 
 /// Draws faults.
@@ -127,7 +129,11 @@ impl Schedule {
     fn kill(&mut self, view: &View) -> Option<Vec<u16>> {
         let leaders: BTreeSet<u16> = view.leaders.iter().flatten().copied().collect();
         let all = self.target != Target::Followers && self.random.random_bool(1.0 / 3.0);
-        if all && leaders.len() > 1 && self.bears(view, &leaders) {
+        if all
+            && leaders.len() > 1
+            && leaders.is_disjoint(&view.spared)
+            && self.bears(view, &leaders)
+        {
             return Some(leaders.into_iter().collect());
         }
         self.one(view).map(|node| vec![node])
@@ -143,6 +149,7 @@ impl Schedule {
         };
         let may = |node: &u16| {
             !view.missing.contains(node)
+                && !view.spared.contains(node)
                 && wanted.is_none_or(|wanted| leads(*node) == wanted)
                 && self.bears(view, &BTreeSet::from([*node]))
         };
@@ -223,6 +230,18 @@ mod tests {
             }
         }
         assert!(both > 10, "{both}");
+    }
+
+    #[test]
+    fn who_is_spared_is_not_hit() {
+        let mut schedule = schedule(FIVE, Target::Any);
+        let leaders = vec![Some(0), Some(1), Some(1)];
+        let spared = BTreeSet::from([1, 3]);
+        let view = View { leaders, spared: spared.clone(), ..View::default() };
+        for _ in 0..500 {
+            let hit = schedule.next(&view, STOP_MAX).map(|fault| hit(&fault)).unwrap_or_default();
+            assert!(hit.iter().all(|node| !spared.contains(node)), "{hit:?}");
+        }
     }
 
     #[test]

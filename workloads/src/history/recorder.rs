@@ -165,7 +165,9 @@ mod tests {
             for writer in 0..3 {
                 let mut scribe = recorder.scribe();
                 scope.spawn(move || {
-                    (0..1_000).for_each(|i| scribe.note(invoke(writer * 1_000 + i)))
+                    for i in 0..1_000 {
+                        scribe.note(invoke(writer * 1_000 + i));
+                    }
                 });
             }
         });

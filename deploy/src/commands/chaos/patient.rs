@@ -16,6 +16,9 @@ use crate::cluster::{ask, signal_holder};
 
 /// How long a node may take to answer before it counts as missing.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+/// A node that was started again less than this ago is spared: one that dies soon after its start is
+/// made to wait by its supervisor, longer each time, and that is not what is measured here.
+const YOUNG_MS: u64 = 2_200;
 
 /// A cluster under faults. Whatever happens, what was stopped goes on when this is dropped.
 pub(in super::super) struct Patient {
@@ -122,7 +125,14 @@ impl Seen {
         let leader = |group| self.leader(group).map(|(node, _)| node);
         let missing =
             (0..topology.nodes).filter(|node| away.contains(node) || !self.is_well(*node));
-        View { leaders: (0..topology.groups).map(leader).collect(), missing: missing.collect() }
+        let young = |(node, status): (&u16, &NodeStatus)| {
+            (status.life > 0 && status.uptime_ms < YOUNG_MS).then_some(*node)
+        };
+        View {
+            leaders: (0..topology.groups).map(leader).collect(),
+            missing: missing.collect(),
+            spared: self.nodes.iter().filter_map(young).collect(),
+        }
     }
 
     /// The groups that `node` leads.
