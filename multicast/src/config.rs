@@ -165,10 +165,11 @@ pub struct Tuning {
     pub held_bytes_max: usize,
     /// How long a payload may be missing before it is fetched from another replica.
     pub fetch_after_ms: u64,
-    /// How often an engine shows that it is alive, and looks at whether others are.
+    /// How often an engine shows that it is alive, and looks at whether others are; a quarter as
+    /// often when it has had nothing to do for a while.
     pub heartbeat_ms: u64,
     /// Looks in a row that found another engine's heartbeat unchanged until it is suspected. Each
-    /// changed one makes up for two, up to this many.
+    /// changed one makes up for five, up to this many.
     pub heartbeats_missed_max: u32,
     /// How long a follower may keep a full log from going on before it is evicted.
     pub evict_after_ms: u64,

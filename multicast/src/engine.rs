@@ -17,6 +17,9 @@ use crate::port::{Opening, Port, RingSizes};
 use crate::replica::{Replica, untag};
 use crate::wiring::{Note, PULSE_TAG, Wiring};
 
+/// After how long without anything to do an engine sleeps through so many ticks.
+const IDLE_AFTER: Duration = Duration::from_millis(100);
+const IDLE_TICKS: u32 = 4;
 /// Of a replica's incarnation, what is left for its own use within a life of its node.
 const RESETS_BITS: u32 = 10;
 /// How often the system is asked whether peers are alive.
@@ -47,6 +50,7 @@ pub struct Engine<F, A> {
     tick: Duration,
     roll_calls: u32,
     last_tick: Duration,
+    last_work: Duration,
     last_roll_call: Duration,
     completions: Vec<Completion>,
     datagram: Vec<u8>,
@@ -93,6 +97,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             originated: me.life << ORIGINATED_BITS,
             tick: Duration::from_millis(tuning.heartbeat_ms),
             last_tick: now,
+            last_work: now,
             last_roll_call: now,
             roll_calls: 0,
             completions: Vec::new(),
@@ -126,6 +131,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             worked |= replica.teach(&mut self.wiring);
         }
         self.wiring.port.tell();
+        if worked {
+            self.last_work = self.wiring.port.fabric.now();
+        }
         Ok(worked)
     }
 
@@ -134,7 +142,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// sleeps, for what the fabric knows nothing of.
     pub fn wait(&mut self, waiter: &mut Waiter, longest: Duration, undisturbed: &dyn Fn() -> bool) {
         // Whoever sleeps for longer is taken for dead.
-        let longest = longest.min(self.tick);
+        let idle = self.wiring.port.fabric.now() > self.last_work + IDLE_AFTER;
+        let longest = longest.min(if idle { IDLE_TICKS * self.tick } else { self.tick });
         let Self { wiring, replicas, .. } = self;
         let words = wiring.words();
         let (fabric, channels_quiet) = wiring.port.parking();
