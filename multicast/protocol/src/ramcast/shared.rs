@@ -10,6 +10,8 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use hashbrown::HashMap;
+
 use super::Ramcast;
 use super::delivery::Pending;
 use crate::bytes::{Reader, Writer};
@@ -30,9 +32,13 @@ pub(super) struct Owed {
     pub(super) last: Timestamp,
 }
 
-/// Delivered messages to several groups, in the order of delivery.
+/// Delivered messages to several groups, in the order of delivery, which is that of their final
+/// timestamps.
 pub(super) struct Shared {
     owed: VecDeque<Owed>,
+    /// What each ended at. There are thousands while a replica stands still, and a new leader looks
+    /// for every one of them.
+    last: HashMap<MessageId, Timestamp>,
     /// Up to where each group has applied everything, at all its replicas; our own among them.
     settled: Vec<Timestamp>,
     /// Up to where each replica of ours has, as far as its leader was told.
@@ -51,6 +57,7 @@ impl Shared {
         let zero = vec![Timestamp::ZERO; usize::from(groups)];
         Self {
             owed: VecDeque::new(),
+            last: HashMap::new(),
             settled: zero.clone(),
             applied: vec![Timestamp::ZERO; SLOTS],
             last_with: zero.clone(),
@@ -63,7 +70,7 @@ impl Shared {
         for group in next.destinations.iter() {
             self.last_with[group.index()] = next.timestamp;
         }
-        self.owed.push_back(Owed {
+        self.keep(Owed {
             message: next.message,
             low_water: next.low_water,
             destinations: next.destinations,
@@ -71,6 +78,12 @@ impl Shared {
             index: pending.index,
             last: next.timestamp,
         });
+    }
+
+    fn keep(&mut self, owed: Owed) {
+        debug_assert!(self.owed.back().is_none_or(|before| before.last < owed.last));
+        self.last.insert(owed.message, owed.last);
+        self.owed.push_back(owed);
     }
 
     pub(super) fn settled(&mut self, group: GroupId, timestamp: Timestamp) {
@@ -98,11 +111,12 @@ impl Shared {
         if !core::mem::take(&mut self.dirty) {
             return;
         }
-        let Self { owed, settled, .. } = self;
+        let Self { owed, last, settled, .. } = self;
         owed.retain(|message| {
             let done = |group: GroupId| settled[group.index()] >= message.last;
             let over = done(own) && message.destinations.iter().all(done);
             if over {
+                last.remove(&message.message);
                 effects.push(Effect::Settled { message: message.message });
             }
             !over
@@ -125,7 +139,9 @@ impl Shared {
     }
 
     pub(super) fn get(&self, message: MessageId) -> Option<&Owed> {
-        self.owed.iter().rev().find(|owed| owed.message == message)
+        let last = self.last.get(&message)?;
+        let at = self.owed.binary_search_by_key(last, |owed| owed.last).ok()?;
+        self.owed.get(at)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Owed> {
@@ -150,7 +166,7 @@ impl Shared {
     pub(super) fn restore(from: &mut Reader<'_>, groups: u16) -> Option<Self> {
         let mut shared = Self::new(groups);
         for _ in 0..from.u64()? {
-            shared.owed.push_back(Owed {
+            shared.keep(Owed {
                 message: from.message()?,
                 low_water: from.u64()?,
                 destinations: from.groups()?,
@@ -186,5 +202,36 @@ impl Ramcast {
     /// We have applied what we deliver up to a timestamp.
     pub fn applied(&mut self, timestamp: Timestamp) {
         self.shared.applied(self.config.me.slot, timestamp);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::SessionId;
+
+    #[test]
+    fn what_is_owed_is_found_until_everybody_is_done_with_it() {
+        let message = |number| MessageId::new(SessionId(9 - number), number);
+        let at = |clock| Timestamp::new(clock, GroupId(0));
+        let mut shared = Shared::new(3);
+        for number in 1..=6 {
+            let destinations = GroupSet::single(GroupId(0)).with(GroupId(1 + (number % 2) as u16));
+            let (local, last) = (at(number), at(10 * number));
+            let message = message(number);
+            shared.keep(Owed { message, low_water: 1, destinations, local, index: number, last });
+        }
+        let mut effects = Vec::new();
+        shared.settled(GroupId(0), at(60));
+        shared.settled(GroupId(1), at(45));
+        shared.trim(GroupId(0), &mut effects);
+        // The even ones go to g1, which is done with 2 and 4.
+        let left: Vec<_> = (1..=6).filter(|n| shared.get(message(*n)).is_some()).collect();
+        assert_eq!(left, [1, 3, 5, 6]);
+        assert!(left.iter().all(|n| shared.get(message(*n)).unwrap().index == *n));
+        let mut bytes = Vec::new();
+        shared.save(&mut Writer(&mut bytes));
+        let restored = Shared::restore(&mut Reader(&bytes), 3).unwrap();
+        assert!((1..=6).all(|n| restored.get(message(n)) == shared.get(message(n))));
     }
 }
