@@ -31,6 +31,8 @@ pub(crate) enum Election {
     Behind { ballot: u64 },
     /// I have no state that counts: whoever leads, give me yours.
     Ask { incarnation: u32 },
+    /// I have logged these messages, by session and number, and cannot tell that they are decided.
+    Lacks { messages: Vec<(u64, u64)> },
     /// A part of the state. Followed by its bytes.
     State(Part),
 }

@@ -3,7 +3,7 @@
 use skein_fabric::{Fabric, RegionKey, Source};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::detector::Pulse;
-use skein_protocol::ids::ReplicaId;
+use skein_protocol::ids::{MessageId, ReplicaId};
 use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, Payload};
 use skein_protocol::message::{Head, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
@@ -453,6 +453,17 @@ impl<A: Application> Replica<A> {
             self.rewritten = base;
         }
         true
+    }
+
+    /// As follower: asks our leader about messages that we cannot deliver.
+    pub(super) fn ask_for_decisions<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        let Some(leader) = self.core.leader().filter(|leader| *leader != self.id) else { return };
+        let lacks = self.core.lacks();
+        if !lacks.is_empty() {
+            let name = |message: MessageId| (message.session.0, message.sequence);
+            let messages = lacks.into_iter().map(name).collect();
+            self.ask_member(leader.slot, &Election::Lacks { messages }, wiring);
+        }
     }
 
     /// As leader: lets in whoever has all of our log by now.

@@ -254,6 +254,7 @@ impl<A: Application> Replica<A> {
         self.carry_out(wiring);
         self.keep_group(wiring);
         self.ask_for_state(wiring);
+        self.ask_for_decisions(wiring);
         self.let_in(wiring);
     }
 
@@ -468,6 +469,12 @@ impl<A: Application> Replica<A> {
                 self.behind = (ballot == self.core.promised()).then_some(ballot);
             }
             Election::Ask { incarnation } => self.asked_for_state(from.slot, incarnation),
+            Election::Lacks { messages } => {
+                for (session, sequence) in messages {
+                    let message = MessageId::new(SessionId(session), sequence);
+                    self.core.decide_for_follower(message);
+                }
+            }
             Election::State(part) => self.take_part(from.slot, part, tail, wiring, fresh),
         }
         self.carry_out(wiring);

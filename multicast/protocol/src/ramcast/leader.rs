@@ -15,6 +15,11 @@ use crate::timestamp::Timestamp;
 /// Pending messages about which other groups are asked at one time.
 const ASKED_MAX: usize = 256;
 
+/// Messages about which a follower asks its leader at one time.
+const LACKING_MAX: usize = 64;
+/// How much longer than a leader a follower waits before it asks.
+const FOLLOWERS_PATIENCE: u64 = 3;
+
 /// A message that other groups have announced and we have not received.
 pub(super) struct Early {
     announced: Vec<Remote>,
@@ -203,6 +208,35 @@ impl Ramcast {
         late.sort_unstable_by_key(|(local, message, _)| (*local, *message));
         for (_, message, lacking) in late.into_iter().take(ASKED_MAX) {
             self.ask_everybody(message, lacking, effects);
+        }
+    }
+
+    /// As follower: messages that have waited for too long for what other groups tell nobody any more,
+    /// because their leader changed after ours had delivered them. Our leader is to be asked.
+    pub fn lacks(&mut self) -> Vec<MessageId> {
+        let (now, patience) = (self.now_ms, self.config.patience_ms);
+        if self.leads() || now < self.asked_ms + patience {
+            return Vec::new();
+        }
+        self.asked_ms = now;
+        let waits = |since: u64| now >= since + FOLLOWERS_PATIENCE * patience;
+        let late = self.order.iter().filter(|(_, pending)| waits(pending.since_ms));
+        let mut late: Vec<_> = late
+            .filter(|(_, pending)| !self.lacking(pending).is_empty())
+            .map(|(message, pending)| (pending.local, message))
+            .collect();
+        late.sort_unstable();
+        late.truncate(LACKING_MAX);
+        late.into_iter().map(|(_, message)| message).collect()
+    }
+
+    /// A follower of ours cannot deliver a message: if we have, our log shall say so.
+    pub fn decide_for_follower(&mut self, message: MessageId) {
+        let Some(owed) = self.shared.get(message).filter(|_| self.leads()) else { return };
+        let decision = Decision { message, timestamp: owed.last };
+        if !self.decisions.contains(&decision) {
+            self.paths.decided_for_follower += 1;
+            self.decisions.push(decision);
         }
     }
 

@@ -84,6 +84,8 @@ paths! {
     asked_again,
     /// A decision was logged for replicas that lag.
     decided,
+    /// A decision was logged because a follower asked.
+    decided_for_follower,
     /// A message was delivered on a logged decision.
     delivered_on_decision,
     /// A slot was evicted.
