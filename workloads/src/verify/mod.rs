@@ -6,7 +6,7 @@
 //! * **Nothing is there twice**, nor was anything done that the client was told would not be.
 //! * **Nothing is invented.** Every value was written by somebody who asked for it.
 //! * **Real time.** What was acknowledged before something else was asked for comes before it in the
-//!   key's order, and is seen by it ([`frontier`]).
+//!   key's order, and is seen by it (`frontier`).
 //! * **Replicas agree**: all replicas of a group are at one position and hold the same.
 //! * **Money stays**: the accounts add up to what they were opened with whenever they are looked at,
 //!   and no account is overdrawn.
