@@ -27,6 +27,9 @@ const RELAYS_HERE_MAX: usize = 256 << 10;
 /// Datagrams that wait for room in a ring to another replica, at most, if they are told again anyway.
 pub(crate) const WAITING_MAX: usize = 128;
 
+/// Replies that may wait for room in a session's ring, in windows of that session.
+const REPLIES_WAITING: usize = 4;
+
 /// What we know of another engine.
 #[derive(Default)]
 struct Link {
@@ -419,8 +422,9 @@ impl<F: Fabric> Wiring<F> {
     pub(crate) fn reply(&mut self, message: MessageId, from: ReplicaId, reply: &[u8]) {
         let head = message.sequence.to_le_bytes();
         for channel in self.sessions.get(&(message.session, from)).into_iter().flatten() {
-            // A session that has a whole window of replies to read and does not is dead.
-            if self.port.channel(*channel).waiting() < self.window {
+            // A session that has so many replies to read and does not is dead: those of its window,
+            // and as many that a new leader repeats, for it knows not what was heard.
+            if self.port.channel(*channel).waiting() < REPLIES_WAITING * self.window {
                 self.port.send(*channel, Kind::Reply, &head, reply);
             }
         }

@@ -353,9 +353,14 @@ impl<A: Application> Replica<A> {
                 Piece::Payload(bytes) => self.take_payload(bytes),
                 Piece::Entry(bytes) => self.adopt_entry(bytes, ballot, wiring),
             }
+            if self.core.stalled_on().is_some() {
+                // Nobody who reported has that payload any more: what comes behind it is not ours.
+                self.cut_log(self.end_of(self.core.last_index()));
+                break;
+            }
         }
         self.core.step(Event::TurnEnd, &mut self.effects);
-        let complete = self.runs.end() == cursor(granted.end) && self.core.stalled_on().is_none();
+        let complete = self.runs.end() == cursor(granted.end);
         self.grants_received[usize::from(best)] = Some((granted, Vec::new()));
         complete
     }

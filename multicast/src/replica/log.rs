@@ -94,7 +94,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Right behind an entry: the last committed one, or one after it.
-    fn end_of(&self, index: u64) -> Cursor {
+    pub(super) fn end_of(&self, index: u64) -> Cursor {
         let ends = self.ends.iter().rev();
         let end = ends.copied().find(|(of, _)| *of == index).map(|(_, position)| position);
         Cursor { index: index + 1, position: end.unwrap_or(self.freed) }
