@@ -16,6 +16,9 @@ use crate::access::{Access, SessionKey};
 
 /// Clients sleep until they are woken, or there is something to retry.
 const NAP: Duration = Duration::from_hours(1);
+/// How often a successor sends again what has no answer. It begins below the mark up to which its
+/// predecessor said that it needs no replies, so no new leader repeats them by itself.
+const HEIR_RETRIES: Duration = Duration::from_millis(20);
 /// In the names of sessions that a successor may go on with: no node's word ends them.
 const INHERITED: u64 = 2;
 
@@ -56,6 +59,8 @@ struct Client {
     sessions: Vec<Session>,
     /// Dies after the next turn in which it sends something; and whether it has an heir.
     doomed: Option<bool>,
+    /// When a successor of a dead one sent again last.
+    retried: Option<Duration>,
 }
 
 /// All of them.
@@ -99,6 +104,7 @@ impl Clients {
         let name = format!("c-{:016x}", self.joined);
         let Stage { scenario, world, rng, .. } = stage;
         let mut access = Access::new(world.join(&name), scenario.topology, scenario.tuning);
+        let heir = !heirs.is_empty();
         let mut heirs = heirs.into_iter();
         let mut open = || {
             let (bits, script) = heirs.next().unwrap_or_else(|| (self.draw_bits(rng), Vec::new()));
@@ -106,7 +112,8 @@ impl Clients {
         };
         let sessions = (0..count).map(|_| open()).collect();
         self.sessions += count;
-        Client { name, access, waiter: Waiter::new(Waiting::Park), sessions, doomed: None }
+        let retried = heir.then(|| stage.world.now());
+        Client { name, access, waiter: Waiter::new(Waiting::Park), sessions, doomed: None, retried }
     }
 
     fn draw_bits(&self, rng: &mut Rng) -> u64 {
@@ -136,6 +143,11 @@ impl Clients {
         let mut submitted = false;
         if sending || session.sent < session.script.len() {
             submitted = self.submit(at, s, stage);
+        }
+        let now = stage.world.now();
+        if self.processes[at].retried.is_some_and(|last| now >= last + HEIR_RETRIES) {
+            self.processes[at].retried = Some(now);
+            self.resend(at);
         }
         let client = &mut self.processes[at];
         if !submitted && stage.world.is_parked(&client.name) {
