@@ -100,6 +100,10 @@ impl Injector {
         for (at, kind) in std::mem::take(&mut self.due) {
             if at > now {
                 self.due.push((at, kind));
+            } else if let Kind::Crash { node, .. } | Kind::Pause { node, .. } = kind
+                && nodes.misses(node)
+            {
+                self.due.push((now + Duration::from_millis(1), kind));
             } else if let Kind::Crash { node, .. } = kind
                 && !nodes.may_crash(nodes.node(node))
             {

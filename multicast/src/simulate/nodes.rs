@@ -141,13 +141,22 @@ impl Nodes {
         match target {
             Target::Node(node) => node,
             Target::Leader(group) => {
-                let members = self.topology.replicas_of(GroupId(group));
-                let leading = members.filter_map(|id| self.find(id)).filter(|r| r.core.leads());
-                let leader = leading.max_by_key(|replica| replica.core.ballot());
                 let first = ReplicaId::new(GroupId(group), 0);
-                self.topology.node_of(leader.map_or(first, |replica| replica.id))
+                self.topology.node_of(self.leader(group).unwrap_or(first))
             }
         }
+    }
+
+    /// Who leads a group, with its first entry committed.
+    fn leader(&self, group: u16) -> Option<ReplicaId> {
+        let members = self.topology.replicas_of(GroupId(group));
+        let leading = members.filter_map(|id| self.find(id)).filter(|r| r.core.won().is_some());
+        leading.max_by_key(|replica| replica.core.ballot()).map(|replica| replica.id)
+    }
+
+    /// Whether it is a leader's turn to fall, and nobody leads.
+    pub(super) fn misses(&self, target: Target) -> bool {
+        matches!(target, Target::Leader(group) if self.leader(group).is_none())
     }
 
     /// Lets a process do a turn. Returns whether it found anything to do.
