@@ -151,7 +151,8 @@ fn the_same_seed_is_the_same_run_and_everything_happens() {
     prints.dedup();
     assert_eq!(prints.len(), 60, "seeds differ");
     println!("{all}");
-    for (name, count) in all.all() {
+    // Connections break in the simulations of the multicast, whose processes connect again.
+    for (name, count) in all.all().filter(|(name, _)| *name != "flaps") {
         assert!(count > 0, "{name} never happened");
     }
 }
