@@ -94,6 +94,9 @@ mutants! {
     AmnesiacGrants,
     /// A replica without its memory acknowledges (hole 8).
     AmnesiacAccepts,
+    /// A completed write counts behind an entry whose payload was let go before that follower, which
+    /// the log did not wait for, had it.
+    CompletionBehindLostPayload,
     /// A completed write counts for a life that is not in the view (hole 8).
     CompletionOfUnnamedLife,
     /// A learner counts itself in when it reads its own `Join`, committed or not (hole 8).
@@ -106,6 +109,9 @@ mutants! {
     DeniedLeaderGoesOn,
     /// A replica that holds the full log back is waited for (hole 7).
     NobodyEvicted,
+    /// Messages pass one by because of another group's proposal that is only announced: that group's
+    /// next leader may propose it anew, lower.
+    UnprovenRaisesBound,
     /// A proposal of an earlier ballot is kept when a later one comes (gap D).
     OldProposalKept,
     /// What a deposed leader had proposed is remembered as proposed.

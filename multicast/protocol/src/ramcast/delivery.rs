@@ -1,8 +1,11 @@
 //! The pending table: which message is next.
 //!
-//! **Invariant.** Messages are taken in rising final timestamps. A message whose proposals are
-//! not all known may end anywhere at or above the highest one known, its *bound*; so the candidate
-//! is always the least bound, and it is delivered only if that bound is final.
+//! **Invariant.** Messages are taken in rising final timestamps. A proposal is *proven* once f+1
+//! replicas of its group were seen to hold it: every later leader there has it too, and it never
+//! changes. A message whose proposals are not all proven may end anywhere at or above the highest one
+//! that is, its *bound*; so the candidate is always the least bound, and it is delivered only if that
+//! bound is final. What is only announced raises no bound: its group may lose it with its leader and
+//! propose the message anew, lower, and others must not have passed it by.
 //!
 //! Only committed entries are folded in, so the table is the same at every replica that has folded
 //! the same prefix of the log, and nothing has to be taken out again when a leader's last entries
@@ -54,6 +57,8 @@ pub(super) struct Pending {
     decided: bool,
     /// The other groups' proposals, of the highest ballot logged for each.
     remotes: Vec<Remote>,
+    /// Those of them that a quorum was seen to hold.
+    proven: GroupSet,
 }
 
 /// The message that heads the order, as far as is known.
@@ -75,7 +80,7 @@ impl Pending {
         inline: bool,
     ) -> Self {
         let (bound, remotes) = (local, Vec::new());
-        let decided = false;
+        let (decided, proven) = (false, GroupSet::EMPTY);
         Self {
             low_water,
             destinations,
@@ -87,17 +92,23 @@ impl Pending {
             bound,
             decided,
             remotes,
+            proven,
         }
     }
 
-    /// The other groups' proposals.
-    pub(super) fn remotes(&self) -> &[Remote] {
-        &self.remotes
+    /// The other groups' proposals of which no quorum was seen yet.
+    pub(super) fn unproven(&self) -> impl Iterator<Item = &Remote> {
+        self.remotes.iter().filter(|remote| !self.proven.contains(remote.group()))
     }
 
-    /// Whether every destination group's proposal is known.
+    /// The groups whose proposals are proven, our own not among them.
+    pub(super) const fn proven(&self) -> GroupSet {
+        self.proven
+    }
+
+    /// Whether every destination group's proposal is proven.
     pub(super) fn is_final(&self) -> bool {
-        self.decided || self.remotes.len() + 1 == self.destinations.len()
+        self.decided || self.proven.len() + 1 == self.destinations.len()
     }
 
     /// Whether a committed entry says that nothing more is needed.
@@ -117,24 +128,32 @@ impl Order {
     }
 
     /// Another group's proposal is committed here. A later ballot's replaces an earlier one's, which
-    /// its own group may have lost: the bound can fall, then.
+    /// its own group may have lost.
     pub(super) fn remote(&mut self, remote: Remote) {
         let Some(pending) = self.table.get_mut(&remote.message) else { return };
         match pending.remotes.iter_mut().find(|old| old.group() == remote.group()) {
             Some(old) if guard!(Mutant::OldProposalKept, old.ballot >= remote.ballot) => return,
-            Some(old) => *old = remote,
+            Some(old) => {
+                debug_assert!(
+                    !pending.proven.contains(remote.group()) || old.timestamp == remote.timestamp,
+                    "a proposal that a quorum holds changes"
+                );
+                *old = remote;
+            }
             None => pending.remotes.push(remote),
         }
-        if pending.decided {
-            return;
+        if planted(Mutant::UnprovenRaisesBound) && !pending.decided {
+            let timestamps = pending.remotes.iter().map(|remote| remote.timestamp);
+            pending.bound = timestamps.fold(pending.bound, Timestamp::max);
         }
-        let proposals = pending.remotes.iter().map(|remote| remote.timestamp);
-        let bound = proposals.fold(pending.local, Timestamp::max);
-        let fell = bound < pending.bound;
-        pending.bound = bound;
-        if fell {
-            self.heap.push(Reverse((bound, remote.message)));
-        }
+    }
+
+    /// Quorums of these groups were seen to hold their proposals of the candidate.
+    pub(super) fn prove(&mut self, candidate: &Candidate, groups: GroupSet) {
+        let pending = self.table.get_mut(&candidate.message).expect("candidates are in the table");
+        pending.proven = groups.iter().fold(pending.proven, GroupSet::with);
+        let proven = pending.remotes.iter().filter(|remote| groups.contains(remote.group()));
+        pending.bound = proven.fold(pending.bound, |bound, remote| bound.max(remote.timestamp));
     }
 
     /// It is committed here that this is the message's final timestamp.
@@ -275,6 +294,7 @@ impl Order {
             out.u16(pending.remotes.len() as u16);
             for remote in &pending.remotes {
                 remote.encode(out);
+                out.u8(u8::from(pending.proven.contains(remote.group())));
             }
         }
     }
@@ -293,7 +313,11 @@ impl Order {
                 Pending::new(low_water, destinations, local, index, time_ms, flags & 1 != 0);
             pending.since_ms = now_ms;
             for _ in 0..from.u16()? {
-                pending.remotes.push(Remote::decode(from)?);
+                let remote = Remote::decode(from)?;
+                if from.u8()? == 1 {
+                    pending.proven = pending.proven.with(remote.group());
+                }
+                pending.remotes.push(remote);
             }
             (pending.bound, pending.decided) = (bound, flags & 2 != 0);
             order.table.insert(message, pending);

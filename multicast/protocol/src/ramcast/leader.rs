@@ -287,18 +287,25 @@ impl Ramcast {
     }
 
     /// Payloads that are not in the log are kept, past delivery, until every follower that the log
-    /// waits for has its own.
+    /// waits for has its own. Completed writes to one that it does not wait for, and that may lack this
+    /// payload for ever, count no more until its word covers the entry.
     pub(super) fn release(&mut self, effects: &mut Vec<Effect>) {
-        while let Some(first) = self.large.front() {
-            let (group, ballot) = (self.group(), self.ballot());
-            let everywhere = self
-                .others()
-                .filter(|slot| !self.view.member(*slot).evicted)
-                .all(|slot| self.accepted(group, slot, ballot) >= first.index);
-            if !(first.delivered && everywhere) {
+        let (group, ballot) = (self.group(), self.ballot());
+        while let Some(&Large { index, message, delivered }) = self.large.front() {
+            let lacking = |slot: &u8| self.accepted(group, *slot, ballot) < index;
+            let waited_for = |slot: &u8| !self.view.member(*slot).evicted;
+            if !delivered || self.others().filter(waited_for).any(|slot| lacking(&slot)) {
                 break;
             }
-            effects.push(Effect::Forget { message: first.message });
+            let left: u16 = self.others().filter(lacking).fold(0, |set, slot| set | 1 << slot);
+            for (slot, fed) in self.fed.iter_mut().enumerate() {
+                if let Some(fed) = fed.as_mut().filter(|_| left >> slot & 1 == 1)
+                    && !planted(Mutant::CompletionBehindLostPayload)
+                {
+                    fed.from = fed.from.max(index);
+                }
+            }
+            effects.push(Effect::Forget { message });
             self.large.pop_front();
         }
     }

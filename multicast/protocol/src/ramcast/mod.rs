@@ -117,8 +117,8 @@ impl Uncommitted {
 struct Fed {
     /// Its life.
     incarnation: u32,
-    /// What was logged when we began to write to it ends here. Of payloads in there that it lacks we
-    /// may know nothing.
+    /// Up to here the log may hold entries whose payload it lacks and we have let go: completed writes
+    /// count when its word covers this.
     from: u64,
 }
 
@@ -300,18 +300,24 @@ impl Ramcast {
     /// The next message whose turn it is, if there is one.
     pub fn deliver(&mut self, effects: &mut Vec<Effect>) -> Option<Deliver> {
         self.advance_commit();
-        let candidate = self.order.least()?;
-        let pending = self.order.pending(&candidate);
-        let quorums = || pending.remotes().iter().all(|remote| self.remote_quorum(remote));
-        let rests_on_quorums =
-            pending.is_decided() || guard!(Mutant::RemoteWithoutQuorum, quorums());
-        if !(pending.is_final() && rests_on_quorums) {
-            return None;
-        }
+        let candidate = loop {
+            let candidate = self.order.least()?;
+            let pending = self.order.pending(&candidate);
+            if pending.is_final() {
+                break candidate;
+            }
+            let quorum =
+                |remote: &&Remote| guard!(Mutant::RemoteWithoutQuorum, self.remote_quorum(remote));
+            let proven: GroupSet = pending.unproven().filter(quorum).map(Remote::group).collect();
+            if proven.is_empty() {
+                return None;
+            }
+            self.order.prove(&candidate, proven); // Its bound may rise above others.
+        };
         if self.order.overtakes(&candidate) {
             self.paths.overtaken += 1;
         }
-        let decided = pending.is_decided();
+        let decided = self.order.pending(&candidate).is_decided();
         let (next, pending) = self.order.take(&candidate);
         self.paths.delivered_on_decision += u64::from(decided);
         self.paths.final_above_local += u64::from(next.timestamp.group() != self.group());
@@ -494,8 +500,8 @@ impl Ramcast {
             return GroupSet::EMPTY;
         }
         let there = |group: &GroupId| {
-            let remote = pending.remotes().iter().find(|remote| remote.group() == *group);
-            remote.is_some_and(|remote| self.remote_quorum(remote))
+            let remote = pending.unproven().find(|remote| remote.group() == *group);
+            pending.proven().contains(*group) || remote.is_some_and(|it| self.remote_quorum(it))
         };
         pending.destinations.without(self.group()).iter().filter(|group| !there(group)).collect()
     }

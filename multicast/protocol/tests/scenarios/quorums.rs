@@ -135,6 +135,88 @@ fn completions_count_only_for_whoever_has_caught_up() {
 }
 
 #[test]
+fn nothing_passes_a_message_by_on_a_proposal_that_may_be_lost() {
+    let mut effects = Vec::new();
+    let mut leader = self::leader(2);
+    let theirs = Ballot::new(1, 0, 0);
+    let announced = |ballot, clock, index| Event::Announced {
+        from: replica(1, 0),
+        announcement: Announcement {
+            message: message(1),
+            low_water: 1,
+            destinations: GroupSet::first(2),
+            timestamp: Timestamp::new(clock, GroupId(1)),
+            ballot,
+            index,
+            again: false,
+        },
+    };
+    let single = Event::Received {
+        message: message(2),
+        low_water: 1,
+        destinations: GroupSet::first(1),
+        inline: true,
+    };
+    leader.step(received(GroupSet::first(2)), &mut effects);
+    leader.step(single, &mut effects);
+    leader.step(announced(theirs, 9, 2), &mut effects);
+    leader.step(Event::TurnEnd, &mut effects);
+    leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
+    leader.step(Event::TurnEnd, &mut effects);
+    assert_eq!(leader.commit_index(), leader.last_index());
+    assert_eq!(leader.deliver(&mut effects), None, "nobody but g1.0 is known to hold 9@g1");
+    // It was lost with g1.0: g1.1 proposes the message anew, lower.
+    let later = Ballot::new(2, 1, 0);
+    leader.step(announced(later, 1, 3), &mut effects);
+    leader.step(Event::TurnEnd, &mut effects);
+    leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
+    leader.step(acknowledged(replica(1, 2), later, 3), &mut effects);
+    leader.step(Event::TurnEnd, &mut effects);
+    let next = [leader.deliver(&mut effects), leader.deliver(&mut effects)];
+    let next = next.map(|deliver| deliver.expect("both are final").message);
+    assert_eq!(next, [message(1), message(2)]);
+}
+
+#[test]
+fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word() {
+    let mut effects = Vec::new();
+    let mut leader = self::leader(1);
+    let ballot = leader.ballot();
+    leader.feeds(2, 0);
+    let all = |leader: &mut Ramcast, slot, effects: &mut Vec<_>| {
+        leader.step(acknowledged(replica(0, slot), ballot, leader.last_index()), effects);
+        leader.step(Event::TurnEnd, effects);
+        while leader.deliver(effects).is_some() {}
+    };
+    assert!(leader.evict(2, &mut effects));
+    all(&mut leader, 1, &mut effects);
+    // The log does not wait for g0.2, which does not have this payload, and then it is let go.
+    let large = |sequence| Event::Received {
+        message: message(sequence),
+        low_water: 1,
+        destinations: GroupSet::first(1),
+        inline: false,
+    };
+    leader.step(large(1), &mut effects);
+    all(&mut leader, 1, &mut effects);
+    let committed = leader.commit_index();
+    leader.step(Event::TurnEnd, &mut effects);
+    let single = Event::Received {
+        message: message(2),
+        low_water: 1,
+        destinations: GroupSet::first(1),
+        inline: true,
+    };
+    leader.step(single, &mut effects);
+    leader.step(Event::Completed { slot: 2, index: leader.last_index() }, &mut effects);
+    leader.step(Event::TurnEnd, &mut effects);
+    assert_eq!(leader.commit_index(), committed, "g0.2 can report nothing behind what it lacks");
+    leader.step(acknowledged(replica(0, 2), ballot, committed), &mut effects);
+    leader.step(Event::TurnEnd, &mut effects);
+    assert_eq!(leader.commit_index(), leader.last_index());
+}
+
+#[test]
 #[should_panic(expected = "a follower never skips an entry")]
 fn a_gap_in_the_log_is_no_log() {
     let birth = Ballot::new(1, 0, 0);
