@@ -11,6 +11,7 @@ mod memory;
 pub mod shm;
 pub mod sim;
 mod slab;
+pub mod tcp;
 pub mod wait;
 
 pub use error::FabricError;
@@ -106,10 +107,12 @@ pub trait Fabric {
     fn now(&self) -> Duration;
 
     /// Connects to the process that now goes by `name` (`n0e1` is engine 1 of node 0). Returns the
-    /// same peer again while that process lives.
+    /// same peer again while that process lives and the connection does. Where connecting takes time
+    /// the name is unreachable until that is done: dial again.
     fn dial(&mut self, name: &str) -> Result<Peer, FabricError>;
 
-    /// Whether the peer's process is known to be dead. Asks the system: not for the hot path.
+    /// Whether the peer's process is known to be dead, or our connection to it to have ended. Asks
+    /// the system: not for the hot path.
     fn is_gone(&mut self, peer: Peer) -> bool;
 
     /// Drops the connection and everything attached through it; the peer is not told. Nothing that
@@ -133,7 +136,8 @@ pub trait Fabric {
     /// Lets nobody write to our region any more. What was whole in it stays readable by us.
     fn revoke(&mut self, region: Region) -> Result<(), FabricError>;
 
-    /// Opens a peer's region by the key it sent.
+    /// Opens a peer's region by the key it sent. A key that is stale is an error here, or, where
+    /// only the owner can tell, every operation through what it opens is denied.
     fn attach(&mut self, peer: Peer, key: &RegionKey) -> Result<Remote, FabricError>;
 
     /// Forgets a peer's region.
@@ -163,7 +167,9 @@ pub trait Fabric {
     /// Ends a batch of posted operations: one doorbell, one system call, or nothing at all.
     fn flush(&mut self);
 
-    /// Appends the ends of tagged operations that have become known. Never blocks.
+    /// Appends the ends of tagged operations that have become known. Never blocks. Where no hardware
+    /// and no other process does it, this, [`recv`](Self::recv) and [`park`](Self::park) are when
+    /// the writes of peers are placed in our memory, and their reads are answered.
     fn poll(&mut self, completions: &mut Vec<Completion>);
 
     /// Wakes the peer if it is parked. To be called after the writes it should see were flushed.
@@ -198,3 +204,9 @@ pub trait Fabric {
 
 /// The longest control message, in bytes.
 pub const MAIL_MAX: usize = 16 << 10;
+
+/// Whether a process may go by that name.
+fn is_name(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    !name.is_empty() && name.len() <= 64 && name.bytes().all(allowed)
+}

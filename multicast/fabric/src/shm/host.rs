@@ -9,7 +9,7 @@ use super::ShmFabric;
 use super::bell::Bell;
 use super::dir;
 use super::room::{self, Lobby, Room};
-use crate::FabricError;
+use crate::{FabricError, is_name};
 use crate::memory::Memory;
 
 /// The meeting place of the processes of one cluster on one machine.
@@ -204,9 +204,4 @@ impl Away {
             Self::Room(room) => room.open(file),
         }
     }
-}
-
-pub(super) fn is_name(name: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-    !name.is_empty() && name.len() <= 64 && name.bytes().all(allowed)
 }

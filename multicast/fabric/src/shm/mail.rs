@@ -11,8 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::dir;
-use super::host::is_name;
-use crate::{FabricError, MAIL_MAX};
+use crate::{FabricError, MAIL_MAX, is_name};
 
 /// How many letters may wait for one process.
 pub(super) const WAITING_MAX: u64 = 4096;

@@ -41,7 +41,7 @@ use self::remotes::{PeerState, Remotes};
 use crate::slab::Slab;
 use crate::{
     Access, Completion, Fabric, FabricError, MAIL_MAX, Outcome, Peer, Region, RegionKey, Remote,
-    Source,
+    Source, is_name,
 };
 
 pub use host::{CleanReport, Host};
@@ -193,7 +193,7 @@ impl Fabric for ShmFabric {
 
     fn dial(&mut self, name: &str) -> Result<Peer, FabricError> {
         let unreachable = || FabricError::Unreachable { name: name.to_owned() };
-        if !host::is_name(name) {
+        if !is_name(name) {
             return Err(unreachable());
         }
         let incarnation = self.host.incarnation(name).ok_or_else(unreachable)?;

@@ -8,6 +8,7 @@
 mod crew;
 mod fencing;
 mod incarnations;
+mod network;
 mod ordering;
 mod promises;
 mod simulated;

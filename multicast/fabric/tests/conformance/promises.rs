@@ -9,7 +9,7 @@ use skein_fabric::{Access, Fabric, FabricError, MAIL_MAX, Outcome, Region, Regio
 use crate::crew::{ends, put, words};
 
 /// A backend, as these tests need it.
-trait Stage {
+pub(crate) trait Stage {
     type F: Fabric;
     fn join(&self, name: &str) -> Result<Self::F, FabricError>;
     /// Lets the next thing happen; false if nothing is under way.
@@ -59,6 +59,11 @@ macro_rules! promises {
                 let host = skein_fabric::shm::Host::anonymous();
                 super::$name(&host);
                 assert_eq!(host.bytes_reserved(), 0, "all memory was given back");
+            })*
+        }
+        mod on_a_network {
+            $(#[test] fn $name() {
+                super::$name(&crate::network::Network::plain());
             })*
         }
         mod on_the_simulator {
@@ -233,9 +238,23 @@ fn a_key_opens_one_grant_of_one_region_of_one_life<S: Stage>(stage: &S) {
         (RegionKey([0; 32]),    "of nobody"),
         (RegionKey([0xff; 32]), "garbage"),
     ];
+    b.store(log, 0, 7);
+    b.store(reused, 0, 7);
     for (key, why) in stale {
-        assert!(matches!(a.attach(to_b, &key), Err(FabricError::StaleKey)), "{why}");
+        match a.attach(to_b, &key) {
+            Err(e) => assert!(matches!(e, FabricError::StaleKey), "{why}: {e}"),
+            // Only its owner can tell.
+            Ok(remote) => {
+                put(&mut a, remote, 0, 9, Some(1));
+                a.read(remote, 0, 8, (mine, 0), 2).unwrap();
+                stage.settle();
+                let denied = [(1, Outcome::Denied), (2, Outcome::Denied)];
+                assert_eq!(ends(&mut a), denied, "{why}");
+                a.detach(remote);
+            }
+        }
     }
+    assert_eq!((b.load(log, 0), b.load(reused, 0), a.load(mine, 0)), (7, 7, 0));
     assert!(a.attach(to_b, &second).is_ok());
     assert!(a.attach(to_b, &b.key(reused)).is_ok());
     // Every byte of a key counts, or is not used.
@@ -323,12 +342,12 @@ fn hanging_up_ends_what_was_attached<S: Stage>(stage: &S) {
     stage.step();
     stage.step();
     a.hang_up(to_b);
-    let left = words(&b, shared, 30);
     assert!(a.is_gone(to_b));
     let refused = a.write(there, 0, Source::Inline(&[0; 8]), None);
     assert!(matches!(refused, Err(FabricError::Gone)));
     let again = a.dial("b").unwrap();
     assert_ne!(again, to_b);
+    let left = words(&b, shared, 30);
     stage.settle();
     assert_eq!(words(&b, shared, 30), left, "posted before the successor was there");
     assert_eq!(ends(&mut a).len(), 20, "every end is told");

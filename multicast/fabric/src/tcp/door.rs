@@ -1,0 +1,234 @@
+//! Where strangers become peers: threads that wait, listen and call, so that the fabric's own does
+//! not have to.
+//!
+//! What may block is done here: name look-ups, connecting, listening, and waiting for a hello or for
+//! the answer to one. Whether a caller is let in is decided, and said, by the fabric's thread alone:
+//! so nothing of an earlier connection is placed once its successor was welcomed.
+
+use std::io;
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use super::hello::{Answer, Hello, NotMet, Side};
+use super::net::Net;
+use super::stream::{Stream, left};
+
+/// How long two processes may take to meet. Who says nothing for so long is sent away.
+const MEET_MAX: Duration = Duration::from_secs(3);
+/// Callers that may be at the door at once. More are sent away: whoever means well comes back.
+const CALLERS_MAX: usize = 256;
+/// What a thread needs that only waits and says hello.
+const STACK: usize = 256 << 10;
+/// How long to wait before listening again when the system has no room for another connection.
+const NO_ROOM_NAP: Duration = Duration::from_millis(10);
+
+/// Somebody at the door.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    /// They have called us.
+    Caller { stream: Stream, hello: Hello },
+    /// We have called them, and so it has ended.
+    Called { name: String, met: Result<(Stream, Side), NotMet> },
+}
+
+/// The threads, as the fabric holds them.
+#[derive(Debug)]
+pub(super) struct Door {
+    hall: Arc<Hall>,
+    listener: Option<(JoinHandle<()>, OwnedFd)>,
+}
+
+/// What the fabric and the threads share.
+#[derive(Debug)]
+struct Hall {
+    net: Net,
+    name: String,
+    arrivals: Mutex<Vec<Arrival>>,
+    /// There are some.
+    any: AtomicBool,
+    /// Nobody looks for them any more.
+    closed: AtomicBool,
+    callers: AtomicUsize,
+    bell: Arc<OwnedFd>,
+}
+
+impl Door {
+    /// A door without a bell-push: nobody calls.
+    pub(super) fn new(net: Net, name: &str, bell: Arc<OwnedFd>) -> Self {
+        let hall = Hall {
+            net,
+            name: name.to_owned(),
+            arrivals: Mutex::default(),
+            any: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            callers: AtomicUsize::new(0),
+            bell,
+        };
+        Self { hall: Arc::new(hall), listener: None }
+    }
+
+    /// Lets others call.
+    pub(super) fn listen(&mut self, socket: TcpListener) -> io::Result<()> {
+        socket.set_nonblocking(true)?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let stopped = stop.try_clone()?;
+        let hall = Arc::clone(&self.hall);
+        let thread = builder(&format!("{}-door", hall.name))
+            .spawn(move || listen(&hall, &socket, &stopped))?;
+        self.listener = Some((thread, stop));
+        Ok(())
+    }
+
+    /// Calls `name`. How it ends is an arrival.
+    pub(super) fn call(&self, name: &str, address: String, hello: Hello) -> io::Result<()> {
+        let hall = Arc::clone(&self.hall);
+        let name = name.to_owned();
+        let calling = move || {
+            let met = call(&hall, &name, &address, &hello);
+            hall.put(Arrival::Called { name, met });
+        };
+        builder("skein-call").spawn(calling).map(drop)
+    }
+
+    /// Those who have arrived since the last call, in the order they did.
+    pub(super) fn arrivals(&self) -> Vec<Arrival> {
+        if !self.hall.any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut arrivals = self.hall.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        self.hall.any.store(false, Ordering::Release);
+        std::mem::take(&mut arrivals)
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.hall.closed.store(true, Ordering::Release);
+        if let Some((thread, stop)) = self.listener.take() {
+            // The address is free when this returns.
+            ring(&stop);
+            let _ = thread.join();
+        }
+        drop(self.arrivals());
+    }
+}
+
+impl Hall {
+    fn put(&self, arrival: Arrival) {
+        if self.closed.load(Ordering::Acquire) {
+            return;
+        }
+        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        arrivals.push(arrival);
+        self.any.store(true, Ordering::Release);
+        ring(&self.bell);
+    }
+}
+
+/// Makes whoever sleeps on the bell get up.
+pub(super) fn ring(bell: &OwnedFd) {
+    // It can only fail because it rings already.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+fn builder(name: &str) -> thread::Builder {
+    thread::Builder::new().name(name.to_owned()).stack_size(STACK)
+}
+
+/// Listens until told to stop.
+fn listen(hall: &Arc<Hall>, socket: &TcpListener, stop: &OwnedFd) {
+    loop {
+        let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        if poll(&mut fds, None).is_ok() && !fds[1].revents().is_empty() {
+            return;
+        }
+        match socket.accept() {
+            Ok((caller, from)) => {
+                if hall.callers.fetch_add(1, Ordering::AcqRel) >= CALLERS_MAX {
+                    hall.callers.fetch_sub(1, Ordering::AcqRel);
+                    tracing::warn!(%from, "sent away: {CALLERS_MAX} others are at the door");
+                    continue;
+                }
+                let theirs = Arc::clone(hall);
+                let met = builder("skein-caller").spawn(move || {
+                    if let Err(error) = receive(&theirs, caller) {
+                        tracing::warn!(%from, %error, "a connection was refused");
+                    }
+                    theirs.callers.fetch_sub(1, Ordering::AcqRel);
+                });
+                if met.is_err() {
+                    hall.callers.fetch_sub(1, Ordering::AcqRel);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot take another connection");
+                thread::sleep(NO_ROOM_NAP);
+            }
+        }
+    }
+}
+
+/// Waits for a caller's hello, and sends those away who are wrong here.
+fn receive(hall: &Hall, caller: TcpStream) -> Result<(), NotMet> {
+    let deadline = Instant::now() + MEET_MAX;
+    caller.set_nonblocking(false)?;
+    let mut stream = hall.net.security().accept(caller, deadline)?;
+    let met = Hello::receive(&mut stream, deadline).and_then(|hello| {
+        let refused = |why| Err(NotMet::Refused(why));
+        if hello.cluster != hall.net.cluster() {
+            return refused(format!(
+                "it belongs to cluster {}, and this is cluster {}",
+                hello.cluster,
+                hall.net.cluster()
+            ));
+        }
+        if hello.to != hall.name {
+            return refused(format!("it looks for {}, and this is {}", hello.to, hall.name));
+        }
+        hall.net.security().check_name(&stream, &hello.from)?;
+        Ok(hello)
+    });
+    match met {
+        Ok(hello) => {
+            stream.go()?;
+            hall.put(Arrival::Caller { stream, hello });
+            Ok(())
+        }
+        Err(NotMet::Refused(why)) => {
+            let answer = Answer::Refused(why.clone()).encode();
+            let _ = stream.send_by(&answer, deadline);
+            stream.end();
+            Err(NotMet::Refused(why))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Connects, says hello, and waits for the answer.
+fn call(hall: &Hall, name: &str, address: &str, hello: &Hello) -> Result<(Stream, Side), NotMet> {
+    let deadline = Instant::now() + MEET_MAX;
+    let socket = connect(address, deadline)?;
+    let mut stream = hall.net.security().connect(socket, name, deadline)?;
+    stream.send_by(&hello.encode(), deadline)?;
+    let side = Answer::receive(&mut stream, deadline)?;
+    stream.go()?;
+    Ok((stream, side))
+}
+
+fn connect(address: &str, deadline: Instant) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, left(deadline)?) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}

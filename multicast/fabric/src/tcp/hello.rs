@@ -1,0 +1,182 @@
+//! How two processes meet: what they say first.
+//!
+//! Who calls says hello, and who is called answers. Both begin alike in every version, so that a
+//! process of another version can be told so:
+//!
+//! ```text
+//!  0 "skeintcp" │ version: u32 │ kind: u16 │ len: u16 │ body of `len` bytes
+//!
+//!  hello     incarnation: u64 │ meeting: u64 │ cluster, from, to: each a byte of length, and text
+//!  welcome   incarnation: u64 │ meeting: u64
+//!  later     (nothing: we are about to meet, or have met)
+//!  refused   text: why
+//! ```
+//!
+//! A process counts its *meetings* with another: the number rises when one has ended. So a hello
+//! that comes late, of a call given up long ago, is told from one that begins anew.
+
+use std::io;
+use std::time::Instant;
+
+use super::stream::Stream;
+use crate::is_name;
+
+/// Raised with every change of what is said here or in frames.
+const VERSION: u32 = 1;
+const MAGIC: &[u8; 8] = b"skeintcp";
+const HEAD: usize = 16;
+/// Hellos and answers are short.
+const BODY_MAX: usize = 1024;
+
+/// What a caller says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) cluster: String,
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) side: Side,
+}
+
+/// One of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Side {
+    /// Which life of its name it is.
+    pub(super) incarnation: u64,
+    /// How many meetings with the other have ended.
+    pub(super) meeting: u64,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Welcome(Side),
+    /// Nothing is wrong; there is, or will be, another connection.
+    Later,
+    /// Something is wrong, and will be the next time too.
+    Refused(String),
+}
+
+/// Why there was no meeting.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotMet {
+    /// Nobody is there, or nobody answers.
+    #[error("{0}")]
+    Absent(#[from] io::Error),
+    #[error("it connects to us")]
+    Later,
+    /// One of the two will not have the other.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl Hello {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut body = self.side.encode().to_vec();
+        for text in [&self.cluster, &self.from, &self.to] {
+            body.push(text.len() as u8);
+            body.extend_from_slice(text.as_bytes());
+        }
+        message(1, &body)
+    }
+
+    /// Waits for a caller's hello.
+    pub(super) fn receive(stream: &mut Stream, deadline: Instant) -> Result<Self, NotMet> {
+        let (kind, body) = receive(stream, deadline)?;
+        let hello = || {
+            let (side, mut rest) = Side::decode(&body)?;
+            let mut text = || {
+                let (len, more) = rest.split_first()?;
+                let (text, more) = more.split_at_checked(usize::from(*len))?;
+                rest = more;
+                String::from_utf8(text.to_vec()).ok()
+            };
+            let (cluster, from, to) = (text()?, text()?, text()?);
+            (kind == 1 && is_name(&from)).then_some(Self { cluster, from, to, side })
+        };
+        hello().ok_or_else(|| NotMet::Refused("what it says is no hello".into()))
+    }
+}
+
+impl Side {
+    fn encode(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.incarnation.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.meeting.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (incarnation, rest) = bytes.split_first_chunk()?;
+        let (meeting, rest) = rest.split_first_chunk()?;
+        let [incarnation, meeting] = [incarnation, meeting].map(|b| u64::from_le_bytes(*b));
+        Some((Self { incarnation, meeting }, rest))
+    }
+}
+
+impl Answer {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Welcome(side) => message(2, &side.encode()),
+            Self::Later => message(3, &[]),
+            Self::Refused(why) => message(4, &why.as_bytes()[..why.floor_char_boundary(BODY_MAX)]),
+        }
+    }
+
+    /// Waits for the answer to a hello.
+    pub(super) fn receive(stream: &mut Stream, deadline: Instant) -> Result<Side, NotMet> {
+        let (kind, body) = receive(stream, deadline)?;
+        match kind {
+            2 => match Side::decode(&body) {
+                Some((side, [])) => Ok(side),
+                _ => Err(NotMet::Refused("its welcome makes no sense".into())),
+            },
+            3 => Err(NotMet::Later),
+            4 => {
+                let why = String::from_utf8_lossy(&body);
+                let plain = why.chars().map(|c| if c.is_control() { ' ' } else { c });
+                Err(NotMet::Refused(format!("it says: {}", plain.collect::<String>())))
+            }
+            _ => Err(NotMet::Refused("its answer makes no sense".into())),
+        }
+    }
+}
+
+fn message(kind: u16, body: &[u8]) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&kind.to_le_bytes());
+    bytes.extend_from_slice(&(body.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// Waits for a message, and takes no byte of what follows it.
+fn receive(stream: &mut Stream, deadline: Instant) -> Result<(u16, Vec<u8>), NotMet> {
+    let mut magic = [0; 8];
+    // The first bytes alone say who does not speak our language; they may be all that it says.
+    stream.receive_by(&mut magic[..1], deadline)?;
+    if matches!(magic[0], 0x15 | 0x16) {
+        return Err(NotMet::Refused("it speaks TLS, and here the network is plain".into()));
+    }
+    stream.receive_by(&mut magic[1..], deadline)?;
+    if magic != *MAGIC {
+        return Err(NotMet::Refused("it does not speak Skein's protocol".into()));
+    }
+    let mut head = [0; HEAD - MAGIC.len()];
+    stream.receive_by(&mut head, deadline)?;
+    let version = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+    let kind = u16::from_le_bytes([head[4], head[5]]);
+    let len = usize::from(u16::from_le_bytes([head[6], head[7]]));
+    if version != VERSION {
+        let what = format!(
+            "it speaks version {version} of Skein's protocol, and here version {VERSION} is spoken"
+        );
+        return Err(NotMet::Refused(what));
+    }
+    if len > BODY_MAX {
+        return Err(NotMet::Refused("what it says first is too long".into()));
+    }
+    let mut body = vec![0; len];
+    stream.receive_by(&mut body, deadline)?;
+    Ok((kind, body))
+}

@@ -1,0 +1,207 @@
+//! Our own memory, and who may reach it: what a network card's tables are to it.
+//!
+//! Only the thread that owns the fabric touches the memory, for itself and in the name of its peers.
+//! So a revocation is exact, and costs a store: whatever is placed was looked up in this table just
+//! before, by the same thread.
+
+use crate::memory::{Memory, WORD};
+use crate::slab::Slab;
+use crate::{Access, FabricError, Region, RegionKey};
+
+use super::frame::Place;
+
+#[derive(Debug, Default)]
+pub(super) struct Regions {
+    slab: Slab<RegionState>,
+    /// The last grant. None is ever repeated.
+    grants: u64,
+}
+
+#[derive(Debug)]
+struct RegionState {
+    memory: Memory,
+    open: Open,
+}
+
+/// Who may reach a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Open {
+    /// Whoever has the key, as long as the region is there.
+    ToAll { grant: u64 },
+    /// Whoever has the key may read, and `writer` may write.
+    To { writer: u64, grant: u64 },
+    ToNobody,
+}
+
+/// The fields of a [`RegionKey`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    /// The owner's.
+    pub(super) incarnation: u64,
+    pub(super) grant: u64,
+    pub(super) region: u32,
+    pub(super) len: u64,
+}
+
+impl Key {
+    fn to_bytes(self) -> RegionKey {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&self.incarnation.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.grant.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.region.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.len.to_le_bytes());
+        RegionKey(bytes)
+    }
+
+    /// A span of the region. One that leaves it is a bug of the caller's.
+    pub(super) fn place(&self, at: usize, len: usize) -> Place {
+        assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
+        let (at, size) = (at as u64, self.len);
+        assert!(at <= size && len as u64 <= size - at, "span {at}+{len} leaves {size}");
+        Place { region: self.region, grant: self.grant, at }
+    }
+
+    pub(super) fn from_bytes(key: &RegionKey) -> Self {
+        let word = |at: usize| {
+            u64::from_le_bytes(*key.0[at..].first_chunk().expect("a key has four words"))
+        };
+        Self { incarnation: word(0), grant: word(8), region: word(16) as u32, len: word(24) }
+    }
+}
+
+impl Regions {
+    pub(super) fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
+        assert!(len > 0 && len.is_multiple_of(WORD), "a region is whole words, not {len} bytes");
+        let memory = Memory::anonymous(len).map_err(|source| FabricError::NoSpace {
+            len,
+            dir: "this process".into(),
+            source,
+        })?;
+        let open = match access {
+            Access::Shared => Open::ToAll { grant: self.next_grant() },
+            Access::Granted => Open::ToNobody,
+        };
+        Ok(Region(self.slab.insert(RegionState { memory, open })))
+    }
+
+    pub(super) fn destroy(&mut self, region: Region) {
+        let destroyed = self.slab.remove(region.0);
+        assert!(destroyed.is_some(), "the region was destroyed before");
+    }
+
+    pub(super) fn key(&self, region: Region, incarnation: u64) -> RegionKey {
+        let state = self.state(region);
+        let Open::ToAll { grant } = state.open else {
+            panic!("the keys of granted regions are grants'")
+        };
+        let len = state.memory.len() as u64;
+        Key { incarnation, grant, region: region.0, len }.to_bytes()
+    }
+
+    pub(super) fn grant(&mut self, region: Region, writer: u64, incarnation: u64) -> RegionKey {
+        let grant = self.next_grant();
+        let state = self.state_mut(region);
+        assert!(state.open == Open::ToNobody, "the region is granted, or not for granting");
+        state.open = Open::To { writer, grant };
+        let len = state.memory.len() as u64;
+        Key { incarnation, grant, region: region.0, len }.to_bytes()
+    }
+
+    pub(super) fn revoke(&mut self, region: Region) {
+        let state = self.state_mut(region);
+        assert!(!matches!(state.open, Open::ToAll { .. }), "a shared region has no grant");
+        state.open = Open::ToNobody;
+    }
+
+    /// The memory.
+    pub(super) fn get(&self, region: Region) -> &Memory {
+        &self.state(region).memory
+    }
+
+    /// The memory, if it was not destroyed meanwhile.
+    pub(super) fn find(&self, region: Region) -> Option<&Memory> {
+        self.slab.get(region.0).map(|state| &state.memory)
+    }
+
+    /// Places what `writer` has written. False if it may not.
+    #[must_use]
+    pub(super) fn place(&self, place: Place, writer: u64, bytes: &[u8]) -> bool {
+        let may = |open| match open {
+            Open::ToAll { grant } => grant == place.grant,
+            Open::To { writer: whose, grant } => grant == place.grant && whose == writer,
+            Open::ToNobody => false,
+        };
+        let Some((memory, at)) = self.reach(place, bytes.len(), may) else { return false };
+        memory.put(at, bytes);
+        true
+    }
+
+    /// What a peer may read, if it may.
+    pub(super) fn reach_to_read(&self, place: Place, len: usize) -> Option<(&Memory, usize)> {
+        self.reach(place, len, |open| match open {
+            Open::ToAll { grant } | Open::To { grant, .. } => grant == place.grant,
+            Open::ToNobody => false,
+        })
+    }
+
+    fn reach(
+        &self,
+        place: Place,
+        len: usize,
+        may: impl FnOnce(Open) -> bool,
+    ) -> Option<(&Memory, usize)> {
+        let state = self.slab.get(place.region)?;
+        let at = usize::try_from(place.at).ok()?;
+        let size = state.memory.len();
+        let inside = at.is_multiple_of(WORD) && at <= size && len <= size - at;
+        (inside && may(state.open)).then_some((&state.memory, at))
+    }
+
+    fn next_grant(&mut self) -> u64 {
+        self.grants += 1;
+        self.grants
+    }
+
+    fn state(&self, region: Region) -> &RegionState {
+        self.slab.get(region.0).expect("the region was destroyed")
+    }
+
+    fn state_mut(&mut self, region: Region) -> &mut RegionState {
+        self.slab.get_mut(region.0).expect("the region was destroyed")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_granted_and_inside_is_placed() {
+        let mut regions = Regions::default();
+        let log = regions.create(64, Access::Granted).unwrap();
+        let (writer, other, me) = (1, 2, 3);
+        let first = Key::from_bytes(&regions.grant(log, writer, me));
+        regions.revoke(log);
+        let now = Key::from_bytes(&regions.grant(log, writer, me));
+        let place = |key: Key, at: u64| Place { region: key.region, grant: key.grant, at };
+        #[rustfmt::skip]
+        let cases = [
+            (place(now, 0),         writer, 64, true,  "all of it"),
+            (place(now, 56),        writer, 5,  true,  "a tail"),
+            (place(now, 64),        writer, 0,  true,  "nothing, at the end"),
+            (place(first, 0),       writer, 8,  false, "of an earlier grant"),
+            (place(now, 0),         other,  8,  false, "somebody else's"),
+            (place(now, 4),         writer, 8,  false, "not at a word"),
+            (place(now, 64),        writer, 1,  false, "beyond the end"),
+            (place(now, 8),         writer, 64, false, "across the end"),
+            (place(now, u64::MAX - 7), writer, 16, false, "around the world"),
+            (Place { region: 9, ..place(now, 0) }, writer, 8, false, "of no region"),
+        ];
+        for (place, writer, len, taken, because) in cases {
+            assert_eq!(regions.place(place, writer, &vec![1; len]), taken, "{because}");
+        }
+        regions.revoke(log);
+        assert!(!regions.place(place(now, 0), writer, &[1; 8]), "it was revoked");
+        assert!(regions.reach_to_read(place(now, 0), 8).is_none(), "for readers too");
+    }
+}

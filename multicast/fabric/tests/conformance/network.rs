@@ -1,0 +1,168 @@
+//! Processes on a network, driven by one thread: what the tests of `promises` need.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use skein_fabric::tcp::{Book, Net, Security, TcpFabric, Traffic};
+use skein_fabric::{
+    Access, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source,
+};
+
+use crate::promises::Stage;
+
+/// How often nothing must have happened, so long apart, to say that nothing is under way.
+const QUIET_LOOKS: u32 = 5;
+const QUIET_NAP: Duration = Duration::from_micros(300);
+
+type Everybody = Rc<RefCell<Vec<Weak<RefCell<TcpFabric>>>>>;
+
+/// A network that lives on one machine, and everybody on it.
+pub(crate) struct Network {
+    net: Net,
+    everybody: Everybody,
+}
+
+impl Network {
+    pub(crate) fn plain() -> Self {
+        let net = Net::new("conformance", Book::default(), Security::Plain);
+        Self { net, everybody: Everybody::default() }
+    }
+}
+
+impl Stage for Network {
+    type F = Joined;
+
+    fn join(&self, name: &str) -> Result<Joined, FabricError> {
+        if self.net.book().find(name).is_none() {
+            self.net.book().insert(name, "127.0.0.1:0");
+        }
+        let fabric = Rc::new(RefCell::new(self.net.join(name)?));
+        self.everybody.borrow_mut().push(Rc::downgrade(&fabric));
+        Ok(Joined { fabric, everybody: Rc::clone(&self.everybody) })
+    }
+
+    fn step(&self) -> bool {
+        let before = look(&self.everybody);
+        for _ in 0..QUIET_LOOKS {
+            if look(&self.everybody) != before {
+                return true;
+            }
+            thread::sleep(QUIET_NAP);
+        }
+        false
+    }
+}
+
+/// Lets everybody do what there is to do.
+fn look(everybody: &Everybody) -> Vec<Traffic> {
+    let living: Vec<_> = everybody.borrow().iter().filter_map(Weak::upgrade).collect();
+    // Whoever calls us from within its own fabric is busy.
+    let free = living.iter().filter_map(|fabric| fabric.try_borrow_mut().ok());
+    free.map(|mut fabric| {
+        fabric.park(Duration::ZERO, &mut |_| true);
+        fabric.traffic()
+    })
+    .collect()
+}
+
+/// Somebody on the network. Whoever dials lets the others answer.
+pub(crate) struct Joined {
+    fabric: Rc<RefCell<TcpFabric>>,
+    everybody: Everybody,
+}
+
+impl Fabric for Joined {
+    fn now(&self) -> Duration {
+        self.fabric.borrow().now()
+    }
+    fn dial(&mut self, name: &str) -> Result<Peer, FabricError> {
+        loop {
+            let found = self.fabric.borrow_mut().dial(name);
+            if found.is_ok() || !self.fabric.borrow().is_calling(name) {
+                return found;
+            }
+            look(&self.everybody);
+        }
+    }
+    fn is_gone(&mut self, peer: Peer) -> bool {
+        self.fabric.borrow_mut().is_gone(peer)
+    }
+    fn hang_up(&mut self, peer: Peer) {
+        self.fabric.borrow_mut().hang_up(peer);
+    }
+    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
+        self.fabric.borrow_mut().create(len, access)
+    }
+    fn destroy(&mut self, region: Region) {
+        self.fabric.borrow_mut().destroy(region);
+    }
+    fn key(&self, region: Region) -> RegionKey {
+        self.fabric.borrow().key(region)
+    }
+    fn grant(&mut self, region: Region, writer: Peer) -> Result<RegionKey, FabricError> {
+        self.fabric.borrow_mut().grant(region, writer)
+    }
+    fn revoke(&mut self, region: Region) -> Result<(), FabricError> {
+        self.fabric.borrow_mut().revoke(region)
+    }
+    fn attach(&mut self, peer: Peer, key: &RegionKey) -> Result<Remote, FabricError> {
+        self.fabric.borrow_mut().attach(peer, key)
+    }
+    fn detach(&mut self, remote: Remote) {
+        self.fabric.borrow_mut().detach(remote);
+    }
+    fn write(
+        &mut self,
+        to: Remote,
+        at: usize,
+        from: Source<'_>,
+        tag: Option<u64>,
+    ) -> Result<(), FabricError> {
+        self.fabric.borrow_mut().write(to, at, from, tag)
+    }
+    fn read(
+        &mut self,
+        from: Remote,
+        at: usize,
+        len: usize,
+        into: (Region, usize),
+        tag: u64,
+    ) -> Result<(), FabricError> {
+        self.fabric.borrow_mut().read(from, at, len, into, tag)
+    }
+    fn flush(&mut self) {
+        self.fabric.borrow_mut().flush();
+    }
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        self.fabric.borrow_mut().poll(completions);
+    }
+    fn wake(&mut self, peer: Peer) {
+        self.fabric.borrow_mut().wake(peer);
+    }
+    fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool) {
+        // `idle` wants to look at us, and not at what is in us: it is asked first. How parking
+        // races with writing is for `waiting`.
+        let idle = idle(self);
+        self.fabric.borrow_mut().park(longest, &mut |_| idle);
+    }
+    fn send(&mut self, to: Peer, bytes: &[u8]) -> Result<(), FabricError> {
+        self.fabric.borrow_mut().send(to, bytes)
+    }
+    fn recv(&mut self, into: &mut Vec<u8>) -> Option<Peer> {
+        self.fabric.borrow_mut().recv(into)
+    }
+    fn load(&self, region: Region, at: usize) -> u64 {
+        self.fabric.borrow().load(region, at)
+    }
+    fn store(&mut self, region: Region, at: usize, word: u64) {
+        self.fabric.borrow_mut().store(region, at, word);
+    }
+    fn copy_out(&self, region: Region, at: usize, into: &mut [u8]) {
+        self.fabric.borrow().copy_out(region, at, into);
+    }
+    fn copy_in(&mut self, region: Region, at: usize, bytes: &[u8]) {
+        self.fabric.borrow_mut().copy_in(region, at, bytes);
+    }
+}
