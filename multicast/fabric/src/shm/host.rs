@@ -9,8 +9,8 @@ use super::ShmFabric;
 use super::bell::Bell;
 use super::dir;
 use super::room::{self, Lobby, Room};
-use crate::{FabricError, is_name};
 use crate::memory::Memory;
+use crate::{FabricError, is_name};
 
 /// The meeting place of the processes of one cluster on one machine.
 #[derive(Clone, Debug)]

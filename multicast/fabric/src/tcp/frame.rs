@@ -183,14 +183,15 @@ mod tests {
 
     #[test]
     fn frames_come_back_as_they_were() {
+        let (long, letter) = (vec![3; CHUNK_MAX], vec![1; MAIL_MAX]);
         let frames = [
             Frame::Write { place: PLACE, asks: true, bytes: b"some bytes" },
-            Frame::Write { place: PLACE, asks: false, bytes: &[3; CHUNK_MAX] },
+            Frame::Write { place: PLACE, asks: false, bytes: &long },
             Frame::Read { place: PLACE, len: 100 },
             Frame::Done { number: 1 << 50 },
             Frame::Denied { number: 9 },
             Frame::Fetched { number: 10, bytes: b"" },
-            Frame::Mail { bytes: &[1; MAIL_MAX] },
+            Frame::Mail { bytes: &letter },
             Frame::Taken { letters: 3 },
         ];
         let mut bytes = Vec::new();
@@ -244,7 +245,7 @@ mod tests {
             (frame(2, &endless),          "nor does one frame carry that much back"),
             (frame(3, &[0; 7]),           "a number has eight bytes"),
             (frame(5, &[0; 7]),           "there too"),
-            (frame(6, &[0; MAIL_MAX + 1]), "mail is short"),
+            (frame(6, &vec![0; MAIL_MAX + 1]), "mail is short"),
         ];
         for (bytes, because) in cases {
             assert!(Frame::decode(&bytes).is_err(), "{because}");

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::frame::{CHUNK_MAX, FRAME_MAX, Frame, Nonsense, Place};
 use super::Traffic;
+use super::frame::{CHUNK_MAX, FRAME_MAX, Frame, Nonsense, Place};
 use super::regions::Regions;
 use super::stream::Stream;
 use crate::{Completion, Outcome, Region};

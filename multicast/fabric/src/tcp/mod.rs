@@ -157,7 +157,11 @@ impl TcpFabric {
         assert!(is_name(name), "{name:?} is not a process name");
         let failed = |call| {
             let path = name.into();
-            move |source: rustix::io::Errno| FabricError::System { call, path, source: source.into() }
+            move |source: rustix::io::Errno| FabricError::System {
+                call,
+                path,
+                source: source.into(),
+            }
         };
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = Arc::new(eventfd(0, flags).map_err(failed("eventfd"))?);
@@ -430,13 +434,8 @@ impl TcpFabric {
         let mut link = Link::new(stream);
         link.say(first);
         let name = name.to_owned();
-        let state = PeerState {
-            name: name.clone(),
-            side,
-            link: None,
-            blocked: false,
-            posted: false,
-        };
+        let state =
+            PeerState { name: name.clone(), side, link: None, blocked: false, posted: false };
         let peer = self.peers.insert(state);
         let data = epoll::EventData::new_u64(peer.into());
         if let Err(error) = epoll::add(&self.epoll, &link, data, epoll::EventFlags::IN) {
@@ -459,7 +458,9 @@ impl TcpFabric {
 
     /// Calls `name`, unless it is being called or was only just.
     fn call(&mut self, name: &str) {
-        let Some(address) = self.net.book().find(name).filter(|_| name != self.name) else { return };
+        let Some(address) = self.net.book().find(name).filter(|_| name != self.name) else {
+            return;
+        };
         let side = self.side(name);
         let call = self.calls.entry(name.to_owned()).or_default();
         if call.under_way || call.again.is_some_and(|again| Instant::now() < again) {

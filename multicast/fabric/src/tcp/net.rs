@@ -55,13 +55,6 @@ impl Security {
             Self::Plain => Ok(Stream::plain(socket)?),
         }
     }
-
-    /// Makes sure that a caller is who it says.
-    pub(super) fn check_name(&self, _stream: &Stream, _name: &str) -> Result<(), NotMet> {
-        match self {
-            Self::Plain => Ok(()),
-        }
-    }
 }
 
 /// The processes of one cluster, as each of them sees them.

@@ -27,9 +27,14 @@ struct RegionState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Open {
     /// Whoever has the key, as long as the region is there.
-    ToAll { grant: u64 },
+    ToAll {
+        grant: u64,
+    },
     /// Whoever has the key may read, and `writer` may write.
-    To { writer: u64, grant: u64 },
+    To {
+        writer: u64,
+        grant: u64,
+    },
     ToNobody,
 }
 

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-/// What was sent, or asked whether it is still there, and not answered by the other host for so long
-/// ends a connection. Engines suspect each other much earlier; this is for the connection alone, so
-/// that another can take its place.
+/// A connection ends when the other host has answered nothing for so long, neither what was sent nor
+/// whether it is still there; or when the other process has read nothing for so long, and all buffers
+/// on the way to it are full. Engines suspect each other much earlier; this is for the connection
+/// alone, so that another can take its place.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// How long a connection without anything to send is silent before the other host is asked whether
 /// it is still there.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use skein_fabric::shm::{Host, ShmFabric};
+use skein_fabric::tcp::{Book, Net, Security, TcpFabric};
 use skein_fabric::{Completion, Fabric, Outcome, Peer, RegionKey, Remote, Source};
 use tempfile::TempDir;
 
@@ -20,7 +21,20 @@ pub(crate) const WATCHDOG: Duration = Duration::from_mins(1);
 pub(crate) const OWNER: &str = "owner";
 const ROLE: &str = "SKEIN_TEST_ROLE";
 
-/// A host, and a way to get others to join it.
+/// Where processes or threads meet, and a way to get others to join.
+pub(crate) trait Ground {
+    type F: Fabric;
+
+    /// Joins as the one that the others know.
+    fn join_as_owner(&self) -> Self::F;
+
+    fn launch(&self, role: &str, name: &str) -> Hand;
+
+    /// Everybody has left: nothing of theirs may be left behind.
+    fn check_empty(&self);
+}
+
+/// A host, shared by processes or threads.
 pub(crate) enum Crew {
     Processes { host: Host, _dir: TempDir },
     Threads(Host),
@@ -44,18 +58,19 @@ impl Crew {
             Self::Processes { host, .. } | Self::Threads(host) => host,
         }
     }
+}
 
-    pub(crate) fn launch(&self, role: &str, name: &str) -> Hand {
+impl Ground for Crew {
+    type F = ShmFabric;
+
+    fn join_as_owner(&self) -> ShmFabric {
+        self.host().join(OWNER).unwrap()
+    }
+
+    fn launch(&self, role: &str, name: &str) -> Hand {
         match self {
             Self::Processes { host, .. } => {
-                let me = env::current_exe().unwrap();
-                let dir = host.dir().unwrap().to_str().unwrap();
-                let child = Command::new(me)
-                    .args(["--exact", "crew::play_the_role", "--nocapture", "--test-threads=1"])
-                    .env(ROLE, format!("{role}\n{name}\n{dir}"))
-                    .stdout(Stdio::null())
-                    .spawn();
-                Hand::Process(child.unwrap())
+                process(role, name, &format!("host {}", host.dir().unwrap().display()))
             }
             Self::Threads(host) => {
                 let (host, role, name) = (host.clone(), role.to_owned(), name.to_owned());
@@ -63,6 +78,46 @@ impl Crew {
             }
         }
     }
+
+    fn check_empty(&self) {
+        assert_eq!(self.host().bytes_reserved(), 0, "all memory was given back");
+    }
+}
+
+/// A network of processes, on which only the owner can be called.
+pub(crate) struct Wire(pub(crate) Net);
+
+impl Wire {
+    pub(crate) fn plain() -> Self {
+        let book = Book::default();
+        book.insert(OWNER, "127.0.0.1:0");
+        Self(Net::new("conformance", book, Security::Plain))
+    }
+}
+
+impl Ground for Wire {
+    type F = TcpFabric;
+
+    fn join_as_owner(&self) -> TcpFabric {
+        self.0.join(OWNER).unwrap()
+    }
+
+    fn launch(&self, role: &str, name: &str) -> Hand {
+        process(role, name, &format!("net {}", self.0.book().find(OWNER).unwrap()))
+    }
+
+    fn check_empty(&self) {}
+}
+
+/// A process that plays a role.
+fn process(role: &str, name: &str, place: &str) -> Hand {
+    let me = env::current_exe().unwrap();
+    let child = Command::new(me)
+        .args(["--exact", "crew::play_the_role", "--nocapture", "--test-threads=1"])
+        .env(ROLE, format!("{role}\n{name}\n{place}"))
+        .stdout(Stdio::null())
+        .spawn();
+    Hand::Process(child.unwrap())
 }
 
 /// Somebody launched. A process is killed if the test gives up on it.
@@ -127,11 +182,21 @@ fn play_the_role() {
     let Ok(told) = env::var(ROLE) else { return };
     let mut told = told.split('\n');
     let mut next = || told.next().unwrap();
-    let (role, name, dir) = (next(), next(), next());
-    play(role, Host::at(dir.as_ref()).unwrap().join(name).unwrap());
+    let (role, name, place) = (next(), next(), next());
+    match place.split_once(' ').unwrap() {
+        ("host", dir) => play(role, Host::at(dir.as_ref()).unwrap().join(name).unwrap()),
+        (_, address) => {
+            let book = Book::default();
+            book.insert(OWNER, address);
+            let net = Net::new("conformance", book, Security::Plain);
+            let mut fabric = net.visit(name).unwrap();
+            fabric.set_patience(WATCHDOG);
+            play(role, fabric);
+        }
+    }
 }
 
-fn play(role: &str, fabric: ShmFabric) {
+fn play<F: Fabric>(role: &str, fabric: F) {
     match role {
         "order" => ordering::writer(fabric),
         "hammer" => fencing::hammer(fabric),
@@ -170,6 +235,11 @@ pub(crate) fn ends<F: Fabric>(fabric: &mut F) -> Vec<(u64, Outcome)> {
     let mut completions = Vec::new();
     fabric.poll(&mut completions);
     completions.into_iter().map(|Completion { tag, outcome }| (tag, outcome)).collect()
+}
+
+/// Lets what peers have written become visible, where nobody else does.
+pub(crate) fn look<F: Fabric>(fabric: &mut F) {
+    assert_eq!(ends(fabric), []);
 }
 
 /// The region's first words.

@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use skein_fabric::shm::{Host, ShmFabric};
+use skein_fabric::shm::Host;
 use skein_fabric::{Access, Fabric, FabricError, Outcome, Peer};
 
-use crate::crew::{Crew, OWNER, WATCHDOG, ends, keys, mail, put};
+use crate::crew::{Crew, Ground, OWNER, WATCHDOG, ends, keys, mail, put};
 
 /// Holds some of everything, and waits to be killed or dismissed.
-pub(crate) fn tenant(mut fabric: ShmFabric) {
+pub(crate) fn tenant<F: Fabric>(mut fabric: F) {
     let owner = fabric.dial(OWNER).unwrap();
     let small = fabric.create(64, Access::Shared).unwrap();
     let _large = fabric.create(1 << 20, Access::Shared).unwrap();

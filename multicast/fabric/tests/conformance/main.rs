@@ -5,6 +5,7 @@
 //! again) and threads race each other on shared memory. `simulated` asks of the simulator what no
 //! real machine can be asked for, and `space` what happens when memory runs out.
 
+mod connections;
 mod crew;
 mod fencing;
 mod incarnations;

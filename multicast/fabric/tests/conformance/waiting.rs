@@ -4,19 +4,18 @@ use std::hint;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use skein_fabric::shm::ShmFabric;
 use skein_fabric::sim::Rng;
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_fabric::{Access, Fabric, Peer, Region, Remote};
 
-use crate::crew::{Crew, OWNER, WATCHDOG, keys, mail, put};
+use crate::crew::{Crew, Ground, OWNER, WATCHDOG, Wire, keys, mail, put};
 
 const ROUNDS: u64 = 20_000;
 /// Much longer than a wake-up takes: who sleeps this long was not woken.
 const FOREVER: Duration = Duration::from_secs(20);
 
 /// Exchanges regions of a word with somebody.
-fn meet(fabric: &mut ShmFabric, peer: Peer) -> (Region, Remote) {
+fn meet<F: Fabric>(fabric: &mut F, peer: Peer) -> (Region, Remote) {
     let ours = fabric.create(64, Access::Shared).unwrap();
     fabric.send(peer, &fabric.key(ours).0).unwrap();
     let (from, letter) = mail(fabric);
@@ -26,11 +25,11 @@ fn meet(fabric: &mut ShmFabric, peer: Peer) -> (Region, Remote) {
 }
 
 /// Plays ping-pong, parking for every ball, hitting at moments all around that of parking.
-fn rally(fabric: &mut ShmFabric, peer: Peer, serve: bool, seed: u64) {
+fn rally<F: Fabric>(fabric: &mut F, peer: Peer, serve: bool, seed: u64, rounds: u64) {
     let (ours, theirs) = meet(fabric, peer);
     let mut rng = Rng::new(seed);
     let mut naps = 0u64;
-    for i in 1..=ROUNDS {
+    for i in 1..=rounds {
         if !serve || i > 1 {
             let ball = i - u64::from(serve);
             // So that the ball comes before, while and after we go to sleep.
@@ -53,37 +52,44 @@ fn rally(fabric: &mut ShmFabric, peer: Peer, serve: bool, seed: u64) {
         fabric.flush();
         fabric.wake(peer);
     }
-    println!("{ROUNDS} balls, asked {naps} times before sleeping");
+    println!("{rounds} balls, asked {naps} times before sleeping");
 }
 
-pub(crate) fn partner(mut fabric: ShmFabric) {
+pub(crate) fn partner<F: Fabric>(mut fabric: F) {
     let owner = fabric.dial(OWNER).unwrap();
     fabric.send(owner, b"ready").unwrap();
-    rally(&mut fabric, owner, false, 1);
+    let rounds = u64::from_le_bytes(mail(&mut fabric).1.try_into().unwrap());
+    rally(&mut fabric, owner, false, 1, rounds);
     mail(&mut fabric);
 }
 
-fn play(crew: &Crew) {
-    let mut owner = crew.host().join(OWNER).unwrap();
+fn play(crew: &impl Ground, rounds: u64) {
+    let mut owner = crew.join_as_owner();
     let hand = crew.launch("partner", "partner");
     let (peer, _) = mail(&mut owner);
-    rally(&mut owner, peer, true, 2);
+    owner.send(peer, &rounds.to_le_bytes()).unwrap();
+    rally(&mut owner, peer, true, 2, rounds);
     owner.send(peer, b"enough").unwrap();
     hand.finish();
 }
 
 #[test]
 fn no_wake_up_is_lost_between_processes() {
-    play(&Crew::of_processes());
+    play(&Crew::of_processes(), ROUNDS);
 }
 
 #[test]
 fn no_wake_up_is_lost_between_threads() {
-    play(&Crew::of_threads());
+    play(&Crew::of_threads(), ROUNDS);
+}
+
+#[test]
+fn no_wake_up_is_lost_on_a_network() {
+    play(&Wire::plain(), ROUNDS / 4);
 }
 
 /// Sleeps until there is mail, and answers it.
-pub(crate) fn sleeper(mut fabric: ShmFabric) {
+pub(crate) fn sleeper<F: Fabric>(mut fabric: F) {
     let owner = fabric.dial(OWNER).unwrap();
     fabric.send(owner, b"ready").unwrap();
     let mut waiter = Waiter::new(Waiting::Adaptive);
@@ -102,8 +108,8 @@ pub(crate) fn sleeper(mut fabric: ShmFabric) {
     }
 }
 
-fn mail_wakes(crew: &Crew) {
-    let mut owner = crew.host().join(OWNER).unwrap();
+fn mail_wakes(crew: &impl Ground) {
+    let mut owner = crew.join_as_owner();
     let hand = crew.launch("sleeper", "sleeper");
     let (peer, _) = mail(&mut owner);
     let mut rng = Rng::new(3);
@@ -129,13 +135,27 @@ fn mail_wakes_a_thread() {
     mail_wakes(&Crew::of_threads());
 }
 
+#[test]
+fn mail_wakes_a_process_elsewhere() {
+    mail_wakes(&Wire::plain());
+}
+
 /// A process that was stopped in the middle of waking keeps nobody else from waking.
 #[test]
 fn a_stopped_waker_keeps_nobody_asleep() {
-    let crew = Crew::of_processes();
-    let mut owner = crew.host().join(OWNER).unwrap();
+    a_waker_is_stopped(&Crew::of_processes());
+}
+
+#[test]
+fn a_stopped_waker_elsewhere_keeps_nobody_asleep() {
+    a_waker_is_stopped(&Wire::plain());
+}
+
+fn a_waker_is_stopped(crew: &impl Ground) {
+    let mut owner = crew.join_as_owner();
     let first = crew.launch("partner", "p1");
     let (stopped, _) = mail(&mut owner);
+    owner.send(stopped, &ROUNDS.to_le_bytes()).unwrap();
     let (ours, theirs) = meet(&mut owner, stopped);
     let second = crew.launch("sleeper", "p2");
     let (sleeper, _) = mail(&mut owner);
@@ -169,8 +189,11 @@ fn a_stopped_waker_keeps_nobody_asleep() {
 
 #[test]
 fn a_sleeper_sleeps_as_long_as_it_may() {
-    let crew = Crew::of_threads();
-    let mut alone = crew.host().join("alone").unwrap();
+    sleeps_in_full(Crew::of_threads().join_as_owner());
+    sleeps_in_full(Wire::plain().join_as_owner());
+}
+
+fn sleeps_in_full<F: Fabric>(mut alone: F) {
     let before = Instant::now();
     alone.park(Duration::from_millis(30), &mut |_| true);
     assert!(before.elapsed() >= Duration::from_millis(25), "{:?}", before.elapsed());
@@ -179,8 +202,11 @@ fn a_sleeper_sleeps_as_long_as_it_may() {
 /// An idle poll loop with a heartbeat every few milliseconds costs next to nothing.
 #[test]
 fn an_idle_waiter_parks() {
-    let crew = Crew::of_threads();
-    let mut alone = crew.host().join("alone").unwrap();
+    parks_when_idle(Crew::of_threads().join_as_owner());
+    parks_when_idle(Wire::plain().join_as_owner());
+}
+
+fn parks_when_idle<F: Fabric>(mut alone: F) {
     let mut waiter = Waiter::new(Waiting::Adaptive);
     let end = Instant::now() + Duration::from_millis(500);
     let mut polls = 0u64;
