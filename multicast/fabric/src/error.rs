@@ -17,6 +17,16 @@ pub enum FabricError {
         name: String,
     },
 
+    /// Somebody is there, and one of the two will not have the other. It will be the same the next
+    /// time, until somebody has changed what is said here.
+    #[error("no connection to {name}: {why}")]
+    Refused {
+        /// The name that was dialled.
+        name: String,
+        /// What is wrong, and with whom.
+        why: String,
+    },
+
     /// The peer's process is dead or was hung up on; dial again to meet its successor.
     #[error("the peer is gone")]
     Gone,

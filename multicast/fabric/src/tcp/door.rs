@@ -192,6 +192,7 @@ fn receive(hall: &Hall, caller: TcpStream) -> Result<(), NotMet> {
         if hello.to != hall.name {
             return refused(format!("it looks for {}, and this is {}", hello.to, hall.name));
         }
+        hall.net.security().check_name(&stream, &hello.from)?;
         Ok(hello)
     });
     match met {

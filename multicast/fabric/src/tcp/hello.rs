@@ -19,6 +19,7 @@ use std::io;
 use std::time::Instant;
 
 use super::stream::Stream;
+use super::tls;
 use crate::is_name;
 
 /// Raised with every change of what is said here or in frames.
@@ -61,12 +62,21 @@ pub(super) enum Answer {
 pub(super) enum NotMet {
     /// Nobody is there, or nobody answers.
     #[error("{0}")]
-    Absent(#[from] io::Error),
+    Absent(io::Error),
     #[error("it connects to us")]
     Later,
     /// One of the two will not have the other.
     #[error("{0}")]
     Refused(String),
+}
+
+impl From<io::Error> for NotMet {
+    fn from(error: io::Error) -> Self {
+        match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+            Some(error) => tls::explain(error),
+            None => Self::Absent(error),
+        }
+    }
 }
 
 impl Hello {

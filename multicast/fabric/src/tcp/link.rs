@@ -181,7 +181,7 @@ impl Link {
 
     /// Whether something waits to be sent.
     pub(super) fn has_unsent(&self) -> bool {
-        self.sent < self.out.len()
+        self.sent < self.out.len() || self.stream.has_unsent()
     }
 
     /// How much waits to be sent.

@@ -11,7 +11,7 @@
 //! - `link`: one connection, its requests in order, its buffers and their bounds.
 //! - `frame`: the wire format. `stream`: the bytes below it.
 //! - `door`: listening and calling, off the fabric's thread. `hello`: what is said first.
-//! - `net`: names, addresses, and who may meet.
+//! - `net`: names, addresses, and who may meet. `tls`: how they know each other.
 //!
 //! **Waiting.** A process that parks sleeps in the system's wait for its sockets, and whatever
 //! arrives wakes it. So [`Fabric::wake`] has nothing to do but to send what was posted.
@@ -30,6 +30,7 @@ mod link;
 mod net;
 mod regions;
 mod stream;
+mod tls;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -57,6 +58,7 @@ use crate::{
 };
 
 pub use net::{Book, Net, Security};
+pub use tls::{Tls, TlsError};
 
 /// How soon a name is called again that was not there.
 const CALL_AGAIN: Duration = Duration::from_millis(25);
@@ -130,7 +132,7 @@ struct RemoteState {
 }
 
 /// How calling a name stands.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Call {
     /// A call is under way; what comes of it is of no use any more if `overtaken`.
     under_way: bool,
@@ -144,12 +146,12 @@ struct Call {
 }
 
 /// How a call has failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Failed {
     Absent,
     /// They call us.
     Later,
-    Refused,
+    Refused(String),
 }
 
 impl TcpFabric {
@@ -412,20 +414,23 @@ impl TcpFabric {
                 self.meet(name, side, stream, &[]);
             }
             Err(error) => {
-                let failed = match &error {
-                    NotMet::Absent(_) => Failed::Absent,
+                let refused = |kind| kind == ErrorKind::ConnectionRefused;
+                let failed = match error {
+                    NotMet::Absent(error) => {
+                        tracing::trace!(peer = name, %error, "nobody there");
+                        call.slow &= !refused(error.kind());
+                        Failed::Absent
+                    }
                     NotMet::Later => Failed::Later,
-                    NotMet::Refused(_) => Failed::Refused,
+                    NotMet::Refused(why) => Failed::Refused(why),
                 };
-                if matches!(&error, NotMet::Absent(e) if e.kind() == ErrorKind::ConnectionRefused) {
-                    call.slow = false;
-                }
                 // It is tried again and again, and said once.
-                if call.failed.replace(failed) != Some(failed) && failed == Failed::Refused {
-                    tracing::error!(peer = name, "no connection: {error}");
-                } else {
-                    tracing::trace!(peer = name, %error, "no connection");
+                if let Failed::Refused(why) = &failed
+                    && call.failed.as_ref() != Some(&failed)
+                {
+                    tracing::error!(peer = name, why, "no connection");
                 }
+                call.failed = Some(failed);
             }
         }
     }
@@ -448,6 +453,8 @@ impl TcpFabric {
         // Another life of that name, if we knew one, goes on until its connection ends.
         self.by_name.insert(name, Peer(peer));
         self.owe(peer);
+        // What came with its first words is not waited for.
+        self.unread.push(peer);
     }
 
     /// What we say of ourselves to `name`.
@@ -532,9 +539,15 @@ impl Fabric for TcpFabric {
             self.call(name);
             self.await_call(name);
         }
-        let unreachable = || FabricError::Unreachable { name: name.to_owned() };
-        let peer = self.by_name.get(name).copied().ok_or_else(unreachable)?;
-        if self.is_gone(peer) { Err(unreachable()) } else { Ok(peer) }
+        let peer = self.by_name.get(name).copied();
+        if let Some(peer) = peer.filter(|peer| !self.is_gone(*peer)) {
+            return Ok(peer);
+        }
+        let name = name.to_owned();
+        match self.calls.get(&name).and_then(|call| call.failed.as_ref()) {
+            Some(Failed::Refused(why)) => Err(FabricError::Refused { name, why: why.clone() }),
+            _ => Err(FabricError::Unreachable { name }),
+        }
     }
 
     fn is_gone(&mut self, peer: Peer) -> bool {

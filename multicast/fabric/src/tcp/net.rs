@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::TcpFabric;
 use super::hello::NotMet;
 use super::stream::Stream;
+use super::tls::Tls;
 use crate::{FabricError, is_name};
 
 /// Where processes that can be called are: `host:port` by name. Clones share what is in it.
@@ -34,13 +35,16 @@ pub enum Security {
     /// They do not: whoever reaches a port may be anybody and read everything. For one machine, and
     /// for networks that nobody else is on.
     Plain,
+    /// By certificates, and nobody else reads what they say.
+    Mutual(Arc<Tls>),
 }
 
 impl Security {
     /// Takes a caller's connection.
-    pub(super) fn accept(&self, socket: TcpStream, _by: Instant) -> Result<Stream, NotMet> {
+    pub(super) fn accept(&self, socket: TcpStream, deadline: Instant) -> Result<Stream, NotMet> {
         match self {
             Self::Plain => Ok(Stream::plain(socket)?),
+            Self::Mutual(tls) => tls.accept(socket, deadline),
         }
     }
 
@@ -48,11 +52,20 @@ impl Security {
     pub(super) fn connect(
         &self,
         socket: TcpStream,
-        _name: &str,
-        _by: Instant,
+        name: &str,
+        deadline: Instant,
     ) -> Result<Stream, NotMet> {
         match self {
             Self::Plain => Ok(Stream::plain(socket)?),
+            Self::Mutual(tls) => tls.connect(socket, name, deadline),
+        }
+    }
+
+    /// Makes sure that a caller is who it says.
+    pub(super) fn check_name(&self, stream: &Stream, name: &str) -> Result<(), NotMet> {
+        match self {
+            Self::Plain => Ok(()),
+            Self::Mutual(tls) => tls.check_name(stream, name),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Bytes to and from a peer's process, in the clear.
+//! Bytes to and from a peer's process, in the clear or encrypted.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
+use rustls::Connection;
+use rustls::pki_types::CertificateDer;
 
 /// A connection ends when the other host has answered nothing for so long, neither what was sent nor
 /// whether it is still there; or when the other process has read nothing for so long, and all buffers
@@ -20,10 +22,11 @@ const IDLE_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: TcpStream,
+    tls: Option<Box<Connection>>,
 }
 
 impl Stream {
-    /// A stream over a fresh connection, to be read and written until `deadline` at most.
+    /// A stream over a fresh connection.
     pub(super) fn plain(socket: TcpStream) -> io::Result<Self> {
         socket.set_nodelay(true)?;
         sockopt::set_tcp_user_timeout(&socket, SILENCE_MAX.as_millis() as u32)?;
@@ -33,18 +36,56 @@ impl Stream {
         sockopt::set_tcp_keepcnt(&socket, 2)?;
         // Little is under way at a time: after a short loss it must not wait ever longer.
         let _ = sockopt::set_tcp_thin_linear_timeouts(&socket, true);
-        Ok(Self { socket })
+        Ok(Self { socket, tls: None })
+    }
+
+    /// A stream over a connection whose sides know each other.
+    pub(super) fn encrypted(socket: TcpStream, tls: Connection) -> io::Result<Self> {
+        Ok(Self { tls: Some(Box::new(tls)), ..Self::plain(socket)? })
+    }
+
+    /// What the other side has shown.
+    pub(super) fn certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.tls.as_ref()?.peer_certificates()?.first()
     }
 
     /// Takes up to `into.len()` bytes; none at the end of the stream. `WouldBlock` if there are none
     /// yet.
     pub(super) fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.socket.read(into)
+        let Some(tls) = &mut self.tls else { return self.socket.read(into) };
+        loop {
+            match tls.reader().read(into) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // A process that was killed does not say so, and frames show where they end.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read,
+            }
+            tls.read_tls(&mut self.socket)?;
+            tls.process_new_packets().map_err(io::Error::other)?;
+        }
     }
 
-    /// Gives up to `bytes.len()` bytes to the system.
+    /// Gives up to `bytes.len()` bytes to the system, and what was left of those before. If that is
+    /// all there is to do, `bytes` is empty.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.write(bytes)
+        let Some(tls) = &mut self.tls else { return self.socket.write(bytes) };
+        while tls.wants_write() {
+            tls.write_tls(&mut self.socket)?;
+        }
+        let taken = tls.writer().write(bytes)?;
+        while tls.wants_write() {
+            match tls.write_tls(&mut self.socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Whether something of what [`send`](Self::send) took is not with the system yet.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
     /// From here on it never blocks.
@@ -57,7 +98,7 @@ impl Stream {
         let mut taken = 0;
         while taken < into.len() {
             self.socket.set_read_timeout(Some(left(deadline)?))?;
-            match self.socket.read(&mut into[taken..]) {
+            match self.receive(&mut into[taken..]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(more) => taken += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -69,12 +110,20 @@ impl Stream {
 
     /// Gives all bytes to the system, before `deadline`.
     pub(super) fn send_by(&mut self, bytes: &[u8], deadline: Instant) -> io::Result<()> {
-        self.socket.set_write_timeout(Some(left(deadline)?))?;
-        self.socket.write_all(bytes)
+        let mut sent = 0;
+        while sent < bytes.len() || self.has_unsent() {
+            self.socket.set_write_timeout(Some(left(deadline)?))?;
+            sent += self.send(&bytes[sent..])?;
+        }
+        Ok(())
     }
 
     /// Says that nothing more comes from us.
     pub(super) fn end(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+            let _ = tls.write_tls(&mut self.socket);
+        }
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 }

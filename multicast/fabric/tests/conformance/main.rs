@@ -3,8 +3,10 @@
 //! `promises` runs over all backends in one thread: what must hold however slowly things happen.
 //! `ordering`, `fencing`, `waiting` and `incarnations` let real processes (this binary, started
 //! again) and threads race each other on shared memory. `simulated` asks of the simulator what no
-//! real machine can be asked for, and `space` what happens when memory runs out.
+//! real machine can be asked for, and `space` what happens when memory runs out. `connections` and
+//! `certificates` are about what only a network has.
 
+mod certificates;
 mod connections;
 mod crew;
 mod fencing;

@@ -10,6 +10,7 @@ use skein_fabric::{
     Access, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source,
 };
 
+use crate::certificates::Authority;
 use crate::promises::Stage;
 
 /// How often nothing must have happened, so long apart, to say that nothing is under way.
@@ -20,14 +21,19 @@ type Everybody = Rc<RefCell<Vec<Weak<RefCell<TcpFabric>>>>>;
 
 /// A network that lives on one machine, and everybody on it.
 pub(crate) struct Network {
-    net: Net,
+    book: Book,
+    /// Makes certificates, if they are used.
+    authority: Option<Authority>,
     everybody: Everybody,
 }
 
 impl Network {
     pub(crate) fn plain() -> Self {
-        let net = Net::new("conformance", Book::default(), Security::Plain);
-        Self { net, everybody: Everybody::default() }
+        Self { book: Book::default(), authority: None, everybody: Everybody::default() }
+    }
+
+    pub(crate) fn encrypted() -> Self {
+        Self { authority: Some(Authority::new()), ..Self::plain() }
     }
 }
 
@@ -35,10 +41,15 @@ impl Stage for Network {
     type F = Joined;
 
     fn join(&self, name: &str) -> Result<Joined, FabricError> {
-        if self.net.book().find(name).is_none() {
-            self.net.book().insert(name, "127.0.0.1:0");
+        if self.book.find(name).is_none() {
+            self.book.insert(name, "127.0.0.1:0");
         }
-        let fabric = Rc::new(RefCell::new(self.net.join(name)?));
+        let security = match &self.authority {
+            Some(authority) => authority.security(&authority.certify(name)),
+            None => Security::Plain,
+        };
+        let net = Net::new("conformance", self.book.clone(), security);
+        let fabric = Rc::new(RefCell::new(net.join(name)?));
         self.everybody.borrow_mut().push(Rc::downgrade(&fabric));
         Ok(Joined { fabric, everybody: Rc::clone(&self.everybody) })
     }

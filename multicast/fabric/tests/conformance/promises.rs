@@ -66,6 +66,11 @@ macro_rules! promises {
                 super::$name(&crate::network::Network::plain());
             })*
         }
+        mod on_an_encrypted_network {
+            $(#[test] fn $name() {
+                super::$name(&crate::network::Network::encrypted());
+            })*
+        }
         mod on_the_simulator {
             $(#[test] fn $name() {
                 for seed in 0..50 {
