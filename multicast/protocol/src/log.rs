@@ -406,7 +406,9 @@ impl<'a> Entry<'a> {
     }
 
     /// Reads the entry that belongs at `cursor`, in `ballot`, from the bytes copied out there: a
-    /// header and as many bytes as it [announced](announced_len).
+    /// header and as many bytes as it [announced](announced_len). The leader may have been writing it
+    /// between two copies: if it is of another length by now, whoever went by the one that the header
+    /// said first would look for the next entry in a wrong place, for ever.
     pub fn decode(bytes: &'a [u8], cursor: Cursor, ballot: Ballot) -> Result<Self, NotThere> {
         Self::parse(bytes, cursor).filter(|entry| entry.written == ballot).ok_or(NotThere)
     }
@@ -428,6 +430,9 @@ impl<'a> Entry<'a> {
         let epoch = from.u32()?;
         from.u32()?;
         let covered = if kind == Body::Pad.kind() { HEADER } else { len };
+        if bytes.len() != covered {
+            return None;
+        }
         let whole = xxh3_64(bytes.get(8..covered)?) == check;
         if version != VERSION || padding >= 8 || !guard!(Mutant::TornEntryTaken, whole) {
             return None;
@@ -620,6 +625,16 @@ mod tests {
         for (cursor, ballot, because) in cases {
             assert_eq!(Entry::decode(&bytes, cursor, ballot), Err(NotThere), "{because}");
         }
+    }
+
+    #[test]
+    fn an_entry_is_as_long_as_its_header_says_when_it_is_whole() {
+        let cursor = Cursor { index: 2, position: 128 };
+        let mut bytes = Vec::new();
+        local(Payload::Inline(&[9; 40])).encode(cursor, &mut bytes);
+        // The header was copied while it still said how long the entry of an earlier lap was.
+        bytes.extend([0; 64]);
+        assert_eq!(Entry::decode(&bytes, cursor, BALLOT), Err(NotThere), "it was shorter");
     }
 
     #[test]
