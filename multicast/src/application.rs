@@ -29,7 +29,8 @@ pub trait Application {
     fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox);
 
     /// Takes what group `from` [exchanged](Outbox::exchange) about `message`. May come before this
-    /// group has delivered the message, never twice.
+    /// group has delivered the message. What comes again, from a leader that does not know what the
+    /// last one said, is the same.
     fn exchanged(&mut self, message: MessageId, from: GroupId, result: &[u8], out: &mut dyn Outbox);
 
     /// Whether the next message may be delivered. False makes the order wait, for instance for
@@ -49,7 +50,8 @@ pub trait Application {
     fn copy(&mut self, bytes: usize, part: &mut Vec<u8>) -> bool;
 
     /// Appends the last part: all that is missing to make the parts together the state as it is at
-    /// this moment. Called only when the machine is [ready](Self::ready).
+    /// this moment, and if the machine is not [ready](Self::ready), what it waits for: what other
+    /// groups wait for may need the learner's word before it comes.
     fn finish_copy(&mut self, part: &mut Vec<u8>);
 
     /// Gives up the copy: whoever needed it is gone.

@@ -323,6 +323,16 @@ impl Channel {
         self.backlog.iter().any(|waiting| waiting.kind == kind)
     }
 
+    /// What an onlooker sees of it.
+    pub(crate) fn describe(&self) -> String {
+        let Self { purpose, growing, dying, failed, leaving, .. } = self;
+        let (open, waiting, room) = (self.out.is_some(), self.waiting(), self.outgoing.room());
+        format!(
+            "{purpose:?}: {waiting} wait, room {room}, open {open}, growing {growing}, dying {dying}, \
+            failed {failed}, leaving {leaving}"
+        )
+    }
+
     /// Forgets what waits: nobody will read it.
     pub(crate) fn drop_backlog(&mut self) {
         self.backlog.clear();

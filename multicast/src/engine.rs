@@ -275,11 +275,17 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             replica.tick(now.as_millis() as u64, &mut self.wiring);
         }
         if !self.wiring.connected() {
-            self.wiring.greet();
+            self.greet();
         }
         if now >= self.last_roll_call + ROLL_CALL {
             self.last_roll_call = now;
             self.call_roll();
+        }
+    }
+
+    fn greet(&mut self) {
+        for former in self.wiring.greet() {
+            self.lose(former);
         }
     }
 
@@ -385,7 +391,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                 if let Some(former) = self.wiring.welcome(from, (node, engine)) {
                     self.lose(former);
                 }
-                self.wiring.greet();
+                self.greet();
             }
             Mail::Welcome { words, pulse } => {
                 self.wiring.welcomed(from, words, pulse);

@@ -144,14 +144,21 @@ impl<F: Fabric> Wiring<F> {
         self.links.values().all(|link| link.words.is_some())
     }
 
-    /// Introduces us to the engines that we have not met. To be called now and then.
-    pub(crate) fn greet(&mut self) {
+    /// Introduces us to the engines that we have not met. To be called now and then. Returns the peers
+    /// that they were to us before, in a life or on a connection that was over before they answered:
+    /// whatever was opened to those goes nowhere.
+    pub(crate) fn greet(&mut self) -> Vec<Peer> {
+        let mut over = Vec::new();
         for ((node, engine), link) in &mut self.links {
             if link.words.is_some() {
                 continue;
             }
             // Not there yet is normal while a cluster starts.
             let Ok(peer) = self.port.fabric.dial(&endpoint_name(*node, *engine)) else { continue };
+            if let Some(former) = link.peer.filter(|former| *former != peer) {
+                over.push(former);
+                continue;
+            }
             let (node, engine) = self.me;
             let hello =
                 Mail::Hello { version: WIRE_VERSION, topology: self.topology, node, engine };
@@ -159,6 +166,7 @@ impl<F: Fabric> Wiring<F> {
                 link.peer = Some(peer);
             }
         }
+        over
     }
 
     /// The engine behind `peer`, if we have greeted it.

@@ -10,10 +10,10 @@ use skein_multicast::application::Malformed;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId};
 
 use super::Machine;
-use super::exchange::{Heard, Verdict};
+use super::exchange::{Heard, Verdict, Waiting};
 use super::part::{PartMaker, Record, id, open};
 use crate::store::Store;
-use crate::wire::Bytes;
+use crate::wire::{Bytes, Request};
 
 /// How far it is.
 #[derive(Clone, Copy, Default)]
@@ -46,7 +46,6 @@ impl<S: Store> Machine<S> {
 
     /// Makes the last part.
     pub(super) fn finish(&mut self, bytes: &mut Vec<u8>) {
-        assert!(self.waiting.is_none(), "what waits for verdicts is not copied");
         let mut part = self.next_part(usize::MAX, bytes);
         let done = self.copy_changes(&mut part);
         assert!(done, "a part without a bound takes everything");
@@ -54,13 +53,23 @@ impl<S: Store> Machine<S> {
             part.add(&Record::Early {
                 session: message.session.0,
                 sequence: message.sequence,
-                from: heard.from.iter().map(|group| group.0).collect(),
+                from: numbers(heard.from),
                 verdict: heard.verdict.encode()[0],
             });
         }
         for message in self.early.refused() {
             let (session, sequence) = (message.session.0, message.sequence);
             part.add(&Record::Refused { session, sequence });
+        }
+        if let Some(Waiting { message, destinations, payload, heard }) = &self.waiting {
+            part.add(&Record::Waiting {
+                session: message.session.0,
+                sequence: message.sequence,
+                destinations: numbers(*destinations),
+                payload: Bytes(payload),
+                from: numbers(heard.from),
+                verdict: heard.verdict.encode()[0],
+            });
         }
         part.add(&self.end());
         part.seal();
@@ -142,17 +151,34 @@ impl<S: Store> Machine<S> {
         self.history = 0;
     }
 
+    /// Groups of this cluster, by number.
+    fn ours(&self, numbers: &[u16]) -> Result<GroupSet, Malformed> {
+        if numbers.iter().any(|number| *number >= GroupSet::CAPACITY) {
+            return Err(Malformed);
+        }
+        let groups = numbers.iter().copied().map(GroupId).collect();
+        if self.groups.contains_all(groups) { Ok(groups) } else { Err(Malformed) }
+    }
+
     fn restore_record(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
         match *record {
             Record::Pair { key, value, version } => self.store.put(key.0, value.0, version),
             Record::NoPair { key } => _ = self.store.delete(key.0),
             Record::Early { session, sequence, ref from, verdict } => {
-                let from = groups(from)?;
-                if !self.groups.contains_all(from) {
+                let heard = Heard { from: self.ours(from)?, verdict: Verdict::decode(&[verdict]) };
+                self.early.hear(MessageId::new(id(session), sequence), heard);
+            }
+            Record::Waiting { session, sequence, ref destinations, payload, ref from, verdict } => {
+                let heard = Heard { from: self.ours(from)?, verdict: Verdict::decode(&[verdict]) };
+                let command = matches!(Request::decode(payload.0), Ok(Request::Transaction(_)));
+                let destinations = self.ours(destinations)?;
+                let message = MessageId::new(id(session), sequence);
+                let payload = payload.0.to_vec();
+                let waiting = Waiting { message, destinations, payload, heard };
+                if !command || waiting.is_over() {
                     return Err(Malformed);
                 }
-                let heard = Heard { from, verdict: Verdict::decode(&[verdict]) };
-                self.early.hear(MessageId::new(id(session), sequence), heard);
+                self.waiting = Some(waiting);
             }
             Record::Refused { session, sequence } => {
                 self.early.refuse(MessageId::new(id(session), sequence));
@@ -173,9 +199,6 @@ impl<S: Store> Machine<S> {
     }
 }
 
-fn groups(numbers: &[u16]) -> Result<GroupSet, Malformed> {
-    if numbers.iter().any(|number| *number >= GroupSet::CAPACITY) {
-        return Err(Malformed);
-    }
-    Ok(numbers.iter().copied().map(GroupId).collect())
+fn numbers(groups: GroupSet) -> Vec<u16> {
+    groups.iter().map(|group| group.0).collect()
 }

@@ -23,7 +23,7 @@ use crate::command::Version;
 use crate::wire::{Bytes, append, take};
 
 /// The version of the form. It changes with any change to a record.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEAD: usize = 7;
 const CHECKSUM: usize = 8;
 
@@ -74,6 +74,16 @@ pub(super) enum Record<'a> {
     Ended { session: u64, closed_by: u64 },
     /// What other groups said about a message that is still to be delivered.
     Early { session: u64, sequence: u64, from: Vec<u16>, verdict: u8 },
+    /// The command that was delivered last waits for verdicts; these groups have given theirs.
+    Waiting {
+        session: u64,
+        sequence: u64,
+        destinations: Vec<u16>,
+        #[serde(borrow)]
+        payload: Bytes<'a>,
+        from: Vec<u16>,
+        verdict: u8,
+    },
     /// A command that was refused, on which nobody waits for verdicts.
     Refused { session: u64, sequence: u64 },
     /// The rest, and what must have come together. Nothing follows.

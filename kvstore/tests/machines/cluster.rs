@@ -213,8 +213,8 @@ impl Cluster {
             0 => return source.give_up_copy(),
             // The one that took the first parts may take those of another copy.
             1 => source.begin_copy(),
-            2..4 if source.ready() => return self.replace(copy),
-            _ if source.ready() && little => return self.replace(copy),
+            2..4 => return self.replace(copy),
+            _ if little => return self.replace(copy),
             _ => {}
         }
         self.copy = Some(copy);

@@ -129,6 +129,8 @@ mutants! {
     StaleHeaderTaken,
     /// A leader says that its whole group is done with a message when it is itself.
     SettledTooEarly,
+    /// A leader that cannot deliver what its group is done with goes on leading.
+    LeftBehindLeads,
     /// Another group's result is logged as often as it comes.
     ResultGivenTwice,
 }

@@ -31,6 +31,10 @@ impl<A: Application> Replica<A> {
             self.set_out(cause, wiring);
         }
         self.ask_for_grants(wiring);
+        if let Some(heir) = self.core.heir() {
+            let ballot = self.core.ballot().to_word();
+            self.ask_member(heir, &Election::Succeed { ballot }, wiring);
+        }
         self.evict_blockers();
         self.carry_out(wiring);
     }

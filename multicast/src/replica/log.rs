@@ -128,6 +128,9 @@ impl<A: Application> Replica<A> {
         self.awaiting = false;
         self.core.follow(header.ballot, header.base.index - 1, header.first);
         self.cut_log(header.base);
+        // What we multicast ourselves, and what was cut off now, no session will ever send again.
+        let core = &self.core;
+        self.payloads.retain_all(|message| !message.session.is_own() || core.is_known(message));
         // The new leader knows nothing of what we told the old one.
         (self.freed_told, self.applied_told) = (0, 0);
         true

@@ -16,7 +16,7 @@ use skein_protocol::log::{Cursor, Decision, HEADER, PREAMBLE, Remote, Space};
 use skein_protocol::message::{Announcement, Head, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::properties::{About, Footprint, Touch};
-use skein_protocol::ramcast::{Config, Ramcast};
+use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
 use skein_protocol::runs::Runs;
 use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
@@ -358,7 +358,10 @@ impl<A: Application> Replica<A> {
             tracing::warn!(%message, %destinations, "dropped a message that makes no sense");
             return;
         }
-        if !self.core.is_known(message) {
+        // Of nodes' own messages only a leader, or who is stuck without it, has any use.
+        let of_use =
+            self.core.leads() || !session.is_own() || self.core.stalled_on() == Some(message);
+        if !self.core.is_known(message) && of_use {
             self.payloads.insert(message, low_water, destinations, payload);
         }
         let inline = payload.len() <= self.tuning.inline_bytes_max;
@@ -473,6 +476,12 @@ impl<A: Application> Replica<A> {
                 for (session, sequence) in messages {
                     let message = MessageId::new(SessionId(session), sequence);
                     self.core.decide_for_follower(message);
+                }
+            }
+            Election::Succeed { ballot } => {
+                let asked = Ballot::from_word(ballot) == self.core.promised();
+                if asked && self.core.role() == Role::Follower && !self.core.is_silent() {
+                    self.set_out(Cause::Succession, wiring);
                 }
             }
             Election::State(part) => self.take_part(from.slot, part, tail, wiring, fresh),
@@ -690,7 +699,7 @@ impl<A: Application> Replica<A> {
             format!("{message} (known: {known}, pending: {pending})")
         };
         let waits = self.waiting.map(|(message, _)| message.to_string());
-        let stuck = self.core.stuck().map(|(_, message, lacks)| format!("{message} lacks {lacks}"));
+        let stuck = self.core.describe_stuck();
         let heard: Vec<_> = self.heard.iter().map(|(m, g)| format!("{m} of {g}")).collect();
         let said: Vec<_> = self.results.keys().map(ToString::to_string).collect();
         let held: Vec<_> = self.payloads.messages().iter().map(message).collect();
@@ -698,7 +707,7 @@ impl<A: Application> Replica<A> {
         let leaders: Vec<_> = leaders.collect();
         format!(
             "{}: waits for results about {waits:?}, heard {heard:?}, has said {said:?}, is stuck with \
-            {stuck:?}, holds {held:?}, takes for leaders {leaders:?}",
+            {stuck}, holds {held:?}, takes for leaders {leaders:?}",
             self.id
         )
     }

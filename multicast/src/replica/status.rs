@@ -156,7 +156,7 @@ fn cause(cause: ramcast::Cause) -> Cause {
     match cause {
         ramcast::Cause::Start => Cause::Start,
         ramcast::Cause::Death => Cause::Death,
-        ramcast::Cause::Transfer => Cause::Transfer,
+        ramcast::Cause::Transfer | ramcast::Cause::Succession => Cause::Transfer,
         ramcast::Cause::Silence | ramcast::Cause::Outbid => Cause::Silence,
     }
 }

@@ -40,8 +40,9 @@ pub(super) struct Teaching {
     incarnation: u32,
     next: u64,
     pub(super) bytes: u64,
-    /// So little of the state is left to send that it can end at the next moment when the machine is
-    /// ready. Under load that is between two deliveries, and rarely at the end of a turn.
+    /// So little of the state is left to send that it can end at the next moment when the machine has
+    /// all results that are committed. Under load that is between two deliveries, and rarely at the
+    /// end of a turn.
     ripe: bool,
     /// Everything was sent: from here on the log is kept for it.
     done: bool,
@@ -84,6 +85,9 @@ struct Order {
     /// What the state machine exchanged and others may still need.
     results: Vec<(u64, u64, Vec<u16>, Vec<u8>)>,
     last_applied: u64,
+    last_delivered: u64,
+    /// The message about which the machine waits for results.
+    waiting: Option<(u64, u64)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -111,7 +115,7 @@ impl<A: Application> Replica<A> {
         self.asking[usize::from(slot)] = Some((incarnation, now));
         self.core.saw_learner(slot, incarnation);
         let busy = self.teaching.as_ref().is_some_and(|teaching| teaching.slot != slot);
-        if !self.core.leads() || busy {
+        if !self.core.leads() || busy || self.core.is_left_behind() {
             return;
         }
         self.give_up_teaching();
@@ -155,11 +159,13 @@ impl<A: Application> Replica<A> {
         any
     }
 
-    /// Sends the last part of the state, if little is left and the machine is between two messages.
+    /// Sends the last part of the state, if little is left and the machine is at the commit index. It
+    /// may wait for other groups' results: they may depend on what our group commits, and that on the
+    /// learner.
     pub(super) fn finish_teaching<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
         let ripe = self.teaching.as_ref().is_some_and(|teaching| teaching.ripe && !teaching.done);
         let drained = || self.exchanged.front().is_none_or(|e| e.index > self.core.commit_index());
-        if !ripe || !drained() || !self.application.ready() {
+        if !ripe || !drained() {
             return;
         }
         let mut part = Vec::new();
@@ -228,6 +234,8 @@ impl<A: Application> Replica<A> {
                 .map(|(m, (to, result))| (m.session.0, m.sequence, groups(*to), result.clone()))
                 .collect(),
             last_applied: self.last_applied,
+            last_delivered: self.last_delivered,
+            waiting: self.waiting.map(|(message, _)| (message.session.0, message.sequence)),
         };
         postcard::to_stdvec(&order).expect("plain data")
     }
@@ -252,7 +260,7 @@ impl<A: Application> Replica<A> {
     /// A follower that has waited for long for what the others do not tell any more asks for the
     /// state like one whose log ended too early.
     fn notice_left_behind(&mut self, now: u64) {
-        if self.behind.is_some() || !self.core.is_left_behind() {
+        if self.core.leads() || self.behind.is_some() || !self.core.is_left_behind() {
             self.left_behind_since = None;
             return;
         }
@@ -374,8 +382,10 @@ impl<A: Application> Replica<A> {
         let heard = order.heard.into_iter();
         self.heard = heard.map(|(s, n, g)| (MessageId::new(SessionId(s), n), GroupId(g))).collect();
         self.results = results.into_iter().collect();
-        (self.last_applied, self.last_delivered) = (order.last_applied, order.last_applied);
-        self.waiting = None;
+        (self.last_applied, self.last_delivered) = (order.last_applied, order.last_delivered);
+        let now = self.core.now_ms();
+        let named = |(session, sequence)| MessageId::new(SessionId(session), sequence);
+        self.waiting = order.waiting.map(|waiting| (named(waiting), now));
         let core = &self.core;
         self.payloads.retain_all(|message| !core.is_known(message) || core.is_pending(message));
         wiring.note_restored(self.id, self.core.delivered());
@@ -387,6 +397,8 @@ impl<A: Application> Replica<A> {
         let end = runs.end();
         self.core = core;
         self.application = application;
+        // The new core has heard nothing of what others' words said to the old one.
+        self.seen.fill(0);
         self.cursor = end;
         self.runs = runs;
         self.ends.clear();
@@ -424,7 +436,6 @@ impl<A: Application> Replica<A> {
         self.waiting = None;
         self.asking.fill(None);
         self.payloads.retain_all(|_| false);
-        self.seen.fill(0);
         wiring.forget_words(self.id);
         wiring.note_restored(self.id, 0);
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use skein_fabric::sim::mix;
-use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
+use skein_protocol::ids::{GroupId, MessageId, SessionId};
 
 use crate::application::{Application, Delivery, Malformed, Outbox};
 
@@ -39,13 +39,16 @@ enum Place {
 }
 
 /// What is not in places, and goes with the last part.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 struct Rest {
     /// Of all deliveries, in their order.
     digest: u64,
     delivered: u64,
     /// Results that are here of messages that are not over: session, sequence number, group.
     results: BTreeSet<(u64, u64, u16)>,
+    /// A message delivered whose other groups' results are not all here: session, sequence number,
+    /// those groups, length of the reply.
+    waiting: Option<(u64, u64, Vec<u16>, u16)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -66,8 +69,6 @@ pub(super) struct Machine {
     group: GroupId,
     places: BTreeMap<Place, u64>,
     rest: Rest,
-    /// A message delivered whose other groups' results are not all here.
-    waiting: Option<(MessageId, GroupSet, u16)>,
     copying: Option<Copying>,
     /// The first thing that was not as it should be.
     pub(super) broken: Option<String>,
@@ -75,14 +76,7 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn new(group: GroupId) -> Self {
-        Self {
-            group,
-            places: BTreeMap::new(),
-            rest: Rest::default(),
-            waiting: None,
-            copying: None,
-            broken: None,
-        }
+        Self { group, places: BTreeMap::new(), rest: Rest::default(), copying: None, broken: None }
     }
 
     /// Of the whole state: the same at replicas that have delivered the same.
@@ -95,13 +89,13 @@ impl Machine {
     }
 
     fn go_on(&mut self, out: &mut dyn Outbox) {
-        let Some((message, needed, reply)) = self.waiting else { return };
-        let MessageId { session, sequence } = message;
-        let here = |group: GroupId| self.rest.results.contains(&(session.0, sequence, group.0));
+        let Some((session, sequence, needed, reply)) = &self.rest.waiting else { return };
+        let (session, sequence, reply) = (*session, *sequence, *reply);
+        let here = |group: &u16| self.rest.results.contains(&(session, sequence, *group));
         if needed.iter().all(here) {
-            self.rest.results.retain(|(s, n, _)| (*s, *n) != (session.0, sequence));
-            self.waiting = None;
-            self.answer(message, reply, out);
+            self.rest.results.retain(|(s, n, _)| (*s, *n) != (session, sequence));
+            self.rest.waiting = None;
+            self.answer(MessageId::new(SessionId(session), sequence), reply, out);
         }
     }
 
@@ -151,7 +145,7 @@ impl Application for Machine {
         if bytes != payload(message, exchanges, reply, bytes.len() - 3) {
             self.broken = Some(format!("{message} was delivered with another payload"));
         }
-        if self.waiting.is_some() {
+        if self.rest.waiting.is_some() {
             self.broken = Some(format!("{message} was delivered to a machine that was not ready"));
         }
         if self.places.contains_key(&Place::Reply(message.session.0, message.sequence)) {
@@ -160,7 +154,8 @@ impl Application for Machine {
         let others = destinations.without(self.group);
         if exchanges && !others.is_empty() {
             out.exchange(message, others, &result(message, self.group));
-            self.waiting = Some((message, others, reply));
+            let needed = others.iter().map(|group| group.0).collect();
+            self.rest.waiting = Some((message.session.0, message.sequence, needed, reply));
             self.go_on(out);
         } else {
             self.answer(message, reply, out);
@@ -176,7 +171,7 @@ impl Application for Machine {
     }
 
     fn ready(&self) -> bool {
-        self.waiting.is_none()
+        self.rest.waiting.is_none()
     }
 
     fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox) {
@@ -198,12 +193,8 @@ impl Application for Machine {
     }
 
     fn finish_copy(&mut self, part: &mut Vec<u8>) {
-        if self.waiting.is_some() {
-            self.broken = Some("a copy was finished in the middle of a delivery".to_owned());
-        }
         let places = self.next_places(usize::MAX);
-        let Rest { digest, delivered, ref results } = self.rest;
-        let rest = Some(Rest { digest, delivered, results: results.clone() });
+        let rest = Some(self.rest.clone());
         part.extend(postcard::to_stdvec(&Part { places, rest }).expect("plain data"));
         self.copying = None;
     }

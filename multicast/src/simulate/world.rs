@@ -224,6 +224,11 @@ impl Simulation {
                 let _ = write!(evidence, "\n  {}", replica.describe_waiting());
             }
         }
+        for engine in self.nodes.engines() {
+            for (_, channel) in engine.inside().1.iter().filter(|(_, it)| !it.sent_all()) {
+                let _ = write!(evidence, "\n  channel for {}", channel.describe());
+            }
+        }
         if let Some(left) = self.nodes.leftover() {
             let _ = write!(evidence, "\n  left: {left}");
         }

@@ -142,10 +142,8 @@ impl State {
             latency += self.rng.between(0, nanos(self.config.hiccup_max));
         }
         let ends = [self.links[link].from, self.links[link].to];
-        for end in ends {
-            latency *= self.slow.get(&self.processes[end].name).copied().unwrap_or(1);
-        }
-        latency
+        let slowness = ends.map(|end| self.slow.get(&self.processes[end].name).copied());
+        latency * slowness.into_iter().flatten().max().unwrap_or(1)
     }
 
     fn arm(&mut self, link: usize, way: Way) {

@@ -122,7 +122,9 @@ impl History {
         if let Record::Local { message, destinations, .. } = *record {
             self.shares.logged(by, destinations);
             if message.session.is_own() {
+                // A leader that is deposed may lose it; its successor has its own to say the same.
                 self.multicast(message, destinations);
+                self.sender_crashed(message);
             }
         }
     }

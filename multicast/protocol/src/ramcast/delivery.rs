@@ -106,6 +106,11 @@ impl Pending {
         self.proven
     }
 
+    /// Nothing at or below this can end before it.
+    pub(super) const fn bound(&self) -> Timestamp {
+        self.bound
+    }
+
     /// Whether every destination group's proposal is proven.
     pub(super) fn is_final(&self) -> bool {
         self.decided || self.proven.len() + 1 == self.destinations.len()

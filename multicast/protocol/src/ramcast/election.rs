@@ -38,6 +38,8 @@ pub enum Cause {
     Silence,
     /// An operator asked for it.
     Transfer,
+    /// The leader asked for it: it is [left behind](Ramcast::heir).
+    Succession,
     /// A member has promised itself to a higher ballot, and takes nothing of ours.
     Outbid,
 }
@@ -143,7 +145,7 @@ impl Ramcast {
         });
         let patience = self.config.patience_ms * (2 + u64::from(self.config.me.slot));
         self.retry_ms = self.now_ms + patience;
-        let forced = matches!(cause, Cause::Transfer | Cause::Outbid);
+        let forced = matches!(cause, Cause::Transfer | Cause::Succession | Cause::Outbid);
         let until_ms = self.now_ms + self.config.patience_ms;
         self.campaign = Some(Campaign { ballot, cause, until_ms, grants, forced });
         self.role = Role::Candidate;
@@ -508,12 +510,24 @@ impl Ramcast {
         }
     }
 
-    /// Whether all of our group that count have long applied what we cannot even deliver: what it
+    /// Whether all of our group that counted have applied what we have not even delivered: what it
     /// rests on may be told nobody any more. Only a state helps then.
     pub fn is_left_behind(&mut self) -> bool {
         let settled = self.shared.settled_by(self.group());
-        let Some(bound) = self.order.least_bound() else { return false };
-        !self.leads() && bound <= settled
+        self.order.least_bound().is_some_and(|bound| bound <= settled)
+    }
+
+    /// As leader that is [left behind](Self::is_left_behind): we were elected for our log, having been
+    /// evicted before, and cannot be given a state while we lead. The slot that shall lead instead is
+    /// the one that has applied most.
+    pub fn heir(&mut self) -> Option<u8> {
+        if !self.leads() || planted(Mutant::LeftBehindLeads) || !self.is_left_behind() {
+            return None;
+        }
+        let settled = self.shared.settled_by(self.group());
+        let well = self.others().filter(|slot| !self.detector.suspects(*slot));
+        let heir = well.max_by_key(|slot| self.shared.applied_by(*slot))?;
+        (self.shared.applied_by(heir) >= settled).then_some(heir)
     }
 
     /// The replica that leads us, or that we let lead, if there is one.

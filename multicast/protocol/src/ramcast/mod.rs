@@ -35,6 +35,8 @@ mod saved;
 mod shared;
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -445,12 +447,20 @@ impl Ramcast {
         self.order.oldest()
     }
 
-    /// The oldest pending message to several groups: since when it waits, which it is, and the
-    /// groups whose proposal, or whose quorum for it, is missing here.
+    /// The pending message to several groups that no other such can pass by: since when it waits,
+    /// which it is, and the groups whose proposal, or whose quorum for it, is missing here.
     pub fn stuck(&self) -> Option<(u64, MessageId, GroupSet)> {
         let several = self.order.iter().filter(|(_, pending)| pending.destinations.len() > 1);
-        let (message, pending) = several.min_by_key(|(m, pending)| (pending.since_ms, *m))?;
+        let (message, pending) = several.min_by_key(|(_, pending)| pending.bound())?;
         Some((pending.since_ms, message, self.lacking(pending)))
+    }
+
+    /// What keeps the next message from being delivered, for an onlooker.
+    pub fn describe_stuck(&self) -> String {
+        let Some((_, message, lacks)) = self.stuck() else { return String::new() };
+        let settled = self.shared.settled_by(self.group());
+        let pending = self.order.get(message).expect("it waits");
+        format!("{message} lacks {lacks}, of all that is settled up to {settled}: {pending:?}")
     }
 
     /// Messages delivered.

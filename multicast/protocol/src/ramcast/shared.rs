@@ -183,10 +183,11 @@ impl Shared {
 }
 
 impl Ramcast {
-    /// As leader: tells whoever shares a message with us how far all of us are done.
+    /// As leader: tells whoever shares a message with us how far all of us are done. What was settled
+    /// once stays so, though a replica may count again that did not when it was.
     pub(super) fn settle_own(&mut self, effects: &mut Vec<Effect>) {
-        let all = self.applied_by_all();
         let own = self.group();
+        let all = self.applied_by_all().max(self.shared.settled_by(own));
         for group in (0..self.config.groups).map(GroupId) {
             let told = self.shared.told[group.index()];
             if self.shared.last_with[group.index()] > told && all > told {

@@ -217,6 +217,25 @@ fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word() {
 }
 
 #[test]
+fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
+    let mut effects = Vec::new();
+    let mut leader = self::leader(2);
+    leader.step(received(GroupSet::first(2)), &mut effects);
+    leader.step(Event::TurnEnd, &mut effects);
+    leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
+    leader.step(Event::TurnEnd, &mut effects);
+    assert_eq!(leader.commit_index(), leader.last_index());
+    assert_eq!(leader.heir(), None, "what is pending may be delivered yet");
+    // An earlier leader, which did not wait for this one, had settled it.
+    let settled = Timestamp::new(9, GroupId(1));
+    leader.step(Event::Settled { group: GroupId(0), timestamp: settled }, &mut effects);
+    assert!(leader.is_left_behind());
+    assert_eq!(leader.heir(), None, "nobody is known to be better off");
+    leader.step(Event::Applied { slot: 2, timestamp: settled }, &mut effects);
+    assert_eq!(leader.heir(), Some(2));
+}
+
+#[test]
 #[should_panic(expected = "a follower never skips an entry")]
 fn a_gap_in_the_log_is_no_log() {
     let birth = Ballot::new(1, 0, 0);
