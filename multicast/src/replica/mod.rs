@@ -358,10 +358,10 @@ impl<A: Application> Replica<A> {
             tracing::warn!(%message, %destinations, "dropped a message that makes no sense");
             return;
         }
-        // Of nodes' own messages only a leader, or who is stuck without it, has any use.
-        let of_use =
-            self.core.leads() || !session.is_own() || self.core.stalled_on() == Some(message);
-        if !self.core.is_known(message) && of_use {
+        // Of nodes' own messages only a leader has any use. And what our log waits for may be known
+        // already: the state that we began with says up to where the session has all its replies.
+        let new = !self.core.is_known(message) && (self.core.leads() || !session.is_own());
+        if new || self.core.stalled_on() == Some(message) {
             self.payloads.insert(message, low_water, destinations, payload);
         }
         let inline = payload.len() <= self.tuning.inline_bytes_max;

@@ -12,6 +12,7 @@ use super::clients::is_inherited;
 use super::faults::Target;
 use super::machine::Machine;
 use super::world::Stage;
+use crate::application::Application;
 use crate::config::{Topology, endpoint_name};
 use crate::engine::Engine;
 use crate::mail::Purpose;
@@ -218,6 +219,9 @@ impl Nodes {
                 }
                 if core.is_silent() {
                     return Some(format!("{id} was never let in"));
+                }
+                if !replica.application.ready() {
+                    return Some(format!("the machine of {id} waits for results"));
                 }
                 let most = self.topology.replicas_of(id.group).filter_map(|other| self.find(other));
                 let most = most.map(|other| other.core.delivered()).max().unwrap_or(0);
