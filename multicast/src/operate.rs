@@ -101,6 +101,31 @@ pub struct StuckStatus {
     pub held_up_by: Vec<u16>,
 }
 
+/// What a replica waits for before it can go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Waiting {
+    /// For the first words of a leader that it lets write its log.
+    Leader,
+    /// For the payload of this message, behind which it reads nothing of its log.
+    Payload(String),
+    /// For other groups' results about this message, behind which it delivers nothing.
+    Results(String),
+}
+
+/// How often a replica took part in a change of leaders, in this life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Elections {
+    /// It set out to lead.
+    pub campaigns: u64,
+    /// It was elected.
+    pub won: u64,
+    /// It gave up leading.
+    pub stepped_down: u64,
+    /// It let another one lead.
+    pub granted: u64,
+}
+
 /// What an operator sees of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaStatus {
@@ -131,8 +156,14 @@ pub struct ReplicaStatus {
     pub available: bool,
     /// The last change of leader that this replica won.
     pub last_failover: Option<FailoverStatus>,
+    /// All of them.
+    pub elections: Elections,
+    /// What it waits for, if for anything but more work.
+    pub waits_for: Option<Waiting>,
     /// The last index of its log.
     pub log_index: u64,
+    /// Bytes of log from its beginning to where it goes on.
+    pub log_position: u64,
     /// The last index it knows to be committed.
     pub commit_index: u64,
     /// Messages delivered.

@@ -102,7 +102,7 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use skein_multicast::operate::{ReplicaStatus, StuckStatus};
+    use skein_multicast::operate::{Elections, ReplicaStatus, StuckStatus};
 
     use super::*;
 
@@ -121,7 +121,10 @@ mod tests {
             lost: false,
             available: true,
             last_failover: None,
+            elections: Elections::default(),
+            waits_for: None,
             log_index: 0,
+            log_position: 0,
             commit_index: 0,
             delivered: 0,
             pending: 0,

@@ -7,8 +7,8 @@ use skein_protocol::ramcast;
 use super::Replica;
 use crate::application::Application;
 use crate::operate::{
-    Cause, CommandError, FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus, Role,
-    StuckStatus,
+    Cause, CommandError, Elections, FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus,
+    Role, StuckStatus, Waiting,
 };
 use crate::wiring::Wiring;
 
@@ -118,7 +118,10 @@ impl<A: Application> Replica<A> {
                 took_us: won.took_us,
                 ago_ms: now.saturating_sub(won.at_ms),
             }),
+            elections: self.elections(),
+            waits_for: self.waits_for(),
             log_index: core.last_index(),
+            log_position: self.cursor.position,
             commit_index: core.commit_index(),
             delivered: core.delivered(),
             pending: core.pending() as u64,
@@ -135,6 +138,27 @@ impl<A: Application> Replica<A> {
             |slot: &u8| !self.core.detector().suspects(*slot) && !self.has_lost_its_memory(*slot);
         let f = usize::from(self.topology.replicas) / 2;
         self.other_slots().filter(remember).count() >= f
+    }
+
+    fn elections(&self) -> Elections {
+        let paths = self.core.paths();
+        Elections {
+            campaigns: paths.campaigns,
+            won: paths.led,
+            stepped_down: paths.stepped_down,
+            granted: paths.promised - paths.campaigns,
+        }
+    }
+
+    fn waits_for(&self) -> Option<Waiting> {
+        let follows = self.core.role() == ramcast::Role::Follower;
+        if follows && self.awaiting {
+            Some(Waiting::Leader)
+        } else if let Some(message) = self.core.stalled_on() {
+            Some(Waiting::Payload(message.to_string()))
+        } else {
+            self.waiting.map(|(message, _)| Waiting::Results(message.to_string()))
+        }
     }
 
     fn learners(&self) -> Vec<LearnerStatus> {

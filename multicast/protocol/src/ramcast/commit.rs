@@ -117,7 +117,10 @@ impl Ramcast {
         let Uncommitted { index, time_ms, record, .. } = entry;
         match record {
             Record::NewBallot => {
-                self.paths.new_ballots += u64::from(self.leads() && entry.birth == self.ballot());
+                if self.leads() && entry.birth == self.ballot() {
+                    self.fruitless = 0;
+                    self.paths.new_ballots += 1;
+                }
             }
             Record::Exchange => {}
             Record::Local { message, low_water, timestamp, destinations, inline } => {

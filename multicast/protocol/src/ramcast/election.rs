@@ -26,6 +26,8 @@ use crate::step::{Effect, Record};
 
 /// How long a dead replica's successor is waited for, in patiences.
 const EVICT_PATIENCE: u64 = 4;
+/// How often the wait for somebody who was let lead is doubled when nothing comes of it.
+const DOUBLINGS_MAX: u32 = 3;
 
 /// Why a replica set out to lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,8 +145,7 @@ impl Ramcast {
             last: (self.last_birth(), self.last),
             named: self.named(),
         });
-        let patience = self.config.patience_ms * (2 + u64::from(self.config.me.slot));
-        self.retry_ms = self.now_ms + patience;
+        self.retry_ms = self.after(2 + u64::from(self.config.me.slot));
         let forced = matches!(cause, Cause::Transfer | Cause::Succession | Cause::Outbid);
         let until_ms = self.now_ms + self.config.patience_ms;
         self.campaign = Some(Campaign { ballot, cause, until_ms, grants, forced });
@@ -216,9 +217,17 @@ impl Ramcast {
         self.replaced_ms = None;
         self.promised = ballot;
         self.heard = self.heard.max(ballot.counter());
-        let rank = u64::from(self.config.me.slot) + 2;
-        self.retry_ms = self.now_ms + 4 * rank * self.config.patience_ms;
+        self.fruitless += 1;
+        self.retry_ms = self.after(4 * (2 + u64::from(self.config.me.slot)));
         self.paths.promised += 1;
+    }
+
+    /// When so many patiences are over, doubled for each ballot of which nothing came, within bounds:
+    /// where elections take long, candidates who do not wait for each other would outdo each other
+    /// for ever.
+    fn after(&self, patiences: u64) -> u64 {
+        let doublings = self.fruitless.saturating_sub(1).min(DOUBLINGS_MAX);
+        self.now_ms + (patiences << doublings) * self.config.patience_ms
     }
 
     /// We lead no more: what we did not see committed is not ours to commit.
@@ -341,6 +350,7 @@ impl Ramcast {
         self.truncate(base);
         let own = self.group().index();
         self.paths.followed += u64::from(self.ballots[own] != ballot);
+        self.fruitless = 0;
         self.ballots[own] = ballot;
         self.new_ballot_index = first;
         self.owed = self.owed.with(self.group());

@@ -139,6 +139,8 @@ pub struct Ramcast {
     replaced_ms: Option<u64>,
     /// When we may set out to lead again, after that came to nothing.
     retry_ms: u64,
+    /// Ballots that we have promised ourselves to since we last knew a leader.
+    fruitless: u32,
     /// The highest ballot known of each group's leaders; our own group's is the one we log in.
     ballots: Vec<Ballot>,
     /// Index of our ballot's first entry: nothing is committed below it alone.
@@ -203,6 +205,7 @@ impl Ramcast {
             campaign: None,
             replaced_ms: None,
             retry_ms: START_PATIENCE * config.patience_ms,
+            fruitless: 0,
             ballots: vec![Ballot::ZERO; groups],
             new_ballot_index: u64::MAX,
             clock: 0,

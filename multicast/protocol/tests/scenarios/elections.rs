@@ -1,6 +1,7 @@
 //! Who may lead, whose log is taken over, and what a change of leader makes of it.
 
 use skein_protocol::ballot::Ballot;
+use skein_protocol::detector::Pulse;
 use skein_protocol::ids::GroupSet;
 use skein_protocol::ramcast::{Cause, Ramcast, Role, Verdict};
 use skein_protocol::step::Event;
@@ -199,4 +200,36 @@ fn who_has_stepped_down_is_not_elected_by_a_grant_that_comes_late() {
     assert_eq!((core.role(), core.asks()), (Role::Follower, None));
     let last = (core.last_birth(), core.last_index());
     assert_eq!(core.granted(2, 0, last, vec![0; 3]), None);
+}
+
+#[test]
+fn whoever_lets_others_lead_in_vain_waits_longer_each_time() {
+    let config = config(replica(0, 1), 0, 1, 3);
+    let mut core = Ramcast::new(config, View::first(3));
+    let (mut now_ms, mut counter) = (1, 0);
+    let mut patiences = |core: &mut Ramcast, comes_to_something: bool| {
+        counter += 1;
+        let ballot = Ballot::new(counter, 2, 0);
+        core.promise(ballot);
+        if comes_to_something {
+            core.follow(ballot, 0, 1);
+            return 0;
+        }
+        let began = now_ms;
+        while core.wants_to_lead().is_none() {
+            now_ms += 1;
+            for slot in [0, 2] {
+                core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
+            }
+            core.step(Event::Tick { now_ms }, &mut Vec::new());
+        }
+        (now_ms - began) / config.patience_ms
+    };
+    core.step(Event::Tick { now_ms: 1 }, &mut Vec::new());
+    // One more than that, since g0.0 would be first.
+    for expected in [12, 24, 48, 96, 96] {
+        assert_eq!(patiences(&mut core, false), expected + 1);
+    }
+    patiences(&mut core, true);
+    assert_eq!(patiences(&mut core, false), 12 + 1, "somebody led in between");
 }
