@@ -15,7 +15,7 @@ use crate::command::Transaction;
 use crate::reply::{Outcome, Refusal};
 
 /// The version of the form. It changes with any change of what lies behind it.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// What a session, or a node, multicasts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,8 +24,8 @@ pub enum Request<'a> {
     Open,
     /// Closes the session that sends it. To all groups, after everything else.
     Close,
-    /// Closes a session whose process died. To all groups.
-    Expire(#[serde(with = "session")] SessionId),
+    /// Closes sessions whose processes died. To all groups.
+    Expire(#[serde(with = "sessions")] Vec<SessionId>),
     /// A transaction, to the groups it touches.
     #[serde(borrow)]
     Transaction(Command<'a>),
@@ -186,16 +186,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for Bytes<'a> {
 }
 
 /// Sessions as their numbers: the protocol crate knows no serde.
-mod session {
+mod sessions {
     use super::{Deserialize, Deserializer, Serializer, SessionId};
 
-    #[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
-    pub(super) fn serialize<S: Serializer>(id: &SessionId, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u64(id.0)
+    pub(super) fn serialize<S: Serializer>(ids: &[SessionId], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(ids.iter().map(|id| id.0))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<SessionId, D::Error> {
-        u64::deserialize(from).map(SessionId)
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<SessionId>, D::Error> {
+        let numbers = Vec::<u64>::deserialize(from)?;
+        Ok(numbers.into_iter().map(SessionId).collect())
     }
 }
 

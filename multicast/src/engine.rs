@@ -20,6 +20,8 @@ use crate::wiring::{Note, PULSE_TAG, Wiring};
 /// After how long without anything to do an engine sleeps through so many ticks.
 const IDLE_AFTER: Duration = Duration::from_millis(100);
 const IDLE_TICKS: u32 = 4;
+/// A turn that takes longer is worth a line when somebody looks for what holds others up.
+const LONG_TURN: Duration = Duration::from_millis(10);
 /// Of a replica's incarnation, what is left for its own use within a life of its node.
 const RESETS_BITS: u32 = 10;
 /// How often the system is asked whether peers are alive.
@@ -30,6 +32,8 @@ const ORIGINATED_BITS: u32 = 18;
 /// group has ended it, and how often at most.
 const MOURN_EVERY: u32 = 5;
 const MOURN_MAX: u8 = 20;
+/// Letters taken in one turn. Each may open a channel, which takes as long as a hundred messages.
+const LETTERS_PER_TURN: usize = 32;
 /// Datagrams taken from one channel before the others get their turn.
 const DATAGRAMS_PER_TURN: usize = 64;
 
@@ -47,6 +51,8 @@ pub struct Engine<F, A> {
     /// A peer's process has ended since this was last asked for.
     bereaved: bool,
     originated: u32,
+    /// The last message of our own, and which replica of ours multicast it.
+    own: Option<(ReplicaId, MessageId)>,
     tick: Duration,
     roll_calls: u32,
     last_tick: Duration,
@@ -95,6 +101,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             bereaved: false,
             // No life gives a message a name that an earlier one has given.
             originated: me.life << ORIGINATED_BITS,
+            own: None,
             tick: Duration::from_millis(tuning.heartbeat_ms),
             last_tick: now,
             last_work: now,
@@ -108,7 +115,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
 
     /// Looks at everything once and does what follows. Returns whether there was anything to do.
     pub fn turn(&mut self) -> Result<bool, FabricError> {
-        self.keep_time();
+        let began = self.keep_time();
         let mut worked = self.read_mail();
         worked |= self.take_completions();
         for (row, replica) in self.replicas.iter_mut().enumerate() {
@@ -133,6 +140,11 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         self.wiring.port.tell();
         if worked {
             self.last_work = self.wiring.port.fabric.now();
+            let took = self.last_work.saturating_sub(began);
+            if took >= LONG_TURN {
+                // Others wait meanwhile, and some take us for dead if there are many of these.
+                tracing::debug!(?took, "a turn took long");
+            }
         }
         Ok(worked)
     }
@@ -200,16 +212,32 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         }
     }
 
-    /// Sessions whose process died since the last call, for the replicas led here to end by an
-    /// ordered message; see [`originate`](Self::originate).
-    pub fn take_dead_sessions(&mut self) -> Vec<SessionId> {
-        std::mem::take(&mut self.dead_sessions).into_iter().collect()
+    /// Sessions whose process has died, at most so many, for the replicas led here to end by an
+    /// ordered message; see [`originate`](Self::originate). None while the last such message is under
+    /// way: however many die, and however slow the groups are, they are not told faster than they
+    /// listen.
+    pub fn take_dead_sessions(&mut self, most: usize) -> Vec<SessionId> {
+        if self.dead_sessions.is_empty() || self.originates() {
+            return Vec::new();
+        }
+        let rest = self.dead_sessions.iter().nth(most).copied();
+        let rest = rest.map(|first| self.dead_sessions.split_off(&first)).unwrap_or_default();
+        std::mem::replace(&mut self.dead_sessions, rest).into_iter().collect()
+    }
+
+    /// Whether a message of our own is under way. If whoever multicast it leads no more, it may be
+    /// lost.
+    fn originates(&self) -> bool {
+        self.own.is_some_and(|(by, message)| {
+            let by = self.replicas.iter().find(|replica| replica.id == by);
+            by.is_some_and(|by| by.core.leads() && !by.core.is_delivered(message))
+        })
     }
 
     /// What a leader's predecessor may have died with: who died, and has not been ended.
     fn mourn(&mut self) {
         self.roll_calls += 1;
-        if !self.roll_calls.is_multiple_of(MOURN_EVERY) {
+        if !self.roll_calls.is_multiple_of(MOURN_EVERY) || self.originates() {
             return;
         }
         for replica in self.replicas.iter_mut().filter(|replica| replica.core.leads()) {
@@ -228,15 +256,16 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     }
 
     /// Multicasts a small message of the node's own to all groups, from a replica that leads its
-    /// group. Other groups have no ring to find its payload in, and fetch it.
+    /// group, if there is one with room in its log. Other groups have no ring to find its payload in,
+    /// and fetch it.
     pub fn originate(&mut self, payload: &[u8]) {
-        let Some(replica) = self.replicas.iter_mut().find(|replica| replica.core.leads()) else {
-            return;
-        };
+        let can = |replica: &&mut Replica<A>| replica.core.leads() && replica.log_has_room();
+        let Some(replica) = self.replicas.iter_mut().find(can) else { return };
         self.originated += 1;
         let session = SessionId::own(self.me.node, self.me.engine, self.originated);
         let destinations = self.wiring.topology.all_groups();
         let head = Head { sequence: 1, low_water: 1, destinations };
+        self.own = Some((replica.id, MessageId::new(session, head.sequence)));
         replica.receive(session, head, payload, &mut self.wiring);
     }
 
@@ -263,10 +292,11 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         (&self.replicas, &self.wiring.port)
     }
 
-    fn keep_time(&mut self) {
+    /// Does what is to be done once a tick, if it is time. Returns the time.
+    fn keep_time(&mut self) -> Duration {
         let now = self.wiring.port.fabric.now();
         if now < self.last_tick + self.tick {
-            return;
+            return now;
         }
         self.last_tick = now;
         self.wiring.beat();
@@ -281,6 +311,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             self.last_roll_call = now;
             self.call_roll();
         }
+        now
     }
 
     fn greet(&mut self) {
@@ -361,7 +392,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     fn read_mail(&mut self) -> bool {
         let mut any = false;
         let mut bytes = std::mem::take(&mut self.mail);
-        while let Some(from) = self.wiring.port.fabric.recv(&mut bytes) {
+        for _ in 0..LETTERS_PER_TURN {
+            let Some(from) = self.wiring.port.fabric.recv(&mut bytes) else { break };
             any = true;
             self.wiring.port.met(from);
             let Some(mail) = Mail::decode(&bytes) else {

@@ -41,7 +41,13 @@ struct Link {
     seen: u64,
     /// What the last look came to.
     beats: bool,
+    /// In how many ticks it is greeted again, if it has not answered: it may stand still, and all
+    /// greetings are answered when it goes on.
+    greeted: u32,
 }
+
+/// Ticks between two greetings of one that does not answer.
+const GREET_EVERY: u32 = 4;
 
 /// Completions of reads of heartbeats; those of writes to logs have another first bit.
 pub(crate) const PULSE_TAG: u64 = 1 << 63;
@@ -159,11 +165,16 @@ impl<F: Fabric> Wiring<F> {
                 over.push(former);
                 continue;
             }
+            if link.peer == Some(peer) && link.greeted > 0 {
+                link.greeted -= 1;
+                continue;
+            }
             let (node, engine) = self.me;
             let hello =
                 Mail::Hello { version: WIRE_VERSION, topology: self.topology, node, engine };
             if self.port.fabric.send(peer, &hello.encode()).is_ok() {
                 link.peer = Some(peer);
+                link.greeted = GREET_EVERY;
             }
         }
         over

@@ -139,9 +139,11 @@ impl<S: Store> Machine<S> {
             Request::Close => {
                 self.sessions.close(message).inspect(|()| out.end_session(message.session))
             }
-            Request::Expire(session) => {
-                self.sessions.expire(*session);
-                out.end_session(*session);
+            Request::Expire(sessions) => {
+                for session in sessions {
+                    self.sessions.expire(*session);
+                    out.end_session(*session);
+                }
                 Ok(())
             }
             Request::Transaction(_) => unreachable!("transactions are no control requests"),

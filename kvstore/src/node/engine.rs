@@ -20,6 +20,10 @@ use crate::wire::Request;
 /// Questions that may wait for one engine.
 const QUESTIONS_MAX: usize = 8;
 
+/// Sessions that one message ends: small enough to travel in the log, which a node that asks for it
+/// finds at once.
+const EXPIRED_MAX: usize = 256;
+
 /// How often an engine that is kept from turning looks whether it still is.
 const PAUSE_NAP: Duration = Duration::from_millis(1);
 
@@ -210,9 +214,10 @@ pub fn run<F: Fabric>(
         let mut worked = engine.turn()?;
         requests.answer(engine, &mut digests);
         worked |= digests.go_on(engine);
-        for session in engine.take_dead_sessions() {
-            tracing::info!(%session, "the process of a session has ended; the session expires");
-            engine.originate(&Request::Expire(session).encode());
+        let dead = engine.take_dead_sessions(EXPIRED_MAX);
+        if !dead.is_empty() {
+            tracing::info!(sessions = dead.len(), "their processes have ended; they expire");
+            engine.originate(&Request::Expire(dead).encode());
         }
         if engine.take_bereaved() {
             bereaved();

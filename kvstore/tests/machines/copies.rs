@@ -110,7 +110,7 @@ fn check(groups: u16, steps: Vec<Step>, seed: u64) {
             }
             Step::Expire(session) => {
                 ended[session as usize] = true;
-                let request = Request::Expire(SessionId(session));
+                let request = Request::Expire(vec![SessionId(session)]);
                 control(&mut cluster, MessageId::new(NODE, at), &request);
             }
             Step::Again(group, which) => cluster.order_again(GroupId(group % groups), which),
@@ -290,7 +290,7 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
     let key = (0..=u8::MAX).map(|n| vec![n]).find(|key| slots.owner(key) == GroupId(0));
     let put = Operation::Put { key: key.expect("one of many"), value: b"1".to_vec() };
     let put = Plan::of(&Transaction::of(put), &slots, &tight(2)).expect("a good form");
-    let all = [Request::Open.encode(), Request::Expire(SessionId(2)).encode()];
+    let all = [Request::Open.encode(), Request::Expire(vec![SessionId(2)]).encode()];
     let requests = [&all[0], put.request(), &all[1]];
     for (position, payload) in (1..).zip(requests) {
         let alone = GroupSet::single(GroupId(0));

@@ -115,7 +115,7 @@ fn a_session_that_is_not_open_commands_nothing() {
 
     // One that expires before it opens stays closed.
     let dead = SessionId(9);
-    assert!(bench.control(NODE, &Request::Expire(dead)).is_ok());
+    assert!(bench.control(NODE, &Request::Expire(vec![dead])).is_ok());
     let opened = bench.control(MessageId::new(dead, 1), &Request::Open);
     assert_eq!(opened, Err(Refusal::SessionExpired));
     for group in 0..3 {
@@ -140,7 +140,7 @@ fn an_expired_session_frees_what_it_was_owed() {
     bench.send(m(3), 3, &get("{a}n")).unwrap();
     bench.send(m(4), 4, &get("x")).unwrap();
     bench.send(m(5), 5, &get("a")).unwrap();
-    bench.control(NODE, &Request::Expire(dead)).expect("it expires");
+    bench.control(NODE, &Request::Expire(vec![dead])).expect("it expires");
     let after = bench.cluster.machines[&(0, 0)].bytes();
     assert!(after <= before, "{before} bytes before, {after} after");
 }

@@ -243,7 +243,7 @@ impl<A: Application> Replica<A> {
         }
     }
 
-    pub(super) fn log_has_room(&self) -> bool {
+    pub(crate) fn log_has_room(&self) -> bool {
         let largest = Entry::local_len(self.topology.all_groups(), self.tuning.inline_bytes_max)
             .max(Entry::exchange_len(EXCHANGE_MAX));
         let reserve = RESERVE_MAX.min(self.tuning.log_bytes / 4);

@@ -170,7 +170,7 @@ impl Nodes {
             return Ok(false);
         }
         let worked = engine.turn().expect("simulated memory does not run out");
-        for session in engine.take_dead_sessions() {
+        for session in engine.take_dead_sessions(1) {
             if !is_inherited(session) {
                 engine.originate(&session.0.to_le_bytes());
             }
