@@ -513,10 +513,11 @@ impl<A: Application> Replica<A> {
             .filter(|slot| self.followers[usize::from(*slot)].freed + lag <= self.freed)
             .collect();
         for slot in blockers {
-            self.stop_teaching(slot);
-            self.follower_lost(slot);
+            // Whoever cannot be spared is waited for, and goes on being written to.
             if self.core.evict(slot, &mut self.effects) {
                 tracing::warn!(replica = %self.id, slot, "evicts a replica that holds the log back");
+                self.stop_teaching(slot);
+                self.follower_lost(slot);
             }
         }
     }

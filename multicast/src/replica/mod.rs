@@ -123,7 +123,8 @@ pub(crate) struct Replica<A> {
     /// Lives that asked for a state, and when.
     asking: Vec<Option<(u32, u64)>>,
     last_ask_ms: Option<u64>,
-    left_behind_since: Option<u64>,
+    /// Since when the others have applied what we have not delivered, and what we had delivered then.
+    left_behind_since: Option<(u64, u64)>,
     full_since: Option<u64>,
     /// As a new leader: sessions sent us what nobody has logged.
     unproposed: bool,
@@ -472,6 +473,7 @@ impl<A: Application> Replica<A> {
                 self.behind = (ballot == self.core.promised()).then_some(ballot);
             }
             Election::Ask { incarnation } => self.asked_for_state(from.slot, incarnation),
+            Election::Lacks { .. } if !self.log_has_room() => {} // It asks again.
             Election::Lacks { messages } => {
                 for (session, sequence) in messages {
                     let message = MessageId::new(SessionId(session), sequence);

@@ -264,7 +264,10 @@ impl<A: Application> Replica<A> {
             self.left_behind_since = None;
             return;
         }
-        let since = *self.left_behind_since.get_or_insert(now);
+        // One that is only slow does not stand still.
+        let delivered = self.core.delivered();
+        let stands = self.left_behind_since.filter(|(_, before)| *before == delivered);
+        let (since, _) = *self.left_behind_since.insert(stands.unwrap_or((now, delivered)));
         let follows = self.core.leader().is_some() && !self.awaiting;
         if follows && now >= since + LEFT_BEHIND_MS {
             tracing::info!(replica = %self.id, "waits for what nobody tells any more");

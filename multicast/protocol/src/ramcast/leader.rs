@@ -6,7 +6,7 @@ use super::{Ramcast, Uncommitted};
 use crate::ballot::Ballot;
 use crate::guard;
 use crate::ids::{GroupSet, MessageId, ReplicaId};
-use crate::log::{Decision, REMOTES_MAX, Remote};
+use crate::log::{REMOTES_MAX, Remote};
 use crate::message::Announcement;
 use crate::mutants::{Mutant, planted};
 use crate::step::{Effect, Record};
@@ -143,10 +143,7 @@ impl Ramcast {
     ) {
         let Some(owed) = self.shared.get(message).copied() else { return };
         if self.shared.unsettled_in(self.group(), &owed) {
-            let decision = Decision { message, timestamp: owed.last };
-            if !self.decisions.contains(&decision) {
-                self.decisions.push(decision);
-            }
+            self.decisions.extend(self.shared.decide(message));
         }
         if again {
             self.tell(message, from, false, effects);
@@ -232,9 +229,10 @@ impl Ramcast {
 
     /// A follower of ours cannot deliver a message: if we have, our log shall say so.
     pub fn decide_for_follower(&mut self, message: MessageId) {
-        let Some(owed) = self.shared.get(message).filter(|_| self.leads()) else { return };
-        let decision = Decision { message, timestamp: owed.last };
-        if !self.decisions.contains(&decision) {
+        if !self.leads() {
+            return;
+        }
+        if let Some(decision) = self.shared.decide(message) {
             self.paths.decided_for_follower += 1;
             self.decisions.push(decision);
         }

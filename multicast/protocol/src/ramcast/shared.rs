@@ -10,12 +10,13 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::Ramcast;
 use super::delivery::Pending;
 use crate::bytes::{Reader, Writer};
 use crate::ids::{GroupId, GroupSet, MessageId};
+use crate::log::Decision;
 use crate::step::{Deliver, Effect};
 use crate::timestamp::Timestamp;
 
@@ -39,6 +40,8 @@ pub(super) struct Shared {
     /// What each ended at. There are thousands while a replica stands still, and a new leader looks
     /// for every one of them.
     last: HashMap<MessageId, Timestamp>,
+    /// Those whose decision this leader has logged: once is enough, however often somebody asks.
+    decided: HashSet<MessageId>,
     /// Up to where each group has applied everything, at all its replicas; our own among them.
     settled: Vec<Timestamp>,
     /// Up to where each replica of ours has, as far as its leader was told.
@@ -58,6 +61,7 @@ impl Shared {
         Self {
             owed: VecDeque::new(),
             last: HashMap::new(),
+            decided: HashSet::new(),
             settled: zero.clone(),
             applied: vec![Timestamp::ZERO; SLOTS],
             last_with: zero.clone(),
@@ -111,21 +115,30 @@ impl Shared {
         if !core::mem::take(&mut self.dirty) {
             return;
         }
-        let Self { owed, last, settled, .. } = self;
+        let Self { owed, last, decided, settled, .. } = self;
         owed.retain(|message| {
             let done = |group: GroupId| settled[group.index()] >= message.last;
             let over = done(own) && message.destinations.iter().all(done);
             if over {
                 last.remove(&message.message);
+                decided.remove(&message.message);
                 effects.push(Effect::Settled { message: message.message });
             }
             !over
         });
     }
 
-    /// Others may not have heard what our predecessor told them.
+    /// Others may not have heard what our predecessor told them, nor may what we logged in an earlier
+    /// ballot be in our log still.
     pub(super) fn forget_told(&mut self) {
         self.told.fill(Timestamp::ZERO);
+        self.decided.clear();
+    }
+
+    /// What a message that is kept ended at, if this leader has not said so yet: it is to be logged.
+    pub(super) fn decide(&mut self, message: MessageId) -> Option<Decision> {
+        let timestamp = *self.last.get(&message)?;
+        self.decided.insert(message).then_some(Decision { message, timestamp })
     }
 
     /// Up to where a group has applied everything, at all its replicas that count.
