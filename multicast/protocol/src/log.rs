@@ -541,9 +541,17 @@ impl Space {
         self.freed = freed;
     }
 
-    /// Whether what begins at `position` has not been overwritten.
-    pub const fn retains(&self, position: u64) -> bool {
-        position + self.capacity >= self.cursor.position
+    /// Whether what begins at `position` has not been overwritten, nor will be by the next `len` bytes.
+    pub const fn retains(&self, position: u64, len: u64) -> bool {
+        position + self.capacity >= self.cursor.position + len
+    }
+
+    /// A follower needs what begins at `position`, which is [retained](Self::retains), though it may
+    /// have been free before: a new leader does not know at first how far the others have read.
+    pub fn hold(&mut self, position: u64) {
+        if !planted(Mutant::LogRoomNotHeld) {
+            self.freed = self.freed.min(position);
+        }
     }
 
     /// Every replica has freed the log up to `position`.
@@ -580,6 +588,19 @@ mod tests {
                 payload,
             },
         }
+    }
+
+    #[test]
+    fn what_a_late_follower_has_to_read_is_not_overwritten() {
+        let mut space = Space::new(4096);
+        // A new leader has itself freed everything, and knows of nobody who has not.
+        space.resume(Cursor { index: 30, position: 6000 }, 6000);
+        assert!(space.retains(6000 - 4096, 0) && !space.retains(6000 - 4096, 8));
+        assert!(space.fits(2048, 64));
+        space.hold(3000);
+        assert!(!space.fits(2048, 64) && space.fits(512, 64));
+        space.free(4000);
+        assert!(space.fits(1024, 64));
     }
 
     #[test]

@@ -69,6 +69,8 @@ mutants! {
     CreditNotTold,
     /// A log is overwritten where a follower has not read it (hole 7, gap I).
     LogRoomNotChecked,
+    /// A follower that is let in late may be lapped: what it has still to read is not held.
+    LogRoomNotHeld,
     /// A place of the log is given free though what stood there is not committed.
     FreedBeforeCommit,
     /// Every group is told of what concerns one (genuineness).

@@ -11,6 +11,7 @@ use skein_protocol::ramcast::{Cause, Role, Verdict};
 use skein_protocol::step::Event;
 
 use super::Replica;
+use super::log::RESERVE_FOR_CONTROL;
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::election::{Election, Granted, Piece, Prepare, cursor, place};
@@ -414,7 +415,9 @@ impl<A: Application> Replica<A> {
         let theirs = cursor(granted.end);
         let wrong = planted(Mutant::WrongBase) && theirs.position <= self.runs.end().position;
         let base = if wrong { Some(theirs) } else { shared };
-        let base = base.filter(|base| self.space.retains(base.position));
+        // Room for what must always be written, or it could never let the others go on.
+        let reserve = RESERVE_FOR_CONTROL as u64;
+        let base = base.filter(|base| self.space.retains(base.position, reserve));
         let base = base.filter(|base| self.rewrite_from(*base, &mut wiring.port.fabric));
         let Some(base) = base else {
             self.paths.behind += 1;
@@ -436,6 +439,7 @@ impl<A: Application> Replica<A> {
         }
         let ours = &mut self.followers[usize::from(slot)];
         ours.let_in(log, base.position, granted.freed);
+        self.space.hold(base.position);
         ours.joining = (!named || member.evicted).then_some(granted.incarnation);
         self.stop_teaching(slot);
         self.paths.admitted += 1;

@@ -24,7 +24,7 @@ const RESERVE_PER_REMOTE: usize = 128;
 const EPOCH: u32 = 1;
 
 /// Of that room, what changes of the view and first entries of new ballots may take.
-const RESERVE_FOR_CONTROL: usize = 2 << 10;
+pub(super) const RESERVE_FOR_CONTROL: usize = 2 << 10;
 
 /// A follower, as its leader sees it.
 #[derive(Clone, Default)]

@@ -709,8 +709,14 @@ impl<A: Application> Replica<A> {
         let leaders: Vec<_> = leaders.collect();
         format!(
             "{}: waits for results about {waits:?}, heard {heard:?}, has said {said:?}, is stuck with \
-            {stuck}, holds {held:?}, takes for leaders {leaders:?}",
-            self.id
+            {stuck}, holds {held:?}, takes for leaders {leaders:?}, awaits its leader {}, reads on at \
+            {:?}, its log waits for {:?}, is left behind by {:?}, takes {}",
+            self.id,
+            self.awaiting,
+            self.cursor,
+            self.core.stalled_on(),
+            self.behind,
+            self.taking.is_some()
         )
     }
 
