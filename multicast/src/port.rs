@@ -27,6 +27,8 @@ skein_protocol::paths! {
     slot_reused,
     /// A channel of a dead peer was read to its end.
     peer_lost,
+    /// A reply was not sent to a session that does not read those that it has.
+    reply_dropped,
 }
 
 /// Slots in one region of them.

@@ -445,6 +445,8 @@ impl<F: Fabric> Wiring<F> {
             // and as many that a new leader repeats, for it knows not what was heard.
             if self.port.channel(*channel).waiting() < REPLIES_WAITING * self.window {
                 self.port.send(*channel, Kind::Reply, &head, reply);
+            } else {
+                self.port.paths.reply_dropped += 1;
             }
         }
     }

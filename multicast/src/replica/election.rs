@@ -301,6 +301,11 @@ impl<A: Application> Replica<A> {
         }
         let end = self.runs.end();
         self.space.resume(end, self.freed);
+        if !self.space.retains(self.freed, 2 * log::HEADER as u64) {
+            // As many ballots as the log has places, and nobody who led in any of them committed it.
+            tracing::error!(replica = %self.id, "has no room in its log for a ballot of its own");
+            return;
+        }
         self.rewritten = end;
         for follower in &mut self.followers {
             follower.freed = self.freed;
@@ -437,6 +442,7 @@ impl<A: Application> Replica<A> {
             self.followers[usize::from(slot)].attempt += 1;
             return tracing::debug!(%error, %follower, "a granted log cannot be written");
         }
+        wiring.port.wake_later(peer);
         let ours = &mut self.followers[usize::from(slot)];
         ours.let_in(log, base.position, granted.freed);
         self.space.hold(base.position);

@@ -476,6 +476,10 @@ impl<A: Application> Replica<A> {
             Election::Lacks { .. } if !self.log_has_room() => {} // It asks again.
             Election::Lacks { messages } => {
                 for (session, sequence) in messages {
+                    if !self.log_has_room() {
+                        break; // It asks again.
+                    }
+                    self.announced += 1;
                     let message = MessageId::new(SessionId(session), sequence);
                     self.core.decide_for_follower(message);
                 }
@@ -678,6 +682,10 @@ impl<A: Application> Replica<A> {
     /// What it holds at this moment, and what it may.
     pub(crate) fn footprint(&self, sessions: usize, waiting: usize) -> Footprint {
         let groups = usize::from(self.topology.groups);
+        // What its log names it is given, whatever it holds already: nobody else can go on without.
+        let logged = self.ends.len() + self.core.pending();
+        let large_bytes_max =
+            self.tuning.held_bytes_max + (sessions + logged) * self.tuning.payload_bytes_max;
         Footprint {
             pending: self.core.pending(),
             payloads: self.payloads.len(),
@@ -686,7 +694,7 @@ impl<A: Application> Replica<A> {
             waiting,
             sessions,
             window: self.tuning.window,
-            large_bytes_max: self.tuning.held_bytes_max + sessions * self.tuning.payload_bytes_max,
+            large_bytes_max,
             log_entries_max: self.tuning.log_bytes / HEADER,
             told_again_max: WAITING_MAX * members(self.topology) * groups,
             groups,

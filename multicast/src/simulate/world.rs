@@ -56,6 +56,8 @@ pub(super) struct Simulation {
     clients: Clients,
     injector: Injector,
     steps: u64,
+    /// Replies that were not sent, as last counted.
+    drops: u64,
     /// As they were when sending ended.
     laps: u64,
     /// Turns in a row, of whomever, that found nothing.
@@ -81,7 +83,7 @@ impl Simulation {
         let nodes = Nodes::new(&mut stage)?;
         let clients = Clients::new(&mut stage);
         let progress = Duration::ZERO;
-        Ok(Self { stage, nodes, clients, injector, steps: 0, laps: 0, idle: 0, progress })
+        Ok(Self { stage, nodes, clients, injector, steps: 0, drops: 0, laps: 0, idle: 0, progress })
     }
 
     /// Runs to the end, and checks everything.
@@ -95,6 +97,12 @@ impl Simulation {
         self.progress = self.stage.world.now();
         while !self.clients.all_answered() {
             self.step(false)?;
+            // Clients ask again now and then. Here it would hide replies that are never repeated, so
+            // they do only if one was not sent because they had not read the last ones.
+            if self.stage.world.now() > self.progress + PATIENCE / 2 && self.reply_was_dropped() {
+                (0..self.clients.len()).for_each(|client| self.clients.resend(client));
+                self.progress = self.stage.world.now();
+            }
             self.check_progress()?;
         }
         self.clients.close();
@@ -112,6 +120,11 @@ impl Simulation {
         self.nodes.inspect(self.sessions())?;
         self.stage.onlooker.history.check_complete()?;
         Onlooker::compare(self.nodes.engines())
+    }
+
+    fn reply_was_dropped(&mut self) -> bool {
+        let drops: u64 = self.nodes.engines().map(|it| it.inside().1.paths.reply_dropped).sum();
+        std::mem::replace(&mut self.drops, drops) < drops
     }
 
     /// Whether all messages were sent, and what was to happen meanwhile has.
