@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use skein_fabric::Fabric;
-use skein_fabric::shm::ShmFabric;
+use skein_fabric::any::AnyFabric;
 use skein_kvstore::command::{Key, Operation, Transaction, Value, Version};
 use skein_kvstore::reply::{Page, Reply};
 
@@ -32,7 +32,7 @@ const NAP_MAX: Duration = Duration::from_millis(100);
 /// ```
 ///
 /// A client is for one thread at a time; several threads have a client each.
-pub struct Client<F: Fabric = ShmFabric> {
+pub struct Client<F: Fabric = AnyFabric> {
     driver: Driver<F>,
     session: SessionKey,
     /// Operations under way that somebody may wait for.
@@ -311,7 +311,7 @@ fn lock(slot: &Slot) -> MutexGuard<'_, Option<Result<Reply, Error>>> {
 }
 
 /// A client with a time-out for a call or a few. See [`Client::within`].
-pub struct Within<'a, F: Fabric = ShmFabric> {
+pub struct Within<'a, F: Fabric = AnyFabric> {
     client: &'a mut Client<F>,
     before: Duration,
 }
@@ -337,7 +337,7 @@ impl<F: Fabric> Drop for Within<'_, F> {
 }
 
 /// See [`Client::pairs`].
-pub struct Pairs<'a, F: Fabric = ShmFabric> {
+pub struct Pairs<'a, F: Fabric = AnyFabric> {
     client: &'a mut Client<F>,
     rest: Option<KeyRange>,
     page: u32,

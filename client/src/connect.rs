@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use std::time::Duration;
+
 use skein_fabric::FabricError;
-use skein_fabric::shm::{Host, ShmFabric};
-use skein_kvstore::node::directory::{Directory, DirectoryError, RunningCluster};
+use skein_fabric::any::AnyFabric;
+use skein_kvstore::node::directory::{Directory, DirectoryError, Ground, RunningCluster};
 use skein_kvstore::slots::SlotMap;
 
 use crate::driver::{Driver, Shape};
@@ -24,14 +26,14 @@ pub enum ConnectError {
     Thread(String),
 }
 
-impl Driver<ShmFabric> {
-    /// A driver for the cluster that runs in `dir`.
+impl Driver<AnyFabric> {
+    /// A driver for the cluster that runs in `dir`, or whose configuration is that file.
     pub fn connect(dir: impl AsRef<Path>) -> Result<Self, ConnectError> {
-        Ok(Self::to(&Directory::connect(dir.as_ref())?)?)
+        Self::to(&Directory::connect(dir.as_ref())?)
     }
 
     /// A driver for a cluster that was found.
-    pub fn to(cluster: &RunningCluster) -> Result<Self, FabricError> {
+    pub fn to(cluster: &RunningCluster) -> Result<Self, ConnectError> {
         let config = &cluster.config;
         let shape = Shape {
             topology: config.topology,
@@ -40,12 +42,23 @@ impl Driver<ShmFabric> {
             limits: config.limits,
             waiting: config.waiting,
         };
-        let host = Host::at(&cluster.manifest.regions)?;
-        Ok(Self::new(join(&host)?, shape))
+        Ok(Self::new(join(&cluster.ground()?)?, shape))
     }
 }
 
+/// How long a client waits for a node that it calls for the first time: the whole cluster would look
+/// gone otherwise.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// A fabric under a name that nobody else has.
-pub(crate) fn join(host: &Host) -> Result<ShmFabric, FabricError> {
-    host.join(&format!("c{}-{:08x}", std::process::id(), rand::random::<u32>()))
+pub(crate) fn join(ground: &Ground) -> Result<AnyFabric, FabricError> {
+    let name = format!("c{}-{:08x}", std::process::id(), rand::random::<u32>());
+    match ground {
+        Ground::Host(host) => Ok(host.join(&name)?.into()),
+        Ground::Net(net) => {
+            let mut fabric = net.visit(&name)?;
+            fabric.set_patience(PATIENCE);
+            Ok(fabric.into())
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use skein_fabric::shm::{ShmFabric, Waker};
+use skein_fabric::any::{AnyFabric, AnyWaker};
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_fabric::{Fabric, FabricError};
 use skein_kvstore::command::Transaction;
@@ -406,9 +406,9 @@ impl<F: Fabric> Driver<F> {
     }
 }
 
-impl Driver<ShmFabric> {
+impl Driver<AnyFabric> {
     /// What other threads wake it with while it waits.
-    pub(crate) fn waker(&mut self) -> Waker {
+    pub(crate) fn waker(&mut self) -> AnyWaker {
         self.access.fabric().waker()
     }
 }

@@ -43,9 +43,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use skein_fabric::FabricError;
-use skein_fabric::shm::{Host, ShmFabric};
+use skein_fabric::any::AnyFabric;
+use skein_fabric::shm::Host;
 use skein_fabric::wait::Waiting;
 use skein_kvstore::limits::Limits;
+use skein_kvstore::node::directory::Ground;
 use skein_kvstore::node::engine::EngineStatus;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::{Conflict, Topology, Tuning};
@@ -236,8 +238,8 @@ impl Cluster {
     }
 
     /// A driver of many sessions.
-    pub fn driver(&self) -> Result<Driver<ShmFabric>, FabricError> {
-        Ok(Driver::new(join(&self.host)?, self.shape.clone()))
+    pub fn driver(&self) -> Result<Driver<AnyFabric>, FabricError> {
+        Ok(Driver::new(join(&Ground::Host(self.host.clone()))?, self.shape.clone()))
     }
 
     /// What its engines are doing, those that run.

@@ -29,7 +29,7 @@ pub(crate) struct Skein {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// The cluster's directory [default: $XDG_STATE_HOME/skein/default, else
+    /// The cluster's directory; for clients, also the TOML file that its hosts share [default: $XDG_STATE_HOME/skein/default, else
     /// $HOME/.local/state/skein/default, else skein-UID/default in the temporary directory]
     #[arg(long, global = true, env = "SKEIN_DIR", hide_env_values = true, value_name = "DIR")]
     dir: Option<PathBuf>,

@@ -9,6 +9,7 @@ mod exit;
 mod logging;
 mod output;
 mod own;
+mod ports;
 mod progress;
 mod signals;
 mod supervise;

@@ -255,7 +255,13 @@ impl<F: Fabric> Access<F> {
             }
             Err(error) => {
                 tracing::debug!(%to, %error, "a replica cannot be reached");
-                if !matches!(error, FabricError::Unreachable { .. } | FabricError::Gone) {
+                // One that will not have us is as good as gone; all of them are our own fault.
+                let fatal = match error {
+                    FabricError::Unreachable { .. } | FabricError::Gone => false,
+                    FabricError::Refused { .. } => self.engines.iter().all(|e| e.peer.is_none()),
+                    _ => true,
+                };
+                if fatal {
                     self.failure = Some(error);
                 }
                 None

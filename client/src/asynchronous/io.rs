@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use skein_fabric::shm::{ShmFabric, Waker};
+use skein_fabric::any::{AnyFabric, AnyWaker};
 use skein_kvstore::node::directory::Directory;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Reply;
@@ -27,7 +27,7 @@ const ALARMS_MIN: usize = 256;
 pub(crate) struct Io {
     commands: Sender<Command>,
     told: Arc<Told>,
-    waker: Mutex<Waker>,
+    waker: Mutex<AnyWaker>,
     shape: Shape,
     sessions: AtomicU64,
 }
@@ -100,7 +100,7 @@ impl Io {
     }
 
     /// Starts a thread for `driver`.
-    pub(crate) fn over(mut driver: Driver<ShmFabric>) -> Result<Arc<Self>, ConnectError> {
+    pub(crate) fn over(mut driver: Driver<AnyFabric>) -> Result<Arc<Self>, ConnectError> {
         let (commands, received) = channel();
         let told = Arc::<Told>::default();
         let inbox = Inbox { received, told: Arc::clone(&told) };
@@ -109,7 +109,7 @@ impl Io {
         Ok(Self::new(commands, told, waker, shape))
     }
 
-    fn new(commands: Sender<Command>, told: Arc<Told>, waker: Waker, shape: Shape) -> Arc<Self> {
+    fn new(commands: Sender<Command>, told: Arc<Told>, waker: AnyWaker, shape: Shape) -> Arc<Self> {
         let (waker, sessions) = (Mutex::new(waker), AtomicU64::new(0));
         Arc::new(Self { commands, told, waker, shape, sessions })
     }
@@ -185,7 +185,7 @@ impl Inbox {
 }
 
 struct Thread {
-    driver: Driver<ShmFabric>,
+    driver: Driver<AnyFabric>,
     inbox: Inbox,
     current: Box<dyn Fn() -> bool>,
     sessions: HashMap<u64, SessionKey>,
@@ -196,7 +196,7 @@ struct Thread {
 }
 
 impl Thread {
-    fn new(driver: Driver<ShmFabric>, inbox: Inbox, current: Box<dyn Fn() -> bool>) -> Self {
+    fn new(driver: Driver<AnyFabric>, inbox: Inbox, current: Box<dyn Fn() -> bool>) -> Self {
         Self {
             driver,
             inbox,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::{Subcommand, ValueEnum};
 use skein_client::Driver;
-use skein_fabric::shm::ShmFabric;
+use skein_fabric::any::AnyFabric;
 use skein_kvstore::BUILD;
 use skein_kvstore::config::ClusterConfig;
 use skein_kvstore::node::admin;
@@ -233,7 +233,7 @@ pub(crate) fn bank(dir: &Path, plan: &BankPlan, watch: &mut impl Watch) -> anyho
     Ok(report)
 }
 
-fn connect(dir: &Path) -> anyhow::Result<(Driver<ShmFabric>, Cluster, ClusterConfig)> {
+fn connect(dir: &Path) -> anyhow::Result<(Driver<AnyFabric>, Cluster, ClusterConfig)> {
     let running = Directory::connect(dir)?;
     let config = running.config.clone();
     let slots = SlotMap::even(config.topology.groups);

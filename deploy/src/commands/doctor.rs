@@ -107,7 +107,8 @@ fn table(findings: &[Finding], healthy: bool) -> String {
         "\nfabric shm (processes of this host): {}",
         if healthy { "works here" } else { "see above" }
     );
-    text.push_str("fabrics tcp and verbs (several hosts): not in this version\n");
+    text.push_str("fabric tcp (one host or several): works wherever connections do\n");
+    text.push_str("fabric verbs (RDMA): not in this version\n");
     text
 }
 

@@ -19,7 +19,9 @@ mod down;
 mod exists;
 mod get;
 mod incr;
+mod init;
 mod node;
+mod pki;
 mod put;
 mod scan;
 mod screen;
@@ -37,7 +39,9 @@ pub(crate) enum Command {
     Up(up::Args),
     Down(down::Args),
     Status(status::Args),
+    Init(init::Args),
     Node(node::Args),
+    Pki(pki::Args),
     Supervise(supervise::Args),
     Admin(admin::Args),
     Config(config::Args),
@@ -76,7 +80,9 @@ impl Command {
             Self::Up(args) => args.run(global),
             Self::Down(args) => args.run(global),
             Self::Status(args) => args.run(global),
+            Self::Init(args) => args.run(global),
             Self::Node(args) => args.run(global),
+            Self::Pki(args) => args.run(global),
             Self::Supervise(args) => args.run(global),
             Self::Admin(args) => args.run(global),
             Self::Config(args) => args.run(global),

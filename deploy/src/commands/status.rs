@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 use skein_kvstore::Build;
-use skein_kvstore::config::ClusterConfig;
+use skein_kvstore::config::{ClusterConfig, FabricKind};
 use skein_kvstore::node::admin::CallError;
 use skein_kvstore::node::directory::{Directory, Supervisor};
 use skein_kvstore::node::status::{GoneNode, NodeStatus, ReplicaReport};
 use skein_multicast::operate::{
     FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus, Role, StuckStatus,
 };
+use skein_multicast::protocol::ids::GroupId;
 
 use super::screen::{Key, Screen};
 use super::status_table;
@@ -88,6 +89,8 @@ pub(super) struct GroupView {
     pub(super) leader: Option<u8>,
     /// Whether it answers: it has a leader, and a quorum.
     pub(super) available: bool,
+    /// Whether some of its nodes are on other hosts, and not asked here.
+    pub(super) elsewhere: bool,
     /// Whether more of its memories are lost than it tolerates.
     pub(super) lost: bool,
     /// Replicas that a quorum takes.
@@ -158,10 +161,24 @@ pub(super) fn picture(dir: &Path) -> anyhow::Result<String> {
     Ok(status_table::text(&take(dir)?))
 }
 
+/// What is said of a node that another host runs.
+const ELSEWHERE: &str = "on another host";
+
+impl NodeView {
+    fn is_elsewhere(&self) -> bool {
+        self.problem.as_deref() == Some(ELSEWHERE)
+    }
+}
+
 impl Snapshot {
+    /// Whether the cluster has several hosts.
+    pub(super) fn has_several_hosts(&self) -> bool {
+        self.nodes.iter().any(NodeView::is_elsewhere)
+    }
+
     fn exit(&self) -> Exit {
-        let answer = self.nodes.iter().all(|node| node.status.is_some());
-        let serve = self.groups.iter().all(|group| group.available);
+        let answer = self.nodes.iter().all(|node| node.status.is_some() || node.is_elsewhere());
+        let serve = self.groups.iter().all(|group| group.available || group.elsewhere);
         if answer && serve { Exit::Ok } else { Exit::No }
     }
 }
@@ -171,13 +188,16 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
     let directory = Directory::at(dir)?;
     let answers = cluster::statuses(&directory, running.manifest.nodes);
     let keys = cluster::keys(answers.iter().flatten());
-    let groups = groups(&running.config, answers.iter().flatten());
+    let mut groups = groups(&running.config, answers.iter().flatten());
+    // Where hosts make themselves ready on their own, a node that never lived here lives elsewhere.
+    let several = running.config.network.fabric == FabricKind::Tcp && directory.keeper().is_none();
     let gone: Vec<GoneNode> = answers.iter().flatten().flat_map(|s| s.gone.clone()).collect();
     let nodes = (0..).zip(answers).map(|(node, answer)| {
         let pid = directory.node(node).map(|holder| holder.pid);
         let life = directory.lives(node).ok().and_then(|lives| lives.checked_sub(1));
         let (status, problem) = match answer {
             Ok(status) => (Some(status), None),
+            Err(_) if several && life.is_none() => (None, Some(ELSEWHERE.to_owned())),
             Err(_) if directory.was_stopped(node) => (None, Some("stopped".to_owned())),
             Err(_) if pid.is_none() => (None, Some("dead".to_owned())),
             Err(CallError::Paused { .. }) => {
@@ -198,14 +218,21 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
         });
         NodeView { node, pid, life, dead_for_ms, problem, status }
     });
+    let nodes: Vec<NodeView> = nodes.collect();
+    let topology = &running.config.topology;
+    for group in &mut groups {
+        let members = topology.replicas_of(GroupId(group.group));
+        let mut nodes = members.map(|member| &nodes[usize::from(topology.node_of(member))]);
+        group.elsewhere = nodes.any(NodeView::is_elsewhere);
+    }
     Ok(Snapshot {
         dir: directory.path().to_owned(),
-        nodes: nodes.collect(),
+        nodes,
+        regions_bytes: running.bytes_shared()?,
         cluster: running.manifest.cluster,
         build: running.manifest.build,
         supervisor: directory.supervisor(),
         regions: running.manifest.regions,
-        regions_bytes: running.host.bytes_reserved(),
         keys,
         groups,
     })
@@ -237,6 +264,7 @@ fn groups<'a>(
             group,
             leader: leader.map(|order| order.slot).or_else(|| most_followed(all())),
             available: leader.is_some_and(|order| order.available),
+            elsewhere: false,
             lost: all().any(|order| order.lost),
             quorum: config.topology.quorum(),
             view: view.unwrap_or_default(),

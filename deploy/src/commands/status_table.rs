@@ -38,6 +38,7 @@ fn supervised(snapshot: &Snapshot) -> String {
     match snapshot.supervisor {
         Some(Supervisor { pid, restarts: true }) => format!("supervised by process {pid}"),
         Some(Supervisor { pid, .. }) => format!("watched by process {pid}, which restarts nothing"),
+        None if snapshot.has_several_hosts() => "one of several hosts".to_owned(),
         None => "supervised by nobody".to_owned(),
     }
 }
@@ -111,6 +112,7 @@ fn group_state(group: &GroupView) -> &'static str {
     match group {
         GroupView { lost: true, .. } => "LOST",
         GroupView { available: true, .. } => "serves",
+        GroupView { elsewhere: true, .. } => "led elsewhere, if at all",
         _ if group.replicas.iter().filter(members).count() < group.quorum => "no quorum",
         _ => "no leader",
     }
@@ -221,7 +223,7 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
             notes.push(format!("g{group}: message {message} has waited {age}, held up by {by}"));
         }
     }
-    if snapshot.supervisor.is_none() {
+    if snapshot.supervisor.is_none() && !snapshot.has_several_hosts() {
         notes.push(
             "Nobody supervises the nodes: one that dies stays dead. `skein supervise --detach` \
              changes that."

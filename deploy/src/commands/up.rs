@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use skein_kvstore::config::{ClusterConfig, Draft, Footprint, show_bytes};
+use skein_kvstore::config::{ClusterConfig, Draft, FabricKind, Footprint, show_bytes};
 use skein_kvstore::node::admin;
 use skein_kvstore::node::claim::Claim;
 use skein_kvstore::node::directory::{Directory, Manifest};
@@ -17,7 +17,7 @@ use crate::args::Global;
 use crate::exit::{Exit, usage};
 use crate::output::tell;
 use crate::supervise::{Ended, Plan, Supervisor};
-use crate::{background, cluster, signals};
+use crate::{background, cluster, ports, signals};
 
 /// How long the nodes may take to become ready. They have memory to reserve, and the machine may be
 /// slow.
@@ -43,6 +43,10 @@ pub(crate) struct Args {
     /// Replicas of each group, an odd number [default: 3]
     #[arg(long, value_name = "N")]
     replicas: Option<u8>,
+
+    /// What joins the nodes: shm (shared memory) or tcp [default: shm]
+    #[arg(long, value_name = "FABRIC", value_parser = ["shm", "tcp"])]
+    fabric: Option<String>,
 
     /// A TOML file; `skein config print` shows what it may say
     #[arg(long, value_name = "FILE")]
@@ -85,10 +89,14 @@ impl Started {
     /// [`restart`](Self::restart).
     pub(crate) fn start(
         directory: Directory,
-        config: ClusterConfig,
+        mut config: ClusterConfig,
         verbose: u8,
         detached: bool,
     ) -> anyhow::Result<Self> {
+        if config.network.fabric == FabricKind::Tcp && config.network.addresses.is_empty() {
+            let topology = &config.topology;
+            config.network.addresses = ports::loopback(topology.nodes, topology.engines)?;
+        }
         let (sender, events) = channel();
         signals::to_channel(sender.clone(), Event::Signal).context("cannot catch signals")?;
         let mut claim = directory.claim_new()?;
@@ -265,7 +273,17 @@ impl Args {
                 draft.flag(name, value);
             }
         }
-        draft.finish().map_err(usage)
+        match self.fabric.as_deref() {
+            Some("tcp") => draft.flag_fabric(FabricKind::Tcp),
+            Some(_) => draft.flag_fabric(FabricKind::Shm),
+            None => {}
+        }
+        let config = draft.finish().map_err(usage)?;
+        if !config.network.is_one_host() {
+            let what = "network.addresses are those of several hosts: on each of them, `skein init` once and then `skein node`";
+            return Err(usage(what));
+        }
+        Ok(config)
     }
 
     fn welcome(&self, global: &Global, cluster: &Started) -> String {
@@ -298,7 +316,17 @@ impl Args {
             (false, false) => {}
         }
         let _ = writeln!(text, "  directory  {}", directory.path().display());
-        let _ = writeln!(text, "  memory     {}", manifest.regions.display());
+        match config.network.fabric {
+            FabricKind::Shm => {
+                let _ = writeln!(text, "  memory     {}", manifest.regions.display());
+            }
+            FabricKind::Tcp => {
+                let plain = if config.network.is_encrypted() { "" } else { ", not encrypted" };
+                let addresses = config.network.addresses.join(", ");
+                let _ = writeln!(text, "  network    {addresses}{plain}");
+                let _ = writeln!(text, "  memory     of the processes");
+            }
+        }
         let _ = writeln!(
             text,
             "             {} to start, at most {} with sessions; and {} a node for keys and values",

@@ -10,6 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::entries::{self, ENTRIES, Entry, Kind, SECTIONS, nearest};
+use super::network::{self, Encryption, FabricKind, Network};
 use super::{ClusterConfig, machine_memory, parse_bytes};
 
 /// The value of an entry.
@@ -17,6 +18,7 @@ use super::{ClusterConfig, machine_memory, parse_bytes};
 pub(super) enum Setting {
     Number(u64),
     Text(String),
+    List(Vec<String>),
 }
 
 /// Where the value of an entry came from.
@@ -70,9 +72,19 @@ impl From<&ClusterConfig> for Draft {
             ("region_root".to_owned(), Setting::Text(config.region_root.display().to_string())),
             number("stop_within_ms", config.stop_within_ms),
         ];
+        let text = |name: &str, value: &str| (name.to_owned(), Setting::Text(value.to_owned()));
+        let Network { fabric, cluster, addresses, encryption, certificates } = &config.network;
+        let network = vec![
+            text("fabric", fabric.name()),
+            text("cluster", cluster),
+            ("addresses".to_owned(), Setting::List(addresses.clone())),
+            text("encryption", encryption.name()),
+            text("certificates", &certificates.display().to_string()),
+        ];
         let mut settings = BTreeMap::new();
         for (section, values) in [
             ("topology", numbers(&config.topology)),
+            ("network", network),
             ("node", node),
             ("limits", numbers(&config.limits)),
             ("tuning", numbers(&config.tuning)),
@@ -142,6 +154,12 @@ impl Draft {
         self.put(entry, Setting::Number(value), Origin::Flag);
     }
 
+    /// Overrides a word from the command line.
+    pub fn flag_fabric(&mut self, fabric: FabricKind) {
+        let entry = entries::find("network", "fabric").expect("flags name entries");
+        self.put(entry, Setting::Text(fabric.name().to_owned()), Origin::Flag);
+    }
+
     /// The configuration, if it can work, on this machine too.
     pub fn finish(self) -> Result<ClusterConfig, ConfigError> {
         self.finish_for(machine_memory())
@@ -154,6 +172,14 @@ impl Draft {
         let Some(memory) = memory else { return Ok(config) };
         let ceiling = entries::find("limits", "memory_bytes_max").expect("an entry");
         if self.settings[&(ceiling.section, ceiling.name)].1 == Origin::Default {
+            if !config.network.is_one_host() {
+                // What each would make of its own memory may differ, and replicas must agree.
+                return Err(self.blame(&Conflict {
+                    first: "network.addresses = several hosts".to_owned(),
+                    second: "limits.memory_bytes_max not set".to_owned(),
+                    why: "all hosts must refuse writes at the same size: set it to what each of them has room for",
+                }));
+            }
             let share = memory / 2 / u64::from(config.topology.nodes);
             let share = share - share % (1 << 20);
             let most = Setting::Number(share.min(config.limits.memory_bytes_max));
@@ -166,20 +192,31 @@ impl Draft {
     }
 
     fn config(&self) -> ClusterConfig {
-        let text = |name| match &self.settings[&("node", name)].0 {
+        let text = |section, name| match &self.settings[&(section, name)].0 {
             Setting::Text(text) => text.as_str(),
-            Setting::Number(_) => unreachable!("put in as text"),
+            Setting::Number(_) | Setting::List(_) => unreachable!("put in as text"),
         };
         let number = |name| match self.settings[&("node", name)].0 {
             Setting::Number(number) => number,
-            Setting::Text(_) => unreachable!("put in as a number"),
+            Setting::Text(_) | Setting::List(_) => unreachable!("put in as a number"),
+        };
+        let addresses = match &self.settings[&("network", "addresses")].0 {
+            Setting::List(addresses) => addresses.clone(),
+            Setting::Text(_) | Setting::Number(_) => unreachable!("put in as a list"),
         };
         ClusterConfig {
             topology: self.section("topology"),
+            network: Network {
+                fabric: FabricKind::of(text("network", "fabric")),
+                cluster: text("network", "cluster").to_owned(),
+                addresses,
+                encryption: Encryption::of(text("network", "encryption")),
+                certificates: PathBuf::from(text("network", "certificates")),
+            },
             limits: self.section("limits"),
             tuning: self.section("tuning"),
-            waiting: text("waiting").parse().expect("one of the words"),
-            region_root: PathBuf::from(text("region_root")),
+            waiting: text("node", "waiting").parse().expect("one of the words"),
+            region_root: PathBuf::from(text("node", "region_root")),
             stop_within_ms: number("stop_within_ms"),
         }
     }
@@ -201,6 +238,7 @@ impl Draft {
                 let value = match setting {
                     Setting::Number(number) => (*number).into(),
                     Setting::Text(text) => text.as_str().into(),
+                    Setting::List(list) => list.clone().into(),
                 };
                 ((*name).to_owned(), value)
             })
@@ -250,6 +288,13 @@ fn numbers<T: serde::Serialize>(section: &T) -> Vec<(String, Setting)> {
     fields.into_iter().map(|(name, value)| (name, Setting::Number(number(value)))).collect()
 }
 
+/// The longest name of a cluster.
+const NAME_MAX: usize = 40;
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '-' || c == '_'
+}
+
 /// Reads the value of `entry`, or says what was expected.
 fn setting(entry: &Entry, value: &Spanned<DeValue<'_>>) -> Result<Setting, String> {
     let wrong = |got: fmt::Arguments<'_>| {
@@ -273,6 +318,19 @@ fn setting(entry: &Entry, value: &Spanned<DeValue<'_>>) -> Result<Setting, Strin
         }
         (DeValue::String(text), Kind::Directory) if Path::new(text.as_ref()).is_absolute() => {
             Ok(Setting::Text(text.to_string()))
+        }
+        (DeValue::String(text), Kind::Name)
+            if text.len() <= NAME_MAX && text.chars().all(is_plain) =>
+        {
+            Ok(Setting::Text(text.to_string()))
+        }
+        (DeValue::Array(list), Kind::Addresses) => {
+            let address = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
+                DeValue::String(text) if network::split(text).is_some() => Ok(text.to_string()),
+                DeValue::String(text) => Err(wrong(format_args!("a list with {text:?} in it"))),
+                other => Err(wrong(format_args!("a list of type {}", other.type_str()))),
+            };
+            list.iter().map(address).collect::<Result<_, _>>().map(Setting::List)
         }
         (DeValue::String(text), _) => Err(wrong(format_args!("{text:?}"))),
         (other, _) => Err(wrong(format_args!("of type {}", other.type_str()))),

@@ -1,5 +1,7 @@
 //! Every entry of the configuration: its section, its name, what it is and what it may be.
 
+use super::network::{Encryption, FabricKind};
+
 /// What an entry may hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
@@ -13,6 +15,10 @@ pub(super) enum Kind {
     Word(&'static [&'static str]),
     /// A directory.
     Directory,
+    /// A name of letters, digits, `-` and `_`, or none.
+    Name,
+    /// Hosts and ports.
+    Addresses,
 }
 
 impl Kind {
@@ -24,6 +30,8 @@ impl Kind {
             Self::Milliseconds => "a whole number of milliseconds".into(),
             Self::Word(words) => format!("one of \"{}\"", words.join("\", \"")),
             Self::Directory => "the absolute path of a directory".into(),
+            Self::Name => "a name of at most 40 letters, digits, \"-\" and \"_\"".into(),
+            Self::Addresses => "a list of texts such as \"10.0.0.1:7400\"".into(),
         }
     }
 }
@@ -55,10 +63,14 @@ const fn millis(section: &'static str, name: &'static str, about: &'static str) 
 }
 
 /// The sections, in the order they are printed.
-pub(super) const SECTIONS: [(&str, &str); 4] = [
+pub(super) const SECTIONS: [(&str, &str); 5] = [
     (
         "topology",
         "The shape of the cluster. `skein up` also takes --nodes, --groups and --replicas.",
+    ),
+    (
+        "network",
+        "How the nodes reach each other. `skein up` also takes --fabric. On several hosts all nodes and clients have the same file.",
     ),
     ("node", "How each node process behaves."),
     ("limits", "What the store accepts. Anything beyond is refused with an error, never cut."),
@@ -72,6 +84,17 @@ pub(super) const ENTRIES: &[Entry] = &[
     count("topology", "groups", u16::MAX as u64, "Shards, 1 to 64. Each is replicated by a group of its own."),
     count("topology", "replicas", u8::MAX as u64, "Replicas of each group: 1, 3, 5 … 15, at most the number of nodes. 2f+1 of them tolerate f failures."),
     count("topology", "engines", u16::MAX as u64, "Engine threads of each node, at most the number of groups."),
+
+    Entry { section: "network", name: "fabric", kind: Kind::Word(FabricKind::WORDS), most: 0,
+        about: "\"shm\": shared memory, for a cluster on one host; \"tcp\": connections, on one host or several." },
+    Entry { section: "network", name: "cluster", kind: Kind::Name, most: 0,
+        about: "What the cluster is called. Needed on several hosts; `skein up` draws a name if there is none." },
+    Entry { section: "network", name: "addresses", kind: Kind::Addresses, most: 0,
+        about: "With \"tcp\", where each node listens, in the order of their numbers: [\"10.0.0.1:7400\", \"10.0.0.2:7400\", …]. Engine e of a node listens e ports further. `skein up` finds ports on this machine if there are none." },
+    Entry { section: "network", name: "encryption", kind: Kind::Word(Encryption::WORDS), most: 0,
+        about: "\"between-hosts\": connections are encrypted, and both sides show certificates, unless all addresses are loopback ones; \"always\"; \"never\": whoever reaches a port can read and change everything." },
+    Entry { section: "network", name: "certificates", kind: Kind::Directory, most: 0,
+        about: "The directory with authority.pem, and each host's own nodeN.pem and nodeN.key, or client.pem and client.key; `skein pki` makes them." },
 
     Entry { section: "node", name: "waiting", kind: Kind::Word(&["adaptive", "busy", "park"]), most: 0,
         about: "What an engine thread does when there is nothing to do: \"adaptive\" polls, yields, then sleeps; \"busy\" always polls and wants a core for each engine; \"park\" sleeps at once." },

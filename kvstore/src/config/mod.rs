@@ -6,6 +6,7 @@
 mod draft;
 mod entries;
 mod footprint;
+mod network;
 mod sizes;
 
 use std::fmt::Write as _;
@@ -18,9 +19,12 @@ use crate::limits::Limits;
 
 pub use draft::{ConfigError, Draft};
 pub use footprint::Footprint;
+pub use network::{Encryption, FabricKind, Network};
 pub use sizes::{exact_bytes, parse_bytes, show_bytes};
 
 use draft::Setting;
+pub(crate) use network::engine_address;
+
 use entries::{ENTRIES, Kind, SECTIONS};
 
 /// Everything that decides how a cluster is laid out and behaves.
@@ -28,6 +32,8 @@ use entries::{ENTRIES, Kind, SECTIONS};
 pub struct ClusterConfig {
     /// Nodes, groups, replicas, engines.
     pub topology: Topology,
+    /// How they reach each other.
+    pub network: Network,
     /// What the store accepts.
     pub limits: Limits,
     /// Sizes of memory and bounds of queues.
@@ -44,6 +50,7 @@ impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
             topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
+            network: Network::default(),
             limits: Limits::default(),
             tuning: Tuning::default(),
             waiting: Waiting::Adaptive,
@@ -60,6 +67,7 @@ impl ClusterConfig {
     /// The settings, if any, that cannot work, alone or together.
     pub fn check(&self) -> Result<(), Conflict> {
         self.topology.check()?;
+        self.network.check(self.topology)?;
         self.limits.check()?;
         self.tuning.check()?;
         let (limits, tuning) = (&self.limits, &self.tuning);
@@ -90,7 +98,7 @@ impl ClusterConfig {
 
     /// The settings, if any, with which the cluster does not fit into `memory` bytes.
     pub fn check_memory(&self, memory: u64) -> Result<(), Conflict> {
-        let nodes = u64::from(self.topology.nodes);
+        let nodes = if self.network.is_one_host() { u64::from(self.topology.nodes) } else { 1 };
         let size = |name: &str, bytes: u64| format!("{name} = {}", exact_bytes(bytes));
         if self.limits.memory_bytes_max.saturating_mul(nodes) > memory {
             return Err(Conflict {
@@ -99,7 +107,8 @@ impl ClusterConfig {
                 why: "all nodes run on this machine, and it has not that much memory",
             });
         }
-        let all = self.limits.memory_bytes_max * nodes + Footprint::of(self).at_start();
+        let shared = Footprint::of(self).at_start() / u64::from(self.topology.nodes) * nodes;
+        let all = self.limits.memory_bytes_max * nodes + shared;
         if all > memory {
             return Err(Conflict {
                 first: size("limits.memory_bytes_max", self.limits.memory_bytes_max),
@@ -125,6 +134,7 @@ impl ClusterConfig {
                     },
                     (Setting::Number(number), _) => number.to_string(),
                     (Setting::Text(text), _) => toml::Value::String(text.clone()).to_string(),
+                    (Setting::List(list), _) => toml::Value::from(list.clone()).to_string(),
                 };
                 for line in wrapped(entry.about, 98) {
                     let _ = writeln!(text, "# {line}");

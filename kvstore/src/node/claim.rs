@@ -20,7 +20,7 @@ use super::lives;
 use super::lock::{self, Lock};
 use super::regions::{self, Regions};
 use crate::build::BUILD;
-use crate::config::{ClusterConfig, Footprint};
+use crate::config::{ClusterConfig, FabricKind, Footprint};
 
 /// How long a killed process may take to let go of what it held.
 const DEATH_WITHIN: Duration = Duration::from_secs(1);
@@ -132,13 +132,21 @@ impl Claim {
         config: &ClusterConfig,
         warn: &mut dyn FnMut(String),
     ) -> Result<Manifest, DirectoryError> {
-        let cluster = format!("{:016x}", rand::random::<u64>());
-        let root = regions::root(config, warn)?;
-        regions::sweep(&root);
-        regions::check_room(&root, &Footprint::of(config), warn)?;
+        let named = Some(&config.network.cluster).filter(|name| !name.is_empty()).cloned();
+        let cluster = named.unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
+        let regions = match config.network.fabric {
+            FabricKind::Shm => {
+                let root = regions::root(config, warn)?;
+                regions::sweep(&root);
+                regions::check_room(&root, &Footprint::of(config), warn)?;
+                regions::path(&root, &cluster)
+            }
+            // What is shared is in the memory of each process.
+            FabricKind::Tcp => self.directory.path().to_owned(),
+        };
         let manifest = Manifest {
             build: BUILD.owned(),
-            regions: regions::path(&root, &cluster),
+            regions,
             cluster,
             nodes: config.topology.nodes,
             made: self.made.clone(),
@@ -148,7 +156,10 @@ impl Claim {
             failed("write the manifest for", self.directory.path())(error.into())
         })?;
         self.write(MANIFEST, &(text + "\n"))?;
-        self.regions = Some(Regions::make(&manifest.regions)?);
+        self.regions = Some(match config.network.fabric {
+            FabricKind::Shm => Regions::make(&manifest.regions)?,
+            FabricKind::Tcp => Regions::hold_of(&self.directory, &manifest)?,
+        });
         for node in 0..manifest.nodes {
             // A node makes neither: it finds them gone when the cluster was cleared meanwhile.
             self.write(&format!("node{node}.life"), lives::NONE)?;

@@ -20,11 +20,13 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use skein_fabric::FabricError;
 use skein_fabric::shm::Host;
+use skein_fabric::tcp::Net;
 
 use super::lives;
 use super::lock::{self, Holder};
+use super::network::{self, NetworkError, Who};
 use crate::build::{BUILD, Build};
-use crate::config::{ClusterConfig, ConfigError, Draft};
+use crate::config::{ClusterConfig, ConfigError, Draft, FabricKind};
 
 pub(super) const MANIFEST: &str = "cluster.json";
 pub(super) const CONFIG: &str = "cluster.toml";
@@ -61,7 +63,7 @@ pub struct Manifest {
     pub build: Build,
     /// The cluster's name: 16 hexadecimal digits, drawn at random.
     pub cluster: String,
-    /// Where its shared memory is.
+    /// Where its shared memory is; on a network there is none, and this is the directory itself.
     pub regions: PathBuf,
     /// How many nodes it has.
     pub nodes: u16,
@@ -85,8 +87,35 @@ pub struct RunningCluster {
     pub manifest: Manifest,
     /// Its configuration.
     pub config: ClusterConfig,
-    /// Where its processes meet; clients join under names of their own.
-    pub host: Host,
+}
+
+impl RunningCluster {
+    /// Where its processes meet; clients join under names of their own. On a network they need
+    /// certificates, unless it is plain.
+    pub fn ground(&self) -> Result<Ground, DirectoryError> {
+        let Self { manifest, config } = self;
+        Ok(match config.network.fabric {
+            FabricKind::Shm => Ground::Host(Host::at(&manifest.regions)?),
+            FabricKind::Tcp => Ground::Net(network::net(config, &manifest.cluster, Who::Client)?),
+        })
+    }
+
+    /// Bytes of memory that its processes share.
+    pub fn bytes_shared(&self) -> Result<u64, DirectoryError> {
+        Ok(match self.config.network.fabric {
+            FabricKind::Shm => Host::at(&self.manifest.regions)?.bytes_reserved(),
+            FabricKind::Tcp => 0,
+        })
+    }
+}
+
+/// Where the processes of a cluster meet.
+#[derive(Debug)]
+pub enum Ground {
+    /// In the shared memory of a host.
+    Host(Host),
+    /// On a network, which clients enter as such.
+    Net(Net),
 }
 
 /// Why a directory cannot be used.
@@ -177,6 +206,15 @@ pub enum DirectoryError {
     /// The shared memory cannot be reached.
     #[error(transparent)]
     Fabric(#[from] FabricError),
+    /// The network cannot be used.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// A configuration that says not enough to reach a cluster by it.
+    #[error("{} does not say how to reach a cluster: it needs network.fabric = \"tcp\", network.cluster and network.addresses", file.display())]
+    NotShared {
+        /// The file.
+        file: PathBuf,
+    },
     /// A system call failed.
     #[error("cannot {what} {}: {source}", path.display())]
     System {
@@ -219,14 +257,20 @@ impl Directory {
         &self.path
     }
 
-    /// The running cluster there, for a client.
+    /// The running cluster there, for a client. In place of a directory, `path` may be the
+    /// configuration that the hosts of a cluster share.
     pub fn connect(path: &Path) -> Result<RunningCluster, DirectoryError> {
+        if path.is_file() {
+            return Self::connect_by(path);
+        }
         let directory = Self::at(path)?;
         let manifest = directory.manifest()?;
         let dir = || directory.path.clone();
         manifest.check_build(&directory)?;
         // One that is supervised is about to have nodes again, if with nothing in them.
-        if (0..manifest.nodes).all(|node| directory.node(node).is_none())
+        let config = directory.config()?;
+        if config.network.is_one_host()
+            && (0..manifest.nodes).all(|node| directory.node(node).is_none())
             && !directory.supervisor().is_some_and(|supervisor| supervisor.restarts)
         {
             return Err(DirectoryError::Stopped { dir: dir(), nodes: manifest.nodes });
@@ -234,13 +278,27 @@ impl Directory {
         if let Some(keeper) = directory.keeper().filter(|keeper| keeper.role == "down") {
             return Err(DirectoryError::Stopping { dir: dir(), pid: keeper.pid });
         }
-        let config = directory.config()?;
         // Asked first, because a host makes its directory.
         if !manifest.regions.is_dir() {
             return Err(DirectoryError::Stopped { dir: dir(), nodes: manifest.nodes });
         }
-        let host = Host::at(&manifest.regions)?;
-        Ok(RunningCluster { manifest, config, host })
+        Ok(RunningCluster { manifest, config })
+    }
+
+    /// The cluster of a configuration that all its hosts share, for a client on any host.
+    fn connect_by(file: &Path) -> Result<RunningCluster, DirectoryError> {
+        let config = Draft::read(file)?.finish()?;
+        if config.network.fabric != FabricKind::Tcp || config.network.cluster.is_empty() {
+            return Err(DirectoryError::NotShared { file: file.to_owned() });
+        }
+        let manifest = Manifest {
+            build: BUILD.owned(),
+            cluster: config.network.cluster.clone(),
+            regions: PathBuf::new(),
+            nodes: config.topology.nodes,
+            made: Vec::new(),
+        };
+        Ok(RunningCluster { manifest, config })
     }
 
     /// The manifest of the cluster there, dead or alive, of whatever build.

@@ -7,6 +7,7 @@ pub mod directory;
 pub mod engine;
 mod lives;
 mod lock;
+pub mod network;
 pub mod process;
 pub mod regions;
 mod socket;

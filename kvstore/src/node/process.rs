@@ -8,8 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use skein_fabric::FabricError;
 use skein_fabric::shm::Host;
+use skein_fabric::{Fabric, FabricError};
 use skein_multicast::config::endpoint_name;
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Command, CommandError, Identity};
@@ -21,10 +21,11 @@ use super::directory::{Directory, DirectoryError, Manifest, failed};
 use super::engine::{self, Control, EngineStatus};
 use super::lives;
 use super::lock::{Holder, Lock};
+use super::network::{self, Who};
 use super::regions::Regions;
 use super::socket;
 use super::status::{GoneNode, NodeStatus, ReplicaReport, resident_bytes};
-use crate::config::ClusterConfig;
+use crate::config::{ClusterConfig, FabricKind};
 use crate::machine::Machine;
 use crate::slots::SlotMap;
 
@@ -80,7 +81,7 @@ pub enum NodeError {
         lives: u32,
     },
     /// No memory, or another problem with it.
-    #[error("shared memory: {0}")]
+    #[error("memory shared with other processes: {0}")]
     Fabric(#[from] FabricError),
     /// An engine thread panicked; it has said why.
     #[error("engine thread {engine} has panicked")]
@@ -203,6 +204,7 @@ fn take_lock(directory: &Directory, node: u16) -> Result<Lock, NodeError> {
     }
 }
 
+/// Starts an engine for each of a node's fabrics.
 fn start_engines(
     manifest: &Manifest,
     config: &ClusterConfig,
@@ -210,7 +212,35 @@ fn start_engines(
     life: u32,
     alarm: &UnixStream,
 ) -> Result<Vec<Worker>, NodeError> {
-    let host = Host::at(&manifest.regions)?;
+    match config.network.fabric {
+        FabricKind::Shm => {
+            let host = Host::at(&manifest.regions)?;
+            start_engines_on(manifest, config, (node, life), alarm, |name| {
+                let fabric = host.join(name)?;
+                let mut waker = fabric.waker();
+                Ok((fabric, move || waker.wake()))
+            })
+        }
+        FabricKind::Tcp => {
+            let net = network::net(config, &manifest.cluster, Who::Node(node));
+            let net = net.map_err(DirectoryError::from)?;
+            start_engines_on(manifest, config, (node, life), alarm, |name| {
+                let fabric = net.join(name)?;
+                let mut waker = fabric.waker();
+                Ok((fabric, move || waker.wake()))
+            })
+        }
+    }
+}
+
+/// Starts engines, which `join` under their names.
+fn start_engines_on<F: Fabric + Send + 'static, W: FnMut() + Send + 'static>(
+    manifest: &Manifest,
+    config: &ClusterConfig,
+    (node, life): (u16, u32),
+    alarm: &UnixStream,
+    join: impl Fn(&str) -> Result<(F, W), FabricError>,
+) -> Result<Vec<Worker>, NodeError> {
     let topology = config.topology;
     let here = (0..topology.engines).map(|engine| topology.replicas_on(node, engine).len());
     let groups_here = here.sum::<usize>() as u16;
@@ -218,13 +248,12 @@ fn start_engines(
     let mut workers = Vec::new();
     for number in 0..topology.engines {
         let name = endpoint_name(node, number);
-        let fabric = host.join(&name)?;
-        let mut waker = fabric.waker();
+        let (fabric, wake) = join(&name)?;
         let (slots, limits) = (slots.clone(), config.limits);
         let machine = move |replica| Machine::new(replica, slots.clone(), limits, groups_here);
         let me = Identity { node, engine: number, life };
         let mut engine = Engine::new(fabric, topology, config.tuning, me, machine)?;
-        let (control, requests) = engine::control(move || waker.wake());
+        let (control, requests) = engine::control(wake);
         let waiting = config.waiting;
         let heartbeat = Duration::from_millis(config.tuning.heartbeat_ms);
         let alarm = Alarm(alarm.try_clone().map_err(failed("prepare", &manifest.regions))?);
@@ -457,6 +486,9 @@ impl Node {
 
     /// Removes what clients that were killed have left. The next one to join would, too.
     fn clean_up(&self) {
+        if self.config.network.fabric != FabricKind::Shm {
+            return;
+        }
         let cleaned = Host::at(&self.manifest.regions).and_then(|host| host.clean_dead());
         match cleaned {
             Ok(report) => tracing::debug!(?report, "removed what dead processes left"),

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use super::directory::{Directory, DirectoryError, Manifest, failed, uid};
+use super::directory::{Directory, DirectoryError, MANIFEST, Manifest, failed, uid};
 use crate::config::{ClusterConfig, Footprint, SHARED_MEMORY, show_bytes};
 
 /// A held directory of shared memory.
@@ -121,7 +121,9 @@ pub fn free_bytes(path: &Path) -> std::io::Result<u64> {
 /// says, makes us remove anything else.
 pub(super) fn remove(manifest: &Manifest) -> Result<(), DirectoryError> {
     let Some(root) = manifest.regions.parent() else { return Ok(()) };
-    if cluster_of(&manifest.regions) != Some(&manifest.cluster) {
+    // On a network there is none, and that is the cluster's directory, whatever it is called.
+    let no_memory = manifest.regions.join(MANIFEST).exists();
+    if no_memory || cluster_of(&manifest.regions) != Some(&manifest.cluster) {
         return Ok(());
     }
     let name = manifest.regions.file_name().unwrap_or_default().to_string_lossy();

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+pub mod any;
 mod error;
 mod memory;
 pub mod shm;

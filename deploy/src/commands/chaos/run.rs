@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use skein_client::Driver;
-use skein_fabric::shm::ShmFabric;
+use skein_fabric::any::AnyFabric;
 use skein_kvstore::BUILD;
 use skein_kvstore::node::admin::{self, Action};
 use skein_kvstore::node::directory::{Directory, RunningCluster};
@@ -65,7 +65,7 @@ pub(super) struct Run {
     plan: Plan,
     directory: Directory,
     running: RunningCluster,
-    driver: Driver<ShmFabric>,
+    driver: Driver<AnyFabric>,
     records: Records,
     bars: Bars,
     interrupt: Interrupt,

@@ -155,6 +155,23 @@ impl ShmFabric {
         }
     }
 
+    /// Parks, as what `whole` is a part of.
+    pub(crate) fn nap<S>(
+        whole: &mut S,
+        part: fn(&mut S) -> &mut Self,
+        longest: Duration,
+        idle: &mut dyn FnMut(&S) -> bool,
+    ) {
+        let this = part(whole);
+        if !this.completions.is_empty() {
+            return;
+        }
+        // Zero is nobody's nap.
+        this.naps = this.naps.wrapping_add(1).max(1);
+        let (bell, nap) = (this.bell.clone(), this.naps);
+        bell.nap(nap, longest, || !part(whole).has_mail() && idle(whole));
+    }
+
     fn has_mail(&self) -> bool {
         match &self.home {
             Home::Dir(_) => !self.mailbox.is_empty(self.bell.mail_sent()),
@@ -300,12 +317,7 @@ impl Fabric for ShmFabric {
     }
 
     fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool) {
-        if !self.completions.is_empty() {
-            return;
-        }
-        // Zero is nobody's nap.
-        self.naps = self.naps.wrapping_add(1).max(1);
-        self.bell.nap(self.naps, longest, || !self.has_mail() && idle(self));
+        Self::nap(self, |fabric| fabric, longest, idle);
     }
 
     fn send(&mut self, to: Peer, bytes: &[u8]) -> Result<(), FabricError> {

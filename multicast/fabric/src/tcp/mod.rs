@@ -64,6 +64,8 @@ pub use tls::{Tls, TlsError};
 const CALL_AGAIN: Duration = Duration::from_millis(25);
 /// What was posted goes out when it has become so much, without waiting for the batch's end.
 const EAGER: usize = 256 << 10;
+/// The longest sleep.
+const NAP_MAX: Duration = Duration::from_hours(1);
 /// Marks the bell among the sockets that are waited for.
 const BELL: u64 = u64::MAX;
 /// Sockets looked at in one system call.
@@ -507,6 +509,32 @@ impl TcpFabric {
         }
     }
 
+    /// Parks, as what `whole` is a part of.
+    pub(crate) fn nap<S>(
+        whole: &mut S,
+        part: fn(&mut S) -> &mut Self,
+        longest: Duration,
+        idle: &mut dyn FnMut(&S) -> bool,
+    ) {
+        // Nobody sleeps for that long; what is added to a time must not overflow it.
+        let end = Instant::now() + longest.min(NAP_MAX);
+        part(whole).look(Duration::ZERO);
+        loop {
+            let this = part(whole);
+            let news = !this.completions.is_empty() || !this.letters.is_empty();
+            let left = end.saturating_duration_since(Instant::now());
+            if news || !idle(whole) || left.is_zero() {
+                return;
+            }
+            let this = part(whole);
+            this.rung = false;
+            this.look(left);
+            if this.rung {
+                return;
+            }
+        }
+    }
+
     fn remote(&self, remote: Remote) -> Result<RemoteState, FabricError> {
         self.remotes.get(remote.0).copied().ok_or(FabricError::Gone)
     }
@@ -679,20 +707,7 @@ impl Fabric for TcpFabric {
     }
 
     fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool) {
-        let end = Instant::now() + longest;
-        self.look(Duration::ZERO);
-        loop {
-            let news = !self.completions.is_empty() || !self.letters.is_empty();
-            let left = end.saturating_duration_since(Instant::now());
-            if news || !idle(self) || left.is_zero() {
-                return;
-            }
-            self.rung = false;
-            self.look(left);
-            if self.rung {
-                return;
-            }
-        }
+        Self::nap(self, |fabric| fabric, longest, idle);
     }
 
     fn send(&mut self, to: Peer, bytes: &[u8]) -> Result<(), FabricError> {

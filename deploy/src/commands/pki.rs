@@ -1,0 +1,160 @@
+//! `skein pki`: the certificates of a cluster on several hosts.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use clap::Subcommand;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use skein_kvstore::node::network::{AUTHORITY, Who};
+
+use crate::args::Global;
+use crate::exit::{Exit, usage};
+
+/// The authority's key. Whoever has it can let anybody into the cluster.
+const AUTHORITY_KEY: &str = "authority.key";
+/// Clocks of hosts that differ by less than this do not matter.
+const EARLIER: Duration = Duration::from_hours(1);
+const DAY: Duration = Duration::from_hours(24);
+/// How long an authority is good for, in days.
+const AUTHORITY_DAYS: u64 = 3_650;
+
+/// Makes the certificates of a cluster on several hosts
+///
+/// A cluster has an authority of its own. Make all certificates where its key is, and give each host
+/// authority.pem and its own nodeN.pem and nodeN.key (clients: client.pem and client.key), in the
+/// directory that network.certificates names. The authority's key stays.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Makes an authority
+    Init(Where),
+    /// Makes the certificate of a node
+    Node {
+        /// Which node, from 0
+        node: u16,
+        #[command(flatten)]
+        place: Where,
+        /// For how many days it is good
+        #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=3650))]
+        days: u64,
+    },
+    /// Makes a certificate for clients
+    Client {
+        #[command(flatten)]
+        place: Where,
+        /// For how many days it is good
+        #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=3650))]
+        days: u64,
+    },
+}
+
+#[derive(clap::Args)]
+struct Where {
+    /// The directory for certificates and keys
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+impl Args {
+    pub(crate) fn run(self, _: &Global) -> anyhow::Result<Exit> {
+        let made = match self.action {
+            Action::Init(place) => init(&place.out)?,
+            Action::Node { node, place, days } => certify(Who::Node(node), &place.out, days)?,
+            Action::Client { place, days } => certify(Who::Client, &place.out, days)?,
+        };
+        crate::output::say(made)?;
+        Ok(Exit::Ok)
+    }
+}
+
+fn init(out: &Path) -> anyhow::Result<String> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(out)
+        .with_context(|| format!("cannot make {}", out.display()))?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "authority of a Skein cluster");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    be_good_for(&mut params, AUTHORITY_DAYS);
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?.pem();
+    let (pem, key_path) = (out.join(AUTHORITY), out.join(AUTHORITY_KEY));
+    // The key first: an authority without one is of no use.
+    write_new(&key_path, &key.serialize_pem(), 0o600)?;
+    write_new(&pem, &certificate, 0o644)?;
+    Ok(format!("{} goes to every host; {} stays where it is\n", pem.display(), key_path.display()))
+}
+
+fn certify(who: Who, out: &Path, days: u64) -> anyhow::Result<String> {
+    let read = |file: &str| {
+        let path = out.join(file);
+        fs::read_to_string(&path).map_err(|error| {
+            usage(format!(
+                "cannot read {}: {error}; `skein pki init --out {}` makes an authority",
+                path.display(),
+                out.display()
+            ))
+        })
+    };
+    let unusable = |file: &str| format!("{} is of no use", out.join(file).display());
+    let key = KeyPair::from_pem(&read(AUTHORITY_KEY)?).with_context(|| unusable(AUTHORITY_KEY))?;
+    let issuer = Issuer::from_ca_cert_pem(&read(AUTHORITY)?, key);
+    let issuer = issuer.with_context(|| unusable(AUTHORITY))?;
+    let name = who.name();
+    let mut params = CertificateParams::new([name.clone()])?;
+    params.distinguished_name.push(DnType::CommonName, &name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    be_good_for(&mut params, days);
+    let own = KeyPair::generate()?;
+    let certificate = params.signed_by(&own, &issuer)?.pem();
+    let [pem, key] = ["pem", "key"].map(|kind| out.join(format!("{name}.{kind}")));
+    replace(&key, &own.serialize_pem(), 0o600)?;
+    replace(&pem, &certificate, 0o644)?;
+    Ok(format!("{} and {}, good for {days} days\n", pem.display(), key.display()))
+}
+
+fn be_good_for(params: &mut CertificateParams, days: u64) {
+    let now = SystemTime::now();
+    params.not_before = (now - EARLIER).into();
+    params.not_after = (now + DAY * days as u32).into();
+}
+
+/// An authority that is replaced shuts everybody out who has a certificate of it.
+fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+    let mut options = OpenOptions::new();
+    let written = options.write(true).create_new(true).mode(mode).open(path);
+    match written.and_then(|mut file| file.write_all(text.as_bytes())) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(usage(format!(
+            "{} is there already; certificates of it would be of no use with another: name another directory, or remove it first",
+            path.display()
+        ))),
+        written => written.with_context(|| format!("cannot write {}", path.display())),
+    }
+}
+
+fn replace(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+    let early = path.with_extension("new");
+    // Of an earlier attempt, if there is one.
+    let _ = fs::remove_file(&early);
+    let mut options = OpenOptions::new();
+    let written = options.write(true).create_new(true).mode(mode).open(&early);
+    let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = written.and_then(|()| fs::rename(&early, path));
+    written.with_context(|| format!("cannot write {}", path.display()))
+}

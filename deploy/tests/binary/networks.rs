@@ -1,0 +1,166 @@
+//! Clusters whose nodes reach each other by connections: on one host, and as on several.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{Sandbox, kill, until};
+use rustix::process::Signal;
+
+#[test]
+fn a_cluster_on_a_network_serves_survives_a_kill_and_leaves_nothing() {
+    let sandbox = Sandbox::new();
+    let up = sandbox.expect(0, &["up", "--detach", "--fabric", "tcp"]);
+    assert!(
+        up.out.contains("network    127.0.0.1:") && up.out.contains("not encrypted"),
+        "{}",
+        up.out
+    );
+    let (regions, pids) = (sandbox.regions(), sandbox.pids());
+    for i in 0..20 {
+        sandbox.expect(0, &["put", &format!("key{i}"), "before"]);
+    }
+    kill(sandbox.pid(0).unwrap(), Signal::KILL);
+    for i in 0..20 {
+        assert_eq!(sandbox.expect(0, &["get", &format!("key{i}")]).out, "before");
+        sandbox.expect(0, &["put", &format!("key{i}"), "after"]);
+    }
+    until("the killed node serves again", || {
+        let status = sandbox.status();
+        sandbox.lives(0) == 2 && (0..3).all(|node| status["nodes"][node]["status"]["ready"] == true)
+    });
+    // It holds what was written while it was away: the others need not be there.
+    kill(sandbox.pid(1).unwrap(), Signal::KILL);
+    for i in 0..20 {
+        assert_eq!(sandbox.expect(0, &["get", &format!("key{i}")]).out, "after");
+    }
+    sandbox.expect(0, &["down", "--yes"]);
+    sandbox.check_clean(&regions, &pids);
+}
+
+/// Three hosts, as far as files go: each has its own directory, and its own certificate.
+struct Hosts {
+    sandbox: Sandbox,
+    addresses: Vec<String>,
+    nodes: Vec<Child>,
+}
+
+impl Hosts {
+    fn new() -> Self {
+        let sockets: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses = sockets.iter().map(|s| s.local_addr().unwrap().to_string()).collect();
+        Self { sandbox: Sandbox::new(), addresses, nodes: Vec::new() }
+    }
+
+    fn dir(&self, host: &str) -> PathBuf {
+        self.sandbox.dir.with_file_name(host)
+    }
+
+    /// The directory of certificates of a host: the authority's certificate, and one of its own.
+    fn certify(&self, host: &str, authority: &str, arguments: &[&str]) -> PathBuf {
+        let (made, own) = (self.dir(authority), self.dir(&format!("{host}.pki")));
+        std::fs::create_dir_all(&own).unwrap();
+        if !made.exists() {
+            self.sandbox.expect(0, &["pki", "init", "--out", made.to_str().unwrap()]);
+        }
+        let command = [&["pki"], arguments, &["--out", made.to_str().unwrap()]].concat();
+        self.sandbox.expect(0, &command);
+        for file in ["authority.pem", &format!("{host}.pem"), &format!("{host}.key")] {
+            std::fs::copy(made.join(file), own.join(file)).unwrap();
+        }
+        own
+    }
+
+    /// The file that all hosts share, but for where each has its certificates.
+    fn config(&self, host: &str, cluster: &str) -> String {
+        let path = self.dir(&format!("{host}.toml"));
+        let text = format!(
+            "[network]\nfabric = 'tcp'\ncluster = '{cluster}'\naddresses = {:?}\n\
+             encryption = 'always'\ncertificates = '{}'\n[limits]\nmemory_bytes_max = '64MiB'\n",
+            self.addresses,
+            self.dir(&format!("{host}.pki")).display(),
+        );
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn command(&self, dir: &str, arguments: &[&str]) -> Command {
+        let mut command = self.sandbox.command(arguments);
+        command.env("SKEIN_DIR", dir);
+        command
+    }
+
+    fn run(&self, dir: &str, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = self.command(dir, arguments).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    }
+
+    fn start(&mut self, node: usize) {
+        let dir = self.dir(&format!("node{node}"));
+        let log = std::fs::File::create(self.dir(&format!("node{node}.log"))).unwrap();
+        let mut command =
+            self.command(dir.to_str().unwrap(), &["node", "--index", &node.to_string()]);
+        self.nodes.push(command.stderr(log).stdout(Stdio::null()).spawn().unwrap());
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            let _ = node.kill();
+            let _ = node.wait();
+        }
+    }
+}
+
+#[test]
+fn three_hosts_with_certificates_serve_those_who_have_one_too() {
+    let mut hosts = Hosts::new();
+    for node in 0..3 {
+        let host = format!("node{node}");
+        hosts.certify(&host, "ours", &["node", &node.to_string()]);
+        let config = hosts.config(&host, "geese");
+        let dir = hosts.dir(&host);
+        let (code, out) = hosts.run(dir.to_str().unwrap(), &["init", "--config", &config]);
+        assert_eq!(code, Some(0), "{out}");
+        // Not twice: what the node has promised in its lives would be forgotten.
+        let (code, out) = hosts.run(dir.to_str().unwrap(), &["init", "--config", &config]);
+        assert!(code == Some(2) && out.contains("already"), "{out}");
+        hosts.start(node);
+    }
+    hosts.certify("client", "ours", &["client"]);
+    let config = hosts.config("client", "geese");
+    until("the cluster serves", || hosts.run(&config, &["put", "a", "1"]).0 == Some(0));
+    assert_eq!(hosts.run(&config, &["get", "a"]), (Some(0), "1".to_owned()));
+
+    // A client whose certificate is of another authority, of a node's name, or not there.
+    hosts.certify("client", "theirs", &["client"]);
+    let (code, out) = hosts.run(&config, &["get", "a"]);
+    assert!(code == Some(3) && out.contains("of another authority"), "{out}");
+    std::fs::remove_file(hosts.dir("client.pki").join("client.key")).unwrap();
+    let (code, out) = hosts.run(&config, &["get", "a"]);
+    assert!(code == Some(3) && out.contains("client.key") && out.contains("skein pki"), "{out}");
+    // One that takes it for another cluster.
+    hosts.certify("client", "ours", &["client"]);
+    let other = hosts.config("client", "ducks");
+    let (code, out) = hosts.run(&other, &["get", "a"]);
+    assert!(code == Some(3) && out.contains("belongs to cluster ducks"), "{out}");
+    let config = hosts.config("client", "geese");
+
+    // A node dies and comes back, as a service manager would start it.
+    hosts.nodes[0].kill().unwrap();
+    hosts.nodes[0].wait().unwrap();
+    assert_eq!(hosts.run(&config, &["incr", "count"]).0, Some(0));
+    hosts.start(0);
+    let dir = hosts.dir("node0");
+    until("it is ready again", || {
+        let (code, out) = hosts.run(dir.to_str().unwrap(), &["status", "--json"]);
+        // One host knows of its own node alone, and does not take the others for dead.
+        let here = out.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+        let status: serde_json::Value = serde_json::from_str(here).unwrap_or_default();
+        let elsewhere = status["nodes"][1]["problem"] == "on another host";
+        elsewhere && code == Some(0) && status["nodes"][0]["status"]["ready"] == true
+    });
+    assert_eq!(hosts.run(&config, &["get", "a"]), (Some(0), "1".to_owned()));
+}

@@ -1,0 +1,190 @@
+//! A fabric that is chosen when a process starts, for those who need not be as fast as can be:
+//! clients, which do not know before they look which one their cluster runs on.
+
+use std::time::Duration;
+
+use crate::shm::{ShmFabric, Waker};
+use crate::tcp::{TcpFabric, TcpWaker};
+use crate::{Access, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source};
+
+/// One of the fabrics between processes.
+#[derive(Debug)]
+pub enum AnyFabric {
+    /// Of one host.
+    Shm(Box<ShmFabric>),
+    /// Of any hosts.
+    Tcp(Box<TcpFabric>),
+}
+
+/// Wakes an [`AnyFabric`] that is parked, from another thread of its process.
+#[derive(Clone, Debug)]
+pub enum AnyWaker {
+    /// Of shared memory.
+    Shm(Waker),
+    /// Of a network.
+    Tcp(TcpWaker),
+}
+
+impl From<ShmFabric> for AnyFabric {
+    fn from(fabric: ShmFabric) -> Self {
+        Self::Shm(Box::new(fabric))
+    }
+}
+
+impl From<TcpFabric> for AnyFabric {
+    fn from(fabric: TcpFabric) -> Self {
+        Self::Tcp(Box::new(fabric))
+    }
+}
+
+impl AnyFabric {
+    /// What other threads of this process wake it with.
+    pub fn waker(&self) -> AnyWaker {
+        match self {
+            Self::Shm(fabric) => AnyWaker::Shm(fabric.waker()),
+            Self::Tcp(fabric) => AnyWaker::Tcp(fabric.waker()),
+        }
+    }
+}
+
+impl AnyWaker {
+    /// Wakes it if it is parked. What `idle` looks at must have been written before.
+    pub fn wake(&mut self) {
+        match self {
+            Self::Shm(waker) => waker.wake(),
+            Self::Tcp(waker) => waker.wake(),
+        }
+    }
+}
+
+/// Has whichever it is do it.
+macro_rules! either {
+    ($self:ident, $fabric:ident => $act:expr) => {
+        match $self {
+            Self::Shm($fabric) => $act,
+            Self::Tcp($fabric) => $act,
+        }
+    };
+}
+
+impl Fabric for AnyFabric {
+    fn now(&self) -> Duration {
+        either!(self, fabric => fabric.now())
+    }
+
+    fn dial(&mut self, name: &str) -> Result<Peer, FabricError> {
+        either!(self, fabric => fabric.dial(name))
+    }
+
+    fn is_gone(&mut self, peer: Peer) -> bool {
+        either!(self, fabric => fabric.is_gone(peer))
+    }
+
+    fn hang_up(&mut self, peer: Peer) {
+        either!(self, fabric => fabric.hang_up(peer));
+    }
+
+    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
+        either!(self, fabric => fabric.create(len, access))
+    }
+
+    fn destroy(&mut self, region: Region) {
+        either!(self, fabric => fabric.destroy(region));
+    }
+
+    fn key(&self, region: Region) -> RegionKey {
+        either!(self, fabric => fabric.key(region))
+    }
+
+    fn grant(&mut self, region: Region, writer: Peer) -> Result<RegionKey, FabricError> {
+        either!(self, fabric => fabric.grant(region, writer))
+    }
+
+    fn revoke(&mut self, region: Region) -> Result<(), FabricError> {
+        either!(self, fabric => fabric.revoke(region))
+    }
+
+    fn attach(&mut self, peer: Peer, key: &RegionKey) -> Result<Remote, FabricError> {
+        either!(self, fabric => fabric.attach(peer, key))
+    }
+
+    fn detach(&mut self, remote: Remote) {
+        either!(self, fabric => fabric.detach(remote));
+    }
+
+    fn write(
+        &mut self,
+        to: Remote,
+        at: usize,
+        from: Source<'_>,
+        tag: Option<u64>,
+    ) -> Result<(), FabricError> {
+        either!(self, fabric => fabric.write(to, at, from, tag))
+    }
+
+    fn read(
+        &mut self,
+        from: Remote,
+        at: usize,
+        len: usize,
+        into: (Region, usize),
+        tag: u64,
+    ) -> Result<(), FabricError> {
+        either!(self, fabric => fabric.read(from, at, len, into, tag))
+    }
+
+    fn flush(&mut self) {
+        either!(self, fabric => fabric.flush());
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        either!(self, fabric => fabric.poll(completions));
+    }
+
+    fn wake(&mut self, peer: Peer) {
+        either!(self, fabric => fabric.wake(peer));
+    }
+
+    fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool) {
+        match self {
+            Self::Shm(_) => ShmFabric::nap(self, Self::as_shm, longest, idle),
+            Self::Tcp(_) => TcpFabric::nap(self, Self::as_tcp, longest, idle),
+        }
+    }
+
+    fn send(&mut self, to: Peer, bytes: &[u8]) -> Result<(), FabricError> {
+        either!(self, fabric => fabric.send(to, bytes))
+    }
+
+    fn recv(&mut self, into: &mut Vec<u8>) -> Option<Peer> {
+        either!(self, fabric => fabric.recv(into))
+    }
+
+    fn load(&self, region: Region, at: usize) -> u64 {
+        either!(self, fabric => fabric.load(region, at))
+    }
+
+    fn store(&mut self, region: Region, at: usize, word: u64) {
+        either!(self, fabric => fabric.store(region, at, word));
+    }
+
+    fn copy_out(&self, region: Region, at: usize, into: &mut [u8]) {
+        either!(self, fabric => fabric.copy_out(region, at, into));
+    }
+
+    fn copy_in(&mut self, region: Region, at: usize, bytes: &[u8]) {
+        either!(self, fabric => fabric.copy_in(region, at, bytes));
+    }
+}
+
+impl AnyFabric {
+    fn as_shm(&mut self) -> &mut ShmFabric {
+        let Self::Shm(fabric) = self else { unreachable!("it was shared memory a moment ago") };
+        fabric
+    }
+
+    fn as_tcp(&mut self) -> &mut TcpFabric {
+        let Self::Tcp(fabric) = self else { unreachable!("it was a network a moment ago") };
+        fabric
+    }
+}
