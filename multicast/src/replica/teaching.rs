@@ -115,7 +115,7 @@ impl<A: Application> Replica<A> {
         self.asking[usize::from(slot)] = Some((incarnation, now));
         self.core.saw_learner(slot, incarnation);
         let busy = self.teaching.as_ref().is_some_and(|teaching| teaching.slot != slot);
-        if !self.core.leads() || busy || self.core.is_left_behind() {
+        if !self.core.leads() || busy || self.core.is_left_behind() || self.core.heir().is_some() {
             return;
         }
         self.give_up_teaching();

@@ -220,9 +220,10 @@ impl Order {
         }
     }
 
-    /// The least bound of any pending message.
-    pub(super) fn least_bound(&mut self) -> Option<Timestamp> {
-        self.least().map(|candidate| candidate.bound)
+    /// The least bound of any pending message, and since when that message waits.
+    pub(super) fn head(&mut self) -> Option<(Timestamp, u64)> {
+        let candidate = self.least()?;
+        Some((candidate.bound, self.table[&candidate.message].since_ms))
     }
 
     /// Whether a message with an earlier local timestamp is seen to be passed by.

@@ -26,6 +26,8 @@ use crate::step::{Effect, Record};
 
 /// How long a dead replica's successor is waited for, in patiences.
 const EVICT_PATIENCE: u64 = 4;
+/// How long a leader cannot deliver what another has applied before it hands over, in patiences.
+const HEIR_PATIENCE: u64 = 10;
 /// How often the wait for somebody who was let lead is doubled when nothing comes of it.
 const DOUBLINGS_MAX: u32 = 3;
 
@@ -524,20 +526,25 @@ impl Ramcast {
     /// rests on may be told nobody any more. Only a state helps then.
     pub fn is_left_behind(&mut self) -> bool {
         let settled = self.shared.settled_by(self.group());
-        self.order.least_bound().is_some_and(|bound| bound <= settled)
+        self.order.head().is_some_and(|(bound, _)| bound <= settled)
     }
 
-    /// As leader that is [left behind](Self::is_left_behind): we were elected for our log, having been
-    /// evicted before, and cannot be given a state while we lead. The slot that shall lead instead is
-    /// the one that has applied most.
+    /// As leader that is left behind: we were elected for our log, having been evicted before, and
+    /// cannot be given a state while we lead. The slot that shall lead instead is the one that has
+    /// applied most. Who settled what we lack may have died before we were told; then what tells is
+    /// that we cannot deliver for long what somebody has applied.
     pub fn heir(&mut self) -> Option<u8> {
-        if !self.leads() || planted(Mutant::LeftBehindLeads) || !self.is_left_behind() {
+        if !self.leads() || planted(Mutant::LeftBehindLeads) {
             return None;
         }
-        let settled = self.shared.settled_by(self.group());
+        let (bound, since_ms) = self.order.head()?;
+        let settled = bound <= self.shared.settled_by(self.group());
+        if !settled && self.now_ms < since_ms + HEIR_PATIENCE * self.config.patience_ms {
+            return None;
+        }
         let well = self.others().filter(|slot| !self.detector.suspects(*slot));
         let heir = well.max_by_key(|slot| self.shared.applied_by(*slot))?;
-        (self.shared.applied_by(heir) >= settled).then_some(heir)
+        (self.shared.applied_by(heir) >= bound).then_some(heir)
     }
 
     /// The replica that leads us, or that we let lead, if there is one.

@@ -236,6 +236,22 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
 }
 
 #[test]
+fn a_leader_that_nobody_told_what_is_settled_sees_that_another_has_applied_it() {
+    let mut effects = Vec::new();
+    let mut leader = self::leader(2);
+    leader.step(Event::Tick { now_ms: 1000 }, &mut effects);
+    leader.step(received(GroupSet::first(2)), &mut effects);
+    leader.step(Event::TurnEnd, &mut effects);
+    leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
+    leader.step(Event::TurnEnd, &mut effects);
+    let applied = Timestamp::new(9, GroupId(1));
+    leader.step(Event::Applied { slot: 2, timestamp: applied }, &mut effects);
+    assert_eq!(leader.heir(), None, "a follower is ahead for a moment");
+    leader.step(Event::Tick { now_ms: 2000 }, &mut effects);
+    assert_eq!(leader.heir(), Some(2));
+}
+
+#[test]
 #[should_panic(expected = "a follower never skips an entry")]
 fn a_gap_in_the_log_is_no_log() {
     let birth = Ballot::new(1, 0, 0);
