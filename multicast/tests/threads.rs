@@ -1,5 +1,7 @@
 //! Engines and sessions on threads of one process, over anonymous shared memory.
 
+mod echo;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,49 +10,12 @@ use std::time::{Duration, Instant};
 use skein_fabric::shm::Host;
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_multicast::access::{Access, SessionKey};
-use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::Identity;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 
-/// Answers with the position and the payload's length, and keeps the order.
-#[derive(Default)]
-struct Echo {
-    order: Vec<MessageId>,
-}
-
-impl Application for Echo {
-    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
-        self.order.push(delivery.message);
-        let mut reply = delivery.position.to_le_bytes().to_vec();
-        reply.extend_from_slice(&(delivery.payload.len() as u64).to_le_bytes());
-        assert!(delivery.payload.iter().all(|b| *b == delivery.message.sequence as u8));
-        out.reply(delivery.message, &reply);
-    }
-
-    fn exchanged(&mut self, _: MessageId, _: GroupId, _: &[u8], _: &mut dyn Outbox) {}
-
-    fn ready(&self) -> bool {
-        true
-    }
-
-    fn repeat(&mut self, _: MessageId, _: &mut dyn Outbox) {}
-
-    fn begin_copy(&mut self) {}
-
-    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
-        true
-    }
-
-    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
-
-    fn give_up_copy(&mut self) {}
-
-    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
-        Ok(())
-    }
-}
+use self::echo::Echo;
 
 /// What each replica of an engine delivered.
 type Orders = Vec<(GroupId, Vec<MessageId>)>;

@@ -243,6 +243,11 @@ mod tests {
         let left: Vec<_> = (1..=6).filter(|n| shared.get(message(*n)).is_some()).collect();
         assert_eq!(left, [1, 3, 5, 6]);
         assert!(left.iter().all(|n| shared.get(message(*n)).unwrap().index == *n));
+        let six = Decision { message: message(6), timestamp: at(60) };
+        assert_eq!((shared.decide(message(6)), shared.decide(message(6))), (Some(six), None));
+        assert_eq!(shared.decide(message(4)), None, "nobody needs it any more");
+        shared.forget_told();
+        assert_eq!(shared.decide(message(6)), Some(six), "the entry may be lost with its leader");
         let mut bytes = Vec::new();
         shared.save(&mut Writer(&mut bytes));
         let restored = Shared::restore(&mut Reader(&bytes), 3).unwrap();
