@@ -603,15 +603,23 @@ impl<A: Application> Replica<A> {
                 && let Some((over, _)) = self.waiting.take()
             {
                 self.last_applied = self.last_delivered;
-                if !self.heard.is_empty() {
-                    self.heard.retain(|(message, _)| *message != over);
-                }
+                self.forget_heard(over);
             }
             self.speak(wiring);
             self.carry_out(wiring);
             self.finish_teaching(wiring);
         }
         any
+    }
+
+    /// The message is over: what was heard of it is of no use. One that is behind has heard of
+    /// thousands, so nothing but its own is looked at.
+    fn forget_heard(&mut self, over: MessageId) {
+        let mut from = (over, GroupId(0));
+        while let Some(&heard) = self.heard.range(from..).next().filter(|(of, _)| *of == over) {
+            self.heard.remove(&heard);
+            from = heard;
+        }
     }
 
     /// Sends what the state machine said, if it is ours to say.

@@ -178,7 +178,11 @@ impl Ramcast {
             return Verdict::Ignore;
         }
         if ballot == self.promised {
-            // A candidate's question asked twice, or a leader that comes back to us.
+            // A candidate's question asked twice, or a leader that comes back to us. Something has come
+            // of the one that is elected, though we may be slow to see what.
+            if leads && !self.leads() {
+                self.retry_ms = self.retry_ms.max(self.stands_back());
+            }
             return if self.leads() { Verdict::Ignore } else { Verdict::GrantAgain };
         }
         if !guard!(Mutant::GrantOfLowerBallot, ballot > self.promised) {
@@ -220,8 +224,25 @@ impl Ramcast {
         self.promised = ballot;
         self.heard = self.heard.max(ballot.counter());
         self.fruitless += 1;
-        self.retry_ms = self.after(4 * (2 + u64::from(self.config.me.slot)));
+        self.retry_ms = self.stands_back();
         self.paths.promised += 1;
+    }
+
+    /// When whoever we let lead must have begun to.
+    fn stands_back(&self) -> u64 {
+        self.after(4 * (2 + u64::from(self.config.me.slot)))
+    }
+
+    /// A tick that comes late has kept us from reading what came meanwhile: whoever was let lead has
+    /// not had the time that has passed.
+    pub(super) fn wait_for_late(&mut self, now_ms: u64) {
+        let late = now_ms.saturating_sub(self.now_ms + self.config.patience_ms);
+        if late > 0 && self.now_ms > 0 {
+            self.retry_ms = self.retry_ms.saturating_add(late);
+            if let Some(campaign) = &mut self.campaign {
+                campaign.until_ms += late;
+            }
+        }
     }
 
     /// When so many patiences are over, doubled for each ballot of which nothing came, within bounds:

@@ -249,6 +249,7 @@ impl Ramcast {
                 if self.now_ms == 0 {
                     self.retry_ms = now_ms + START_PATIENCE * self.config.patience_ms;
                 }
+                self.wait_for_late(now_ms);
                 self.now_ms = self.now_ms.max(now_ms);
                 self.fetch_missing(effects);
                 if self.leads() {

@@ -233,3 +233,28 @@ fn whoever_lets_others_lead_in_vain_waits_longer_each_time() {
     patiences(&mut core, true);
     assert_eq!(patiences(&mut core, false), 12 + 1, "somebody led in between");
 }
+
+#[test]
+fn whoever_is_kept_from_running_has_not_waited() {
+    let config = config(replica(0, 1), 0, 1, 3);
+    let ballot = Ballot::new(1, 2, 0);
+    let waits = 12 * config.patience_ms;
+    let mut core = Ramcast::new(config, View::first(3));
+    let mut tick = |core: &mut Ramcast, now_ms| {
+        for slot in [0, 2] {
+            core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
+        }
+        core.step(Event::Tick { now_ms }, &mut Vec::new());
+        core.wants_to_lead()
+    };
+    assert_eq!(tick(&mut core, 1), None);
+    core.promise(ballot);
+    // What its leader wrote meanwhile is read only after this tick.
+    assert_eq!(tick(&mut core, 1 + 10 * waits), None);
+    assert_eq!(core.judge(ballot, true, false), Verdict::GrantAgain);
+    let mut now_ms = 1 + 10 * waits;
+    while tick(&mut core, now_ms).is_none() {
+        now_ms += config.patience_ms;
+    }
+    assert!(now_ms > 1 + 11 * waits, "its leader has just said that it leads");
+}
