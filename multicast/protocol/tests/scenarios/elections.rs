@@ -240,7 +240,7 @@ fn whoever_is_kept_from_running_has_not_waited() {
     let ballot = Ballot::new(1, 2, 0);
     let waits = 12 * config.patience_ms;
     let mut core = Ramcast::new(config, View::first(3));
-    let mut tick = |core: &mut Ramcast, now_ms| {
+    let tick = |core: &mut Ramcast, now_ms| {
         for slot in [0, 2] {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
         }
