@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote};
+use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ring::Outgoing;
 
 use crate::channel::{Channel, Kind, Next, Out};
@@ -498,7 +499,7 @@ impl<F: Fabric> Port<F> {
 
     /// Wakes the peer at the end of the turn, if it sleeps.
     pub(crate) fn wake_later(&mut self, peer: Peer) {
-        if !self.to_wake.contains(&peer) {
+        if !self.to_wake.contains(&peer) && !planted(Mutant::NeverWoken) {
             self.to_wake.push(peer);
         }
     }

@@ -21,6 +21,16 @@ macro_rules! mutants {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
+            /// Those among them that no seed was found for yet. Each is a hole in the simulator: the guard
+            /// is argued for where it stands, and something else would have to break too for its lack
+            /// to be seen.
+            pub const OPEN: &'static [Self] = &[
+                Self::AnnouncedBelowNewBallot,
+                Self::LeftBallotAcknowledged,
+                Self::OlderStateTaken,
+                Self::StaleHeaderTaken,
+            ];
+
             /// What it does.
             pub const fn about(self) -> &'static str {
                 match self {
@@ -51,6 +61,8 @@ mutants! {
     CompletionWithoutPayload,
     /// A message that is known is proposed again (hole 9, gap M).
     DuplicateProposed,
+    /// A session's messages are known up to the highest number, and not as a set (hole 14).
+    HighestTakenForSet,
     /// The message with the first local timestamp is taken for the least.
     FirstLocalTakenForLeast,
     /// A delivered payload is dropped though a follower may still ask for it.
@@ -59,7 +71,8 @@ mutants! {
     EarlyAnnouncementDropped,
     /// A message known only from another group is never asked for (hole 6, gap L).
     NeverFetched,
-    /// An entry's place in the log is not checked: an earlier lap passes as new (hole 12, gap O).
+    /// An entry's place in the log is not checked: an earlier lap passes as new, and one is taken for
+    /// the next that is not (holes 3 and 12, gaps B and O).
     LapNotChecked,
     /// An entry's check is not checked: a torn one passes as whole (hole 12, gap C).
     TornEntryTaken,
@@ -67,6 +80,12 @@ mutants! {
     TornHeaderTaken,
     /// Ring credits are not told to the sender (hole 7, gap H).
     CreditNotTold,
+    /// A ring is written where its reader has not read (hole 7, gap I).
+    RingRoomNotChecked,
+    /// Ring credit is given for what was written, and not for what was taken (gap J).
+    CreditForUnread,
+    /// Whoever sleeps is not woken by what is written to it (hole 10).
+    NeverWoken,
     /// A log is overwritten where a follower has not read it (hole 7, gap I).
     LogRoomNotChecked,
     /// A follower that is let in late may be lapped: what it has still to read is not held.
@@ -83,6 +102,10 @@ mutants! {
     LeadWithoutQuorum,
     /// A candidate waits for everybody's grant (hole 5, gap A).
     LeadOnlyWithAll,
+    /// A replica grants without reading what the old leader has written last (hole 11).
+    LogUnreadAtGrant,
+    /// A replica reports an entry whose payload it lacks (hole 2).
+    StalledEntryReported,
     /// A candidate keeps its own log, whatever others report (gap G).
     OwnLogAdopted,
     /// A candidate adopts the longest log, whichever ballot its last entry was born in.
@@ -99,6 +122,14 @@ mutants! {
     /// A completed write counts behind an entry whose payload was let go before that follower, which
     /// the log did not wait for, had it.
     CompletionBehindLostPayload,
+    /// A replica that begins anew with a state forgets what it has granted (hole 8).
+    PromiseForgotten,
+    /// A state is taken in place of a log that goes on behind it, and that others count on (hole 8).
+    OlderStateTaken,
+    /// The clock is not part of the state that a learner takes (hole 1).
+    ClockNotTaken,
+    /// A learner counts itself when it looks what is committed (hole 8).
+    LearnerCountsItself,
     /// A completed write counts for a life that is not in the view (hole 8).
     CompletionOfUnnamedLife,
     /// A learner counts itself in when it reads its own `Join`, committed or not (hole 8).
@@ -111,6 +142,10 @@ mutants! {
     DeniedLeaderGoesOn,
     /// A replica that holds the full log back is waited for (hole 7).
     NobodyEvicted,
+    /// The view changes although fewer than a quorum are left that the log waits for.
+    QuorumEvictedAway,
+    /// A new leader announces a message at its old index, below what counts in the new ballot.
+    AnnouncedBelowNewBallot,
     /// Messages pass one by because of another group's proposal that is only announced: that group's
     /// next leader may propose it anew, lower.
     UnprovenRaisesBound,
@@ -123,6 +158,8 @@ mutants! {
     /// A candidate commits what it takes over in the ballot that it has left: its former leader is
     /// taken to hold it.
     LeftBallotCommits,
+    /// A replica that has let another lead goes on to acknowledge in the ballot that it has left.
+    LeftBallotAcknowledged,
     /// A leader that stepped down is elected again by a grant that comes late, in the same ballot.
     LateGrantElects,
     /// The completion of a write under an earlier grant counts for this one.

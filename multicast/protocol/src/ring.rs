@@ -10,6 +10,8 @@
 
 use core::ops::Range;
 
+use crate::mutants::{Mutant, planted};
+
 /// Where `len` bytes from cumulative `position` lie in a ring of `capacity`: at most two spans.
 pub fn spans(capacity: u64, position: u64, len: u64) -> [Range<usize>; 2] {
     debug_assert!(len <= capacity);
@@ -33,7 +35,10 @@ impl Outgoing {
     }
 
     /// Bytes that can be written now.
-    pub const fn room(&self) -> u64 {
+    pub fn room(&self) -> u64 {
+        if planted(Mutant::RingRoomNotChecked) {
+            return self.capacity;
+        }
         self.capacity - (self.tail - self.consumed)
     }
 
@@ -134,6 +139,10 @@ impl Incoming {
 
     /// The credit word to write.
     pub fn report_now(&mut self) -> u64 {
+        if planted(Mutant::CreditForUnread) {
+            self.reported = self.consumed;
+            return self.tail;
+        }
         self.reported = self.consumed;
         self.consumed
     }

@@ -82,11 +82,13 @@ impl<A: Application> Replica<A> {
             // Without this guarantee nothing of the group's order can be relied on.
             panic!("{}: the log cannot be closed to its old leader: {error}", self.id);
         }
-        self.read_log(wiring);
+        if !planted(Mutant::LogUnreadAtGrant) {
+            self.read_log(wiring);
+        }
         self.core.step(Event::TurnEnd, &mut self.effects);
         self.carry_out(wiring);
         self.free_log(wiring);
-        if self.core.stalled_on().is_some() {
+        if self.core.stalled_on().is_some() && !planted(Mutant::StalledEntryReported) {
             // An entry whose payload we lack is none of ours: nobody may count on us for it.
             self.paths.closed_while_stalled += 1;
             self.cut_log(self.end_of(self.core.last_index()));

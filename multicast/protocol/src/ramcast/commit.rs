@@ -50,7 +50,8 @@ impl Ramcast {
                 return self.last; // The leader has written all that a follower reads.
             }
             if slot == me {
-                return if self.is_silent() { 0 } else { self.last };
+                let counts = guard!(Mutant::LearnerCountsItself, !self.is_silent());
+                return if counts { self.last } else { 0 };
             }
             let accepted = self.accepted(group, slot, ballot);
             if self.leads() {

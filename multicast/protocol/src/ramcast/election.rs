@@ -508,7 +508,7 @@ impl Ramcast {
         };
         let enough = self.others().filter(stays).count() + 1 >= self.quorum();
         let useful = !planted(Mutant::NobodyEvicted)
-            && enough
+            && guard!(Mutant::QuorumEvictedAway, enough)
             && self.may_change(slot)
             && !self.view.member(slot).evicted;
         if useful {

@@ -89,7 +89,8 @@ impl Ramcast {
     /// neither: it holds what it holds in no ballot that counts.
     pub(super) fn acknowledge(&mut self, effects: &mut Vec<Effect>) {
         let counts = guard!(Mutant::AmnesiacAccepts, !self.is_silent());
-        if !counts || self.promised != self.ballot() {
+        let stays = guard!(Mutant::LeftBallotAcknowledged, self.promised == self.ballot());
+        if !counts || !stays {
             return;
         }
         let mut groups = core::mem::take(&mut self.owed);

@@ -185,7 +185,9 @@ impl Ramcast {
                 })?,
             },
         };
-        let (ballot, index) = (self.ballot(), index.max(self.new_ballot_index));
+        let least =
+            if planted(Mutant::AnnouncedBelowNewBallot) { 0 } else { self.new_ballot_index };
+        let (ballot, index) = (self.ballot(), index.max(least));
         Some(Announcement { message, low_water, destinations, timestamp, ballot, index, again })
     }
 

@@ -83,7 +83,8 @@ impl Ramcast {
             self.ballots[i] = ballot.max(self.ballots[i]);
         }
         (self.commit, self.commit_birth, self.last) = (commit, birth, commit);
-        (self.clock, self.last_time_ms) = (clock, time_ms);
+        self.clock = if planted(Mutant::ClockNotTaken) { self.clock } else { clock };
+        self.last_time_ms = time_ms;
         (self.view, self.order, self.shared, self.known) = (view, order, shared, known);
         self.role = Role::Follower;
         self.new_ballot_index = u64::MAX;
@@ -97,7 +98,9 @@ impl Ramcast {
     pub fn blank(&self, config: Config) -> Self {
         let mut blank = Self::new(config, self.view.clone());
         blank.role = Role::Blank;
-        blank.promised = self.promised;
+        if !planted(Mutant::PromiseForgotten) {
+            blank.promised = self.promised;
+        }
         blank.heard = self.heard;
         blank.now_ms = self.now_ms;
         // Whoever leads is about to write the log that goes on from the state: no time to run.
