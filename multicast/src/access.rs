@@ -167,6 +167,12 @@ impl<F: Fabric> Access<F> {
         SessionKey(key)
     }
 
+    /// Whether another message would be taken now.
+    pub fn has_room(&self, session: SessionKey) -> bool {
+        let session = self.sessions[session.0 as usize].as_ref().expect("an open session");
+        session.window.len() < self.tuning.window
+    }
+
     /// Multicasts `payload` to `destinations` and returns the message's sequence number. The bytes
     /// are taken; they are written as the rings have room.
     pub fn multicast(
@@ -177,11 +183,10 @@ impl<F: Fabric> Access<F> {
     ) -> Result<u64, WindowFull> {
         assert!(self.topology.all_groups().contains_all(destinations) && !destinations.is_empty());
         assert!(payload.len() <= self.tuning.payload_bytes_max, "check before you multicast");
-        let window = self.tuning.window;
-        let at = self.sessions[session.0 as usize].as_mut().expect("an open session");
-        if at.window.len() >= window {
+        if !self.has_room(session) {
             return Err(WindowFull);
         }
+        let at = self.sessions[session.0 as usize].as_mut().expect("an open session");
         let sequence = at.next;
         at.next += 1;
         // As it will be once the message is in the window.

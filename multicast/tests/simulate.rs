@@ -3,39 +3,73 @@
 //! Seeds that failed in the past (`seeds.txt`) are run first. `SKEIN_SEEDS=100..200` runs other
 //! seeds, `SKEIN_PROFILE=crashes` another profile; `skein sim` does both, and shows how a seed fails.
 
+use std::fmt::Write;
 use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
 use skein_multicast::simulate::{Campaign, Coverage, Kept, Profile, Tally, run};
 
-/// What every test run runs: so many seeds of each profile, from 0 on, and those of them that are
-/// known to fail still, or to take too long (`docs/testing.md` says how).
-const RUNS: [(&str, u64, &[u64]); 4] =
-    [("default", 80, &[30, 45]), ("calm", 250, &[]), ("clients", 100, &[]), ("laps", 6, &[0, 4])];
+/// What every test run runs: so many seeds of each profile, from 0 on, but those of
+/// `multicast/tests/open.txt`.
+const RUNS: [(&str, u64); 7] = [
+    ("default", 500),
+    ("elections", 150),
+    ("crashes", 150),
+    ("partitions", 150),
+    ("losses", 60),
+    ("clients", 100),
+    ("calm", 60),
+];
+/// In so many of them at least, a leader is followed by another.
+const LEADER_CHANGES: u64 = 900;
+
+/// Paths that need not be hit. A grant of a life that the adopted view does not name takes a candidate
+/// that is told of one grant, and of no other before that replica has died, come back and been let in
+/// by the old leader: `a_grant_counts_only_from_a_life_that_the_best_log_names` has the schedule. A
+/// state that ends before the log of the one that takes it is as rare.
+const SELDOM: [&str; 2] = ["grant_not_counted", "copy_too_old"];
 
 /// One in so many seeds is run twice: the same seed is the same run, to the byte.
 const AGAIN_ONE_IN: u64 = 100;
-
+/// Failures after which it is enough.
+const FAILURES_MAX: usize = 100;
 /// How long a failure is made smaller before it is shown.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-fn campaign(profile: Profile, seeds: Range<u64>, except: &[u64], kept: Vec<Kept>) -> Tally {
+fn campaign(profile: Profile, seeds: Range<u64>, except: Vec<u64>, kept: Vec<Kept>) -> Tally {
     let cores = thread::available_parallelism().map_or(2, Into::into);
-    let (again_one_in, except) = (AGAIN_ONE_IN, except.to_vec());
-    let campaign = Campaign { profile, seeds, except, kept, until: None, cores, again_one_in };
-    let mut tally = campaign.run(&|_| true);
-    if let Some(failure) = tally.failure.take() {
-        panic!("{}", failure.minimised(PATIENCE));
-    }
-    let without = &tally.without_leader_change;
-    assert!(without.is_empty(), "{}: no leader was followed in {without:?}", profile.name);
+    let campaign = Campaign {
+        profile,
+        seeds,
+        except,
+        kept,
+        until: None,
+        cores,
+        again_one_in: AGAIN_ONE_IN,
+        failures_max: FAILURES_MAX,
+    };
+    let tally = campaign.run(&|_| true);
     let Tally { seeds, messages, leader_changes, simulated, .. } = &tally;
     println!(
         "{}: {seeds} seeds, {messages} messages, {leader_changes} changes of leaders, {simulated:?}",
         profile.name
     );
     tally
+}
+
+/// Shows everything that failed in a line each, and the first of them made small.
+fn check(tallies: &[Tally]) {
+    let failures = || tallies.iter().flat_map(|tally| &tally.failures);
+    let mut text = String::new();
+    for failure in failures() {
+        let (scenario, violation) = (&failure.scenario, failure.violation.to_string());
+        let what = violation.lines().next().unwrap_or_default();
+        let _ = writeln!(text, "{} {} {what:.160}", scenario.seed, scenario.profile);
+    }
+    if let Some(first) = failures().next() {
+        panic!("{}\n\n{text}", first.clone().minimised(PATIENCE));
+    }
 }
 
 fn seeds() -> Option<Range<u64>> {
@@ -46,19 +80,32 @@ fn seeds() -> Option<Range<u64>> {
 
 #[test]
 fn every_schedule_keeps_the_properties() {
-    let mut coverage = Coverage::default();
     let named = |name: &str| Profile::named(name).expect("a profile of that name");
-    if let Some(seeds) = seeds() {
+    let chosen = seeds();
+    let tallies: Vec<Tally> = if let Some(seeds) = chosen.clone() {
         let name = std::env::var("SKEIN_PROFILE").unwrap_or_else(|_| "default".to_owned());
-        coverage.add(&campaign(named(&name), seeds, &[], Vec::new()).coverage);
+        vec![campaign(named(&name), seeds, Vec::new(), Vec::new())]
     } else {
-        for (i, (name, count, except)) in RUNS.into_iter().enumerate() {
+        let runs = RUNS.into_iter().enumerate().map(|(i, (name, count))| {
+            let open = Kept::open().into_iter().filter(|open| open.profile.name == name);
             let kept = if i == 0 { Kept::all() } else { Vec::new() };
-            coverage.add(&campaign(named(name), 0..count, except, kept).coverage);
-        }
+            campaign(named(name), 0..count, open.map(|open| open.seed).collect(), kept)
+        });
+        runs.collect()
+    };
+    let mut coverage = Coverage::default();
+    for tally in &tallies {
+        coverage.add(&tally.coverage);
     }
-    println!("never hit: {:?}", coverage.holes().collect::<Vec<_>>());
     println!("{coverage}");
+    check(&tallies);
+    let holes: Vec<_> = coverage.holes().filter(|path| !SELDOM.contains(path)).collect();
+    if chosen.is_some() {
+        return println!("never hit: {holes:?}");
+    }
+    let changes: u64 = tallies.iter().map(|tally| tally.with_leader_change).sum();
+    assert!(changes >= LEADER_CHANGES, "a leader was followed in {changes} seeds only");
+    assert!(holes.is_empty(), "never hit, and so holes in what was run: {holes:?}");
 }
 
 #[test]

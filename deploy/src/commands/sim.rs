@@ -36,7 +36,8 @@ pub(crate) struct Args {
     /// Begins no seed after so many minutes
     #[arg(long, value_name = "M", value_parser = minutes)]
     minutes: Option<Duration>,
-    /// Which mix of faults: default, calm, crashes, partitions, clients, laps or large
+    /// Which mix of faults: default, calm, crashes, partitions, clients, laps, losses, elections or
+    /// large
     #[arg(long, default_value = "default", value_name = "NAME", value_parser = profile)]
     profile: Profile,
     /// Prints everything that happens in the only seed given
@@ -118,6 +119,7 @@ impl Args {
             until: self.minutes.map(|minutes| begun + minutes),
             cores: std::thread::available_parallelism().map_or(2, Into::into),
             again_one_in: AGAIN_ONE_IN,
+            failures_max: 1,
         };
         let tally = campaign.run(&|tally| {
             let mut drawn = drawn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -129,20 +131,19 @@ impl Args {
             !interrupt.asked()
         });
         let took = begun.elapsed();
-        let mut tally = tally;
-        if let Some(failure) = tally.failure.take() {
+        let failure = tally.failures.first().map(|failure| {
             line.set_message(format!("seed {} fails: making it small", failure.scenario.seed));
             line.tick();
-            tally.failure = Some(Box::new(failure.minimised(MINIMISE_FOR)));
-        }
+            failure.clone().minimised(MINIMISE_FOR)
+        });
         line.finish_and_clear();
-        let summary = self.summary(&tally, took);
+        let summary = self.summary(&tally, failure.as_ref(), took);
         if self.json {
             say(serde_json::to_string(&summary)? + "\n")?;
         } else {
-            say(summary.table(tally.failure.as_deref()))?;
+            say(summary.table(failure.as_ref()))?;
         }
-        Ok(if tally.failure.is_some() { Exit::No } else { Exit::Ok })
+        Ok(if failure.is_some() { Exit::No } else { Exit::Ok })
     }
 
     /// Runs one seed and says everything that happens.
@@ -165,7 +166,7 @@ impl Args {
         }
     }
 
-    fn summary(&self, tally: &Tally, took: Duration) -> Summary {
+    fn summary(&self, tally: &Tally, failure: Option<&Failure>, took: Duration) -> Summary {
         let (seconds, simulated) = (took.as_secs_f64(), tally.simulated.as_secs_f64());
         let failed = |failure: &Failure| Failed {
             seed: failure.scenario.seed,
@@ -189,7 +190,7 @@ impl Args {
             leader_changes: tally.leader_changes,
             hit: tally.coverage.all().filter(|(_, count)| *count > 0).collect(),
             never_hit: tally.coverage.holes().collect(),
-            failure: tally.failure.as_deref().map(failed),
+            failure: failure.map(failed),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Many seeds on all cores, until one fails or the time is up.
+//! Many seeds on all cores, until some fail or the time is up.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -25,6 +25,8 @@ pub struct Campaign {
     pub cores: usize,
     /// One in so many seeds is run twice, and must be the same run: none if zero.
     pub again_one_in: u64,
+    /// It ends when so many have failed.
+    pub failures_max: usize,
 }
 
 /// What it came to, so far or in the end.
@@ -36,14 +38,14 @@ pub struct Tally {
     pub messages: u64,
     /// Changes of leaders in them.
     pub leader_changes: u64,
-    /// Seeds that were to have a change of leader and had none.
-    pub without_leader_change: Vec<u64>,
+    /// Seeds that had one.
+    pub with_leader_change: u64,
     /// Virtual time that passed in them.
     pub simulated: Duration,
     /// What was hit.
     pub coverage: Coverage,
-    /// The first failure.
-    pub failure: Option<Box<Failure>>,
+    /// What failed, in the order in which it was found.
+    pub failures: Vec<Failure>,
 }
 
 impl Campaign {
@@ -66,12 +68,9 @@ impl Campaign {
                         let mut tally = tally.lock().expect("no run panics outside of its own");
                         match result {
                             Ok(report) => tally.add(&report),
-                            Err(failure) => {
-                                stop.store(true, Ordering::Relaxed);
-                                tally.failure.get_or_insert(failure);
-                            }
+                            Err(failure) => tally.failures.push(*failure),
                         }
-                        if !look(&tally) {
+                        if tally.failures.len() >= self.failures_max || !look(&tally) {
                             stop.store(true, Ordering::Relaxed);
                         }
                     }
@@ -108,10 +107,8 @@ impl Tally {
         self.seeds += 1;
         self.messages += report.messages;
         self.leader_changes += report.leader_changes;
+        self.with_leader_change += u64::from(report.leader_changes > 0);
         self.simulated += report.simulated;
         self.coverage.add(&report.coverage);
-        if report.scenario.leader_falls && report.leader_changes == 0 {
-            self.without_leader_change.push(report.scenario.seed);
-        }
     }
 }

@@ -55,6 +55,18 @@ impl Onlooker {
         }
     }
 
+    /// A group has lost more memories than it tolerates.
+    pub(super) fn loses(&mut self, group: GroupId) {
+        self.history.loses(group);
+    }
+
+    /// A group begins anew with nothing.
+    pub(super) fn recreates(&mut self, group: GroupId) {
+        self.history.recreates(group);
+        self.logs.retain(|id, _| id.group != group);
+        self.fallen.retain(|id, _| id.group != group);
+    }
+
     /// Takes in what an engine's turn did, and checks what was delivered in it. `trace` gets a line
     /// for each thing that happened.
     pub(super) fn look_at<'a>(
@@ -95,7 +107,9 @@ impl Onlooker {
                             || at.0 > last && replica.holds(fabric) >= at.0
                     };
                     let replicas = find(engines(), by).expect("it turned").1.replicas();
-                    check_quorum(by, &deliver, &self.logs, replicas, holds)?;
+                    if !self.history.is_lost(deliver.message) {
+                        check_quorum(by, &deliver, &self.logs, replicas, holds)?;
+                    }
                     self.history.delivers(by, &deliver)?;
                 }
             }

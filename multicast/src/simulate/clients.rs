@@ -16,8 +16,9 @@ use crate::access::{Access, SessionKey};
 
 /// Clients sleep until they are woken, or there is something to retry.
 const NAP: Duration = Duration::from_hours(1);
-/// How often a successor sends again what has no answer. It begins below the mark up to which its
-/// predecessor said that it needs no replies, so no new leader repeats them by itself.
+/// How often some send again what has no answer. A successor of a dead client does: it begins below
+/// the mark up to which its predecessor said that it needs no replies, so no new leader repeats them
+/// by itself.
 const HEIR_RETRIES: Duration = Duration::from_millis(20);
 /// In the names of sessions that a successor may go on with: no node's word ends them.
 const INHERITED: u64 = 2;
@@ -59,7 +60,7 @@ struct Client {
     sessions: Vec<Session>,
     /// Dies after the next turn in which it sends something; and whether it has an heir.
     doomed: Option<bool>,
-    /// When a successor of a dead one sent again last.
+    /// When one that sends again what has no answer did so last.
     retried: Option<Duration>,
 }
 
@@ -112,7 +113,8 @@ impl Clients {
         };
         let sessions = (0..count).map(|_| open()).collect();
         self.sessions += count;
-        let retried = heir.then(|| stage.world.now());
+        // What a replica was sent before its group was recreated, it has forgotten.
+        let retried = (heir || stage.scenario.loses).then(|| stage.world.now());
         Client { name, access, waiter: Waiter::new(Waiting::Park), sessions, doomed: None, retried }
     }
 
@@ -202,13 +204,14 @@ impl Clients {
             Some(sent) => *sent,
             None => draw_message(&stage.scenario, &mut stage.rng),
         };
+        if !access.has_room(session.key) {
+            return false;
+        }
         let sequence = session.sent as u64 + 1;
         let message = session.message(sequence);
         let bytes = payload(message, sent.exchanges, sent.reply, sent.len);
-        let Ok(given) = access.multicast(session.key, sent.destinations, &bytes) else {
-            return false;
-        };
-        assert_eq!(given, sequence);
+        let given = access.multicast(session.key, sent.destinations, &bytes);
+        assert_eq!(given, Ok(sequence));
         if session.sent == session.script.len() {
             session.script.push(sent);
             self.sent += 1;
@@ -336,7 +339,9 @@ fn draw_message(scenario: &Scenario, rng: &mut Rng) -> Sent {
     };
     let reply_max = if rng.one_in(20) { 3000 } else { 300 };
     let reply = rng.below(reply_max) as u16;
-    Sent { destinations, exchanges: rng.one_in(3), reply, len: len as usize }
+    // What a lost group's state machine has said to others is lost with it.
+    let exchanges = rng.one_in(3) && !scenario.loses;
+    Sent { destinations, exchanges, reply, len: len as usize }
 }
 
 fn open(access: &mut Access<SimFabric>, bits: u64, script: Vec<Sent>) -> Session {

@@ -38,6 +38,16 @@ pub enum Kind {
         /// How much later.
         back_after: Duration,
     },
+    /// So many replicas of a group die together, its leader's node first, and are started again later,
+    /// in their next lives: more than it tolerates. An operator has to recreate it.
+    Loss {
+        /// Of which group.
+        group: u16,
+        /// How many, a quorum at least.
+        replicas: u8,
+        /// How much later.
+        back_after: Duration,
+    },
     /// A node stands still, keeps its memory, and goes on later.
     Pause {
         /// Which.
@@ -183,7 +193,9 @@ fn draw_one(scenario: &Scenario, mix: Mix, rng: &mut Rng) -> Fault {
     ];
     let client = rng.index(scenario.clients.0);
     let mut target = || match rng.below(2) {
-        0 => Target::Node(rng.below(u64::from(topology.nodes)) as u16),
+        0 if !scenario.elections || rng.one_in(2) => {
+            Target::Node(rng.below(u64::from(topology.nodes)) as u16)
+        }
         _ => Target::Leader(rng.below(u64::from(topology.groups)) as u16),
     };
     let (node, other) = (target(), target());
@@ -225,6 +237,18 @@ pub(super) fn leader_falls(scenario: &Scenario, rng: &mut Rng) -> Fault {
     Fault { after, delay: Duration::from_micros(rng.below(2000)), kind }
 }
 
+/// More memories of a group die than it tolerates, while there is load.
+pub(super) fn group_is_lost(scenario: &Scenario, rng: &mut Rng) -> Fault {
+    let topology = scenario.topology;
+    let group = rng.below(u64::from(topology.groups)) as u16;
+    let quorum = topology.quorum() as u64;
+    let replicas = rng.between(quorum, u64::from(topology.replicas)) as u8;
+    let kind =
+        Kind::Loss { group, replicas, back_after: some_of(rng, 4 * scenario.suspected_after()) };
+    let after = rng.between(scenario.messages / 8, scenario.messages / 2);
+    Fault { after, delay: Duration::from_micros(rng.below(2000)), kind }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -240,6 +264,12 @@ impl fmt::Display for Fault {
         match &self.kind {
             Kind::Crash { node, back_after } => {
                 write!(f, "{node} dies, and is started again {back_after:?} later")
+            }
+            Kind::Loss { group, replicas, back_after } => {
+                write!(
+                    f,
+                    "{replicas} replicas of g{group} die, and begin anew {back_after:?} later"
+                )
             }
             Kind::Pause { node, lasts, flaps } => {
                 let flaps = if *flaps { ", with its connections broken" } else { "" };

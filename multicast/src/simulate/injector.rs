@@ -8,6 +8,7 @@ use skein_protocol::properties::Violation;
 use super::clients::Clients;
 use super::faults::{Fault, Kind};
 use super::nodes::Nodes;
+use super::operator::Operator;
 use super::world::Stage;
 
 skein_protocol::paths! {
@@ -55,6 +56,12 @@ enum Undo {
     Heal(Vec<(String, String)>),
 }
 
+impl Undo {
+    fn resumes(&self, whom: u16) -> bool {
+        matches!(self, Self::Resume(node) if *node == whom)
+    }
+}
+
 /// The faults to come and those that are going on.
 pub(super) struct Injector {
     /// In their order.
@@ -63,6 +70,7 @@ pub(super) struct Injector {
     due: Vec<(Duration, Kind)>,
     ends: Vec<(Duration, Undo)>,
     pub(super) counts: FaultCounts,
+    pub(super) operator: Operator,
 }
 
 impl Injector {
@@ -72,12 +80,13 @@ impl Injector {
             due: Vec::new(),
             ends: Vec::new(),
             counts: FaultCounts::default(),
+            operator: Operator::default(),
         }
     }
 
     /// Whether something is going on that holds messages back.
     pub(super) fn holds_back(&self) -> bool {
-        !self.ends.is_empty()
+        !self.ends.is_empty() || self.operator.has_work()
     }
 
     /// Makes happen and ends what is due. Returns whether there was anything.
@@ -91,7 +100,7 @@ impl Injector {
         while let Some(fault) = self.coming.pop_front_if(|fault| fault.after <= clients.sent) {
             self.due.push((now + fault.delay, fault.kind));
         }
-        let mut any = false;
+        let mut any = self.operator.go_on(nodes, stage)?;
         while let Some(at) = self.ends.iter().position(|(end, _)| *end <= now) {
             any = true;
             let (_, undo) = self.ends.swap_remove(at);
@@ -126,6 +135,14 @@ impl Injector {
                 nodes.crash(node, stage);
                 self.counts.node_crashes += 1;
                 self.ends.push((now + back_after, Undo::Restart(node)));
+            }
+            Kind::Loss { group, replicas, back_after } => {
+                for node in nodes.nodes_of(group, replicas) {
+                    nodes.crash(node, stage);
+                    self.counts.node_crashes += 1;
+                    self.ends.push((now + back_after, Undo::Restart(node)));
+                }
+                self.operator.count_losses(nodes, stage);
             }
             Kind::Pause { node, lasts, flaps } => {
                 let node = nodes.node(node);
@@ -202,6 +219,8 @@ impl Injector {
                 stage.note(|| format!("fault: n{node} is started again"));
                 nodes.restart(node, stage)?;
             }
+            // It stands still until the last of its pauses is over.
+            Undo::Resume(node) if self.ends.iter().any(|(_, it)| it.resumes(node)) => {}
             Undo::Resume(node) => {
                 stage.note(|| format!("fault: n{node} goes on"));
                 for process in nodes.processes.iter_mut().filter(|it| it.node == node) {

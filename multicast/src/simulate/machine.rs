@@ -19,7 +19,11 @@ pub(super) fn payload(message: MessageId, exchanges: bool, reply: u16, len: usiz
     let mut bytes = vec![u8::from(exchanges)];
     bytes.extend_from_slice(&reply.to_le_bytes());
     let word = message.session.0.rotate_left(17) ^ message.sequence;
-    bytes.extend((0..len).map(|i| (word >> (i % 8 * 8)) as u8 ^ i as u8));
+    bytes.reserve(len);
+    for at in (0..len).step_by(8) {
+        let part = mix(word ^ at as u64).to_le_bytes();
+        bytes.extend_from_slice(&part[..(len - at).min(8)]);
+    }
     bytes
 }
 

@@ -15,6 +15,7 @@ mod kept;
 mod machine;
 mod minimise;
 mod nodes;
+mod operator;
 mod scenario;
 mod world;
 
@@ -30,6 +31,7 @@ pub use self::campaign::{Campaign, Tally};
 pub use self::faults::{Fault, Kind, Mix, Target};
 pub use self::injector::FaultCounts;
 pub use self::kept::Kept;
+pub use self::operator::LossCounts;
 pub use self::scenario::{Profile, Scenario};
 use self::world::Simulation;
 use crate::port::PortPaths;
@@ -61,6 +63,8 @@ pub struct Report {
 pub struct Coverage {
     /// Of the scenario's faults.
     pub faults: FaultCounts,
+    /// Of groups that lost more than they tolerate.
+    pub losses: LossCounts,
     /// In the simulated world.
     pub world: Counters,
     /// In the protocol.
@@ -115,6 +119,7 @@ impl Coverage {
     /// Adds another run's.
     pub fn add(&mut self, other: &Self) {
         self.faults.add(&other.faults);
+        self.losses.add(&other.losses);
         self.world.add(&other.world);
         self.protocol.add(&other.protocol);
         self.ports.add(&other.ports);
@@ -138,6 +143,7 @@ impl Coverage {
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.faults
             .all()
+            .chain(self.losses.all())
             .chain(self.world.all())
             .chain(self.protocol.all())
             .chain(self.ports.all())

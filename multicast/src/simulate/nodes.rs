@@ -16,7 +16,7 @@ use crate::application::Application;
 use crate::config::{Topology, endpoint_name};
 use crate::engine::Engine;
 use crate::mail::Purpose;
-use crate::operate::Identity;
+use crate::operate::{Command, CommandError, Identity};
 use crate::replica::Replica;
 
 /// How long engines sleep at most.
@@ -120,6 +120,58 @@ impl Nodes {
             let lost = members().filter(|id| !counts(*id) || self.topology.node_of(*id) == node);
             members().all(|id| self.topology.node_of(id) != node) || lost.count() <= tolerated
         })
+    }
+
+    /// All groups.
+    pub(super) fn groups(&self) -> impl Iterator<Item = GroupId> + use<> {
+        self.topology.all_groups().iter()
+    }
+
+    /// The replicas of a group.
+    pub(super) fn members(&self, group: GroupId) -> impl Iterator<Item = ReplicaId> + use<> {
+        self.topology.replicas_of(group)
+    }
+
+    /// How many replicas make a quorum.
+    pub(super) fn quorum(&self) -> usize {
+        self.topology.quorum()
+    }
+
+    /// How many replicas of a group have a memory that counts.
+    pub(super) fn remember(&self, group: GroupId) -> usize {
+        let counts = |id: &ReplicaId| self.find(*id).is_some_and(|r| !r.core.is_silent());
+        self.members(group).filter(counts).count()
+    }
+
+    /// The nodes of so many replicas of a group, its leader's first.
+    pub(super) fn nodes_of(&self, group: u16, replicas: u8) -> Vec<u16> {
+        let first = self.leader(group).map_or(0, |leader| leader.slot);
+        let slots = (0..replicas).map(|step| (first + step) % self.topology.replicas);
+        slots.map(|slot| self.topology.node_of(ReplicaId::new(GroupId(group), slot))).collect()
+    }
+
+    /// Whether the process of a replica lives, and does not stand still.
+    pub(super) fn runs(&self, id: ReplicaId) -> bool {
+        let node = self.topology.node_of(id);
+        let mut of_node = self.processes.iter().filter(|process| process.node == node);
+        of_node.all(|process| process.engine.is_some() && !process.stands_still)
+    }
+
+    /// Tells every replica of a group to do something.
+    pub(super) fn command(
+        &mut self,
+        group: GroupId,
+        command: &Command,
+        stage: &Stage,
+    ) -> Result<(), CommandError> {
+        for Process { name, engine, .. } in &mut self.processes {
+            let has = |engine: &SimEngine| engine.inside().0.iter().any(|it| it.id.group == group);
+            if let Some(engine) = engine.as_mut().filter(|engine| has(engine)) {
+                engine.command(command)?;
+                stage.world.wake(name);
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn find(&self, id: ReplicaId) -> Option<&Replica<Machine>> {

@@ -27,6 +27,11 @@ pub struct Profile {
     single: bool,
     /// The leader of a group dies or stands still for long, whatever else happens.
     leader_falls: bool,
+    /// A group loses more memories than it tolerates.
+    loses: bool,
+    /// Groups are large, leaders are what faults hit, and what is under way lands in the middle of
+    /// what a replica does to let another lead.
+    elections: bool,
 }
 
 const QUIET: Mix = Mix {
@@ -42,7 +47,7 @@ const QUIET: Mix = Mix {
 
 impl Profile {
     /// All profiles; the first is what is run if none is named.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that falls in every seed",
@@ -62,6 +67,8 @@ impl Profile {
             laps: false,
             single: false,
             leader_falls: true,
+            loses: false,
+            elections: false,
         },
         Self {
             name: "calm",
@@ -73,6 +80,8 @@ impl Profile {
             laps: false,
             single: true,
             leader_falls: false,
+            loses: false,
+            elections: false,
         },
         Self {
             name: "crashes",
@@ -84,6 +93,8 @@ impl Profile {
             laps: false,
             single: false,
             leader_falls: true,
+            loses: false,
+            elections: false,
         },
         Self {
             name: "partitions",
@@ -95,6 +106,8 @@ impl Profile {
             laps: false,
             single: false,
             leader_falls: false,
+            loses: false,
+            elections: false,
         },
         Self {
             name: "clients",
@@ -106,6 +119,8 @@ impl Profile {
             laps: false,
             single: true,
             leader_falls: false,
+            loses: false,
+            elections: false,
         },
         Self {
             name: "laps",
@@ -117,6 +132,34 @@ impl Profile {
             laps: true,
             single: true,
             leader_falls: false,
+            loses: false,
+            elections: false,
+        },
+        Self {
+            name: "losses",
+            about: "a group loses more memories than it tolerates, and is recreated",
+            faults: (0, 4),
+            mix: Mix { crashes: 2, pauses: 2, flaps: 1, resends: 2, ..QUIET },
+            messages: (80, 160),
+            large_one_in: 1000,
+            laps: false,
+            single: true,
+            leader_falls: false,
+            loses: true,
+            elections: false,
+        },
+        Self {
+            name: "elections",
+            about: "one leader falls after the other, in the middle of what it writes",
+            faults: (6, 12),
+            mix: Mix { crashes: 6, pauses: 6, slows: 3, partitions: 8, flaps: 4, ..QUIET },
+            messages: (60, 80),
+            large_one_in: 1000,
+            laps: false,
+            single: false,
+            leader_falls: true,
+            loses: false,
+            elections: true,
         },
         Self {
             name: "large",
@@ -137,6 +180,8 @@ impl Profile {
             laps: false,
             single: false,
             leader_falls: true,
+            loses: false,
+            elections: false,
         },
     ];
 
@@ -167,6 +212,10 @@ pub struct Scenario {
     pub laps: bool,
     /// Whether it goes on until a group has changed its leader.
     pub leader_falls: bool,
+    /// Whether a group loses more memories than it tolerates.
+    pub loses: bool,
+    /// Whether leaders are what faults hit, while they land what they wrote.
+    pub elections: bool,
     /// What goes wrong.
     pub faults: Vec<Fault>,
     /// After how many messages every other session is closed and another opened.
@@ -188,6 +237,7 @@ impl Scenario {
         let replicas = match rng.below(20) {
             0 if profile.single => 1,
             1..=3 => 5,
+            4..=15 if profile.elections => 5,
             _ => 3,
         };
         let groups = if rng.one_in(profile.large_one_in) { 16 } else { 1 + rng.below(4) as u16 };
@@ -226,6 +276,8 @@ impl Scenario {
             messages,
             laps: profile.laps,
             leader_falls: profile.leader_falls,
+            loses: profile.loses,
+            elections: profile.elections,
             faults: Vec::new(),
             reopen_at: rng.one_in(3).then(|| rng.below(messages)),
             large_one_in: 4 + rng.below(30),
@@ -240,6 +292,11 @@ impl Scenario {
             let at = scenario.faults.partition_point(|fault| fault.after <= fall.after);
             scenario.faults.insert(at, fall);
         }
+        if profile.loses {
+            let loss = faults::group_is_lost(&scenario, &mut rng);
+            let at = scenario.faults.partition_point(|fault| fault.after <= loss.after);
+            scenario.faults.insert(at, loss);
+        }
         scenario
     }
 
@@ -251,7 +308,8 @@ impl Scenario {
 
     /// The world in which it runs.
     pub(super) fn world(&self) -> SimConfig {
-        let usual = SimConfig { mail_waiting_max: 64, ..SimConfig::default() };
+        let racing_revocations = self.elections;
+        let usual = SimConfig { mail_waiting_max: 64, racing_revocations, ..SimConfig::default() };
         if !self.rough {
             return usual;
         }

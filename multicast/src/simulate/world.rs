@@ -20,8 +20,10 @@ use crate::replica::Replica;
 
 /// Messages after which a run stops sending, lapped or not.
 const MESSAGES_MAX: u64 = 20_000;
-/// Steps that a run may take.
-const STEPS_MAX: u64 = 20_000_000;
+/// Steps that a run may take, and one that goes on until everything was lapped. Those that pass take
+/// a fifth of it at most.
+const STEPS_MAX: u64 = 5_000_000;
+const STEPS_OF_LAPS_MAX: u64 = 50_000_000;
 /// How long nothing may come of anything, in virtual time, while nothing holds it back.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Faults are looked after once in so many steps, and memories once in so many.
@@ -213,11 +215,13 @@ impl Simulation {
     /// Something must come of something now and then, unless a fault holds it back.
     fn check_progress(&self) -> Result<(), Violation> {
         let patient = self.stage.world.now() <= self.progress + PATIENCE;
-        if self.steps <= STEPS_MAX && patient {
+        let laps = self.stage.scenario.laps;
+        if self.steps <= if laps { STEPS_OF_LAPS_MAX } else { STEPS_MAX } && patient {
             return Ok(());
         }
         let now = self.stage.world.now();
-        let mut evidence = format!("after {} messages and {now:?}", self.clients.sent);
+        let (sent, steps) = (self.clients.sent, self.steps);
+        let mut evidence = format!("after {sent} messages, {now:?} and {steps} steps");
         for (message, groups) in self.clients.unanswered().take(6) {
             let _ = write!(evidence, "; {message} has no answer of {groups}");
         }
@@ -274,7 +278,8 @@ impl Simulation {
 
     pub(super) fn report(&self) -> Report {
         let world = self.stage.world.counters();
-        let mut coverage = Coverage { world, faults: self.injector.counts, ..Coverage::default() };
+        let (faults, losses) = (self.injector.counts, self.injector.operator.counts);
+        let mut coverage = Coverage { faults, losses, world, ..Coverage::default() };
         self.nodes.cover(&mut coverage);
         self.clients.cover(&mut coverage);
         Report {

@@ -15,6 +15,9 @@ use crate::{
     Source,
 };
 
+/// Events that may land while a revocation is under way, where they may.
+const RACING_MAX: u64 = 32;
+
 /// A simulated process's end. Once the process was crashed, everything it posts is refused.
 /// Dropping it ends the process in an orderly way.
 pub struct SimFabric {
@@ -170,6 +173,11 @@ impl Fabric for SimFabric {
 
     fn revoke(&mut self, region: Region) -> Result<(), FabricError> {
         self.with(|state, me| {
+            if state.config.racing_revocations {
+                for _ in 0..state.rng.below(RACING_MAX) {
+                    state.step();
+                }
+            }
             let region = state.processes[me].region_mut(region);
             assert!(!matches!(region.lent, Lent::Shared(_)), "a shared region has no grant");
             region.lent = Lent::Nobody;

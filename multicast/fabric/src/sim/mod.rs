@@ -50,6 +50,8 @@ pub struct SimConfig {
     pub gone_lag: Duration,
     /// Read the spans that writes name when they land. Without it, when they are posted.
     pub late_spans: bool,
+    /// Land writes while a revocation is under way: what was looked at right before is not all.
+    pub racing_revocations: bool,
     /// How many letters may wait for a process.
     pub mail_waiting_max: usize,
 }
@@ -65,6 +67,7 @@ impl Default for SimConfig {
             tear_one_in: 2,
             gone_lag: Duration::from_micros(100),
             late_spans: true,
+            racing_revocations: false,
             mail_waiting_max: 4096,
         }
     }
@@ -126,6 +129,11 @@ impl World {
     /// When a process that parked and was not woken will wake by itself.
     pub fn parked_until(&self, name: &str) -> Option<Duration> {
         self.with(name, |state, it| state.processes[it].parked.map(Duration::from_nanos))
+    }
+
+    /// Wakes a process from outside of the world, if it sleeps.
+    pub fn wake(&self, name: &str) {
+        self.with(name, |state, it| state.processes[it].parked = None);
     }
 
     /// Kills a process: any number of the words it has posted still land, and nothing else of it.

@@ -11,6 +11,9 @@ pub(super) fn check(history: &History) -> Result<(), Violation> {
     let violated = |evidence| Err(Violation { property: "uniform agreement", evidence });
     for (group, sequence) in &history.sequences {
         for deliver in sequence {
+            if history.is_lost(deliver.message) {
+                continue;
+            }
             for other in deliver.destinations.iter() {
                 if !history.delivered.contains(&(other, deliver.message)) {
                     let message = deliver.message;

@@ -9,7 +9,7 @@ use crate::ids::{GroupId, MessageId};
 
 /// Holds at any time.
 pub(super) fn check(history: &History, message: MessageId, by: GroupId) -> Result<(), Violation> {
-    if history.delivered.contains(&(by, message)) {
+    if history.delivered.contains(&(by, message)) || history.is_lost(message) {
         return Ok(());
     }
     let evidence = format!("{by} answered {message}, which none of its replicas delivered");

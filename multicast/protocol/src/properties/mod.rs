@@ -88,6 +88,9 @@ pub struct History {
     /// How many deliveries each replica that lives has made or been given.
     reached: BTreeMap<ReplicaId, u64>,
     shares: Shares,
+    /// What was multicast to a group before it lost more than it tolerates: what that group made of
+    /// it may be gone, and it may make something else of it.
+    lost: BTreeSet<MessageId>,
 }
 
 impl History {
@@ -115,6 +118,28 @@ impl History {
     pub fn ends(&mut self, replica: ReplicaId) {
         self.reached.remove(&replica);
         self.shares.forget(replica);
+    }
+
+    /// A group has lost more memories than it tolerates.
+    pub fn loses(&mut self, group: GroupId) {
+        let messages = self.multicasts.iter();
+        let to_it = messages.filter(|(_, multicast)| multicast.destinations.contains(group));
+        self.lost.extend(to_it.map(|(message, _)| *message));
+    }
+
+    /// It begins anew with nothing.
+    pub fn recreates(&mut self, group: GroupId) {
+        // A node's own message may have been in its log alone.
+        let own = self.multicasts.iter().filter(|(message, _)| message.session.is_own());
+        let to_it = own.filter(|(_, multicast)| multicast.destinations.contains(group));
+        self.lost.extend(to_it.map(|(message, _)| *message));
+        self.sequences.remove(&group);
+        self.delivered.retain(|(of, _)| *of != group);
+    }
+
+    /// Whether a group that the message was addressed to was lost since.
+    pub fn is_lost(&self, message: MessageId) -> bool {
+        self.lost.contains(&message)
     }
 
     /// A replica has put a record into its log.

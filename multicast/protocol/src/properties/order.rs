@@ -19,7 +19,8 @@ pub(super) fn check(history: &History, by: ReplicaId, deliver: &Deliver) -> Resu
     if position != reached + 1 {
         return violated(format!("{by} delivered {message} as number {position} after {reached}"));
     }
-    if let Some((other, known)) = history.finals.get(&message).filter(|(_, t)| *t != timestamp) {
+    let known = history.finals.get(&message).filter(|_| !history.is_lost(message));
+    if let Some((other, known)) = known.filter(|(_, known)| *known != timestamp) {
         return violated(format!(
             "{message} is final at {timestamp} for {by} and at {known} for {other}"
         ));
