@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crate::shm::{ShmFabric, Waker};
 use crate::tcp::{TcpFabric, TcpWaker};
+#[cfg(feature = "verbs")]
+use crate::verbs::VerbsFabric;
 use crate::{Access, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source};
 
 /// One of the fabrics between processes.
@@ -14,6 +16,9 @@ pub enum AnyFabric {
     Shm(Box<ShmFabric>),
     /// Of any hosts.
     Tcp(Box<TcpFabric>),
+    /// Of hosts with RDMA cards.
+    #[cfg(feature = "verbs")]
+    Verbs(Box<VerbsFabric>),
 }
 
 /// Wakes an [`AnyFabric`] that is parked, from another thread of its process.
@@ -21,7 +26,7 @@ pub enum AnyFabric {
 pub enum AnyWaker {
     /// Of shared memory.
     Shm(Waker),
-    /// Of a network.
+    /// Of a network, with cards or without.
     Tcp(TcpWaker),
 }
 
@@ -37,12 +42,21 @@ impl From<TcpFabric> for AnyFabric {
     }
 }
 
+#[cfg(feature = "verbs")]
+impl From<VerbsFabric> for AnyFabric {
+    fn from(fabric: VerbsFabric) -> Self {
+        Self::Verbs(Box::new(fabric))
+    }
+}
+
 impl AnyFabric {
     /// What other threads of this process wake it with.
     pub fn waker(&self) -> AnyWaker {
         match self {
             Self::Shm(fabric) => AnyWaker::Shm(fabric.waker()),
             Self::Tcp(fabric) => AnyWaker::Tcp(fabric.waker()),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(fabric) => AnyWaker::Tcp(fabric.waker()),
         }
     }
 }
@@ -63,6 +77,8 @@ macro_rules! either {
         match $self {
             Self::Shm($fabric) => $act,
             Self::Tcp($fabric) => $act,
+            #[cfg(feature = "verbs")]
+            Self::Verbs($fabric) => $act,
         }
     };
 }
@@ -149,6 +165,8 @@ impl Fabric for AnyFabric {
         match self {
             Self::Shm(_) => ShmFabric::nap(self, Self::as_shm, longest, idle),
             Self::Tcp(_) => TcpFabric::nap(self, Self::as_tcp, longest, idle),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(_) => VerbsFabric::nap(self, Self::as_verbs, longest, idle),
         }
     }
 
@@ -185,6 +203,12 @@ impl AnyFabric {
 
     fn as_tcp(&mut self) -> &mut TcpFabric {
         let Self::Tcp(fabric) = self else { unreachable!("it was a network a moment ago") };
+        fabric
+    }
+
+    #[cfg(feature = "verbs")]
+    fn as_verbs(&mut self) -> &mut VerbsFabric {
+        let Self::Verbs(fabric) = self else { unreachable!("it had a card a moment ago") };
         fabric
     }
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::adapters::NoAdapter;
+
 /// Why the fabric could not do what it was asked.
 ///
 /// Being denied a write is not here: it happens to operations that *were* posted, it is part of the
@@ -42,6 +44,27 @@ pub enum FabricError {
         len: usize,
         /// Where the region files are.
         dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+
+    /// No RDMA device can be used.
+    #[error("{why}; `skein doctor` lists what is there")]
+    NoAdapter {
+        /// What there is, and what is missing.
+        why: NoAdapter,
+    },
+
+    /// The RDMA device does not take memory.
+    #[error(
+        "{device} does not register {len} bytes: {source}; it may be the limit on locked memory \
+         (ulimit -l, LimitMEMLOCK=)"
+    )]
+    NotRegistered {
+        /// What was asked for, in bytes.
+        len: usize,
+        /// The device.
+        device: String,
         /// What the system said.
         source: io::Error,
     },

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+pub mod adapters;
 pub mod any;
 mod error;
 mod memory;
@@ -13,6 +14,8 @@ pub mod shm;
 pub mod sim;
 mod slab;
 pub mod tcp;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 pub mod wait;
 
 pub use error::FabricError;
@@ -48,7 +51,8 @@ pub enum Access {
 /// Where a write's bytes come from.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
-    /// A span of a region of our own, registered already: nothing is copied before the write.
+    /// A span of a region of our own, registered already: nothing is copied before the write. It
+    /// may be read as late as the write's end; who changes it before does not know what is written.
     Span {
         /// One of our own regions.
         region: Region,

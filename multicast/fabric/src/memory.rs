@@ -75,6 +75,12 @@ impl Memory {
         self.len
     }
 
+    /// Where it is, for a device that reads and writes it.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn address(&self) -> u64 {
+        self.words.as_ptr() as u64
+    }
+
     /// The words of a span.
     fn span(&self, at: usize, words: usize) -> &[AtomicU64] {
         let len = words.checked_mul(WORD).expect("no mapping is that long");

@@ -10,6 +10,7 @@
 //!  fetched  number: u64 │ bytes               what that read has read
 //!  mail     bytes
 //!  taken    letters: u64                      so many letters have been read, ever
+//!  note     bytes                             for the fabric whose control channel this is
 //! ```
 //!
 //! *Requests* are writes and reads. Both sides number them, from 1 on each link; no number is sent
@@ -50,6 +51,7 @@ pub(super) enum Frame<'a> {
     Fetched { number: u64, bytes: &'a [u8] },
     Mail { bytes: &'a [u8] },
     Taken { letters: u64 },
+    Note { bytes: &'a [u8] },
 }
 
 /// The bytes are none that a process of this version would send.
@@ -100,6 +102,10 @@ impl<'a> Frame<'a> {
             Self::Taken { letters } => {
                 head(out, 7, false, 8);
                 out.extend_from_slice(&letters.to_le_bytes());
+            }
+            Self::Note { bytes } => {
+                head(out, 8, false, bytes.len());
+                out.extend_from_slice(bytes);
             }
         }
     }
@@ -156,6 +162,7 @@ impl<'a> Frame<'a> {
             }
             6 if len <= MAIL_MAX => Self::Mail { bytes: body },
             7 => Self::Taken { letters: number(body)? },
+            8 if len <= MAIL_MAX => Self::Note { bytes: body },
             _ => return Err(Nonsense("a frame is of no known kind")),
         };
         Ok(Some((frame, HEADER + len)))
@@ -192,6 +199,7 @@ mod tests {
             Frame::Denied { number: 9 },
             Frame::Fetched { number: 10, bytes: b"" },
             Frame::Mail { bytes: &letter },
+            Frame::Note { bytes: b"of queue pairs" },
             Frame::Taken { letters: 3 },
         ];
         let mut bytes = Vec::new();
@@ -237,7 +245,7 @@ mod tests {
         #[rustfmt::skip]
         let cases = [
             (frame(0, &[]),               "no kind is zero"),
-            (frame(8, &[]),               "nor is any that high"),
+            (frame(9, &[]),               "nor is any that high"),
             (long,                        "nobody sends that much at once"),
             (odd,                         "a flag is 0 or 1"),
             (frame(1, &[0; 23]),          "a write says where to"),

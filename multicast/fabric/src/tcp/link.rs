@@ -22,6 +22,8 @@ const READS_MAX: usize = 8;
 const BACKLOG_MAX: usize = 64 << 20;
 /// Letters that may wait for one process, of each sender.
 pub(super) const LETTERS_MAX: u64 = 4096;
+/// Notes that may wait for the fabric whose control channel this is: they are read at every look.
+const NOTES_MAX: usize = 4096;
 /// Room that is kept for what is written next.
 const ROOM_KEPT: usize = 1 << 20;
 
@@ -67,6 +69,8 @@ pub(super) struct Reach<'a> {
     pub(super) writer: u64,
     pub(super) peer: u32,
     pub(super) letters: &'a mut VecDeque<(u32, Vec<u8>)>,
+    /// None where nobody reads them.
+    pub(super) notes: Option<&'a mut VecDeque<(u32, Vec<u8>)>>,
     pub(super) completions: &'a mut Vec<Completion>,
     pub(super) traffic: &'a mut Traffic,
 }
@@ -171,6 +175,11 @@ impl Link {
     pub(super) fn mail(&mut self, bytes: &[u8]) {
         self.letters_sent += 1;
         Frame::Mail { bytes }.encode(&mut self.out);
+    }
+
+    #[cfg(feature = "verbs")]
+    pub(super) fn note(&mut self, bytes: &[u8]) {
+        Frame::Note { bytes }.encode(&mut self.out);
     }
 
     /// One of the peer's letters was read.
@@ -289,6 +298,16 @@ impl Link {
                     return Err(Nonsense("it has taken letters that nobody sent"));
                 }
                 self.letters_taken = letters;
+            }
+            Frame::Note { bytes } => {
+                let Some(notes) = &mut reach.notes else {
+                    let why = "it speaks of queue pairs: its fabric is verbs, and here it is tcp";
+                    return Err(Nonsense(why));
+                };
+                if notes.len() >= NOTES_MAX {
+                    return Err(Nonsense("it sends more notes than there is to say"));
+                }
+                notes.push_back((reach.peer, bytes.to_owned()));
             }
         }
         Ok(())

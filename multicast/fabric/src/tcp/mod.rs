@@ -23,6 +23,8 @@
 //! **Gone.** A peer is gone once its connection has ended, whatever has ended it: a process that
 //! died and a network that failed look alike. Who dials again finds a new peer.
 
+#[cfg(feature = "verbs")]
+mod control;
 mod door;
 mod frame;
 mod hello;
@@ -88,6 +90,8 @@ pub struct TcpFabric {
     meetings: HashMap<String, u64>,
     completions: Vec<Completion>,
     letters: VecDeque<(u32, Vec<u8>)>,
+    /// What the peers say to the fabric whose control channel this is, if it is one.
+    notes: Option<VecDeque<(u32, Vec<u8>)>>,
     epoll: OwnedFd,
     bell: Arc<OwnedFd>,
     /// Links that may have something to send, and those that were not read to their end.
@@ -194,6 +198,7 @@ impl TcpFabric {
             meetings: HashMap::new(),
             completions: Vec::new(),
             letters: VecDeque::new(),
+            notes: None,
             epoll,
             bell,
             unsent: Vec::new(),
@@ -244,7 +249,7 @@ impl TcpFabric {
 
     /// Takes what has arrived and answers it. Returns whether there was anything. Waits for it, at
     /// most for `longest`.
-    fn look(&mut self, longest: Duration) -> bool {
+    pub(crate) fn look(&mut self, longest: Duration) -> bool {
         self.send_all();
         let mut any = self.let_in();
         let now = if any || !self.unread.is_empty() { Duration::ZERO } else { longest };
@@ -295,6 +300,7 @@ impl TcpFabric {
             writer: state.side.incarnation,
             peer,
             letters: &mut self.letters,
+            notes: self.notes.as_mut(),
             completions: &mut self.completions,
             traffic: &mut self.traffic,
         };

@@ -109,6 +109,43 @@ impl Ground for Wire {
     fn check_empty(&self) {}
 }
 
+/// Whether there is an RDMA device to run on.
+#[cfg(feature = "verbs")]
+pub(crate) fn has_adapter() -> bool {
+    let some = !skein_fabric::adapters::adapters().is_empty();
+    if !some {
+        println!("verbs: not run: no RDMA device");
+    }
+    some
+}
+
+/// A network of processes with RDMA cards, on which only the owner can be called.
+#[cfg(feature = "verbs")]
+pub(crate) struct Cards(pub(crate) Net);
+
+#[cfg(feature = "verbs")]
+impl Cards {
+    /// None without an RDMA device.
+    pub(crate) fn plain() -> Option<Self> {
+        has_adapter().then(|| Self(Wire::plain().0))
+    }
+}
+
+#[cfg(feature = "verbs")]
+impl Ground for Cards {
+    type F = skein_fabric::verbs::VerbsFabric;
+
+    fn join_as_owner(&self) -> Self::F {
+        Self::F::join(&self.0, OWNER, &skein_fabric::verbs::Config::default()).unwrap()
+    }
+
+    fn launch(&self, role: &str, name: &str) -> Hand {
+        process(role, name, &format!("cards {}", self.0.book().find(OWNER).unwrap()))
+    }
+
+    fn check_empty(&self) {}
+}
+
 /// A process that plays a role.
 fn process(role: &str, name: &str, place: &str) -> Hand {
     let me = env::current_exe().unwrap();
@@ -185,15 +222,28 @@ fn play_the_role() {
     let (role, name, place) = (next(), next(), next());
     match place.split_once(' ').unwrap() {
         ("host", dir) => play(role, Host::at(dir.as_ref()).unwrap().join(name).unwrap()),
+        #[cfg(feature = "verbs")]
+        ("cards", address) => {
+            let config = skein_fabric::verbs::Config::default();
+            let net = net_with(address);
+            let mut fabric = skein_fabric::verbs::VerbsFabric::visit(&net, name, &config).unwrap();
+            fabric.set_patience(WATCHDOG);
+            play(role, fabric);
+        }
         (_, address) => {
-            let book = Book::default();
-            book.insert(OWNER, address);
-            let net = Net::new("conformance", book, Security::Plain);
+            let net = net_with(address);
             let mut fabric = net.visit(name).unwrap();
             fabric.set_patience(WATCHDOG);
             play(role, fabric);
         }
     }
+}
+
+/// A network on which the owner is at that address.
+fn net_with(address: &str) -> Net {
+    let book = Book::default();
+    book.insert(OWNER, address);
+    Net::new("conformance", book, Security::Plain)
 }
 
 fn play<F: Fabric>(role: &str, fabric: F) {

@@ -18,6 +18,8 @@ use crate::crew::{Crew, Ground, Hand, OWNER, WATCHDOG, Wire, ends, keys, look, m
 
 /// Writes that one who hammers has under way.
 const UNDER_WAY_MAX: u32 = 16;
+/// Bodies among them: every other write is a tail.
+const BODIES: usize = UNDER_WAY_MAX as usize / 2;
 const SIZE_MAX: usize = 256 << 10;
 const INSIDE_MIN: u32 = 1_000;
 /// Regions granted at once, to be revoked one after the other: on a busy machine each exchange of
@@ -64,7 +66,8 @@ pub(crate) fn hammer<F: Fabric>(mut fabric: F) {
     let (_, letter) = mail(&mut fabric);
     let progress = keys(&letter).next().unwrap();
     let progress = fabric.attach(owner, &progress).unwrap();
-    let source = fabric.create(SIZE_MAX, Access::Shared).unwrap();
+    // Each body under way has a span of its own, for it may be read late.
+    let source = fabric.create(BODIES * SIZE_MAX, Access::Shared).unwrap();
     let mut bytes = vec![0; SIZE_MAX];
     let (mut i, mut grants) = (0u64, 0u64);
     loop {
@@ -96,9 +99,10 @@ pub(crate) fn hammer<F: Fabric>(mut fabric: F) {
                     i += 1;
                     under_way += 2;
                     bytes[..size].as_chunks_mut::<8>().0.fill(i.to_ne_bytes());
-                    fabric.copy_in(source, 0, &bytes[..size]);
+                    let at = i as usize % BODIES * SIZE_MAX;
+                    fabric.copy_in(source, at, &bytes[..size]);
                     put(&mut fabric, progress, BEGUN, i, None);
-                    let from = Source::Span { region: source, at: 0, len: size };
+                    let from = Source::Span { region: source, at, len: size };
                     fabric.write(remote, 0, from, Some(2 * i)).unwrap();
                     put(&mut fabric, remote, tail_at, i, Some(2 * i + 1));
                     put(&mut fabric, progress, ENDED, i, None);
@@ -315,6 +319,15 @@ fn no_late_byte_of_a_thread_that_hammers() {
 #[test]
 fn no_late_byte_of_a_process_elsewhere_that_hammers() {
     race(&Wire::plain(), INSIDE_MIN / 20);
+}
+
+/// Long writes are many packets: most of their revocations come between two of them.
+#[cfg(feature = "verbs")]
+#[test]
+fn no_late_byte_of_a_process_with_a_card_that_hammers() {
+    if let Some(cards) = crate::crew::Cards::plain() {
+        race(&cards, INSIDE_MIN / 10);
+    }
 }
 
 /// Stops the writer in the middle of a write.

@@ -5,7 +5,7 @@ use std::rc::{Rc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use skein_fabric::tcp::{Book, Net, Security, TcpFabric, Traffic};
+use skein_fabric::tcp::{Book, Net, Security, TcpFabric};
 use skein_fabric::{
     Access, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source,
 };
@@ -17,17 +17,52 @@ use crate::promises::Stage;
 const QUIET_LOOKS: u32 = 5;
 const QUIET_NAP: Duration = Duration::from_micros(300);
 
-type Everybody = Rc<RefCell<Vec<Weak<RefCell<TcpFabric>>>>>;
+/// A fabric whose processes meet by calling each other.
+pub(crate) trait Calling: Fabric + Sized {
+    fn join(net: &Net, name: &str) -> Result<Self, FabricError>;
+    fn is_calling(&self, name: &str) -> bool;
+    /// Differs whenever something has passed.
+    fn passed(&self) -> [u64; 4];
+}
+
+impl Calling for TcpFabric {
+    fn join(net: &Net, name: &str) -> Result<Self, FabricError> {
+        net.join(name)
+    }
+    fn is_calling(&self, name: &str) -> bool {
+        TcpFabric::is_calling(self, name)
+    }
+    fn passed(&self) -> [u64; 4] {
+        let traffic = self.traffic();
+        [traffic.sent, traffic.received, traffic.sends, 0]
+    }
+}
+
+#[cfg(feature = "verbs")]
+impl Calling for skein_fabric::verbs::VerbsFabric {
+    fn join(net: &Net, name: &str) -> Result<Self, FabricError> {
+        Self::join(net, name, &skein_fabric::verbs::Config::default())
+    }
+    fn is_calling(&self, name: &str) -> bool {
+        Self::is_calling(self, name)
+    }
+    fn passed(&self) -> [u64; 4] {
+        let traffic = self.traffic();
+        [traffic.control.sent, traffic.control.received, traffic.ends, traffic.refused]
+    }
+}
+
+type Everybody<F> = Rc<RefCell<Vec<Weak<RefCell<F>>>>>;
 
 /// A network that lives on one machine, and everybody on it.
-pub(crate) struct Network {
+pub(crate) struct Network<F = TcpFabric> {
     book: Book,
     /// Makes certificates, if they are used.
     authority: Option<Authority>,
-    everybody: Everybody,
+    everybody: Everybody<F>,
 }
 
-impl Network {
+impl<F> Network<F> {
     pub(crate) fn plain() -> Self {
         Self { book: Book::default(), authority: None, everybody: Everybody::default() }
     }
@@ -37,10 +72,10 @@ impl Network {
     }
 }
 
-impl Stage for Network {
-    type F = Joined;
+impl<F: Calling> Stage for Network<F> {
+    type F = Joined<F>;
 
-    fn join(&self, name: &str) -> Result<Joined, FabricError> {
+    fn join(&self, name: &str) -> Result<Joined<F>, FabricError> {
         if self.book.find(name).is_none() {
             self.book.insert(name, "127.0.0.1:0");
         }
@@ -49,7 +84,7 @@ impl Stage for Network {
             None => Security::Plain,
         };
         let net = Net::new("conformance", self.book.clone(), security);
-        let fabric = Rc::new(RefCell::new(net.join(name)?));
+        let fabric = Rc::new(RefCell::new(F::join(&net, name)?));
         self.everybody.borrow_mut().push(Rc::downgrade(&fabric));
         Ok(Joined { fabric, everybody: Rc::clone(&self.everybody) })
     }
@@ -67,24 +102,24 @@ impl Stage for Network {
 }
 
 /// Lets everybody do what there is to do.
-fn look(everybody: &Everybody) -> Vec<Traffic> {
+fn look<F: Calling>(everybody: &Everybody<F>) -> Vec<[u64; 4]> {
     let living: Vec<_> = everybody.borrow().iter().filter_map(Weak::upgrade).collect();
     // Whoever calls us from within its own fabric is busy.
     let free = living.iter().filter_map(|fabric| fabric.try_borrow_mut().ok());
     free.map(|mut fabric| {
         fabric.park(Duration::ZERO, &mut |_| true);
-        fabric.traffic()
+        fabric.passed()
     })
     .collect()
 }
 
 /// Somebody on the network. Whoever dials lets the others answer.
-pub(crate) struct Joined {
-    fabric: Rc<RefCell<TcpFabric>>,
-    everybody: Everybody,
+pub(crate) struct Joined<F> {
+    fabric: Rc<RefCell<F>>,
+    everybody: Everybody<F>,
 }
 
-impl Fabric for Joined {
+impl<F: Calling> Fabric for Joined<F> {
     fn now(&self) -> Duration {
         self.fabric.borrow().now()
     }

@@ -8,6 +8,8 @@ use skein_fabric::{Access, Fabric, Source};
 use crate::crew::{Crew, Ground, OWNER, WATCHDOG, Wire, ends, keys, look, mail, put, words};
 
 const BODY: usize = 128; // words
+/// Bodies that may be under way.
+const UNDER_WAY: usize = 64;
 const LOOKS_MIN: u32 = 100_000;
 const WRITES_MIN: u64 = 20_000;
 
@@ -27,14 +29,16 @@ pub(crate) fn writer<F: Fabric>(mut fabric: F) {
     fabric.send(owner, b"ready").unwrap();
     let (_, letter) = mail(&mut fabric);
     let remotes: Vec<_> = keys(&letter).map(|key| fabric.attach(owner, &key).unwrap()).collect();
-    let source = fabric.create(BODY * 8, Access::Shared).unwrap();
+    // Each body under way has a span of its own, for it may be read late.
+    let source = fabric.create(UNDER_WAY * BODY * 8, Access::Shared).unwrap();
     let mut bytes = Vec::new();
     for i in 1.. {
-        fabric.copy_in(source, 0, &twin(i).to_ne_bytes().repeat(BODY));
+        let at = i as usize % UNDER_WAY * BODY * 8;
+        fabric.copy_in(source, at, &twin(i).to_ne_bytes().repeat(BODY));
         put(&mut fabric, remotes[0], 0, twin(i), None);
-        let from = Source::Span { region: source, at: 0, len: BODY * 8 };
+        let from = Source::Span { region: source, at, len: BODY * 8 };
         fabric.write(remotes[1], 0, from, None).unwrap();
-        let last = i % 64 == 0;
+        let last = i.is_multiple_of(UNDER_WAY as u64);
         put(&mut fabric, remotes[2], 0, twin(i), last.then_some(i));
         // No faster than the owner takes it.
         while last && ends(&mut fabric).is_empty() {
@@ -94,6 +98,14 @@ fn threads_see_writes_in_order_and_words_whole() {
 #[test]
 fn a_network_shows_writes_in_order_and_words_whole() {
     race(&Wire::plain());
+}
+
+#[cfg(feature = "verbs")]
+#[test]
+fn cards_show_writes_in_order_and_words_whole() {
+    if let Some(cards) = crate::crew::Cards::plain() {
+        race(&cards);
+    }
 }
 
 /// A torn body of a kilobyte does not pass a checksum that came with it.

@@ -62,13 +62,27 @@ macro_rules! promises {
             })*
         }
         mod on_a_network {
+            use crate::network::Network;
+            use skein_fabric::tcp::TcpFabric;
             $(#[test] fn $name() {
-                super::$name(&crate::network::Network::plain());
+                super::$name(&Network::<TcpFabric>::plain());
             })*
         }
         mod on_an_encrypted_network {
+            use crate::network::Network;
+            use skein_fabric::tcp::TcpFabric;
             $(#[test] fn $name() {
-                super::$name(&crate::network::Network::encrypted());
+                super::$name(&Network::<TcpFabric>::encrypted());
+            })*
+        }
+        #[cfg(feature = "verbs")]
+        mod on_verbs {
+            use crate::network::Network;
+            use skein_fabric::verbs::VerbsFabric;
+            $(#[test] fn $name() {
+                if crate::crew::has_adapter() {
+                    super::$name(&Network::<VerbsFabric>::plain());
+                }
             })*
         }
         mod on_the_simulator {

@@ -88,6 +88,14 @@ fn no_wake_up_is_lost_on_a_network() {
     play(&Wire::plain(), ROUNDS / 4);
 }
 
+#[cfg(feature = "verbs")]
+#[test]
+fn no_wake_up_is_lost_between_cards() {
+    if let Some(cards) = crate::crew::Cards::plain() {
+        play(&cards, ROUNDS / 20);
+    }
+}
+
 /// Sleeps until there is mail, and answers it.
 pub(crate) fn sleeper<F: Fabric>(mut fabric: F) {
     let owner = fabric.dial(OWNER).unwrap();
@@ -140,6 +148,14 @@ fn mail_wakes_a_process_elsewhere() {
     mail_wakes(&Wire::plain());
 }
 
+#[cfg(feature = "verbs")]
+#[test]
+fn mail_wakes_a_process_with_a_card() {
+    if let Some(cards) = crate::crew::Cards::plain() {
+        mail_wakes(&cards);
+    }
+}
+
 /// A process that was stopped in the middle of waking keeps nobody else from waking.
 #[test]
 fn a_stopped_waker_keeps_nobody_asleep() {
@@ -149,6 +165,14 @@ fn a_stopped_waker_keeps_nobody_asleep() {
 #[test]
 fn a_stopped_waker_elsewhere_keeps_nobody_asleep() {
     a_waker_is_stopped(&Wire::plain());
+}
+
+#[cfg(feature = "verbs")]
+#[test]
+fn a_stopped_waker_with_a_card_keeps_nobody_asleep() {
+    if let Some(cards) = crate::crew::Cards::plain() {
+        a_waker_is_stopped(&cards);
+    }
 }
 
 fn a_waker_is_stopped(crew: &impl Ground) {
@@ -185,6 +209,15 @@ fn a_waker_is_stopped(crew: &impl Ground) {
     owner.send(sleeper, b"enough").unwrap();
     mail(&mut owner);
     second.finish();
+}
+
+#[cfg(feature = "verbs")]
+#[test]
+fn who_has_a_card_sleeps_in_full_and_parks_when_idle() {
+    if let Some(cards) = crate::crew::Cards::plain() {
+        sleeps_in_full(cards.join_as_owner());
+        parks_when_idle(cards.join_as_owner());
+    }
 }
 
 #[test]

@@ -1,0 +1,65 @@
+//! This fabric as the control channel of another, whose memory is reached by other means.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::TcpFabric;
+use super::link::Ended;
+use crate::Peer;
+
+impl TcpFabric {
+    /// From here on peers may send notes.
+    pub(crate) fn listen_to_notes(&mut self) {
+        self.notes = Some(VecDeque::new());
+    }
+
+    /// Sends the peer a note. If its connection has ended, nobody has to know.
+    pub(crate) fn note(&mut self, to: Peer, bytes: &[u8]) {
+        if let Some(link) = self.peers.get_mut(to.0).and_then(|state| state.link.as_mut()) {
+            link.note(bytes);
+            self.send(to.0);
+        }
+    }
+
+    pub(crate) fn next_note(&mut self) -> Option<(Peer, Vec<u8>)> {
+        let (peer, note) = self.notes.as_mut()?.pop_front()?;
+        Some((Peer(peer), note))
+    }
+
+    /// Whether the connection to the peer has not ended, as far as is known.
+    pub(crate) fn is_linked(&self, peer: Peer) -> bool {
+        self.peers.get(peer.0).is_some_and(|state| state.link.is_some())
+    }
+
+    /// Ends the connection to a peer that is not reached by other means any more.
+    pub(crate) fn break_off(&mut self, peer: Peer) {
+        self.end(peer.0, &Ended::Closed);
+    }
+
+    /// Whether a letter waits.
+    pub(crate) fn has_letters(&self) -> bool {
+        !self.letters.is_empty()
+    }
+
+    /// Whether there is something to do without waiting for it.
+    pub(crate) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
+    /// Forgets that another thread has rung.
+    pub(crate) fn hush(&mut self) {
+        self.rung = false;
+    }
+
+    /// Whether another thread has rung since.
+    pub(crate) fn has_rung(&self) -> bool {
+        self.rung
+    }
+}
+
+/// Readable when there is something to look at.
+impl AsFd for TcpFabric {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}

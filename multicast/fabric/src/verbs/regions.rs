@@ -1,0 +1,269 @@
+//! Our own memory, how the device knows it, and who may reach it.
+//!
+//! Memory is registered once for our own requests, when the first of them needs it, and once more
+//! for each time that it is opened to others: for good where it is shared, and for one grant where
+//! it is granted. Taking that second registration back is the fence (promise 3): it returns when the
+//! device has let go of the memory. It is the key that is fenced, and not the peer, whose other
+//! requests go on.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use super::raw::{Adapter, Reach, Registration};
+use crate::memory::{Memory, WORD};
+use crate::slab::Slab;
+use crate::{Access, FabricError, Peer, Region, RegionKey};
+
+/// What keeps memory that our own requests use: they hold it until they have ended.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// Before the memory, so that it goes first.
+    ours: OnceLock<Registration>,
+    pub(super) memory: Memory,
+}
+
+impl Held {
+    /// The key of our own requests.
+    pub(super) fn local(&self, adapter: &Arc<Adapter>) -> io::Result<u32> {
+        if let Some(ours) = self.ours.get() {
+            return Ok(ours.local());
+        }
+        let ours = Registration::new(adapter, &self.memory, Reach::Ours)?;
+        Ok(self.ours.get_or_init(|| ours).local())
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Regions {
+    adapter: Arc<Adapter>,
+    device: String,
+    slab: Slab<RegionState>,
+    /// Which region is open by that grant.
+    open: HashMap<u32, u32>,
+    /// The last grant. None is ever repeated.
+    grants: u32,
+}
+
+#[derive(Debug)]
+struct RegionState {
+    /// Before the memory, so that it goes first.
+    open: Option<Open>,
+    access: Access,
+    held: Arc<Held>,
+}
+
+/// How a region is open to others.
+#[derive(Debug)]
+struct Open {
+    registration: Registration,
+    grant: u32,
+    /// The one who may write, and its incarnation; none where everybody may.
+    writer: Option<(Peer, u64)>,
+}
+
+/// The fields of a [`RegionKey`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    /// The owner's.
+    pub(super) incarnation: u64,
+    pub(super) address: u64,
+    pub(super) remote: u32,
+    words: u32,
+    pub(super) grant: u32,
+    /// Whoever may write: the lower half of its incarnation, or 0 for everybody.
+    writer: u32,
+}
+
+/// Half of an incarnation; not 0.
+fn half(incarnation: u64) -> u32 {
+    (incarnation as u32).max(1)
+}
+
+impl Key {
+    fn to_bytes(self) -> RegionKey {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&self.incarnation.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.address.to_le_bytes());
+        for (into, half) in
+            bytes[16..].chunks_exact_mut(4).zip([self.remote, self.words, self.grant, self.writer])
+        {
+            into.copy_from_slice(&half.to_le_bytes());
+        }
+        RegionKey(bytes)
+    }
+
+    pub(super) fn from_bytes(key: &RegionKey) -> Self {
+        let word = |at: usize| {
+            u64::from_le_bytes(*key.0[at..].first_chunk().expect("a key has four words"))
+        };
+        let (third, fourth) = (word(16), word(24));
+        Self {
+            incarnation: word(0),
+            address: word(8),
+            remote: third as u32,
+            words: (third >> 32) as u32,
+            grant: fourth as u32,
+            writer: (fourth >> 32) as u32,
+        }
+    }
+
+    /// Whether the one of that incarnation may write.
+    pub(super) fn lets_write(&self, incarnation: u64) -> bool {
+        self.writer == 0 || self.writer == half(incarnation)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.words == 0
+    }
+
+    /// The address of a span of the region. One that leaves it is a bug of the caller's.
+    pub(super) fn place(&self, at: usize, len: usize) -> (u64, u32) {
+        let size = self.words as usize * WORD;
+        assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
+        assert!(at <= size && len <= size - at, "span {at}+{len} leaves {size}");
+        (self.address.wrapping_add(at as u64), self.remote)
+    }
+}
+
+impl Regions {
+    pub(super) fn new(adapter: &Arc<Adapter>, device: &str) -> Self {
+        Self {
+            adapter: Arc::clone(adapter),
+            device: device.to_owned(),
+            slab: Slab::default(),
+            open: HashMap::new(),
+            grants: 0,
+        }
+    }
+
+    pub(super) fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
+        assert!(len > 0 && len.is_multiple_of(WORD), "a region is whole words, not {len} bytes");
+        let memory = Memory::anonymous(len).map_err(|source| FabricError::NoSpace {
+            len,
+            dir: "this process".into(),
+            source,
+        })?;
+        let held = Arc::new(Held { ours: OnceLock::new(), memory });
+        let region = Region(self.slab.insert(RegionState { open: None, access, held }));
+        if access == Access::Shared
+            && let Err(error) = self.open(region, None)
+        {
+            self.slab.remove(region.0);
+            return Err(error);
+        }
+        Ok(region)
+    }
+
+    fn open(&mut self, region: Region, writer: Option<(Peer, u64)>) -> Result<(), FabricError> {
+        let state = self.slab.get_mut(region.0).expect("a region of ours");
+        assert!(state.open.is_none(), "the region is granted already");
+        let memory = &state.held.memory;
+        let registered = Registration::new(&self.adapter, memory, Reach::Everybody);
+        let registration = registered.map_err(|source| FabricError::NotRegistered {
+            len: memory.len(),
+            device: self.device.clone(),
+            source,
+        })?;
+        self.grants = self.grants.checked_add(1).expect("four thousand million grants");
+        self.open.insert(self.grants, region.0);
+        state.open = Some(Open { registration, grant: self.grants, writer });
+        Ok(())
+    }
+
+    pub(super) fn destroy(&mut self, region: Region) {
+        let state = self.slab.remove(region.0).expect("the region was destroyed before");
+        if let Some(open) = state.open {
+            self.open.remove(&open.grant);
+            if let Err(error) = open.registration.end() {
+                // The device may write there for ever: nobody else may have that memory.
+                tracing::error!(%error, device = self.device, "memory is lost");
+                std::mem::forget(state.held);
+            }
+        }
+    }
+
+    pub(super) fn key(&self, region: Region, incarnation: u64) -> RegionKey {
+        let state = self.state(region);
+        assert!(state.access == Access::Shared, "the keys of granted regions are grants'");
+        Self::key_of(state, incarnation)
+    }
+
+    fn key_of(state: &RegionState, incarnation: u64) -> RegionKey {
+        let Open { registration, grant, writer } = state.open.as_ref().expect("it is open");
+        let key = Key {
+            incarnation,
+            address: state.held.memory.address(),
+            remote: registration.remote(),
+            words: u32::try_from(state.held.memory.len() / WORD).expect("at most 32 GiB"),
+            grant: *grant,
+            writer: writer.map_or(0, |(_, incarnation)| half(incarnation)),
+        };
+        key.to_bytes()
+    }
+
+    pub(super) fn grant(
+        &mut self,
+        region: Region,
+        writer: (Peer, u64),
+        incarnation: u64,
+    ) -> Result<RegionKey, FabricError> {
+        assert!(self.state(region).access == Access::Granted, "the region is not for granting");
+        self.open(region, Some(writer))?;
+        Ok(Self::key_of(self.state(region), incarnation))
+    }
+
+    /// Who may write to a granted region.
+    pub(super) fn writer(&self, region: Region) -> Option<Peer> {
+        let state = self.state(region);
+        assert!(state.access == Access::Granted, "a shared region has no grant");
+        state.open.as_ref().and_then(|open| open.writer).map(|(peer, _)| peer)
+    }
+
+    /// Takes a grant back. When this returns nobody but us writes there.
+    pub(super) fn revoke(&mut self, region: Region) -> io::Result<()> {
+        let state = self.slab.get_mut(region.0).expect("a region of ours");
+        let Some(open) = state.open.take() else { return Ok(()) };
+        self.open.remove(&open.grant);
+        open.registration.end()
+    }
+
+    /// Whether that grant still opens something.
+    pub(super) fn is_open(&self, grant: u32) -> bool {
+        self.open.contains_key(&grant)
+    }
+
+    fn state(&self, region: Region) -> &RegionState {
+        self.slab.get(region.0).expect("a region of ours")
+    }
+
+    pub(super) fn get(&self, region: Region) -> &Memory {
+        &self.state(region).held.memory
+    }
+
+    pub(super) fn hold(&self, region: Region) -> &Arc<Held> {
+        &self.state(region).held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_comes_back_from_its_bytes() {
+        let key = Key {
+            incarnation: 0x0102_0304_0506_0708,
+            address: 0x7f00_0000_1000,
+            remote: 0xdead_beef,
+            words: 8,
+            grant: 5,
+            writer: half(77),
+        };
+        assert_eq!(Key::from_bytes(&key.to_bytes()), key);
+        assert!(key.lets_write(77) && !key.lets_write(78));
+        assert_eq!(key.place(56, 8), (0x7f00_0000_1038, 0xdead_beef));
+        assert!(Key { writer: 0, ..key }.lets_write(78), "shared");
+        assert!(std::panic::catch_unwind(|| key.place(56, 9)).is_err(), "beyond the end");
+    }
+}
