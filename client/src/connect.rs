@@ -60,5 +60,11 @@ pub(crate) fn join(ground: &Ground) -> Result<AnyFabric, FabricError> {
             fabric.set_patience(PATIENCE);
             Ok(fabric.into())
         }
+        #[cfg(feature = "verbs")]
+        Ground::Cards(net, cards) => {
+            let mut fabric = skein_fabric::verbs::VerbsFabric::visit(net, &name, cards)?;
+            fabric.set_patience(PATIENCE);
+            Ok(fabric.into())
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
+use skein_fabric::adapters::{Gid, Port, Wish, adapters, choose};
 use skein_kvstore::config::{
     ClusterConfig, Draft, Footprint, SHARED_MEMORY, machine_memory, show_bytes,
 };
@@ -108,7 +109,12 @@ fn table(findings: &[Finding], healthy: bool) -> String {
         if healthy { "works here" } else { "see above" }
     );
     text.push_str("fabric tcp (one host or several): works wherever connections do\n");
-    text.push_str("fabric verbs (RDMA): not in this version\n");
+    let verbs = match (cfg!(feature = "verbs"), adapters().is_empty()) {
+        (true, false) => "see above",
+        (true, true) => "no device here",
+        (false, _) => "not in this program: build it with `--features verbs`",
+    };
+    let _ = writeln!(text, "fabric verbs (RDMA): {verbs}");
     text
 }
 
@@ -183,8 +189,17 @@ fn shared_memory() -> Finding {
 fn locked_memory() -> Finding {
     let limit = limit(Resource::Memlock);
     let shown = limit.map_or("unlimited".to_owned(), show_bytes);
-    // Only registered memory of RDMA devices is locked.
-    Finding::ok("locked memory", format!("limit {shown}; not needed for shm"))
+    let found = Finding::ok("locked memory", format!("limit {shown}; only verbs need it"));
+    // What RDMA devices reach is locked: all that is shared, and no less than at the start.
+    let config = ClusterConfig::default();
+    let needed = Footprint::of(&config).at_start() / u64::from(config.topology.nodes);
+    if !adapters().is_empty() && limit.is_some_and(|limit| limit < needed) {
+        return found.note(format!(
+            "a node on verbs needs {} to start: ulimit -l unlimited, or LimitMEMLOCK=infinity",
+            show_bytes(needed)
+        ));
+    }
+    found
 }
 
 fn open_files() -> Finding {
@@ -217,16 +232,33 @@ fn maps() -> Finding {
     found
 }
 
+/// Each device, its ports and their addresses, and which of them a cluster would use.
 fn rdma() -> Finding {
-    let listed = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
-    let mut devices: Vec<_> =
-        listed.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    devices.sort();
-    if devices.is_empty() {
-        return Finding::ok("RDMA devices", "none; clusters on one host need none");
+    let adapters = adapters();
+    if adapters.is_empty() {
+        return Finding::ok("RDMA devices", "none; only clusters on verbs need one");
     }
-    Finding::ok("RDMA devices", devices.join(", "))
-        .note("this version does not use them: clusters run on one host, over shared memory")
+    let ports = adapters.iter().flat_map(|adapter| {
+        adapter.ports.iter().map(|port| {
+            let Port { number, state, link_layer, rate, gids, .. } = port;
+            let gids = gids.iter().map(|Gid { index, address, kind }| {
+                let kind = if kind.is_empty() { String::new() } else { format!(" ({kind})") };
+                format!("GID {index} {address}{kind}")
+            });
+            let gids = gids.collect::<Vec<_>>().join(", ");
+            format!("{} port {number}: {state}, {link_layer}, {rate}, {gids}", adapter.name)
+        })
+    });
+    let listed = ports.collect::<Vec<_>>().join("; ");
+    match choose(&adapters, &Wish::default()) {
+        Ok(choice) if cfg!(feature = "verbs") => {
+            Finding::ok("RDMA devices", format!("{listed}; {choice} would be used"))
+        }
+        Ok(choice) => Finding::ok("RDMA devices", listed).note(format!(
+            "this skein cannot use {choice}: it was not built with `--features verbs`"
+        )),
+        Err(why) => Finding::ok("RDMA devices", listed).note(why.to_string()),
+    }
 }
 
 /// The cluster in the directory, if there is one: whether its nodes run, and who sees to it.

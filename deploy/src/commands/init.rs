@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use skein_kvstore::config::{Draft, FabricKind};
+use skein_kvstore::config::Draft;
 use skein_kvstore::node::directory::Directory;
 
 use crate::args::Global;
@@ -26,7 +26,7 @@ impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let config = Draft::read(&self.config).and_then(Draft::finish).map_err(usage)?;
         let network = &config.network;
-        if network.fabric != FabricKind::Tcp
+        if !network.fabric.is_network()
             || network.cluster.is_empty()
             || network.addresses.is_empty()
         {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use skein_kvstore::Build;
-use skein_kvstore::config::{ClusterConfig, FabricKind};
+use skein_kvstore::config::ClusterConfig;
 use skein_kvstore::node::admin::CallError;
 use skein_kvstore::node::directory::{Directory, Supervisor};
 use skein_kvstore::node::status::{GoneNode, NodeStatus, ReplicaReport};
@@ -190,7 +190,7 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
     let keys = cluster::keys(answers.iter().flatten());
     let mut groups = groups(&running.config, answers.iter().flatten());
     // Where hosts make themselves ready on their own, a node that never lived here lives elsewhere.
-    let several = running.config.network.fabric == FabricKind::Tcp && directory.keeper().is_none();
+    let several = running.config.network.fabric.is_network() && directory.keeper().is_none();
     let gone: Vec<GoneNode> = answers.iter().flatten().flat_map(|s| s.gone.clone()).collect();
     let nodes = (0..).zip(answers).map(|(node, answer)| {
         let pid = directory.node(node).map(|holder| holder.pid);

@@ -44,8 +44,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     replicas: Option<u8>,
 
-    /// What joins the nodes: shm (shared memory) or tcp [default: shm]
-    #[arg(long, value_name = "FABRIC", value_parser = ["shm", "tcp"])]
+    /// What joins the nodes: shm (shared memory), tcp or verbs (RDMA cards) [default: shm]
+    #[arg(long, value_name = "FABRIC", value_parser = clap::builder::PossibleValuesParser::new(FabricKind::WORDS))]
     fabric: Option<String>,
 
     /// A TOML file; `skein config print` shows what it may say
@@ -93,7 +93,7 @@ impl Started {
         verbose: u8,
         detached: bool,
     ) -> anyhow::Result<Self> {
-        if config.network.fabric == FabricKind::Tcp && config.network.addresses.is_empty() {
+        if config.network.fabric.is_network() && config.network.addresses.is_empty() {
             let topology = &config.topology;
             config.network.addresses = ports::loopback(topology.nodes, topology.engines)?;
         }
@@ -273,10 +273,8 @@ impl Args {
                 draft.flag(name, value);
             }
         }
-        match self.fabric.as_deref() {
-            Some("tcp") => draft.flag_fabric(FabricKind::Tcp),
-            Some(_) => draft.flag_fabric(FabricKind::Shm),
-            None => {}
+        if let Some(fabric) = &self.fabric {
+            draft.flag_fabric(FabricKind::of(fabric));
         }
         let config = draft.finish().map_err(usage)?;
         if !config.network.is_one_host() {
@@ -320,7 +318,7 @@ impl Args {
             FabricKind::Shm => {
                 let _ = writeln!(text, "  memory     {}", manifest.regions.display());
             }
-            FabricKind::Tcp => {
+            FabricKind::Tcp | FabricKind::Verbs => {
                 let plain = if config.network.is_encrypted() { "" } else { ", not encrypted" };
                 let addresses = config.network.addresses.join(", ");
                 let _ = writeln!(text, "  network    {addresses}{plain}");

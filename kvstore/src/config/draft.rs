@@ -73,13 +73,19 @@ impl From<&ClusterConfig> for Draft {
             number("stop_within_ms", config.stop_within_ms),
         ];
         let text = |name: &str, value: &str| (name.to_owned(), Setting::Text(value.to_owned()));
-        let Network { fabric, cluster, addresses, encryption, certificates } = &config.network;
+        let Network { fabric, cluster, addresses, encryption, certificates, .. } = &config.network;
+        let Network { device, port, gid_index, mtu, traffic_class, .. } = &config.network;
         let network = vec![
             text("fabric", fabric.name()),
             text("cluster", cluster),
             ("addresses".to_owned(), Setting::List(addresses.clone())),
             text("encryption", encryption.name()),
             text("certificates", &certificates.display().to_string()),
+            text("device", device),
+            number("port", u64::from(*port)),
+            number("gid_index", u64::from(*gid_index)),
+            number("mtu", u64::from(*mtu)),
+            number("traffic_class", u64::from(*traffic_class)),
         ];
         let mut settings = BTreeMap::new();
         for (section, values) in [
@@ -196,7 +202,7 @@ impl Draft {
             Setting::Text(text) => text.as_str(),
             Setting::Number(_) | Setting::List(_) => unreachable!("put in as text"),
         };
-        let number = |name| match self.settings[&("node", name)].0 {
+        let number = |section, name| match self.settings[&(section, name)].0 {
             Setting::Number(number) => number,
             Setting::Text(_) | Setting::List(_) => unreachable!("put in as a number"),
         };
@@ -212,12 +218,18 @@ impl Draft {
                 addresses,
                 encryption: Encryption::of(text("network", "encryption")),
                 certificates: PathBuf::from(text("network", "certificates")),
+                device: text("network", "device").to_owned(),
+                // None is larger than what its entry takes.
+                port: number("network", "port") as u8,
+                gid_index: number("network", "gid_index") as u8,
+                mtu: number("network", "mtu") as u32,
+                traffic_class: number("network", "traffic_class") as u8,
             },
             limits: self.section("limits"),
             tuning: self.section("tuning"),
             waiting: text("node", "waiting").parse().expect("one of the words"),
             region_root: PathBuf::from(text("node", "region_root")),
-            stop_within_ms: number("stop_within_ms"),
+            stop_within_ms: number("node", "stop_within_ms"),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::limits::Limits;
 
 pub use draft::{ConfigError, Draft};
 pub use footprint::Footprint;
-pub use network::{Encryption, FabricKind, Network};
+pub use network::{ANY_GID, Encryption, FabricKind, Network};
 pub use sizes::{exact_bytes, parse_bytes, show_bytes};
 
 use draft::Setting;

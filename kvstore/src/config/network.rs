@@ -18,7 +18,20 @@ pub struct Network {
     pub encryption: Encryption,
     /// The directory with certificates and keys.
     pub certificates: PathBuf,
+    /// The RDMA device to use; empty for the first that can.
+    pub device: String,
+    /// Its port; 0 for the first that is active.
+    pub port: u8,
+    /// Which of the port's addresses; [`ANY_GID`] for the one that fits best.
+    pub gid_index: u8,
+    /// The longest packet in bytes; 0 for the port's own.
+    pub mtu: u32,
+    /// What RDMA packets are marked with.
+    pub traffic_class: u8,
 }
+
+/// No index into a port's addresses.
+pub const ANY_GID: u8 = u8::MAX;
 
 /// A fabric, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +40,8 @@ pub enum FabricKind {
     Shm,
     /// Connections between any hosts.
     Tcp,
+    /// RDMA network cards, and connections between any hosts for what is said about them.
+    Verbs,
 }
 
 /// When connections are encrypted, and both sides must show certificates.
@@ -41,18 +56,30 @@ pub enum Encryption {
 }
 
 impl FabricKind {
-    pub(super) const WORDS: &'static [&'static str] = &["shm", "tcp"];
+    /// The names of all.
+    pub const WORDS: &'static [&'static str] = &["shm", "tcp", "verbs"];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Verbs => "verbs",
         }
     }
 
-    pub(super) fn of(word: &str) -> Self {
-        if word == "tcp" { Self::Tcp } else { Self::Shm }
+    /// The one of that name; shared memory if there is none.
+    pub fn of(word: &str) -> Self {
+        match word {
+            "tcp" => Self::Tcp,
+            "verbs" => Self::Verbs,
+            _ => Self::Shm,
+        }
+    }
+
+    /// Whether its processes have addresses.
+    pub fn is_network(self) -> bool {
+        self != Self::Shm
     }
 }
 
@@ -84,6 +111,11 @@ impl Default for Network {
             addresses: Vec::new(),
             encryption: Encryption::BetweenHosts,
             certificates: PathBuf::from("/etc/skein"),
+            device: String::new(),
+            port: 0,
+            gid_index: ANY_GID,
+            mtu: 0,
+            traffic_class: 0,
         }
     }
 }

@@ -142,7 +142,7 @@ impl Claim {
                 regions::path(&root, &cluster)
             }
             // What is shared is in the memory of each process.
-            FabricKind::Tcp => self.directory.path().to_owned(),
+            FabricKind::Tcp | FabricKind::Verbs => self.directory.path().to_owned(),
         };
         let manifest = Manifest {
             build: BUILD.owned(),
@@ -158,7 +158,7 @@ impl Claim {
         self.write(MANIFEST, &(text + "\n"))?;
         self.regions = Some(match config.network.fabric {
             FabricKind::Shm => Regions::make(&manifest.regions)?,
-            FabricKind::Tcp => Regions::hold_of(&self.directory, &manifest)?,
+            FabricKind::Tcp | FabricKind::Verbs => Regions::hold_of(&self.directory, &manifest)?,
         });
         for node in 0..manifest.nodes {
             // A node makes neither: it finds them gone when the cluster was cleared meanwhile.

@@ -97,6 +97,13 @@ impl RunningCluster {
         Ok(match config.network.fabric {
             FabricKind::Shm => Ground::Host(Host::at(&manifest.regions)?),
             FabricKind::Tcp => Ground::Net(network::net(config, &manifest.cluster, Who::Client)?),
+            #[cfg(feature = "verbs")]
+            FabricKind::Verbs => Ground::Cards(
+                network::net(config, &manifest.cluster, Who::Client)?,
+                network::cards(config),
+            ),
+            #[cfg(not(feature = "verbs"))]
+            FabricKind::Verbs => return Err(NetworkError::NoVerbs.into()),
         })
     }
 
@@ -104,7 +111,7 @@ impl RunningCluster {
     pub fn bytes_shared(&self) -> Result<u64, DirectoryError> {
         Ok(match self.config.network.fabric {
             FabricKind::Shm => Host::at(&self.manifest.regions)?.bytes_reserved(),
-            FabricKind::Tcp => 0,
+            FabricKind::Tcp | FabricKind::Verbs => 0,
         })
     }
 }
@@ -116,6 +123,9 @@ pub enum Ground {
     Host(Host),
     /// On a network, which clients enter as such.
     Net(Net),
+    /// On a network of RDMA cards.
+    #[cfg(feature = "verbs")]
+    Cards(Net, skein_fabric::verbs::Config),
 }
 
 /// Why a directory cannot be used.
@@ -288,7 +298,7 @@ impl Directory {
     /// The cluster of a configuration that all its hosts share, for a client on any host.
     fn connect_by(file: &Path) -> Result<RunningCluster, DirectoryError> {
         let config = Draft::read(file)?.finish()?;
-        if config.network.fabric != FabricKind::Tcp || config.network.cluster.is_empty() {
+        if !config.network.fabric.is_network() || config.network.cluster.is_empty() {
             return Err(DirectoryError::NotShared { file: file.to_owned() });
         }
         let manifest = Manifest {

@@ -45,8 +45,17 @@ impl Who {
 #[non_exhaustive]
 pub enum NetworkError {
     /// Every host must say where the others are.
-    #[error("network.fabric = \"tcp\" needs network.addresses: where each of the nodes listens")]
-    NoAddresses,
+    #[error(
+        "network.fabric = \"{fabric}\" needs network.addresses: where each of the nodes listens"
+    )]
+    NoAddresses {
+        /// Its name.
+        fabric: &'static str,
+    },
+    /// The program was built without them.
+    #[cfg(not(feature = "verbs"))]
+    #[error("network.fabric = \"verbs\" needs a skein that was built with `--features verbs`")]
+    NoVerbs,
     /// There is no such file, or it cannot be read.
     #[error("cannot read {}: {source}; `skein pki` makes certificates and keys, and network.certificates says where they are", path.display())]
     Unreadable {
@@ -69,7 +78,7 @@ pub enum NetworkError {
 pub fn net(config: &ClusterConfig, cluster: &str, who: Who) -> Result<Net, NetworkError> {
     let network = &config.network;
     if network.addresses.is_empty() {
-        return Err(NetworkError::NoAddresses);
+        return Err(NetworkError::NoAddresses { fabric: network.fabric.name() });
     }
     let book = Book::default();
     for (node, address) in (0..).zip(&network.addresses) {
@@ -82,6 +91,22 @@ pub fn net(config: &ClusterConfig, cluster: &str, who: Who) -> Result<Net, Netwo
     }
     let security = if network.is_encrypted() { mutual(network, who)? } else { Security::Plain };
     Ok(Net::new(&name(config, cluster), book, security))
+}
+
+/// Which RDMA device to use, and how.
+#[cfg(feature = "verbs")]
+pub fn cards(config: &ClusterConfig) -> skein_fabric::verbs::Config {
+    let network = &config.network;
+    let Network { port, gid_index, mtu, traffic_class, .. } = *network;
+    skein_fabric::verbs::Config {
+        wish: skein_fabric::adapters::Wish {
+            device: Some(network.device.clone()).filter(|device| !device.is_empty()),
+            port: Some(port).filter(|port| *port > 0),
+            gid_index: Some(gid_index).filter(|index| *index != crate::config::ANY_GID),
+        },
+        mtu: Some(mtu).filter(|mtu| *mtu > 0),
+        traffic_class,
+    }
 }
 
 fn mutual(network: &Network, who: Who) -> Result<Security, NetworkError> {
@@ -104,7 +129,8 @@ fn name(config: &ClusterConfig, cluster: &str) -> String {
     let ClusterConfig { topology, network, limits, tuning, .. } = config;
     let mut agreed = String::new();
     let _ = write!(agreed, "{WIRE_VERSION} {topology:?} {limits:?} {tuning:?} ");
-    let _ = write!(agreed, "{:?} {:?}", network.addresses, network.is_encrypted());
+    let Network { fabric, addresses, .. } = network;
+    let _ = write!(agreed, "{fabric:?} {addresses:?} {:?}", network.is_encrypted());
     format!("{cluster}-{:016x}", xxh3_64(agreed.as_bytes()))
 }
 

@@ -230,6 +230,21 @@ fn start_engines(
                 Ok((fabric, move || waker.wake()))
             })
         }
+        #[cfg(feature = "verbs")]
+        FabricKind::Verbs => {
+            let net = network::net(config, &manifest.cluster, Who::Node(node));
+            let net = net.map_err(DirectoryError::from)?;
+            let cards = network::cards(config);
+            start_engines_on(manifest, config, (node, life), alarm, |name| {
+                let fabric = skein_fabric::verbs::VerbsFabric::join(&net, name, &cards)?;
+                let mut waker = fabric.waker();
+                Ok((fabric, move || waker.wake()))
+            })
+        }
+        #[cfg(not(feature = "verbs"))]
+        FabricKind::Verbs => {
+            Err(DirectoryError::from(super::network::NetworkError::NoVerbs).into())
+        }
     }
 }
 
