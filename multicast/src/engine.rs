@@ -32,6 +32,8 @@ const ORIGINATED_BITS: u32 = 18;
 /// group has ended it, and how often at most.
 const MOURN_EVERY: u32 = 5;
 const MOURN_MAX: u8 = 20;
+/// So many times less where who is gone may come back: 5 s to do so.
+const RETURN_WITHIN: u8 = 10;
 /// Letters taken in one turn. Each may open a channel, which takes as long as a hundred messages.
 const LETTERS_PER_TURN: usize = 32;
 /// Datagrams taken from one channel before the others get their turn.
@@ -240,11 +242,14 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         if !self.roll_calls.is_multiple_of(MOURN_EVERY) || self.originates() {
             return;
         }
+        let within = if self.wiring.port.fabric.may_return() { RETURN_WITHIN } else { 0 };
         for replica in self.replicas.iter_mut().filter(|replica| replica.core.leads()) {
             replica.orphans.retain(|session, said| {
                 *said += 1;
-                self.dead_sessions.insert(*session);
-                *said < MOURN_MAX
+                if *said > within {
+                    self.dead_sessions.insert(*session);
+                }
+                *said < within + MOURN_MAX
             });
         }
     }
@@ -377,9 +382,12 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         {
             let session = SessionId(session);
             let ours = self.replicas.iter_mut().find(|r| r.id == replica(to));
-            if let Some(ours) = ours.filter(|ours| !ours.core.has_ended(session)) {
+            // A connection that has ended is not the end of a session, which may be back already.
+            let over = !self.wiring.port.fabric.may_return();
+            let back = !over && self.wiring.has_another(session, replica(to), channel);
+            if let Some(ours) = ours.filter(|ours| !back && !ours.core.has_ended(session)) {
                 ours.orphans.insert(session, 0);
-                if ours.core.leads() {
+                if over && ours.core.leads() {
                     self.dead_sessions.insert(session);
                 }
             }
@@ -441,7 +449,13 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                     Opening::Accepted(channel) => {
                         let purpose = self.wiring.port.channel(channel).purpose;
                         if let Purpose::Session { session, replica: to } = purpose {
-                            self.wiring.session_opened(SessionId(session), replica(to), channel);
+                            let (session, to) = (SessionId(session), replica(to));
+                            self.wiring.session_opened(session, to, channel);
+                            if self.wiring.port.fabric.may_return()
+                                && let Some(ours) = self.replicas.iter_mut().find(|r| r.id == to)
+                            {
+                                ours.orphans.remove(&session);
+                            }
                         }
                     }
                     Opening::Refused(channel) => {

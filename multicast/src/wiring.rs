@@ -456,6 +456,12 @@ impl<F: Fabric> Wiring<F> {
         self.sessions.entry((session, replica)).or_default().push(channel);
     }
 
+    /// Whether a session has another channel to one of our replicas that is not over.
+    pub(crate) fn has_another(&self, session: SessionId, replica: ReplicaId, channel: u32) -> bool {
+        let lives = |id: &u32| *id != channel && self.port.get(*id).is_some_and(|it| !it.dying);
+        self.sessions.get(&(session, replica)).is_some_and(|ids| ids.iter().any(lives))
+    }
+
     /// A session's channel is closed. Returns whether it was its last to that replica.
     pub(crate) fn session_closed(
         &mut self,

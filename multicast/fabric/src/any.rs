@@ -96,6 +96,10 @@ impl Fabric for AnyFabric {
         either!(self, fabric => fabric.is_gone(peer))
     }
 
+    fn may_return(&self) -> bool {
+        either!(self, fabric => fabric.may_return())
+    }
+
     fn hang_up(&mut self, peer: Peer) {
         either!(self, fabric => fabric.hang_up(peer));
     }

@@ -120,6 +120,12 @@ pub trait Fabric {
     /// the system: not for the hot path.
     fn is_gone(&mut self, peer: Peer) -> bool;
 
+    /// Whether the process of a peer that is [gone](Self::is_gone) may be alive, and come back on
+    /// another connection: true where a connection that has ended says nothing else.
+    fn may_return(&self) -> bool {
+        false
+    }
+
     /// Drops the connection and everything attached through it; the peer is not told. Nothing that
     /// the peer had posted to us becomes visible any more, so memory it could write can be given to
     /// others.

@@ -128,6 +128,8 @@ struct PeerState {
     blocked: bool,
     /// Whether it is among the unsent.
     posted: bool,
+    /// Somebody outside knows it, and will hang up.
+    known: bool,
 }
 
 /// A peer's region.
@@ -235,6 +237,11 @@ impl TcpFabric {
         self.traffic
     }
 
+    /// How many peers it has: connected, or gone and not hung up on by those who know them.
+    pub fn peers(&self) -> usize {
+        self.peers.handles().count()
+    }
+
     /// From here on [`dial`](Fabric::dial) waits so long for somebody to answer. At first it does
     /// not wait at all, and finds the peer when it is called again after the answer. A name that has
     /// once taken longer is not waited for until it has answered.
@@ -279,8 +286,6 @@ impl TcpFabric {
                 readable.push(peer);
             }
         }
-        // Before anything of theirs is placed: they may have ended what was begun before.
-        self.let_in();
         for peer in readable.drain(..) {
             any = true;
             self.receive(peer);
@@ -370,6 +375,10 @@ impl TcpFabric {
         if self.net.book().find(&state.name).is_some() {
             *self.meetings.entry(state.name.clone()).or_default() += 1;
         }
+        // Who came and went without a word leaves nothing behind.
+        if !state.known && self.letters.iter().all(|(from, _)| *from != peer) {
+            self.peers.remove(peer);
+        }
     }
 
     /// Who is at the door becomes a peer. Returns whether anybody was.
@@ -447,8 +456,14 @@ impl TcpFabric {
         let mut link = Link::new(stream);
         link.say(first);
         let name = name.to_owned();
-        let state =
-            PeerState { name: name.clone(), side, link: None, blocked: false, posted: false };
+        let state = PeerState {
+            name: name.clone(),
+            side,
+            link: None,
+            blocked: false,
+            posted: false,
+            known: false,
+        };
         let peer = self.peers.insert(state);
         let data = epoll::EventData::new_u64(peer.into());
         if let Err(error) = epoll::add(&self.epoll, &link, data, epoll::EventFlags::IN) {
@@ -575,6 +590,7 @@ impl Fabric for TcpFabric {
         }
         let peer = self.by_name.get(name).copied();
         if let Some(peer) = peer.filter(|peer| !self.is_gone(*peer)) {
+            self.peers.get_mut(peer.0).expect("it is connected").known = true;
             return Ok(peer);
         }
         let name = name.to_owned();
@@ -588,6 +604,10 @@ impl Fabric for TcpFabric {
         self.let_in();
         self.receive(peer.0);
         self.peers.get(peer.0).is_none_or(|state| state.link.is_none())
+    }
+
+    fn may_return(&self) -> bool {
+        true
     }
 
     fn hang_up(&mut self, peer: Peer) {
@@ -751,9 +771,12 @@ impl Fabric for TcpFabric {
         }
         let (peer, bytes) = self.letters.pop_front()?;
         *into = bytes;
-        if let Some(link) = self.peers.get_mut(peer).and_then(|state| state.link.as_mut()) {
-            link.letter_read();
-            self.owe(peer);
+        if let Some(state) = self.peers.get_mut(peer) {
+            state.known = true;
+            if let Some(link) = &mut state.link {
+                link.letter_read();
+                self.owe(peer);
+            }
         }
         Some(Peer(peer))
     }

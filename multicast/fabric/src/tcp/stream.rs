@@ -13,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 /// whether it is still there; or when the other process has read nothing for so long, and all buffers
 /// on the way to it are full. Engines suspect each other much earlier; this is for the connection
 /// alone, so that another can take its place.
-const SILENCE_MAX: Duration = Duration::from_secs(2);
+const SILENCE_MAX: Duration = Duration::from_secs(4);
 /// How long a connection without anything to send is silent before the other host is asked whether
 /// it is still there.
 const IDLE_MAX: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ impl Stream {
         sockopt::set_socket_keepalive(&socket, true)?;
         sockopt::set_tcp_keepidle(&socket, IDLE_MAX)?;
         sockopt::set_tcp_keepintvl(&socket, IDLE_MAX)?;
-        sockopt::set_tcp_keepcnt(&socket, 2)?;
+        sockopt::set_tcp_keepcnt(&socket, 4)?;
         // Little is under way at a time: after a short loss it must not wait ever longer.
         let _ = sockopt::set_tcp_thin_linear_timeouts(&socket, true);
         Ok(Self { socket, tls: None })

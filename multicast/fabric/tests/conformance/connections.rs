@@ -222,6 +222,30 @@ fn any_bytes_at_the_door_and_after_it_harm_nobody_else() {
     check_alive(&mut a, &mut b, to_b);
 }
 
+#[test]
+fn many_who_come_at_once_and_vanish_leave_nothing() {
+    let net = net(&["a", "b"]);
+    let (mut a, mut b, to_b, _) = pair(&net);
+    let address = net.book().find("b").unwrap();
+    for _ in 0..3 {
+        let mut strangers: Vec<_> = (0..200).map(|_| Stranger::at(&address)).collect();
+        for (i, stranger) in strangers.iter_mut().enumerate() {
+            stranger.say(&hello(CLUSTER, &format!("x{i}"), "b", 0));
+        }
+        // Some before they are welcomed, and some after.
+        for stranger in strangers.iter_mut().skip(100) {
+            assert_eq!(stranger.hear(WELCOME, &mut b).len(), WELCOME);
+        }
+        drop(strangers);
+        check_alive(&mut a, &mut b, to_b);
+    }
+    let end = Instant::now() + WATCHDOG;
+    while b.peers() > 1 {
+        look(&mut b);
+        assert!(Instant::now() < end, "{} peers are left", b.peers());
+    }
+}
+
 /// Promise 7, within an incarnation.
 #[test]
 fn nothing_of_a_connection_is_placed_once_its_successor_was_welcomed() {
@@ -499,34 +523,40 @@ fn connections_are_reset_and_made_again() {
     assert!(unknown > 0);
 }
 
-/// Buffers are bounded: who reads nothing is given up, and everybody else is served.
+/// Who reads nothing is given up, when too much waits for it or when it has waited for too long; and
+/// everybody else is served.
 #[test]
 fn who_reads_nothing_is_given_up() {
-    let wire = Wire::plain();
-    let mut owner = wire.join_as_owner();
-    let stopped = wire.launch("tenant", "stopped");
-    let (deaf, letter) = mail(&mut owner);
-    let key = keys(&letter).nth(1).unwrap();
-    let there = owner.attach(deaf, &key).unwrap();
-    let other = wire.launch("sleeper", "other");
-    let (awake, _) = mail(&mut owner);
-    stopped.stop();
-    let bytes = vec![1; 1 << 20];
-    let begun = Instant::now();
-    let mut posted = 0;
-    while !owner.is_gone(deaf) {
-        assert!(begun.elapsed() < WATCHDOG, "it is never given up");
-        if posted < 200 {
-            posted += 1;
-            owner.write(there, 0, Source::Inline(&bytes), Some(posted)).unwrap();
+    let given_up = |most: u64| {
+        let wire = Wire::plain();
+        let mut owner = wire.join_as_owner();
+        let stopped = wire.launch("tenant", "stopped");
+        let (deaf, letter) = mail(&mut owner);
+        let key = keys(&letter).nth(1).unwrap();
+        let there = owner.attach(deaf, &key).unwrap();
+        let other = wire.launch("sleeper", "other");
+        let (awake, _) = mail(&mut owner);
+        stopped.stop();
+        let bytes = vec![1; 1 << 20];
+        let begun = Instant::now();
+        let mut posted = 0;
+        while !owner.is_gone(deaf) {
+            assert!(begun.elapsed() < WATCHDOG, "it is never given up");
+            if posted < most {
+                posted += 1;
+                owner.write(there, 0, Source::Inline(&bytes), Some(posted)).unwrap();
+            }
+            owner.send(awake, b"are you there").unwrap();
+            assert_eq!(mail(&mut owner).0, awake);
         }
-        owner.send(awake, b"are you there").unwrap();
-        assert_eq!(mail(&mut owner).0, awake);
-    }
-    println!("given up after {:?} and {posted} MiB", begun.elapsed());
-    assert!(ends(&mut owner).iter().any(|(_, outcome)| *outcome == Outcome::Unknown));
-    stopped.go_on();
-    owner.send(awake, b"enough").unwrap();
-    mail(&mut owner);
-    other.finish();
+        println!("given up after {:?} and {posted} MiB", begun.elapsed());
+        assert!(ends(&mut owner).iter().any(|(_, outcome)| *outcome == Outcome::Unknown));
+        stopped.go_on();
+        owner.send(awake, b"enough").unwrap();
+        mail(&mut owner);
+        other.finish();
+        posted
+    };
+    assert!(given_up(200) < 150, "bounded");
+    assert_eq!(given_up(12), 12);
 }
