@@ -8,6 +8,7 @@ mod data;
 mod failover;
 mod lives;
 mod measurements;
+mod namespaces;
 mod networks;
 mod operators;
 mod supervision;
