@@ -488,6 +488,10 @@ impl Fabric for VerbsFabric {
         false
     }
 
+    fn may_return(&self) -> bool {
+        self.control.may_return()
+    }
+
     fn hang_up(&mut self, peer: Peer) {
         self.end(peer.0, &Broken::Closed);
         self.control.hang_up(peer);
