@@ -22,7 +22,7 @@ use std::thread;
 use std::time::Instant;
 
 use skein_multicast::protocol::mutants::{Mutant, plant};
-use skein_multicast::simulate::{Failure, Profile, run};
+use skein_multicast::simulate::{Failure, Kept, Profile, run};
 
 /// Seeds that a mutant may live through, over all profiles.
 const SEEDS: u64 = 5000;
@@ -105,13 +105,15 @@ fn known_killer(mutant: Mutant) -> Option<(&'static str, u64)> {
     })
 }
 
-/// All seeds of all profiles, in the order in which they are tried.
+/// What is tried: seeds that found something once, then all seeds of all profiles.
 fn schedule() -> impl Iterator<Item = (&'static str, u64)> {
-    (0..).flat_map(|round| {
+    let kept = Kept::all().into_iter().map(|kept| (kept.profile.name, kept.seed));
+    let all = (0..).flat_map(|round| {
         let seeds =
             move |(name, count)| (round * count..(round + 1) * count).map(move |s| (name, s));
         ROUND.into_iter().flat_map(seeds)
-    })
+    });
+    kept.chain(all)
 }
 
 /// Plants one mutant, and says what became of it.
