@@ -21,13 +21,21 @@ macro_rules! mutants {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// Those among them that no seed was found for yet. Each is a hole in the simulator: the guard
-            /// is argued for where it stands, and something else would have to break too for its lack
-            /// to be seen.
+            /// Those among them that the first hundreds of seeds do not notice, as the protocol is now.
+            /// Each is a hole in the simulator, until a seed is found for it.
             pub const OPEN: &'static [Self] = &[
                 Self::AnnouncedBelowNewBallot,
+                Self::CommitBelowNewBallot,
+                Self::CompletionBehindLostPayload,
                 Self::LeftBallotAcknowledged,
+                Self::LeftBallotCommits,
+                Self::LetInTooEarly,
+                Self::LogRoomNotHeld,
+                Self::NobodyEvicted,
                 Self::OlderStateTaken,
+                Self::PromiseForgotten,
+                Self::QuorumEvictedAway,
+                Self::StaleCompletionCounts,
                 Self::StaleHeaderTaken,
             ];
 
