@@ -40,12 +40,14 @@ pub(crate) fn writer<F: Fabric>(mut fabric: F) {
         fabric.write(remotes[1], 0, from, None).unwrap();
         let last = i.is_multiple_of(UNDER_WAY as u64);
         put(&mut fabric, remotes[2], 0, twin(i), last.then_some(i));
-        // No faster than the owner takes it.
-        while last && ends(&mut fabric).is_empty() {
+        // No faster than the owner takes it, who takes nothing any more once it has seen enough.
+        let mut waiting = last;
+        while waiting {
+            waiting = ends(&mut fabric).is_empty();
+            if fabric.recv(&mut bytes).is_some() {
+                return;
+            }
             thread::yield_now();
-        }
-        if last && fabric.recv(&mut bytes).is_some() {
-            return;
         }
     }
 }
