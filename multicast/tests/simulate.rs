@@ -13,16 +13,16 @@ use skein_multicast::simulate::{Campaign, Coverage, Kept, Profile, Tally, run};
 /// What every test run runs: so many seeds of each profile, from 0 on, but those of
 /// `multicast/tests/open.txt`.
 const RUNS: [(&str, u64); 7] = [
-    ("default", 500),
-    ("elections", 150),
-    ("crashes", 150),
-    ("partitions", 150),
+    ("default", 1600),
+    ("elections", 500),
+    ("crashes", 500),
+    ("partitions", 450),
     ("losses", 60),
-    ("clients", 100),
+    ("clients", 150),
     ("calm", 60),
 ];
 /// In so many of them at least, a leader is followed by another.
-const LEADER_CHANGES: u64 = 900;
+const LEADER_CHANGES: u64 = 3000;
 
 /// Paths that need not be hit. A grant of a life that the adopted view does not name takes a candidate
 /// that is told of one grant, and of no other before that replica has died, come back and been let in
