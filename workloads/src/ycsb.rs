@@ -357,7 +357,8 @@ mod tests {
         let (measured, _) = measure(&mut model, a);
         assert!(measured.ended_early.unwrap().starts_with("gave up after"));
         assert_eq!(measured.errors.counts.keys().collect::<Vec<_>>(), [&"other"]);
-        assert!(measured.timeline.len() <= 1);
+        let done: u64 = measured.timeline.iter().sum();
+        assert!(done <= 5_000, "{done} operations count, and what failed is not among them");
     }
 
     #[test]
