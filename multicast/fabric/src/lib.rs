@@ -8,6 +8,7 @@ use std::time::Duration;
 
 pub mod adapters;
 pub mod any;
+mod clock;
 mod error;
 mod memory;
 pub mod shm;
@@ -65,6 +66,16 @@ pub enum Source<'a> {
     Inline(&'a [u8]),
 }
 
+impl Source<'_> {
+    /// How many bytes there are.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Span { len, .. } => *len,
+            Self::Inline(bytes) => bytes.len(),
+        }
+    }
+}
+
 /// How a posted operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -83,6 +94,13 @@ pub struct Completion {
     pub tag: u64,
     /// How it ended.
     pub outcome: Outcome,
+}
+
+impl Completion {
+    /// That of an operation of which nobody will ever know how it has ended.
+    fn lost(tag: u64) -> Self {
+        Self { tag, outcome: Outcome::Unknown }
+    }
 }
 
 /// One-sided access to the memory of other processes.

@@ -17,8 +17,21 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
+use crate::FabricError;
+
 /// Bytes in a word.
 pub(crate) const WORD: usize = size_of::<u64>();
+
+/// A region of another length is a bug of the caller's.
+pub(crate) fn check_len(len: usize) {
+    assert!(len > 0 && len.is_multiple_of(WORD), "a region is whole words, not {len} bytes");
+}
+
+/// A span that leaves its memory of `size` bytes, or begins within a word, is a bug of the caller's.
+pub(crate) fn check_span(size: usize, at: usize, len: usize) {
+    assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
+    assert!(at <= size && len <= size - at, "span {at}+{len} leaves {size}");
+}
 
 /// A mapping of shared memory, as words.
 #[derive(Debug)]
@@ -66,6 +79,13 @@ impl Memory {
         Ok(Self::at(base.cast(), len))
     }
 
+    /// Memory for a region, whose bytes a fabric without files of its own moves.
+    pub(crate) fn of_region(len: usize) -> Result<Self, FabricError> {
+        check_len(len);
+        let dir = || "this process".into();
+        Self::anonymous(len).map_err(|source| FabricError::NoSpace { len, dir: dir(), source })
+    }
+
     fn at(base: *mut AtomicU64, len: usize) -> Self {
         Self { words: NonNull::new(base).expect("the kernel never maps at zero"), len }
     }
@@ -84,8 +104,7 @@ impl Memory {
     /// The words of a span.
     fn span(&self, at: usize, words: usize) -> &[AtomicU64] {
         let len = words.checked_mul(WORD).expect("no mapping is that long");
-        assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
-        assert!(at <= self.len && len <= self.len - at, "span {at}+{len} leaves {}", self.len);
+        check_span(self.len, at, len);
         // SAFETY: in bounds and aligned by the assertions (mappings start on a page); the mapping
         // lives as long as `self`; every bit pattern is a valid word; and as the elements are
         // atomics, others may write them while the slice exists.

@@ -51,6 +51,15 @@ impl<T> Slab<T> {
         if place.0 == handle >> INDEX_BITS { place.1.as_mut() } else { None }
     }
 
+    /// Forgets all values but those.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        for handle in self.handles().collect::<Vec<_>>() {
+            if !self.get(handle).is_some_and(&keep) {
+                self.remove(handle);
+            }
+        }
+    }
+
     pub(crate) fn handles(&self) -> impl Iterator<Item = u32> + '_ {
         let numbered = self.places.iter().enumerate();
         numbered.filter(|(_, place)| place.1.is_some()).map(|(i, p)| p.0 << INDEX_BITS | i as u32)
@@ -69,5 +78,9 @@ mod tests {
         let second = slab.insert('b');
         assert_eq!((slab.get(first), slab.get(second)), (None, Some(&'b')));
         assert_eq!(slab.handles().collect::<Vec<_>>(), [second]);
+        slab.insert('c');
+        slab.retain(|value| *value == 'c');
+        assert_eq!(slab.get(second), None);
+        assert_eq!(slab.handles().count(), 1);
     }
 }

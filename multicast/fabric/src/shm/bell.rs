@@ -13,8 +13,8 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use rustix::thread::futex;
-use rustix::time::Timespec;
 
+use crate::clock::timeout;
 use crate::memory::Memory;
 
 /// The size of its file.
@@ -83,10 +83,7 @@ impl Bell {
         self.0.half(PARKED).store(nap, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if idle() {
-            let timeout = Timespec {
-                tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: i64::from(longest.subsec_nanos()),
-            };
+            let timeout = timeout(longest);
             // Woken, timed out, rung already or interrupted: the caller looks around either way.
             let _ = futex::wait(word, futex::Flags::empty(), before, Some(&timeout));
         }

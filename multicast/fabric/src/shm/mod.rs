@@ -31,13 +31,12 @@ use std::fmt;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
 use self::bell::Bell;
 use self::host::{Away, Home};
 use self::mail::Mailbox;
 use self::regions::Regions;
 use self::remotes::{PeerState, Remotes};
+use crate::clock::monotonic;
 use crate::slab::Slab;
 use crate::{
     Access, Completion, Fabric, FabricError, MAIL_MAX, Outcome, Peer, Region, RegionKey, Remote,
@@ -204,8 +203,7 @@ impl ShmFabric {
 
 impl Fabric for ShmFabric {
     fn now(&self) -> Duration {
-        let now = clock_gettime(ClockId::Monotonic);
-        Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec.cast_unsigned() as u32)
+        monotonic()
     }
 
     fn dial(&mut self, name: &str) -> Result<Peer, FabricError> {

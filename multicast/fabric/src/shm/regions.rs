@@ -8,7 +8,7 @@ use super::arena::{self, Arenas, Place};
 use super::block::{Block, HEADER, Key};
 use super::host::{Home, Host};
 use super::room::anonymous;
-use crate::memory::{Memory, WORD};
+use crate::memory::{Memory, WORD, check_len};
 use crate::slab::Slab;
 use crate::{Access, FabricError, Region, RegionKey};
 
@@ -60,7 +60,7 @@ impl Regions {
         host: &Host,
         home: &Home,
     ) -> Result<Region, FabricError> {
-        assert!(len > 0 && len.is_multiple_of(WORD), "a region is whole words, not {len} bytes");
+        check_len(len);
         assert!(u32::try_from(len / WORD).is_ok(), "a region of {len} bytes");
         let state = match access {
             Access::Granted => {

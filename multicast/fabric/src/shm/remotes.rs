@@ -8,7 +8,7 @@ use super::bell::Bell;
 use super::block::{Block, Key};
 use super::host::Away;
 use super::regions::Regions;
-use crate::memory::{Memory, WORD};
+use crate::memory::{Memory, check_span};
 use crate::slab::Slab;
 use crate::{FabricError, Outcome, Region, RegionKey, Remote, Source};
 
@@ -144,11 +144,7 @@ impl RemoteState {
         regions: &Regions,
         peer: &PeerState,
     ) -> Outcome {
-        let len = match from {
-            Source::Span { len, .. } => len,
-            Source::Inline(bytes) => bytes.len(),
-        };
-        let to = self.place(at, len);
+        let to = self.place(at, from.bytes());
         if !self.may_write || !self.block.is_open(self.generation) {
             return refusal(peer);
         }
@@ -196,8 +192,7 @@ impl RemoteState {
     }
 
     fn place(&self, at: usize, len: usize) -> usize {
-        assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
-        assert!(at <= self.len && len <= self.len - at, "span {at}+{len} leaves {}", self.len);
+        check_span(self.len, at, len);
         self.block.data() + at
     }
 }

@@ -9,7 +9,7 @@ use super::link::{Link, Step, Way};
 use super::nanos;
 use super::process::{Key, Known, Lent, Process, Reached, Region as Bytes};
 use super::state::{self, Op, State};
-use crate::memory::WORD;
+use crate::memory::{WORD, check_len, check_span};
 use crate::{
     Access, Completion, Fabric, FabricError, MAIL_MAX, Outcome, Peer, Region, RegionKey, Remote,
     Source,
@@ -116,17 +116,12 @@ impl Fabric for SimFabric {
             let (link, process, broken) = (known.link, known.process, known.broken_at.is_some());
             state.cut_off(link);
             state.cut_off_between(process, me, broken);
-            let remotes = &mut state.processes[me].remotes;
-            let of_peer = |&handle: &u32| remotes.get(handle).is_some_and(|it| it.peer == whom.0);
-            let handles: Vec<u32> = remotes.handles().filter(of_peer).collect();
-            for handle in handles {
-                remotes.remove(handle);
-            }
+            state.processes[me].remotes.retain(|remote| remote.peer != whom.0);
         });
     }
 
     fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
-        assert!(len > 0 && len.is_multiple_of(WORD), "a region is whole words, not {len} bytes");
+        check_len(len);
         self.with(|state, me| {
             let me = &mut state.processes[me];
             let lent = match access {
@@ -222,14 +217,13 @@ impl Fabric for SimFabric {
                 Source::Inline(bytes) => (bytes.len(), state::Bytes::Inline(bytes.to_vec())),
                 Source::Span { region, at, len } => {
                     let source = state.processes[me].region(region);
-                    source.check(at, len);
-                    assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
+                    check_span(source.len(), at, len);
                     let mut posted = vec![0; len];
                     source.get(at, &mut posted);
                     (len, state::Bytes::Span { process: me, region: region.0, at, posted })
                 }
             };
-            check(&reached, at, len);
+            check_span(reached.len, at, len);
             state.counters.writes += 1;
             state.post(reached.link, op(&reached, at, bytes, tag), false);
         });
@@ -245,10 +239,9 @@ impl Fabric for SimFabric {
         tag: u64,
     ) -> Result<(), FabricError> {
         let reached = self.reached(from)?;
-        check(&reached, at, len);
+        check_span(reached.len, at, len);
         self.with(|state, me| {
-            state.processes[me].region(into.0).check(into.1, len);
-            assert!(into.1.is_multiple_of(WORD), "offset {} is not that of a word", into.1);
+            check_span(state.processes[me].region(into.0).len(), into.1, len);
             let bytes = state::Bytes::Fetched { bytes: vec![0; len], into: (into.0.0, into.1) };
             state.counters.reads += 1;
             state.post(reached.link, op(&reached, at, bytes, Some(tag)), true);
@@ -325,8 +318,7 @@ impl Fabric for SimFabric {
     fn load(&self, region: Region, at: usize) -> u64 {
         let state = self.state.borrow();
         let region = state.processes[self.me].region(region);
-        region.check(at, WORD);
-        assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
+        check_span(region.len(), at, WORD);
         region.words[at / WORD]
     }
 
@@ -347,12 +339,6 @@ impl Fabric for SimFabric {
     fn copy_in(&mut self, region: Region, at: usize, bytes: &[u8]) {
         self.with(|state, me| state.processes[me].region_mut(region).put(at, bytes));
     }
-}
-
-fn check(reached: &Reached, at: usize, len: usize) {
-    assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
-    let size = reached.len;
-    assert!(at <= size && len <= size - at, "span {at}+{len} leaves {size}");
 }
 
 fn op(reached: &Reached, at: usize, bytes: state::Bytes, tag: Option<u64>) -> Op {

@@ -389,9 +389,8 @@ impl Link {
 
     /// Nobody will ever know how the requests have ended that were not answered.
     pub(super) fn abandon(&mut self, completions: &mut Vec<Completion>) {
-        let outcome = Outcome::Unknown;
         let tags = self.waiting.drain(..).filter_map(|waiting| waiting.tag);
-        completions.extend(tags.map(|tag| Completion { tag, outcome }));
+        completions.extend(tags.map(Completion::lost));
     }
 
     /// Says that nothing more comes, after what there is.

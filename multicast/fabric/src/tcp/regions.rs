@@ -4,7 +4,7 @@
 //! So a revocation is exact, and costs a store: whatever is placed was looked up in this table just
 //! before, by the same thread.
 
-use crate::memory::{Memory, WORD};
+use crate::memory::{Memory, WORD, check_span};
 use crate::slab::Slab;
 use crate::{Access, FabricError, Region, RegionKey};
 
@@ -60,10 +60,8 @@ impl Key {
 
     /// A span of the region. One that leaves it is a bug of the caller's.
     pub(super) fn place(&self, at: usize, len: usize) -> Place {
-        assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
-        let (at, size) = (at as u64, self.len);
-        assert!(at <= size && len as u64 <= size - at, "span {at}+{len} leaves {size}");
-        Place { region: self.region, grant: self.grant, at }
+        check_span(self.len as usize, at, len);
+        Place { region: self.region, grant: self.grant, at: at as u64 }
     }
 
     pub(super) fn from_bytes(key: &RegionKey) -> Self {
@@ -76,12 +74,7 @@ impl Key {
 
 impl Regions {
     pub(super) fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
-        assert!(len > 0 && len.is_multiple_of(WORD), "a region is whole words, not {len} bytes");
-        let memory = Memory::anonymous(len).map_err(|source| FabricError::NoSpace {
-            len,
-            dir: "this process".into(),
-            source,
-        })?;
+        let memory = Memory::of_region(len)?;
         let open = match access {
             Access::Shared => Open::ToAll { grant: self.next_grant() },
             Access::Granted => Open::ToNobody,

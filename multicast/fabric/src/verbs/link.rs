@@ -537,9 +537,8 @@ impl Link {
 
     /// Nobody will ever know how the requests have ended that did not end yet.
     pub(super) fn abandon(self, completions: &mut Vec<Completion>) {
-        let outcome = Outcome::Unknown;
         let tags = self.requests.iter().filter_map(|request| request.tag);
-        completions.extend(tags.map(|tag| Completion { tag, outcome }));
+        completions.extend(tags.map(Completion::lost));
     }
 }
 

@@ -4,6 +4,7 @@
 //! everything that is said about connections, goes over a [`TcpFabric`], the *control channel*, with
 //! its names, lives and certificates; so do letters. What the modules below keep:
 //!
+//! - `fabric`: the fabric's own trait.
 //! - `raw`: the calls of libibverbs.
 //! - `regions`: memory, how it is registered, and the fence.
 //! - `link`: one connection, its requests in order, and what a refusal does to them.
@@ -20,6 +21,7 @@
 //!
 //! **Gone.** A peer is gone once the control channel has ended, or a request has had no answer.
 
+mod fabric;
 mod link;
 mod notes;
 mod raw;
@@ -30,27 +32,22 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 
-use self::link::{Broken, Link, Span, Target};
+use self::link::{Broken, Link};
 use self::notes::Note;
-use self::raw::{Adapter, CHAIN_MAX, End, How, Queue, What};
+use self::raw::{Adapter, CHAIN_MAX, End, How, Queue};
 use self::regions::{Key, Regions};
 use crate::adapters::{NoAdapter, Wish, adapters, choose};
-use crate::memory::WORD;
+use crate::clock::{NAP_MAX, timeout};
 use crate::slab::Slab;
 use crate::tcp::{Net, TcpFabric, TcpWaker};
-use crate::{
-    Access, Completion, Fabric, FabricError, Outcome, Peer, Region, RegionKey, Remote, Source,
-};
+use crate::{Completion, FabricError, Peer, Remote};
 
 /// How long the control channel may go without being looked at while there is other work.
 const CONTROL_EVERY: Duration = Duration::from_micros(50);
-/// The longest nap.
-const NAP_MAX: Duration = Duration::from_hours(24);
 /// How often a name is looked for again while it is waited for.
 const DIAL_AGAIN: Duration = Duration::from_millis(5);
 
@@ -170,7 +167,7 @@ impl VerbsFabric {
         Traffic { control: self.control.traffic(), ..self.traffic }
     }
 
-    /// From here on [`dial`](Fabric::dial) waits so long for somebody to answer, as
+    /// From here on [`dial`](crate::Fabric::dial) waits so long for somebody to answer, as
     /// [`TcpFabric::set_patience`] has it.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
@@ -392,14 +389,10 @@ impl VerbsFabric {
     /// Sleeps until something has ended, or is said on the control channel.
     fn sleep(&mut self, longest: Duration) {
         let longest = if self.control.has_unread() { Duration::ZERO } else { longest };
-        let timeout = Timespec {
-            tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: longest.subsec_nanos().into(),
-        };
         let mut fds =
             [PollFd::new(&self.control, PollFlags::IN), PollFd::new(&*self.queue, PollFlags::IN)];
         // Interrupted: whoever waits looks again.
-        let _ = poll(&mut fds, Some(&timeout));
+        let _ = poll(&mut fds, Some(&timeout(longest)));
         self.queue.quieten();
     }
 
@@ -410,7 +403,6 @@ impl VerbsFabric {
         longest: Duration,
         idle: &mut dyn FnMut(&S) -> bool,
     ) {
-        // Nobody sleeps for that long; what is added to a time must not overflow it.
         let end = Instant::now() + longest.min(NAP_MAX);
         let this = part(whole);
         this.control.hush();
@@ -443,12 +435,6 @@ impl VerbsFabric {
         self.remotes.get(remote.0).copied().ok_or(FabricError::Gone)
     }
 
-    /// What is posted to a peer whose connection has ended goes nowhere.
-    fn lost(&mut self, tag: Option<u64>) {
-        let outcome = Outcome::Unknown;
-        self.completions.extend(tag.map(|tag| Completion { tag, outcome }));
-    }
-
     fn after_posting(&mut self, peer: u32) {
         self.owe(peer);
         if self.links.get(&peer).is_some_and(|link| link.backlog() >= CHAIN_MAX) {
@@ -461,224 +447,6 @@ impl From<NoAdapter> for FabricError {
     fn from(why: NoAdapter) -> Self {
         Self::NoAdapter { why }
     }
-}
-
-impl Fabric for VerbsFabric {
-    fn now(&self) -> Duration {
-        self.control.now()
-    }
-
-    fn dial(&mut self, name: &str) -> Result<Peer, FabricError> {
-        let peer = self.control.dial(name)?;
-        self.look(true);
-        match self.await_link(peer) {
-            Ok(true) => Ok(peer),
-            Ok(false) | Err(FabricError::Gone) => {
-                Err(FabricError::Unreachable { name: name.to_owned() })
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn is_gone(&mut self, peer: Peer) -> bool {
-        if self.control.is_gone(peer) {
-            self.bury();
-            return true;
-        }
-        false
-    }
-
-    fn may_return(&self) -> bool {
-        self.control.may_return()
-    }
-
-    fn hang_up(&mut self, peer: Peer) {
-        self.end(peer.0, &Broken::Closed);
-        self.control.hang_up(peer);
-        let of_peer = |handle: &u32| self.remotes.get(*handle).is_some_and(|it| it.peer == peer.0);
-        for handle in self.remotes.handles().filter(of_peer).collect::<Vec<_>>() {
-            self.remotes.remove(handle);
-        }
-    }
-
-    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
-        self.regions.create(len, access)
-    }
-
-    fn destroy(&mut self, region: Region) {
-        self.regions.destroy(region);
-    }
-
-    fn key(&self, region: Region) -> RegionKey {
-        self.regions.key(region, self.incarnation())
-    }
-
-    fn grant(&mut self, region: Region, writer: Peer) -> Result<RegionKey, FabricError> {
-        if self.is_gone(writer) {
-            return Err(FabricError::Gone);
-        }
-        let (_, incarnation) = self.who(writer).ok_or(FabricError::Gone)?;
-        let ours = self.incarnation();
-        self.regions.grant(region, (writer, incarnation), ours)
-    }
-
-    fn revoke(&mut self, region: Region) -> Result<(), FabricError> {
-        let failed = |call: &'static str, device: &str| {
-            let path = PathBuf::from(device);
-            move |source: io::Error| FabricError::System { call, path, source }
-        };
-        if let Some(writer) = self.regions.writer(region) {
-            // A pair of one who died in a write would hold on to the memory.
-            self.is_gone(writer);
-            let suspended = self.links.get(&writer.0).map(Link::suspend);
-            if let Some(Err(error)) = suspended {
-                // Harder, and it ends all that the peer has with us.
-                self.end(writer.0, &error.into());
-            }
-            self.regions.revoke(region).map_err(failed("ibv_dereg_mr", &self.device))?;
-            if let Some(link) = self.links.get(&writer.0) {
-                link.resume();
-            }
-        }
-        Ok(())
-    }
-
-    fn attach(&mut self, peer: Peer, key: &RegionKey) -> Result<Remote, FabricError> {
-        self.link(peer.0)?;
-        let (_, incarnation) = self.who(peer).ok_or(FabricError::Gone)?;
-        let key = Key::from_bytes(key);
-        if key.incarnation != incarnation || key.is_empty() {
-            return Err(FabricError::StaleKey);
-        }
-        Ok(Remote(self.remotes.insert(RemoteState { peer: peer.0, key, closed: false })))
-    }
-
-    fn detach(&mut self, remote: Remote) {
-        self.remotes.remove(remote.0);
-    }
-
-    fn write(
-        &mut self,
-        to: Remote,
-        at: usize,
-        from: Source<'_>,
-        tag: Option<u64>,
-    ) -> Result<(), FabricError> {
-        let RemoteState { peer, key, closed } = self.remote(to)?;
-        let len = match from {
-            Source::Span { len, .. } => len,
-            Source::Inline(bytes) => bytes.len(),
-        };
-        // The card knows keys, and not whose they are: whom the key does not name does not post.
-        let denied = closed || !key.lets_write(self.incarnation());
-        let target = Target { to: key.place(at, len), grant: key.grant, denied };
-        let Some(link) = self.links.get_mut(&peer) else {
-            self.lost(tag);
-            return Ok(());
-        };
-        let posted = match from {
-            Source::Inline(bytes) => {
-                link.write(target, bytes, tag);
-                Ok(())
-            }
-            Source::Span { region, at, .. } => {
-                let held = Arc::clone(self.regions.hold(region));
-                check_span(&held.memory, at, len);
-                link.transfer(What::Write, target, Span { held, at, len }, tag)
-            }
-        };
-        match posted {
-            Ok(()) => self.after_posting(peer),
-            Err(why) => {
-                self.end(peer, &why);
-                self.lost(tag);
-            }
-        }
-        Ok(())
-    }
-
-    fn read(
-        &mut self,
-        from: Remote,
-        at: usize,
-        len: usize,
-        into: (Region, usize),
-        tag: u64,
-    ) -> Result<(), FabricError> {
-        let RemoteState { peer, key, closed } = self.remote(from)?;
-        let target = Target { to: key.place(at, len), grant: key.grant, denied: closed };
-        let held = Arc::clone(self.regions.hold(into.0));
-        check_span(&held.memory, into.1, len);
-        let Some(link) = self.links.get_mut(&peer) else {
-            self.lost(Some(tag));
-            return Ok(());
-        };
-        match link.transfer(What::Read, target, Span { held, at: into.1, len }, Some(tag)) {
-            Ok(()) => self.after_posting(peer),
-            Err(why) => {
-                self.end(peer, &why);
-                self.lost(Some(tag));
-            }
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self) {
-        self.post_all();
-    }
-
-    fn poll(&mut self, completions: &mut Vec<Completion>) {
-        self.look(false);
-        completions.append(&mut self.completions);
-    }
-
-    fn wake(&mut self, peer: Peer) {
-        if let Some(link) = self.links.get_mut(&peer.0) {
-            link.wake();
-            self.post(peer.0);
-        }
-    }
-
-    fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool) {
-        Self::nap(self, |this| this, longest, idle);
-    }
-
-    fn send(&mut self, to: Peer, bytes: &[u8]) -> Result<(), FabricError> {
-        self.control.send(to, bytes)
-    }
-
-    fn recv(&mut self, into: &mut Vec<u8>) -> Option<Peer> {
-        if !self.control.has_letters() {
-            self.look(false);
-            if !self.control.has_letters() {
-                return None;
-            }
-        }
-        self.control.recv(into)
-    }
-
-    fn load(&self, region: Region, at: usize) -> u64 {
-        self.regions.get(region).word(at).load(Ordering::Acquire)
-    }
-
-    fn store(&mut self, region: Region, at: usize, word: u64) {
-        self.regions.get(region).word(at).store(word, Ordering::Release);
-    }
-
-    fn copy_out(&self, region: Region, at: usize, into: &mut [u8]) {
-        self.regions.get(region).get(at, into);
-    }
-
-    fn copy_in(&mut self, region: Region, at: usize, bytes: &[u8]) {
-        self.regions.get(region).put(at, bytes);
-    }
-}
-
-/// A span of our own memory that leaves it is a bug of the caller's.
-fn check_span(memory: &crate::memory::Memory, at: usize, len: usize) {
-    let size = memory.len();
-    assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
-    assert!(at <= size && len <= size - at, "span {at}+{len} leaves {size}");
 }
 
 impl fmt::Debug for VerbsFabric {

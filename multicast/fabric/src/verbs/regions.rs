@@ -11,7 +11,7 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use super::raw::{Adapter, Reach, Registration};
-use crate::memory::{Memory, WORD};
+use crate::memory::{Memory, WORD, check_span};
 use crate::slab::Slab;
 use crate::{Access, FabricError, Peer, Region, RegionKey};
 
@@ -119,9 +119,7 @@ impl Key {
 
     /// The address of a span of the region. One that leaves it is a bug of the caller's.
     pub(super) fn place(&self, at: usize, len: usize) -> (u64, u32) {
-        let size = self.words as usize * WORD;
-        assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
-        assert!(at <= size && len <= size - at, "span {at}+{len} leaves {size}");
+        check_span(self.words as usize * WORD, at, len);
         (self.address.wrapping_add(at as u64), self.remote)
     }
 }
@@ -138,12 +136,7 @@ impl Regions {
     }
 
     pub(super) fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
-        assert!(len > 0 && len.is_multiple_of(WORD), "a region is whole words, not {len} bytes");
-        let memory = Memory::anonymous(len).map_err(|source| FabricError::NoSpace {
-            len,
-            dir: "this process".into(),
-            source,
-        })?;
+        let memory = Memory::of_region(len)?;
         let held = Arc::new(Held { ours: OnceLock::new(), memory });
         let region = Region(self.slab.insert(RegionState { open: None, access, held }));
         if access == Access::Shared

@@ -1,0 +1,190 @@
+//! Who is called, who is let in, and which of two connections is the one.
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+
+use super::door::Arrival;
+use super::hello::{Answer, Hello, NotMet, Side};
+use super::link::{Ended, Link};
+use super::stream::Stream;
+use super::{PeerState, TcpFabric};
+use crate::Peer;
+
+/// How soon a name is called again that was not there.
+const CALL_AGAIN: Duration = Duration::from_millis(25);
+
+/// How calling a name stands.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Call {
+    /// A call is under way; what comes of it is of no use any more if `overtaken`.
+    pub(super) under_way: bool,
+    pub(super) overtaken: bool,
+    /// It has taken longer than our patience.
+    slow: bool,
+    /// Not before.
+    again: Option<Instant>,
+    /// How the last one has failed.
+    pub(super) failed: Option<Failed>,
+}
+
+/// How a call has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failed {
+    Absent,
+    /// They call us.
+    Later,
+    Refused(String),
+}
+
+impl TcpFabric {
+    /// Who is at the door becomes a peer. Returns whether anybody was.
+    pub(super) fn let_in(&mut self) -> bool {
+        let arrivals = self.door.arrivals();
+        let any = !arrivals.is_empty();
+        for arrival in arrivals {
+            match arrival {
+                Arrival::Caller { stream, hello } => self.answer(stream, &hello),
+                Arrival::Called { name, met } => self.called(&name, met),
+            }
+        }
+        any
+    }
+
+    /// Welcomes a caller, unless there is a better connection.
+    fn answer(&mut self, mut stream: Stream, hello: &Hello) {
+        let Hello { from, side, .. } = hello;
+        let known = self.by_name.get(from).copied();
+        let known = known.and_then(|peer| Some((peer, self.peers.get(peer.0)?.side)));
+        let known = known.filter(|(_, known)| known.incarnation == side.incarnation);
+        let met = known.is_some_and(|(_, known)| side.meeting <= known.meeting);
+        // A call of ours goes first if our name does.
+        if met || self.is_calling(from) && self.name < *from {
+            let _ = stream.send(&Answer::Later.encode());
+            return;
+        }
+        if let Some((peer, _)) = known {
+            self.end(peer.0, &Ended::Closed);
+        }
+        if let Some(call) = self.calls.get_mut(from) {
+            call.overtaken = call.under_way;
+        }
+        let ours = self.side(from);
+        self.meet(from, *side, stream, &Answer::Welcome(ours).encode());
+    }
+
+    /// A call of ours has come to its end.
+    fn called(&mut self, name: &str, met: Result<(Stream, Side), NotMet>) {
+        let call = self.calls.entry(name.to_owned()).or_default();
+        let overtaken = call.overtaken;
+        (call.under_way, call.overtaken) = (false, false);
+        call.again = Some(Instant::now() + CALL_AGAIN);
+        if overtaken {
+            return;
+        }
+        match met {
+            Ok((stream, side)) => {
+                *call = Call::default();
+                self.meet(name, side, stream, &[]);
+            }
+            Err(error) => {
+                let refused = |kind| kind == ErrorKind::ConnectionRefused;
+                let failed = match error {
+                    NotMet::Absent(error) => {
+                        tracing::trace!(peer = name, %error, "nobody there");
+                        call.slow &= !refused(error.kind());
+                        Failed::Absent
+                    }
+                    NotMet::Later => Failed::Later,
+                    NotMet::Refused(why) => Failed::Refused(why),
+                };
+                // It is tried again and again, and said once.
+                if let Failed::Refused(why) = &failed
+                    && call.failed.as_ref() != Some(&failed)
+                {
+                    tracing::error!(peer = name, why, "no connection");
+                }
+                call.failed = Some(failed);
+            }
+        }
+    }
+
+    fn meet(&mut self, name: &str, side: Side, stream: Stream, first: &[u8]) {
+        let mut link = Link::new(stream);
+        link.say(first);
+        let name = name.to_owned();
+        let state = PeerState {
+            name: name.clone(),
+            side,
+            link: None,
+            blocked: false,
+            posted: false,
+            known: false,
+        };
+        let peer = self.peers.insert(state);
+        let data = epoll::EventData::new_u64(peer.into());
+        if let Err(error) = epoll::add(&self.epoll, &link, data, epoll::EventFlags::IN) {
+            tracing::warn!(name, %error, "cannot wait for a connection");
+            self.peers.remove(peer);
+            return;
+        }
+        tracing::debug!(name, incarnation = side.incarnation, "connected");
+        self.peers.get_mut(peer).expect("just put in").link = Some(link);
+        // Another life of that name, if we knew one, goes on until its connection ends.
+        self.by_name.insert(name, Peer(peer));
+        self.owe(peer);
+        // What came with its first words is not waited for.
+        self.unread.push(peer);
+    }
+
+    /// What we say of ourselves to `name`.
+    fn side(&self, name: &str) -> Side {
+        let meeting = self.meetings.get(name).copied().unwrap_or_default();
+        Side { incarnation: self.incarnation, meeting }
+    }
+
+    /// Calls `name`, unless it is being called or was only just.
+    pub(super) fn call(&mut self, name: &str) {
+        let Some(address) = self.net.book().find(name).filter(|_| name != self.name) else {
+            return;
+        };
+        let side = self.side(name);
+        let call = self.calls.entry(name.to_owned()).or_default();
+        if call.under_way || call.again.is_some_and(|again| Instant::now() < again) {
+            return;
+        }
+        let (cluster, from) = (self.net.cluster().to_owned(), self.name.clone());
+        let hello = Hello { cluster, from, to: name.to_owned(), side };
+        match self.door.call(name, address, hello) {
+            Ok(()) => call.under_way = true,
+            Err(error) => {
+                tracing::warn!(name, %error, "cannot start a thread to connect");
+                call.again = Some(Instant::now() + CALL_AGAIN);
+            }
+        }
+    }
+
+    /// Waits for the end of a call, one that begins only now if need be, as long as we have patience.
+    pub(super) fn await_call(&mut self, name: &str) {
+        if self.patience.is_zero() || self.calls.get(name).is_none_or(|call| call.slow) {
+            return;
+        }
+        let end = Instant::now() + self.patience;
+        let mut called = false;
+        while !self.by_name.contains_key(name) {
+            self.call(name);
+            let Some(call) = self.calls.get_mut(name) else { return };
+            if called && !call.under_way && call.failed != Some(Failed::Later) {
+                return;
+            }
+            called |= call.under_way;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                call.slow = true;
+                return;
+            }
+            self.look(left.min(CALL_AGAIN));
+        }
+    }
+}

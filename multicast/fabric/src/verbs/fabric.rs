@@ -1,0 +1,219 @@
+//! This fabric as a [`Fabric`].
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::link::{Broken, Link, Span, Target};
+use super::raw::What;
+use super::regions::Key;
+use super::{RemoteState, VerbsFabric};
+use crate::memory::check_span;
+use crate::{Access, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source};
+
+impl Fabric for VerbsFabric {
+    fn now(&self) -> Duration {
+        self.control.now()
+    }
+
+    fn dial(&mut self, name: &str) -> Result<Peer, FabricError> {
+        let peer = self.control.dial(name)?;
+        self.look(true);
+        match self.await_link(peer) {
+            Ok(true) => Ok(peer),
+            Ok(false) | Err(FabricError::Gone) => {
+                Err(FabricError::Unreachable { name: name.to_owned() })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_gone(&mut self, peer: Peer) -> bool {
+        if self.control.is_gone(peer) {
+            self.bury();
+            return true;
+        }
+        false
+    }
+
+    fn may_return(&self) -> bool {
+        self.control.may_return()
+    }
+
+    fn hang_up(&mut self, peer: Peer) {
+        self.end(peer.0, &Broken::Closed);
+        self.control.hang_up(peer);
+        self.remotes.retain(|remote| remote.peer != peer.0);
+    }
+
+    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
+        self.regions.create(len, access)
+    }
+
+    fn destroy(&mut self, region: Region) {
+        self.regions.destroy(region);
+    }
+
+    fn key(&self, region: Region) -> RegionKey {
+        self.regions.key(region, self.incarnation())
+    }
+
+    fn grant(&mut self, region: Region, writer: Peer) -> Result<RegionKey, FabricError> {
+        if self.is_gone(writer) {
+            return Err(FabricError::Gone);
+        }
+        let (_, incarnation) = self.who(writer).ok_or(FabricError::Gone)?;
+        let ours = self.incarnation();
+        self.regions.grant(region, (writer, incarnation), ours)
+    }
+
+    fn revoke(&mut self, region: Region) -> Result<(), FabricError> {
+        let failed = |call: &'static str, device: &str| {
+            let path = PathBuf::from(device);
+            move |source: io::Error| FabricError::System { call, path, source }
+        };
+        if let Some(writer) = self.regions.writer(region) {
+            // A pair of one who died in a write would hold on to the memory.
+            self.is_gone(writer);
+            let suspended = self.links.get(&writer.0).map(Link::suspend);
+            if let Some(Err(error)) = suspended {
+                // Harder, and it ends all that the peer has with us.
+                self.end(writer.0, &error.into());
+            }
+            self.regions.revoke(region).map_err(failed("ibv_dereg_mr", &self.device))?;
+            if let Some(link) = self.links.get(&writer.0) {
+                link.resume();
+            }
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, peer: Peer, key: &RegionKey) -> Result<Remote, FabricError> {
+        self.link(peer.0)?;
+        let (_, incarnation) = self.who(peer).ok_or(FabricError::Gone)?;
+        let key = Key::from_bytes(key);
+        if key.incarnation != incarnation || key.is_empty() {
+            return Err(FabricError::StaleKey);
+        }
+        Ok(Remote(self.remotes.insert(RemoteState { peer: peer.0, key, closed: false })))
+    }
+
+    fn detach(&mut self, remote: Remote) {
+        self.remotes.remove(remote.0);
+    }
+
+    fn write(
+        &mut self,
+        to: Remote,
+        at: usize,
+        from: Source<'_>,
+        tag: Option<u64>,
+    ) -> Result<(), FabricError> {
+        let RemoteState { peer, key, closed } = self.remote(to)?;
+        let len = from.bytes();
+        // The card knows keys, and not whose they are: whom the key does not name does not post.
+        let denied = closed || !key.lets_write(self.incarnation());
+        let target = Target { to: key.place(at, len), grant: key.grant, denied };
+        let Some(link) = self.links.get_mut(&peer) else {
+            self.completions.extend(tag.map(Completion::lost));
+            return Ok(());
+        };
+        let posted = match from {
+            Source::Inline(bytes) => {
+                link.write(target, bytes, tag);
+                Ok(())
+            }
+            Source::Span { region, at, .. } => {
+                let held = Arc::clone(self.regions.hold(region));
+                check_span(held.memory.len(), at, len);
+                link.transfer(What::Write, target, Span { held, at, len }, tag)
+            }
+        };
+        match posted {
+            Ok(()) => self.after_posting(peer),
+            Err(why) => {
+                self.end(peer, &why);
+                self.completions.extend(tag.map(Completion::lost));
+            }
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        from: Remote,
+        at: usize,
+        len: usize,
+        into: (Region, usize),
+        tag: u64,
+    ) -> Result<(), FabricError> {
+        let RemoteState { peer, key, closed } = self.remote(from)?;
+        let target = Target { to: key.place(at, len), grant: key.grant, denied: closed };
+        let held = Arc::clone(self.regions.hold(into.0));
+        check_span(held.memory.len(), into.1, len);
+        let Some(link) = self.links.get_mut(&peer) else {
+            self.completions.push(Completion::lost(tag));
+            return Ok(());
+        };
+        match link.transfer(What::Read, target, Span { held, at: into.1, len }, Some(tag)) {
+            Ok(()) => self.after_posting(peer),
+            Err(why) => {
+                self.end(peer, &why);
+                self.completions.push(Completion::lost(tag));
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        self.post_all();
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        self.look(false);
+        completions.append(&mut self.completions);
+    }
+
+    fn wake(&mut self, peer: Peer) {
+        if let Some(link) = self.links.get_mut(&peer.0) {
+            link.wake();
+            self.post(peer.0);
+        }
+    }
+
+    fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool) {
+        Self::nap(self, |this| this, longest, idle);
+    }
+
+    fn send(&mut self, to: Peer, bytes: &[u8]) -> Result<(), FabricError> {
+        self.control.send(to, bytes)
+    }
+
+    fn recv(&mut self, into: &mut Vec<u8>) -> Option<Peer> {
+        if !self.control.has_letters() {
+            self.look(false);
+            if !self.control.has_letters() {
+                return None;
+            }
+        }
+        self.control.recv(into)
+    }
+
+    fn load(&self, region: Region, at: usize) -> u64 {
+        self.regions.get(region).word(at).load(Ordering::Acquire)
+    }
+
+    fn store(&mut self, region: Region, at: usize, word: u64) {
+        self.regions.get(region).word(at).store(word, Ordering::Release);
+    }
+
+    fn copy_out(&self, region: Region, at: usize, into: &mut [u8]) {
+        self.regions.get(region).get(at, into);
+    }
+
+    fn copy_in(&mut self, region: Region, at: usize, bytes: &[u8]) {
+        self.regions.get(region).put(at, bytes);
+    }
+}
