@@ -51,8 +51,9 @@ impl Ramcast {
         self.paths.saved += 1;
     }
 
-    /// Takes the state that another replica [saved](Self::save), into a replica that is
-    /// [blank](Role::Blank). What it has promised, it has promised.
+    /// Takes the state that a leader [saved](Self::save), into a replica that is
+    /// [blank](Role::Blank). What it has promised, it has promised; and it promises itself to that
+    /// leader's ballot, for no earlier leader's log need hold all that the state holds.
     pub fn restore(&mut self, bytes: &[u8]) -> Option<()> {
         assert_eq!(self.role, Role::Blank, "a state is taken by who has none");
         let mut from = Reader(bytes);
@@ -79,6 +80,8 @@ impl Ramcast {
             return None;
         }
         let own = self.group().index();
+        self.promised = self.promised.max(ballots[own]);
+        self.heard = self.heard.max(self.promised.counter());
         for (i, ballot) in ballots.into_iter().enumerate().filter(|(i, _)| *i != own) {
             self.ballots[i] = ballot.max(self.ballots[i]);
         }

@@ -480,6 +480,12 @@ impl Stage {
 
     /// A leader gives its state to a replica that has none, and writes its log from there on.
     pub(crate) fn teach(&mut self, leader: ReplicaId, learner: ReplicaId) {
+        self.give_state(leader, learner);
+        self.ask(leader, learner);
+    }
+
+    /// A leader gives its state to a replica that has none.
+    pub(crate) fn give_state(&mut self, leader: ReplicaId, learner: ReplicaId) {
         let mut state = Vec::new();
         let node = self.node(leader);
         node.core.save(&mut state);
@@ -494,7 +500,6 @@ impl Stage {
         (node.core, node.runs, node.applied) = (core, runs, applied);
         (node.log, node.delivered) = (Vec::new(), delivered);
         self.say(format_args!("{leader} gives {learner} its state, up to {commit}"));
-        self.ask(leader, learner);
     }
 
     /// A leader logs that a life of a follower counts from here on.

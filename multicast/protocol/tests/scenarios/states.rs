@@ -52,9 +52,31 @@ fn a_state_is_what_is_committed_and_nothing_else() {
     assert_eq!((learner.delivered(), learner.clock()), (core.delivered(), core.clock()));
     assert!(learner.is_delivered(message(1)) && learner.is_pending(message(2)));
     assert!(!learner.is_known(message(3)), "its entry may be lost, and it is proposed again then");
-    learner.promise(core.ballot());
     learner.follow(core.ballot(), learner.last_index(), core.first_index());
     assert_eq!(saved(&mut learner), bytes, "a learner could teach the next one");
+}
+
+#[test]
+fn who_has_the_state_of_a_later_leader_lets_no_earlier_one_in() {
+    let (old, new, learner) = (replica(0, 0), replica(0, 1), replica(0, 4));
+    let granters = [replica(0, 2), replica(0, 3)];
+    let mut stage = Stage::new(1, 5);
+    stage.restart(learner);
+    stage.run(new, &granters);
+    for id in [granters[0], granters[1], new] {
+        stage.turn(id);
+    }
+    assert_eq!(stage.core(new).commit_index(), stage.core(new).last_index());
+    // Nobody has told the old leader yet, and both hear the learner ask.
+    stage.give_state(new, learner);
+    assert!(stage.core(old).leads());
+    stage.ask(old, learner);
+    stage.turn(learner);
+    assert!(stage.told().contains("g0.4 refuses 1.r0i0, by its promise of 2.r1i0"));
+    stage.ask(new, learner);
+    stage.turn(learner);
+    let (given, held) = (stage.core(new).commit_index(), stage.core(learner).last_index());
+    assert_eq!(held, given, "whoever gave the state goes on from there");
 }
 
 #[test]
