@@ -151,13 +151,12 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         Ok(worked)
     }
 
-    /// After a turn that found nothing: waits as `waiter` sees fit, at most for `longest`, until a
-    /// peer has written something or the fabric is woken. `undisturbed` is asked too before it
-    /// sleeps, for what the fabric knows nothing of.
-    pub fn wait(&mut self, waiter: &mut Waiter, longest: Duration, undisturbed: &dyn Fn() -> bool) {
-        // Whoever sleeps for longer is taken for dead.
+    /// After a turn that found nothing: waits as `waiter` sees fit until a peer has written something
+    /// or the fabric is woken, and never for so long that others take this engine for dead.
+    /// `undisturbed` is asked too before it sleeps, for what the fabric knows nothing of.
+    pub fn wait(&mut self, waiter: &mut Waiter, undisturbed: &dyn Fn() -> bool) {
         let idle = self.wiring.port.fabric.now() > self.last_work + IDLE_AFTER;
-        let longest = longest.min(if idle { IDLE_TICKS * self.tick } else { self.tick });
+        let longest = if idle { IDLE_TICKS * self.tick } else { self.tick };
         let Self { wiring, replicas, .. } = self;
         let words = wiring.words();
         let (fabric, channels_quiet) = wiring.port.parking();

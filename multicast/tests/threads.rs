@@ -48,7 +48,7 @@ impl Cluster {
                     if engine.turn().unwrap() {
                         waiter.worked(engine.fabric());
                     } else {
-                        engine.wait(&mut waiter, Duration::from_millis(10), &|| true);
+                        engine.wait(&mut waiter, &|| true);
                     }
                 }
                 engine.applications().map(|(id, echo)| (id.group, echo.order.clone())).collect()

@@ -69,12 +69,11 @@ impl Node {
         let machine = move |replica| Machine::new(replica, slots.clone(), limits, here as u16);
         let me = Identity { node, engine, life };
         let mut engine = Engine::new(fabric, topology, tuning, me, machine)?;
-        let heartbeat = Duration::from_millis(tuning.heartbeat_ms);
         let (control, requests) = engine::control(move || waker.wake());
         let killed = Arc::<AtomicBool>::default();
         let vanishes = Arc::clone(&killed);
         let run = move || {
-            let ran = engine::run(&mut engine, waiting, heartbeat, &requests, &mut || {});
+            let ran = engine::run(&mut engine, waiting, &requests, &mut || {});
             if vanishes.load(Ordering::SeqCst) {
                 engine.fabric().vanish();
             }

@@ -194,13 +194,11 @@ fn status<F: Fabric>(engine: &Engine<F, Machine>) -> EngineStatus {
 }
 
 /// Turns `engine` until [stopped](Control::stop). Shared by node processes and by clusters inside
-/// other processes. It never sleeps for longer than a `heartbeat`. `bereaved` is called when the
-/// process of a peer has ended: what it left on the host is not for an engine to remove, for that
-/// takes longer than a turn should.
+/// other processes. `bereaved` is called when the process of a peer has ended: what it left on the
+/// host is not for an engine to remove, for that takes longer than a turn should.
 pub fn run<F: Fabric>(
     engine: &mut Engine<F, Machine>,
     waiting: Waiting,
-    heartbeat: Duration,
     requests: &Requests,
     bereaved: &mut dyn FnMut(),
 ) -> Result<(), FabricError> {
@@ -225,7 +223,7 @@ pub fn run<F: Fabric>(
         if worked {
             waiter.worked(engine.fabric());
         } else {
-            engine.wait(&mut waiter, heartbeat, &|| requests.is_empty());
+            engine.wait(&mut waiter, &|| requests.is_empty());
         }
     }
     Ok(())

@@ -270,13 +270,12 @@ fn start_engines_on<F: Fabric + Send + 'static, W: FnMut() + Send + 'static>(
         let mut engine = Engine::new(fabric, topology, config.tuning, me, machine)?;
         let (control, requests) = engine::control(wake);
         let waiting = config.waiting;
-        let heartbeat = Duration::from_millis(config.tuning.heartbeat_ms);
         let alarm = Alarm(alarm.try_clone().map_err(failed("prepare", &manifest.regions))?);
         let thread = thread::Builder::new()
             .name(name)
             .spawn(move || {
                 let bereaved = &mut || alarm.ring(BEREAVED);
-                engine::run(&mut engine, waiting, heartbeat, &requests, bereaved)
+                engine::run(&mut engine, waiting, &requests, bereaved)
             })
             .map_err(failed("start a thread of", &manifest.regions))?;
         workers.push(Worker { control, thread });

@@ -19,9 +19,6 @@ use crate::mail::Purpose;
 use crate::operate::{Command, CommandError, Identity};
 use crate::replica::Replica;
 
-/// How long engines sleep at most.
-const NAP: Duration = Duration::from_millis(20);
-
 /// The process of an engine.
 pub(super) struct Process {
     pub(super) name: String,
@@ -230,7 +227,7 @@ impl Nodes {
         if worked {
             process.waiter.worked(engine.fabric());
         } else {
-            engine.wait(&mut process.waiter, NAP, &|| true);
+            engine.wait(&mut process.waiter, &|| true);
         }
         let notes = engine.take_journal();
         let turned = self.processes[at].engine.as_ref().expect("it just did a turn");
