@@ -333,6 +333,26 @@ impl Channel {
         )
     }
 
+    /// Whether a reply to message `sequence` is to be sent, when at most `most` may wait for room, more
+    /// than a window of the session; and whether one was dropped for it. A new leader repeats replies
+    /// that were heard, faster than they are read. Each waits once. Of too many, the session has had
+    /// the one with the lowest number: it has no more than a window of messages under way.
+    pub(crate) fn make_room_for_reply(&mut self, sequence: u64, most: usize) -> (bool, bool) {
+        let of =
+            |waiting: &Backlogged| waiting.bytes.first_chunk().copied().map(u64::from_le_bytes);
+        if self.backlog.iter().any(|waiting| of(waiting) == Some(sequence)) {
+            return (false, false);
+        }
+        if self.backlog.len() < most {
+            return (true, false);
+        }
+        let whole = self.backlog.iter().enumerate().filter(|(_, waiting)| waiting.sent == 0);
+        let lowest = whole.min_by_key(|(_, waiting)| of(waiting));
+        let lowest = lowest.filter(|(_, waiting)| of(waiting) < Some(sequence)).map(|(at, _)| at);
+        let dropped = lowest.and_then(|at| self.backlog.remove(at));
+        (dropped.is_some(), true)
+    }
+
     /// Forgets what waits: nobody will read it.
     pub(crate) fn drop_backlog(&mut self) {
         self.backlog.clear();
@@ -454,4 +474,41 @@ struct Frame {
     kind: Kind,
     flags: u8,
     len: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_fabric::sim::{SimConfig, World};
+    use skein_protocol::ids::{GroupId, ReplicaId, SessionId};
+
+    use super::*;
+
+    #[test]
+    fn of_too_many_replies_the_session_has_had_the_first() {
+        let mut fabric = World::new(1, SimConfig::default()).join("engine");
+        let purpose = Purpose::session(SessionId(1), ReplicaId::new(GroupId(0), 0));
+        // Its session has not answered yet, so everything waits.
+        let mut channel = Channel::new(purpose, Peer(0), None, 0, 4096);
+        #[rustfmt::skip]
+        let replies = [
+            // to  wanted  dropped  because
+            (7,    true,   false,   "there is room"),
+            (5,    true,   false,   "whatever the order"),
+            (7,    false,  false,   "it waits already"),
+            (6,    true,   false,   "three may wait"),
+            (8,    true,   true,    "5 is no longer under way, or 8 were not"),
+            (8,    false,  false,   "it waits already, and what waits is needed"),
+            (5,    false,  true,    "it is the lowest itself"),
+        ];
+        for (sequence, wanted, dropped, because) in replies {
+            let room = channel.make_room_for_reply(sequence, 3);
+            assert_eq!(room, (wanted, dropped), "{sequence}: {because}");
+            if wanted {
+                let (head, body) = (u64::to_le_bytes(sequence), b"reply");
+                channel.send(&mut fabric, &mut Vec::new(), Kind::Reply, &head, body).unwrap();
+            }
+        }
+        let left = channel.backlog.iter().map(|waiting| waiting.bytes[0]);
+        assert_eq!(left.collect::<Vec<_>>(), [7, 6, 8]);
+    }
 }

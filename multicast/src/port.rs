@@ -28,7 +28,7 @@ skein_protocol::paths! {
     slot_reused,
     /// A channel of a dead peer was read to its end.
     peer_lost,
-    /// A reply was not sent to a session that does not read those that it has.
+    /// A reply was dropped that a session had from another leader, and did not read again.
     reply_dropped,
 }
 
@@ -347,6 +347,13 @@ impl<F: Fabric> Port<F> {
         let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
         let sent = channel.send(&mut self.fabric, &mut self.scratch, kind, head, body);
         self.after_writing(id, sent);
+    }
+
+    /// Whether a reply to a session's message is to be sent, of which at most `most` may wait.
+    pub(crate) fn makes_room_for_reply(&mut self, id: u32, sequence: u64, most: usize) -> bool {
+        let (wanted, dropped) = self.channel_mut(id).make_room_for_reply(sequence, most);
+        self.paths.reply_dropped += u64::from(dropped);
+        wanted
     }
 
     /// Sends a datagram that is too long to copy for each of several channels.

@@ -27,8 +27,9 @@ const RELAYS_HERE_MAX: usize = 256 << 10;
 /// Datagrams that wait for room in a ring to another replica, at most, if they are told again anyway.
 pub(crate) const WAITING_MAX: usize = 128;
 
-/// Replies that may wait for room in a session's ring, in windows of that session.
-const REPLIES_WAITING: usize = 4;
+/// Replies that may wait for room in a session's ring, in windows of that session: those that it has
+/// not had, and as many that it may have had from another leader.
+const REPLIES_WAITING: usize = 2;
 
 /// What we know of another engine.
 #[derive(Default)]
@@ -441,12 +442,9 @@ impl<F: Fabric> Wiring<F> {
     pub(crate) fn reply(&mut self, message: MessageId, from: ReplicaId, reply: &[u8]) {
         let head = message.sequence.to_le_bytes();
         for channel in self.sessions.get(&(message.session, from)).into_iter().flatten() {
-            // A session that has so many replies to read and does not is dead: those of its window,
-            // and as many that a new leader repeats, for it knows not what was heard.
-            if self.port.channel(*channel).waiting() < REPLIES_WAITING * self.window {
+            let waits = REPLIES_WAITING * self.window;
+            if self.port.makes_room_for_reply(*channel, message.sequence, waits) {
                 self.port.send(*channel, Kind::Reply, &head, reply);
-            } else {
-                self.port.paths.reply_dropped += 1;
             }
         }
     }
