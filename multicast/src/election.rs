@@ -33,7 +33,8 @@ pub(crate) enum Election {
     Ask { incarnation: u32 },
     /// I have logged these messages, by session and number, and cannot tell that they are decided.
     Lacks { messages: Vec<(u64, u64)> },
-    /// Lead instead of me, who lead in this ballot: I lack what nobody tells any more.
+    /// Lead instead of me, whose ballot this is: I lack what nobody tells any more, or the log that is
+    /// to be taken over.
     Succeed { ballot: u64 },
     /// A part of the state. Followed by its bytes.
     State(Part),

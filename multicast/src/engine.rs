@@ -498,7 +498,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         for _ in 0..self.wiring.loopback.len() {
             let Some(datagram) = self.wiring.next_here() else { break };
             let Some(to) = self.replicas.iter().position(|r| r.id == datagram.to) else { continue };
-            if self.replicas[to].admits_from_replica(datagram.kind) {
+            if self.replicas[to].admits_from_replica(datagram.from.group, datagram.kind) {
                 any = true;
                 self.take_from_replica(to, datagram.from, datagram.kind, &datagram.bytes);
             } else {
@@ -540,7 +540,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                             self.replicas[at].admits(SessionId(session), next.len, assembling)
                         }
                     }
-                    Purpose::Replica { .. } => self.replicas[at].admits_from_replica(next.kind),
+                    Purpose::Replica { from, .. } => {
+                        self.replicas[at].admits_from_replica(replica(from).group, next.kind)
+                    }
                 };
             if !admitted {
                 break false;
@@ -608,13 +610,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                     ours.fetch(message, from, &mut self.wiring);
                 }
             }
-            Kind::Relay => {
-                let relayed = decode_name(datagram)
-                    .and_then(|(message, rest)| Some((message, Head::decode(rest)?)));
-                if let Some((MessageId { session, .. }, (head, payload))) = relayed {
-                    ours.receive(session, head, payload, &mut self.wiring);
-                }
-            }
+            Kind::Relay => ours.relayed(datagram, &mut self.wiring),
             Kind::Exchange => {
                 if let Some((message, result)) = decode_name(datagram) {
                     ours.exchange(from.group, message, result, &mut self.wiring);

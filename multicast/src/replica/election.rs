@@ -295,8 +295,12 @@ impl<A: Application> Replica<A> {
             return;
         }
         if best != self.id.slot && !self.adopt(best, wiring) {
-            tracing::info!(replica = %self.id, "is too far behind to lead");
+            // Whoever holds it may never find the time to set out: we would ask it again and again.
+            tracing::info!(replica = %self.id, best, "is too far behind to lead");
             self.behind = Some(self.core.promised());
+            self.paths.handed_over += 1;
+            let ballot = self.core.promised().to_word();
+            self.tell_member(best, &Election::Succeed { ballot }, &[], wiring);
             return;
         }
         let end = self.runs.end();
@@ -307,6 +311,7 @@ impl<A: Application> Replica<A> {
             return;
         }
         self.rewritten = end;
+        self.behind = None;
         for follower in &mut self.followers {
             follower.freed = self.freed;
         }
@@ -349,10 +354,12 @@ impl<A: Application> Replica<A> {
     /// Makes our log what slot `best` reported. False if what it reported does not reach back to
     /// what we have.
     fn adopt<F: Fabric>(&mut self, best: u8, wiring: &mut Wiring<F>) -> bool {
-        let Some((granted, tail)) = self.grants_received[usize::from(best)].take() else {
+        // The grant stays: whoever's log is adopted in the end, this one is let in.
+        let Some((granted, tail)) = &mut self.grants_received[usize::from(best)] else {
             return false;
         };
-        let Some(base) = self.runs.shared(&granted.runs()).filter(|_| granted.whole) else {
+        let (runs, end, tail) = (granted.runs(), cursor(granted.end), std::mem::take(tail));
+        let Some(base) = self.runs.shared(&runs).filter(|_| granted.whole) else {
             return false;
         };
         self.cut_log(base);
@@ -370,9 +377,7 @@ impl<A: Application> Replica<A> {
             }
         }
         self.core.step(Event::TurnEnd, &mut self.effects);
-        let complete = self.runs.end() == cursor(granted.end);
-        self.grants_received[usize::from(best)] = Some((granted, Vec::new()));
-        complete
+        self.runs.end() == end
     }
 
     fn take_payload(&mut self, bytes: &[u8]) {

@@ -5,6 +5,8 @@ mod log;
 mod said;
 mod status;
 mod teaching;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,7 +15,7 @@ use skein_fabric::{Access, Fabric, FabricError, Peer, Region};
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{Cursor, Decision, HEADER, PREAMBLE, Remote, Space};
-use skein_protocol::message::{Announcement, Head, encode_name};
+use skein_protocol::message::{Announcement, Head, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::properties::{About, Footprint, Touch};
 use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
@@ -66,6 +68,8 @@ skein_protocol::paths! {
     admitted,
     /// A leader told a replica that its log does not hold what it lacks.
     behind,
+    /// A candidate asked whoever has the best log to lead instead, since it could not take that over.
+    handed_over,
     /// A follower waited for what the others did not tell any more.
     left_behind,
     /// A copied state was older than the log of the replica that asked for it.
@@ -336,9 +340,22 @@ impl<A: Application> Replica<A> {
     }
 
     /// Whether a datagram from another replica may be read now. A fetch always may: our log can be
-    /// full because the follower that asks waits for the payload, and holds everything back.
-    pub(crate) fn admits_from_replica(&self, kind: Kind) -> bool {
-        matches!(kind, Kind::Fetch | Kind::Election) || !self.core.leads() || self.log_has_room()
+    /// full because the follower that asks waits for the payload, and holds everything back. And so
+    /// may whatever members of our group say: it can be full because we wait for their votes.
+    pub(crate) fn admits_from_replica(&self, from: GroupId, kind: Kind) -> bool {
+        let vital = kind == Kind::Fetch || from == self.id.group;
+        vital || !self.core.leads() || self.log_has_room()
+    }
+
+    /// A payload is here that we have asked for. A leader whose log is full has no use for it now: one
+    /// that a member of its group sends is of a time when it did not lead.
+    pub(crate) fn relayed<F: Fabric>(&mut self, datagram: &[u8], wiring: &mut Wiring<F>) {
+        let read = decode_name(datagram).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
+        if let Some((MessageId { session, .. }, (head, payload))) = read
+            && (!self.core.leads() || self.log_has_room())
+        {
+            self.receive(session, head, payload, wiring);
+        }
     }
 
     /// A message is whole in our memory. Anything that makes no sense is dropped: it can harm only

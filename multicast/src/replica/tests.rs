@@ -1,0 +1,165 @@
+//! A candidate, and members of its group that only let it in.
+
+use skein_fabric::sim::{SimConfig, SimFabric, World};
+use skein_fabric::{Access, Fabric};
+use skein_protocol::ballot::Ballot;
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use skein_protocol::log::{Body, Cursor, Entry};
+use skein_protocol::message::{Head, encode_name};
+use skein_protocol::ramcast::Cause;
+
+use super::Replica;
+use crate::application::{Application, Delivery, Malformed, Outbox};
+use crate::channel::Kind;
+use crate::config::{Topology, Tuning, endpoint_name};
+use crate::election::{Election, Granted, Piece, Place, place};
+
+use crate::mail::Purpose;
+use crate::port::{Port, RingSizes};
+use crate::wiring::Wiring;
+
+const TOPOLOGY: Topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
+const OLD: Ballot = Ballot::new(1, 1, 0);
+
+/// A state machine without a state.
+struct Nothing;
+
+impl Application for Nothing {
+    fn deliver(&mut self, _: Delivery<'_>, _: &mut dyn Outbox) {}
+    fn exchanged(&mut self, _: MessageId, _: GroupId, _: &[u8], _: &mut dyn Outbox) {}
+    fn ready(&self) -> bool {
+        true
+    }
+    fn repeat(&mut self, _: MessageId, _: &mut dyn Outbox) {}
+    fn begin_copy(&mut self) {}
+    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
+        true
+    }
+    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
+    fn give_up_copy(&mut self) {}
+    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
+        Ok(())
+    }
+}
+
+/// Slot 0 of a group, and the other two processes.
+struct Scene {
+    replica: Replica<Nothing>,
+    wiring: Wiring<SimFabric>,
+    members: Vec<SimFabric>,
+}
+
+impl Scene {
+    /// It has set out to lead, with an empty log.
+    fn new() -> Self {
+        let world = World::new(1, SimConfig::default());
+        let tuning = Tuning { log_bytes: 16 << 10, ..Tuning::default() };
+        let fabric = world.join(&endpoint_name(0, 0));
+        let members = (1..3).map(|node| world.join(&endpoint_name(node, 0))).collect();
+        let sizes =
+            RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 1 << 20 };
+        let mut wiring =
+            Wiring::new(Port::new(fabric, sizes), TOPOLOGY, tuning.window, (0, 0)).unwrap();
+        let id = ReplicaId::new(GroupId(0), 0);
+        let mut replica = Replica::new(id, 0, Nothing, &mut wiring, tuning).unwrap();
+        wiring.greet();
+        replica.set_out(Cause::Start, &mut wiring);
+        Self { replica, wiring, members }
+    }
+
+    /// A member lets it write a log of so many entries, all of them there to be taken over, or of
+    /// which the first are gone.
+    fn grant(&mut self, slot: u8, entries: u64, whole: bool) {
+        let (mut at, mut tail) = (Cursor::START, Vec::new());
+        for _ in 0..entries {
+            let mut bytes = Vec::new();
+            let (birth, body) = (OLD, Body::NewBallot);
+            let entry = Entry { birth, written: OLD, time_ms: 0, epoch: 1, body };
+            entry.encode(at, &mut bytes);
+            at.pass(bytes.len(), body);
+            if whole {
+                Piece::Entry(&bytes).encode(&mut tail);
+            }
+        }
+        let runs: Vec<(u64, Place)> = vec![(OLD.to_word(), place(Cursor::START))];
+        let granted = Granted {
+            ballot: self.replica.core.promised().to_word(),
+            incarnation: 0,
+            grant: 1,
+            key: self.open_log(slot),
+            named: vec![0; 3],
+            runs,
+            end: place(at),
+            freed: 0,
+            whole,
+        };
+        self.hear(slot, &Election::Granted(granted), &tail);
+    }
+
+    /// Memory of a member that slot 0 may write.
+    fn open_log(&mut self, slot: u8) -> [u8; 32] {
+        let member = &mut self.members[usize::from(slot) - 1];
+        let log = member.create(32 << 10, Access::Granted).unwrap();
+        let leader = member.dial(&endpoint_name(0, 0)).unwrap();
+        member.grant(log, leader).unwrap().0
+    }
+
+    fn hear(&mut self, slot: u8, what: &Election, tail: &[u8]) {
+        let datagram = [&what.encode()[..], tail].concat();
+        let from = ReplicaId::new(GroupId(0), slot);
+        self.replica.election(from, &datagram, &mut self.wiring, &mut |_| Nothing);
+    }
+}
+
+#[test]
+fn who_granted_a_log_that_could_not_be_taken_over_is_let_in_all_the_same() {
+    let mut scene = Scene::new();
+    scene.grant(2, 3, false);
+    assert!(!scene.replica.core.leads(), "the best log is not there to be taken over");
+    scene.grant(1, 4, true);
+    assert!(scene.replica.core.leads());
+    for slot in [1, 2] {
+        assert!(scene.replica.followers[slot].log.is_some(), "slot {slot} has granted");
+    }
+}
+
+#[test]
+fn who_has_the_best_log_is_asked_to_lead_if_nobody_can_take_it_over() {
+    let mut scene = Scene::new();
+    let told = |scene: &Scene, slot| {
+        let to_slot = |purpose| matches!(purpose, Purpose::Replica { to, .. } if to == (0, slot));
+        let mut channels = scene.wiring.port.iter().filter(|(_, it)| to_slot(it.purpose));
+        channels.next().map_or(0, |(_, channel)| channel.waiting())
+    };
+    let before = told(&scene, 2);
+    scene.grant(2, 3, false);
+    assert_eq!(told(&scene, 2), before + 1);
+    assert_eq!(scene.replica.paths.handed_over, 1);
+}
+
+#[test]
+fn a_full_log_keeps_nobody_of_the_group_from_being_heard() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let datagram = |sequence| {
+        let mut bytes = Vec::new();
+        encode_name(MessageId::new(SessionId(1), sequence), &mut bytes);
+        let destinations = GroupSet::first(1);
+        Head { sequence, low_water: 1, destinations }.encode(&mut bytes);
+        bytes
+    };
+    let mut sent = 0;
+    while scene.replica.log_has_room() {
+        sent += 1;
+        scene.replica.relayed(&datagram(sent), &mut scene.wiring);
+    }
+    let last = scene.replica.core.last_index();
+    assert_eq!(last, 1 + sent, "nothing is committed");
+    let (ours, other) = (GroupId(0), GroupId(1));
+    for kind in [Kind::Election, Kind::Fetch, Kind::Relay] {
+        assert!(scene.replica.admits_from_replica(ours, kind), "{kind:?}");
+    }
+    assert!(!scene.replica.admits_from_replica(other, Kind::Announce));
+    scene.replica.relayed(&datagram(sent + 1), &mut scene.wiring);
+    assert_eq!(scene.replica.core.last_index(), last, "it has no room");
+}
