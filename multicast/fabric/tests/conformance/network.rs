@@ -90,9 +90,11 @@ impl<F: Calling> Stage for Network<F> {
     }
 
     fn step(&self) -> bool {
-        let before = look(&self.everybody);
+        // As it was before the first look, in which something may happen that the caller has not seen.
+        let before = passed(&self.everybody);
         for _ in 0..QUIET_LOOKS {
-            if look(&self.everybody) != before {
+            look(&self.everybody);
+            if passed(&self.everybody) != before {
                 return true;
             }
             thread::sleep(QUIET_NAP);
@@ -102,15 +104,23 @@ impl<F: Calling> Stage for Network<F> {
 }
 
 /// Lets everybody do what there is to do.
-fn look<F: Calling>(everybody: &Everybody<F>) -> Vec<[u64; 4]> {
+fn look<F: Calling>(everybody: &Everybody<F>) {
+    for_each(everybody, |fabric| fabric.park(Duration::ZERO, &mut |_| true));
+}
+
+/// Differs whenever something has passed.
+fn passed<F: Calling>(everybody: &Everybody<F>) -> Vec<[u64; 4]> {
+    let mut all = Vec::new();
+    for_each(everybody, |fabric| all.push(fabric.passed()));
+    all
+}
+
+fn for_each<F>(everybody: &Everybody<F>, mut act: impl FnMut(&mut F)) {
     let living: Vec<_> = everybody.borrow().iter().filter_map(Weak::upgrade).collect();
     // Whoever calls us from within its own fabric is busy.
-    let free = living.iter().filter_map(|fabric| fabric.try_borrow_mut().ok());
-    free.map(|mut fabric| {
-        fabric.park(Duration::ZERO, &mut |_| true);
-        fabric.passed()
-    })
-    .collect()
+    for mut fabric in living.iter().filter_map(|fabric| fabric.try_borrow_mut().ok()) {
+        act(&mut fabric);
+    }
 }
 
 /// Somebody on the network. Whoever dials lets the others answer.
