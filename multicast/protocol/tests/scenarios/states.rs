@@ -146,6 +146,42 @@ fn a_leader_waits_for_all_that_count_before_it_says_that_its_group_is_done() {
 }
 
 #[test]
+fn what_a_group_was_done_with_once_stays_so_when_a_slow_replica_counts_again() {
+    let (leader, next, slow) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    let mut stage = Stage::new(2, 3);
+    for id in [leader, replica(1, 0)] {
+        stage.land(id, message(1), GroupSet::first(2));
+    }
+    let fast: Vec<_> = stage.nodes.keys().copied().filter(|id| *id != slow).collect();
+    let turns = |stage: &mut Stage| {
+        for id in fast.iter().chain(&fast).chain(&fast) {
+            stage.turn(*id);
+        }
+    };
+    turns(&mut stage);
+    assert!(stage.evict(leader, 2));
+    turns(&mut stage);
+    stage.told();
+    stage.pass(5, &[]);
+    let done = |told: String, by| {
+        let tells = format!("{by} tells g1: ");
+        told.lines().find_map(|line| line.strip_prefix(&tells).map(str::to_owned))
+    };
+    let before = done(stage.told(), leader);
+    assert!(before.is_some(), "nobody waits for one that is evicted");
+    // Others may have let go by now of what the slow one needs; and its successor in the lead must
+    // tell again what was told.
+    stage.let_in(leader, slow);
+    turns(&mut stage);
+    stage.run(next, &[leader]);
+    turns(&mut stage);
+    assert!(stage.core(next).leads() && !stage.core(next).view().member(2).evicted);
+    stage.told();
+    stage.pass(5, &[]);
+    assert_eq!(done(stage.told(), next), before);
+}
+
+#[test]
 fn an_ended_session_stays_ended_in_a_state() {
     let mut stage = busy();
     let core = stage.core(replica(0, 0));
