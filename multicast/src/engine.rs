@@ -116,7 +116,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     }
 
     /// Looks at everything once and does what follows. Returns whether there was anything to do.
-    pub fn turn(&mut self) -> Result<bool, FabricError> {
+    pub fn turn(&mut self) -> bool {
         let began = self.keep_time();
         let mut worked = self.read_mail();
         worked |= self.take_completions();
@@ -148,7 +148,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                 tracing::debug!(?took, "a turn took long");
             }
         }
-        Ok(worked)
+        worked
     }
 
     /// After a turn that found nothing: waits as `waiter` sees fit until a peer has written something

@@ -45,7 +45,7 @@ impl Cluster {
                     .unwrap();
                 let mut waiter = Waiter::new(Waiting::Adaptive);
                 while !stop.load(Ordering::Relaxed) {
-                    if engine.turn().unwrap() {
+                    if engine.turn() {
                         waiter.worked(engine.fabric());
                     } else {
                         engine.wait(&mut waiter, &|| true);

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use skein_fabric::FabricError;
 use skein_fabric::shm::Host;
 use skein_kvstore::machine::Machine;
 use skein_kvstore::node::engine::{self, Control, EngineStatus};
@@ -32,7 +31,7 @@ struct RunningEngine {
     control: Control,
     /// It is to end as if it were killed.
     killed: Arc<AtomicBool>,
-    thread: JoinHandle<Result<(), FabricError>>,
+    thread: JoinHandle<()>,
 }
 
 impl Node {
@@ -73,11 +72,10 @@ impl Node {
         let killed = Arc::<AtomicBool>::default();
         let vanishes = Arc::clone(&killed);
         let run = move || {
-            let ran = engine::run(&mut engine, waiting, &requests, &mut || {});
+            engine::run(&mut engine, waiting, &requests, &mut || {});
             if vanishes.load(Ordering::SeqCst) {
                 engine.fabric().vanish();
             }
-            ran
         };
         let thread = Builder::new().name(name).spawn(run)?;
         Ok(RunningEngine { control, killed, thread })
@@ -98,10 +96,8 @@ impl Node {
         }
         for engine in self.engines.drain(..) {
             match engine.thread.join() {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(%error, "an engine of a local cluster failed"),
-                Err(_) if std::thread::panicking() => {}
-                Err(panic) => std::panic::resume_unwind(panic),
+                Err(panic) if !std::thread::panicking() => std::panic::resume_unwind(panic),
+                Ok(()) | Err(_) => {}
             }
         }
         self.paused = false;

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use skein_fabric::Fabric;
 use skein_fabric::wait::{Waiter, Waiting};
-use skein_fabric::{Fabric, FabricError};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Command, CommandError};
 
@@ -201,7 +201,7 @@ pub fn run<F: Fabric>(
     waiting: Waiting,
     requests: &Requests,
     bereaved: &mut dyn FnMut(),
-) -> Result<(), FabricError> {
+) {
     let mut waiter = Waiter::new(waiting);
     let mut digests = Taking::default();
     while !requests.stopped() {
@@ -209,7 +209,7 @@ pub fn run<F: Fabric>(
             thread::sleep(PAUSE_NAP);
             continue;
         }
-        let mut worked = engine.turn()?;
+        let mut worked = engine.turn();
         requests.answer(engine, &mut digests);
         worked |= digests.go_on(engine);
         let dead = engine.take_dead_sessions(EXPIRED_MAX);
@@ -226,5 +226,4 @@ pub fn run<F: Fabric>(
             engine.wait(&mut waiter, &|| requests.is_empty());
         }
     }
-    Ok(())
 }

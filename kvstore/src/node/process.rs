@@ -93,7 +93,7 @@ pub enum NodeError {
 
 struct Worker {
     control: Control,
-    thread: JoinHandle<Result<(), FabricError>>,
+    thread: JoinHandle<()>,
 }
 
 /// What the node is up to.
@@ -275,7 +275,7 @@ fn start_engines_on<F: Fabric + Send + 'static, W: FnMut() + Send + 'static>(
             .name(name)
             .spawn(move || {
                 let bereaved = &mut || alarm.ring(BEREAVED);
-                engine::run(&mut engine, waiting, &requests, bereaved)
+                engine::run(&mut engine, waiting, &requests, bereaved);
             })
             .map_err(failed("start a thread of", &manifest.regions))?;
         workers.push(Worker { control, thread });
@@ -517,11 +517,8 @@ impl Node {
         }
         let mut end = Ok(());
         for (engine, worker) in self.workers.drain(..).enumerate() {
-            let result = match worker.thread.join() {
-                Ok(result) => result.map_err(NodeError::Fabric),
-                Err(_) => Err(NodeError::Panicked { engine }),
-            };
-            end = end.and(result);
+            let ended = worker.thread.join().map_err(|_| NodeError::Panicked { engine });
+            end = end.and(ended);
         }
         end
     }
