@@ -327,6 +327,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// Asks which peers are gone. What a dead session's rings hold is read once more and then given
     /// up with them.
     fn call_roll(&mut self) {
+        for replica in &self.replicas {
+            replica.prepare_log(&mut self.wiring);
+        }
         let mut peers = self.wiring.port.correspondents().clone();
         peers.extend(self.wiring.peers());
         for peer in peers {

@@ -36,9 +36,9 @@ impl Footprint {
         self.logs + self.within_groups
     }
 
-    /// What it may grow to.
+    /// What it may grow to. A log that a leader writes has its next grant's file beside it.
     pub fn most(&self) -> u64 {
-        self.at_start() + self.across_groups_max + self.sessions_max
+        self.at_start() + self.logs + self.across_groups_max + self.sessions_max
     }
 }
 

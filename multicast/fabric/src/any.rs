@@ -124,6 +124,10 @@ impl Fabric for AnyFabric {
         either!(self, fabric => fabric.revoke(region))
     }
 
+    fn prepare(&mut self, region: Region) {
+        either!(self, fabric => fabric.prepare(region));
+    }
+
     fn attach(&mut self, peer: Peer, key: &RegionKey) -> Result<Remote, FabricError> {
         either!(self, fabric => fabric.attach(peer, key))
     }

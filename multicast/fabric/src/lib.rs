@@ -165,6 +165,14 @@ pub trait Fabric {
     /// Lets nobody write to our region any more. What was whole in it stays readable by us.
     fn revoke(&mut self, region: Region) -> Result<(), FabricError>;
 
+    /// Does beforehand what makes the next [`revoke`](Self::revoke) and [`grant`](Self::grant) of an
+    /// [`Access::Granted`] region take long, for others wait for these two. To be called now and
+    /// then, when nobody waits; each call takes a few milliseconds at most, and most find nothing to
+    /// do.
+    fn prepare(&mut self, region: Region) {
+        let _ = region;
+    }
+
     /// Opens a peer's region by the key it sent. A key that is stale is an error here, or, where
     /// only the owner can tell, every operation through what it opens is denied.
     fn attach(&mut self, peer: Peer, key: &RegionKey) -> Result<Remote, FabricError>;

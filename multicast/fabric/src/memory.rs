@@ -64,17 +64,19 @@ impl Memory {
     /// The first `len` bytes of a file. They must be allocated already: touching a hole of a full
     /// file system would kill us.
     pub(crate) fn of_file(file: impl AsFd, len: usize) -> io::Result<Self> {
+        Self::map(file, len, MapFlags::SHARED | MapFlags::POPULATE)
+    }
+
+    /// The same, sooner: each page is mapped when it is touched first.
+    pub(crate) fn of_file_as_touched(file: impl AsFd, len: usize) -> io::Result<Self> {
+        Self::map(file, len, MapFlags::SHARED)
+    }
+
+    fn map(file: impl AsFd, len: usize, flags: MapFlags) -> io::Result<Self> {
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing of ours.
         // Nobody truncates these files, so the pages stay; the file may be unlinked.
         let base = unsafe {
-            mmap(
-                ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::POPULATE,
-                file,
-                0,
-            )?
+            mmap(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0)?
         };
         Ok(Self::at(base.cast(), len))
     }

@@ -95,6 +95,13 @@ impl<A: Application> Replica<A> {
         }
     }
 
+    /// Does what need not be done when the next leader waits for it.
+    pub(crate) fn prepare_log<F: Fabric>(&self, wiring: &mut Wiring<F>) {
+        if self.core.leads() || !self.awaiting {
+            wiring.port.fabric.prepare(self.log);
+        }
+    }
+
     /// Right behind an entry: the last committed one, or one after it.
     pub(super) fn end_of(&self, index: u64) -> Cursor {
         let ends = self.ends.iter().rev();

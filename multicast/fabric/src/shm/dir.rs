@@ -157,7 +157,8 @@ impl Away {
         File::open(self.dir.join(BELL)).is_ok_and(|bell| is_held(&bell))
     }
 
-    /// Maps one of its files. One that is not there belonged to an earlier grant.
+    /// Maps one of its files. One that is not there belonged to an earlier grant. A new leader waits
+    /// for this, so its pages are mapped when they are touched.
     pub(super) fn open(&self, file: u64) -> Result<Memory, FabricError> {
         let path = self.dir.join(region_file(file));
         let opened = OpenOptions::new().read(true).write(true).open(&path);
@@ -169,7 +170,7 @@ impl Away {
         if len == 0 {
             return Err(FabricError::StaleKey);
         }
-        Memory::of_file(&opened, len).map_err(|e| failed("mmap", &path, len, e))
+        Memory::of_file_as_touched(&opened, len).map_err(|e| failed("mmap", &path, len, e))
     }
 
     pub(super) fn mail_dir(&self) -> PathBuf {

@@ -255,8 +255,11 @@ impl Fabric for ShmFabric {
     }
 
     fn revoke(&mut self, region: Region) -> Result<(), FabricError> {
-        self.regions.revoke(region, &self.home);
-        Ok(())
+        self.regions.revoke(region, &self.home)
+    }
+
+    fn prepare(&mut self, region: Region) {
+        self.regions.prepare(region, &self.home);
     }
 
     fn attach(&mut self, peer: Peer, key: &RegionKey) -> Result<Remote, FabricError> {

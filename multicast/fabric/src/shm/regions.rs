@@ -1,6 +1,5 @@
 //! Our own regions.
 
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -31,6 +30,8 @@ pub(super) struct RegionState {
     /// Where in it the region starts.
     pub(super) start: usize,
     kind: Kind,
+    /// The last grant's file, where late bytes land. Removing it takes as long as a copy.
+    orphan: Option<(Block, u64)>,
 }
 
 #[derive(Debug)]
@@ -39,12 +40,12 @@ enum Kind {
     Small(Block, Place, Key),
     /// Shared, a file of its own.
     Large(Block, Key),
-    /// Granted, to nobody now: the bytes are in private memory.
-    Private,
-    /// Granted to somebody: the bytes are in the grant's file. The private memory is kept for
-    /// them, pages and all: revoking cannot fail for lack of room, and takes no longer than a copy.
-    /// A change of leaders waits for it. The price is that a granted region takes its size twice.
-    Lent { block: Block, file: u64, private: Memory },
+    /// Granted, to nobody now: the bytes are in the file of the next grant, or in private memory.
+    Closed { file: Option<u64> },
+    /// Granted to somebody: the bytes are in the grant's file. The next grant's is made beforehand,
+    /// pages and all, so that revoking and granting take no longer than one copy: a change of leaders
+    /// waits for both. The price is that a granted region takes its size twice.
+    Lent { block: Block, file: u64, next: Option<(Arc<Memory>, u64)> },
 }
 
 impl Regions {
@@ -62,36 +63,37 @@ impl Regions {
     ) -> Result<Region, FabricError> {
         check_len(len);
         assert!(u32::try_from(len / WORD).is_ok(), "a region of {len} bytes");
-        let state = match access {
+        let (memory, start, kind) = match access {
             Access::Granted => {
-                let memory = Arc::new(anonymous(len)?);
-                RegionState { len, memory, start: 0, kind: Kind::Private }
+                let file = bump(&mut self.files);
+                (home.create(file, HEADER + len)?, HEADER, Kind::Closed { file: Some(file) })
             }
             Access::Shared if len <= arena::REGION_MAX => {
                 let files = &mut self.files;
                 let (place, block) = self.arenas.allocate(len, host, home, || bump(files))?;
                 let key = self.key_for(incarnation, place.file, place.header, len);
-                let (memory, start) = (Arc::clone(&block.memory), block.data());
-                RegionState { len, memory, start, kind: Kind::Small(block, place, key) }
+                (Arc::clone(&block.memory), block.data(), Kind::Small(block, place, key))
             }
             Access::Shared => {
                 let file = bump(&mut self.files);
                 let block = Block::new(home.create(file, HEADER + len)?, 0);
                 let key = self.key_for(incarnation, file, 0, len);
-                let (memory, start) = (Arc::clone(&block.memory), block.data());
-                RegionState { len, memory, start, kind: Kind::Large(block, key) }
+                (Arc::clone(&block.memory), block.data(), Kind::Large(block, key))
             }
         };
-        if let Kind::Small(block, _, key) | Kind::Large(block, key) = &state.kind {
+        if let Kind::Small(block, _, key) | Kind::Large(block, key) = &kind {
             block.open(key.generation, len, 0);
         }
-        Ok(Region(self.slab.insert(state)))
+        Ok(Region(self.slab.insert(RegionState { len, memory, start, kind, orphan: None })))
     }
 
     pub(super) fn destroy(&mut self, region: Region, home: &Home) {
         let state = self.slab.remove(region.0).expect("the region was destroyed before");
+        if let Some((_, file)) = state.orphan {
+            home.remove(file);
+        }
         match state.kind {
-            Kind::Private => {}
+            Kind::Closed { file } => _ = file.map(|file| home.remove(file)),
             Kind::Small(block, place, _) => {
                 block.close();
                 self.arenas.release(place, &block, home);
@@ -100,9 +102,12 @@ impl Regions {
                 block.close();
                 home.remove(key.file);
             }
-            Kind::Lent { block, file, .. } => {
+            Kind::Lent { block, file, next } => {
                 block.close();
                 home.remove(file);
+                if let Some((_, file)) = next {
+                    home.remove(file);
+                }
             }
         }
     }
@@ -110,7 +115,9 @@ impl Regions {
     pub(super) fn key(&self, region: Region) -> RegionKey {
         match &self.get(region).kind {
             Kind::Small(_, _, key) | Kind::Large(_, key) => key.to_bytes(),
-            Kind::Private | Kind::Lent { .. } => panic!("the keys of granted regions are grants'"),
+            Kind::Closed { .. } | Kind::Lent { .. } => {
+                panic!("the keys of granted regions are grants'")
+            }
         }
     }
 
@@ -121,34 +128,58 @@ impl Regions {
         incarnation: u64,
         home: &Home,
     ) -> Result<RegionKey, FabricError> {
-        let file = bump(&mut self.files);
-        let len = self.get(region).len;
+        let state = self.slab.get_mut(region.0).expect("the region was destroyed");
+        let file = match state.kind {
+            Kind::Closed { file: Some(file) } => file,
+            Kind::Closed { file: None } => {
+                // There may be room for only one of them.
+                if let Some((_, orphan)) = state.orphan.take() {
+                    home.remove(orphan);
+                }
+                let file = bump(&mut self.files);
+                let memory = home.create(file, HEADER + state.len)?;
+                state.move_to(memory, HEADER, Kind::Closed { file: Some(file) });
+                file
+            }
+            _ => panic!("the region is granted, or not for granting"),
+        };
+        let len = state.len;
+        let block = Block::new(Arc::clone(&state.memory), 0);
         let key = self.key_for(incarnation, file, 0, len);
-        let state = self.slab.get_mut(region.0).expect("looked at above");
-        assert!(matches!(state.kind, Kind::Private), "the region is granted, or not for granting");
-        let block = Block::new(home.create(file, HEADER + len)?, 0);
-        block.memory.copy(block.data(), &state.memory, 0, len);
         block.open(key.generation, len, writer);
-
-        state.start = block.data();
-        let private = mem::replace(&mut state.memory, Arc::clone(&block.memory));
-        let private = Arc::into_inner(private).expect("private memory is nobody else's");
-        state.kind = Kind::Lent { block, file, private };
+        let state = self.slab.get_mut(region.0).expect("looked at above");
+        state.kind = Kind::Lent { block, file, next: None };
         Ok(key.to_bytes())
     }
 
-    pub(super) fn revoke(&mut self, region: Region, home: &Home) {
+    pub(super) fn revoke(&mut self, region: Region, home: &Home) -> Result<(), FabricError> {
         let state = self.slab.get_mut(region.0).expect("the region was destroyed");
-        match mem::replace(&mut state.kind, Kind::Private) {
-            Kind::Lent { block, file, private } => {
-                block.close();
-                private.copy(0, &block.memory, block.data(), state.len);
-                state.memory = Arc::new(private);
-                state.start = 0;
-                home.remove(file);
-            }
-            Kind::Private => {}
+        let (block, file, next) = match &mut state.kind {
+            Kind::Lent { block, file, next } => (block.clone(), *file, next.take()),
+            Kind::Closed { .. } => return Ok(()),
             Kind::Small(..) | Kind::Large(..) => panic!("a shared region has no grant to revoke"),
+        };
+        let (memory, start, next) = match next {
+            Some((memory, file)) => (memory, HEADER, Some(file)),
+            None => (Arc::new(anonymous(state.len)?), 0, None),
+        };
+        block.close();
+        state.move_to(memory, start, Kind::Closed { file: next });
+        if let Some((_, older)) = state.orphan.replace((block, file)) {
+            home.remove(older);
+        }
+        Ok(())
+    }
+
+    /// See [`Fabric::prepare`](crate::Fabric::prepare). Without room for it, revoking makes do.
+    pub(super) fn prepare(&mut self, region: Region, home: &Home) {
+        let state = self.slab.get_mut(region.0).expect("the region was destroyed");
+        if let Some((_, file)) = state.orphan.take() {
+            return home.remove(file);
+        }
+        if let Kind::Lent { next: next @ None, .. } = &mut state.kind {
+            let file = bump(&mut self.files);
+            *next = home.create(file, HEADER + state.len).ok().map(|memory| (memory, file));
         }
     }
 
@@ -160,6 +191,12 @@ impl Regions {
 }
 
 impl RegionState {
+    /// Goes on elsewhere, with what the bytes are now.
+    fn move_to(&mut self, memory: Arc<Memory>, start: usize, kind: Kind) {
+        memory.copy(start, &self.memory, self.start, self.len);
+        (self.memory, self.start, self.kind) = (memory, start, kind);
+    }
+
     pub(super) fn load(&self, at: usize) -> u64 {
         self.memory.word(self.place(at, WORD)).load(Ordering::Acquire)
     }

@@ -100,6 +100,7 @@ promises! {
     writes_arrive_in_the_order_posted
     nothing_arrives_after_a_revocation
     a_granted_region_is_one_memory_before_under_and_after_its_grants
+    what_is_prepared_changes_nothing
     only_the_grantee_may_write_and_every_key_holder_may_read
     a_key_opens_one_grant_of_one_region_of_one_life
     an_untagged_failure_shows_at_the_next_tagged_write
@@ -210,6 +211,45 @@ fn a_granted_region_is_one_memory_before_under_and_after_its_grants<S: Stage>(st
     put(&mut a, there, 32, 5, Some(1));
     stage.settle();
     assert_eq!(words(&b, log, 6), [1, 2, 3, 4, 5, 0]);
+    b.destroy(log);
+}
+
+fn what_is_prepared_changes_nothing<S: Stage>(stage: &S) {
+    let Pair { mut a, mut b, to_a, to_b } = pair(stage);
+    let log = b.create(1 << 12, Access::Granted).unwrap();
+    let mut earlier = None;
+    for round in 0..16 {
+        // Before and after granting and revoking, often enough for all there is to do, or not at all.
+        let times = |bit: u32| if round >> bit & 1 == 0 { 0 } else { 3 };
+        (0..times(0)).for_each(|_| b.prepare(log));
+        let key = b.grant(log, to_a).unwrap();
+        let there = a.attach(to_b, &key).unwrap();
+        put(&mut a, there, 8 * round as usize, round + 1, Some(0));
+        stage.settle();
+        assert_eq!(ends(&mut a), [(0, Outcome::Done)]);
+        (0..times(1)).for_each(|_| b.prepare(log));
+        put(&mut a, there, 8 * 16, round + 1, Some(1));
+        stage.settle();
+        assert_eq!(ends(&mut a), [(1, Outcome::Done)]);
+        (0..times(2)).for_each(|_| b.prepare(log));
+        b.revoke(log).unwrap();
+        (0..times(3)).for_each(|_| b.prepare(log));
+        put(&mut a, there, 0, u64::MAX, Some(2));
+        stage.settle();
+        assert_ne!(ends(&mut a)[0].1, Outcome::Done, "round {round}");
+        let kept: Vec<u64> = (1..=round + 1).chain([0; 16]).take(16).chain([round + 1]).collect();
+        assert_eq!(words(&b, log, 17), kept, "round {round}");
+        for stale in [Some(key), earlier.replace(key)].into_iter().flatten() {
+            if let Ok(there) = a.attach(to_b, &stale) {
+                put(&mut a, there, 0, u64::MAX, Some(3));
+                stage.settle();
+                assert_ne!(ends(&mut a)[0].1, Outcome::Done, "round {round}");
+                a.detach(there);
+            }
+        }
+        a.detach(there);
+        assert_eq!(words(&b, log, 17), kept, "round {round}");
+    }
     b.destroy(log);
 }
 

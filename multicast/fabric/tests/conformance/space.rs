@@ -54,13 +54,25 @@ fn no_space_is_an_error_and_leaves_nothing_behind() {
     assert!(error.to_string().contains("4194"), "it says how much: {error}");
     assert_eq!(host.bytes_reserved(), reserved, "nothing is left of it");
 
-    // A grant that cannot be made leaves the region as it was.
-    let log = b.create(3 << 20, Access::Granted).unwrap();
+    // There is room for one file of a log: revoking makes do without a second.
+    let log = b.create(5 << 18, Access::Granted).unwrap();
     b.store(log, 0, 7);
+    for _ in 0..3 {
+        b.grant(log, to_a).unwrap();
+        b.prepare(log);
+        b.revoke(log).unwrap();
+        assert_eq!(b.load(log, 0), 7);
+    }
+    // A grant that cannot be made leaves the region as it was.
+    b.prepare(log);
+    let other = b.create(5 << 18, Access::Shared).unwrap();
     let error = b.grant(log, to_a).unwrap_err();
     assert!(is_full(&error), "{error}");
     assert_eq!(b.load(log, 0), 7);
+    b.destroy(other);
+    b.grant(log, to_a).unwrap();
     b.destroy(log);
+    assert_eq!(host.bytes_reserved(), reserved);
 
     // Fill it with small ones, then large mail; what is there keeps working.
     let mut regions = Vec::new();
