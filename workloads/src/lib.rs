@@ -10,6 +10,7 @@ pub mod keys;
 pub mod mix;
 #[cfg(test)]
 mod model;
+pub mod multicast;
 pub mod report;
 pub mod verify;
 pub mod ycsb;

@@ -44,6 +44,9 @@ enum What {
     ///
     /// Every sum must be what the accounts were opened with, and no account may be overdrawn.
     Bank(Bank),
+    Multicast(super::multicast::Args),
+    #[command(hide = true)]
+    MulticastNode(super::multicast::node::Args),
     Chaos(super::chaos::Args),
     #[command(hide = true)]
     ChaosClient(super::chaos::client::Args),
@@ -144,6 +147,8 @@ impl Args {
         match self.what {
             What::Ycsb(args) => args.run(&dir),
             What::Bank(args) => args.run(&dir),
+            What::Multicast(args) => args.run(global.verbose),
+            What::MulticastNode(args) => args.run(),
             What::Chaos(args) => args.run(global),
             What::ChaosClient(args) => args.run(global),
         }

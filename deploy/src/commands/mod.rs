@@ -20,6 +20,7 @@ mod exists;
 mod get;
 mod incr;
 mod init;
+mod multicast;
 mod node;
 mod pki;
 mod put;

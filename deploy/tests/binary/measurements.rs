@@ -85,6 +85,27 @@ fn an_interrupted_benchmark_and_one_whose_cluster_stops_report_what_they_have() 
 }
 
 #[test]
+fn the_multicast_is_measured_wherever_its_replicas_run() {
+    let sandbox = Sandbox::new();
+    let multicast =
+        ["bench", "multicast", "--runs", "2", "--duration", "0.2", "--warmup", "0.1", "--json"];
+    for placement in [&["--processes"][..], &["--threads"], &["--fabric", "tcp"]] {
+        for load in
+            [&["--groups", "3", "--dst", "2", "--clients", "4"][..], &["--open-loop", "500"]]
+        {
+            let ended = sandbox.expect(0, &[&multicast[..], placement, load].concat());
+            let report = json(&ended.out);
+            assert_eq!(report["runs"].as_array().map(Vec::len), Some(2), "{report}");
+            assert!(report["messages_per_s"]["low"].as_f64() > Some(10.0), "{report}");
+            let at = ["p50", "p95", "p99"].map(|at| report[format!("{at}_us")]["median"].as_f64());
+            assert!(at[0] > Some(0.0) && at.is_sorted(), "{report}");
+        }
+    }
+    let csv = ["bench", "multicast", "--runs", "2", "--duration", "0.1", "--warmup", "0", "--csv"];
+    assert_eq!(sandbox.expect(0, &csv).out.lines().count(), 3);
+}
+
+#[test]
 fn what_cannot_be_measured_is_said() {
     let sandbox = Sandbox::new();
     let ended = sandbox.expect(3, &["bench", "ycsb", "-w", "a"]);
@@ -95,6 +116,10 @@ fn what_cannot_be_measured_is_said() {
         (&["ycsb", "-w", "a", "--duration", "0"], "measures nothing"),
         (&["ycsb", "-w", "a", "--duration", "nan"], "a number of seconds"),
         (&["bank", "--accounts", "1"], "from 2"),
+        (&["multicast", "--dst", "2"], "more than there are"),
+        (&["multicast", "--replicas", "2"], "replicas = 2"),
+        (&["multicast", "--payload", "5000000"], "too long"),
+        (&["multicast", "--open-loop", "0"], "messages a second"),
     ] {
         let ended = sandbox.expect(2, &[&["bench"], arguments].concat());
         assert!(ended.err.contains(wanted), "{arguments:?}: {}", ended.err);

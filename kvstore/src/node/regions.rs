@@ -53,6 +53,39 @@ impl Regions {
     }
 }
 
+/// Shared memory for processes that are no cluster. Goes when this is dropped; what one that was
+/// killed has left is removed like that of a cluster.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    held: Option<Regions>,
+}
+
+impl Scratch {
+    /// Makes it, where clusters have theirs unless told otherwise.
+    pub fn make() -> Result<Self, DirectoryError> {
+        let root = root(&ClusterConfig::default(), &mut |warning| tracing::warn!(warning))?;
+        sweep(&root);
+        let path = path(&root, &format!("{:016x}", rand::random::<u64>()));
+        let held = Some(Regions::make(&path)?);
+        Ok(Self { path, held })
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.held = None;
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "shared memory stays");
+        }
+    }
+}
+
 /// The place for the shared memory of the cluster of that name.
 pub(super) fn path(root: &Path, cluster: &str) -> PathBuf {
     root.join(format!("skein-{}-{cluster}", uid()))

@@ -1,0 +1,168 @@
+//! The replicas of a run: processes, or threads of this one.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, bail};
+use skein_fabric::FabricError;
+use skein_fabric::any::AnyFabric;
+use skein_fabric::shm::Host;
+use skein_kvstore::node::regions::Scratch;
+use skein_multicast::config::Topology;
+use skein_workloads::multicast::cores;
+use skein_workloads::multicast::engines::{self, Ground, Layout, Place};
+
+use super::{FabricName, Placement};
+use crate::ports;
+
+/// Replicas that have met.
+pub(super) struct Running {
+    ground: Ground,
+    crew: Crew,
+    /// Removed after everybody has left.
+    _scratch: Option<Scratch>,
+}
+
+enum Crew {
+    Processes(Vec<Child>),
+    Threads { stop: Arc<AtomicBool>, threads: Vec<JoinHandle<Result<(), FabricError>>> },
+}
+
+impl Running {
+    /// Starts them, and returns when they have met.
+    pub(super) fn start(placement: Placement, verbose: u8) -> anyhow::Result<Self> {
+        let Placement { topology, tuning, fabric, threads, .. } = placement;
+        let (place, scratch) = match fabric {
+            FabricName::Tcp => (Place::Tcp(addresses(topology)?), None),
+            FabricName::Shm => {
+                let scratch = Scratch::make()?;
+                (Place::Shm(scratch.path().to_owned()), Some(scratch))
+            }
+        };
+        let layout = Layout { topology, tuning, place };
+        let ground = if threads && fabric == FabricName::Shm {
+            Ground::Host(Host::anonymous())
+        } else {
+            Ground::of(&layout)?
+        };
+        let crew = if threads {
+            start_threads(&ground, &layout, placement)?
+        } else {
+            start_processes(&layout, placement, verbose)?
+        };
+        Ok(Self { ground, crew, _scratch: scratch })
+    }
+
+    /// A fabric for the generator.
+    pub(super) fn visit(&self) -> anyhow::Result<AnyFabric> {
+        self.ground.visit().context("cannot reach the replicas")
+    }
+
+    /// Ends them. An error is of one that has not ended as it should.
+    pub(super) fn stop(mut self) -> anyhow::Result<()> {
+        match &mut self.crew {
+            Crew::Processes(children) => {
+                // They listen on their standard input for that.
+                for child in children.iter_mut() {
+                    drop(child.stdin.take());
+                }
+                for (node, mut child) in children.drain(..).enumerate() {
+                    let status = child.wait().context("cannot follow a node's process")?;
+                    if !status.success() {
+                        bail!("the process of node {node} has failed, {status}");
+                    }
+                }
+            }
+            Crew::Threads { stop, threads } => {
+                stop.store(true, Ordering::Relaxed);
+                for thread in threads.drain(..) {
+                    thread.join().expect("an engine does not panic")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whoever gives up half-way leaves nobody behind.
+impl Drop for Crew {
+    fn drop(&mut self) {
+        match self {
+            Self::Processes(children) => {
+                for child in children {
+                    drop(child.stdin.take());
+                    let _ = child.wait();
+                }
+            }
+            Self::Threads { stop, .. } => stop.store(true, Ordering::Relaxed),
+        }
+    }
+}
+
+/// An address for each engine of each node.
+fn addresses(Topology { nodes, engines, .. }: Topology) -> anyhow::Result<Vec<String>> {
+    ports::loopback(nodes * engines, 1)
+}
+
+fn start_processes(layout: &Layout, placement: Placement, verbose: u8) -> anyhow::Result<Crew> {
+    let us = std::env::current_exe().context("cannot find this program")?;
+    let text = serde_json::to_string(layout)? + "\n";
+    let mut crew = Vec::new();
+    for node in 0..layout.topology.nodes {
+        let mut command = Command::new(&us);
+        command.args(["bench", "multicast-node", "--index", &node.to_string()]);
+        command.args(["--waiting", &placement.waiting.to_string()]);
+        command.args(std::iter::repeat_n("-v", usize::from(verbose)));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("cannot start a node's process")?;
+        let told = child.stdin.as_mut().expect("piped").write_all(text.as_bytes());
+        crew.push(child);
+        told.context("cannot tell a node's process what to do")?;
+    }
+    let mut crew = Crew::Processes(crew);
+    let Crew::Processes(children) = &mut crew else { unreachable!("just made") };
+    for (node, child) in children.iter_mut().enumerate() {
+        let mut line = String::new();
+        let out = child.stdout.as_mut().expect("piped");
+        BufReader::new(out).read_line(&mut line).context("cannot hear a node's process")?;
+        if line.is_empty() {
+            bail!("the process of node {node} has ended before it was ready");
+        }
+    }
+    Ok(crew)
+}
+
+/// A thread for each engine number, which runs the engines of that number of all nodes.
+fn start_threads(ground: &Ground, layout: &Layout, placement: Placement) -> anyhow::Result<Crew> {
+    let Topology { nodes, engines, .. } = layout.topology;
+    let cores = cores::usable();
+    let stop = Arc::<AtomicBool>::default();
+    let (sender, ready) = channel();
+    let mut threads = Vec::new();
+    for number in 0..engines {
+        let (ground, layout, sender) = (ground.clone(), layout.clone(), sender.clone());
+        let stop = Arc::clone(&stop);
+        // The last core is the generator's.
+        let core = cores[usize::from(number) % cores.len().saturating_sub(1).max(1)];
+        let run = move || {
+            cores::pin(core);
+            let all: Vec<_> = (0..nodes).map(|node| (node, number)).collect();
+            let ready = || _ = sender.send(());
+            engines::run(&ground, &layout, &all, placement.waiting, ready, &stop)
+        };
+        let thread = thread::Builder::new().name(format!("engines{number}")).spawn(run);
+        threads.push(thread.context("cannot start a thread")?);
+    }
+    drop(sender);
+    let crew = Crew::Threads { stop, threads };
+    if ready.iter().take(usize::from(engines)).count() < usize::from(engines) {
+        let Crew::Threads { threads, .. } = &crew else { unreachable!("just made") };
+        let failed = threads.iter().filter(|thread| thread.is_finished()).count();
+        bail!("{failed} of {engines} engine threads have ended before they were ready");
+    }
+    Ok(crew)
+}

@@ -1,0 +1,229 @@
+//! `skein bench multicast`: the order alone, with nothing that is ordered.
+
+mod cluster;
+pub(super) mod node;
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use skein_fabric::wait::Waiting;
+use skein_kvstore::BUILD;
+use skein_multicast::access::Access;
+use skein_multicast::config::{Topology, Tuning};
+use skein_workloads::bench::{Phase, Watch, any_seed};
+use skein_workloads::multicast::cores;
+use skein_workloads::multicast::load::{self, Measured, Plan};
+use skein_workloads::multicast::report::{Report, Setting};
+
+use self::cluster::Running;
+use crate::exit::{Exit, usage};
+use crate::progress::{Bars, Interrupt};
+
+/// The multicast by itself: from a message to the last of its groups' replies
+///
+/// Starts replicas of its own, whose state machine does nothing but reply, and measures them over the
+/// session layer that the client library is built on. Each run has fresh replicas, and says how long
+/// a word takes from one core to another and back at that moment.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Groups
+    #[arg(long, default_value_t = 1, value_name = "G", value_parser = clap::value_parser!(u16).range(1..=64))]
+    groups: u16,
+    /// Groups that each message goes to, drawn for each message [default: all]
+    #[arg(long, value_name = "D", value_parser = clap::value_parser!(u16).range(1..=64))]
+    dst: Option<u16>,
+    /// Bytes of each message
+    #[arg(long, default_value_t = 64, value_name = "B")]
+    payload: usize,
+    /// Sessions
+    #[arg(long, default_value_t = 1, value_name = "C", value_parser = super::bench::clients)]
+    clients: usize,
+    /// Messages that each session has under way; of an open loop, at most [default: 1, or 64 of an open loop]
+    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    window: Option<u16>,
+    /// So many messages a second are due, whether or not those before were answered; latencies run
+    /// from when a message was due
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    open_loop: Option<f64>,
+    /// All engines on one thread, pinned to a core, the sessions on another, both polling
+    #[arg(long)]
+    threads: bool,
+    /// Each node is a process, as `skein up` would run them: this is the default
+    #[arg(long, conflicts_with = "threads")]
+    processes: bool,
+    /// What joins them
+    #[arg(long, default_value = "shm", value_name = "FABRIC")]
+    fabric: FabricName,
+    /// Replicas of each group, an odd number
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    replicas: u8,
+    /// Nodes [default: as many as replicas]
+    #[arg(long, value_name = "N")]
+    nodes: Option<u16>,
+    /// Engine threads of each node
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    engines: u16,
+    /// How engines and sessions wait: adaptive, busy (never sleeping) or park [default: adaptive; busy with --threads]
+    #[arg(long, value_name = "HOW", conflicts_with = "threads")]
+    waiting: Option<Waiting>,
+    /// How often to measure
+    #[arg(long, default_value_t = 3, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    /// How long to measure each time
+    #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = super::bench::seconds)]
+    duration: Duration,
+    /// How long each runs before
+    #[arg(long, default_value = "0.5", value_name = "SECONDS", value_parser = super::bench::seconds)]
+    warmup: Duration,
+    /// What destinations and times are drawn from [default: a new one each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Prints one JSON object (docs/performance.md) in place of the table
+    #[arg(long)]
+    json: bool,
+    /// Prints a line of CSV for each run in place of the table
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FabricName {
+    /// Shared memory
+    Shm,
+    /// Connections over the loopback interface
+    Tcp,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (1.0..=1e8).contains(rate));
+    rate.ok_or_else(|| "give a number of messages a second, such as 50000".to_owned())
+}
+
+/// How the replicas are run.
+#[derive(Clone, Copy, Debug)]
+struct Placement {
+    threads: bool,
+    fabric: FabricName,
+    waiting: Waiting,
+    topology: Topology,
+    tuning: Tuning,
+}
+
+impl Args {
+    pub(crate) fn run(self, verbose: u8) -> anyhow::Result<Exit> {
+        let plan = self.plan()?;
+        let placement = self.placement(plan.window)?;
+        let mut bars = Bars::new(Interrupt::listen_and_stay()?);
+        let mut measured = Vec::new();
+        for _ in 0..self.runs {
+            let round_trip = cores::round_trip_ns();
+            let one = measure(&plan, placement, verbose, &mut bars)?;
+            let stop = one.ended_early.is_some();
+            measured.push((round_trip, one));
+            if stop {
+                break;
+            }
+        }
+        bars.end();
+        let words = [
+            if self.threads { "threads" } else { "processes" },
+            if self.fabric == FabricName::Shm { "shm" } else { "tcp" },
+        ];
+        let waiting = placement.waiting.to_string();
+        let skein = BUILD.text().to_owned();
+        let setting = Setting::new(&plan, placement.topology, words, waiting, command(), skein);
+        let report = Report::new(setting, &measured);
+        if self.json {
+            crate::output::say(serde_json::to_string(&report)? + "\n")?;
+        } else if self.csv {
+            crate::output::say(report.csv())?;
+        } else {
+            crate::output::say(report.table(std::io::stdout().is_terminal()))?;
+        }
+        Ok(if report.good { Exit::Ok } else { Exit::No })
+    }
+
+    fn plan(&self) -> anyhow::Result<Plan> {
+        let destinations = self.dst.unwrap_or(self.groups);
+        if destinations > self.groups {
+            return Err(usage(format!(
+                "--dst {destinations} is more than there are: --groups says {}",
+                self.groups
+            )));
+        }
+        let max = Tuning::default().payload_bytes_max;
+        if self.payload > max {
+            let payload = self.payload;
+            return Err(usage(format!("--payload {payload} is too long: {max} bytes at most")));
+        }
+        if self.duration.is_zero() {
+            return Err(usage("--duration 0 measures nothing: give a number of seconds above 0"));
+        }
+        let depth = self.window.unwrap_or(if self.open_loop.is_some() { 64 } else { 1 });
+        let depth = usize::from(depth);
+        Ok(Plan {
+            groups: self.groups,
+            destinations,
+            payload_bytes: self.payload,
+            clients: self.clients,
+            depth,
+            window: depth.max(Tuning::default().window),
+            rate: self.open_loop,
+            warm_up: self.warmup,
+            duration: self.duration,
+            seed: self.seed.unwrap_or_else(any_seed),
+        })
+    }
+
+    fn placement(&self, window: usize) -> anyhow::Result<Placement> {
+        let nodes = self.nodes.unwrap_or_else(|| u16::from(self.replicas));
+        let Self { groups, replicas, engines, .. } = *self;
+        let topology = Topology { nodes, groups, replicas, engines };
+        topology.check().map_err(usage)?;
+        let adaptive_or_busy = if self.threads { Waiting::Busy } else { Waiting::Adaptive };
+        Ok(Placement {
+            threads: self.threads,
+            fabric: self.fabric,
+            waiting: self.waiting.unwrap_or(adaptive_or_busy),
+            topology,
+            tuning: Tuning { window, ..Tuning::default() },
+        })
+    }
+}
+
+/// One run, on replicas of its own.
+fn measure(
+    plan: &Plan,
+    placement: Placement,
+    verbose: u8,
+    bars: &mut Bars,
+) -> anyhow::Result<Measured> {
+    bars.message("starting");
+    let running = Running::start(placement, verbose)?;
+    let Placement { topology, tuning, waiting, .. } = placement;
+    let fabric = running.visit()?;
+    // Whoever sends at given times must not sleep through them.
+    let waiting = if plan.rate.is_some() { Waiting::Busy } else { waiting };
+    bars.begin(Phase::Run(plan.warm_up + plan.duration));
+    let measured = std::thread::scope(|scope| {
+        let generator = scope.spawn(|| {
+            if placement.threads
+                && let Some(core) = cores::usable().last()
+            {
+                cores::pin(*core);
+            }
+            let mut access = Access::new(fabric, topology, tuning);
+            load::run(&mut access, waiting, plan, &mut |progress| bars.progress(progress))
+        });
+        generator.join().expect("a generator does not panic")
+    });
+    running.stop()?;
+    Ok(measured)
+}
+
+/// The command line, as it was given.
+fn command() -> String {
+    let arguments = std::env::args().skip(1);
+    std::iter::once("skein".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
+}

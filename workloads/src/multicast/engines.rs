@@ -1,0 +1,157 @@
+//! The replicas: real engines, and a state machine that replies.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::{Deserialize, Serialize};
+use skein_fabric::any::AnyFabric;
+use skein_fabric::shm::Host;
+use skein_fabric::tcp::{Book, Net, Security};
+use skein_fabric::wait::{Waiter, Waiting};
+use skein_fabric::{Fabric, FabricError};
+use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
+use skein_multicast::config::{Topology, Tuning, endpoint_name};
+use skein_multicast::engine::Engine;
+use skein_multicast::operate::Identity;
+use skein_protocol::ids::{GroupId, MessageId};
+
+/// What all processes of an experiment know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Layout {
+    /// Which replicas there are.
+    pub topology: Topology,
+    /// How large their memory is.
+    pub tuning: Tuning,
+    /// Where they meet.
+    pub place: Place,
+}
+
+/// Where the processes of an experiment meet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Place {
+    /// In shared memory, in this directory.
+    Shm(PathBuf),
+    /// At addresses, one for each engine: those of node 0 first.
+    Tcp(Vec<String>),
+}
+
+/// A place that was entered.
+#[derive(Clone, Debug)]
+pub enum Ground {
+    /// Shared memory, of several processes or of one.
+    Host(Host),
+    /// Connections.
+    Net(Net),
+}
+
+impl Ground {
+    /// Where those of `layout` meet.
+    pub fn of(layout: &Layout) -> Result<Self, FabricError> {
+        let Topology { nodes, engines, .. } = layout.topology;
+        match &layout.place {
+            Place::Shm(dir) => Ok(Self::Host(Host::at(dir)?)),
+            Place::Tcp(addresses) => {
+                let book = Book::default();
+                let all = (0..nodes).flat_map(|node| (0..engines).map(move |e| (node, e)));
+                for ((node, engine), address) in all.zip(addresses) {
+                    book.insert(&endpoint_name(node, engine), address);
+                }
+                Ok(Self::Net(Net::new("multicast", book, Security::Plain)))
+            }
+        }
+    }
+
+    /// A fabric for the generator.
+    pub fn visit(&self) -> Result<AnyFabric, FabricError> {
+        const NAME: &str = "generator";
+        Ok(match self {
+            Self::Host(host) => host.join(NAME)?.into(),
+            Self::Net(net) => net.visit(NAME)?.into(),
+        })
+    }
+}
+
+/// Runs `engines`, pairs of a node and an engine's number there, in turn on this thread until `stop`.
+/// Calls `ready` when all have met those that they talk to. Several on one thread never sleep: each
+/// would sleep through what the others must do.
+pub fn run(
+    ground: &Ground,
+    layout: &Layout,
+    engines: &[(u16, u16)],
+    waiting: Waiting,
+    ready: impl FnOnce(),
+    stop: &AtomicBool,
+) -> Result<(), FabricError> {
+    match ground {
+        Ground::Host(host) => run_on(|name| host.join(name), layout, engines, waiting, ready, stop),
+        Ground::Net(net) => run_on(|name| net.join(name), layout, engines, waiting, ready, stop),
+    }
+}
+
+fn run_on<F: Fabric>(
+    join: impl Fn(&str) -> Result<F, FabricError>,
+    layout: &Layout,
+    engines: &[(u16, u16)],
+    waiting: Waiting,
+    ready: impl FnOnce(),
+    stop: &AtomicBool,
+) -> Result<(), FabricError> {
+    let start = |(node, engine): &(u16, u16)| {
+        let fabric = join(&endpoint_name(*node, *engine))?;
+        let me = Identity::first(*node, *engine);
+        Engine::new(fabric, layout.topology, layout.tuning, me, |_| Answer)
+    };
+    let mut engines = engines.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+    let alone = engines.len() == 1;
+    let mut waiter = Waiter::new(waiting);
+    let mut ready = Some(ready);
+    while !stop.load(Ordering::Relaxed) {
+        let mut worked = false;
+        for engine in &mut engines {
+            worked |= engine.turn();
+        }
+        if ready.is_some() && engines.iter().all(Engine::connected) {
+            ready.take().expect("it is there")();
+        }
+        if worked {
+            waiter.worked(engines[0].fabric());
+        } else {
+            engines[0].wait(&mut waiter, &|| alone);
+        }
+    }
+    Ok(())
+}
+
+/// Answers each message with its sequence number. It has no state, so whoever loses its own has
+/// lost nothing, and a reply can be repeated without being kept.
+struct Answer;
+
+impl Application for Answer {
+    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
+        self.repeat(delivery.message, out);
+    }
+
+    fn exchanged(&mut self, _: MessageId, _: GroupId, _: &[u8], _: &mut dyn Outbox) {}
+
+    fn ready(&self) -> bool {
+        true
+    }
+
+    fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox) {
+        out.reply(message, &message.sequence.to_le_bytes());
+    }
+
+    fn begin_copy(&mut self) {}
+
+    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
+        true
+    }
+
+    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
+
+    fn give_up_copy(&mut self) {}
+
+    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
+        Ok(())
+    }
+}

@@ -1,0 +1,437 @@
+//! The generator: sessions of one thread, in a closed or an open loop.
+//!
+//! In a **closed loop** each session has a fixed number of messages under way, and multicasts the next
+//! when one is answered. In an **open loop** messages are due at times drawn beforehand, as from many
+//! who know nothing of each other, and the latency of each runs from when it was *due*: what could
+//! not be sent in time because the cluster paused counts with all of its wait.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use skein_fabric::Fabric;
+use skein_fabric::wait::{Waiter, Waiting};
+use skein_multicast::access::{Access, SessionKey};
+use skein_protocol::ids::{GroupId, GroupSet, SessionId};
+
+use crate::closed_loop::{Errors, Progress};
+
+/// What to multicast.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Groups there are.
+    pub groups: u16,
+    /// Groups that each message goes to, drawn for each.
+    pub destinations: u16,
+    /// Bytes of each message.
+    pub payload_bytes: usize,
+    /// Sessions.
+    pub clients: usize,
+    /// Messages that each has under way; in an open loop, at most.
+    pub depth: usize,
+    /// Messages that the replicas let a session have under way, answered ones behind an unanswered
+    /// one included.
+    pub window: usize,
+    /// Messages a second that are due, of all sessions together; a closed loop if `None`.
+    pub rate: Option<f64>,
+    /// How long to run before measuring.
+    pub warm_up: Duration,
+    /// How long to measure.
+    pub duration: Duration,
+    /// What the destinations and the times are drawn from.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// How long was measured.
+    pub measured_for: Duration,
+    /// Nanoseconds until the last group's reply, of those messages whose last reply came meanwhile.
+    pub latency_ns: Histogram<u64>,
+    /// Replies that were wrong, and messages without one, at any time.
+    pub errors: Errors,
+    /// Why it ended before its time, if it did.
+    pub ended_early: Option<String>,
+}
+
+/// Destinations are drawn from so many that were drawn before.
+const DRAWS: usize = 4096;
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_millis(10);
+/// Messages without all their replies are sent again when nothing was answered for so long; and given
+/// up after so much longer.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+const STUCK_AFTER: Duration = Duration::from_secs(10);
+/// Latencies beyond this count as this.
+const LATENCY_MAX: Duration = Duration::from_mins(2);
+
+/// An empty histogram of nanoseconds.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX.as_nanos() as u64, 3)
+        .expect("constants within what the histogram takes")
+}
+
+/// Runs `plan` over `access`. `watch` sees the progress ten times a second; false ends the run.
+pub fn run<F: Fabric>(
+    access: &mut Access<F>,
+    waiting: Waiting,
+    plan: &Plan,
+    watch: &mut dyn FnMut(Progress) -> bool,
+) -> Measured {
+    let mut load = Load::new(access, plan);
+    load.drive(access, Waiter::new(waiting), watch);
+    for client in &load.clients {
+        access.close(client.key);
+    }
+    load.measured
+}
+
+struct Client {
+    key: SessionKey,
+    unanswered: usize,
+    /// By sequence number, modulo the window.
+    under_way: Vec<UnderWay>,
+}
+
+#[derive(Clone, Copy)]
+struct UnderWay {
+    sequence: u64,
+    /// When it was sent, or was to be.
+    since: Instant,
+    unanswered: GroupSet,
+}
+
+struct Load {
+    plan: Plan,
+    clients: Vec<Client>,
+    payload: Vec<u8>,
+    destinations: Vec<GroupSet>,
+    drawn: usize,
+    arrivals: Option<Arrivals>,
+    /// The session that the next message that is due goes to.
+    turn: usize,
+    under_way: usize,
+    returned: u64,
+    began: Instant,
+    measure_from: Instant,
+    measure_until: Instant,
+    measured: Measured,
+}
+
+/// When messages are due, in an open loop: the times between them are exponentially distributed.
+struct Arrivals {
+    random: SmallRng,
+    mean: f64,
+    next: Instant,
+}
+
+impl Arrivals {
+    fn advance(&mut self) {
+        let uniform: f64 = self.random.random();
+        self.next += Duration::from_secs_f64(-(1.0 - uniform).ln() * self.mean);
+    }
+}
+
+impl Load {
+    fn new<F: Fabric>(access: &mut Access<F>, plan: &Plan) -> Self {
+        let mut random = SmallRng::seed_from_u64(plan.seed);
+        let began = Instant::now();
+        let nothing = UnderWay { sequence: 0, since: began, unanswered: GroupSet::EMPTY };
+        let client = |_| Client {
+            key: access.open(SessionId(rand::random())),
+            unanswered: 0,
+            under_way: vec![nothing; plan.window],
+        };
+        let measure_from = began + plan.warm_up;
+        Self {
+            plan: *plan,
+            clients: (0..plan.clients).map(client).collect(),
+            payload: vec![0x5a; plan.payload_bytes],
+            destinations: (0..DRAWS).map(|_| draw(&mut random, plan)).collect(),
+            drawn: 0,
+            arrivals: plan.rate.map(|rate| Arrivals { random, mean: 1.0 / rate, next: began }),
+            turn: 0,
+            under_way: 0,
+            returned: 0,
+            began,
+            measure_from,
+            measure_until: measure_from + plan.duration,
+            measured: Measured {
+                measured_for: plan.duration,
+                latency_ns: histogram(),
+                errors: Errors::default(),
+                ended_early: None,
+            },
+        }
+    }
+
+    fn drive<F: Fabric>(
+        &mut self,
+        access: &mut Access<F>,
+        mut waiter: Waiter,
+        watch: &mut dyn FnMut(Progress) -> bool,
+    ) {
+        // Sessions by their keys, which count from 0.
+        assert!(self.clients.iter().enumerate().all(|(i, client)| client.key.0 as usize == i));
+        if self.arrivals.is_none() {
+            (0..self.clients.len()).for_each(|client| self.fill(access, client, self.began));
+        }
+        let mut answered: Vec<(SessionKey, u64)> = Vec::new();
+        let mut watch_at = self.began + WATCH_INTERVAL;
+        let mut last_answer = self.began;
+        let mut again_at = self.began + AGAIN_AFTER;
+        loop {
+            let turned = access.turn(&mut |reply| {
+                let client = &mut self.clients[reply.session.0 as usize];
+                let at = &mut client.under_way[reply.sequence as usize % self.plan.window];
+                if at.sequence != reply.sequence || reply.bytes != reply.sequence.to_le_bytes() {
+                    self.measured.errors.add("wrong_reply", || {
+                        format!("{} replied {:?} to {}", reply.group, reply.bytes, reply.sequence)
+                    });
+                }
+                at.unanswered = at.unanswered.without(reply.group);
+                if at.unanswered.is_empty() {
+                    answered.push((reply.session, reply.sequence));
+                }
+            });
+            let worked = match turned {
+                Ok(worked) => worked,
+                Err(error) => return self.end_early(error.to_string()),
+            };
+            for (session, sequence) in answered.drain(..) {
+                let now = Instant::now();
+                self.count(session, sequence, now);
+                last_answer = now;
+                access.settle(session, sequence);
+                if self.arrivals.is_none() && now < self.measure_until {
+                    self.fill(access, session.0 as usize, now);
+                }
+            }
+            let mut longest = LONGEST_WAIT;
+            if self.arrivals.is_some() {
+                longest = self.send_due(access);
+            }
+            if worked {
+                waiter.worked(access.fabric());
+                // Whoever is busy looks at the clock when something is answered.
+                if last_answer < watch_at {
+                    continue;
+                }
+            } else {
+                access.wait(&mut waiter, longest, &|| true);
+            }
+            let now = Instant::now();
+            if now >= self.measure_until && self.under_way == 0 {
+                return;
+            }
+            if now >= watch_at {
+                watch_at = now + WATCH_INTERVAL;
+                if !watch(self.progress(now)) {
+                    return self.end_early("interrupted".to_owned());
+                }
+                if self.under_way > 0 && now > last_answer + STUCK_AFTER {
+                    let seconds = STUCK_AFTER.as_secs();
+                    let why = format!("{} messages had no answer for {seconds} s", self.under_way);
+                    self.measured.errors.add("timed_out", || why.clone());
+                    return self.end_early(why);
+                }
+                if now > last_answer + AGAIN_AFTER && now >= again_at {
+                    again_at = now + AGAIN_AFTER;
+                    self.send_again(access);
+                }
+            }
+        }
+    }
+
+    /// Has `client` multicast as much as it may have under way.
+    fn fill<F: Fabric>(&mut self, access: &mut Access<F>, client: usize, now: Instant) {
+        while self.send(access, client, now) {}
+    }
+
+    /// Sends what is due, to the sessions in turn. Returns how long until the next is.
+    fn send_due<F: Fabric>(&mut self, access: &mut Access<F>) -> Duration {
+        loop {
+            let Some(arrivals) = &mut self.arrivals else { return LONGEST_WAIT };
+            let (due, now) = (arrivals.next, Instant::now());
+            if now >= self.measure_until {
+                return LONGEST_WAIT;
+            }
+            if due > now {
+                return (due - now).min(LONGEST_WAIT);
+            }
+            // One whose window is full is passed over; if all are, the message waits.
+            let sessions = self.clients.len();
+            let sent = (0..sessions).any(|_| {
+                self.turn = (self.turn + 1) % sessions;
+                self.send(access, self.turn, due)
+            });
+            if !sent {
+                return LONGEST_WAIT;
+            }
+            if let Some(arrivals) = &mut self.arrivals {
+                arrivals.advance();
+            }
+        }
+    }
+
+    fn send<F: Fabric>(&mut self, access: &mut Access<F>, client: usize, since: Instant) -> bool {
+        let to = self.destinations[self.drawn % DRAWS];
+        let Client { key, unanswered, under_way } = &mut self.clients[client];
+        if *unanswered == self.plan.depth {
+            return false;
+        }
+        let Ok(sequence) = access.multicast(*key, to, &self.payload) else { return false };
+        *unanswered += 1;
+        let at = sequence as usize % self.plan.window;
+        under_way[at] = UnderWay { sequence, since, unanswered: to };
+        self.drawn += 1;
+        self.under_way += 1;
+        true
+    }
+
+    fn send_again<F: Fabric>(&mut self, access: &mut Access<F>) {
+        for client in &self.clients {
+            for message in client.under_way.iter().filter(|m| !m.unanswered.is_empty()) {
+                access.retry(client.key, message.sequence);
+            }
+        }
+    }
+
+    fn count(&mut self, session: SessionKey, sequence: u64, now: Instant) {
+        let client = &mut self.clients[session.0 as usize];
+        client.unanswered -= 1;
+        self.under_way -= 1;
+        self.returned += 1;
+        if now < self.measure_from || now >= self.measure_until {
+            return;
+        }
+        let since = client.under_way[sequence as usize % self.plan.window].since;
+        let took = now.saturating_duration_since(since).as_nanos() as u64;
+        self.measured.latency_ns.saturating_record(took.max(1));
+    }
+
+    fn progress(&self, now: Instant) -> Progress {
+        Progress {
+            elapsed: now - self.began,
+            returned: self.returned,
+            errors: self.measured.errors.total(),
+        }
+    }
+
+    fn end_early(&mut self, why: String) {
+        let until = Instant::now().min(self.measure_until);
+        self.measured.measured_for = until.saturating_duration_since(self.measure_from);
+        self.measured.ended_early = Some(why);
+    }
+}
+
+/// As many groups as a message goes to, each as likely as any other.
+fn draw(random: &mut SmallRng, plan: &Plan) -> GroupSet {
+    let mut set = GroupSet::EMPTY;
+    while set.len() < usize::from(plan.destinations) {
+        set = set.with(GroupId(random.random_range(0..plan.groups)));
+    }
+    set
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use skein_fabric::shm::Host;
+    use skein_multicast::config::{Topology, Tuning};
+
+    use super::*;
+    use crate::multicast::engines::{self, Ground, Layout, Place};
+
+    /// Engines of three nodes, each on a thread, and `plan` over them.
+    fn measure(plan: &Plan, watch: &mut dyn FnMut(Progress) -> bool) -> Measured {
+        let topology = Topology { nodes: 3, groups: plan.groups, replicas: 3, engines: 1 };
+        let tuning = Tuning { window: plan.window, ..Tuning::default() };
+        let layout = Layout { topology, tuning, place: Place::Tcp(Vec::new()) };
+        let ground = Ground::Host(Host::anonymous());
+        let stop = AtomicBool::new(false);
+        let stop = &stop;
+        thread::scope(|scope| {
+            for node in 0..topology.nodes {
+                let (ground, layout) = (&ground, &layout);
+                scope.spawn(move || {
+                    let engine = [(node, 0)];
+                    engines::run(ground, layout, &engine, Waiting::Adaptive, || (), stop).unwrap();
+                });
+            }
+            let mut access = Access::new(ground.visit().unwrap(), topology, tuning);
+            let measured = run(&mut access, Waiting::Adaptive, plan, watch);
+            drop(access);
+            stop.store(true, Ordering::Relaxed);
+            measured
+        })
+    }
+
+    const PLAN: Plan = Plan {
+        groups: 4,
+        destinations: 2,
+        payload_bytes: 64,
+        clients: 3,
+        depth: 4,
+        window: 64,
+        rate: None,
+        warm_up: Duration::from_millis(50),
+        duration: Duration::from_millis(300),
+        seed: 1,
+    };
+
+    #[test]
+    fn every_message_is_answered_by_all_its_groups() {
+        let measured = measure(&PLAN, &mut |_| true);
+        assert!(measured.ended_early.is_none() && measured.errors.total() == 0, "{measured:?}");
+        assert!(measured.latency_ns.len() > 100, "{}", measured.latency_ns.len());
+    }
+
+    #[test]
+    fn messages_are_due_at_the_rate_asked_for() {
+        let began = Instant::now();
+        let random = SmallRng::seed_from_u64(7);
+        let mut arrivals = Arrivals { random, mean: 1e-3, next: began };
+        (0..20_000).for_each(|_| arrivals.advance());
+        let seconds = (arrivals.next - began).as_secs_f64();
+        assert!((19.5..20.5).contains(&seconds), "{seconds} s for 20,000 at 1,000 a second");
+    }
+
+    #[test]
+    fn an_open_loop_counts_the_wait_for_what_was_before() {
+        let some = measure(&Plan { rate: Some(100.0), ..PLAN }, &mut |_| true);
+        assert!(!some.latency_ns.is_empty() && some.errors.total() == 0, "{some:?}");
+        // With one message under way at a time and a hundred times too many, nearly all wait.
+        let plan = Plan { rate: Some(1e6), clients: 1, depth: 1, ..PLAN };
+        let half = measure(&plan, &mut |_| true).latency_ns.value_at_quantile(0.5);
+        assert!(half > 20_000_000, "{half} ns: the wait before sending is not in it");
+    }
+
+    #[test]
+    fn who_interrupts_gets_what_was_measured() {
+        let mut looks = 0;
+        let long = Plan { duration: Duration::from_mins(1), ..PLAN };
+        let measured = measure(&long, &mut |_| {
+            looks += 1;
+            looks < 3
+        });
+        assert_eq!(measured.ended_early.as_deref(), Some("interrupted"));
+        assert!(measured.measured_for < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn destinations_are_drawn_evenly() {
+        let mut random = SmallRng::seed_from_u64(7);
+        let mut counts = [0_u32; 4];
+        for _ in 0..4_000 {
+            let set = draw(&mut random, &PLAN);
+            assert_eq!(set.len(), 2);
+            set.iter().for_each(|group| counts[group.index()] += 1);
+        }
+        assert!(counts.iter().all(|count| (1_800..2_200).contains(count)), "{counts:?}");
+    }
+}

@@ -1,0 +1,16 @@
+//! The multicast by itself, as RamCast's authors measured theirs: from a session's message to the last
+//! of its groups' replies, with a state machine that does nothing but reply.
+//!
+//! | question | module |
+//! |---|---|
+//! | who delivers | [`engines`] |
+//! | who multicasts, and how long does it take | [`load`] |
+//! | how fast is the machine at this moment | [`cores`] |
+//! | what came of several runs | [`report`] |
+//!
+//! Follows [ramcast] §5.3 and §5.4.
+
+pub mod cores;
+pub mod engines;
+pub mod load;
+pub mod report;

@@ -1,0 +1,356 @@
+//! Several runs of one experiment: a JSON object, lines of CSV, or a table.
+//!
+//! One run on a shared machine says little. What is compared is the median of several, with their
+//! range beside it; each run is kept with the round trip between cores that was measured before it.
+
+use std::fmt::Write as _;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use skein_multicast::config::Topology;
+
+use super::load::{Measured, Plan, histogram};
+use crate::chart;
+use crate::report::{Latency, Machine, micros, millis};
+
+/// Shares of all messages at which the distribution is told.
+const SHARES: [f64; 31] = [
+    0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7,
+    0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9999, 1.0,
+];
+
+/// What is told of an experiment besides what was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Setting {
+    /// Always `multicast`.
+    pub workload: &'static str,
+    /// The command that does it again.
+    pub command: String,
+    /// `processes`, a process for each node; or `threads` of one process.
+    pub placement: &'static str,
+    /// What joins them: `shm` or `tcp`.
+    pub fabric: &'static str,
+    /// How engines and generator wait: `adaptive`, `busy` or `park`.
+    pub waiting: String,
+    /// Groups that each message goes to.
+    pub destinations: u16,
+    /// Bytes of each message.
+    pub payload_bytes: usize,
+    /// Sessions.
+    pub clients: usize,
+    /// Messages that each may have under way.
+    pub window: usize,
+    /// Messages a second that were due, of an open loop.
+    pub rate: Option<f64>,
+    /// How long each run was measured.
+    pub duration_s: f64,
+    /// How long each ran before that.
+    pub warmup_s: f64,
+    /// What all random choices were drawn from.
+    pub seed: u64,
+    /// The version of Skein, and its commit.
+    pub skein: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The replicas.
+    pub topology: Topology,
+}
+
+impl Setting {
+    /// What `plan` says, and the rest.
+    pub fn new(
+        plan: &Plan,
+        topology: Topology,
+        [placement, fabric]: [&'static str; 2],
+        waiting: String,
+        command: String,
+        skein: String,
+    ) -> Self {
+        Self {
+            workload: "multicast",
+            command,
+            placement,
+            fabric,
+            waiting,
+            destinations: plan.destinations,
+            payload_bytes: plan.payload_bytes,
+            clients: plan.clients,
+            window: plan.depth,
+            rate: plan.rate,
+            duration_s: millis(plan.duration),
+            warmup_s: millis(plan.warm_up),
+            seed: plan.seed,
+            skein,
+            machine: Machine::here(),
+            topology,
+        }
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// Messages answered by all their groups while it was measured, per second.
+    pub messages_per_s: f64,
+    /// From when a message was multicast, or was due, to its last group's reply.
+    pub latency_us: Latency,
+    /// From one core to another and back, just before; null on one core.
+    pub cross_core_ns: Option<f64>,
+    /// Wrong or missing replies.
+    pub errors: u64,
+    /// The first of them.
+    pub first_error: Option<String>,
+    /// Why it ended before its time, or null.
+    pub ended_early: Option<String>,
+}
+
+/// Of several runs: the one in the middle, the lowest and the highest.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The median.
+    pub median: f64,
+    /// The lowest.
+    pub low: f64,
+    /// The highest.
+    pub high: f64,
+}
+
+impl Spread {
+    fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut values: Vec<_> = values.collect();
+        values.sort_unstable_by(f64::total_cmp);
+        let (low, high) = (values.first().copied(), values.last().copied());
+        // Of an even number, the lower one: it is one that was measured.
+        let median = values.get(values.len().saturating_sub(1) / 2).copied();
+        let or = Option::unwrap_or_default;
+        Self { median: or(median), low: or(low), high: or(high) }
+    }
+}
+
+/// All runs of an experiment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was done.
+    #[serde(flatten)]
+    pub setting: Setting,
+    /// Over the runs.
+    pub messages_per_s: Spread,
+    /// Over the runs.
+    pub p50_us: Spread,
+    /// Over the runs.
+    pub p95_us: Spread,
+    /// Over the runs.
+    pub p99_us: Spread,
+    /// Over the runs.
+    pub cross_core_ns: Option<Spread>,
+    /// Pairs of a share of all messages of all runs and the microseconds within which they returned.
+    pub distribution_us: Vec<[f64; 2]>,
+    /// Each of them.
+    pub runs: Vec<Run>,
+    /// Whether every run came to its end without an error.
+    pub good: bool,
+}
+
+impl Report {
+    /// Of runs, each with the round trip between cores that was found before it.
+    pub fn new(setting: Setting, measured: &[(Option<f64>, Measured)]) -> Self {
+        let mut all: Histogram<u64> = histogram();
+        for (_, measured) in measured {
+            all.add(&measured.latency_ns).expect("histograms with the same bounds");
+        }
+        let runs: Vec<_> = measured.iter().map(|(round_trip, one)| run(*round_trip, one)).collect();
+        let over = |what: fn(&Run) -> f64| Spread::of(runs.iter().map(what));
+        let round_trips: Option<Vec<_>> = runs.iter().map(|run| run.cross_core_ns).collect();
+        let at = |share| [share, micros(all.value_at_quantile(share))];
+        Self {
+            setting,
+            messages_per_s: over(|run| run.messages_per_s),
+            p50_us: over(|run| run.latency_us.p50),
+            p95_us: over(|run| run.latency_us.p95),
+            p99_us: over(|run| run.latency_us.p99),
+            cross_core_ns: round_trips.map(|all| Spread::of(all.into_iter())),
+            distribution_us: SHARES.into_iter().map(at).collect(),
+            good: runs.iter().all(|run| run.errors == 0 && run.ended_early.is_none()),
+            runs,
+        }
+    }
+
+    /// A line for each run, under a line of names.
+    pub fn csv(&self) -> String {
+        let mut text =
+            "placement,fabric,waiting,groups,destinations,replicas,payload_bytes,clients,\
+                        window,rate,run,messages_per_s,p50_us,p95_us,p99_us,p999_us,max_us,\
+                        cross_core_ns,errors\n"
+                .to_owned();
+        let Setting { placement, fabric, waiting, destinations, .. } = &self.setting;
+        let Setting { payload_bytes, clients, window, rate, topology, .. } = &self.setting;
+        let or_empty =
+            |number: Option<f64>| number.map_or_else(String::new, |number| number.to_string());
+        for (i, run) in self.runs.iter().enumerate() {
+            let Latency { p50, p95, p99, p999, max } = run.latency_us;
+            let (rate, round_trip) = (or_empty(*rate), or_empty(run.cross_core_ns));
+            let _ = writeln!(
+                text,
+                "{placement},{fabric},{waiting},{},{destinations},{},{payload_bytes},{clients},\
+                 {window},{rate},{i},{},{p50},{p95},{p99},{p999},{max},{round_trip},{}",
+                topology.groups, topology.replicas, run.messages_per_s, run.errors
+            );
+        }
+        text
+    }
+
+    /// For people. `colour` is for terminals.
+    pub fn table(&self, colour: bool) -> String {
+        let paint = chart::Paint(colour);
+        let Setting { placement, fabric, waiting, topology, .. } = &self.setting;
+        let Setting { destinations, payload_bytes, clients, window, rate, .. } = &self.setting;
+        let Topology { nodes, groups, replicas, engines } = topology;
+        let mut text = String::new();
+        let each = if *engines > 1 { format!(", {engines} engines each") } else { String::new() };
+        let _ = writeln!(
+            text,
+            "{}   {payload_bytes} B to {destinations} of {groups} groups × {replicas} replicas, {nodes} \
+             nodes as {placement} over {fabric}{each}, {waiting} waiting",
+            paint.strong("multicast")
+        );
+        let loops = match rate {
+            Some(rate) => {
+                format!("open loop of {} messages/s", chart::grouped(chart::whole(*rate)))
+            }
+            None => "closed loop".to_owned(),
+        };
+        let _ = writeln!(
+            text,
+            "  {loops}, {clients} sessions with {window} under way, {} s a run\n",
+            self.setting.duration_s
+        );
+        let _ = writeln!(
+            text,
+            "  {:<8}{:>12}{:>10}{:>10}{:>10}{:>10}{:>12}{:>14}",
+            "run", "messages/s", "p50 µs", "p95", "p99", "p99.9", "max", "cross-core ns"
+        );
+        for (i, run) in self.runs.iter().enumerate() {
+            let Latency { p50, p95, p99, p999, max } = run.latency_us;
+            let rate = chart::grouped(chart::whole(run.messages_per_s));
+            let trip = run.cross_core_ns.map_or("–".to_owned(), |ns| format!("{ns:.0}"));
+            let _ = writeln!(
+                text,
+                "  {i:<8}{rate:>12}{p50:>10.2}{p95:>10.2}{p99:>10.2}{p999:>10.2}{max:>12.1}{trip:>14}"
+            );
+        }
+        let _ = writeln!(
+            text,
+            "  {:<8}{:>12}{:>10.2}{:>10.2}{:>10.2}",
+            "median",
+            paint.strong(&format!(
+                "{:>12}",
+                chart::grouped(chart::whole(self.messages_per_s.median))
+            )),
+            self.p50_us.median,
+            self.p95_us.median,
+            self.p99_us.median
+        );
+        text.push('\n');
+        for run in &self.runs {
+            if let Some(why) = &run.ended_early {
+                let _ = writeln!(text, "  {}", paint.bad(&format!("ended early: {why}")));
+            }
+            if let Some(first) = &run.first_error {
+                let _ =
+                    writeln!(text, "  {}", paint.bad(&format!("{} errors: {first}", run.errors)));
+            }
+        }
+        if self.good {
+            let _ = writeln!(text, "  {}", paint.good("no errors"));
+        }
+        text
+    }
+}
+
+fn run(cross_core_ns: Option<f64>, measured: &Measured) -> Run {
+    let seconds = measured.measured_for.as_secs_f64();
+    let rate = if seconds > 0.0 { measured.latency_ns.len() as f64 / seconds } else { 0.0 };
+    let tenth = |number: f64| (number * 10.0).round() / 10.0;
+    Run {
+        messages_per_s: tenth(rate),
+        latency_us: (&measured.latency_ns).into(),
+        cross_core_ns: cross_core_ns.map(tenth),
+        errors: measured.errors.total(),
+        first_error: measured.errors.first.clone(),
+        ended_early: measured.ended_early.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::closed_loop::Errors;
+
+    fn report() -> Report {
+        let plan = Plan {
+            groups: 4,
+            destinations: 2,
+            payload_bytes: 64,
+            clients: 1,
+            depth: 1,
+            window: 64,
+            rate: None,
+            warm_up: Duration::ZERO,
+            duration: Duration::from_secs(2),
+            seed: 1,
+        };
+        let topology = Topology { nodes: 3, groups: 4, replicas: 3, engines: 1 };
+        let words = ["processes", "shm"];
+        let (waiting, command) = ("adaptive".into(), "skein bench multicast".into());
+        let setting = Setting::new(&plan, topology, words, waiting, command, "0.1.0".into());
+        let measured = |micros: u64| {
+            let mut latency_ns = histogram();
+            latency_ns.record_n(micros * 1_000, 100).unwrap();
+            let measured_for = plan.duration;
+            Measured { measured_for, latency_ns, errors: Errors::default(), ended_early: None }
+        };
+        let runs: Vec<_> = [7, 2, 3].map(|micros| (Some(90.04), measured(micros))).into();
+        Report::new(setting, &runs)
+    }
+
+    #[test]
+    fn the_names_that_scripts_read_do_not_change() {
+        let found = serde_json::to_value(report()).unwrap();
+        let keys = |value: &Value| {
+            let mut keys: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
+            keys.sort();
+            keys.join(" ")
+        };
+        assert_eq!(
+            keys(&found),
+            "clients command cross_core_ns destinations distribution_us duration_s fabric good \
+             machine messages_per_s p50_us p95_us p99_us payload_bytes placement rate runs seed \
+             skein topology waiting warmup_s window workload"
+        );
+        assert_eq!(
+            keys(&found["runs"][0]),
+            "cross_core_ns ended_early errors first_error latency_us messages_per_s"
+        );
+        assert_eq!(found["cross_core_ns"], json!({"median": 90.0, "low": 90.0, "high": 90.0}));
+        assert_eq!((&found["workload"], &found["good"]), (&json!("multicast"), &json!(true)));
+    }
+
+    #[test]
+    fn the_median_is_of_the_runs_and_the_range_beside_it() {
+        let report = report();
+        let close = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 0.01;
+        let Spread { median, low, high } = report.p50_us;
+        assert!(close(median, 3.0) && close(low, 2.0) && close(high, 7.0), "{:?}", report.p50_us);
+        assert!(close(report.messages_per_s.median, 50.0));
+        assert!(report.distribution_us.is_sorted());
+        assert_eq!(report.csv().lines().count(), 4);
+        let columns = |line: &str| line.split(',').count();
+        let widths: Vec<_> = report.csv().lines().map(columns).collect();
+        assert!(widths.iter().all(|width| *width == widths[0]), "{widths:?}");
+        assert!(report.table(false).contains("2 of 4 groups × 3 replicas"));
+    }
+}
