@@ -65,16 +65,20 @@ impl Runs {
         self.end = base;
     }
 
-    /// The end of the prefix that both logs share; `None` if that is further back than remembered.
+    /// The end of the prefix that both logs share; `None` if that is further back than remembered. Two
+    /// that remember their first entries, and have no birth in common, share nothing: leaders began
+    /// both, and neither knew of the other.
     pub fn shared(&self, other: &Self) -> Option<Cursor> {
         let empty = [self, other].iter().any(|log| log.end == Cursor::START);
         if empty {
             return Some(Cursor::START);
         }
-        self.runs.iter().rev().find_map(|(birth, _)| {
+        let common = self.runs.iter().rev().find_map(|(birth, _)| {
             let (mine, theirs) = (self.end_of(*birth)?, other.end_of(*birth)?);
             Some(if mine.index <= theirs.index { mine } else { theirs })
-        })
+        });
+        let whole = |log: &Self| log.runs.front().is_some_and(|(_, at)| *at == Cursor::START);
+        common.or_else(|| (whole(self) && whole(other)).then_some(Cursor::START))
     }
 
     fn end_of(&self, birth: Ballot) -> Option<Cursor> {
@@ -98,8 +102,9 @@ mod tests {
     #[test]
     fn logs_share_what_was_born_alike() {
         #[rustfmt::skip]
-        let cases: [(&[u32], &[u32], u64); 6] = [
+        let cases: [(&[u32], &[u32], u64); 7] = [
             (&[],           &[1, 1],       0),
+            (&[1, 1, 1],    &[2, 2],       0),
             (&[1, 1, 1],    &[1, 1],       2),
             (&[1, 1, 2, 2], &[1, 1, 1],    2),
             (&[1, 1, 2, 4], &[1, 1, 2, 3], 3),

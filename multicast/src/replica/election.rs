@@ -425,9 +425,11 @@ impl<A: Application> Replica<A> {
         let theirs = cursor(granted.end);
         let wrong = planted(Mutant::WrongBase) && theirs.position <= self.runs.end().position;
         let base = if wrong { Some(theirs) } else { shared };
-        // Room for what must always be written, or it could never let the others go on.
+        // Room for what must always be written, or it could never let the others go on. What is not
+        // committed is kept anyway, full or not, and no state holds it.
         let reserve = RESERVE_FOR_CONTROL as u64;
-        let base = base.filter(|base| self.space.retains(base.position, reserve));
+        let kept = |base: &Cursor| base.position >= self.freed;
+        let base = base.filter(|base| kept(base) || self.space.retains(base.position, reserve));
         let base = base.filter(|base| self.rewrite_from(*base, &mut wiring.port.fabric));
         let Some(base) = base else {
             self.paths.behind += 1;

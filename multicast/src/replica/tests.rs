@@ -9,6 +9,7 @@ use skein_protocol::message::{Head, encode_name};
 use skein_protocol::ramcast::Cause;
 
 use super::Replica;
+use super::log::RESERVE_FOR_CONTROL;
 use crate::application::{Application, Delivery, Malformed, Outbox};
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning, endpoint_name};
@@ -135,6 +136,21 @@ fn who_has_the_best_log_is_asked_to_lead_if_nobody_can_take_it_over() {
     scene.grant(2, 3, false);
     assert_eq!(told(&scene, 2), before + 1);
     assert_eq!(scene.replica.paths.handed_over, 1);
+}
+
+#[test]
+fn a_follower_that_lacks_what_is_not_committed_is_let_in_however_full_the_log_is() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let mut results = 0;
+    while scene.replica.space.retains(0, RESERVE_FOR_CONTROL as u64) {
+        results += 1;
+        let message = MessageId::new(SessionId(1), results);
+        scene.replica.exchange(GroupId(0), message, &[0; 512], &mut scene.wiring);
+    }
+    assert_eq!(scene.replica.core.commit_index(), 0);
+    scene.grant(2, 0, true);
+    assert!(scene.replica.followers[2].log.is_some(), "no state holds what it lacks");
 }
 
 #[test]
