@@ -432,9 +432,10 @@ impl<A: Application> Replica<A> {
         let base = base.filter(|base| kept(base) || self.space.retains(base.position, reserve));
         let base = base.filter(|base| self.rewrite_from(*base, &mut wiring.port.fabric));
         let Some(base) = base else {
+            // It has answered, and does not answer this ballot again: it must hear of it.
             self.paths.behind += 1;
             let ballot = self.core.ballot().to_word();
-            return self.ask_member(slot, &Election::Behind { ballot }, wiring);
+            return self.tell_member(slot, &Election::Behind { ballot }, &[], wiring);
         };
         let log = match wiring.port.fabric.attach(peer, &RegionKey(granted.key)) {
             Ok(log) => log,

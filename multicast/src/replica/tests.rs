@@ -82,7 +82,8 @@ impl Scene {
                 Piece::Entry(&bytes).encode(&mut tail);
             }
         }
-        let runs: Vec<(u64, Place)> = vec![(OLD.to_word(), place(Cursor::START))];
+        let first = if whole { Cursor::START } else { Cursor { index: 2, position: 64 } };
+        let runs: Vec<(u64, Place)> = vec![(OLD.to_word(), place(first))];
         let granted = Granted {
             ballot: self.replica.core.promised().to_word(),
             incarnation: 0,
@@ -110,6 +111,13 @@ impl Scene {
         let from = ReplicaId::new(GroupId(0), slot);
         self.replica.election(from, &datagram, &mut self.wiring, &mut |_| Nothing);
     }
+
+    /// How much a member was told that it has not taken.
+    fn told(&self, slot: u8) -> usize {
+        let to_slot = |purpose| matches!(purpose, Purpose::Replica { to, .. } if to == (0, slot));
+        let mut channels = self.wiring.port.iter().filter(|(_, it)| to_slot(it.purpose));
+        channels.next().map_or(0, |(_, channel)| channel.waiting())
+    }
 }
 
 #[test]
@@ -127,14 +135,9 @@ fn who_granted_a_log_that_could_not_be_taken_over_is_let_in_all_the_same() {
 #[test]
 fn who_has_the_best_log_is_asked_to_lead_if_nobody_can_take_it_over() {
     let mut scene = Scene::new();
-    let told = |scene: &Scene, slot| {
-        let to_slot = |purpose| matches!(purpose, Purpose::Replica { to, .. } if to == (0, slot));
-        let mut channels = scene.wiring.port.iter().filter(|(_, it)| to_slot(it.purpose));
-        channels.next().map_or(0, |(_, channel)| channel.waiting())
-    };
-    let before = told(&scene, 2);
+    let before = scene.told(2);
     scene.grant(2, 3, false);
-    assert_eq!(told(&scene, 2), before + 1);
+    assert_eq!(scene.told(2), before + 1);
     assert_eq!(scene.replica.paths.handed_over, 1);
 }
 
@@ -151,6 +154,17 @@ fn a_follower_that_lacks_what_is_not_committed_is_let_in_however_full_the_log_is
     assert_eq!(scene.replica.core.commit_index(), 0);
     scene.grant(2, 0, true);
     assert!(scene.replica.followers[2].log.is_some(), "no state holds what it lacks");
+}
+
+#[test]
+fn who_is_behind_is_told_so_however_much_waits_for_it() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let before = scene.told(2);
+    assert!(before > 0, "it has not taken the question");
+    scene.grant(2, 3, false);
+    assert_eq!(scene.told(2), before + 1, "nobody knows what it shares with this log");
+    assert_eq!(scene.replica.paths.behind, 1);
 }
 
 #[test]
