@@ -460,6 +460,11 @@ impl<F: Fabric> Wiring<F> {
         self.sessions.get(&(session, replica)).is_some_and(|ids| ids.iter().any(lives))
     }
 
+    /// Whether a session has a channel to one of our replicas.
+    pub(crate) fn has_session(&self, session: SessionId, replica: ReplicaId) -> bool {
+        self.sessions.contains_key(&(session, replica))
+    }
+
     /// A session's channel is closed. Returns whether it was its last to that replica.
     pub(crate) fn session_closed(
         &mut self,

@@ -129,20 +129,28 @@ impl<A: Application> Replica<A> {
     }
 
     /// As follower, takes the words with which a new leader begins. Returns whether they are there.
-    fn read_leadership<F: Fabric>(&mut self, fabric: &F) -> bool {
-        let Some(header) = self.leadership(fabric) else {
+    fn read_leadership<F: Fabric>(&mut self, wiring: &Wiring<F>) -> bool {
+        let Some(header) = self.leadership(&wiring.port.fabric) else {
             self.paths.torn_header += 1;
             return false;
         };
         self.awaiting = false;
         self.core.follow(header.ballot, header.base.index - 1, header.first);
         self.cut_log(header.base);
-        // What we multicast ourselves, and what was cut off now, no session will ever send again.
-        let core = &self.core;
-        self.payloads.retain_all(|message| !message.session.is_own() || core.is_known(message));
+        self.forget_unsent(wiring);
         // The new leader knows nothing of what we told the old one.
         (self.freed_told, self.applied_told) = (0, 0);
         true
+    }
+
+    /// Payloads of what was cut off now are kept for those sessions only that are here to be answered:
+    /// what we multicast ourselves, or a session that is gone, may never be logged again, and then
+    /// nothing would end it.
+    pub(super) fn forget_unsent<F: Fabric>(&mut self, wiring: &Wiring<F>) {
+        let (core, id) = (&self.core, self.id);
+        self.payloads.retain_all(|message| {
+            core.is_known(message) || wiring.has_session(message.session, id)
+        });
     }
 
     pub(super) fn log_has_more<F: Fabric>(&self, fabric: &F) -> bool {
@@ -168,7 +176,7 @@ impl<A: Application> Replica<A> {
         while self.log_has_more(&wiring.port.fabric) {
             let fabric = &wiring.port.fabric;
             if self.awaiting {
-                if !self.read_leadership(fabric) {
+                if !self.read_leadership(wiring) {
                     break;
                 }
                 any = true;

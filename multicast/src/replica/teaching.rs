@@ -392,6 +392,7 @@ impl<A: Application> Replica<A> {
         self.waiting = order.waiting.map(|waiting| (named(waiting), now));
         let core = &self.core;
         self.payloads.retain_all(|message| !core.is_known(message) || core.is_pending(message));
+        self.forget_unsent(wiring);
         wiring.note_restored(self.id, self.core.delivered());
         Some(())
     }

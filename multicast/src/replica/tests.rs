@@ -4,7 +4,7 @@ use skein_fabric::sim::{SimConfig, SimFabric, World};
 use skein_fabric::{Access, Fabric};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::log::{Body, Cursor, Entry};
+use skein_protocol::log::{Body, Cursor, Entry, Leadership};
 use skein_protocol::message::{Head, encode_name};
 use skein_protocol::ramcast::Cause;
 
@@ -13,7 +13,7 @@ use super::log::RESERVE_FOR_CONTROL;
 use crate::application::{Application, Delivery, Malformed, Outbox};
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning, endpoint_name};
-use crate::election::{Election, Granted, Piece, Place, place};
+use crate::election::{Election, Granted, Piece, Place, Prepare, place};
 
 use crate::mail::Purpose;
 use crate::port::{Port, RingSizes};
@@ -120,6 +120,14 @@ impl Scene {
     }
 }
 
+/// What another replica sends of a session's message to this group.
+fn relay(session: SessionId, sequence: u64) -> Vec<u8> {
+    let (mut bytes, destinations) = (Vec::new(), GroupSet::first(1));
+    encode_name(MessageId::new(session, sequence), &mut bytes);
+    Head { sequence, low_water: 1, destinations }.encode(&mut bytes);
+    bytes
+}
+
 #[test]
 fn who_granted_a_log_that_could_not_be_taken_over_is_let_in_all_the_same() {
     let mut scene = Scene::new();
@@ -168,20 +176,35 @@ fn who_is_behind_is_told_so_however_much_waits_for_it() {
 }
 
 #[test]
+fn what_was_cut_off_of_a_session_that_is_gone_is_forgotten() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let (here, gone) = (SessionId(1), SessionId(2));
+    scene.wiring.session_opened(here, scene.replica.id, 0);
+    scene.replica.relayed(&relay(here, 1), &mut scene.wiring);
+    scene.replica.relayed(&relay(gone, 1), &mut scene.wiring);
+    assert_eq!((scene.replica.core.pending(), scene.replica.payloads.len()), (2, 2));
+
+    let ballot = Ballot::new(scene.replica.core.ballot_counter() + 1, 1, 0);
+    let (leads, forced, attempt, commit) = (false, true, 0, place(Cursor::START));
+    let prepare = Prepare { ballot: ballot.to_word(), leads, forced, attempt, commit };
+    scene.hear(1, &Election::Prepare(prepare), &[]);
+    let (base, grant) = (Cursor::START, scene.replica.grants);
+    let header = Leadership { ballot, base, grant, first: 1 }.encode();
+    scene.wiring.port.fabric.copy_in(scene.replica.log, 0, &header);
+    scene.replica.read_log(&mut scene.wiring);
+    assert_eq!((scene.replica.core.ballot(), scene.replica.core.pending()), (ballot, 0));
+    assert_eq!(scene.replica.payloads.messages(), [MessageId::new(here, 1)]);
+}
+
+#[test]
 fn a_full_log_keeps_nobody_of_the_group_from_being_heard() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
-    let datagram = |sequence| {
-        let mut bytes = Vec::new();
-        encode_name(MessageId::new(SessionId(1), sequence), &mut bytes);
-        let destinations = GroupSet::first(1);
-        Head { sequence, low_water: 1, destinations }.encode(&mut bytes);
-        bytes
-    };
     let mut sent = 0;
     while scene.replica.log_has_room() {
         sent += 1;
-        scene.replica.relayed(&datagram(sent), &mut scene.wiring);
+        scene.replica.relayed(&relay(SessionId(1), sent), &mut scene.wiring);
     }
     let last = scene.replica.core.last_index();
     assert_eq!(last, 1 + sent, "nothing is committed");
@@ -190,6 +213,6 @@ fn a_full_log_keeps_nobody_of_the_group_from_being_heard() {
         assert!(scene.replica.admits_from_replica(ours, kind), "{kind:?}");
     }
     assert!(!scene.replica.admits_from_replica(other, Kind::Announce));
-    scene.replica.relayed(&datagram(sent + 1), &mut scene.wiring);
+    scene.replica.relayed(&relay(SessionId(1), sent + 1), &mut scene.wiring);
     assert_eq!(scene.replica.core.last_index(), last, "it has no room");
 }
