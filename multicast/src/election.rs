@@ -56,6 +56,8 @@ pub(crate) struct Prepare {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Granted {
     pub ballot: u64,
+    /// Which question this answers: a later one's answer takes this grant back.
+    pub attempt: u32,
     pub incarnation: u32,
     /// The grant's number, and the key to the log.
     pub grant: u64,

@@ -204,6 +204,7 @@ impl<A: Application> Replica<A> {
         let whole = self.collect(cursor(asked.commit), &wiring.port.fabric, &mut tail);
         let granted = Granted {
             ballot: asked.ballot,
+            attempt: asked.attempt,
             incarnation: self.incarnation,
             grant: self.grants,
             key,
@@ -272,7 +273,9 @@ impl<A: Application> Replica<A> {
     ) {
         let ballot = Ballot::from_word(granted.ballot);
         if self.core.leads() {
-            if ballot == self.core.ballot() && self.followers[usize::from(slot)].log.is_none() {
+            let follower = &self.followers[usize::from(slot)];
+            let awaited = follower.log.is_none() && granted.attempt == follower.attempt;
+            if ballot == self.core.ballot() && awaited {
                 self.admit(slot, &granted, wiring);
             }
             return;

@@ -71,6 +71,12 @@ impl Scene {
     /// A member lets it write a log of so many entries, all of them there to be taken over, or of
     /// which the first are gone.
     fn grant(&mut self, slot: u8, entries: u64, whole: bool) {
+        let (granted, tail) = self.granted(slot, entries, whole);
+        self.hear(slot, &Election::Granted(granted), &tail);
+    }
+
+    /// What it says then.
+    fn granted(&mut self, slot: u8, entries: u64, whole: bool) -> (Granted, Vec<u8>) {
         let (mut at, mut tail) = (Cursor::START, Vec::new());
         for _ in 0..entries {
             let mut bytes = Vec::new();
@@ -86,6 +92,7 @@ impl Scene {
         let runs: Vec<(u64, Place)> = vec![(OLD.to_word(), place(first))];
         let granted = Granted {
             ballot: self.replica.core.promised().to_word(),
+            attempt: self.replica.followers[usize::from(slot)].attempt,
             incarnation: 0,
             grant: 1,
             key: self.open_log(slot),
@@ -95,7 +102,7 @@ impl Scene {
             freed: 0,
             whole,
         };
-        self.hear(slot, &Election::Granted(granted), &tail);
+        (granted, tail)
     }
 
     /// Memory of a member that slot 0 may write.
@@ -195,6 +202,21 @@ fn what_was_cut_off_of_a_session_that_is_gone_is_forgotten() {
     scene.replica.read_log(&mut scene.wiring);
     assert_eq!((scene.replica.core.ballot(), scene.replica.core.pending()), (ballot, 0));
     assert_eq!(scene.replica.payloads.messages(), [MessageId::new(here, 1)]);
+}
+
+#[test]
+fn an_answer_to_an_earlier_question_opens_no_log() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let (late, tail) = scene.granted(2, 0, true);
+    scene.replica.follower_lost(2);
+    let attempt = scene.replica.followers[2].attempt;
+    scene.hear(2, &Election::Granted(late), &tail);
+    let follower = &scene.replica.followers[2];
+    assert!(follower.log.is_none(), "the answer to the next one takes it back");
+    assert_eq!(follower.attempt, attempt, "nor is there a reason to ask once more");
+    scene.grant(2, 0, true);
+    assert!(scene.replica.followers[2].log.is_some());
 }
 
 #[test]
