@@ -1,10 +1,16 @@
 //! Reading a history, line by line.
+//!
+//! A last line that breaks off in the middle is what a recorder leaves that was killed: it is not read,
+//! and as no end follows, whoever looks at the history finds that it is not whole.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::{FORMAT, Header, Record};
+
+/// No line is longer: a list of a million values is some megabytes.
+const LINE_BYTES_MAX: u64 = 1 << 28;
 
 /// Why a file is no history that can be read.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +47,12 @@ pub enum ReadError {
         /// Its format.
         format: u32,
     },
+    /// It is too large to be looked at as a whole.
+    #[error("the history has more than {max} transactions, things done, or values: split the run")]
+    TooMany {
+        /// So many can be told apart.
+        max: usize,
+    },
 }
 
 /// The records of a history after its header.
@@ -50,7 +62,7 @@ pub struct Reader<R = BufReader<File>> {
     lines: R,
     path: PathBuf,
     line: u64,
-    text: String,
+    text: Vec<u8>,
 }
 
 impl Reader {
@@ -65,19 +77,18 @@ impl Reader {
 impl<R: BufRead> Reader<R> {
     /// Reads `lines`, which errors call `path`.
     pub fn over(mut lines: R, path: &Path) -> Result<Self, ReadError> {
-        let mut text = String::new();
-        lines
-            .read_line(&mut text)
-            .map_err(|source| ReadError::System { path: path.to_owned(), source })?;
+        let mut text = Vec::new();
+        let first = lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut text);
+        first.map_err(|source| ReadError::System { path: path.to_owned(), source })?;
         let path = path.to_owned();
         // Another version may have another header: its number is looked at first.
-        let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let value: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
         match value["header"]["format"].as_u64() {
             Some(format) if format == u64::from(FORMAT) => {}
             Some(format) => return Err(ReadError::Version { path, format: format as u32 }),
             None => return Err(ReadError::NoHeader { path }),
         }
-        let header = match serde_json::from_str(&text) {
+        let header = match serde_json::from_slice(&text) {
             Ok(Record::Header(header)) => *header,
             Ok(_) => return Err(ReadError::NoHeader { path }),
             Err(error) => return Err(ReadError::Line { path, line: 1, why: error.to_string() }),
@@ -92,12 +103,18 @@ impl<R: BufRead> Iterator for Reader<R> {
     fn next(&mut self) -> Option<Self::Item> {
         self.text.clear();
         self.line += 1;
-        match self.lines.read_line(&mut self.text) {
+        let line = self.lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut self.text);
+        let wrong = |why: String| ReadError::Line { path: self.path.clone(), line: self.line, why };
+        match line {
             Ok(0) => None,
-            Ok(_) => Some(serde_json::from_str(&self.text).map_err(|error| {
-                let (path, why) = (self.path.clone(), error.to_string());
-                ReadError::Line { path, line: self.line, why }
-            })),
+            Ok(bytes) if bytes as u64 == LINE_BYTES_MAX && !self.text.ends_with(b"\n") => {
+                Some(Err(wrong(format!("a line of more than {LINE_BYTES_MAX} bytes"))))
+            }
+            Ok(_) => match serde_json::from_slice(&self.text) {
+                Ok(record) => Some(Ok(record)),
+                Err(_) if !self.text.ends_with(b"\n") => None,
+                Err(error) => Some(Err(wrong(error.to_string()))),
+            },
             Err(source) => Some(Err(ReadError::System { path: self.path.clone(), source })),
         }
     }
@@ -112,20 +129,36 @@ mod tests {
     #[test]
     fn what_is_no_history_is_said_with_its_line() {
         let other = HEADER.replace("\"format\":1", "\"format\":2");
-        let cut = format!("{HEADER}\n{{\"end\":{{\"t\":1}}}}\n{{\"inv");
+        let spoilt = format!("{HEADER}\n{{\"end\":{{\"t\":1}}}}\n{{\"inv\n");
         #[rustfmt::skip]
         let cases: [(&str, &str); 5] = [
             ("",              "does not begin with the header"),
             ("{}",            "does not begin with the header"),
             ("not JSON",      "does not begin with the header"),
             (&other,          "format 2; this program reads format 1"),
-            (&cut,            "file:3: not a record"),
+            (&spoilt,         "file:3: not a record"),
         ];
         for (text, wanted) in cases {
-            let reader = Reader::over(text.as_bytes(), Path::new("file"));
-            let read = reader.and_then(Iterator::collect::<Result<Vec<_>, _>>);
-            let error = read.expect_err(wanted).to_string();
+            let error = read(text.as_bytes()).expect_err(wanted).to_string();
             assert!(error.contains(wanted), "{text}: {error}");
+        }
+        let foreign = [HEADER.as_bytes(), b"\n{\"end\":\xff}\n"].concat();
+        let error = read(&foreign).expect_err("no text").to_string();
+        assert!(error.contains("file:2: not a record"), "{error}");
+    }
+
+    fn read(text: &[u8]) -> Result<Vec<Record>, ReadError> {
+        Reader::over(text, Path::new("file")).and_then(Iterator::collect)
+    }
+
+    #[test]
+    fn a_last_line_that_breaks_off_is_not_read() {
+        let end = "{\"end\":{\"t\":1}}";
+        for (rest, wanted) in
+            [("", 0), (end, 1), ("{\"end\":{\"t\"", 0), ("{\"end\":{\"t\":1}}\n{", 1)]
+        {
+            let records = read(format!("{HEADER}\n{rest}").as_bytes()).unwrap();
+            assert_eq!(records.len(), wanted, "{rest}");
         }
     }
 }

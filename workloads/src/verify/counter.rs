@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::frontier::{self, Seen};
-use super::{Got, Key, Moment, NEVER, Verdict};
+use super::{Key, Moment, NEVER, Verdict};
 use crate::history::{Final, Header};
 
 pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
@@ -11,7 +11,7 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
         verdict.wrong("history", || format!("{name} is counted by other steps than one"));
         return;
     }
-    let Some(total) = number(name, last.value.as_ref(), verdict) else { return };
+    let Some(total) = number(name, last.found(), verdict) else { return };
     let acknowledged = key.increments.iter().filter(|one| one.result.is_some()).count() as u64;
     let unknown = key.increments.len() as u64 - acknowledged;
     if total < acknowledged {
@@ -45,16 +45,16 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
         let moment = increment.moment;
         seen.push(Seen { moment, saw: place - 1, left: place, name: "an increment" });
     }
-    for Got { moment, found } in &key.gets {
-        let Some(place) = number(name, found.as_ref(), verdict) else { continue };
-        seen.push(Seen { moment: *moment, saw: place, left: place, name: "a read" });
+    for got in &key.gets {
+        let Some(place) = number(name, key.found(got), verdict) else { continue };
+        seen.push(Seen { moment: got.moment, saw: place, left: place, name: "a read" });
     }
     let moment = Moment { process: 0, invoked: last.t, returned: NEVER };
     seen.push(Seen { moment, saw: total, left: total, name: "the last read" });
     frontier::check(header, name, &seen, verdict);
 }
 
-fn number(name: &str, found: Option<&(String, u64)>, verdict: &mut Verdict) -> Option<u64> {
+fn number(name: &str, found: Option<(&str, u64)>, verdict: &mut Verdict) -> Option<u64> {
     let Some((text, _)) = found else { return Some(0) };
     let number = text.parse().ok();
     if number.is_none() {

@@ -7,7 +7,7 @@ use super::{Key, Moment, NEVER, Verdict};
 use crate::history::{Final, Header};
 
 pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
-    let value = last.value.as_ref().map_or("", |(value, _)| value.as_str());
+    let value = last.found().map_or("", |(value, _)| value);
     let width = header.token_bytes.max(1);
     if !value.len().is_multiple_of(width) || !value.is_ascii() {
         let bytes = value.len();
@@ -36,7 +36,7 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
         seen.push(Seen { moment: append.moment, saw: place, left: place + 1, name: &append.what });
     }
     for got in &key.gets {
-        let found = got.found.as_ref().map_or("", |(value, _)| value.as_str());
+        let found = key.found(got).map_or("", |(value, _)| value);
         if !value.starts_with(found) || !found.len().is_multiple_of(width) {
             verdict.wrong("diverged", || {
                 let who = got.moment.show(header);

@@ -16,20 +16,20 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
         }
     }
     let moment = Moment { process: 0, invoked: last.t, returned: NEVER };
-    let gets = key.gets.iter().map(|got| (got.moment, got.found.as_ref(), "a read"));
-    for (moment, found, what) in gets.chain([(moment, last.value.as_ref(), "the last read")]) {
+    let gets = key.gets.iter().map(|got| (got.moment, key.found(got), "a read"));
+    for (moment, found, what) in gets.chain([(moment, last.found(), "the last read")]) {
         let mut place = 0;
         if let Some((value, version)) = found {
             if key.not_written.contains(value) {
                 verdict.wrong("not_refused", || {
                     format!("{name} was {value}, though its client was told that it was not done")
                 });
-            } else if !asked.contains(value.as_str()) {
+            } else if !asked.contains(value) {
                 verdict
                     .wrong("invented", || format!("{name} was {value:?}, which nobody put there"));
             }
-            versions.are(name, value, *version, verdict);
-            place = *version;
+            versions.are(name, value, version, verdict);
+            place = version;
         }
         seen.push(Seen { moment, saw: place, left: place, name: what });
     }

@@ -18,6 +18,9 @@ impl Replicas {
 
     pub(super) fn finish(self, header: &Header, verdict: &mut Verdict) {
         verdict.replicas = self.said.len() as u64;
+        if self.said.is_empty() {
+            return; // Nobody asked them, which whoever should have asked tells.
+        }
         for group in 0..header.cluster.groups {
             let mut first: Option<&Digest> = None;
             for slot in 0..header.cluster.replicas {
