@@ -4,6 +4,7 @@ pub mod bank;
 pub mod bench;
 pub mod chaos;
 pub mod chart;
+pub mod check;
 pub mod closed_loop;
 pub mod history;
 pub mod keys;

@@ -10,6 +10,7 @@ mod append;
 mod bench;
 mod cas;
 mod chaos;
+mod check;
 mod completions;
 mod config;
 mod del;
@@ -58,6 +59,7 @@ pub(crate) enum Command {
     Txn(txn::Args),
     // Measurements
     Bench(bench::Args),
+    Check(check::Args),
     Demo(demo::Args),
     Sim(sim::Args),
     // This binary
@@ -99,6 +101,7 @@ impl Command {
             Self::Txn(args) => args.run(global),
             // Measurements
             Self::Bench(args) => args.run(global),
+            Self::Check(args) => args.run(),
             Self::Demo(args) => args.run(global),
             Self::Sim(args) => args.run(),
             // This binary

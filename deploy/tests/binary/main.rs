@@ -2,6 +2,7 @@
 
 mod administration;
 mod chaos;
+mod check;
 mod clusters;
 mod configuration;
 mod data;

@@ -9,6 +9,7 @@ use skein_multicast::config::Topology;
 
 use super::load::{Loaded, Probe, Sample};
 use crate::chart::{self, Paint, grouped};
+use crate::check::{Anomaly, Order};
 use crate::report::{Machine, Timeline};
 use crate::verify::Verdict;
 
@@ -90,8 +91,10 @@ pub struct Report {
     pub timeline: Timeline,
     /// The first operation without an answer.
     pub first_error: Option<String>,
-    /// What the history says.
+    /// What the history says of every key by itself, of the replicas, and of the money.
     pub verdict: Verdict,
+    /// What it says of all transactions together.
+    pub order: Order,
     /// The history, if it was kept.
     pub history: Option<PathBuf>,
 }
@@ -149,6 +152,10 @@ pub struct Event {
     pub recovered_ms: Option<f64>,
 }
 
+/// Whether no reply leaves before every group has passed what it depends on. Until that is so, the
+/// order of transactions on different shards may contradict real time, and a report says so without
+/// calling it wrong.
+const GATED: bool = false;
 /// The grain of the timeline.
 const INTERVAL: u64 = 10_000_000;
 /// What is shown around a kill: so many intervals before it, and in all.
@@ -156,7 +163,13 @@ const AROUND: [usize; 2] = [20, 80];
 
 impl Report {
     /// Puts together what was done, what was measured and what was found.
-    pub fn new(about: About, faults: &[Injected], loaded: &Loaded, verdict: Verdict) -> Self {
+    pub fn new(
+        about: About,
+        faults: &[Injected],
+        loaded: &Loaded,
+        verdict: Verdict,
+        order: Order,
+    ) -> Self {
         let About { seed, skein, topology, clients, rate, state, ran: [from, to] } = about;
         let within = loaded.samples.iter().filter(|sample| sample.returned < to).count();
         let duration_s = seconds(to.saturating_sub(from));
@@ -193,6 +206,7 @@ impl Report {
             first_error: loaded.first_error.clone(),
             events,
             verdict,
+            order,
             history: None,
         }
     }
@@ -209,8 +223,15 @@ impl Report {
                 self.problems.push(what);
             }
         }
-        self.good = self.problems.is_empty() && self.verdict.is_good();
+        self.good = self.problems.is_empty() && self.verdict.is_good() && self.order_is_good();
         self
+    }
+
+    /// Whether the order is what the store promises today.
+    fn order_is_good(&self) -> bool {
+        let Order { strictly_serializable, anomalies, .. } = &self.order;
+        let known = |name: &str| name == Anomaly::RealTimeInversionAcrossShards.name();
+        *strictly_serializable || !GATED && anomalies.keys().all(|name| known(name))
     }
 
     /// The report for people. `colour` is for terminals.
@@ -325,6 +346,7 @@ impl Report {
         for piece in evidence {
             let _ = writeln!(text, "    {piece}");
         }
+        text.push_str(&self.order.text(paint));
         if let Some(error) = self.first_error.as_ref().filter(|_| !self.good) {
             let _ = writeln!(text, "  the first operation without an answer: {error}");
         }
@@ -334,6 +356,14 @@ impl Report {
                 "nothing lost, nothing twice, nothing out of order: {keys} keys, and {replicas} replicas that hold the same"
             );
             let _ = writeln!(text, "  {}", paint.good(&all));
+            let transactions = grouped(self.order.transactions);
+            let how = if self.order.strictly_serializable {
+                "strictly serializable"
+            } else {
+                "serializable"
+            };
+            let _ =
+                writeln!(text, "  {}", paint.good(&format!("{how}: {transactions} transactions")));
         }
         if let Some(history) = &self.history {
             let _ = writeln!(text, "  history     {}", history.display());
@@ -437,6 +467,10 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    fn right() -> Order {
+        Order { serializable: true, strictly_serializable: true, ..Order::default() }
+    }
+
     fn about() -> About {
         About {
             seed: 1,
@@ -473,7 +507,8 @@ mod tests {
 
     #[test]
     fn a_failover_ends_with_the_first_answer_to_what_was_sent_after_the_kill() {
-        let report = Report::new(about(), &[kill(Some(2_500 * MS))], &loaded(), Verdict::default());
+        let report =
+            Report::new(about(), &[kill(Some(2_500 * MS))], &loaded(), Verdict::default(), right());
         let Some(Spread { count, p50, worst, .. }) = report.failover_ms else {
             panic!("no failover")
         };
@@ -489,7 +524,8 @@ mod tests {
 
     #[test]
     fn operations_are_told_apart_by_what_happened_meanwhile() {
-        let report = Report::new(about(), &[kill(Some(2_500 * MS))], &loaded(), Verdict::default());
+        let report =
+            Report::new(about(), &[kill(Some(2_500 * MS))], &loaded(), Verdict::default(), right());
         let count = |phase| report.latency_us.get(phase).map(|latency: &Latency| latency.count);
         assert_eq!(
             (count("before"), count("during"), count("after")),
@@ -501,7 +537,8 @@ mod tests {
     fn a_group_that_never_went_on_is_a_problem() {
         let mut silent = loaded();
         silent.probes[1].retain(|probe| probe.returned < 2_000 * MS);
-        let report = Report::new(about(), &[kill(None)], &silent, Verdict::default()).judged();
+        let report =
+            Report::new(about(), &[kill(None)], &silent, Verdict::default(), right()).judged();
         assert!(!report.good && report.problems[0].contains("group 1"), "{:?}", report.problems);
         assert!(report.table(false).contains("no write of group 1"));
     }

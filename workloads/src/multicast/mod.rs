@@ -8,7 +8,7 @@
 //! | how fast is the machine at this moment | [`cores`] |
 //! | what came of several runs | [`report`] |
 //!
-//! Follows [ramcast] §5.3 and §5.4.
+//! Follows RamCast, §5.3 and §5.4.
 
 pub mod cores;
 pub mod engines;

@@ -23,9 +23,9 @@ use skein_workloads::chaos::report::{About, Injected, Report, State};
 use skein_workloads::chaos::schedule::{Kind, Schedule, Target};
 use skein_workloads::chaos::state::{Over, Records, Survey};
 use skein_workloads::closed_loop::{self, Settings, Workload};
-use skein_workloads::history::{Digest, FORMAT, Header, Reader, Record, Recorder, Scribe, now};
-use skein_workloads::verify::verify;
+use skein_workloads::history::{Digest, FORMAT, Header, Record, Recorder, Scribe, now};
 
+use super::super::check::{Looked, look};
 use super::client::Clients;
 use super::faults::{Chaos, End};
 use super::patient::{Lives, Patient};
@@ -157,11 +157,9 @@ impl Run {
         }
         recorder.finish().with_context(|| format!("cannot write {}", path.display()))?;
         self.bars.message("checking the history");
-        let reader = Reader::open(&path)?;
-        let header = reader.header.clone();
-        let verdict = verify(&header, reader)?;
+        let Looked { verdict, order, .. } = look(&path)?;
         self.bars.end();
-        let mut report = Report::new(about, &done, &loaded, verdict);
+        let mut report = Report::new(about, &done, &loaded, verdict, order);
         report.problems = problems;
         let wanted = self.plan.history.is_some() || !report.clone().judged().good;
         if wanted {

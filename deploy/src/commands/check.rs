@@ -1,0 +1,137 @@
+//! `skein check`: whether a recorded history is one that a right cluster can have.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::Serialize;
+use skein_workloads::chart::{Paint, grouped};
+use skein_workloads::check::{Checker, Order};
+use skein_workloads::history::{Header, ReadError, Reader};
+use skein_workloads::verify::{Verdict, Verifier};
+
+use crate::exit::{Exit, usage};
+
+/// Checks a recorded history for strict serializability
+///
+/// The history is one that a benchmark has recorded with --history FILE (docs/histories.md). It is
+/// right if its transactions can have happened one after the other, each between the moment at which
+/// it was asked for and the moment at which it was answered (docs/check.md). If not, what is wrong is
+/// said with the transactions and the reasons, and the exit code is 1.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The history
+    #[arg(value_name = "FILE")]
+    history: PathBuf,
+    /// Prints one JSON object in place of the report
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is said of a history.
+#[derive(Serialize)]
+struct Report {
+    history: PathBuf,
+    workload: String,
+    skein: String,
+    good: bool,
+    /// How long it took to read and to check it.
+    took_s: f64,
+    /// Every key by itself, the replicas, and the money.
+    verdict: Verdict,
+    /// All transactions together.
+    order: Order,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let clock = Instant::now();
+        let Looked { header, verdict, order } = look(&self.history).map_err(usage)?;
+        let report = Report {
+            workload: header.workload,
+            skein: header.skein,
+            good: verdict.is_good() && order.strictly_serializable,
+            took_s: (clock.elapsed().as_secs_f64() * 1e3).round() / 1e3,
+            history: self.history,
+            verdict,
+            order,
+        };
+        if self.json {
+            crate::output::say(serde_json::to_string(&report)? + "\n")?;
+        } else {
+            crate::output::say(report.text(std::io::stdout().is_terminal()))?;
+        }
+        Ok(if report.good { Exit::Ok } else { Exit::No })
+    }
+}
+
+/// What a history says.
+pub(super) struct Looked {
+    pub(super) header: Header,
+    /// Of every key by itself, of the replicas, and of the money.
+    pub(super) verdict: Verdict,
+    /// Of all transactions together.
+    pub(super) order: Order,
+}
+
+/// Reads the history at `path` once, for both checks.
+pub(super) fn look(path: &Path) -> Result<Looked, ReadError> {
+    let reader = Reader::open(path)?;
+    let header = reader.header.clone();
+    let mut verifier = Verifier::new(&header);
+    let mut checker = Checker::new(&header);
+    for record in reader {
+        let record = record?;
+        checker.take(&record)?;
+        verifier.take(record);
+    }
+    let (verdict, order) = (verifier.finish(), checker.finish());
+    Ok(Looked { header, verdict, order })
+}
+
+impl Report {
+    fn text(&self, colour: bool) -> String {
+        let paint = Paint(colour);
+        let mut text = String::new();
+        let Verdict { operations, acknowledged, failed, unknown, replicas, .. } = self.verdict;
+        let _ = writeln!(
+            text,
+            "{}   {}, recorded with skein {}",
+            paint.strong(&self.history.display().to_string()),
+            self.workload,
+            self.skein
+        );
+        let _ = writeln!(
+            text,
+            "  operations  {}, {} acknowledged, {} failed, {} unknown",
+            grouped(operations),
+            grouped(acknowledged),
+            grouped(failed),
+            grouped(unknown)
+        );
+        let keys =
+            self.order.keys.iter().map(|(kind, count)| format!("{} {kind}", grouped(*count)));
+        let keys: Vec<String> = keys.collect();
+        let _ = writeln!(text, "  keys        {}", keys.join(", "));
+        let _ = writeln!(
+            text,
+            "  order       {} transactions, {} reasons for one to come before another",
+            grouped(self.order.transactions),
+            grouped(self.order.edges)
+        );
+        if replicas > 0 {
+            let _ = writeln!(text, "  replicas    {replicas}, each at the end");
+        }
+        let _ = writeln!(text, "  took        {} s\n", self.took_s);
+        for (kind, count) in &self.verdict.wrong {
+            let _ = writeln!(text, "  {}", paint.bad(&format!("{} × {kind}", grouped(*count))));
+        }
+        self.verdict.evidence.iter().for_each(|piece| _ = writeln!(text, "    {piece}"));
+        text.push_str(&self.order.text(paint));
+        if self.good {
+            let _ = writeln!(text, "  {}", paint.good("strictly serializable"));
+        }
+        text
+    }
+}

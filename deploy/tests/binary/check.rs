@@ -1,0 +1,66 @@
+//! `skein check`, on histories of the catalogue.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::support::Sandbox;
+
+fn catalogue(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let path = path.join("../workloads/tests/catalogue").join(format!("{name}.jsonl"));
+    path.to_str().expect("text").to_owned()
+}
+
+#[test]
+fn a_right_history_is_right_and_a_wrong_one_is_explained() {
+    let sandbox = Sandbox::new();
+    let right = sandbox.expect(0, &["check", &catalogue("right")]);
+    assert!(right.out.contains("strictly serializable"), "{}", right.out);
+    let wrong = sandbox.expect(1, &["check", &catalogue("write-skew")]);
+    for part in ["1 × write skew", "G2-item; not serializable", "T1 before T2: ", "and only then T"]
+    {
+        assert!(wrong.out.contains(part), "{part}: {}", wrong.out);
+    }
+    let path = catalogue("real-time-inversion-across-shards");
+    let wrong = sandbox.expect(1, &["check", &path, "--json"]);
+    let report: Value = serde_json::from_str(&wrong.out).expect("one JSON object");
+    let order = &report["order"];
+    assert_eq!(
+        (&report["good"], &order["serializable"]),
+        (&false.into(), &true.into()),
+        "{report}"
+    );
+    assert_eq!(order["anomalies"], serde_json::json!({"real-time inversion across shards": 1}));
+    assert_eq!(order["evidence"][0]["class"], "G1c-realtime", "{report}");
+}
+
+#[test]
+fn what_is_no_history_is_said() {
+    let sandbox = Sandbox::new();
+    let root = sandbox.dir.parent().expect("a directory in another").join("histories");
+    fs::create_dir(&root).expect("a directory");
+    let whole = fs::read_to_string(catalogue("right")).expect("it is there");
+    let header = whole.lines().next().expect("a header");
+    let end = "{\"end\":{\"t\":1000}}\n";
+    #[rustfmt::skip]
+    let cases = [
+        ("empty",    2, String::new(),                                     "does not begin with the header"),
+        ("picture",  2, "\u{7f}ELF\0\0\0".to_owned(),                      "does not begin with the header"),
+        ("other",    2, whole.replace("\"format\":", "\"format\":9"),      "this program reads format"),
+        ("spoilt",   2, format!("{header}\nnot JSON\n{end}"),              "spoilt:2: not a record"),
+        ("short",    1, whole.replace(end, ""),                            "breaks off"),
+        ("torn",     1, whole[..whole.len() - 5].to_owned(),               "breaks off"),
+        ("twice",    1, format!("{header}\n{{\"ok\":{{\"t\":1,\"p\":1,\"out\":[]}}}}\n{end}"), "without"),
+    ];
+    for (name, code, text, wanted) in cases {
+        let path = root.join(name);
+        fs::write(&path, text).expect("a file");
+        let ended = sandbox.expect(code, &["check", path.to_str().expect("text")]);
+        let said = format!("{}{}", ended.out, ended.err);
+        assert!(said.contains(wanted), "{name}: {said}");
+    }
+    let ended = sandbox.expect(2, &["check", root.join("nothing").to_str().expect("text")]);
+    assert!(ended.err.contains("cannot read") && ended.err.contains("nothing"), "{}", ended.err);
+}

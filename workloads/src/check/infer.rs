@@ -1,0 +1,236 @@
+//! What is known of each key: which versions it had, in which order, by whom and seen by whom.
+//!
+//! An order of versions is inferred from what clients saw, and no client's word is taken for what
+//! another saw. A list shows its whole past to whoever reads it. A counter that only rises is its own
+//! version. For all others the version is told with each read and each set, and rises with each
+//! write.
+//!
+//! **Unknown outcomes.** Who was not answered may have done all that was asked for or nothing, at any
+//! time from then on. So its writes count where somebody has seen one, and nowhere else; and as nobody
+//! knows when it ended, nothing comes after it in real time.
+
+use super::findings::{Anomaly, Findings};
+use super::graph::{Builder, Helper, Why};
+use super::model::{Fate, Kind, Model, NEVER, NONE, Step};
+use super::words::Words;
+
+/// Two have written the same value: it tells nothing.
+pub(super) const AMBIGUOUS: u32 = NONE - 1;
+
+/// What earlier steps of the same transaction make of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Within {
+    /// The transaction has read or written the key before: this read tells nothing about others.
+    pub(super) known: bool,
+    /// The transaction writes the key again: nobody else may see what this step leaves, or has seen of
+    /// what the transaction left.
+    pub(super) rewritten: bool,
+}
+
+/// Everything that is known while keys are looked at.
+pub(super) struct Inference<'a> {
+    pub(super) model: &'a Model,
+    pub(super) words: &'a Words<'a>,
+    pub(super) findings: &'a mut Findings,
+    pub(super) builder: Builder,
+    /// Who writes each value: a transaction, [`NONE`] or [`AMBIGUOUS`].
+    pub(super) writers: Vec<u32>,
+    /// Of each step.
+    pub(super) within: Vec<Within>,
+    /// The transaction of each step.
+    owners: Vec<u32>,
+    /// Steps by key.
+    offsets: Vec<u32>,
+    by_key: Vec<u32>,
+    /// Where each value stands: in a list, its place from 1 on; in a register, its version.
+    pub(super) places: Vec<u64>,
+    /// Transactions that certainly were done.
+    pub(super) happened: Vec<bool>,
+}
+
+/// A version of a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    /// Rises from one to the next.
+    pub(super) place: u64,
+    /// A transaction, or [`NONE`] if nobody knows.
+    pub(super) writer: u32,
+}
+
+/// A read by somebody who had not touched the key before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Reader {
+    pub(super) place: u64,
+    pub(super) transaction: u32,
+}
+
+impl<'a> Inference<'a> {
+    pub(super) fn new(
+        model: &'a Model,
+        words: &'a Words<'a>,
+        findings: &'a mut Findings,
+        within: Vec<Within>,
+    ) -> Self {
+        let mut writers = vec![NONE; model.values.len()];
+        let mut owners = vec![NONE; model.steps.len()];
+        let mut offsets = vec![0u32; model.keys.len() + 1];
+        for transaction in 0..model.transactions.len() as u32 {
+            let (from, to) = model.range(transaction);
+            for (step, owner) in model.steps[from..to].iter().zip(&mut owners[from..to]) {
+                *owner = transaction;
+                offsets[step.key() as usize + 1] += 1;
+                if let Step::Append { value, .. } | Step::Put { value, .. } = step {
+                    let writer = &mut writers[*value as usize];
+                    *writer = if *writer == NONE { transaction } else { AMBIGUOUS };
+                }
+            }
+        }
+        for key in 0..model.keys.len() {
+            offsets[key + 1] += offsets[key];
+        }
+        let mut at = offsets.clone();
+        let mut by_key = vec![0; model.steps.len()];
+        for (i, step) in model.steps.iter().enumerate() {
+            let place = &mut at[step.key() as usize];
+            by_key[*place as usize] = i as u32;
+            *place += 1;
+        }
+        let builder = Builder::new(model.transactions.len());
+        let places = vec![0; model.values.len()];
+        let done = |one: &super::model::Transaction| one.fate == Fate::Done;
+        let happened = model.transactions.iter().map(done).collect();
+        let mut all = Self {
+            model,
+            words,
+            findings,
+            builder,
+            writers,
+            within,
+            owners,
+            offsets,
+            by_key,
+            places,
+            happened,
+        };
+        all.what_was_seen_happened();
+        all
+    }
+
+    /// Whose write was seen has happened, as a whole.
+    fn what_was_seen_happened(&mut self) {
+        let model = self.model;
+        let mut seen = |value: u32| {
+            let writer = self.writers[value as usize];
+            if writer < AMBIGUOUS && model.transactions[writer as usize].fate == Fate::Unknown {
+                self.happened[writer as usize] = true;
+            }
+        };
+        for key in 0..model.keys.len() as u32 {
+            if model.kind(key) == Kind::List {
+                for token in model.longest(key).chunks(model.width()) {
+                    model.values.find(key, token).into_iter().for_each(&mut seen);
+                }
+            }
+        }
+        for step in &model.steps {
+            match *step {
+                Step::Get { key, saw, .. }
+                    if saw < AMBIGUOUS && model.kind(key) == Kind::Register =>
+                {
+                    seen(saw);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What was done to a key: transactions and their steps.
+    pub(super) fn accesses(&self, key: u32) -> impl Iterator<Item = (u32, u32)> + use<'_, 'a> {
+        let [from, to] = [key, key + 1].map(|key| self.offsets[key as usize] as usize);
+        self.by_key[from..to].iter().map(|step| (self.owners[*step as usize], *step))
+    }
+
+    /// The transaction that a step is of.
+    pub(super) fn owner(&self, step: u32) -> u32 {
+        self.owners[step as usize]
+    }
+
+    pub(super) fn fate(&self, transaction: u32) -> Fate {
+        self.model.transactions[transaction as usize].fate
+    }
+
+    /// When the last of those who read the key asked: who was answered before must be seen there.
+    pub(super) fn last_read(&self, key: u32) -> Option<u32> {
+        let reads = self.accesses(key).filter(|(transaction, step)| {
+            matches!(self.model.steps[*step as usize], Step::Get { .. })
+                && self.fate(*transaction) == Fate::Done
+        });
+        reads
+            .map(|(transaction, _)| transaction)
+            .max_by_key(|transaction| self.model.transactions[*transaction as usize].invoked)
+    }
+
+    /// Whether `writer` was answered before `reader` asked.
+    pub(super) fn answered_before(&self, writer: u32, reader: u32) -> bool {
+        let returned = self.model.transactions[writer as usize].returned;
+        returned != NEVER && returned < self.model.transactions[reader as usize].invoked
+    }
+
+    /// What is further was read at a later version, and what is as far at the same. Takes places,
+    /// versions, and who read them.
+    pub(super) fn versions_rise(&mut self, key: u32, mut read: Vec<(u64, u64, u32)>) {
+        read.sort_unstable();
+        for pair in read.windows(2) {
+            let [(place, version, one), (further, later, other)] = [pair[0], pair[1]];
+            let fits = if place == further { version == later } else { version < later };
+            if !fits {
+                let words = self.words;
+                self.findings.direct(Anomaly::WrongReply, "version", || {
+                    let key = words.key(key);
+                    let what = format!(
+                        "{key} was read at version {version} with {place}, and at version {later} with {further}"
+                    );
+                    (what, vec![words.transaction(one), words.transaction(other)])
+                });
+            }
+        }
+    }
+
+    /// Puts a key's versions, by place, and its readers, by place, in order.
+    pub(super) fn chain(&mut self, key: u32, states: &[State], readers: &[Reader]) {
+        let mut tail: Option<u32> = None;
+        let mut before: &[Reader] = &[];
+        let mut rest = readers;
+        let mut states = states.iter().copied().peekable();
+        loop {
+            // What was read and not written here has been written by somebody who is not known.
+            let read = rest.first().map(|reader| reader.place);
+            let written = states.peek().map(|state| state.place);
+            let Some(place) = [read, written].into_iter().flatten().min() else { break };
+            let here = rest.partition_point(|reader| reader.place == place);
+            let (here, later) = rest.split_at(here);
+            rest = later;
+            let mut writer = NONE;
+            while let Some(state) = states.next_if(|state| state.place == place) {
+                writer = state.writer;
+            }
+            if place == 0 {
+                before = here; // Nobody wrote it.
+                continue;
+            }
+            if writer == NONE {
+                writer = self.builder.helper(Helper::Writer { key, version: place });
+            }
+            if let Some(tail) = tail {
+                self.builder.edge(tail, writer, Why::Ww, key);
+            }
+            for reader in before {
+                self.builder.edge(reader.transaction, writer, Why::Rw, key);
+            }
+            for reader in here {
+                self.builder.edge(writer, reader.transaction, Why::Wr, key);
+            }
+            (tail, before) = (Some(writer), here);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a transaction says of itself: it sees what it has read, or written, before.
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+use super::findings::{Anomaly, Findings};
+use super::infer::Within;
+use super::model::{DIVERGED, Fate, Kind, Model, NONE, Step};
+use super::words::Words;
+
+/// What a transaction has done to a key so far.
+#[derive(Default)]
+struct Before {
+    /// The last step that wrote it.
+    wrote: Option<usize>,
+    /// The last step that read it after that.
+    read_own: Option<usize>,
+    /// The versions that were told before the transaction wrote, and after.
+    versions: [Option<u64>; 2],
+    /// What it must find next.
+    known: Known,
+}
+
+/// What is known of a key within a transaction.
+#[derive(Clone, Debug, Default)]
+enum Known {
+    #[default]
+    Nothing,
+    /// A list that ends with these values; and how many it has in all, if that is known.
+    List { length: Option<u32>, own: Vec<u32> },
+    /// This value.
+    Value(u32),
+    /// This number.
+    Number(i64),
+}
+
+/// Looks at every transaction by itself. Returns what its steps are to each other.
+pub(super) fn look(model: &Model, words: &Words, findings: &mut Findings) -> Vec<Within> {
+    let mut within = vec![Within::default(); model.steps.len()];
+    let mut before: HashMap<u32, Before> = HashMap::new();
+    for transaction in 0..model.transactions.len() as u32 {
+        let (from, to) = model.range(transaction);
+        if to - from < 2 {
+            continue;
+        }
+        let done = model.transactions[transaction as usize].fate == Fate::Done;
+        before.clear();
+        for at in from..to {
+            let step = model.steps[at];
+            let Before { wrote, read_own, versions, known } = match before.entry(step.key()) {
+                Entry::Occupied(entry) => {
+                    within[at].known = true;
+                    entry.into_mut()
+                }
+                Entry::Vacant(entry) => entry.insert(Before::default()),
+            };
+            if step.writes() {
+                for earlier in [wrote.replace(at), read_own.take()].into_iter().flatten() {
+                    within[earlier].rewritten = true;
+                }
+            } else if wrote.is_some() {
+                *read_own = Some(at);
+            }
+            let of = &mut versions[usize::from(wrote.is_some())];
+            let same = match (told(step), *of) {
+                (Some(version), Some(before)) => version == before,
+                (version, _) => {
+                    *of = version.or(*of);
+                    true
+                }
+            };
+            let rises = versions[1].is_none_or(|new| versions[0].is_none_or(|old| old < new));
+            if done && !(same && rises && fits(model, step, known)) {
+                findings.direct(Anomaly::InternalInconsistency, "internal", || {
+                    let what = "a transaction does not see what it has read or written itself";
+                    (what.to_owned(), vec![words.transaction(transaction)])
+                });
+            }
+            *known = after(model, step, std::mem::take(known));
+        }
+    }
+    within
+}
+
+/// The version that a step was told.
+fn told(step: Step) -> Option<u64> {
+    match step {
+        Step::Put { version, .. } => Some(version).filter(|version| *version != 0),
+        Step::Get { version, .. } => Some(version),
+        Step::Append { .. } | Step::Incr { .. } => None,
+    }
+}
+
+/// Whether a step was answered as it must be if so much is known.
+fn fits(model: &Model, step: Step, known: &Known) -> bool {
+    let number = |value: u32| {
+        if value == NONE { Some(0) } else { model.values.text(value).parse::<i64>().ok() }
+    };
+    match (step, known) {
+        (Step::Get { key, saw, .. }, Known::List { length, own }) => {
+            let length = length.unwrap_or(saw);
+            saw == DIVERGED || saw == length && ends_with(model, key, saw as usize, own)
+        }
+        (Step::Get { saw, .. }, Known::Value(value)) => saw == *value,
+        (Step::Get { saw, .. }, Known::Number(is)) => number(saw) == Some(*is),
+        (Step::Append { length, .. }, Known::List { length: Some(before), .. }) => {
+            length == 0 || length == (u64::from(*before) + 1) * model.width() as u64
+        }
+        (Step::Incr { by, number: Some(made), .. }, Known::Number(was)) => {
+            was.checked_add(by) == Some(made)
+        }
+        (Step::Incr { by, number: Some(made), .. }, Known::Value(was)) => {
+            number(*was).and_then(|was| was.checked_add(by)) == Some(made)
+        }
+        _ => true,
+    }
+}
+
+fn ends_with(model: &Model, key: u32, length: usize, own: &[u32]) -> bool {
+    let Some(first) = length.checked_sub(own.len()) else { return false };
+    let mut tokens = model.longest(key).chunks(model.width()).skip(first);
+    own.iter().all(|value| tokens.next() == Some(model.values.bytes(*value)))
+}
+
+/// What is known after a step.
+fn after(model: &Model, step: Step, known: Known) -> Known {
+    match step {
+        Step::Get { saw: DIVERGED, .. } => Known::Nothing,
+        Step::Get { key, saw, .. } if model.kind(key) == Kind::List => {
+            Known::List { length: Some(saw), own: Vec::new() }
+        }
+        Step::Get { saw, .. } => Known::Value(saw),
+        Step::Put { value, .. } => Known::Value(value),
+        Step::Incr { number, .. } => number.map_or(Known::Nothing, Known::Number),
+        Step::Append { key, .. } if model.kind(key) != Kind::List => Known::Nothing,
+        Step::Append { value, .. } => match known {
+            Known::List { length, mut own } => {
+                own.push(value);
+                Known::List { length: length.map(|length| length.saturating_add(1)), own }
+            }
+            _ => Known::List { length: None, own: vec![value] },
+        },
+    }
+}

@@ -1,0 +1,374 @@
+//! A history in memory: what each transaction did, in numbers.
+//!
+//! **Invariant (memory).** What is kept grows with the number of things that were asked for, not
+//! with the size of what was read. Of a list only the longest value that anybody read is kept: a read
+//! that is the beginning of it is a length, and one that is not is evidence, and kept as such. A list
+//! that grows to a hundred thousand values and is read as often costs its own length, not its square.
+
+use hashbrown::HashMap;
+
+use super::names::Names;
+use crate::history::{Guard, Header, Invoke, Op, Out, Process, ReadError, Record};
+
+/// No number of anything.
+pub(super) const NONE: u32 = u32::MAX;
+/// A list that was read as no beginning of its longest value.
+pub(super) const DIVERGED: u32 = u32::MAX - 1;
+/// Not told, or not yet.
+pub(super) const NEVER: u64 = u64::MAX;
+/// The process of reads when all was over.
+pub(super) const AFTERWARDS: Process = Process::MAX;
+/// More of anything cannot be numbered.
+pub(super) const COUNT_MAX: usize = 1 << 26;
+
+/// What became of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It was done.
+    Done,
+    /// It was not done, nor will be.
+    Refused,
+    /// Nobody was told.
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transaction {
+    pub(super) process: Process,
+    pub(super) invoked: u64,
+    /// [`NEVER`] if it was not answered.
+    pub(super) returned: u64,
+    /// Its first step; its last is before the next transaction's first.
+    first: u32,
+    pub(super) fate: Fate,
+}
+
+/// One thing that a transaction did, or would have done. Zero is what was not told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It added to the end of a list, which then had so many bytes.
+    Append { key: u32, value: u32, length: u64 },
+    /// It set a register, to what is now this version of it.
+    Put { key: u32, value: u32, version: u64 },
+    /// It added to a number.
+    Incr { key: u32, by: i64, number: Option<i64> },
+    /// It read. Of a list, how many values were there, or [`DIVERGED`]; else which value, or [`NONE`].
+    Get { key: u32, saw: u32, version: u64 },
+}
+
+impl Step {
+    pub(super) fn key(self) -> u32 {
+        match self {
+            Self::Append { key, .. }
+            | Self::Put { key, .. }
+            | Self::Incr { key, .. }
+            | Self::Get { key, .. } => key,
+        }
+    }
+
+    pub(super) fn writes(self) -> bool {
+        !matches!(self, Self::Get { .. })
+    }
+}
+
+/// What a key is, told by what is written to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nobody writes it.
+    Unwritten,
+    /// It is only appended to.
+    List,
+    /// It is only set.
+    Register,
+    /// It is only added to, by more than nothing.
+    Counter,
+    /// Anything else. What is known of it are the versions at which it was read and set.
+    Other,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Unwritten => "unwritten",
+            Self::List => "lists",
+            Self::Register => "registers",
+            Self::Counter => "counters",
+            Self::Other => "others",
+        }
+    }
+}
+
+/// What is kept for each key.
+#[derive(Default)]
+struct Key {
+    appended: bool,
+    put: bool,
+    counted: bool,
+    taken_from: bool,
+    /// The longest value that was read of a list.
+    longest: Vec<u8>,
+    /// Steps that read it before it was known what it is.
+    early: Vec<u32>,
+}
+
+/// A read of a list that is no beginning of its longest value.
+pub(super) struct Diverged {
+    pub(super) step: u32,
+    pub(super) value: String,
+}
+
+/// A history.
+pub(super) struct Model {
+    pub(super) header: Header,
+    pub(super) keys: Names,
+    pub(super) values: Names,
+    pub(super) transactions: Vec<Transaction>,
+    pub(super) steps: Vec<Step>,
+    pub(super) diverged: Vec<Diverged>,
+    /// Whether it ends as a history does.
+    pub(super) ended: bool,
+    /// What contradicts itself: answers to nothing, or to something else.
+    pub(super) contradictions: Vec<String>,
+    facts: Vec<Key>,
+    open: HashMap<Process, Invoke>,
+}
+
+impl Model {
+    pub(super) fn new(header: &Header) -> Self {
+        Self {
+            header: header.clone(),
+            keys: Names::default(),
+            values: Names::default(),
+            transactions: Vec::new(),
+            steps: Vec::new(),
+            diverged: Vec::new(),
+            ended: false,
+            contradictions: Vec::new(),
+            facts: Vec::new(),
+            open: HashMap::new(),
+        }
+    }
+
+    /// Takes the next record of the history.
+    pub(super) fn take(&mut self, record: &Record) -> Result<(), ReadError> {
+        match record {
+            Record::Invoke(invoke) => {
+                for op in &invoke.ops {
+                    self.asked(op);
+                }
+                if let Some(before) = self.open.insert(invoke.p, invoke.clone()) {
+                    let p = before.p;
+                    self.contradicts(|| format!("process {p} asks twice at a time"));
+                    self.end(&before, NEVER, Fate::Unknown, &[]);
+                }
+            }
+            Record::Ok(end) => {
+                let Some(invoke) = self.opened(end.p) else { return Ok(()) };
+                if !end.held {
+                    self.end(&invoke, end.t, Fate::Refused, &[]);
+                } else if invoke.ops.len() == end.out.len() {
+                    self.end(&invoke, end.t, Fate::Done, &end.out);
+                } else {
+                    self.contradicts(|| {
+                        let (p, asked, got) = (end.p, invoke.ops.len(), end.out.len());
+                        format!("process {p} asked for {asked} things and got {got}")
+                    });
+                    self.end(&invoke, end.t, Fate::Unknown, &[]);
+                }
+            }
+            Record::Fail(end) => {
+                let Some(invoke) = self.opened(end.p) else { return Ok(()) };
+                self.end(&invoke, end.t, Fate::Refused, &[]);
+            }
+            Record::Unknown(end) => {
+                let Some(invoke) = self.opened(end.p) else { return Ok(()) };
+                self.end(&invoke, NEVER, Fate::Unknown, &[]);
+            }
+            Record::Final(last) => {
+                let (t, p) = (last.t, AFTERWARDS);
+                let ops = vec![Op::Get(last.key.clone())];
+                let invoke = Invoke { t, p, guards: Vec::<Guard>::new(), ops };
+                self.end(&invoke, NEVER, Fate::Done, &[Out::Value(last.value.clone())]);
+            }
+            Record::End(_) => self.ended = true,
+            Record::Header(_) => self.contradicts(|| "a second header".to_owned()),
+            Record::Fault(_) | Record::Digest(_) => {}
+        }
+        let most = self.steps.len().max(self.transactions.len()).max(self.values.len());
+        if most >= COUNT_MAX { Err(ReadError::TooMany { max: COUNT_MAX }) } else { Ok(()) }
+    }
+
+    /// Nothing follows: who was not answered was not.
+    pub(super) fn finish(&mut self) {
+        let mut open: Vec<Invoke> = std::mem::take(&mut self.open).into_values().collect();
+        open.sort_unstable_by_key(|invoke| (invoke.t, invoke.p));
+        for invoke in open {
+            self.end(&invoke, NEVER, Fate::Unknown, &[]);
+        }
+    }
+
+    pub(super) fn steps_of(&self, transaction: u32) -> &[Step] {
+        let (from, to) = self.range(transaction);
+        &self.steps[from..to]
+    }
+
+    /// Where in [`steps`](Self::steps) those of a transaction are.
+    pub(super) fn range(&self, transaction: u32) -> (usize, usize) {
+        let at = transaction as usize;
+        let end =
+            self.transactions.get(at + 1).map_or(self.steps.len(), |next| next.first as usize);
+        (self.transactions[at].first as usize, end)
+    }
+
+    pub(super) fn kind(&self, key: u32) -> Kind {
+        let Key { appended, put, counted, taken_from, .. } = self.facts[key as usize];
+        match (appended, put, counted, taken_from) {
+            (false, false, false, false) => Kind::Unwritten,
+            (true, false, false, false) => Kind::List,
+            (false, true, false, false) => Kind::Register,
+            (false, false, true, false) => Kind::Counter,
+            _ => Kind::Other,
+        }
+    }
+
+    /// The longest value of a list.
+    pub(super) fn longest(&self, key: u32) -> &[u8] {
+        &self.facts[key as usize].longest
+    }
+
+    /// Bytes of each value of a list.
+    pub(super) fn width(&self) -> usize {
+        self.header.token_bytes.max(1)
+    }
+
+    fn opened(&mut self, p: Process) -> Option<Invoke> {
+        let invoke = self.open.remove(&p);
+        if invoke.is_none() {
+            self.contradicts(|| format!("process {p} is answered without having asked"));
+        }
+        invoke
+    }
+
+    fn contradicts(&mut self, what: impl FnOnce() -> String) {
+        self.contradictions.push(what());
+    }
+
+    fn key(&mut self, key: &str) -> u32 {
+        let number = self.keys.intern(0, key.as_bytes());
+        if number as usize == self.facts.len() {
+            self.facts.push(Key::default());
+        }
+        number
+    }
+
+    /// What is asked for tells what a key is.
+    fn asked(&mut self, op: &Op) {
+        let key = self.key(op.key());
+        let facts = &mut self.facts[key as usize];
+        match op {
+            Op::Append(..) => {
+                facts.appended = true;
+                for step in std::mem::take(&mut facts.early) {
+                    self.reread(key, step);
+                }
+            }
+            Op::Put(..) => facts.put = true,
+            Op::Incr(_, by) if *by > 0 => facts.counted = true,
+            Op::Incr(..) => facts.taken_from = true,
+            Op::Get(_) => {}
+        }
+        let facts = &mut self.facts[key as usize];
+        if facts.put || facts.counted || facts.taken_from {
+            facts.early = Vec::new();
+        }
+    }
+
+    fn end(&mut self, invoke: &Invoke, returned: u64, fate: Fate, out: &[Out]) {
+        let first = self.steps.len() as u32;
+        let transaction = self.transactions.len() as u32;
+        let mut answered = out.iter();
+        let mut fate = fate;
+        for op in &invoke.ops {
+            let key = self.key(op.key());
+            let step = match (op, answered.next()) {
+                (Op::Append(_, value), out @ (None | Some(Out::Length(_)))) => {
+                    let value = self.values.intern(key, value.as_bytes());
+                    let length = if let Some(Out::Length(length)) = out { *length } else { 0 };
+                    Step::Append { key, value, length }
+                }
+                (Op::Put(_, value), out @ (None | Some(Out::Version(_)))) => {
+                    let value = self.values.intern(key, value.as_bytes());
+                    let version = if let Some(Out::Version(version)) = out { *version } else { 0 };
+                    Step::Put { key, value, version }
+                }
+                (Op::Incr(_, by), out @ (None | Some(Out::Number(_)))) => {
+                    let number =
+                        if let Some(Out::Number(number)) = out { Some(*number) } else { None };
+                    Step::Incr { key, by: *by, number }
+                }
+                (Op::Get(_), Some(Out::Value(found))) => self.got(key, found.as_ref()),
+                // What was not answered has read nothing.
+                (Op::Get(_), None) => continue,
+                (op, Some(out)) => {
+                    let p = invoke.p;
+                    self.contradicts(|| format!("process {p} was answered {out:?} to {op:?}"));
+                    fate = Fate::Unknown;
+                    continue;
+                }
+            };
+            self.steps.push(step);
+        }
+        let Invoke { t: invoked, p: process, .. } = *invoke;
+        let returned = if fate == Fate::Unknown { NEVER } else { returned };
+        self.transactions.push(Transaction { process, invoked, returned, first, fate });
+        debug_assert_eq!(self.transactions.len() as u32, transaction + 1);
+    }
+
+    /// The step that has read `found`, which is about to be the next.
+    fn got(&mut self, key: u32, found: Option<&(String, u64)>) -> Step {
+        let step = self.steps.len() as u32;
+        let facts = &mut self.facts[key as usize];
+        let Some((value, version)) = found else {
+            let saw = if facts.appended { 0 } else { NONE };
+            if !facts.appended && !facts.put && !facts.counted && !facts.taken_from {
+                facts.early.push(step);
+            }
+            return Step::Get { key, saw, version: 0 };
+        };
+        let version = *version;
+        if facts.appended {
+            return Step::Get { key, saw: self.beginning(key, value, step), version };
+        }
+        if !facts.put && !facts.counted && !facts.taken_from {
+            facts.early.push(step);
+        }
+        Step::Get { key, saw: self.values.intern(key, value.as_bytes()), version }
+    }
+
+    /// What was read early turns out to be a list.
+    fn reread(&mut self, key: u32, step: u32) {
+        let Step::Get { saw, version, .. } = self.steps[step as usize] else {
+            unreachable!("only reads are early")
+        };
+        let saw = if saw == NONE {
+            0
+        } else {
+            let value = self.values.text(saw).to_owned();
+            self.beginning(key, &value, step)
+        };
+        self.steps[step as usize] = Step::Get { key, saw, version };
+    }
+
+    /// How many values a list had that was read as `value`.
+    fn beginning(&mut self, key: u32, value: &str, step: u32) -> u32 {
+        let width = self.width();
+        let longest = &mut self.facts[key as usize].longest;
+        let common = longest.len().min(value.len());
+        if value.len().is_multiple_of(width) && value.as_bytes()[..common] == longest[..common] {
+            longest.extend_from_slice(&value.as_bytes()[common..]);
+            return (value.len() / width) as u32;
+        }
+        self.diverged.push(Diverged { step, value: value.to_owned() });
+        DIVERGED
+    }
+}

@@ -1,0 +1,214 @@
+//! Registers, and whatever else is known only by its versions.
+//!
+//! A version rises with each write of a key, and is told to whoever sets or reads it: so versions
+//! that were told are in order, whatever lies between them that nobody was told of.
+
+use super::findings::Anomaly;
+use super::infer::{AMBIGUOUS, Inference, Reader, State};
+use super::model::{Fate, NONE, Step};
+
+/// What somebody says a version is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Told {
+    version: u64,
+    /// Those who set it come first.
+    read: bool,
+    value: u32,
+    transaction: u32,
+}
+
+impl Inference<'_> {
+    /// `values` says whether each write of the key has a value of its own, by which it is known.
+    pub(super) fn register(&mut self, key: u32, values: bool) {
+        let told = self.told(key, values);
+        let last = told.iter().rev().find(|one| one.read).map_or(0, |one| one.version);
+        let last_read = self.last_read(key);
+        let mut states = Vec::new();
+        let mut readers = Vec::new();
+        for of in told.chunk_by(|a, b| a.version == b.version) {
+            let version = of[0].version;
+            let writes = of.partition_point(|one| !one.read);
+            let (written, read) = of.split_at(writes);
+            let setter = self.setter(key, written);
+            if let (Some(setter), Some(reader)) = (setter, last_read)
+                && version > last
+                && self.answered_before(setter.transaction, reader)
+            {
+                self.lost(key, setter, reader);
+                continue;
+            }
+            let mut writer = setter.map_or(NONE, |one| one.transaction);
+            let mut skip = NONE;
+            if values {
+                for values in read.chunk_by(|a, b| a.value == b.value) {
+                    match self.judge(key, setter, &of[0], values[0]) {
+                        Judged::By(transaction) => writer = transaction,
+                        Judged::Unknown => {}
+                        Judged::Wrong => skip = values[0].value,
+                    }
+                }
+            }
+            if writer != NONE {
+                states.push(State { place: version, writer });
+            }
+            let place = |one: &Told| Reader { place: version, transaction: one.transaction };
+            readers.extend(read.iter().filter(|one| skip == NONE || one.value != skip).map(place));
+        }
+        self.chain(key, &states, &readers);
+    }
+
+    /// What was told of its versions, in order.
+    fn told(&mut self, key: u32, values: bool) -> Vec<Told> {
+        let mut told = Vec::new();
+        let accesses: Vec<(u32, u32)> = self.accesses(key).collect();
+        for (transaction, step) in accesses {
+            if self.fate(transaction) != Fate::Done {
+                continue;
+            }
+            match self.model.steps[step as usize] {
+                Step::Put { value, version, .. }
+                    if version != 0 && !self.within[step as usize].rewritten =>
+                {
+                    told.push(Told { version, read: false, value, transaction });
+                }
+                Step::Get { saw, version, .. } if !self.within[step as usize].known => {
+                    // What is not there has no version, and what is there has one.
+                    if values && (saw == NONE) != (version == 0) {
+                        let words = self.words;
+                        self.findings.direct(Anomaly::WrongReply, "version", || {
+                            let what = format!("{} was read at version {version}", words.key(key));
+                            (what, vec![words.transaction(transaction)])
+                        });
+                        continue;
+                    }
+                    told.push(Told { version, read: true, value: saw, transaction });
+                }
+                _ => {}
+            }
+        }
+        told.sort_unstable();
+        told
+    }
+
+    /// Who was told to have set a version: one, or the store has promised it to several.
+    fn setter(&mut self, key: u32, written: &[Told]) -> Option<Told> {
+        if let [one, other, ..] = written {
+            let words = self.words;
+            self.findings.direct(Anomaly::LostUpdate, "lost update", || {
+                let (key, version) = (words.key(key), one.version);
+                let what = format!(
+                    "two transactions were both told to have set version {version} of {key}"
+                );
+                (what, [one, other].map(|one| words.transaction(one.transaction)).to_vec())
+            });
+        }
+        written.first().copied()
+    }
+
+    fn lost(&mut self, key: u32, setter: Told, reader: u32) {
+        let words = self.words;
+        self.findings.direct(Anomaly::LostWrite, "lost", || {
+            let (value, key, version) = (words.value(setter.value), words.key(key), setter.version);
+            let what = format!(
+                "{key} was set to {value} as version {version}, acknowledged, and is at an earlier version when it is read later"
+            );
+            (what, [setter.transaction, reader].map(|one| words.transaction(one)).to_vec())
+        });
+    }
+
+    /// Who wrote what was read at a version, of which `first` is the first that was told and
+    /// `setter` who was told to have set it.
+    fn judge(&mut self, key: u32, setter: Option<Told>, first: &Told, read: Told) -> Judged {
+        let words = self.words;
+        let writer = if read.value == NONE { NONE } else { self.writers[read.value as usize] };
+        let both = || vec![words.transaction(writer), words.transaction(read.transaction)];
+        let put = self.put_of(writer, read.value);
+        if put.is_some_and(|put| self.within[put].rewritten) {
+            self.findings.direct(Anomaly::IntermediateRead, "G1b", || {
+                let (value, key) = (words.value(read.value), words.key(key));
+                let what =
+                    format!("{key} was read as {value}, which its transaction then wrote over");
+                (what, both())
+            });
+            return Judged::Wrong;
+        }
+        if first.value != read.value {
+            self.findings.direct(Anomaly::IncompatibleOrder, "incompatible-order", || {
+                let show =
+                    |value| if value == NONE { "nothing".into() } else { words.value(value) };
+                let what = format!(
+                    "{} was both {} and {} at version {}",
+                    words.key(key),
+                    show(first.value),
+                    show(read.value),
+                    read.version
+                );
+                (what, [first, &read].map(|one| words.transaction(one.transaction)).to_vec())
+            });
+            return Judged::Wrong;
+        }
+        if read.value == NONE {
+            return Judged::Unknown;
+        }
+        let before = std::mem::replace(&mut self.places[read.value as usize], read.version);
+        if writer == AMBIGUOUS {
+            return Judged::Unknown;
+        }
+        if writer == NONE {
+            self.findings.direct(Anomaly::InventedValue, "garbage", || {
+                let what = format!(
+                    "{} was {}, which nobody wrote",
+                    words.key(key),
+                    words.value(read.value)
+                );
+                (what, vec![words.transaction(read.transaction)])
+            });
+            return Judged::Unknown;
+        }
+        if self.fate(writer) == Fate::Refused {
+            self.findings.direct(Anomaly::AbortedRead, "G1a", || {
+                let (value, key) = (words.value(read.value), words.key(key));
+                let what =
+                    format!("{key} was {value}, though its client was told that it was not done");
+                (what, both())
+            });
+            return Judged::Wrong;
+        }
+        // It stands at one version, the one that its writer was told.
+        let told = match put.map(|put| self.model.steps[put]) {
+            Some(Step::Put { version, .. }) if version != 0 => version,
+            _ => before,
+        };
+        if told != 0 && told != read.version {
+            self.findings.direct(Anomaly::DuplicateApplication, "duplicate", || {
+                let (value, key, version) = (words.value(read.value), words.key(key), read.version);
+                (format!("{value} was written to {key} at versions {told} and {version}"), both())
+            });
+            return Judged::Unknown;
+        }
+        debug_assert!(setter.is_none_or(|setter| setter.transaction == writer));
+        Judged::By(writer)
+    }
+}
+
+impl Inference<'_> {
+    /// The step by which a transaction set a register to a value.
+    fn put_of(&self, writer: u32, value: u32) -> Option<usize> {
+        if writer >= AMBIGUOUS {
+            return None;
+        }
+        let (from, to) = self.model.range(writer);
+        let puts = |at: &usize| matches!(self.model.steps[*at], Step::Put { value: own, .. } if own == value);
+        (from..to).find(puts)
+    }
+}
+
+/// What is to be made of a value that was read.
+enum Judged {
+    /// This transaction wrote it.
+    By(u32),
+    /// Nobody knows who did.
+    Unknown,
+    /// It cannot have been read; who read it says nothing more.
+    Wrong,
+}

@@ -1,0 +1,149 @@
+//! Transactions in words.
+
+use std::fmt::Write as _;
+
+use skein_kvstore::slots::SlotMap;
+
+use super::model::{AFTERWARDS, DIVERGED, Fate, Kind, Model, NEVER, NONE, Step};
+
+/// A list is shown by so many of its last values.
+const LIST_SHOWN: usize = 4;
+/// A transaction is shown by so many of the things it did.
+const STEPS_SHOWN: usize = 12;
+
+pub(super) struct Words<'a> {
+    model: &'a Model,
+    slots: SlotMap,
+}
+
+impl<'a> Words<'a> {
+    pub(super) fn new(model: &'a Model) -> Self {
+        Self { model, slots: SlotMap::even(model.header.cluster.groups.max(1)) }
+    }
+
+    /// The group of a key.
+    pub(super) fn group(&self, key: u32) -> u16 {
+        self.slots.owner(self.model.keys.bytes(key)).0
+    }
+
+    /// A key, and its group where there are several.
+    pub(super) fn key(&self, key: u32) -> String {
+        let name = self.model.keys.text(key);
+        if self.model.header.cluster.groups > 1 {
+            return format!("{name} (group {})", self.group(key));
+        }
+        name.to_owned()
+    }
+
+    pub(super) fn value(&self, value: u32) -> String {
+        self.model.values.text(value).to_owned()
+    }
+
+    /// Seconds since the history began.
+    pub(super) fn at(&self, t: u64) -> String {
+        let since = t.saturating_sub(self.model.header.t);
+        format!("{}.{:09} s", since / 1_000_000_000, since % 1_000_000_000)
+    }
+
+    /// Who did it, when, and what it did.
+    pub(super) fn transaction(&self, transaction: u32) -> String {
+        let steps = self.model.steps_of(transaction);
+        let mut text = format!("{}: ", self.who(transaction));
+        for (i, step) in steps.iter().take(STEPS_SHOWN).enumerate() {
+            let between = if i == 0 { "" } else { ", " };
+            let _ = write!(text, "{between}{}", self.step(*step));
+        }
+        if steps.len() > STEPS_SHOWN {
+            let _ = write!(text, " and {} more", steps.len() - STEPS_SHOWN);
+        }
+        text
+    }
+
+    pub(super) fn who(&self, transaction: u32) -> String {
+        let one = &self.model.transactions[transaction as usize];
+        let asked = self.at(one.invoked);
+        if one.process == AFTERWARDS {
+            return format!("the reading of everything at the end, from {asked} on");
+        }
+        let end = match (one.returned, one.fate) {
+            (NEVER, _) => "never answered".to_owned(),
+            (returned, Fate::Refused) => {
+                format!("told at {} that it was not done", self.at(returned))
+            }
+            (returned, _) => format!("answered at {}", self.at(returned)),
+        };
+        format!("process {}, asked at {asked}, {end}", one.process)
+    }
+
+    fn step(&self, step: Step) -> String {
+        match step {
+            Step::Append { key, value, .. } => {
+                format!("append {} to {}", self.value(value), self.key(key))
+            }
+            Step::Put { key, value, version: 0 } => {
+                format!("set {} to {}", self.key(key), self.value(value))
+            }
+            Step::Put { key, value, version } => {
+                format!("set {} to {} (version {version})", self.key(key), self.value(value))
+            }
+            Step::Incr { key, by, number: None } => format!("add {by} to {}", self.key(key)),
+            Step::Incr { key, by, number: Some(number) } => {
+                format!("add {by} to {}, which made {number}", self.key(key))
+            }
+            Step::Get { key, .. } => format!("read {} as {}", self.key(key), self.seen(step)),
+        }
+    }
+
+    /// What a read saw.
+    pub(super) fn seen(&self, step: Step) -> String {
+        let Step::Get { key, saw, version } = step else { return String::new() };
+        match saw {
+            NONE => "nothing".to_owned(),
+            0 if self.model.kind(key) == Kind::List => "nothing".to_owned(),
+            DIVERGED => "something else".to_owned(),
+            length if self.model.kind(key) == Kind::List => self.list(key, length as usize),
+            value => format!("{} (version {version})", self.value(value)),
+        }
+    }
+
+    /// The first `length` values of a list.
+    pub(super) fn list(&self, key: u32, length: usize) -> String {
+        let tokens = self.model.longest(key).chunks(self.model.width());
+        let shown = tokens.take(length).skip(length.saturating_sub(LIST_SHOWN));
+        let shown: Vec<_> = shown.map(|token| String::from_utf8_lossy(token)).collect();
+        let before = if length > LIST_SHOWN { "… " } else { "" };
+        let many = if length > LIST_SHOWN { format!(" of {length} values") } else { String::new() };
+        format!("[{before}{}]{many}", shown.join(" "))
+    }
+
+    /// What a transaction wrote to a key, as a part of a sentence.
+    pub(super) fn wrote(&self, transaction: u32, key: u32) -> String {
+        let steps = self.model.steps_of(transaction).iter();
+        let own: Vec<_> = steps.filter(|step| step.key() == key && step.writes()).collect();
+        let key = self.key(key);
+        let parts: Vec<String> = own
+            .iter()
+            .map(|step| match **step {
+                Step::Append { value, .. } => format!("appended {} to {key}", self.value(value)),
+                Step::Put { value, version: 0, .. } => {
+                    format!("set {key} to {}", self.value(value))
+                }
+                Step::Put { value, version, .. } => {
+                    format!("set {key} to {} as version {version}", self.value(value))
+                }
+                Step::Incr { number: Some(number), .. } => format!("counted {key} to {number}"),
+                Step::Incr { by, .. } => format!("added {by} to {key}"),
+                Step::Get { .. } => unreachable!("it writes"),
+            })
+            .collect();
+        parts.join(" and ")
+    }
+
+    /// What a transaction saw of a key that it had not written to, as a part of a sentence.
+    pub(super) fn read(&self, transaction: u32, key: u32) -> String {
+        let steps = self.model.steps_of(transaction).iter();
+        let first = steps.copied().find(|step| step.key() == key);
+        let seen = first.map_or(String::new(), |step| self.seen(step));
+        format!("read {} as {seen}", self.key(key))
+    }
+}

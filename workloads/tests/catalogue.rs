@@ -1,0 +1,87 @@
+//! The ways in which a store can go wrong, a small history each: found, by its name, and by no other.
+
+use std::fs;
+use std::path::PathBuf;
+
+use skein_workloads::check::{Order, check};
+use skein_workloads::history::Reader;
+
+/// File, what is found, what the literature calls it, and a part of the explanation.
+#[rustfmt::skip]
+const CATALOGUE: [(&str, &str, &str, &str); 28] = [
+    ("lost-update",                       "lost update",                        "G-single",        "T2 read x (group 1) as nothing, and only then T1 appended t1 to x"),
+    ("lost-update-register",              "lost update",                        "G-single",        "T2 read r (group 0) as v0 (version 2), and after that T1 set r (group 0) to v1 as version 4"),
+    ("lost-update-counter",               "lost update",                        "lost update",     "both told to have made c (group 0) 1"),
+    ("dirty-write",                       "dirty write",                        "G0",              "appended t4 to z (group 0), and T1 appended t2 to z (group 0) after that"),
+    ("stale-read",                        "stale read",                         "G-single-realtime", "was answered at 0.000000020 s, before"),
+    ("stale-read-register",               "stale read",                         "G-single-realtime", "read r (group 0) as v1 (version 2), and after that"),
+    ("fractured-read",                    "fractured read",                     "G-single",        "read z (group 0) as nothing, and only then"),
+    ("fractured-read-unknown",            "fractured read",                     "G-single",        "read x (group 1) as [t1]"),
+    ("long-fork",                         "long fork",                          "G-nonadjacent",   "as nothing, and only then"),
+    ("write-skew",                        "write skew",                         "G2-item",         "as nothing, and only then"),
+    ("real-time-inversion-across-shards", "real-time inversion across shards",  "G1c-realtime",    "before T2 was asked for"),
+    ("real-time-inversion",               "real-time inversion",                "G0-realtime",     "appended t1 to x (group 1) after that"),
+    ("duplicate-application",             "duplicate application",              "duplicate",       "t1 stands in x (group 1) at places 1 and 3"),
+    ("duplicate-application-register",    "duplicate application",              "duplicate",       "v1 was written to r (group 0) at versions 2 and 6"),
+    ("duplicate-application-counter",     "duplicate application",              "duplicate",       "came to 2, and that is 1 more than was added to it; 0 more may have been"),
+    ("lost-write",                        "lost acknowledged write",            "lost",            "t2 was appended to x (group 1), acknowledged, and is not in it"),
+    ("lost-write-register",               "lost acknowledged write",            "lost",            "is at an earlier version when it is read later"),
+    ("lost-write-counter",                "lost acknowledged write",            "lost",            "is less when it is read later"),
+    ("aborted-read",                      "aborted read",                       "G1a",             "told that it was not done"),
+    ("aborted-read-register",             "aborted read",                       "G1a",             "told that it was not done"),
+    ("intermediate-read",                 "intermediate read",                  "G1b",             "in the middle of what one transaction appended"),
+    ("intermediate-read-register",        "intermediate read",                  "G1b",             "which its transaction then wrote over"),
+    ("intermediate-read-counter",         "intermediate read",                  "G1b",             "in the middle of a transaction"),
+    ("internal-inconsistency",            "internal inconsistency",             "internal",        "does not see what it has read or written itself"),
+    ("circular-information-flow",         "circular information flow",          "G1c",             "saw it: "),
+    ("invented-value",                    "invented value",                     "garbage",         "t7 stands in x (group 1), and nobody appended it"),
+    ("invented-value-register",           "invented value",                     "garbage",         "which nobody wrote"),
+    ("incompatible-order",                "incompatible order",                 "incompatible-order", "x (group 1) was read with t1 t2 at place 1 by one, and with t2 t1 by another"),
+];
+
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/catalogue").join(format!("{name}.jsonl"))
+}
+
+fn look(name: &str) -> Order {
+    let reader = Reader::open(&file(name)).unwrap();
+    let header = reader.header.clone();
+    check(&header, reader).unwrap()
+}
+
+#[test]
+fn every_anomaly_is_found_by_its_name_and_explained() {
+    for (name, anomaly, class, explained) in CATALOGUE {
+        let order = look(name);
+        // Who appends to what it has read is told a length that the list then does not have.
+        let found: Vec<_> = order.anomalies.keys().filter(|name| **name != "wrong reply").collect();
+        assert_eq!(found, [&anomaly], "{name}: {order:#?}");
+        let evidence = order.evidence.iter().find(|one| one.anomaly == anomaly).unwrap();
+        assert_eq!((evidence.anomaly, evidence.class.as_str()), (anomaly, class), "{name}");
+        let text = format!("{} {}", evidence.what, evidence.because.join(" "));
+        assert!(text.contains(explained), "{name}: {order:#?}");
+        assert!(!evidence.transactions.is_empty(), "{name}: {order:#?}");
+        let only_time = ["stale read", "real-time inversion", "real-time inversion across shards"];
+        assert_eq!(order.serializable, only_time.contains(&anomaly), "{name}");
+        assert!(!order.strictly_serializable, "{name}");
+    }
+}
+
+#[test]
+fn what_is_right_is_not_found() {
+    let order = look("right");
+    assert!(order.strictly_serializable && order.anomalies.is_empty(), "{order:#?}");
+}
+
+#[test]
+fn the_catalogue_is_whole() {
+    let listed = fs::read_dir(file("right").parent().unwrap()).unwrap();
+    let mut listed: Vec<String> =
+        listed.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut known: Vec<String> =
+        CATALOGUE.iter().map(|(name, ..)| format!("{name}.jsonl")).collect();
+    known.push("right.jsonl".to_owned());
+    listed.sort();
+    known.sort();
+    assert_eq!(listed, known);
+}
