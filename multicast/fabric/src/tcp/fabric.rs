@@ -38,6 +38,8 @@ impl Fabric for TcpFabric {
 
     fn is_gone(&mut self, peer: Peer) -> bool {
         self.let_in();
+        // Once for what has come, and once to learn whether more will.
+        self.receive(peer.0);
         self.receive(peer.0);
         self.peers.get(peer.0).is_none_or(|state| state.link.is_none())
     }

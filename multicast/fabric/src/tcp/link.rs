@@ -257,6 +257,9 @@ impl Link {
             if std::mem::take(&mut self.owed) {
                 Frame::Done { number: self.received }.encode(&mut self.out);
             }
+            if self.stream.is_drained() {
+                return Ok(false);
+            }
         }
         Ok(true)
     }

@@ -18,11 +18,25 @@ const SILENCE_MAX: Duration = Duration::from_secs(4);
 /// it is still there.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 
+/// Encrypted bytes taken in one system call: a connection left to itself takes fewer.
+const CAME_MAX: usize = 64 << 10;
+
 /// A connection. It blocks until a deadline while two processes meet, and never after that.
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: TcpStream,
-    tls: Option<Box<Connection>>,
+    tls: Option<Box<Encryption>>,
+    /// All that had arrived was taken.
+    drained: bool,
+}
+
+/// What encrypts, and what has come for it: the bytes from one index up to another.
+#[derive(Debug)]
+struct Encryption {
+    connection: Connection,
+    came: Box<[u8]>,
+    from: usize,
+    to: usize,
 }
 
 impl Stream {
@@ -36,39 +50,60 @@ impl Stream {
         sockopt::set_tcp_keepcnt(&socket, 4)?;
         // Little is under way at a time: after a short loss it must not wait ever longer.
         let _ = sockopt::set_tcp_thin_linear_timeouts(&socket, true);
-        Ok(Self { socket, tls: None })
+        Ok(Self { socket, tls: None, drained: false })
     }
 
     /// A stream over a connection whose sides know each other.
     pub(super) fn encrypted(socket: TcpStream, tls: Connection) -> io::Result<Self> {
-        Ok(Self { tls: Some(Box::new(tls)), ..Self::plain(socket)? })
+        let came = vec![0; CAME_MAX].into();
+        let encryption = Encryption { connection: tls, came, from: 0, to: 0 };
+        Ok(Self { tls: Some(Box::new(encryption)), ..Self::plain(socket)? })
     }
 
     /// What the other side has shown.
     pub(super) fn certificate(&self) -> Option<&CertificateDer<'static>> {
-        self.tls.as_ref()?.peer_certificates()?.first()
+        self.tls.as_ref()?.connection.peer_certificates()?.first()
     }
 
     /// Takes up to `into.len()` bytes; none at the end of the stream. `WouldBlock` if there are none
     /// yet.
     pub(super) fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let Some(tls) = &mut self.tls else { return self.socket.read(into) };
+        let Some(tls) = &mut self.tls else {
+            let came = self.socket.read(into)?;
+            self.drained = came < into.len();
+            return Ok(came);
+        };
         loop {
-            match tls.reader().read(into) {
+            match tls.connection.reader().read(into) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // A process that was killed does not say so, and frames show where they end.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
-                read => return read,
+                read => {
+                    let all = tls.from == tls.to && tls.to < tls.came.len();
+                    self.drained = all && matches!(read, Ok(len) if len < into.len());
+                    return read;
+                }
             }
-            tls.read_tls(&mut self.socket)?;
-            tls.process_new_packets().map_err(io::Error::other)?;
+            if tls.from == tls.to {
+                (tls.from, tls.to) = (0, self.socket.read(&mut tls.came)?);
+            }
+            tls.from += tls.connection.read_tls(&mut &tls.came[tls.from..tls.to])?;
+            tls.connection.process_new_packets().map_err(io::Error::other)?;
         }
+    }
+
+    /// Whether [`receive`](Self::receive) took all that had arrived: what comes after is told by the
+    /// system, and need not be asked for.
+    pub(super) fn is_drained(&self) -> bool {
+        self.drained
     }
 
     /// Gives up to `bytes.len()` bytes to the system, and what was left of those before. If that is
     /// all there is to do, `bytes` is empty.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(tls) = &mut self.tls else { return self.socket.write(bytes) };
+        let Some(Encryption { connection: tls, .. }) = self.tls.as_deref_mut() else {
+            return self.socket.write(bytes);
+        };
         while tls.wants_write() {
             tls.write_tls(&mut self.socket)?;
         }
@@ -85,7 +120,7 @@ impl Stream {
 
     /// Whether something of what [`send`](Self::send) took is not with the system yet.
     pub(super) fn has_unsent(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+        self.tls.as_ref().is_some_and(|tls| tls.connection.wants_write())
     }
 
     /// From here on it never blocks.
@@ -121,8 +156,8 @@ impl Stream {
     /// Says that nothing more comes from us.
     pub(super) fn end(&mut self) {
         if let Some(tls) = &mut self.tls {
-            tls.send_close_notify();
-            let _ = tls.write_tls(&mut self.socket);
+            tls.connection.send_close_notify();
+            let _ = tls.connection.write_tls(&mut self.socket);
         }
         let _ = self.socket.shutdown(Shutdown::Write);
     }
