@@ -62,9 +62,17 @@ pub(crate) fn join(ground: &Ground) -> Result<AnyFabric, FabricError> {
         }
         #[cfg(feature = "verbs")]
         Ground::Cards(net, cards) => {
-            let mut fabric = skein_fabric::verbs::VerbsFabric::visit(net, &name, cards)?;
-            fabric.set_patience(PATIENCE);
-            Ok(fabric.into())
+            match skein_fabric::verbs::VerbsFabric::visit(net, &name, cards) {
+                Ok(mut fabric) => {
+                    fabric.set_patience(PATIENCE);
+                    Ok(fabric.into())
+                }
+                // The nodes serve those who have no card, or may not use it, as on a network.
+                Err(error) => {
+                    tracing::info!(%error, "no RDMA card here: over tcp");
+                    join(&Ground::Net(net.clone()))
+                }
+            }
         }
     }
 }

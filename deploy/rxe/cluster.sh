@@ -20,6 +20,12 @@ END
 ./skein put pear green
 [ "$(./skein get apple)" = red ]
 [ "$(./skein get pear)" = green ]
+# A client that sees no card is served over tcp.
+unshare -m sh -c '
+    mount -t tmpfs none /sys/class/infiniband && ./skein -v get pear 2>client.err && ./skein put fig blue
+' | grep -x green || { cat client.err; exit 1; }
+grep -q "no RDMA card here" client.err
+[ "$(./skein get fig)" = blue ]
 ./skein bench ycsb --workload a --records 200 --clients 4 --duration 3 >bench.txt 2>bench.err || { cat bench.err; exit 1; }
 cat bench.txt
 ./skein status || true

@@ -54,7 +54,9 @@ pub enum NetworkError {
     },
     /// The program was built without them.
     #[cfg(not(feature = "verbs"))]
-    #[error("network.fabric = \"verbs\" needs a skein that was built with `--features verbs`")]
+    #[error(
+        "a node with network.fabric = \"verbs\" needs a skein that was built with `--features verbs`"
+    )]
     NoVerbs,
     /// There is no such file, or it cannot be read.
     #[error("cannot read {}: {source}; `skein pki` makes certificates and keys, and network.certificates says where they are", path.display())]
@@ -129,8 +131,9 @@ fn name(config: &ClusterConfig, cluster: &str) -> String {
     let ClusterConfig { topology, network, limits, tuning, .. } = config;
     let mut agreed = String::new();
     let _ = write!(agreed, "{WIRE_VERSION} {topology:?} {limits:?} {tuning:?} ");
-    let Network { fabric, addresses, .. } = network;
-    let _ = write!(agreed, "{fabric:?} {addresses:?} {:?}", network.is_encrypted());
+    // Which fabric it is they tell each other in plain words.
+    let Network { addresses, .. } = network;
+    let _ = write!(agreed, "{addresses:?} {:?}", network.is_encrypted());
     format!("{cluster}-{:016x}", xxh3_64(agreed.as_bytes()))
 }
 

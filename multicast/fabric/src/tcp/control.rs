@@ -1,16 +1,39 @@
 //! This fabric as the control channel of another, whose memory is reached by other means.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use super::TcpFabric;
 use super::link::Ended;
-use crate::Peer;
+use crate::memory::Memory;
+use crate::{Completion, Peer, Region};
 
 impl TcpFabric {
-    /// From here on peers may send notes.
-    pub(crate) fn listen_to_notes(&mut self) {
-        self.notes = Some(VecDeque::new());
+    /// Whether the peer has a card. One that has none, a client, is served by this fabric itself.
+    pub(crate) fn has_card(&self, peer: Peer) -> bool {
+        self.peers.get(peer.0).is_some_and(|state| state.side.card)
+    }
+
+    /// The number of the grant that a region is open under, and its memory, for a card to reach too.
+    pub(crate) fn share(&self, region: Region) -> (Option<u64>, Arc<Memory>) {
+        (self.regions.grant_of(region), Arc::clone(self.regions.get(region)))
+    }
+
+    pub(crate) fn memory(&self, region: Region) -> &Memory {
+        self.regions.get(region)
+    }
+
+    pub(crate) fn is_open(&self, grant: u64) -> bool {
+        self.regions.is_open(grant)
+    }
+
+    /// Appends the ends of operations that went this way.
+    pub(crate) fn take_completions(&mut self, into: &mut Vec<Completion>) {
+        into.append(&mut self.completions);
+    }
+
+    pub(crate) fn has_completions(&self) -> bool {
+        !self.completions.is_empty()
     }
 
     /// Sends the peer a note. If its connection has ended, nobody has to know.

@@ -182,15 +182,23 @@ fn receive(hall: &Hall, caller: TcpStream) -> Result<(), NotMet> {
     let mut stream = hall.net.security().accept(caller, deadline)?;
     let met = Hello::receive(&mut stream, deadline).and_then(|hello| {
         let refused = |why| Err(NotMet::Refused(why));
-        if hello.cluster != hall.net.cluster() {
-            return refused(format!(
-                "it belongs to cluster {}, and this is cluster {}",
-                hello.cluster,
-                hall.net.cluster()
-            ));
+        let (theirs, ours) = (&hello.cluster, hall.net.cluster());
+        if theirs != ours {
+            return refused(format!("it belongs to cluster {theirs}, and this is cluster {ours}"));
         }
         if hello.to != hall.name {
             return refused(format!("it looks for {}, and this is {}", hello.to, hall.name));
+        }
+        let node = hall.net.book().find(&hello.from).is_some();
+        match (hello.side.card, hall.net.has_cards()) {
+            (true, false) => {
+                return refused("its network.fabric is \"verbs\", and here it is \"tcp\"".into());
+            }
+            // Clients need no card.
+            (false, true) if node => {
+                return refused("its network.fabric is \"tcp\", and here it is \"verbs\"".into());
+            }
+            _ => {}
         }
         hall.net.security().check_name(&stream, &hello.from)?;
         Ok(hello)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::link::{Ended, Link};
 use super::meeting::Failed;
-use super::regions::Key;
+use super::regions::{CardKey, Key};
 use super::{RemoteState, TcpFabric};
 use crate::clock::monotonic;
 use crate::memory::check_span;
@@ -83,7 +83,8 @@ impl Fabric for TcpFabric {
     fn attach(&mut self, peer: Peer, key: &RegionKey) -> Result<Remote, FabricError> {
         let state = self.peers.get(peer.0).filter(|state| state.link.is_some());
         let state = state.ok_or(FabricError::Gone)?;
-        let key = Key::from_bytes(key);
+        let card = state.side.card && !self.net.has_cards();
+        let key = if card { CardKey::from_bytes(key).into() } else { Key::from_bytes(key) };
         if key.incarnation != state.side.incarnation || key.len == 0 {
             return Err(FabricError::StaleKey);
         }

@@ -6,14 +6,15 @@
 //! ```text
 //!  0 "skeintcp" │ version: u32 │ kind: u16 │ len: u16 │ body of `len` bytes
 //!
-//!  hello     incarnation: u64 │ meeting: u64 │ cluster, from, to: each a byte of length, and text
-//!  welcome   incarnation: u64 │ meeting: u64
+//!  hello     incarnation: u64 │ meeting: u64 │ card: u8 │ cluster, from, to: each a byte of length, and text
+//!  welcome   incarnation: u64 │ meeting: u64 │ card: u8
 //!  later     (nothing: we are about to meet, or have met)
 //!  refused   text: why
 //! ```
 //!
 //! A process counts its *meetings* with another: the number rises when one has ended. So a hello
-//! that comes late, of a call given up long ago, is told from one that begins anew.
+//! that comes late, of a call given up long ago, is told from one that begins anew. `card` is 1 where
+//! this is the control channel of a fabric of RDMA cards.
 
 use std::io;
 use std::time::Instant;
@@ -23,7 +24,7 @@ use super::tls;
 use crate::is_name;
 
 /// Raised with every change of what is said here or in frames.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const MAGIC: &[u8; 8] = b"skeintcp";
 const HEAD: usize = 16;
 /// Hellos and answers are short.
@@ -45,6 +46,8 @@ pub(super) struct Side {
     pub(super) incarnation: u64,
     /// How many meetings with the other have ended.
     pub(super) meeting: u64,
+    /// It has an RDMA card, and this is its control channel.
+    pub(super) card: bool,
 }
 
 /// What is answered.
@@ -108,18 +111,19 @@ impl Hello {
 }
 
 impl Side {
-    fn encode(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
+    fn encode(self) -> [u8; 17] {
+        let mut bytes = [u8::from(self.card); 17];
         bytes[..8].copy_from_slice(&self.incarnation.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.meeting.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.meeting.to_le_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (incarnation, rest) = bytes.split_first_chunk()?;
         let (meeting, rest) = rest.split_first_chunk()?;
+        let (card, rest) = rest.split_first().filter(|(card, _)| **card <= 1)?;
         let [incarnation, meeting] = [incarnation, meeting].map(|b| u64::from_le_bytes(*b));
-        Some((Self { incarnation, meeting }, rest))
+        Some((Self { incarnation, meeting, card: *card == 1 }, rest))
     }
 }
 

@@ -141,7 +141,7 @@ impl TcpFabric {
     /// What we say of ourselves to `name`.
     fn side(&self, name: &str) -> Side {
         let meeting = self.meetings.get(name).copied().unwrap_or_default();
-        Side { incarnation: self.incarnation, meeting }
+        Side { incarnation: self.incarnation, meeting, card: self.net.has_cards() }
     }
 
     /// Calls `name`, unless it is being called or was only just.

@@ -56,6 +56,8 @@ use crate::slab::Slab;
 use crate::{Completion, FabricError, Peer, Remote, is_name};
 
 pub use net::{Book, Net, Security};
+#[cfg(all(test, feature = "verbs"))]
+pub(crate) use regions::CardKey;
 pub use tls::{Tls, TlsError};
 
 /// What was posted goes out when it has become so much, without waiting for the batch's end.
@@ -156,7 +158,6 @@ impl TcpFabric {
         Ok(Self {
             name: name.to_owned(),
             incarnation: rand::random(),
-            net,
             door,
             patience: Duration::ZERO,
             regions: Regions::default(),
@@ -167,7 +168,8 @@ impl TcpFabric {
             meetings: HashMap::new(),
             completions: Vec::new(),
             letters: VecDeque::new(),
-            notes: None,
+            notes: net.has_cards().then(VecDeque::new),
+            net,
             epoll,
             bell,
             unsent: Vec::new(),

@@ -76,13 +76,15 @@ pub struct Net {
     cluster: String,
     book: Book,
     security: Security,
+    /// What meets there has RDMA cards.
+    cards: bool,
 }
 
 impl Net {
     /// The processes of `cluster`: a name of at most 64 letters, digits, `-` and `_`.
     pub fn new(cluster: &str, book: Book, security: Security) -> Self {
         assert!(is_name(cluster), "{cluster:?} is not a cluster's name");
-        Self { cluster: cluster.to_owned(), book, security }
+        Self { cluster: cluster.to_owned(), book, security, cards: false }
     }
 
     /// Joins under a name, listening at its address; that is ours until the fabric is dropped.
@@ -116,6 +118,16 @@ impl Net {
     /// Where its processes are.
     pub fn book(&self) -> &Book {
         &self.book
+    }
+
+    /// The same, of processes that have RDMA cards: their control channels.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn of_cards(&self) -> Self {
+        Self { cards: true, ..self.clone() }
+    }
+
+    pub(super) fn has_cards(&self) -> bool {
+        self.cards
     }
 
     pub(super) fn security(&self) -> &Security {

@@ -4,6 +4,9 @@
 //! So a revocation is exact, and costs a store: whatever is placed was looked up in this table just
 //! before, by the same thread.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use crate::memory::{Memory, WORD, check_span};
 use crate::slab::Slab;
 use crate::{Access, FabricError, Region, RegionKey};
@@ -15,11 +18,13 @@ pub(super) struct Regions {
     slab: Slab<RegionState>,
     /// The last grant. None is ever repeated.
     grants: u64,
+    /// What each grant that stands opens.
+    open: HashMap<u64, u32>,
 }
 
 #[derive(Debug)]
 struct RegionState {
-    memory: Memory,
+    memory: Arc<Memory>,
     open: Open,
 }
 
@@ -38,6 +43,15 @@ enum Open {
     ToNobody,
 }
 
+impl Open {
+    fn grant(self) -> Option<u64> {
+        match self {
+            Self::ToAll { grant } | Self::To { grant, .. } => Some(grant),
+            Self::ToNobody => None,
+        }
+    }
+}
+
 /// The fields of a [`RegionKey`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
@@ -47,6 +61,9 @@ pub(super) struct Key {
     pub(super) region: u32,
     pub(super) len: u64,
 }
+
+/// The region of keys that do not name it: their grant alone does.
+const BY_GRANT: u32 = u32::MAX;
 
 impl Key {
     fn to_bytes(self) -> RegionKey {
@@ -72,19 +89,49 @@ impl Key {
     }
 }
 
+/// Where the keys of a fabric of cards have what who has none needs: the owner's incarnation, half
+/// words of the length in words and of the grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CardKey {
+    pub(crate) incarnation: u64,
+    pub(crate) words: u32,
+    pub(crate) grant: u32,
+}
+
+impl CardKey {
+    pub(crate) const WORDS: usize = 20;
+    pub(crate) const GRANT: usize = 24;
+
+    pub(crate) fn from_bytes(key: &RegionKey) -> Self {
+        let half = |at: usize| {
+            u32::from_le_bytes(*key.0[at..].first_chunk().expect("a key has eight half words"))
+        };
+        let incarnation = u64::from(half(0)) | u64::from(half(4)) << 32;
+        Self { incarnation, words: half(Self::WORDS), grant: half(Self::GRANT) }
+    }
+}
+
+impl From<CardKey> for Key {
+    fn from(CardKey { incarnation, words, grant }: CardKey) -> Self {
+        let len = u64::from(words) * WORD as u64;
+        Self { incarnation, grant: grant.into(), region: BY_GRANT, len }
+    }
+}
+
 impl Regions {
     pub(super) fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
         let memory = Memory::of_region(len)?;
-        let open = match access {
-            Access::Shared => Open::ToAll { grant: self.next_grant() },
-            Access::Granted => Open::ToNobody,
-        };
-        Ok(Region(self.slab.insert(RegionState { memory, open })))
+        let region = self.slab.insert(RegionState { memory: memory.into(), open: Open::ToNobody });
+        if access == Access::Shared {
+            let grant = self.next_grant(region);
+            self.state_mut(Region(region)).open = Open::ToAll { grant };
+        }
+        Ok(Region(region))
     }
 
     pub(super) fn destroy(&mut self, region: Region) {
-        let destroyed = self.slab.remove(region.0);
-        assert!(destroyed.is_some(), "the region was destroyed before");
+        let destroyed = self.slab.remove(region.0).expect("the region was destroyed before");
+        self.close(destroyed.open);
     }
 
     pub(super) fn key(&self, region: Region, incarnation: u64) -> RegionKey {
@@ -97,9 +144,12 @@ impl Regions {
     }
 
     pub(super) fn grant(&mut self, region: Region, writer: u64, incarnation: u64) -> RegionKey {
-        let grant = self.next_grant();
+        assert!(
+            self.state(region).open == Open::ToNobody,
+            "the region is granted, or not for granting"
+        );
+        let grant = self.next_grant(region.0);
         let state = self.state_mut(region);
-        assert!(state.open == Open::ToNobody, "the region is granted, or not for granting");
         state.open = Open::To { writer, grant };
         let len = state.memory.len() as u64;
         Key { incarnation, grant, region: region.0, len }.to_bytes()
@@ -108,17 +158,36 @@ impl Regions {
     pub(super) fn revoke(&mut self, region: Region) {
         let state = self.state_mut(region);
         assert!(!matches!(state.open, Open::ToAll { .. }), "a shared region has no grant");
-        state.open = Open::ToNobody;
+        let open = std::mem::replace(&mut state.open, Open::ToNobody);
+        self.close(open);
+    }
+
+    fn close(&mut self, open: Open) {
+        if let Some(grant) = open.grant() {
+            self.open.remove(&grant);
+        }
+    }
+
+    /// The number of the grant that a region is open under, if it is.
+    #[cfg(feature = "verbs")]
+    pub(super) fn grant_of(&self, region: Region) -> Option<u64> {
+        self.state(region).open.grant()
+    }
+
+    /// Whether that grant still opens something.
+    #[cfg(feature = "verbs")]
+    pub(super) fn is_open(&self, grant: u64) -> bool {
+        self.open.contains_key(&grant)
     }
 
     /// The memory.
-    pub(super) fn get(&self, region: Region) -> &Memory {
+    pub(super) fn get(&self, region: Region) -> &Arc<Memory> {
         &self.state(region).memory
     }
 
     /// The memory, if it was not destroyed meanwhile.
     pub(super) fn find(&self, region: Region) -> Option<&Memory> {
-        self.slab.get(region.0).map(|state| &state.memory)
+        self.slab.get(region.0).map(|state| &*state.memory)
     }
 
     /// Places what `writer` has written. False if it may not.
@@ -148,15 +217,20 @@ impl Regions {
         len: usize,
         may: impl FnOnce(Open) -> bool,
     ) -> Option<(&Memory, usize)> {
-        let state = self.slab.get(place.region)?;
+        let region = match place.region {
+            BY_GRANT => *self.open.get(&place.grant)?,
+            region => region,
+        };
+        let state = self.slab.get(region)?;
         let at = usize::try_from(place.at).ok()?;
         let size = state.memory.len();
         let inside = at.is_multiple_of(WORD) && at <= size && len <= size - at;
-        (inside && may(state.open)).then_some((&state.memory, at))
+        (inside && may(state.open)).then_some((&*state.memory, at))
     }
 
-    fn next_grant(&mut self) -> u64 {
+    fn next_grant(&mut self, region: u32) -> u64 {
         self.grants += 1;
+        self.open.insert(self.grants, region);
         self.grants
     }
 
@@ -194,6 +268,9 @@ mod tests {
             (place(now, 8),         writer, 64, false, "across the end"),
             (place(now, u64::MAX - 7), writer, 16, false, "around the world"),
             (Place { region: 9, ..place(now, 0) }, writer, 8, false, "of no region"),
+            (Place { region: BY_GRANT, ..place(now, 0) }, writer, 8, true,  "by its grant alone"),
+            (Place { region: BY_GRANT, ..place(now, 0) }, other,  8, false, "that, of somebody else"),
+            (Place { region: BY_GRANT, ..place(first, 0) }, writer, 8, false, "by an earlier grant"),
         ];
         for (place, writer, len, taken, because) in cases {
             assert_eq!(regions.place(place, writer, &vec![1; len]), taken, "{because}");

@@ -1,6 +1,5 @@
 //! This fabric as a [`Fabric`].
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,8 +7,8 @@ use std::time::Duration;
 
 use super::link::{Broken, Link, Span, Target};
 use super::raw::What;
-use super::regions::Key;
-use super::{RemoteState, VerbsFabric};
+use super::regions::{Key, Writer};
+use super::{Reached, RemoteState, VerbsFabric};
 use crate::memory::check_span;
 use crate::{Access, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source};
 
@@ -49,11 +48,15 @@ impl Fabric for VerbsFabric {
     }
 
     fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
-        self.regions.create(len, access)
+        let region = self.control.create(len, access)?;
+        let (grant, memory) = self.control.share(region);
+        self.regions.adopt(region, memory, grant).inspect_err(|_| self.control.destroy(region))?;
+        Ok(region)
     }
 
     fn destroy(&mut self, region: Region) {
         self.regions.destroy(region);
+        self.control.destroy(region);
     }
 
     fn key(&self, region: Region) -> RegionKey {
@@ -65,16 +68,20 @@ impl Fabric for VerbsFabric {
             return Err(FabricError::Gone);
         }
         let (_, incarnation) = self.who(writer).ok_or(FabricError::Gone)?;
-        let ours = self.incarnation();
-        self.regions.grant(region, (writer, incarnation), ours)
+        let writer = Writer { peer: writer, incarnation, card: self.control.has_card(writer) };
+        self.control.grant(region, writer.peer)?;
+        let grant = self.control.share(region).0.expect("just granted");
+        let key = self.regions.grant(region, grant, writer, self.incarnation());
+        if key.is_err() {
+            self.control.revoke(region)?;
+        }
+        key
     }
 
     fn revoke(&mut self, region: Region) -> Result<(), FabricError> {
-        let failed = |call: &'static str, device: &str| {
-            let path = PathBuf::from(device);
-            move |source: io::Error| FabricError::System { call, path, source }
-        };
-        if let Some(writer) = self.regions.writer(region) {
+        self.control.revoke(region)?;
+        let writer = self.regions.writer(region);
+        if let Some(writer) = writer {
             // A pair of one who died in a write would hold on to the memory.
             self.is_gone(writer);
             let suspended = self.links.get(&writer.0).map(Link::suspend);
@@ -82,26 +89,38 @@ impl Fabric for VerbsFabric {
                 // Harder, and it ends all that the peer has with us.
                 self.end(writer.0, &error.into());
             }
-            self.regions.revoke(region).map_err(failed("ibv_dereg_mr", &self.device))?;
-            if let Some(link) = self.links.get(&writer.0) {
-                link.resume();
-            }
+        }
+        self.regions.revoke(region).map_err(|source| {
+            let path = PathBuf::from(&self.device);
+            FabricError::System { call: "ibv_dereg_mr", path, source }
+        })?;
+        if let Some(link) = writer.and_then(|writer| self.links.get(&writer.0)) {
+            link.resume();
         }
         Ok(())
     }
 
     fn attach(&mut self, peer: Peer, key: &RegionKey) -> Result<Remote, FabricError> {
+        if !self.control.has_card(peer) {
+            let way = Reached::ByControl(self.control.attach(peer, key)?);
+            return Ok(Remote(self.remotes.insert(RemoteState { peer: peer.0, way })));
+        }
         self.link(peer.0)?;
         let (_, incarnation) = self.who(peer).ok_or(FabricError::Gone)?;
         let key = Key::from_bytes(key);
         if key.incarnation != incarnation || key.is_empty() {
             return Err(FabricError::StaleKey);
         }
-        Ok(Remote(self.remotes.insert(RemoteState { peer: peer.0, key, closed: false })))
+        let way = Reached::ByCard { key, closed: false };
+        Ok(Remote(self.remotes.insert(RemoteState { peer: peer.0, way })))
     }
 
     fn detach(&mut self, remote: Remote) {
-        self.remotes.remove(remote.0);
+        if let Some(RemoteState { way: Reached::ByControl(remote), .. }) =
+            self.remotes.remove(remote.0)
+        {
+            self.control.detach(remote);
+        }
     }
 
     fn write(
@@ -111,7 +130,11 @@ impl Fabric for VerbsFabric {
         from: Source<'_>,
         tag: Option<u64>,
     ) -> Result<(), FabricError> {
-        let RemoteState { peer, key, closed } = self.remote(to)?;
+        let RemoteState { peer, way } = self.remote(to)?;
+        let (key, closed) = match way {
+            Reached::ByCard { key, closed } => (key, closed),
+            Reached::ByControl(to) => return self.control.write(to, at, from, tag),
+        };
         let len = from.bytes();
         // The card knows keys, and not whose they are: whom the key does not name does not post.
         let denied = closed || !key.lets_write(self.incarnation());
@@ -149,7 +172,11 @@ impl Fabric for VerbsFabric {
         into: (Region, usize),
         tag: u64,
     ) -> Result<(), FabricError> {
-        let RemoteState { peer, key, closed } = self.remote(from)?;
+        let RemoteState { peer, way } = self.remote(from)?;
+        let (key, closed) = match way {
+            Reached::ByCard { key, closed } => (key, closed),
+            Reached::ByControl(from) => return self.control.read(from, at, len, into, tag),
+        };
         let target = Target { to: key.place(at, len), grant: key.grant, denied: closed };
         let held = Arc::clone(self.regions.hold(into.0));
         check_span(held.memory.len(), into.1, len);
@@ -169,6 +196,7 @@ impl Fabric for VerbsFabric {
 
     fn flush(&mut self) {
         self.post_all();
+        self.control.flush();
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {
@@ -180,6 +208,8 @@ impl Fabric for VerbsFabric {
         if let Some(link) = self.links.get_mut(&peer.0) {
             link.wake();
             self.post(peer.0);
+        } else {
+            self.control.wake(peer);
         }
     }
 
@@ -202,18 +232,19 @@ impl Fabric for VerbsFabric {
     }
 
     fn load(&self, region: Region, at: usize) -> u64 {
-        self.regions.get(region).word(at).load(Ordering::Acquire)
+        // Written by a card, and not by the control channel's thread alone.
+        self.control.memory(region).word(at).load(Ordering::Acquire)
     }
 
     fn store(&mut self, region: Region, at: usize, word: u64) {
-        self.regions.get(region).word(at).store(word, Ordering::Release);
+        self.control.memory(region).word(at).store(word, Ordering::Release);
     }
 
     fn copy_out(&self, region: Region, at: usize, into: &mut [u8]) {
-        self.regions.get(region).get(at, into);
+        self.control.memory(region).get(at, into);
     }
 
     fn copy_in(&mut self, region: Region, at: usize, bytes: &[u8]) {
-        self.regions.get(region).put(at, bytes);
+        self.control.memory(region).put(at, bytes);
     }
 }

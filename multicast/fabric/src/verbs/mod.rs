@@ -19,6 +19,10 @@
 //! key that is not there, and may say either for both. So a writer asks: the welcome to its new
 //! beginning says whether the grant is still open.
 //!
+//! **Without a card.** A client may have none: the control channel's fabric then serves it as it would
+//! on a network without cards. So the memory is that fabric's, and a grant is open to both or to
+//! neither.
+//!
 //! **Gone.** A peer is gone once the control channel has ended, or a request has had no answer.
 
 mod fabric;
@@ -98,23 +102,33 @@ pub struct Traffic {
 #[derive(Clone, Copy, Debug)]
 struct RemoteState {
     peer: u32,
-    key: Key,
-    /// The peer has refused what was posted under it.
-    closed: bool,
+    way: Reached,
+}
+
+/// How it is reached.
+#[derive(Clone, Copy, Debug)]
+enum Reached {
+    ByCard {
+        key: Key,
+        /// The peer has refused what was posted under it.
+        closed: bool,
+    },
+    /// Its owner has no card: by the control channel, as what it is there.
+    ByControl(Remote),
 }
 
 impl VerbsFabric {
     /// Joins under a name, with a control channel that listens at its address.
     pub fn join(net: &Net, name: &str, config: &Config) -> Result<Self, FabricError> {
-        Self::new(net.join(name)?, config)
+        Self::new(net.of_cards().join(name)?, config)
     }
 
     /// Joins without listening: reaches others, and is reached on the connections it has made.
     pub fn visit(net: &Net, name: &str, config: &Config) -> Result<Self, FabricError> {
-        Self::new(net.visit(name)?, config)
+        Self::new(net.of_cards().visit(name)?, config)
     }
 
-    fn new(mut control: TcpFabric, config: &Config) -> Result<Self, FabricError> {
+    fn new(control: TcpFabric, config: &Config) -> Result<Self, FabricError> {
         let choice = choose(&adapters(), &config.wish).map_err(FabricError::from)?;
         let failed = |call| {
             let path = PathBuf::from(&choice.device);
@@ -124,7 +138,6 @@ impl VerbsFabric {
         let adapter = Arc::new(adapter);
         let queue = Arc::new(Queue::new(&adapter).map_err(failed("ibv_create_cq"))?);
         tracing::info!(%choice, name = control.name(), "joined");
-        control.listen_to_notes();
         Ok(Self {
             links: HashMap::new(),
             pairs: HashMap::new(),
@@ -196,6 +209,7 @@ impl VerbsFabric {
                 any = true;
                 self.hear(peer.0, &note);
             }
+            self.control.take_completions(&mut self.completions);
         }
         self.post_all();
         any
@@ -240,6 +254,9 @@ impl VerbsFabric {
 
     fn try_hear(&mut self, peer: u32, note: &[u8]) -> Result<(), Broken> {
         let note = Note::decode(note).ok_or(Broken::Nonsense("its note is none"))?;
+        if !self.control.has_card(Peer(peer)) {
+            return Err(Broken::Nonsense("it has no card, and speaks of queue pairs"));
+        }
         if self.link(peer).is_err() && self.control.is_linked(Peer(peer)) {
             return Err(Broken::Failed("no queue pair for it".into()));
         }
@@ -255,7 +272,7 @@ impl VerbsFabric {
             }
             Note::Again { beginning, first, grant } => {
                 link.again(first)?;
-                let open = grant == 0 || self.regions.is_open(grant);
+                let open = grant == 0 || self.control.is_open(grant.into());
                 Some(Note::Welcome { beginning, open })
             }
             Note::Welcome { beginning, open } => {
@@ -276,10 +293,14 @@ impl VerbsFabric {
     /// What is posted under that grant of a peer's from now on is denied at once.
     fn close(&mut self, peer: u32, grant: u32) {
         for handle in self.remotes.handles().collect::<Vec<_>>() {
-            if let Some(remote) = self.remotes.get_mut(handle)
-                && (remote.peer, remote.key.grant) == (peer, grant)
+            if let Some(Reached::ByCard { key, closed }) = self
+                .remotes
+                .get_mut(handle)
+                .filter(|remote| remote.peer == peer)
+                .map(|it| &mut it.way)
+                && key.grant == grant
             {
-                remote.closed = true;
+                *closed = true;
             }
         }
     }
@@ -374,7 +395,7 @@ impl VerbsFabric {
     fn await_link(&mut self, peer: Peer) -> Result<bool, FabricError> {
         let end = Instant::now() + self.patience;
         loop {
-            if self.link(peer.0)?.is_up() {
+            if !self.control.has_card(peer) || self.link(peer.0)?.is_up() {
                 return Ok(true);
             }
             let left = end.saturating_duration_since(Instant::now());
@@ -409,7 +430,9 @@ impl VerbsFabric {
         this.look(true);
         loop {
             let this = part(whole);
-            let news = !this.completions.is_empty() || this.control.has_letters();
+            let news = !this.completions.is_empty()
+                || this.control.has_completions()
+                || this.control.has_letters();
             let left = end.saturating_duration_since(Instant::now());
             if news || !idle(whole) || left.is_zero() {
                 return;

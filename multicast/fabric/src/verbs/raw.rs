@@ -144,7 +144,9 @@ impl Drop for Adapter {
 pub(super) enum Reach {
     /// This process's own requests.
     Ours,
-    /// Also whoever has the key.
+    /// Also whoever has the key, to read.
+    Readers,
+    /// Whoever has the key, to write too.
     Everybody,
 }
 
@@ -164,8 +166,11 @@ impl Registration {
     /// Registers all of `memory`, which must not be dropped before this is.
     pub(super) fn new(adapter: &Arc<Adapter>, memory: &Memory, reach: Reach) -> io::Result<Self> {
         let mut flags = access::IBV_ACCESS_LOCAL_WRITE;
+        if reach != Reach::Ours {
+            flags |= access::IBV_ACCESS_REMOTE_READ;
+        }
         if reach == Reach::Everybody {
-            flags |= access::IBV_ACCESS_REMOTE_WRITE | access::IBV_ACCESS_REMOTE_READ;
+            flags |= access::IBV_ACCESS_REMOTE_WRITE;
         }
         let (at, len) = (memory.address() as *mut _, memory.len());
         // SAFETY: the mapping is ours, and as long as that. What the device writes into it is seen

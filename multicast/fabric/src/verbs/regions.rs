@@ -6,7 +6,6 @@
 //! device has let go of the memory. It is the key that is fenced, and not the peer, whose other
 //! requests go on.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +19,7 @@ use crate::{Access, FabricError, Peer, Region, RegionKey};
 pub(super) struct Held {
     /// Before the memory, so that it goes first.
     ours: OnceLock<Registration>,
-    pub(super) memory: Memory,
+    pub(super) memory: Arc<Memory>,
 }
 
 impl Held {
@@ -34,15 +33,13 @@ impl Held {
     }
 }
 
+/// The memory of the control channel's fabric, which made it and serves those who have no card, as the
+/// device knows it. The grants are that fabric's.
 #[derive(Debug)]
 pub(super) struct Regions {
     adapter: Arc<Adapter>,
     device: String,
     slab: Slab<RegionState>,
-    /// Which region is open by that grant.
-    open: HashMap<u32, u32>,
-    /// The last grant. None is ever repeated.
-    grants: u32,
 }
 
 #[derive(Debug)]
@@ -58,8 +55,16 @@ struct RegionState {
 struct Open {
     registration: Registration,
     grant: u32,
-    /// The one who may write, and its incarnation; none where everybody may.
-    writer: Option<(Peer, u64)>,
+    /// The one who may write; none where everybody may.
+    writer: Option<Writer>,
+}
+
+/// Whom a region is granted to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writer {
+    pub(super) peer: Peer,
+    pub(super) incarnation: u64,
+    pub(super) card: bool,
 }
 
 /// The fields of a [`RegionKey`].
@@ -126,53 +131,55 @@ impl Key {
 
 impl Regions {
     pub(super) fn new(adapter: &Arc<Adapter>, device: &str) -> Self {
-        Self {
-            adapter: Arc::clone(adapter),
-            device: device.to_owned(),
-            slab: Slab::default(),
-            open: HashMap::new(),
-            grants: 0,
-        }
+        Self { adapter: Arc::clone(adapter), device: device.to_owned(), slab: Slab::default() }
     }
 
-    pub(super) fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
-        let memory = Memory::of_region(len)?;
+    /// Takes a region that was just made, with the grant that it is open to all under if it is shared.
+    pub(super) fn adopt(
+        &mut self,
+        region: Region,
+        memory: Arc<Memory>,
+        grant: Option<u64>,
+    ) -> Result<(), FabricError> {
+        let access = if grant.is_some() { Access::Shared } else { Access::Granted };
         let held = Arc::new(Held { ours: OnceLock::new(), memory });
-        let region = Region(self.slab.insert(RegionState { open: None, access, held }));
-        if access == Access::Shared
-            && let Err(error) = self.open(region, None)
-        {
-            self.slab.remove(region.0);
-            return Err(error);
-        }
-        Ok(region)
+        let same = self.slab.insert(RegionState { open: None, access, held });
+        assert_eq!(same, region.0, "both are made and destroyed in the same order");
+        let Some(grant) = grant else { return Ok(()) };
+        self.open(region, grant, None).inspect_err(|_| _ = self.slab.remove(region.0))
     }
 
-    fn open(&mut self, region: Region, writer: Option<(Peer, u64)>) -> Result<(), FabricError> {
+    fn open(
+        &mut self,
+        region: Region,
+        grant: u64,
+        writer: Option<Writer>,
+    ) -> Result<(), FabricError> {
         let state = self.slab.get_mut(region.0).expect("a region of ours");
         assert!(state.open.is_none(), "the region is granted already");
         let memory = &state.held.memory;
-        let registered = Registration::new(&self.adapter, memory, Reach::Everybody);
+        // Who has no card writes by other means; those who have one may still read.
+        let cards_write = writer.is_none_or(|writer| writer.card);
+        let reach = if cards_write { Reach::Everybody } else { Reach::Readers };
+        let registered = Registration::new(&self.adapter, memory, reach);
         let registration = registered.map_err(|source| FabricError::NotRegistered {
             len: memory.len(),
             device: self.device.clone(),
             source,
         })?;
-        self.grants = self.grants.checked_add(1).expect("four thousand million grants");
-        self.open.insert(self.grants, region.0);
-        state.open = Some(Open { registration, grant: self.grants, writer });
+        let grant = u32::try_from(grant).expect("four thousand million grants");
+        state.open = Some(Open { registration, grant, writer });
         Ok(())
     }
 
     pub(super) fn destroy(&mut self, region: Region) {
         let state = self.slab.remove(region.0).expect("the region was destroyed before");
-        if let Some(open) = state.open {
-            self.open.remove(&open.grant);
-            if let Err(error) = open.registration.end() {
-                // The device may write there for ever: nobody else may have that memory.
-                tracing::error!(%error, device = self.device, "memory is lost");
-                std::mem::forget(state.held);
-            }
+        if let Some(open) = state.open
+            && let Err(error) = open.registration.end()
+        {
+            // The device may write there for ever: nobody else may have that memory.
+            tracing::error!(%error, device = self.device, "memory is lost");
+            std::mem::forget(state.held);
         }
     }
 
@@ -190,7 +197,7 @@ impl Regions {
             remote: registration.remote(),
             words: u32::try_from(state.held.memory.len() / WORD).expect("at most 32 GiB"),
             grant: *grant,
-            writer: writer.map_or(0, |(_, incarnation)| half(incarnation)),
+            writer: writer.map_or(0, |writer| half(writer.incarnation)),
         };
         key.to_bytes()
     }
@@ -198,40 +205,31 @@ impl Regions {
     pub(super) fn grant(
         &mut self,
         region: Region,
-        writer: (Peer, u64),
+        grant: u64,
+        writer: Writer,
         incarnation: u64,
     ) -> Result<RegionKey, FabricError> {
         assert!(self.state(region).access == Access::Granted, "the region is not for granting");
-        self.open(region, Some(writer))?;
+        self.open(region, grant, Some(writer))?;
         Ok(Self::key_of(self.state(region), incarnation))
     }
 
-    /// Who may write to a granted region.
+    /// Whose card may write to a granted region.
     pub(super) fn writer(&self, region: Region) -> Option<Peer> {
         let state = self.state(region);
         assert!(state.access == Access::Granted, "a shared region has no grant");
-        state.open.as_ref().and_then(|open| open.writer).map(|(peer, _)| peer)
+        let writer = state.open.as_ref().and_then(|open| open.writer);
+        writer.filter(|writer| writer.card).map(|writer| writer.peer)
     }
 
     /// Takes a grant back. When this returns nobody but us writes there.
     pub(super) fn revoke(&mut self, region: Region) -> io::Result<()> {
         let state = self.slab.get_mut(region.0).expect("a region of ours");
-        let Some(open) = state.open.take() else { return Ok(()) };
-        self.open.remove(&open.grant);
-        open.registration.end()
-    }
-
-    /// Whether that grant still opens something.
-    pub(super) fn is_open(&self, grant: u32) -> bool {
-        self.open.contains_key(&grant)
+        state.open.take().map_or(Ok(()), |open| open.registration.end())
     }
 
     fn state(&self, region: Region) -> &RegionState {
         self.slab.get(region.0).expect("a region of ours")
-    }
-
-    pub(super) fn get(&self, region: Region) -> &Memory {
-        &self.state(region).held.memory
     }
 
     pub(super) fn hold(&self, region: Region) -> &Arc<Held> {
@@ -242,6 +240,7 @@ impl Regions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::CardKey;
 
     #[test]
     fn a_key_comes_back_from_its_bytes() {
@@ -254,6 +253,9 @@ mod tests {
             writer: half(77),
         };
         assert_eq!(Key::from_bytes(&key.to_bytes()), key);
+        let Key { incarnation, words, grant, .. } = key;
+        let without_card = CardKey::from_bytes(&key.to_bytes());
+        assert_eq!(without_card, CardKey { incarnation, words, grant });
         assert!(key.lets_write(77) && !key.lets_write(78));
         assert_eq!(key.place(56, 8), (0x7f00_0000_1038, 0xdead_beef));
         assert!(Key { writer: 0, ..key }.lets_write(78), "shared");

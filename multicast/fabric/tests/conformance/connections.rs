@@ -67,6 +67,8 @@ fn check_alive(a: &mut TcpFabric, b: &mut TcpFabric, to_b: Peer) {
 
 // What travels, put together by hand: whoever changes it must raise the version.
 
+const VERSION: u32 = 2;
+
 fn message(version: u32, kind: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = b"skeintcp".to_vec();
     bytes.extend(version.to_le_bytes());
@@ -79,11 +81,12 @@ fn message(version: u32, kind: u16, body: &[u8]) -> Vec<u8> {
 fn hello(cluster: &str, from: &str, to: &str, meeting: u64) -> Vec<u8> {
     let mut body = 5u64.to_le_bytes().to_vec();
     body.extend(meeting.to_le_bytes());
+    body.push(0);
     for text in [cluster, from, to] {
         body.push(text.len() as u8);
         body.extend(text.as_bytes());
     }
-    message(1, 1, &body)
+    message(VERSION, 1, &body)
 }
 
 fn write_frame(key: &RegionKey, at: u64, bytes: &[u8]) -> Vec<u8> {
@@ -131,7 +134,7 @@ impl Stranger {
     }
 }
 
-const WELCOME: usize = 32;
+const WELCOME: usize = 33;
 
 #[test]
 fn strangers_are_told_why_they_are_refused_and_harm_nothing() {
@@ -140,14 +143,18 @@ fn strangers_are_told_why_they_are_refused_and_harm_nothing() {
     let address = net.book().find("b").unwrap();
     let mut long = hello(CLUSTER, "x", "b", 0);
     long[14..16].copy_from_slice(&u16::MAX.to_le_bytes());
+    let mut card = hello(CLUSTER, "x", "b", 0);
+    card[32] = 1;
     #[rustfmt::skip]
     let strangers = [
         (hello("another", "x", "b", 0),      "belongs to cluster another, and this is cluster conformance"),
         (hello(CLUSTER, "x", "c", 0),        "looks for c, and this is b"),
         (hello(CLUSTER, "../x", "b", 0),     "no hello"),
         (message(9, 1, &[0; 40]),            "version 9"),
-        (message(1, 2, &[0; 16]),            "no hello"),
-        (message(1, 1, &[255; 100]),         "no hello"),
+        (message(1, 1, &[0; 40]),            "version 1"),
+        (message(VERSION, 2, &[0; 17]),      "no hello"),
+        (message(VERSION, 1, &[255; 100]),   "no hello"),
+        (card,                               "its network.fabric is \"verbs\", and here it is \"tcp\""),
         (long,                               "too long"),
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "does not speak"),
         (b"\x16\x03\x01\x02\x00\x01".to_vec(), "speaks TLS"),

@@ -5,7 +5,11 @@ use std::rc::{Rc, Weak};
 use std::thread;
 use std::time::Duration;
 
+#[cfg(feature = "verbs")]
+use skein_fabric::any::AnyFabric;
 use skein_fabric::tcp::{Book, Net, Security, TcpFabric};
+#[cfg(feature = "verbs")]
+use skein_fabric::verbs::VerbsFabric;
 use skein_fabric::{
     Access, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source,
 };
@@ -19,6 +23,8 @@ const QUIET_NAP: Duration = Duration::from_micros(300);
 
 /// A fabric whose processes meet by calling each other.
 pub(crate) trait Calling: Fabric + Sized {
+    /// The one who only calls, and has no address.
+    const GUEST: &str = "";
     fn join(net: &Net, name: &str) -> Result<Self, FabricError>;
     fn is_calling(&self, name: &str) -> bool;
     /// Differs whenever something has passed.
@@ -39,7 +45,7 @@ impl Calling for TcpFabric {
 }
 
 #[cfg(feature = "verbs")]
-impl Calling for skein_fabric::verbs::VerbsFabric {
+impl Calling for VerbsFabric {
     fn join(net: &Net, name: &str) -> Result<Self, FabricError> {
         Self::join(net, name, &skein_fabric::verbs::Config::default())
     }
@@ -49,6 +55,32 @@ impl Calling for skein_fabric::verbs::VerbsFabric {
     fn passed(&self) -> [u64; 4] {
         let traffic = self.traffic();
         [traffic.control.sent, traffic.control.received, traffic.ends, traffic.refused]
+    }
+}
+
+/// Processes with cards, and a client that has none.
+#[cfg(feature = "verbs")]
+impl Calling for AnyFabric {
+    const GUEST: &str = "a";
+    fn join(net: &Net, name: &str) -> Result<Self, FabricError> {
+        if name == Self::GUEST {
+            return Ok(net.visit(name)?.into());
+        }
+        Ok(<VerbsFabric as Calling>::join(net, name)?.into())
+    }
+    fn is_calling(&self, name: &str) -> bool {
+        match self {
+            Self::Tcp(fabric) => fabric.is_calling(name),
+            Self::Verbs(fabric) => fabric.is_calling(name),
+            Self::Shm(_) => false,
+        }
+    }
+    fn passed(&self) -> [u64; 4] {
+        match self {
+            Self::Tcp(fabric) => Calling::passed(&**fabric),
+            Self::Verbs(fabric) => Calling::passed(&**fabric),
+            Self::Shm(_) => [0; 4],
+        }
     }
 }
 
@@ -76,7 +108,7 @@ impl<F: Calling> Stage for Network<F> {
     type F = Joined<F>;
 
     fn join(&self, name: &str) -> Result<Joined<F>, FabricError> {
-        if self.book.find(name).is_none() {
+        if name != F::GUEST && self.book.find(name).is_none() {
             self.book.insert(name, "127.0.0.1:0");
         }
         let security = match &self.authority {

@@ -113,6 +113,42 @@ promises! {
     a_full_mailbox_is_an_error
     a_destroyed_region_denies
     a_parked_process_has_looked_again
+    a_reply_reaches_who_asked
+}
+
+/// A client that has no card writes into the memory of processes that have, under the same promises.
+#[cfg(feature = "verbs")]
+mod from_a_client_without_a_card {
+    use crate::network::Network;
+    use skein_fabric::any::AnyFabric;
+
+    macro_rules! promises {
+        ($($name:ident)*) => {
+            $(#[test] fn $name() {
+                if crate::crew::has_adapter() {
+                    super::$name(&Network::<AnyFabric>::plain());
+                }
+            })*
+        };
+    }
+
+    promises! {
+        writes_arrive_in_the_order_posted
+        nothing_arrives_after_a_revocation
+        a_granted_region_is_one_memory_before_under_and_after_its_grants
+        only_the_grantee_may_write_and_every_key_holder_may_read
+        a_key_opens_one_grant_of_one_region_of_one_life
+        an_untagged_failure_shows_at_the_next_tagged_write
+        a_peer_that_left_is_unknown_and_not_denied
+        nothing_meant_for_an_earlier_life_reaches_a_later_one
+        hanging_up_ends_what_was_attached
+        spans_tails_and_reads_carry_the_right_bytes
+        mail_comes_whole_in_order_and_from_somebody
+        a_full_mailbox_is_an_error
+        a_destroyed_region_denies
+        a_parked_process_has_looked_again
+        a_reply_reaches_who_asked
+    }
 }
 
 /// Two joined processes that know each other.
@@ -157,6 +193,39 @@ fn writes_arrive_in_the_order_posted<S: Stage>(stage: &S) {
         }
     }
     assert_eq!(done, 100);
+}
+
+// Promises 1 and 4, from the one who was called to the caller.
+fn a_reply_reaches_who_asked<S: Stage>(stage: &S) {
+    let Pair { mut a, mut b, to_a, to_b } = pair(stage);
+    let ring = a.create(1 << 10, Access::Granted).unwrap();
+    let key = a.grant(ring, to_b).unwrap();
+    let ring_there = b.attach(to_a, &key).unwrap();
+    let ours = b.create(1 << 10, Access::Shared).unwrap();
+    for i in 0..8u64 {
+        b.store(ours, 8 * i as usize, 100 + i);
+    }
+    b.write(ring_there, 64, Source::Span { region: ours, at: 0, len: 61 }, Some(1)).unwrap();
+    put(&mut b, ring_there, 0, 7, Some(2));
+    b.read(ring_there, 64, 16, (ours, 512), 3).unwrap();
+    b.flush();
+    b.wake(to_a);
+    stage.settle();
+    let done = |tag| (tag, Outcome::Done);
+    assert_eq!(ends(&mut b), [done(1), done(2), done(3)]);
+    assert_eq!((a.load(ring, 0), a.load(ring, 64), a.load(ring, 112)), (7, 100, 106));
+    assert_eq!(a.load(ring, 120), 107, "a tail");
+    assert_eq!((b.load(ours, 512), b.load(ours, 520)), (100, 101));
+    a.revoke(ring).unwrap();
+    put(&mut b, ring_there, 0, 8, Some(4));
+    b.flush();
+    stage.settle();
+    assert_eq!(ends(&mut b), [(4, Outcome::Denied)]);
+    assert_eq!(a.load(ring, 0), 7);
+    b.detach(ring_there);
+    drop(a);
+    stage.settle();
+    assert!(b.is_gone(to_a));
 }
 
 // Promise 3.
