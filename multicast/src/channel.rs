@@ -52,12 +52,14 @@ pub(crate) enum Kind {
     Exchange = 6,
     /// Within a group: about who leads it, and who is in it.
     Election = 7,
+    /// Replica to replica: what was delivered and passed.
+    Passed = 8,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        use Kind::{Announce, Election, Exchange, Fetch, Message, Relay, Reply};
-        [Message, Reply, Announce, Fetch, Relay, Exchange, Election]
+        use Kind::{Announce, Election, Exchange, Fetch, Message, Passed, Relay, Reply};
+        [Message, Reply, Announce, Fetch, Relay, Exchange, Election, Passed]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }

@@ -619,6 +619,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                     ours.exchange(from.group, message, result, &mut self.wiring);
                 }
             }
+            Kind::Passed => ours.hear_passed(from, datagram, &mut self.wiring),
             Kind::Election => {
                 ours.election(from, datagram, &mut self.wiring, &mut self.application);
             }

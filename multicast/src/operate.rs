@@ -101,6 +101,17 @@ pub struct StuckStatus {
     pub held_up_by: Vec<u16>,
 }
 
+/// Replies that a replica has held back, since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldStatus {
+    /// How many wait now.
+    pub waiting: u64,
+    /// How many have waited.
+    pub count: u64,
+    /// How long those did, all together, in microseconds.
+    pub waited_us: u64,
+}
+
 /// What a replica waits for before it can go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -174,6 +185,8 @@ pub struct ReplicaStatus {
     pub oldest_pending_ms: u64,
     /// The oldest pending message to several groups.
     pub stuck: Option<StuckStatus>,
+    /// As leader: replies that wait for what they rest on to be passed by all who share it.
+    pub held: HeldStatus,
     /// Sessions with a ring open here.
     pub sessions: u64,
     /// Bytes of memory: its log and the payloads it holds, and, on the engine's first replica, the

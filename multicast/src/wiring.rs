@@ -369,7 +369,8 @@ impl<F: Fabric> Wiring<F> {
         }
         if let Some(&id) = self.routes.get(&(from, to)) {
             // What is told again on demand need not wait for one that stands still.
-            let told_again = matches!(kind, Kind::Announce | Kind::Exchange | Kind::Fetch);
+            let told_again =
+                matches!(kind, Kind::Announce | Kind::Exchange | Kind::Fetch | Kind::Passed);
             match self.port.get(id).filter(|channel| !channel.dying) {
                 Some(channel) if told_again && channel.waiting() >= WAITING_MAX => return,
                 Some(_) => return self.port.send(id, kind, head, body),

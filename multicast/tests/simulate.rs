@@ -12,12 +12,13 @@ use skein_multicast::simulate::{Campaign, Coverage, Kept, Profile, Tally, run};
 
 /// What every test run runs: so many seeds of each profile, from 0 on, but those of
 /// `multicast/tests/open.txt`.
-const RUNS: [(&str, u64); 7] = [
+const RUNS: [(&str, u64); 8] = [
     ("default", 1600),
     ("elections", 500),
     ("crashes", 500),
     ("partitions", 450),
     ("losses", 60),
+    ("overlaps", 200),
     ("clients", 150),
     ("calm", 60),
 ];

@@ -102,7 +102,7 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use skein_multicast::operate::{Elections, ReplicaStatus, StuckStatus};
+    use skein_multicast::operate::{Elections, HeldStatus, ReplicaStatus, StuckStatus};
 
     use super::*;
 
@@ -131,6 +131,7 @@ mod tests {
             oldest_pending_ms: 0,
             stuck: None,
             sessions: 0,
+            held: HeldStatus::default(),
             memory_bytes: 0,
         };
         ReplicaReport { order, keys: 0, store_bytes: 0, digest: None }

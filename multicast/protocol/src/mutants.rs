@@ -180,6 +180,13 @@ mutants! {
     LeftBehindLeads,
     /// Another group's result is logged as often as it comes.
     ResultGivenTwice,
+    /// A reply leaves though what it rests on has not been passed.
+    RepliesNotGated,
+    /// A group counts as having passed what its clock has reached.
+    ClockTakenForDelivered,
+    /// A message counts as passed when all its destinations have delivered it, whatever those delivered
+    /// before it.
+    PassedByNeighboursAlone,
 }
 
 /// Whether the guard is taken out.

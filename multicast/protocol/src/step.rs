@@ -165,6 +165,15 @@ pub enum Effect {
         /// Up to where.
         timestamp: Timestamp,
     },
+    /// Tell a replica what we know of these groups: how far each has delivered and passed.
+    Pass {
+        /// Whom.
+        to: ReplicaId,
+        /// Of which groups.
+        rows: GroupSet,
+        /// Whether it shall tell what it knows.
+        asks: bool,
+    },
     /// Send again what our state machine exchanged about a message.
     Resend {
         /// Which message.

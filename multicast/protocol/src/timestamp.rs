@@ -17,6 +17,9 @@ const GROUP_BITS: u32 = 10;
 const CLOCK_MAX: u64 = u64::MAX >> GROUP_BITS;
 
 impl Timestamp {
+    /// So many groups have room in a timestamp.
+    pub const GROUPS_MAX: u16 = 1 << GROUP_BITS;
+
     /// Below every timestamp that a group proposes: clocks start at 1.
     pub const ZERO: Self = Self(0);
 
@@ -25,6 +28,18 @@ impl Timestamp {
         assert!(clock <= CLOCK_MAX, "the clock is exhausted");
         assert!((group.0 as u64) < 1 << GROUP_BITS, "a timestamp has room for 1,024 groups");
         Self(clock << GROUP_BITS | group.0 as u64)
+    }
+
+    /// The one below this, which is above [`ZERO`](Self::ZERO).
+    #[must_use]
+    pub const fn below(self) -> Self {
+        Self(self.0 - 1)
+    }
+
+    /// The one above this.
+    #[must_use]
+    pub const fn above(self) -> Self {
+        Self(self.0 + 1)
     }
 
     /// The proposing group's clock.

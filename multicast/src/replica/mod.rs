@@ -1,6 +1,7 @@
 //! One replica: words and bytes in, events, step, effects out.
 
 mod election;
+mod gate;
 mod log;
 mod said;
 mod status;
@@ -24,6 +25,7 @@ use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
+use self::gate::Gate;
 use self::log::Follower;
 pub(crate) use self::log::untag;
 use self::said::{Said, Word};
@@ -82,6 +84,8 @@ skein_protocol::paths! {
     result_again,
     /// A result was sent again.
     result_resent,
+    /// A reply waited for what it rests on.
+    reply_held,
 }
 
 /// Another group's result that waits for its log entry to be committed.
@@ -161,6 +165,7 @@ pub(crate) struct Replica<A> {
     applied_told: u64,
     /// Sessions whose process died and that the group has not ended, and how often that was said.
     pub orphans: BTreeMap<SessionId, u8>,
+    gate: Gate,
     effects: Vec<Effect>,
     said: Said,
     announced: usize,
@@ -236,6 +241,7 @@ impl<A: Application> Replica<A> {
             last_delivered: 0,
             applied_told: 0,
             orphans: BTreeMap::new(),
+            gate: Gate::default(),
             effects: Vec::new(),
             said: Said::default(),
             announced: 0,
@@ -343,7 +349,7 @@ impl<A: Application> Replica<A> {
     /// full because the follower that asks waits for the payload, and holds everything back. And so
     /// may whatever members of our group say: it can be full because we wait for their votes.
     pub(crate) fn admits_from_replica(&self, from: GroupId, kind: Kind) -> bool {
-        let vital = kind == Kind::Fetch || from == self.id.group;
+        let vital = matches!(kind, Kind::Fetch | Kind::Passed) || from == self.id.group;
         vital || !self.core.leads() || self.log_has_room()
     }
 
@@ -551,6 +557,7 @@ impl<A: Application> Replica<A> {
                         wiring.tell_word(by, to, Column::Settled, timestamp.to_word());
                     }
                 }
+                Effect::Pass { to, rows, asks } => self.tell_passed(to, rows, asks, wiring),
                 Effect::Resend { message, to } => self.resend(message, to, wiring),
                 Effect::Settled { message } => {
                     self.results.remove(&message);
@@ -626,6 +633,7 @@ impl<A: Application> Replica<A> {
             self.carry_out(wiring);
             self.finish_teaching(wiring);
         }
+        self.pass_on(wiring);
         any
     }
 
@@ -649,7 +657,7 @@ impl<A: Application> Replica<A> {
                     let bytes = &said.bytes[from..from + len];
                     from += len;
                     if self.core.leads() {
-                        wiring.reply(message, self.id, bytes);
+                        self.reply(message, bytes, wiring);
                     }
                 }
                 Word::Exchange { message, to, len } => {

@@ -127,6 +127,7 @@ impl<A: Application> Replica<A> {
             pending: core.pending() as u64,
             oldest_pending_ms: now.saturating_sub(oldest),
             stuck,
+            held: self.gate.status(),
             sessions,
             memory_bytes: (self.log_bytes() + self.payloads.bytes()) as u64 + rings_bytes,
         }

@@ -266,6 +266,9 @@ impl Nodes {
                         held.iter().map(|m| format!("{m} ({})", known(*m))).collect();
                     return Some(format!("{id}: {pending} messages pending, and holds {held:?}"));
                 }
+                if replica.held_replies() > 0 {
+                    return Some(format!("{id} holds {} replies", replica.held_replies()));
+                }
                 if core.is_silent() {
                     return Some(format!("{id} was never let in"));
                 }

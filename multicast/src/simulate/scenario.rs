@@ -32,6 +32,8 @@ pub struct Profile {
     /// Groups are large, leaders are what faults hit, and what is under way lands in the middle of
     /// what a replica does to let another lead.
     elections: bool,
+    /// Many sessions do one thing after the other, over several groups of which some are slow.
+    overlaps: bool,
 }
 
 const QUIET: Mix = Mix {
@@ -47,7 +49,7 @@ const QUIET: Mix = Mix {
 
 impl Profile {
     /// All profiles; the first is what is run if none is named.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that falls in every seed",
@@ -69,6 +71,7 @@ impl Profile {
             leader_falls: true,
             loses: false,
             elections: false,
+            overlaps: false,
         },
         Self {
             name: "calm",
@@ -82,6 +85,7 @@ impl Profile {
             leader_falls: false,
             loses: false,
             elections: false,
+            overlaps: false,
         },
         Self {
             name: "crashes",
@@ -95,6 +99,7 @@ impl Profile {
             leader_falls: true,
             loses: false,
             elections: false,
+            overlaps: false,
         },
         Self {
             name: "partitions",
@@ -108,6 +113,7 @@ impl Profile {
             leader_falls: false,
             loses: false,
             elections: false,
+            overlaps: false,
         },
         Self {
             name: "clients",
@@ -121,6 +127,7 @@ impl Profile {
             leader_falls: false,
             loses: false,
             elections: false,
+            overlaps: false,
         },
         Self {
             name: "laps",
@@ -134,6 +141,7 @@ impl Profile {
             leader_falls: false,
             loses: false,
             elections: false,
+            overlaps: false,
         },
         Self {
             name: "losses",
@@ -147,6 +155,7 @@ impl Profile {
             leader_falls: false,
             loses: true,
             elections: false,
+            overlaps: false,
         },
         Self {
             name: "elections",
@@ -160,6 +169,21 @@ impl Profile {
             leader_falls: true,
             loses: false,
             elections: true,
+            overlaps: false,
+        },
+        Self {
+            name: "overlaps",
+            about: "messages that overlap in chains of groups, and sessions that wait for each answer",
+            faults: (1, 5),
+            mix: Mix { crashes: 1, pauses: 4, slows: 8, partitions: 2, flaps: 2, ..QUIET },
+            messages: (150, 150),
+            large_one_in: 1000,
+            laps: false,
+            single: true,
+            leader_falls: false,
+            loses: false,
+            elections: false,
+            overlaps: true,
         },
         Self {
             name: "large",
@@ -182,6 +206,7 @@ impl Profile {
             leader_falls: true,
             loses: false,
             elections: false,
+            overlaps: false,
         },
     ];
 
@@ -240,7 +265,11 @@ impl Scenario {
             4..=15 if profile.elections => 5,
             _ => 3,
         };
-        let groups = if rng.one_in(profile.large_one_in) { 16 } else { 1 + rng.below(4) as u16 };
+        let groups = match () {
+            () if rng.one_in(profile.large_one_in) => 16,
+            () if profile.overlaps => 2 + rng.below(4) as u16,
+            () => 1 + rng.below(4) as u16,
+        };
         let topology = Topology {
             nodes: u16::from(replicas) + rng.below(2) as u16,
             groups,
@@ -256,7 +285,7 @@ impl Scenario {
             ring_bytes_max: ring_bytes << rng.below(2),
             rings_bytes_max: if rng.one_in(4) { 8 * ring_bytes } else { 1 << 20 },
             peer_ring_bytes: 4 << 10,
-            window: 1 << (1 + rng.below(4)),
+            window: if profile.overlaps { 1 } else { 1 << (1 + rng.below(4)) },
             payload_bytes_max,
             held_bytes_max: 2 * payload_bytes_max,
             fetch_after_ms: 1 + rng.below(10),
@@ -264,7 +293,8 @@ impl Scenario {
             heartbeats_missed_max: 4 + rng.below(8) as u32,
             evict_after_ms: 20 + rng.below(80),
         };
-        let clients = (1 + rng.index(3), 1 + rng.index(3));
+        let more = usize::from(profile.overlaps);
+        let clients = (1 + more + rng.index(3), 1 + 2 * more + rng.index(3));
         let messages = profile.messages.0 + rng.below(profile.messages.1);
         let mut scenario = Self {
             seed,

@@ -50,6 +50,17 @@ pub(super) fn check(history: &History, touch: &Touch) -> Result<(), Violation> {
                 return violated(format!("{by} told {to} about {message} to {destinations}"));
             }
         }
+        About::Passed => {
+            // Whoever asks may be the first to tell that there is something to share.
+            let shares = |of: GroupId, with| {
+                history.shares.of_group.get(&of).is_some_and(|all| all.contains(with))
+            };
+            let (by_group, to_group) = (by.group, to.group);
+            let shared = shares(by_group, to_group) || shares(to_group, by_group);
+            if by_group != to_group && !shared {
+                return violated(format!("{by} told {to} what it passed: they share nothing"));
+            }
+        }
         About::Log(index) => {
             let shares = history.shares.of_replica.get(&by).copied().unwrap_or_default();
             if by.group != to.group && !shares.contains(to.group) {

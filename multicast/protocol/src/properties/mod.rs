@@ -16,6 +16,7 @@ mod integrity;
 mod memory;
 mod order;
 mod quorum;
+mod realtime;
 mod validity;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -64,6 +65,8 @@ pub enum About {
     Message(MessageId),
     /// An acceptance word: everything in the writer's log up to this index.
     Log(u64),
+    /// What was delivered and passed.
+    Passed,
 }
 
 /// A message as its sender knows it.
@@ -74,12 +77,18 @@ struct Multicast {
     correct: bool,
     /// The groups that have answered it.
     answered: GroupSet,
+    /// When it was multicast, and when the last group's answer was here: places in the order of all
+    /// such moments.
+    sent_at: u64,
+    answered_at: Option<u64>,
 }
 
 /// Everything an onlooker saw.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     multicasts: BTreeMap<MessageId, Multicast>,
+    /// Moments that were given numbers.
+    moments: u64,
     /// What the replicas of each group delivered, by position: the first is number 1.
     sequences: BTreeMap<GroupId, Vec<Deliver>>,
     /// Which group delivered which message.
@@ -96,7 +105,10 @@ pub struct History {
 impl History {
     /// A message was multicast. Its name keeps its destinations for ever.
     pub fn multicast(&mut self, message: MessageId, destinations: GroupSet) {
-        let new = Multicast { destinations, correct: true, answered: GroupSet::EMPTY };
+        self.moments += 1;
+        let (sent_at, answered_at) = (self.moments, None);
+        let answered = GroupSet::EMPTY;
+        let new = Multicast { destinations, correct: true, answered, sent_at, answered_at };
         self.multicasts.entry(message).or_insert(new).correct = true;
     }
 
@@ -177,6 +189,10 @@ impl History {
     pub fn answered(&mut self, message: MessageId, by: GroupId) -> Result<(), Violation> {
         if let Some(multicast) = self.multicasts.get_mut(&message) {
             multicast.answered = multicast.answered.with(by);
+            if multicast.answered == multicast.destinations && multicast.answered_at.is_none() {
+                self.moments += 1;
+                multicast.answered_at = Some(self.moments);
+            }
         }
         durability::check(self, message, by)
     }
@@ -189,6 +205,7 @@ impl History {
     /// Checks what must have happened when nothing is left to happen.
     pub fn check_complete(&self) -> Result<(), Violation> {
         validity::check(self)?;
-        agreement::check(self)
+        agreement::check(self)?;
+        realtime::check(self)
     }
 }

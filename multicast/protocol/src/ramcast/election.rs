@@ -394,6 +394,7 @@ impl Ramcast {
         self.fed.fill(None);
         self.completed.fill(0);
         self.shared.forget_told();
+        self.passed.lead();
         self.forget_kept(effects);
         self.rebuild();
         if self.last_time_ms > 0 {

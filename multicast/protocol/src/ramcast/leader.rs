@@ -267,6 +267,7 @@ impl Ramcast {
             for remote in entry {
                 if !planted(Mutant::LeaderClockNotRaised) {
                     self.clock = self.clock.max(remote.timestamp.clock());
+                    self.clock_has_risen();
                 }
             }
             self.append_all(entry.iter().map(|remote| Record::Remote(*remote)), effects);

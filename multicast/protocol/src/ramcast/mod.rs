@@ -30,6 +30,7 @@ mod delivery;
 mod election;
 mod follower;
 mod leader;
+mod passed;
 mod paths;
 mod saved;
 mod shared;
@@ -47,6 +48,7 @@ use self::election::Campaign;
 pub use self::election::{Cause, Verdict};
 use self::follower::Stalled;
 use self::leader::{Early, Large};
+use self::passed::Passed;
 pub use self::paths::Paths;
 use self::shared::Shared;
 use crate::ballot::{Acceptance, Ballot};
@@ -171,6 +173,8 @@ pub struct Ramcast {
     afloat: HashSet<MessageId>,
     /// Multi-group messages that we have delivered and some destination may not be done with.
     shared: Shared,
+    /// What replies may rest on.
+    passed: Passed,
     /// Messages announced to us that we have not received: leaders only.
     early: BTreeMap<MessageId, Early>,
     /// Announcements of this turn, to be logged together.
@@ -224,6 +228,7 @@ impl Ramcast {
             order: Order::default(),
             afloat: HashSet::new(),
             shared: Shared::new(config.groups),
+            passed: Passed::new(config.me.group, config.groups),
             early: BTreeMap::new(),
             remotes: Vec::new(),
             decisions: Vec::new(),
@@ -239,7 +244,8 @@ impl Ramcast {
     /// A replica of a group that begins anew, above a ballot counter and a clock that its former
     /// self may have reached.
     pub fn anew(config: Config, view: View, ballot_counter: u32, clock: u64) -> Self {
-        Self { heard: ballot_counter, clock, ..Self::new(config, view) }
+        let passed = Passed::anew(config.me.group, config.groups, clock);
+        Self { heard: ballot_counter, clock, passed, ..Self::new(config, view) }
     }
 
     /// Takes one event to its conclusion, appending what follows from it to `effects`.
@@ -255,6 +261,7 @@ impl Ramcast {
                 if self.leads() {
                     self.ask_again(effects);
                     self.settle_own(effects);
+                    self.settle_passed(effects);
                     self.evict_dead(effects);
                 }
                 self.shared.trim(self.group(), effects);
@@ -330,6 +337,7 @@ impl Ramcast {
         assert!(self.clock >= next.timestamp.clock(), "later proposals would end below");
         if next.destinations.len() > 1 {
             self.shared.push(&next, &pending);
+            self.passed.deliver(&next);
         }
         let large = self.large.iter_mut().find(|large| large.message == next.message);
         match large.filter(|_| !planted(Mutant::PayloadDroppedEarly)) {

@@ -88,6 +88,10 @@ paths! {
     decided_for_follower,
     /// A message was delivered on a logged decision.
     delivered_on_decision,
+    /// A leader told another group of a third one's progress.
+    rows_relayed,
+    /// A replica was asked what it knows to be passed.
+    asked_what_passed,
     /// A slot was evicted.
     evicted,
     /// A replica was let in.

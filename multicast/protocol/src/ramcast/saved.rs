@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::delivery::Order;
+use super::passed::Passed;
 use super::shared::Shared;
 use super::{Config, Ramcast, Role};
 use crate::ballot::Ballot;
@@ -13,7 +14,7 @@ use crate::mutants::{Mutant, planted};
 use crate::step::Record;
 use crate::view::View;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 impl Ramcast {
     /// Appends what a replica needs to go on from our commit index: the last index with its birth,
@@ -34,6 +35,7 @@ impl Ramcast {
         }
         self.order.save(&mut out);
         self.shared.save(&mut out);
+        self.passed.save(&mut out);
         // What stands behind the commit index may be lost, and then it must not be known.
         let uncommitted = self.suffix.iter().filter_map(|entry| match entry.record {
             _ if planted(Mutant::UncommittedRemembered) => None,
@@ -75,6 +77,7 @@ impl Ramcast {
         }
         let order = Order::restore(&mut from, self.now_ms)?;
         let shared = Shared::restore(&mut from, self.config.groups)?;
+        let passed = Passed::restore(&mut from, self.group(), self.config.groups)?;
         let known = Known::restore(&mut from)?;
         if !from.0.is_empty() {
             return None;
@@ -88,7 +91,8 @@ impl Ramcast {
         (self.commit, self.commit_birth, self.last) = (commit, birth, commit);
         self.clock = if planted(Mutant::ClockNotTaken) { self.clock } else { clock };
         self.last_time_ms = time_ms;
-        (self.view, self.order, self.shared, self.known) = (view, order, shared, known);
+        (self.view, self.order, self.known) = (view, order, known);
+        (self.shared, self.passed) = (shared, passed);
         self.role = Role::Follower;
         self.new_ballot_index = u64::MAX;
         self.paths.restored += 1;

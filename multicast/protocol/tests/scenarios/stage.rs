@@ -568,7 +568,10 @@ impl Stage {
                 Effect::Repeat { message } => {
                     self.say(format_args!("{id} repeats its reply to m{}", message.sequence));
                 }
-                Effect::Forget { .. } | Effect::Resend { .. } | Effect::Settled { .. } => {}
+                Effect::Forget { .. }
+                | Effect::Pass { .. }
+                | Effect::Resend { .. }
+                | Effect::Settled { .. } => {}
             }
         }
         if self.core(id).leads() {

@@ -1,0 +1,219 @@
+//! Real-time order: if a message was answered before another was multicast, it stands before it.
+//!
+//! That is more than acyclic order: two groups may each have a fine order, and one of them put a new
+//! message before one that was already answered. So the orders of all groups together with "was
+//! answered before it was multicast" must have no cycle. A message is answered when its session has
+//! the answers of all its destinations.
+//!
+//! What is answered and multicast goes through a chain of moments, so that the graph stays as small
+//! as the history: a message leads to the moment of its answer, each moment to the next, and the last
+//! one before a message was multicast to that message.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt::Write;
+
+use super::{History, Violation};
+use crate::ids::{GroupId, MessageId};
+use crate::step::Deliver;
+
+/// A message, or a moment at which one was answered.
+#[derive(Clone, Copy)]
+enum Node<'a> {
+    Message(&'a Deliver),
+    Answered(MessageId),
+}
+
+/// Why one stands before another.
+#[derive(Clone, Copy)]
+enum Why {
+    /// This group delivered it earlier.
+    Delivered(GroupId),
+    /// That is when it was answered, a later moment, or a message multicast after it.
+    Time,
+}
+
+#[derive(Default)]
+struct Graph<'a> {
+    nodes: Vec<Node<'a>>,
+    after: Vec<Vec<(usize, Why)>>,
+}
+
+impl<'a> Graph<'a> {
+    fn node(&mut self, node: Node<'a>) -> usize {
+        self.nodes.push(node);
+        self.after.push(Vec::new());
+        self.nodes.len() - 1
+    }
+
+    fn of(history: &'a History) -> Self {
+        let mut graph = Self::default();
+        let mut places: BTreeMap<MessageId, usize> = BTreeMap::new();
+        for (group, sequence) in &history.sequences {
+            let mut before = None;
+            for deliver in sequence.iter().filter(|it| !history.is_lost(it.message)) {
+                let place = *places
+                    .entry(deliver.message)
+                    .or_insert_with(|| graph.node(Node::Message(deliver)));
+                if let Some(before) = before.replace(place) {
+                    graph.after[before].push((place, Why::Delivered(*group)));
+                }
+            }
+        }
+        let mut moments = Vec::new();
+        for (message, multicast) in &history.multicasts {
+            if let Some(place) = places.get(message) {
+                moments.push((multicast.sent_at, *place, None));
+                moments.extend(multicast.answered_at.map(|at| (at, *place, Some(*message))));
+            }
+        }
+        moments.sort_unstable_by_key(|(at, ..)| *at);
+        let mut last: Option<usize> = None;
+        for (_, place, answered) in moments {
+            let Some(message) = answered else {
+                if let Some(last) = last {
+                    graph.after[last].push((place, Why::Time));
+                }
+                continue;
+            };
+            let moment = graph.node(Node::Answered(message));
+            graph.after[place].push((moment, Why::Time));
+            if let Some(last) = last.replace(moment) {
+                graph.after[last].push((moment, Why::Time));
+            }
+        }
+        graph
+    }
+
+    /// Nodes of which each stands before the next and the last before the first, if there are any.
+    fn cycle(&self) -> Option<Vec<(usize, Why)>> {
+        let mut befores = vec![0; self.nodes.len()];
+        self.after.iter().flatten().for_each(|(to, _)| befores[*to] += 1);
+        let mut free: VecDeque<_> = (0..befores.len()).filter(|at| befores[*at] == 0).collect();
+        while let Some(at) = free.pop_front() {
+            for &(to, _) in &self.after[at] {
+                befores[to] -= 1;
+                if befores[to] == 0 {
+                    free.push_back(to);
+                }
+            }
+        }
+        // Whatever is left has something left before it: the way back must come round.
+        let mut at = befores.iter().position(|count| *count > 0)?;
+        let mut before = vec![None; befores.len()];
+        for from in (0..befores.len()).filter(|from| befores[*from] > 0) {
+            for &(to, why) in self.after[from].iter().filter(|(to, _)| befores[*to] > 0) {
+                before[to] = Some((from, why));
+            }
+        }
+        let mut way = Vec::new();
+        let mut seen = vec![None; befores.len()];
+        while seen[at].is_none() {
+            seen[at] = Some(way.len());
+            let (from, why) = before[at]?;
+            way.push((from, why));
+            at = from;
+        }
+        let mut cycle = way.split_off(seen[at]?);
+        cycle.reverse();
+        Some(cycle)
+    }
+
+    fn tell(&self, cycle: &[(usize, Why)]) -> String {
+        let mut told = String::from("a cycle:");
+        for (at, why) in cycle {
+            let _ = match (self.nodes[*at], why) {
+                (Node::Answered(message), _) => write!(told, " [{message} was answered]"),
+                (Node::Message(it), why) => {
+                    let Deliver { message, destinations, timestamp, .. } = it;
+                    let _ = write!(told, " {message} to {destinations} at {timestamp}, which ");
+                    match why {
+                        Why::Delivered(group) => write!(told, "{group} delivers before"),
+                        Why::Time => write!(told, "was answered before"),
+                    }
+                }
+            };
+        }
+        told
+    }
+}
+
+/// Holds in the end.
+pub(super) fn check(history: &History) -> Result<(), Violation> {
+    let graph = Graph::of(history);
+    let Some(cycle) = graph.cycle() else { return Ok(()) };
+    Err(Violation { property: "real-time order", evidence: graph.tell(&cycle) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{GroupSet, ReplicaId, SessionId};
+    use crate::timestamp::Timestamp;
+
+    /// Sends, delivers and answers messages `a`, `b`, … as the script says: `a>01` multicasts a to
+    /// groups 0 and 1, `a@0:5` delivers it at group 0 with clock 5, `a=0` has group 0 answer it.
+    fn run(script: &str) -> Result<(), Violation> {
+        let mut history = History::default();
+        let mut sent = BTreeMap::new();
+        let mut positions = [0; 3];
+        for word in script.split(' ') {
+            let name = u64::from(word.as_bytes()[0] - b'a') + 1;
+            let message = MessageId::new(SessionId(1), name);
+            let (what, rest) = word[1..].split_at(1);
+            let group = GroupId(rest[..1].parse().unwrap());
+            match what {
+                ">" => {
+                    let groups = rest.bytes().map(|digit| GroupId(u16::from(digit - b'0')));
+                    let destinations: GroupSet = groups.collect();
+                    sent.insert(name, destinations);
+                    history.multicast(message, destinations);
+                }
+                "@" => {
+                    positions[group.index()] += 1;
+                    let deliver = Deliver {
+                        message,
+                        low_water: 1,
+                        destinations: sent[&name],
+                        timestamp: Timestamp::new(rest[2..].parse().unwrap(), GroupId(0)),
+                        position: positions[group.index()],
+                        time_ms: 0,
+                    };
+                    history.delivers(ReplicaId::new(group, 0), &deliver).unwrap();
+                }
+                _ => history.answered(message, group).unwrap(),
+            }
+        }
+        check(&history)
+    }
+
+    #[test]
+    fn an_answer_before_a_multicast_counts_and_nothing_else_does() {
+        assert_eq!(run("a>01 a@0:9 a@1:9 a=0 a=1 b>1 b@1:10 b=1"), Ok(()));
+        let while_a_waits = "a>01 a@0:9 a=0 b>1 b@1:4 b=1 a@1:9 a=1";
+        assert_eq!(run(while_a_waits), Ok(()), "a lacks an answer when b is multicast");
+    }
+
+    #[test]
+    fn an_inversion_between_two_groups_is_a_cycle() {
+        // g0 has delivered a and lets out b, which rests on it; g1 puts c before a.
+        let inverted = "a>01 b>0 a@0:9 b@0:10 b=0 c>1 c@1:4 c=1 a@1:9 a=0 a=1";
+        let evidence = run(inverted).unwrap_err().evidence;
+        assert!(
+            evidence.contains("s0000000000000001:1 to {g0 g1} at 9@g0, which g0 delivers before")
+        );
+        assert!(evidence.contains("[s0000000000000001:2 was answered]"), "{evidence}");
+    }
+
+    #[test]
+    fn a_chain_through_three_groups_is_a_cycle() {
+        // b goes before a at g1, and c, at g0, behind a; whoever has c's answer sends d to g2 alone,
+        // which puts it before b.
+        let chain = "b>12 a>01 b@1:5 a@1:6 a@0:6 c>0 c@0:7 c=0 d>2 d@2:3 d=2 b@2:5 b=1 b=2 a=0 a=1";
+        assert_eq!(run(chain).unwrap_err().property, "real-time order");
+        let gated = "b>12 a>01 b@1:5 a@1:6 a@0:6 c>0 c@0:7 b@2:5 c=0 d>2 d@2:7 d=2 b=1 b=2 a=0 a=1";
+        assert_eq!(run(gated), Ok(()));
+    }
+}
