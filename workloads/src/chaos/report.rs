@@ -9,7 +9,7 @@ use skein_multicast::config::Topology;
 
 use super::load::{Loaded, Probe, Sample};
 use crate::chart::{self, Paint, grouped};
-use crate::check::{Anomaly, Order};
+use crate::check::Order;
 use crate::report::{Machine, Timeline};
 use crate::verify::Verdict;
 
@@ -152,10 +152,6 @@ pub struct Event {
     pub recovered_ms: Option<f64>,
 }
 
-/// Whether no reply leaves before every group has passed what it depends on. Until that is so, the
-/// order of transactions on different shards may contradict real time, and a report says so without
-/// calling it wrong.
-const GATED: bool = false;
 /// The grain of the timeline.
 const INTERVAL: u64 = 10_000_000;
 /// What is shown around a kill: so many intervals before it, and in all.
@@ -223,15 +219,9 @@ impl Report {
                 self.problems.push(what);
             }
         }
-        self.good = self.problems.is_empty() && self.verdict.is_good() && self.order_is_good();
+        let orderly = self.order.strictly_serializable;
+        self.good = self.problems.is_empty() && self.verdict.is_good() && orderly;
         self
-    }
-
-    /// Whether the order is what the store promises today.
-    fn order_is_good(&self) -> bool {
-        let Order { strictly_serializable, anomalies, .. } = &self.order;
-        let known = |name: &str| name == Anomaly::RealTimeInversionAcrossShards.name();
-        *strictly_serializable || !GATED && anomalies.keys().all(|name| known(name))
     }
 
     /// The report for people. `colour` is for terminals.
