@@ -501,13 +501,18 @@ impl Ramcast {
     }
 
     /// Logs that the log waits for a slot no more, unless fewer than a quorum would be left that it
-    /// waits for. Returns whether it was of use.
+    /// waits for. Who has not applied what its group is done with is none of those: it may have the log
+    /// and lack what nobody tells any more, and cannot do without the state of one of the others.
+    /// Returns whether it was of use.
     pub fn evict(&mut self, slot: u8, effects: &mut Vec<Effect>) -> bool {
+        let settled = self.shared.settled_by(self.group());
+        let whole = |other: &u8| self.shared.applied_by(*other) >= settled;
         let stays = |other: &u8| {
             let leaves = self.changing & 1 << other != 0 || self.view.member(*other).evicted;
             *other != slot && !leaves
         };
-        let enough = self.others().filter(stays).count() + 1 >= self.quorum();
+        let left = self.others().filter(stays).chain([self.config.me.slot]).filter(whole);
+        let enough = left.count() >= self.quorum();
         let useful = !planted(Mutant::NobodyEvicted)
             && guard!(Mutant::QuorumEvictedAway, enough)
             && self.may_change(slot)

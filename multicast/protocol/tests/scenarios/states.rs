@@ -182,6 +182,35 @@ fn what_a_group_was_done_with_once_stays_so_when_a_slow_replica_counts_again() {
 }
 
 #[test]
+fn nobody_is_evicted_for_whom_only_a_replica_that_is_left_behind_would_stay() {
+    let (leader, other, slow) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    let mut stage = Stage::new(2, 3);
+    for id in [leader, replica(1, 0)] {
+        stage.land(id, message(1), GroupSet::first(2));
+    }
+    let fast: Vec<_> = stage.nodes.keys().copied().filter(|id| *id != slow).collect();
+    let turns = |stage: &mut Stage| {
+        for id in fast.iter().chain(&fast).chain(&fast) {
+            stage.turn(*id);
+        }
+    };
+    turns(&mut stage);
+    assert!(stage.evict(leader, slow.slot), "the two others have it all");
+    turns(&mut stage);
+    stage.pass(5, &[]);
+    stage.let_in(leader, slow);
+    turns(&mut stage);
+    assert!(!stage.core(leader).view().member(slow.slot).evicted);
+    assert!(
+        !stage.evict(leader, other.slot),
+        "the slow one has the log, and may deliver nothing of it"
+    );
+    stage.turn(slow);
+    stage.pass(5, &[]);
+    assert!(stage.evict(leader, other.slot), "it has delivered what its group is done with");
+}
+
+#[test]
 fn an_ended_session_stays_ended_in_a_state() {
     let mut stage = busy();
     let core = stage.core(replica(0, 0));
