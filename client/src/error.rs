@@ -71,6 +71,16 @@ pub enum Error {
         window: usize,
     },
 
+    /// Each attempt of a transaction was overtaken by another that changed what it had read. Nothing
+    /// was changed.
+    #[error(
+        "overtaken {attempts} times by transactions that changed what this one had read, and nothing was changed: try again, or allow it more attempts"
+    )]
+    Overtaken {
+        /// How often it was tried.
+        attempts: u32,
+    },
+
     /// What came back is no reply to what was asked. The operation may have taken effect.
     #[error(
         "the cluster's reply makes no sense here ({0}), and the operation may have taken effect: use the library of the cluster's own version"

@@ -39,19 +39,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! To read, think, and write only if nobody else did meanwhile, guard with the version that was
-//! read:
+//! To read, think, and write only if nobody else did meanwhile, [begin](Client::begin) a transaction,
+//! or let [`attempt`](Client::attempt) begin it as often as it takes. The commit guards what was read
+//! with its versions:
 //!
 //! ```
-//! # use skein_client::{Operation, Test, Transaction};
+//! # use skein_client::Commit;
 //! # let cluster = skein_client::local::Cluster::local()?;
 //! # let mut client = cluster.client()?;
 //! client.put("profile", "old")?;
-//! let (value, version) = client.get_versioned("profile")?.expect("just put");
-//! let new = [&value[..], b" and new"].concat();
-//! let write = Transaction::of(Operation::Put { key: "profile".into(), value: new })
-//!     .guard("profile", Test::Version(version));
-//! assert!(client.transact(&write)?.held, "nobody else writes here");
+//! let mut change = client.begin();
+//! let old = change.get("profile")?.expect("just put");
+//! change.put("profile", [&old[..], b" and new"].concat());
+//! assert_eq!(change.commit()?, Commit::Done, "nobody else writes here");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -80,6 +80,7 @@ pub mod blocking;
 mod connect;
 pub mod driver;
 mod error;
+mod interactive;
 mod ledger;
 pub mod local;
 mod operations;
@@ -88,6 +89,7 @@ pub use blocking::Client;
 pub use connect::ConnectError;
 pub use driver::{Driver, SessionKey, Shape, TIMEOUT_DEFAULT, Ticket};
 pub use error::{Error, Unavailability};
+pub use interactive::{Commit, Interactive};
 pub use operations::{KeyRange, Swap};
 pub use skein_fabric::wait::Waiting;
 pub use skein_kvstore::command::{

@@ -1,10 +1,12 @@
 //! The blocking client over a cluster in this process.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use skein_client::local::Cluster;
 use skein_client::{
-    Compare, Error, KeyRange, Operation, Outcome, Refusal, Swap, Test, Transaction, Unavailability,
+    Commit, Compare, Error, Interactive, KeyRange, Operation, Outcome, Refusal, Swap, Test,
+    Transaction, Unavailability,
 };
 use skein_kvstore::limits::Limits;
 
@@ -221,4 +223,69 @@ fn sessions_come_and_go() {
         let mut client = cluster.client().unwrap();
         assert_eq!(client.increment("n", 1).unwrap(), n + 1);
     }
+}
+
+#[test]
+fn an_interactive_transaction_is_overtaken_by_whoever_commits_first() {
+    let cluster = Cluster::builder().groups(3).start().unwrap();
+    let (mut one, mut two) = (cluster.client().unwrap(), cluster.client().unwrap());
+    one.put("a", "1").unwrap();
+    let mut slow = one.begin();
+    assert_eq!(slow.get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(slow.get("b").unwrap(), None);
+    slow.put("b", "2");
+    assert_eq!(slow.get("b").unwrap().as_deref(), Some(&b"2"[..]), "its own write");
+    slow.delete("a");
+    assert_eq!(slow.get("a").unwrap(), None);
+    let mut quick = two.begin();
+    quick.put("b", "quick");
+    assert_eq!(quick.commit().unwrap(), Commit::Done, "it has read nothing");
+    assert_eq!(slow.commit().unwrap(), Commit::Overtaken);
+    assert_eq!(two.get("a").unwrap().as_deref(), Some(&b"1"[..]), "nothing was changed");
+    assert_eq!(two.get("b").unwrap().as_deref(), Some(&b"quick"[..]));
+    // Reads alone commit too: they must have stood together.
+    let mut reads = one.begin();
+    reads.get("a").unwrap();
+    reads.get("b").unwrap();
+    two.put("a", "3").unwrap();
+    assert_eq!(reads.commit().unwrap(), Commit::Overtaken);
+}
+
+#[test]
+fn attempts_on_hot_keys_lose_nothing() {
+    const CLIENTS: usize = 8;
+    const TIMES: usize = 25;
+    let cluster = Cluster::builder().groups(3).start().unwrap();
+    let attempts = NonZeroU32::new(1000).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = cluster.client().unwrap();
+                for _ in 0..TIMES {
+                    let move_one = |transaction: &mut Interactive<'_>| -> Result<(), Error> {
+                        for (key, by) in [("from", -1), ("to", 1)] {
+                            let value = transaction.get(key)?.unwrap_or_else(|| b"0".to_vec());
+                            let number: i64 = String::from_utf8(value).unwrap().parse().unwrap();
+                            transaction.put(key, (number + by).to_string());
+                        }
+                        Ok(())
+                    };
+                    client.attempt(attempts, move_one).unwrap();
+                }
+            });
+        }
+    });
+    let mut client = cluster.client().unwrap();
+    let moved = (CLIENTS * TIMES).to_string();
+    assert_eq!(client.get("to").unwrap(), Some(moved.clone().into_bytes()));
+    assert_eq!(client.get("from").unwrap(), Some(format!("-{moved}").into_bytes()));
+    // Somebody always changes what this one has read.
+    let mut other = cluster.client().unwrap();
+    let overtaken = client.attempt(NonZeroU32::new(3).unwrap(), |transaction| {
+        transaction.get("from")?;
+        other.increment("from", 1)?;
+        transaction.put("from", "gone");
+        Ok::<_, Error>(())
+    });
+    assert_eq!(overtaken, Err(Error::Overtaken { attempts: 3 }));
 }
