@@ -11,6 +11,7 @@ use skein_client::{Compare, Operation, Outcome, Reply, Test, Transaction};
 use skein_kvstore::slots::SlotMap;
 
 use crate::closed_loop::{Fault, Step, Workload};
+use crate::history::BankHeader;
 use crate::keys;
 
 /// What each account is opened with: little enough that transfers are often declined.
@@ -60,6 +61,12 @@ impl Bank {
     /// How many accounts it has.
     pub fn accounts(&self) -> usize {
         self.accounts.len()
+    }
+
+    /// What a history's header says of the accounts.
+    pub fn header(&self) -> BankHeader {
+        let text = |key: &Vec<u8>| String::from_utf8_lossy(key).into_owned();
+        BankHeader { accounts: self.accounts.iter().map(text).collect(), opening: OPENING_BALANCE }
     }
 
     /// How many clients add up.

@@ -174,8 +174,7 @@ pub fn bank(
         skein: cluster.skein.clone(),
         topology: cluster.topology,
     };
-    let groups = cluster.topology.groups;
-    let mut bank = Bank::new(&cluster.slots, groups, accounts, clients, readers, seed);
+    let mut bank = open_bank(cluster, plan);
     if let Err(error) = closed_loop::once(sessions, &bank.opening()) {
         let measured = failed("opening the accounts", &error);
         return Report::new(about, &[], &measured).with_bank(&bank, None);
@@ -195,6 +194,12 @@ pub fn bank(
         }
     };
     Report::new(about, bank.kinds(), &measured).with_bank(&bank, last)
+}
+
+/// The bank that `plan` is about.
+pub fn open_bank(cluster: &Cluster, plan: &BankPlan) -> Bank {
+    let BankPlan { accounts, clients, readers, seed, .. } = *plan;
+    Bank::new(&cluster.slots, cluster.topology.groups, accounts, clients, readers, seed)
 }
 
 fn measure(

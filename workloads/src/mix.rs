@@ -7,6 +7,7 @@ use rand::{Rng, RngExt};
 use skein_kvstore::command::{Operation, Transaction};
 use skein_kvstore::reply::Page;
 
+use crate::history::RecordHeader;
 use crate::keys::{self, Distribution};
 
 /// Fields in a record.
@@ -107,11 +108,13 @@ impl Text {
         Self((0..64 << 10).map(|_| random.random_range(b' '..=b'~')).collect())
     }
 
-    /// Appends a field of the record whose key was printed from `hash`: its mark, then text.
+    /// Appends a field of the record whose key was printed from `hash`: its mark, a token that no
+    /// other field ever has, then text.
     fn field(&self, hash: u64, into: &mut Vec<u8>, random: &mut impl Rng) {
-        const TEXT: usize = FIELD_BYTES - MARK;
+        const TEXT: usize = FIELD_BYTES - MARK - TOKEN;
         let at = random.random_range(0..self.0.len() - TEXT);
         into.extend_from_slice(&mark(hash));
+        into.extend_from_slice(&sixths::<TOKEN>(random.random()));
         into.extend_from_slice(&self.0[at..at + TEXT]);
     }
 
@@ -154,7 +157,19 @@ fn only(into: &mut Transaction, operation: Operation) {
 const MARK: usize = 8;
 
 fn mark(hash: u64) -> [u8; MARK] {
-    std::array::from_fn(|i| b'0' + (hash >> (6 * i) & 0x3F) as u8)
+    sixths(hash)
+}
+
+/// After it comes a random number of 64 bits: of a hundred million fields, two are hardly the same.
+const TOKEN: usize = 11;
+
+/// By which a history knows the fields of a record.
+pub const RECORD: RecordHeader =
+    RecordHeader { fields: FIELDS, field_bytes: FIELD_BYTES, token_at: MARK, token_bytes: TOKEN };
+
+/// The low bits of a number, six in a byte.
+fn sixths<const N: usize>(number: u64) -> [u8; N] {
+    std::array::from_fn(|i| b'0' + (number >> (6 * i) & 0x3F) as u8)
 }
 
 /// What is wrong with a record that was read.

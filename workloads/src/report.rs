@@ -3,17 +3,12 @@
 //! The names in it are read by scripts and compared between versions. They are described in
 //! `docs/performance.md` and held by a test below.
 
-mod figures;
-pub mod page;
-mod plot;
-mod source;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use skein_multicast::config::Topology;
 
 use crate::bank::Bank;
@@ -139,7 +134,7 @@ pub struct BankReport {
 }
 
 /// Where a benchmark ran: its generator and the cluster share it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Machine {
     /// Cores that this process may use.
     pub cores: usize,

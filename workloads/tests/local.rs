@@ -5,14 +5,19 @@ use std::thread;
 use std::time::Duration;
 
 use skein_client::local::Cluster;
-use skein_client::{Operation, Transaction};
+use skein_client::{Driver, Operation, Transaction};
+use skein_fabric::any::AnyFabric;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::Topology;
 use skein_workloads::bank::Bank;
 use skein_workloads::bench::{self, BankPlan, Phase, Watch, YcsbPlan};
-use skein_workloads::closed_loop::Progress;
-use skein_workloads::mix::CORE;
+use skein_workloads::chaos::state::Survey;
+use skein_workloads::check::{Order, check};
+use skein_workloads::closed_loop::{self, Progress, Settings};
+use skein_workloads::history::{BankHeader, FORMAT, Header, Reader, Record, Recorded, Recorder};
+use skein_workloads::mix::{CORE, Kind, RECORD};
 use skein_workloads::report::Report;
+use skein_workloads::verify::{Verdict, verify};
 
 const GROUPS: u16 = 4;
 const ACCOUNTS: usize = 16;
@@ -37,16 +42,19 @@ fn cluster() -> (Cluster, bench::Cluster) {
     (Cluster::builder().groups(GROUPS).start().unwrap(), facts)
 }
 
-fn at_the_bank(cluster: &Cluster, facts: &bench::Cluster) -> Report {
-    let plan = BankPlan {
+fn bank_plan() -> BankPlan {
+    BankPlan {
         accounts: ACCOUNTS,
         clients: 6,
         readers: 2,
         warm_up: Duration::ZERO,
         duration: Duration::from_millis(500),
         seed: 1,
-    };
-    bench::bank(&mut cluster.driver().unwrap(), facts, &plan, &mut Nobody)
+    }
+}
+
+fn at_the_bank(cluster: &Cluster, facts: &bench::Cluster) -> Report {
+    bench::bank(&mut cluster.driver().unwrap(), facts, &bank_plan(), &mut Nobody)
 }
 
 #[test]
@@ -77,6 +85,76 @@ fn the_bank_adds_up() {
     let bank = report.bank.unwrap();
     assert_eq!(bank.final_sum, Some(bank.expected_sum));
     assert!(bank.right_sums > 0 && bank.declined > 0, "{bank:?}");
+}
+
+/// Runs something on recorded sessions, reads everything back, and returns what both checks find.
+fn recorded(
+    cluster: &Cluster,
+    facts: &bench::Cluster,
+    bank: Option<BankHeader>,
+    run: impl FnOnce(&mut Recorded<Driver<AnyFabric>>),
+) -> (Verdict, Order) {
+    let record = bank.is_none().then_some(RECORD);
+    let header = Header {
+        format: FORMAT,
+        workload: "test".into(),
+        skein: "test".into(),
+        cluster: facts.topology,
+        seed: 1,
+        t: 0,
+        unix_ms: 0,
+        token_bytes: 1,
+        before: true,
+        bank,
+        record,
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history");
+    let recorder = Recorder::create(&path, header.clone()).unwrap();
+    let mut sessions = Recorded::new(cluster.driver().unwrap(), recorder.scribe(), record);
+    run(&mut sessions);
+    let mut driver = sessions.finish();
+    let mut survey = Survey::new(recorder.keys().into_iter().collect(), 8, record);
+    let settings = Settings { clients: 8, depth: 1, warm_up: Duration::ZERO, duration: None };
+    closed_loop::run(&mut driver, &mut survey, settings, &mut |_| true);
+    let mut scribe = recorder.scribe();
+    survey.found.into_iter().for_each(|found| scribe.note(Record::Final(found)));
+    drop(scribe);
+    recorder.finish().unwrap();
+    let read = || Reader::open(&path).unwrap();
+    (verify(&header, read()).unwrap(), check(&header, read()).unwrap())
+}
+
+#[test]
+fn what_is_recorded_of_every_workload_is_right() {
+    let (cluster, facts) = cluster();
+    for mix in CORE {
+        let plan = YcsbPlan {
+            mix,
+            distribution: mix.distribution,
+            records: 200,
+            load: true,
+            clients: 8,
+            warm_up: Duration::ZERO,
+            duration: Duration::from_millis(200),
+            seed: 1,
+        };
+        let (verdict, order) = recorded(&cluster, &facts, None, |sessions| {
+            let report = bench::ycsb(sessions, &facts, &plan, &mut Nobody);
+            assert!(report.is_good(), "{report:#?}");
+        });
+        assert!(verdict.is_good() && order.serializable, "{mix:?}: {verdict:#?} {order:#?}");
+        assert!(verdict.acknowledged > 200, "{mix:?}: {verdict:?}");
+        let updates = mix.percent_of(Kind::Update) + mix.percent_of(Kind::ReadModifyWrite) > 0;
+        assert_eq!(order.keys.contains_key("records"), updates, "{mix:?}: {order:?}");
+    }
+    let plan = bank_plan();
+    let header = bench::open_bank(&facts, &plan).header();
+    let (verdict, order) = recorded(&cluster, &facts, Some(header), |sessions| {
+        bench::bank(sessions, &facts, &plan, &mut Nobody);
+    });
+    assert!(verdict.is_good() && order.serializable, "{verdict:#?} {order:#?}");
+    assert_eq!(order.keys["others"], ACCOUNTS as u64);
 }
 
 /// What somebody does to the bank's accounts, over and over, while it is open.

@@ -155,6 +155,7 @@ fn spoil_out(out: &mut Out, values: &[String], random: &mut SmallRng) -> bool {
         Out::Length(length) => *length += TOKEN_BYTES as u64,
         Out::Version(version) => *version = random.random_range(1..8),
         Out::Number(number) => *number += if random.random_bool(0.5) { 1 } else { -1 },
+        Out::Flag(_) | Out::Page(..) => return false,
     }
     true
 }

@@ -1,7 +1,7 @@
 //! `skein bench`: how fast, and was it right.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -17,10 +17,11 @@ use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::Topology;
 use skein_workloads::bench::{self, BankPlan, Cluster, Watch, YcsbPlan};
 use skein_workloads::keys::Distribution;
-use skein_workloads::mix::Mix;
+use skein_workloads::mix::{Kind, Mix, RECORD};
 use skein_workloads::report::Report;
 use skein_workloads::ycsb::CLIENTS_MAX;
 
+use super::recorded::{About, Recording};
 use crate::args::Global;
 use crate::exit::{Exit, usage};
 use crate::progress::{Bars, Interrupt};
@@ -101,6 +102,9 @@ struct Run {
     /// What all random choices are drawn from [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Records what is asked and answered (docs/histories.md), for `skein check`
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
     /// Prints one JSON object (docs/performance.md) in place of the table
     #[arg(long)]
     json: bool,
@@ -173,7 +177,7 @@ impl Ycsb {
             seed: self.run.seed.unwrap_or_else(bench::any_seed),
         };
         let mut bars = Bars::new(Interrupt::listen()?);
-        let report = ycsb(dir, &plan, &mut bars)?;
+        let report = ycsb(dir, &plan, self.run.history.as_deref(), &mut bars)?;
         bars.end();
         self.run.print(&report)
     }
@@ -190,7 +194,7 @@ impl Bank {
             seed: self.run.seed.unwrap_or_else(bench::any_seed),
         };
         let mut bars = Bars::new(Interrupt::listen()?);
-        let report = bank(dir, &plan, &mut bars)?;
+        let report = bank(dir, &plan, self.run.history.as_deref(), &mut bars)?;
         bars.end();
         self.run.print(&report)
     }
@@ -214,14 +218,36 @@ impl Run {
     }
 }
 
-/// Measures the cluster in `dir` with YCSB.
-pub(crate) fn ycsb(dir: &Path, plan: &YcsbPlan, watch: &mut impl Watch) -> anyhow::Result<Report> {
+/// Measures the cluster in `dir` with YCSB, and records it at `history`.
+pub(crate) fn ycsb(
+    dir: &Path,
+    plan: &YcsbPlan,
+    history: Option<&Path>,
+    watch: &mut impl Watch,
+) -> anyhow::Result<Report> {
     let (mut driver, cluster, _) = connect(dir)?;
-    Ok(bench::ycsb(&mut driver, &cluster, plan, watch))
+    let Some(path) = history else { return Ok(bench::ycsb(&mut driver, &cluster, plan, watch)) };
+    let about = About {
+        workload: format!("ycsb-{}", plan.mix.letter),
+        seed: plan.seed,
+        bank: None,
+        record: Some(RECORD),
+        // What earlier runs have inserted is there.
+        before: !plan.load || plan.mix.percent_of(Kind::Insert) > 0,
+    };
+    let recording = Recording::begin(path, &cluster, about)?;
+    let report = bench::ycsb(&mut recording.of(&mut driver), &cluster, plan, watch);
+    recording.end(&mut driver, watch)?;
+    Ok(report)
 }
 
-/// Runs the bank on the cluster in `dir`.
-pub(crate) fn bank(dir: &Path, plan: &BankPlan, watch: &mut impl Watch) -> anyhow::Result<Report> {
+/// Runs the bank on the cluster in `dir`, and records it at `history`.
+pub(crate) fn bank(
+    dir: &Path,
+    plan: &BankPlan,
+    history: Option<&Path>,
+    watch: &mut impl Watch,
+) -> anyhow::Result<Report> {
     let (mut driver, cluster, config) = connect(dir)?;
     let max = config.limits.transaction_keys_max;
     if plan.accounts > max {
@@ -230,7 +256,23 @@ pub(crate) fn bank(dir: &Path, plan: &BankPlan, watch: &mut impl Watch) -> anyho
             "--accounts {accounts} cannot be read in one transaction: this cluster's limits.transaction_keys_max is {max}"
         )));
     }
-    let mut report = bench::bank(&mut driver, &cluster, plan, watch);
+    let mut report = match history {
+        None => bench::bank(&mut driver, &cluster, plan, watch),
+        Some(path) => {
+            let bank = bench::open_bank(&cluster, plan).header();
+            let about = About {
+                workload: "bank".to_owned(),
+                seed: plan.seed,
+                bank: Some(bank),
+                record: None,
+                before: true,
+            };
+            let recording = Recording::begin(path, &cluster, about)?;
+            let report = bench::bank(&mut recording.of(&mut driver), &cluster, plan, watch);
+            recording.end(&mut driver, watch)?;
+            report
+        }
+    };
     drop(driver);
     if let Some(bank) = &mut report.bank {
         bank.pending = pending(dir, config.topology);

@@ -1,13 +1,14 @@
 //! `skein check`: whether a recorded history is one that a right cluster can have.
 
-use std::fmt::Write as _;
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use anyhow::Context as _;
 use serde::Serialize;
 use skein_workloads::chart::{Paint, grouped};
-use skein_workloads::check::{Checker, Order};
+use skein_workloads::check::{Checker, ElleModel, Order};
 use skein_workloads::history::{Header, ReadError, Reader};
 use skein_workloads::verify::{Verdict, Verifier};
 
@@ -24,6 +25,9 @@ pub(crate) struct Args {
     /// The history
     #[arg(value_name = "FILE")]
     history: PathBuf,
+    /// Writes the history for Jepsen's Elle too: NAME.list-append.edn and NAME.rw-register.edn
+    #[arg(long, value_name = "NAME")]
+    edn: Option<PathBuf>,
     /// Prints one JSON object in place of the report
     #[arg(long)]
     json: bool,
@@ -47,7 +51,13 @@ struct Report {
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let clock = Instant::now();
-        let Looked { header, verdict, order } = look(&self.history).map_err(usage)?;
+        let (header, verdict, mut checker) = read(&self.history).map_err(usage)?;
+        if let Some(name) = &self.edn {
+            for model in [ElleModel::ListAppend, ElleModel::RwRegister] {
+                write_edn(&mut checker, model, name)?;
+            }
+        }
+        let order = checker.finish();
         let report = Report {
             workload: header.workload,
             skein: header.skein,
@@ -68,15 +78,20 @@ impl Args {
 
 /// What a history says.
 pub(super) struct Looked {
-    pub(super) header: Header,
     /// Of every key by itself, of the replicas, and of the money.
     pub(super) verdict: Verdict,
     /// Of all transactions together.
     pub(super) order: Order,
 }
 
-/// Reads the history at `path` once, for both checks.
+/// Reads the history at `path`, and checks it in both ways.
 pub(super) fn look(path: &Path) -> Result<Looked, ReadError> {
+    let (_, verdict, checker) = read(path)?;
+    Ok(Looked { verdict, order: checker.finish() })
+}
+
+/// Reads the history at `path` once, for both checks.
+fn read(path: &Path) -> Result<(Header, Verdict, Checker), ReadError> {
     let reader = Reader::open(path)?;
     let header = reader.header.clone();
     let mut verifier = Verifier::new(&header);
@@ -86,13 +101,25 @@ pub(super) fn look(path: &Path) -> Result<Looked, ReadError> {
         checker.take(&record)?;
         verifier.take(record);
     }
-    let (verdict, order) = (verifier.finish(), checker.finish());
-    Ok(Looked { header, verdict, order })
+    let verdict = verifier.finish();
+    Ok((header, verdict, checker))
+}
+
+fn write_edn(checker: &mut Checker, model: ElleModel, name: &Path) -> anyhow::Result<()> {
+    let mut file = name.as_os_str().to_owned();
+    file.push(format!(".{}.edn", model.name()));
+    let path = PathBuf::from(file);
+    let written = File::create_new(&path).map(BufWriter::new).and_then(|mut out| {
+        checker.write_edn(model, &mut out)?;
+        out.flush()
+    });
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 impl Report {
     fn text(&self, colour: bool) -> String {
         let paint = Paint(colour);
+        use std::fmt::Write as _;
         let mut text = String::new();
         let Verdict { operations, acknowledged, failed, unknown, replicas, .. } = self.verdict;
         let _ = writeln!(

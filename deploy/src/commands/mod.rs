@@ -25,7 +25,7 @@ mod multicast;
 mod node;
 mod pki;
 mod put;
-mod report;
+mod recorded;
 mod scan;
 mod screen;
 mod sim;
@@ -60,7 +60,6 @@ pub(crate) enum Command {
     Txn(txn::Args),
     // Measurements
     Bench(bench::Args),
-    Report(report::Args),
     Check(check::Args),
     Demo(demo::Args),
     Sim(sim::Args),
@@ -103,7 +102,6 @@ impl Command {
             Self::Txn(args) => args.run(global),
             // Measurements
             Self::Bench(args) => args.run(global),
-            Self::Report(args) => args.run(),
             Self::Check(args) => args.run(),
             Self::Demo(args) => args.run(global),
             Self::Sim(args) => args.run(),

@@ -34,7 +34,7 @@ fn nothing_is_lost_whatever_dies() {
     assert!(report["verdict"]["acknowledged"].as_u64() > Some(1_000), "{report}");
 
     let text = fs::read_to_string(history).expect("the history was named, so it is kept");
-    assert!(text.starts_with("{\"header\":{\"format\":1,"), "{}", &text[..100]);
+    assert!(text.starts_with("{\"header\":{\"format\":2,"), "{}", &text[..100]);
     assert_eq!((count(&text, "digest"), count(&text, "end")), (6, 1));
     assert_eq!(count(&text, "invoke") as u64, report["verdict"]["operations"].as_u64().unwrap());
     assert!(count(&text, "fault") > 0 && count(&text, "final") > 50);

@@ -64,3 +64,34 @@ fn what_is_no_history_is_said() {
     let ended = sandbox.expect(2, &["check", root.join("nothing").to_str().expect("text")]);
     assert!(ended.err.contains("cannot read") && ended.err.contains("nothing"), "{}", ended.err);
 }
+
+#[test]
+fn what_benchmarks_record_is_checked_and_can_be_judged_by_others() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach"]);
+    let root = sandbox.dir.parent().expect("a directory in another").to_owned();
+    let file = |name: &str| root.join(name).to_str().expect("text").to_owned();
+    let (ycsb, bank, name) = (file("ycsb.jsonl"), file("bank.jsonl"), file("bank"));
+    let brief = ["--duration", "0.5", "--warmup", "0", "--history"];
+    let workload = ["bench", "ycsb", "-w", "f", "--records", "500"];
+    sandbox.expect(0, &[&workload[..], &brief, &[&ycsb]].concat());
+    sandbox.expect(0, &[&["bench", "bank"][..], &brief, &[&bank]].concat());
+    for (path, keys) in [(&ycsb, "records"), (&bank, "others")] {
+        let ended = sandbox.run(&["check", path, "--json"]);
+        let report: Value = serde_json::from_str(&ended.out).expect("one JSON object");
+        assert_eq!(report["order"]["serializable"], true, "{report}");
+        assert_eq!(report["verdict"]["wrong"], serde_json::json!({}), "{report}");
+        assert!(report["order"]["keys"][keys].as_u64() > Some(0), "{report}");
+    }
+    let write_skew = catalogue("write-skew");
+    sandbox.expect(1, &["check", &write_skew, "--edn", &name]);
+    let lists = fs::read_to_string(format!("{name}.list-append.edn")).expect("it was written");
+    assert!(
+        lists.starts_with("{:index 0, :time 10, :type :invoke, :process 1, :f :txn"),
+        "{lists}"
+    );
+    let registers = fs::read_to_string(format!("{name}.rw-register.edn")).expect("it was written");
+    assert_eq!(registers, "", "there are none");
+    let ended = sandbox.expect(3, &["check", &write_skew, "--edn", &name]);
+    assert!(ended.err.contains("cannot write"), "what is there stays: {}", ended.err);
+}

@@ -267,7 +267,7 @@ impl<'a, K: Sink> Load<'a, K> {
                 }
             };
             let invoked = now();
-            self.sink.invoked(Record::Invoke(Invoke::of(invoked, process, &transaction)));
+            self.sink.invoked(Record::Invoke(Invoke::of(invoked, process, &transaction, None)));
             let under_way = UnderWay { lane: number, process, invoked, many };
             match sessions.submit(session, &transaction) {
                 Ok(ticket) => _ = self.under_way.insert(ticket, under_way),
@@ -284,7 +284,7 @@ impl<'a, K: Sink> Load<'a, K> {
 
     fn end(&mut self, under_way: UnderWay, at: u64, result: Result<Reply, Error>) {
         let UnderWay { lane: number, process, invoked, many } = under_way;
-        let record = Record::end(at, process, &result);
+        let record = Record::end(at, process, &result, None);
         // Who does not know what it has done goes on under another name.
         let process = if matches!(record, Record::Unknown(_)) { self.process() } else { process };
         self.sink.ended(record);
@@ -388,7 +388,7 @@ mod tests {
             run(&mut || lent.take(), &objects, &PLAN, &mut kept, &gauge)
         });
         let header = Header {
-            format: 1,
+            format: crate::history::FORMAT,
             workload: "chaos".into(),
             skein: "test".into(),
             cluster: topology,
@@ -397,6 +397,8 @@ mod tests {
             unix_ms: 0,
             token_bytes: TOKEN_BYTES,
             bank: Some(objects.bank()),
+            record: None,
+            before: false,
         };
         let mut records = kept.0;
         let keys = records.iter().filter_map(|record| match record {
@@ -404,7 +406,7 @@ mod tests {
             _ => None,
         });
         let keys: BTreeSet<String> = keys.flatten().collect();
-        let mut survey = Survey::new(keys.into_iter().collect(), 1);
+        let mut survey = Survey::new(keys.into_iter().collect(), 1, None);
         let settings = Settings { clients: 1, depth: 1, warm_up: Duration::ZERO, duration: None };
         (model.before, model.fails) = (None, None);
         crate::closed_loop::run(&mut model, &mut survey, settings, &mut |_| true);

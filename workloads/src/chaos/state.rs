@@ -3,7 +3,7 @@
 use skein_client::{Operation, Outcome, Reply, Transaction};
 
 use crate::closed_loop::{Fault, Step, Workload};
-use crate::history::{Final, now, text};
+use crate::history::{Final, RecordHeader, now, short};
 use crate::keys;
 
 /// Records that nothing touches: state to be copied to those who lost it.
@@ -106,15 +106,16 @@ impl Workload for Over {
 pub struct Survey {
     keys: Vec<String>,
     under_way: Vec<(String, u64)>,
+    record: Option<RecordHeader>,
     /// What was found.
     pub found: Vec<Final>,
 }
 
 impl Survey {
-    /// Of these keys.
-    pub fn new(keys: Vec<String>, clients: usize) -> Self {
+    /// Of these keys; `record` says what records are known by.
+    pub fn new(keys: Vec<String>, clients: usize, record: Option<RecordHeader>) -> Self {
         let found = Vec::with_capacity(keys.len());
-        Self { keys, under_way: vec![(String::new(), 0); clients], found }
+        Self { keys, under_way: vec![(String::new(), 0); clients], record, found }
     }
 }
 
@@ -141,7 +142,8 @@ impl Workload for Survey {
             let what = format!("reading {key} gave {reply:?}");
             return Err(Fault { kind: "wrong_reply", what });
         };
-        let value = value.as_ref().map(|(value, version)| (text(value), *version));
+        let short = |value: &Vec<u8>| short(value, self.record.as_ref());
+        let value = value.as_ref().map(|(value, version)| (short(value), *version));
         self.found.push(Final { t, key, value });
         Ok(Step::Complete)
     }
@@ -157,6 +159,7 @@ mod tests {
 
     use super::*;
     use crate::closed_loop::{Settings, run};
+    use crate::history::text;
     use crate::model::Model;
 
     const SETTINGS: Settings =
@@ -185,7 +188,7 @@ mod tests {
         let mut model = Model::default();
         run(&mut model, &mut Over::put(records(), 8), SETTINGS, &mut |_| true);
         let keys = (50..150).map(|number| text(&records().key(number))).collect();
-        let mut survey = Survey::new(keys, 8);
+        let mut survey = Survey::new(keys, 8, None);
         run(&mut model, &mut survey, SETTINGS, &mut |_| true);
         assert_eq!(survey.found.len(), 100);
         assert_eq!(survey.found.iter().filter(|found| found.value.is_some()).count(), 50);

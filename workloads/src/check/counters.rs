@@ -123,7 +123,7 @@ impl Inference<'_> {
             unexplained = unexplained.saturating_add(gap);
             last = place;
         }
-        if unexplained > untold {
+        if unexplained > untold && !self.model.header.before {
             let last_reader =
                 readers.iter().max().map(|reader| words.transaction(reader.transaction));
             self.findings.direct(Anomaly::DuplicateApplication, "duplicate", || {

@@ -53,7 +53,7 @@ pub(super) struct Inference<'a> {
 pub(super) struct State {
     /// Rises from one to the next.
     pub(super) place: u64,
-    /// A transaction, or [`NONE`] if nobody knows.
+    /// Of those who wrote it, or what it differs by from the one before, one.
     pub(super) writer: u32,
 }
 
@@ -79,9 +79,19 @@ impl<'a> Inference<'a> {
             for (step, owner) in model.steps[from..to].iter().zip(&mut owners[from..to]) {
                 *owner = transaction;
                 offsets[step.key() as usize + 1] += 1;
-                if let Step::Append { value, .. } | Step::Put { value, .. } = step {
-                    let writer = &mut writers[*value as usize];
+                let mut writes = |value: u32| {
+                    let writer = &mut writers[value as usize];
                     *writer = if *writer == NONE { transaction } else { AMBIGUOUS };
+                };
+                match *step {
+                    Step::Put { key, value, .. } if model.kind(key) == Kind::Record => {
+                        let fields = model.fields(key, value).into_iter().flatten().flatten();
+                        fields.for_each(&mut writes);
+                    }
+                    Step::Append { value, .. }
+                    | Step::Put { value, .. }
+                    | Step::Patch { value, .. } => writes(value),
+                    Step::Incr { .. } | Step::Get { .. } => {}
                 }
             }
         }
@@ -138,6 +148,11 @@ impl<'a> Inference<'a> {
                     if saw < AMBIGUOUS && model.kind(key) == Kind::Register =>
                 {
                     seen(saw);
+                }
+                Step::Get { key, saw, .. }
+                    if saw < AMBIGUOUS && model.kind(key) == Kind::Record =>
+                {
+                    model.fields(key, saw).into_iter().flatten().flatten().for_each(&mut seen);
                 }
                 _ => {}
             }
@@ -202,6 +217,7 @@ impl<'a> Inference<'a> {
         let mut before: &[Reader] = &[];
         let mut rest = readers;
         let mut states = states.iter().copied().peekable();
+        let mut writers: Vec<u32> = Vec::new();
         loop {
             // What was read and not written here has been written by somebody who is not known.
             let read = rest.first().map(|reader| reader.place);
@@ -210,27 +226,42 @@ impl<'a> Inference<'a> {
             let here = rest.partition_point(|reader| reader.place == place);
             let (here, later) = rest.split_at(here);
             rest = later;
-            let mut writer = NONE;
+            writers.clear();
             while let Some(state) = states.next_if(|state| state.place == place) {
-                writer = state.writer;
+                writers.push(state.writer);
             }
             if place == 0 {
                 before = here; // Nobody wrote it.
                 continue;
             }
-            if writer == NONE {
-                writer = self.builder.helper(Helper::Writer { key, version: place });
-            }
+            let (head, last) = match writers[..] {
+                [] => {
+                    let somebody = self.builder.helper(Helper::Writer { key, version: place });
+                    (somebody, somebody)
+                }
+                [writer] => (writer, writer),
+                // Who of them came first is not known: all came after what was before.
+                _ => {
+                    let [head, last] = [(); 2].map(|()| self.builder.helper(Helper::Junction));
+                    for writer in &writers {
+                        self.builder.edge(head, *writer, Why::Via, key);
+                        self.builder.edge(*writer, last, Why::Via, key);
+                    }
+                    (head, last)
+                }
+            };
             if let Some(tail) = tail {
-                self.builder.edge(tail, writer, Why::Ww, key);
+                self.builder.edge(tail, head, Why::Ww, key);
             }
-            for reader in before {
-                self.builder.edge(reader.transaction, writer, Why::Rw, key);
+            // Who is among several writers has come before itself, which is no news.
+            let other = |reader: &&Reader| head == last || !writers.contains(&reader.transaction);
+            for reader in before.iter().filter(other) {
+                self.builder.edge(reader.transaction, head, Why::Rw, key);
             }
-            for reader in here {
-                self.builder.edge(writer, reader.transaction, Why::Wr, key);
+            for reader in here.iter().filter(other) {
+                self.builder.edge(last, reader.transaction, Why::Wr, key);
             }
-            (tail, before) = (Some(writer), here);
+            (tail, before) = (Some(last), here);
         }
     }
 }

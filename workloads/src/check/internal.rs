@@ -87,7 +87,7 @@ fn told(step: Step) -> Option<u64> {
     match step {
         Step::Put { version, .. } => Some(version).filter(|version| *version != 0),
         Step::Get { version, .. } => Some(version),
-        Step::Append { .. } | Step::Incr { .. } => None,
+        Step::Append { .. } | Step::Patch { .. } | Step::Incr { .. } => None,
     }
 }
 
@@ -125,7 +125,7 @@ fn ends_with(model: &Model, key: u32, length: usize, own: &[u32]) -> bool {
 /// What is known after a step.
 fn after(model: &Model, step: Step, known: Known) -> Known {
     match step {
-        Step::Get { saw: DIVERGED, .. } => Known::Nothing,
+        Step::Get { saw: DIVERGED, .. } | Step::Patch { .. } => Known::Nothing,
         Step::Get { key, saw, .. } if model.kind(key) == Kind::List => {
             Known::List { length: Some(saw), own: Vec::new() }
         }

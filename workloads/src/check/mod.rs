@@ -22,6 +22,7 @@
 mod components;
 mod counters;
 mod cycles;
+mod edn;
 mod findings;
 mod graph;
 mod infer;
@@ -30,14 +31,17 @@ mod lists;
 mod model;
 mod names;
 mod realtime;
+mod records;
 mod registers;
 mod words;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io;
 
 use serde::Serialize;
 
+pub use self::edn::Model as ElleModel;
 pub use self::findings::{Anomaly, Evidence, RulesOut};
 
 use self::findings::Findings;
@@ -107,6 +111,12 @@ impl Checker {
         self.model.take(record)
     }
 
+    /// Writes what was taken so far in the form that Elle reads. Nothing follows but [`finish`](Self::finish).
+    pub fn write_edn(&mut self, of: ElleModel, out: &mut impl io::Write) -> io::Result<()> {
+        self.model.finish();
+        edn::write(&self.model, of, out)
+    }
+
     /// Nothing follows.
     pub fn finish(mut self) -> Order {
         self.model.finish();
@@ -148,6 +158,7 @@ fn look(model: &Model) -> Order {
             Kind::List => infer.list(key),
             Kind::Register | Kind::Unwritten => infer.register(key, true),
             Kind::Counter => infer.counter(key),
+            Kind::Record => infer.record(key),
             Kind::Other => infer.register(key, false),
         }
     }

@@ -50,6 +50,8 @@ pub(super) enum Step {
     Append { key: u32, value: u32, length: u64 },
     /// It set a register, to what is now this version of it.
     Put { key: u32, value: u32, version: u64 },
+    /// It overwrote a field of a record.
+    Patch { key: u32, value: u32, field: u32 },
     /// It added to a number.
     Incr { key: u32, by: i64, number: Option<i64> },
     /// It read. Of a list, how many values were there, or [`DIVERGED`]; else which value, or [`NONE`].
@@ -61,6 +63,7 @@ impl Step {
         match self {
             Self::Append { key, .. }
             | Self::Put { key, .. }
+            | Self::Patch { key, .. }
             | Self::Incr { key, .. }
             | Self::Get { key, .. } => key,
         }
@@ -82,6 +85,8 @@ pub(super) enum Kind {
     Register,
     /// It is only added to, by more than nothing.
     Counter,
+    /// It is set, and fields of it are overwritten.
+    Record,
     /// Anything else. What is known of it are the versions at which it was read and set.
     Other,
 }
@@ -93,6 +98,7 @@ impl Kind {
             Self::List => "lists",
             Self::Register => "registers",
             Self::Counter => "counters",
+            Self::Record => "records",
             Self::Other => "others",
         }
     }
@@ -104,6 +110,7 @@ struct Key {
     appended: bool,
     put: bool,
     counted: bool,
+    patched: bool,
     taken_from: bool,
     /// The longest value that was read of a list.
     longest: Vec<u8>,
@@ -221,7 +228,10 @@ impl Model {
     }
 
     pub(super) fn kind(&self, key: u32) -> Kind {
-        let Key { appended, put, counted, taken_from, .. } = self.facts[key as usize];
+        let Key { appended, put, counted, taken_from, patched, .. } = self.facts[key as usize];
+        if patched && self.header.record.is_some() && !(appended || counted || taken_from) {
+            return Kind::Record;
+        }
         match (appended, put, counted, taken_from) {
             (false, false, false, false) => Kind::Unwritten,
             (true, false, false, false) => Kind::List,
@@ -263,6 +273,9 @@ impl Model {
 
     /// What is asked for tells what a key is.
     fn asked(&mut self, op: &Op) {
+        if matches!(op, Op::Exists(_) | Op::Scan(..)) {
+            return;
+        }
         let key = self.key(op.key());
         let facts = &mut self.facts[key as usize];
         match op {
@@ -275,10 +288,11 @@ impl Model {
             Op::Put(..) => facts.put = true,
             Op::Incr(_, by) if *by > 0 => facts.counted = true,
             Op::Incr(..) => facts.taken_from = true,
-            Op::Get(_) => {}
+            Op::Patch(..) => facts.patched = true,
+            Op::Get(_) | Op::Exists(_) | Op::Scan(..) => {}
         }
         let facts = &mut self.facts[key as usize];
-        if facts.put || facts.counted || facts.taken_from {
+        if facts.put || facts.counted || facts.taken_from || facts.patched {
             facts.early = Vec::new();
         }
     }
@@ -289,17 +303,26 @@ impl Model {
         let mut answered = out.iter();
         let mut fate = fate;
         for op in &invoke.ops {
+            let out = answered.next();
+            if matches!(op, Op::Exists(_) | Op::Scan(..)) {
+                continue; // What they say of many keys is not looked at.
+            }
             let key = self.key(op.key());
-            let step = match (op, answered.next()) {
+            let step = match (op, out) {
                 (Op::Append(_, value), out @ (None | Some(Out::Length(_)))) => {
                     let value = self.values.intern(key, value.as_bytes());
                     let length = if let Some(Out::Length(length)) = out { *length } else { 0 };
                     Step::Append { key, value, length }
                 }
                 (Op::Put(_, value), out @ (None | Some(Out::Version(_)))) => {
+                    self.tokens(key, value);
                     let value = self.values.intern(key, value.as_bytes());
                     let version = if let Some(Out::Version(version)) = out { *version } else { 0 };
                     Step::Put { key, value, version }
+                }
+                (Op::Patch(_, field, value), None | Some(Out::Length(_))) => {
+                    let value = self.values.intern(key, value.as_bytes());
+                    Step::Patch { key, value, field: *field as u32 }
                 }
                 (Op::Incr(_, by), out @ (None | Some(Out::Number(_)))) => {
                     let number =
@@ -308,7 +331,7 @@ impl Model {
                 }
                 (Op::Get(_), Some(Out::Value(found))) => self.got(key, found.as_ref()),
                 // What was not answered has read nothing.
-                (Op::Get(_), None) => continue,
+                (Op::Get(_) | Op::Exists(_) | Op::Scan(..), None) => continue,
                 (op, Some(out)) => {
                     let p = invoke.p;
                     self.contradicts(|| format!("process {p} was answered {out:?} to {op:?}"));
@@ -322,6 +345,24 @@ impl Model {
         let returned = if fate == Fate::Unknown { NEVER } else { returned };
         self.transactions.push(Transaction { process, invoked, returned, first, fate });
         debug_assert_eq!(self.transactions.len() as u32, transaction + 1);
+    }
+
+    /// The fields of a record that is set are values of their own.
+    fn tokens(&mut self, key: u32, value: &str) {
+        let Some(record) = self.header.record else { return };
+        if value.len() == record.fields * record.token_bytes {
+            for token in value.as_bytes().chunks(record.token_bytes) {
+                self.values.intern(key, token);
+            }
+        }
+    }
+
+    /// The tokens of the fields of a record that was set or read; `None` if it is no record.
+    pub(super) fn fields(&self, key: u32, value: u32) -> Option<Vec<Option<u32>>> {
+        let record = self.header.record?;
+        let text = self.values.bytes(value);
+        let tokens = text.chunks(record.token_bytes).map(|token| self.values.find(key, token));
+        (text.len() == record.fields * record.token_bytes).then(|| tokens.collect())
     }
 
     /// The step that has read `found`, which is about to be the next.

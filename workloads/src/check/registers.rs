@@ -154,6 +154,9 @@ impl Inference<'_> {
         if writer == AMBIGUOUS {
             return Judged::Unknown;
         }
+        if writer == NONE && self.model.header.before {
+            return Judged::Unknown;
+        }
         if writer == NONE {
             self.findings.direct(Anomaly::InventedValue, "garbage", || {
                 let what = format!(

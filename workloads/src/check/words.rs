@@ -90,6 +90,9 @@ impl<'a> Words<'a> {
             Step::Incr { key, by, number: Some(number) } => {
                 format!("add {by} to {}, which made {number}", self.key(key))
             }
+            Step::Patch { key, value, field } => {
+                format!("set field {field} of {} to {}", self.key(key), self.value(value))
+            }
             Step::Get { key, .. } => format!("read {} as {}", self.key(key), self.seen(step)),
         }
     }
@@ -130,6 +133,9 @@ impl<'a> Words<'a> {
                 }
                 Step::Put { value, version, .. } => {
                     format!("set {key} to {} as version {version}", self.value(value))
+                }
+                Step::Patch { value, field, .. } => {
+                    format!("set field {field} of {key} to {}", self.value(value))
                 }
                 Step::Incr { number: Some(number), .. } => format!("counted {key} to {number}"),
                 Step::Incr { by, .. } => format!("added {by} to {key}"),

@@ -9,6 +9,7 @@
 //! without an invocation.
 
 mod reader;
+mod recorded;
 mod recorder;
 
 use std::time::Duration;
@@ -19,10 +20,11 @@ use skein_client::{Guard as ClientGuard, Operation as ClientOperation};
 use skein_multicast::config::Topology;
 
 pub use reader::{ReadError, Reader};
+pub use recorded::Recorded;
 pub use recorder::{Recorder, Scribe, line};
 
 /// The version of the format.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// One at a time asks and is answered: the name of a client, until it does not know how an operation
 /// ended. From then on it has another.
@@ -73,6 +75,26 @@ pub struct Header {
     pub token_bytes: usize,
     /// Accounts between which money was moved.
     pub bank: Option<BankHeader>,
+    /// What values that are records are made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<RecordHeader>,
+    /// Whether keys may have values from before the history.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub before: bool,
+}
+
+/// A record is so many fields, one after the other. In a history each stands for itself by a few bytes
+/// of it, which nobody else writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordHeader {
+    /// How many fields there are.
+    pub fields: usize,
+    /// Bytes of each.
+    pub field_bytes: usize,
+    /// Where in it the bytes begin by which it is known.
+    pub token_at: usize,
+    /// How many they are.
+    pub token_bytes: usize,
 }
 
 /// Accounts, and what they add up to.
@@ -118,6 +140,12 @@ pub enum Op {
     Put(String, String),
     /// Add to the number at a key.
     Incr(String, i64),
+    /// Overwrite a field of the record at a key: the field's number, and its token.
+    Patch(String, usize, String),
+    /// Whether a key has a value.
+    Exists(String),
+    /// Read a page: from a key on, to before another if there is one, and so many keys at most.
+    Scan(String, Option<String>, u32),
 }
 
 /// How an operation was answered.
@@ -144,12 +172,16 @@ fn yes() -> bool {
 pub enum Out {
     /// Of a get: the value, and the version at which it was written.
     Value(Option<(String, u64)>),
-    /// Of an append: the new length in bytes.
+    /// Of an append or a patch: the new length in bytes.
     Length(u64),
     /// Of a put: the new version.
     Version(u64),
     /// Of an incr: the new number.
     Number(i64),
+    /// Of exists: whether there is a value.
+    Flag(bool),
+    /// Of a scan: keys and values, and where the next page begins, if there is more.
+    Page(Vec<(String, String)>, Option<String>),
 }
 
 /// Why an operation was not answered.
@@ -225,13 +257,18 @@ pub fn now() -> u64 {
 
 impl Invoke {
     /// Of a client that asks for `transaction`. Workloads use text, and only what a history can say.
-    pub fn of(t: u64, p: Process, transaction: &Transaction) -> Self {
+    pub fn of(
+        t: u64,
+        p: Process,
+        transaction: &Transaction,
+        record: Option<&RecordHeader>,
+    ) -> Self {
         assert!(transaction.otherwise.is_empty(), "a history has no word for it");
         Self {
             t,
             p,
             guards: transaction.guards.iter().map(guard).collect(),
-            ops: transaction.then.iter().map(op).collect(),
+            ops: transaction.then.iter().map(|operation| op(operation, record)).collect(),
         }
     }
 }
@@ -245,14 +282,35 @@ fn guard(guard: &ClientGuard) -> Guard {
     }
 }
 
-fn op(operation: &ClientOperation) -> Op {
+fn op(operation: &ClientOperation, record: Option<&RecordHeader>) -> Op {
     match operation {
         ClientOperation::Get { key } => Op::Get(text(key)),
         ClientOperation::Append { key, value } => Op::Append(text(key), text(value)),
-        ClientOperation::Put { key, value } => Op::Put(text(key), text(value)),
+        ClientOperation::Put { key, value } => Op::Put(text(key), short(value, record)),
         ClientOperation::Increment { key, by } => Op::Incr(text(key), *by),
-        other => panic!("a history has no word for {other:?}"),
+        ClientOperation::Exists { key } => Op::Exists(text(key)),
+        ClientOperation::Scan { start, end, limit } => {
+            Op::Scan(text(start), end.as_deref().map(text), *limit)
+        }
+        ClientOperation::Patch { key, offset, bytes } => {
+            let record = record.expect("a history has a word only for patches of records");
+            let field = *offset as usize / record.field_bytes.max(1);
+            Op::Patch(text(key), field, short(bytes, Some(record)))
+        }
+        other @ ClientOperation::Delete { .. } => panic!("a history has no word for {other:?}"),
     }
+}
+
+/// A value as a history has it: of a record, or a field of one, what it is known by.
+pub(crate) fn short(value: &[u8], record: Option<&RecordHeader>) -> String {
+    let Some(RecordHeader { field_bytes, token_at, token_bytes, .. }) = record else {
+        return text(value);
+    };
+    let fields = value.chunks(*field_bytes);
+    let tokens = fields.map(|field| field.get(*token_at..token_at + token_bytes));
+    // What is no record, or torn, is told as it is.
+    let tokens: Option<Vec<&[u8]>> = tokens.collect();
+    tokens.map_or_else(|| text(value), |tokens| text(&tokens.concat()))
 }
 
 /// What a store says may be anything, and must not be lost by being written down.
@@ -265,13 +323,18 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 
 impl Record {
     /// How process `p`'s operation ended, told at `t`.
-    pub fn end(t: u64, p: Process, result: &Result<Reply, Error>) -> Self {
+    pub fn end(
+        t: u64,
+        p: Process,
+        result: &Result<Reply, Error>,
+        record: Option<&RecordHeader>,
+    ) -> Self {
         match result {
             Ok(reply) => Self::Ok(Return {
                 t,
                 p,
                 held: reply.held,
-                out: reply.outcomes.iter().map(out).collect(),
+                out: reply.outcomes.iter().map(|outcome| out(outcome, record)).collect(),
             }),
             Err(error) => {
                 let unanswered = Unanswered { t, p, why: error.to_string() };
@@ -282,15 +345,19 @@ impl Record {
     }
 }
 
-fn out(outcome: &Outcome) -> Out {
+fn out(outcome: &Outcome, record: Option<&RecordHeader>) -> Out {
     match outcome {
         Outcome::Value(found) => {
-            Out::Value(found.as_ref().map(|(value, version)| (text(value), *version)))
+            Out::Value(found.as_ref().map(|(value, version)| (short(value, record), *version)))
         }
         Outcome::Length(length) => Out::Length(*length),
         Outcome::Written(version) => Out::Version(*version),
         Outcome::Number(number) => Out::Number(*number),
-        other => panic!("no workload that is recorded asks for {other:?}"),
+        Outcome::Flag(flag) => Out::Flag(*flag),
+        Outcome::Page(page) => {
+            let pair = |(key, value): &(Vec<u8>, Vec<u8>)| (text(key), short(value, record));
+            Out::Page(page.pairs.iter().map(pair).collect(), page.next.as_deref().map(text))
+        }
     }
 }
 
@@ -313,6 +380,12 @@ mod tests {
             (Record::Ok(Return { t: 9, p: 2, held: true, out: vec![Out::Length(2), Out::Value(None),
                                  Out::Value(Some(("v".into(), 3))), Out::Version(4), Out::Number(-1)] }),
              r#"{"ok":{"t":9,"p":2,"out":[{"length":2},{"value":null},{"value":["v",3]},{"version":4},{"number":-1}]}}"#),
+            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![], ops: vec![Op::Patch("k".into(), 3, "t1".into()),
+                                     Op::Exists("k".into()), Op::Scan("a".into(), None, 9), Op::Scan("a".into(), Some("b".into()), 9)] }),
+             r#"{"invoke":{"t":5,"p":2,"ops":[{"patch":["k",3,"t1"]},{"exists":"k"},{"scan":["a",null,9]},{"scan":["a","b",9]}]}}"#),
+            (Record::Ok(Return { t: 9, p: 2, held: true, out: vec![Out::Flag(true),
+                                 Out::Page(vec![("a".into(), "v".into())], Some("b".into())), Out::Page(vec![], None)] }),
+             r#"{"ok":{"t":9,"p":2,"out":[{"flag":true},{"page":[[["a","v"]],"b"]},{"page":[[],null]}]}}"#),
             (Record::Ok(Return { t: 9, p: 2, held: false, out: vec![] }),
              r#"{"ok":{"t":9,"p":2,"held":false,"out":[]}}"#),
             (Record::Unknown(Unanswered { t: 9, p: 2, why: "w".into() }),
@@ -330,9 +403,18 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_told_by_the_tokens_of_its_fields() {
+        let record = RecordHeader { fields: 2, field_bytes: 5, token_at: 2, token_bytes: 2 };
+        for (value, wanted) in [("ABt1xCDt2x", "t1t2"), ("ABt1x", "t1"), ("ABt1xC", "ABt1xC")] {
+            assert_eq!(short(value.as_bytes(), Some(&record)), wanted);
+        }
+        assert_eq!(short(b"ABt1x", None), "ABt1x");
+    }
+
+    #[test]
     fn only_what_certainly_had_no_effect_is_a_failure() {
         let (after, silent) = (Duration::from_secs(5), GroupSet::EMPTY);
-        let end = |error| Record::end(1, 2, &Err(error));
+        let end = |error| Record::end(1, 2, &Err(error), None);
         assert!(matches!(end(Error::WindowFull { window: 4 }), Record::Fail(_)));
         assert!(matches!(end(Error::UnknownOutcome { after, silent }), Record::Unknown(_)));
     }

@@ -124,18 +124,18 @@ impl<R: BufRead> Iterator for Reader<R> {
 mod tests {
     use super::*;
 
-    const HEADER: &str = r#"{"header":{"format":1,"workload":"w","skein":"s","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":1,"bank":null}}"#;
+    const HEADER: &str = r#"{"header":{"format":2,"workload":"w","skein":"s","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":1,"bank":null}}"#;
 
     #[test]
     fn what_is_no_history_is_said_with_its_line() {
-        let other = HEADER.replace("\"format\":1", "\"format\":2");
+        let other = HEADER.replace("\"format\":2", "\"format\":1");
         let spoilt = format!("{HEADER}\n{{\"end\":{{\"t\":1}}}}\n{{\"inv\n");
         #[rustfmt::skip]
         let cases: [(&str, &str); 5] = [
             ("",              "does not begin with the header"),
             ("{}",            "does not begin with the header"),
             ("not JSON",      "does not begin with the header"),
-            (&other,          "format 2; this program reads format 1"),
+            (&other,          "format 1; this program reads format 2"),
             (&spoilt,         "file:3: not a record"),
         ];
         for (text, wanted) in cases {

@@ -148,6 +148,8 @@ mod tests {
             unix_ms: 0,
             token_bytes: 1,
             bank: None,
+            record: None,
+            before: false,
         }
     }
 

@@ -126,6 +126,8 @@ struct Key {
     puts: Vec<Written<String, u64>>,
     increments: Vec<Written<i64, i64>>,
     gets: Vec<Got>,
+    /// Whether fields of it were written: then its order is that of its fields.
+    patched: bool,
     /// The longest value that was read, of those that begin with one another.
     longest: String,
     /// Values whose writers were told that they are not written.
@@ -269,6 +271,9 @@ impl<'a> Verifier<'a> {
                 (Op::Incr(_, what), Out::Number(result)) => {
                     key.increments.push(Written { moment, what, result: Some(result) });
                 }
+                (Op::Patch(..), Out::Length(_)) => key.patched = true,
+                // What they say of many keys is not looked at.
+                (Op::Exists(_), Out::Flag(_)) | (Op::Scan(..), Out::Page(..)) => {}
                 (Op::Get(_), Out::Value(found)) => {
                     let found = found.map(|(value, version)| (key.keep(value), version));
                     key.gets.push(Got { moment, found });
@@ -289,7 +294,8 @@ impl<'a> Verifier<'a> {
                 Op::Append(_, what) => key.appends.push(Written { moment, what, result: None }),
                 Op::Put(_, what) => key.puts.push(Written { moment, what, result: None }),
                 Op::Incr(_, what) => key.increments.push(Written { moment, what, result: None }),
-                Op::Get(_) => {}
+                Op::Patch(..) => key.patched = true,
+                Op::Get(_) | Op::Exists(_) | Op::Scan(..) => {}
             }
         }
     }
@@ -343,13 +349,14 @@ fn check_key(
         }
         return;
     };
-    if bank.has(name) {
-        return; // Looked at with the others.
+    if bank.has(name) || key.patched {
+        return; // Looked at with the others, or field by field.
     }
     match (key.appends.is_empty(), key.puts.is_empty(), key.increments.is_empty()) {
         (false, true, true) => list::check(header, name, key, last, verdict),
         (true, false, true) => register::check(header, name, key, last, verdict),
         (true, true, false) => counter::check(header, name, key, last, verdict),
+        (true, true, true) if header.before => {}
         (true, true, true) => nothing_written(name, key, last, verdict),
         _ => verdict.wrong("history", || format!("{name} is written to in several ways")),
     }
@@ -380,10 +387,16 @@ fn seconds(header: &Header, t: u64) -> String {
 }
 
 impl Op {
-    /// The key that it concerns.
+    /// The key that it concerns; of a scan, the first.
     pub fn key(&self) -> &str {
         match self {
-            Self::Get(key) | Self::Append(key, _) | Self::Put(key, _) | Self::Incr(key, _) => key,
+            Self::Get(key)
+            | Self::Append(key, _)
+            | Self::Put(key, _)
+            | Self::Incr(key, _)
+            | Self::Patch(key, ..)
+            | Self::Exists(key)
+            | Self::Scan(key, ..) => key,
         }
     }
 }

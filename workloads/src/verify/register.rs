@@ -24,7 +24,7 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
                 verdict.wrong("not_refused", || {
                     format!("{name} was {value}, though its client was told that it was not done")
                 });
-            } else if !asked.contains(value) {
+            } else if !asked.contains(value) && !header.before {
                 verdict
                     .wrong("invented", || format!("{name} was {value:?}, which nobody put there"));
             }

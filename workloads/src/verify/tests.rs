@@ -7,7 +7,7 @@ use crate::history::Reader;
 
 /// Two lists, a counter, a register and two accounts; a kill in the middle; one client killed.
 const RIGHT: &str = r#"
-{"header":{"format":1,"workload":"chaos","skein":"test","cluster":{"nodes":3,"groups":1,"replicas":3,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":{"accounts":["acc/a","acc/b"],"opening":10}}}
+{"header":{"format":2,"workload":"chaos","skein":"test","cluster":{"nodes":3,"groups":1,"replicas":3,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":{"accounts":["acc/a","acc/b"],"opening":10}}}
 {"invoke":{"t":10,"p":1,"ops":[{"append":["list","t1"]}]}}
 {"ok":{"t":20,"p":1,"out":[{"length":2}]}}
 {"invoke":{"t":21,"p":1,"ops":[{"append":["list","t2"]},{"append":["other","t3"]},{"get":"list"}]}}

@@ -144,7 +144,7 @@ fn apply(transaction: &Transaction, state: &State) -> Option<State> {
                     value.tell(*version)?;
                 }
             }
-            (Op::Get(_), _) => {}
+            (op, _) => assert!(matches!(op, Op::Get(_)), "{op:?} is not simulated"),
         }
     }
     Some(state)

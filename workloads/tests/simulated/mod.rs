@@ -60,6 +60,8 @@ pub(crate) fn header() -> Header {
         unix_ms: 0,
         token_bytes: TOKEN_BYTES,
         bank: None,
+        record: None,
+        before: false,
     }
 }
 
@@ -192,6 +194,7 @@ impl Store {
                 self.keys.insert(key.clone(), ((before + by).to_string(), version));
                 Out::Number(before + by)
             }
+            other => unreachable!("{other:?} is not planned"),
         }
     }
 }

@@ -214,6 +214,8 @@ impl Run {
             unix_ms: since.as_millis() as u64,
             token_bytes: TOKEN_BYTES,
             bank: Some(objects.bank()),
+            record: None,
+            before: false,
         }
     }
 
@@ -273,7 +275,7 @@ impl Run {
         let mut scribe = recorder.scribe();
         let keys: Vec<String> = recorder.keys().into_iter().collect();
         self.bars.begin(Phase::Load(keys.len() as u64 + self.plan.records));
-        let mut survey = Survey::new(keys, MANY_AT_A_TIME);
+        let mut survey = Survey::new(keys, MANY_AT_A_TIME, None);
         if let Some(why) = self.many(&mut survey, true) {
             problems.push(format!("reading everything back: {why}"));
         }

@@ -126,7 +126,7 @@ fn drive(
         duration: YCSB_FOR,
         seed: bench::any_seed(),
     };
-    let report = super::bench::ycsb(dir, &ycsb, bars)?;
+    let report = super::bench::ycsb(dir, &ycsb, None, bars)?;
     bars.end();
     show.loaded(&report)?;
     show.report("ycsb-a", "half reads, half updates", &report)?;
@@ -157,7 +157,7 @@ fn open_bank(
     };
     let topology = ClusterConfig::default().topology;
     let mut killer = Killer::new(dir, topology, KILL_AFTER, bars)?;
-    let report = super::bench::bank(dir, &bank, &mut killer)?;
+    let report = super::bench::bank(dir, &bank, None, &mut killer)?;
     let (failover, problems) = killer.end(&report);
     bars.end();
     show.report("bank", "transfers across shards, and readers who add all up", &report)?;

@@ -1,0 +1,164 @@
+//! Records: values of several fields, each of which is overwritten by itself.
+//!
+//! A record's version rises with each write of any of its fields. So what was read and set is in order,
+//! and whoever wrote what one version has and the one before has not came between the two.
+
+use super::findings::Anomaly;
+use super::infer::{AMBIGUOUS, Inference, Reader, State};
+use super::model::{Fate, NONE, Step};
+
+/// A record as somebody knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Known {
+    version: u64,
+    /// Who set it comes before who read it.
+    read: bool,
+    value: u32,
+    transaction: u32,
+}
+
+impl Inference<'_> {
+    pub(super) fn record(&mut self, key: u32) {
+        let words = self.words;
+        let (mut states, mut readers) = (Vec::new(), Vec::new());
+        let mut last: Vec<Option<u32>> = Vec::new();
+        let known = self.known(key);
+        for of in known.chunk_by(|a, b| a.version == b.version) {
+            let place = of[0].version;
+            let read = of.iter().filter(|one| one.read);
+            readers.extend(read.map(|one| Reader { place, transaction: one.transaction }));
+            if let Some(other) = of.iter().find(|one| one.value != of[0].value) {
+                self.findings.direct(Anomaly::IncompatibleOrder, "incompatible-order", || {
+                    let what =
+                        format!("{} was read in two ways at version {place}", words.key(key));
+                    (what, [of[0], *other].map(|one| words.transaction(one.transaction)).to_vec())
+                });
+            }
+            let fields = match of[0].value {
+                NONE => Some(Vec::new()),
+                value => self.model.fields(key, value),
+            };
+            let Some(fields) = fields else {
+                self.findings.direct(Anomaly::InventedValue, "garbage", || {
+                    let what = format!("{} is no record", words.key(key));
+                    (what, vec![words.transaction(of[0].transaction)])
+                });
+                continue;
+            };
+            let mut writers = Vec::new();
+            for (i, token) in fields.iter().enumerate() {
+                if last.get(i) != Some(token)
+                    && let Some(writer) = self.field(key, *token, of[0], last.is_empty())
+                    && !writers.contains(&writer)
+                {
+                    writers.push(writer);
+                }
+            }
+            states.extend(writers.into_iter().map(|writer| State { place, writer }));
+            last = fields;
+        }
+        self.lost_fields(key);
+        self.chain(key, &states, &readers);
+    }
+
+    /// What was set and read, in order.
+    fn known(&self, key: u32) -> Vec<Known> {
+        let told = self.accesses(key).filter_map(|(transaction, step)| {
+            let within = self.within[step as usize];
+            match self.model.steps[step as usize] {
+                _ if self.fate(transaction) != Fate::Done => None,
+                Step::Put { value, version, .. } if version != 0 && !within.rewritten => {
+                    Some(Known { version, read: false, value, transaction })
+                }
+                Step::Get { saw, version, .. } if !within.known => {
+                    Some(Known { version, read: true, value: saw, transaction })
+                }
+                _ => None,
+            }
+        });
+        let mut told: Vec<Known> = told.collect();
+        told.sort_unstable();
+        told
+    }
+
+    /// Who wrote a field that was not so before, if that is known. `first` is whether nothing is known
+    /// of what was before.
+    fn field(&mut self, key: u32, token: Option<u32>, seen: Known, first: bool) -> Option<u32> {
+        let words = self.words;
+        let writer = token.map_or(NONE, |token| self.writers[token as usize]);
+        let Some(token) = token.filter(|_| writer != NONE) else {
+            if !(first && self.model.header.before) {
+                self.findings.direct(Anomaly::InventedValue, "garbage", || {
+                    let what = format!("nobody wrote what a field of {} was", words.key(key));
+                    (what, vec![words.transaction(seen.transaction)])
+                });
+            }
+            return None;
+        };
+        if writer == AMBIGUOUS {
+            return None;
+        }
+        let before = std::mem::replace(&mut self.places[token as usize], seen.version);
+        let both = || [writer, seen.transaction].map(|one| words.transaction(one)).to_vec();
+        if before != 0 {
+            self.findings.direct(Anomaly::DuplicateApplication, "duplicate", || {
+                let (token, key, version) = (words.value(token), words.key(key), seen.version);
+                let what = format!(
+                    "a field of {key} was {token} at version {before}, then something else, and {token} again at version {version}"
+                );
+                (what, both())
+            });
+            return None;
+        }
+        if self.fate(writer) == Fate::Refused {
+            self.findings.direct(Anomaly::AbortedRead, "G1a", || {
+                let (token, key) = (words.value(token), words.key(key));
+                let what = format!(
+                    "a field of {key} was {token}, though its client was told that it was not done"
+                );
+                (what, both())
+            });
+            return None;
+        }
+        Some(writer)
+    }
+
+    /// A field that is as it was before somebody wrote it, when it is read after that was
+    /// acknowledged.
+    fn lost_fields(&mut self, key: u32) {
+        let (model, words) = (self.model, self.words);
+        let Some(reader) = self.last_read(key) else { return };
+        let steps = model.steps_of(reader).iter();
+        let mut saw = steps.filter_map(|step| match *step {
+            Step::Get { key: of, saw, .. } if of == key && saw < AMBIGUOUS => Some(saw),
+            _ => None,
+        });
+        let Some(fields) = saw.next_back().and_then(|saw| model.fields(key, saw)) else { return };
+        let patches: Vec<(u32, u32, u32)> = self
+            .accesses(key)
+            .filter_map(|(transaction, step)| match model.steps[step as usize] {
+                Step::Patch { value, field, .. } if self.fate(transaction) == Fate::Done => {
+                    Some((transaction, value, field))
+                }
+                _ => None,
+            })
+            .collect();
+        for (writer, value, field) in patches {
+            let Some(Some(stands)) = fields.get(field as usize).copied() else { continue };
+            let before = self.writers[stands as usize];
+            if self.places[value as usize] == 0
+                && before < AMBIGUOUS
+                && self.answered_before(before, writer)
+                && self.answered_before(writer, reader)
+            {
+                self.findings.direct(Anomaly::LostWrite, "lost", || {
+                    let (value, key) = (words.value(value), words.key(key));
+                    let what = format!(
+                        "field {field} of {key} was set to {value}, acknowledged, and is what it was before when it is read later"
+                    );
+                    (what, [before, writer, reader].map(|one| words.transaction(one)).to_vec())
+                });
+            }
+        }
+    }
+}

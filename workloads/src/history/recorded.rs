@@ -1,0 +1,91 @@
+//! Sessions whose every operation is recorded, whatever workload asks for them.
+
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use skein_client::{Error, Reply, SessionKey, Ticket, Transaction};
+
+use super::{Invoke, Process, Record, RecordHeader, Scribe, now};
+use crate::closed_loop::Sessions;
+
+/// Sessions, and what is asked and answered in them.
+///
+/// A process has one operation under way. A session may have several: then it is as many processes,
+/// which are used again when they were answered, and never when they were not.
+pub struct Recorded<S> {
+    sessions: S,
+    scribe: Scribe,
+    record: Option<RecordHeader>,
+    free: HashMap<SessionKey, Vec<Process>>,
+    under_way: HashMap<Ticket, Process>,
+    processes: Process,
+}
+
+impl<S: Sessions> Recorded<S> {
+    /// What is asked of `sessions` is told to `scribe`; `record` says what records are known by.
+    pub fn new(sessions: S, scribe: Scribe, record: Option<RecordHeader>) -> Self {
+        let (free, under_way) = (HashMap::new(), HashMap::new());
+        Self { sessions, scribe, record, free, under_way, processes: 0 }
+    }
+
+    /// Hands the sessions back. What is still under way stays without an end.
+    pub fn finish(self) -> S {
+        self.sessions
+    }
+}
+
+impl<S: Sessions> Sessions for Recorded<S> {
+    fn open(&mut self) -> SessionKey {
+        self.sessions.open()
+    }
+
+    fn submit(&mut self, session: SessionKey, transaction: &Transaction) -> Result<Ticket, Error> {
+        let process = self.free.get_mut(&session).and_then(Vec::pop).unwrap_or_else(|| {
+            self.processes += 1;
+            self.processes
+        });
+        let invoke = Invoke::of(now(), process, transaction, self.record.as_ref());
+        self.scribe.note(Record::Invoke(invoke));
+        match self.sessions.submit(session, transaction) {
+            Ok(ticket) => {
+                self.under_way.insert(ticket, process);
+                Ok(ticket)
+            }
+            Err(error) => {
+                let told = Err(error);
+                let end = Record::end(now(), process, &told, self.record.as_ref());
+                if matches!(end, Record::Fail(_)) {
+                    self.free.entry(session).or_default().push(process);
+                }
+                self.scribe.note(end);
+                told.map(|_| unreachable!("it is an error"))
+            }
+        }
+    }
+
+    fn poll(
+        &mut self,
+        finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
+    ) -> Result<bool, Error> {
+        let Self { sessions, scribe, record, free, under_way, .. } = self;
+        sessions.poll(&mut |ticket, result| {
+            if let Some(process) = under_way.remove(&ticket) {
+                let end = Record::end(now(), process, &result, record.as_ref());
+                if !matches!(end, Record::Unknown(_)) {
+                    free.entry(ticket.session).or_default().push(process);
+                }
+                scribe.note(end);
+            }
+            finished(ticket, result);
+        })
+    }
+
+    fn wait(&mut self, longest: Duration) {
+        self.sessions.wait(longest);
+    }
+
+    fn close(&mut self, session: SessionKey) {
+        self.free.remove(&session);
+        self.sessions.close(session);
+    }
+}
