@@ -3,12 +3,17 @@
 //! The names in it are read by scripts and compared between versions. They are described in
 //! `docs/performance.md` and held by a test below.
 
+mod figures;
+pub mod page;
+mod plot;
+mod source;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use skein_multicast::config::Topology;
 
 use crate::bank::Bank;
@@ -134,7 +139,7 @@ pub struct BankReport {
 }
 
 /// Where a benchmark ran: its generator and the cluster share it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Machine {
     /// Cores that this process may use.
     pub cores: usize,

@@ -26,6 +26,7 @@ mod node;
 mod pki;
 mod put;
 mod recorded;
+mod report;
 mod scan;
 mod screen;
 mod sim;
@@ -60,6 +61,7 @@ pub(crate) enum Command {
     Txn(txn::Args),
     // Measurements
     Bench(bench::Args),
+    Report(report::Args),
     Check(check::Args),
     Demo(demo::Args),
     Sim(sim::Args),
@@ -102,6 +104,7 @@ impl Command {
             Self::Txn(args) => args.run(global),
             // Measurements
             Self::Bench(args) => args.run(global),
+            Self::Report(args) => args.run(),
             Self::Check(args) => args.run(),
             Self::Demo(args) => args.run(global),
             Self::Sim(args) => args.run(),

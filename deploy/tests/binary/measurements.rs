@@ -106,6 +106,28 @@ fn the_multicast_is_measured_wherever_its_replicas_run() {
 }
 
 #[test]
+fn reports_make_a_page() {
+    let sandbox = Sandbox::new();
+    let reports = sandbox.dir.parent().expect("a directory in another").join("reports");
+    let named = reports.to_str().expect("text");
+    let ended = sandbox.expect(2, &["report", named]);
+    assert!(ended.err.contains("cannot read the directory"), "{}", ended.err);
+    std::fs::create_dir(&reports).expect("a directory");
+    std::fs::write(reports.join("noise.json"), "{}").expect("a directory");
+    let ended = sandbox.expect(2, &["report", named]);
+    assert!(ended.err.contains("noise.json is left out"), "{}", ended.err);
+    for clients in ["1", "4"] {
+        let load = ["--runs", "1", "--duration", "0.1", "--clients", clients, "--json"];
+        let report = sandbox.expect(0, &[&["bench", "multicast"], &load[..]].concat()).out;
+        std::fs::write(reports.join(format!("{clients}.json")), report).expect("a directory");
+    }
+    sandbox.expect(0, &["report", named, "--svg", named]);
+    let page = std::fs::read_to_string(reports.join("report.html")).expect("it was written");
+    assert!(page.contains("latency against throughput") && page.contains("--clients 4"), "{page}");
+    assert!(reports.join("latency-throughput.svg").exists());
+}
+
+#[test]
 fn what_cannot_be_measured_is_said() {
     let sandbox = Sandbox::new();
     let ended = sandbox.expect(3, &["bench", "ycsb", "-w", "a"]);

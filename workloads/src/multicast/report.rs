@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use skein_multicast::config::Topology;
 
 use super::load::{Measured, Plan, histogram};
@@ -105,7 +105,7 @@ pub struct Run {
 }
 
 /// Of several runs: the one in the middle, the lowest and the highest.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The median.
     pub median: f64,

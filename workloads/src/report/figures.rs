@@ -1,0 +1,356 @@
+//! Which pictures there are, made of the reports that are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::plot::{Axis, Plot, Point, SERIES_MAX, Scale, Series, Style};
+use super::source::{Chaos, Multicast, Source, Store, What};
+use crate::multicast::report::Spread;
+
+/// A picture, and what it is made of.
+#[derive(Clone, Debug)]
+pub(super) struct Figure {
+    /// Letters and hyphens.
+    pub(super) name: String,
+    /// For people.
+    pub(super) title: String,
+    /// What to see in it.
+    pub(super) about: &'static str,
+    /// The picture.
+    pub(super) plot: Plot,
+    /// The reports it was made of, by their numbers.
+    pub(super) from: BTreeSet<usize>,
+}
+
+/// The most points of a timeline.
+const MOMENTS_MAX: usize = 600;
+/// What is shown around a fault, in seconds.
+const AROUND: [f64; 2] = [0.2, 0.8];
+
+/// All that can be made of `sources`.
+pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
+    let mut figures = multicasts(sources);
+    figures.extend(stores(sources));
+    for (number, source) in sources.iter().enumerate() {
+        if let What::Chaos(chaos) = &source.what {
+            figures.extend(timelines(number, &source.file, chaos));
+        }
+    }
+    figures.extend(failovers(sources));
+    figures
+}
+
+/// A point of a series, which the report of this number made.
+struct Made {
+    from: usize,
+    point: Point,
+}
+
+/// Points by the names of their series.
+type Lines = BTreeMap<String, Vec<Made>>;
+
+/// One figure, or several if there are more series than one can hold. Lines of one point say nothing.
+fn figure(
+    name: &str,
+    title: &str,
+    about: &'static str,
+    [x, y]: [Axis; 2],
+    style: Style,
+    lines: Lines,
+) -> Vec<Figure> {
+    let mut lines: Vec<_> = lines.into_iter().filter(|(_, made)| made.len() > 1).collect();
+    let parts = lines.len().div_ceil(SERIES_MAX);
+    let mut figures = Vec::new();
+    for part in 1..=parts {
+        let rest = lines.split_off(lines.len().min(SERIES_MAX));
+        let mut from = BTreeSet::new();
+        let series = std::mem::replace(&mut lines, rest).into_iter().map(|(name, made)| {
+            from.extend(made.iter().map(|made| made.from));
+            Series { name, points: made.into_iter().map(|made| made.point).collect(), style }
+        });
+        let plot = Plot { x, y, series: series.collect(), marks: Vec::new() };
+        let of = if parts > 1 { format!(" ({part} of {parts})") } else { String::new() };
+        let number = if parts > 1 { format!("-{part}") } else { String::new() };
+        let (name, title) = (format!("{name}{number}"), format!("{title}{of}"));
+        figures.push(Figure { name, title, about, plot, from });
+    }
+    figures
+}
+
+fn linear(label: &'static str) -> Axis {
+    Axis { label, scale: Scale::Linear }
+}
+
+fn log(label: &'static str) -> Axis {
+    Axis { label, scale: Scale::Log }
+}
+
+fn doubling(label: &'static str) -> Axis {
+    Axis { label, scale: Scale::Doubling }
+}
+
+const RATE: &str = "messages per second";
+const LATENCY: &str = "latency, µs";
+
+fn spread(x: f64, Spread { median, low, high }: Spread) -> Point {
+    Point { x, y: median, range: Some([low, high]) }
+}
+
+/// What distinguishes experiments, in words, without what a figure varies.
+fn words(multicast: &Multicast, without: &[&str]) -> String {
+    let Multicast { placement, fabric, waiting, destinations, payload_bytes, topology, .. } =
+        multicast;
+    let to = if *destinations == topology.groups && without.contains(&"groups") {
+        "to all groups".to_owned()
+    } else {
+        format!("to {destinations}")
+    };
+    let load = match multicast.rate {
+        Some(_) => "open loop".to_owned(),
+        None if without.contains(&"load") => "closed loop".to_owned(),
+        None => format!("{} × {} under way", multicast.clients, multicast.window),
+    };
+    let all = [
+        ("destinations", to),
+        ("groups", format!("{} groups", topology.groups)),
+        ("replicas", format!("{} replicas", topology.replicas)),
+        ("payload", format!("{payload_bytes} B")),
+        ("place", format!("{placement}, {fabric}, {waiting}")),
+        ("load", load),
+    ];
+    // Whether a loop is closed or open is another line, whatever it has under way.
+    let kept = all.into_iter().filter(|(what, _)| *what == "load" || !without.contains(what));
+    kept.map(|(_, text)| text).collect::<Vec<_>>().join(", ")
+}
+
+fn of_multicasts(sources: &[Source]) -> Vec<(usize, &Multicast)> {
+    let numbered = sources.iter().enumerate();
+    let multicasts = numbered.filter_map(|(number, source)| match &source.what {
+        What::Multicast(multicast) => Some((number, multicast)),
+        What::Chaos(_) | What::Store(_) => None,
+    });
+    multicasts.collect()
+}
+
+/// Lines of what `y` says against what `x` says, one for each of `words`.
+fn lines(
+    all: &[(usize, &Multicast)],
+    without: &[&str],
+    x: impl Fn(&Multicast) -> f64,
+    y: impl Fn(&Multicast) -> Spread,
+) -> Lines {
+    let mut lines = Lines::new();
+    for (from, multicast) in all {
+        let made = Made { from: *from, point: spread(x(multicast), y(multicast)) };
+        let line = lines.entry(words(multicast, without)).or_default();
+        // What was measured again replaces what was measured before.
+        line.retain(|earlier| earlier.point.x.total_cmp(&made.point.x).is_ne());
+        line.push(made);
+    }
+    for line in lines.values_mut() {
+        line.sort_by(|a, b| a.point.x.total_cmp(&b.point.x));
+    }
+    lines
+}
+
+/// What experiments differ in, along a line.
+struct Varied {
+    /// As [`words`] calls it.
+    name: &'static str,
+    what: &'static str,
+    axis: Axis,
+    of: fn(&Multicast) -> f64,
+}
+
+fn multicasts(sources: &[Source]) -> Vec<Figure> {
+    let all = of_multicasts(sources);
+    let mut figures = Vec::new();
+    let rate = |multicast: &Multicast| multicast.messages_per_s.median;
+    let about = "Each point is the median of several runs, with their range; along a line the load \
+                 rises. A closed loop cannot overload what it measures.";
+    for (name, title, of) in [
+        ("latency-throughput", "Median latency against throughput", false),
+        ("latency-throughput-p99", "Latency of 99 % against throughput", true),
+    ] {
+        let y = |multicast: &Multicast| if of { multicast.p99_us } else { multicast.p50_us };
+        let lines = lines(&all, &["load"], rate, y);
+        figures.extend(figure(name, title, about, [log(RATE), log(LATENCY)], Style::Line, lines));
+    }
+    let varied = [
+        Varied {
+            name: "destinations",
+            what: "the groups addressed",
+            axis: doubling("groups addressed"),
+            of: |multicast| f64::from(multicast.destinations),
+        },
+        Varied {
+            name: "groups",
+            what: "the groups there are",
+            axis: doubling("groups"),
+            of: |multicast| f64::from(multicast.topology.groups),
+        },
+        Varied {
+            name: "payload",
+            what: "the length of messages",
+            axis: doubling("bytes of a message"),
+            of: |multicast| multicast.payload_bytes as f64,
+        },
+    ];
+    let about = "Each point is the median of several runs, with their range.";
+    for Varied { name, what, axis, of } in varied {
+        // Where the groups are varied, those addressed are one, or all of them.
+        let one_or_all = |multicast: &Multicast| {
+            name != "groups"
+                || multicast.destinations == 1
+                || multicast.destinations == multicast.topology.groups
+        };
+        let fitting: Vec<_> = all.iter().copied().filter(|(_, m)| one_or_all(m)).collect();
+        let throughput = lines(&fitting, &[name], of, |multicast| multicast.messages_per_s);
+        let latency = lines(&fitting, &[name], of, |multicast| multicast.p50_us);
+        let axes = [axis, log(RATE)];
+        let title = format!("Throughput against {what}");
+        let name_of = |measure| format!("{measure}-{name}");
+        let style = Style::Line;
+        figures.extend(figure(&name_of("throughput"), &title, about, axes, style, throughput));
+        let axes = [axis, log(LATENCY)];
+        let title = format!("Median latency against {what}");
+        figures.extend(figure(&name_of("latency"), &title, about, axes, style, latency));
+    }
+    figures.extend(distributions(&all));
+    figures
+}
+
+fn distributions(all: &[(usize, &Multicast)]) -> Vec<Figure> {
+    let alone = |m: &Multicast| m.clients * m.window == 1 && m.rate.is_none();
+    let mut lines = Lines::new();
+    // Without queues, if there are such; they show the protocol.
+    let any_alone = all.iter().any(|(_, multicast)| alone(multicast));
+    for (from, multicast) in all.iter().filter(|(_, multicast)| alone(multicast) || !any_alone) {
+        let made = multicast.distribution_us.iter().map(|[share, micros]| Made {
+            from: *from,
+            point: Point { x: *micros, y: *share, range: None },
+        });
+        lines.insert(words(multicast, &[]), made.collect());
+    }
+    let about = "How large a share of all messages was answered within which time.";
+    let axes = [log(LATENCY), linear("share of messages")];
+    let title = "Distribution of latencies";
+    figure("distribution", title, about, axes, Style::Curve, lines)
+}
+
+/// The operation that there were most of.
+fn main_operation(store: &Store) -> Option<(&String, f64)> {
+    let most = store.operations.iter().max_by_key(|(_, operation)| operation.count)?;
+    Some((most.0, most.1.latency_us.p50))
+}
+
+fn stores(sources: &[Source]) -> Vec<Figure> {
+    let mut throughput = Lines::new();
+    let mut latency = Lines::new();
+    for (from, source) in sources.iter().enumerate() {
+        let What::Store(store) = &source.what else { continue };
+        let Store { workload, topology, clients, ops_per_s, .. } = store;
+        let at = |x, y| Made { from, point: Point { x, y, range: None } };
+        let name = format!("{workload}, {} groups × {}", topology.groups, topology.replicas);
+        if let Some((operation, p50)) = main_operation(store) {
+            let line = latency.entry(format!("{name}: {operation}")).or_default();
+            line.push(at(*ops_per_s, p50));
+        }
+        throughput.entry(name).or_default().push(at(*clients as f64, *ops_per_s));
+    }
+    for line in throughput.values_mut().chain(latency.values_mut()) {
+        line.sort_by(|a, b| a.point.x.total_cmp(&b.point.x));
+    }
+    let about = "Sessions of a closed loop, each with one operation under way.";
+    let axes = [doubling("sessions"), linear("operations per second")];
+    let title = "Operations of the store against sessions";
+    let mut all = figure("store-sessions", title, about, axes, Style::Line, throughput);
+    let axes = [linear("operations per second"), log(LATENCY)];
+    let title = "Median latency of the store against throughput";
+    let about = "Of the operation that there were most of. Along a line the sessions become more.";
+    all.extend(figure("store-latency", title, about, axes, Style::Line, latency));
+    all
+}
+
+/// The whole run, and what is around the fault after which the next write took longest.
+fn timelines(number: usize, file: &str, chaos: &Chaos) -> Vec<Figure> {
+    let interval = chaos.timeline.interval_ms / 1e3;
+    let moments = |chunk: usize, range: std::ops::Range<usize>| {
+        let ops = chaos.timeline.ops.get(range.clone()).unwrap_or_default();
+        let rate = move |(i, ops): (usize, &[u64])| {
+            let seconds = ops.len() as f64 * interval;
+            let x = (range.start + i * chunk) as f64 * interval;
+            let y = ops.iter().sum::<u64>() as f64 / seconds;
+            Made { from: number, point: Point { x, y, range: None } }
+        };
+        ops.chunks(chunk).enumerate().map(rate).collect::<Vec<_>>()
+    };
+    let marks = |from: f64, to: f64| {
+        let inside = chaos.events.iter().filter(move |e| (from..to).contains(&e.at_s));
+        inside.map(|e| (e.at_s - from, format!("{} {:?}", e.what, e.nodes))).collect()
+    };
+    let axes = [linear("seconds"), linear("operations per second")];
+    let len = chaos.timeline.ops.len();
+    let about =
+        "Operations answered over time. A dashed line is a fault: hold the pointer over it.";
+    let whole = Lines::from([(
+        "all clients".to_owned(),
+        moments(len.div_ceil(MOMENTS_MAX).max(1), 0..len),
+    )]);
+    let stem = file.trim_end_matches(".json");
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let stem: String = stem.chars().map(plain).collect();
+    let title = format!("Faults over time: {file}");
+    let mut figures = figure(&format!("timeline-{stem}"), &title, about, axes, Style::Curve, whole);
+    for figure in &mut figures {
+        figure.plot.marks = marks(0.0, f64::INFINITY);
+    }
+    let took = |event: &super::source::Event| {
+        event.next_write_ms.values().flatten().copied().fold(0.0, f64::max)
+    };
+    let kills = chaos.events.iter().filter(|event| event.what == "kill" && took(event) > 0.0);
+    let Some(longest) = kills.max_by(|a, b| took(a).total_cmp(&took(b))) else { return figures };
+    let from = (longest.at_s - AROUND[0]).max(0.0);
+    let index = |seconds: f64| crate::chart::whole(seconds / interval) as usize;
+    let range = index(from)..index(longest.at_s + AROUND[1]).min(len);
+    let mut points = moments(1, range);
+    for made in &mut points {
+        made.point.x -= from;
+    }
+    let lines =
+        Lines::from([(format!("all clients, {} ms a step", chaos.timeline.interval_ms), points)]);
+    let title = format!("Around the kill after which a group's next write took longest: {file}");
+    let about = "The same, from 0.2 s before the kill. Groups that the node did not lead go on; others \
+                 resume when another of their replicas leads.";
+    let mut close = figure(&format!("failover-{stem}"), &title, about, axes, Style::Curve, lines);
+    for figure in &mut close {
+        figure.plot.marks = marks(from, longest.at_s + AROUND[1]);
+    }
+    figures.extend(close);
+    figures
+}
+
+/// How long groups were without a leader, of all runs of a kind together.
+fn failovers(sources: &[Source]) -> Vec<Figure> {
+    let mut times: BTreeMap<String, Vec<(f64, usize)>> = BTreeMap::new();
+    for (from, source) in sources.iter().enumerate() {
+        let What::Chaos(chaos) = &source.what else { continue };
+        for event in chaos.events.iter().filter(|e| ["kill", "stop"].contains(&e.what.as_str())) {
+            let after = format!("after a {}, {} groups", event.what, chaos.topology.groups);
+            let next = event.next_write_ms.values().flatten().map(|ms| (*ms, from));
+            times.entry(after).or_default().extend(next);
+        }
+    }
+    let line = |(name, mut times): (String, Vec<(f64, usize)>)| {
+        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let count = times.len() as f64;
+        let made = |(i, (ms, from)): (usize, (f64, usize))| Made {
+            from,
+            point: Point { x: ms, y: (i + 1) as f64 / count, range: None },
+        };
+        (name, times.into_iter().enumerate().map(made).collect())
+    };
+    let lines: Lines = times.into_iter().map(line).collect();
+    let axes = [log("milliseconds"), linear("share of failovers")];
+    let about = "From a fault of a leader's node to the next acknowledged write of its group.";
+    figure("failovers", "Distribution of failover times", about, axes, Style::Curve, lines)
+}

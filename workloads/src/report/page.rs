@@ -1,0 +1,265 @@
+//! One page of everything that was measured: no scripts, nothing that is fetched, and below each
+//! figure its data and how it came about.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::figures::{Figure, figures};
+use super::plot::escaped;
+use super::source::{self, Chaos, Multicast, Source, Store, What};
+use crate::chart::{grouped, whole};
+
+/// A page, and its pictures by themselves.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// HTML.
+    pub html: String,
+    /// File names and SVG.
+    pub pictures: Vec<(String, String)>,
+    /// Files that hold nothing to show, and why.
+    pub left_out: Vec<(String, String)>,
+}
+
+const STYLE: &str = "
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 60em;
+       margin: 2em auto; padding: 0 1em; }
+h1 { font-size: 1.6em; } h2 { font-size: 1.15em; margin: 2.2em 0 .2em; }
+svg { max-width: 100%; height: auto; } figure { margin: 0; } figcaption { color: #444; }
+table { border-collapse: collapse; font-size: .87em; } summary { cursor: pointer; color: #0072b2; }
+th, td { padding: .15em .7em .15em 0; text-align: right; border-bottom: 1px solid #eee; }
+th:first-child, td:first-child { text-align: left; } .wide { overflow-x: auto; }
+code { font-size: .92em; } .quiet { color: #666; font-size: .87em; }
+";
+
+/// Makes a page of files: their names and what is in them.
+pub fn page(files: &[(String, String)]) -> Page {
+    let mut sources = Vec::new();
+    let mut left_out = Vec::new();
+    for (name, text) in files {
+        match source::read(name, text) {
+            Ok(read) => sources.extend(read),
+            Err(why) => left_out.push((name.clone(), why)),
+        }
+    }
+    let figures = figures(&sources);
+    let mut html = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>Skein, measured</title>\n\
+         <style>{STYLE}</style>\n<h1>Skein, measured</h1>\n"
+    );
+    introduction(&mut html, &sources);
+    let mut pictures = Vec::new();
+    for figure in &figures {
+        let svg = figure.plot.svg();
+        show(&mut html, figure, &svg, &sources);
+        pictures.push((format!("{}.svg", figure.name), svg));
+    }
+    everything(&mut html, &sources);
+    if !left_out.is_empty() {
+        html.push_str("<h2>Left out</h2>\n<ul class=\"quiet\">\n");
+        for (file, why) in &left_out {
+            let _ = writeln!(html, "<li>{}: {}", escaped(file), escaped(why));
+        }
+        html.push_str("</ul>\n");
+    }
+    html.push_str("</html>\n");
+    Page { html, pictures, left_out }
+}
+
+fn introduction(html: &mut String, sources: &[Source]) {
+    let machines: BTreeSet<_> = sources.iter().map(|source| &source.machine).collect();
+    let versions: BTreeSet<_> = sources.iter().map(|source| &source.skein).collect();
+    let machines =
+        machines.iter().map(|machine| format!("{}, {} cores", machine.model, machine.cores));
+    let machines = machines.collect::<Vec<_>>().join("; ");
+    let versions = versions.iter().map(|version| version.as_str()).collect::<Vec<_>>().join("; ");
+    let _ = writeln!(
+        html,
+        "<p>{} reports. Skein {}, on {}. The generator of the load shares the machine with what it \
+         measures. What the figures mean is told in <code>docs/performance.md</code>.</p>",
+        sources.len(),
+        escaped(&versions),
+        escaped(&machines)
+    );
+}
+
+fn show(html: &mut String, figure: &Figure, svg: &str, sources: &[Source]) {
+    let _ = writeln!(
+        html,
+        "<h2 id=\"{}\">{}</h2>\n<figure>\n{svg}<figcaption>{}</figcaption>\n</figure>",
+        figure.name,
+        escaped(&figure.title),
+        escaped(figure.about)
+    );
+    html.push_str("<details><summary>how it was measured</summary>\n<ul class=\"quiet\">\n");
+    for source in figure.from.iter().map(|number| &sources[*number]) {
+        let _ = writeln!(
+            html,
+            "<li><code>{}</code><br>{}, Skein {}, {}, {} cores{}",
+            escaped(&source.command()),
+            escaped(&source.file),
+            escaped(&source.skein),
+            escaped(&source.machine.model),
+            source.machine.cores,
+            between_cores(source)
+        );
+    }
+    html.push_str(
+        "</ul></details>\n<details><summary>data</summary>\n<div class=\"wide\"><table>\n",
+    );
+    let plot = &figure.plot;
+    let (x, y) = (escaped(plot.x.label), escaped(plot.y.label));
+    let _ = writeln!(html, "<tr><th>series<th>{x}<th>{y}<th>lowest<th>highest");
+    for series in &plot.series {
+        for point in &series.points {
+            let _ = write!(html, "<tr><td>{}", escaped(&series.name));
+            let [low, high] = point.range.unwrap_or([point.y; 2]);
+            for number in [point.x, point.y, low, high] {
+                let _ = write!(html, "<td>{}", (number * 1e4).round() / 1e4);
+            }
+            html.push('\n');
+        }
+    }
+    html.push_str("</table></div></details>\n");
+}
+
+fn between_cores(source: &Source) -> String {
+    match &source.what {
+        What::Multicast(Multicast { cross_core_ns: Some(trip), .. }) => {
+            format!(
+                "; from core to core and back in {:.0} ns ({:.0} to {:.0})",
+                trip.median, trip.low, trip.high
+            )
+        }
+        _ => String::new(),
+    }
+}
+
+/// Every report in a line.
+fn everything(html: &mut String, sources: &[Source]) {
+    html.push_str(
+        "<h2>All reports</h2>\n<div class=\"wide\"><table>\n<tr><th>file<th>groups × replicas\
+         <th>sessions × under way<th>per second<th>p50, µs<th>p99, µs<th>core to core, ns\n",
+    );
+    for source in sources {
+        let topology = source.topology();
+        let (load, rate, latency, trip) = match &source.what {
+            What::Multicast(multicast) => {
+                let Multicast { clients, window, p50_us, p99_us, .. } = multicast;
+                let trip = multicast.cross_core_ns.map(|trip| trip.median);
+                let load = format!("{clients} × {window}");
+                let latency = Some([p50_us.median, p99_us.median]);
+                (load, multicast.messages_per_s.median, latency, trip)
+            }
+            What::Chaos(Chaos { clients, ops_per_s, .. }) => {
+                (format!("{clients} × 1"), *ops_per_s, None, None)
+            }
+            What::Store(Store { clients, ops_per_s, operations, .. }) => {
+                let most = operations.values().max_by_key(|operation| operation.count);
+                let latency = most.map(|it| [it.latency_us.p50, it.latency_us.p99]);
+                (format!("{clients} × 1"), *ops_per_s, latency, None)
+            }
+        };
+        let [p50, p99] =
+            latency.map_or([const { String::new() }; 2], |both| both.map(|us| format!("{us:.2}")));
+        let trip = trip.map_or_else(String::new, |ns| format!("{ns:.0}"));
+        let _ = writeln!(
+            html,
+            "<tr><td title=\"{}\">{}<td>{} × {}<td>{load}<td>{}<td>{p50}<td>{p99}<td>{trip}",
+            escaped(&source.command()),
+            escaped(&source.file),
+            topology.groups,
+            topology.replicas,
+            grouped(whole(rate)),
+        );
+    }
+    html.push_str("</table></div>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn origin(workload: &str, rest: Value) -> String {
+        let mut all = json!({
+            "workload": workload, "skein": "0.1.0 (abc)", "seed": 1, "clients": 1,
+            "machine": {"cores": 2, "model": "a <model>"},
+            "topology": {"nodes": 3, "groups": 4, "replicas": 3, "engines": 1},
+        });
+        let rest = rest.as_object().unwrap().clone();
+        all.as_object_mut().unwrap().extend(rest);
+        all.to_string()
+    }
+
+    fn multicast(clients: u32, destinations: u32, rate: f64) -> String {
+        let spread =
+            |median: f64| json!({"median": median, "low": median / 2.0, "high": median * 2.0});
+        let rest = json!({
+            "command": format!("skein bench multicast --clients {clients}"), "clients": clients,
+            "placement": "processes", "fabric": "shm", "waiting": "adaptive", "window": 1,
+            "destinations": destinations, "payload_bytes": 64, "rate": null,
+            "messages_per_s": spread(rate), "p50_us": spread(5.0), "p99_us": spread(9.0),
+            "cross_core_ns": spread(90.0), "distribution_us": [[0.0, 3.0], [0.5, 5.0], [1.0, 40.0]],
+        });
+        origin("multicast", rest)
+    }
+
+    fn files() -> Vec<(String, String)> {
+        let events = json!([
+            {"at_s": 0.3, "what": "kill", "nodes": [0], "next_write_ms": {"0": 4.5, "2": null}},
+            {"at_s": 0.6, "what": "kill", "nodes": [1], "next_write_ms": {"1": 9.5}},
+        ]);
+        let timeline = json!({"interval_ms": 10, "ops": vec![40; 200]});
+        let chaos = json!({"ops_per_s": 4e3, "events": events, "timeline": timeline});
+        let latency = json!({"p50": 80.0, "p99": 200.0});
+        let store = |clients: u32| {
+            let read = json!({"count": 10, "latency_us": latency});
+            let rest = json!({"ops_per_s": 1e4 * f64::from(clients), "clients": clients,
+                              "records": 100, "operations": {"read": read}});
+            origin("ycsb-c", rest)
+        };
+        let file = |name: &str, text: String| (name.to_owned(), text);
+        vec![
+            file("a.json", multicast(1, 1, 1e5)),
+            file("b.json", multicast(16, 1, 4e5) + "\n" + &multicast(1, 4, 2e4)),
+            file("chaos.json", origin("chaos", chaos)),
+            file("c1.json", store(1)),
+            file("c2.json", store(16)),
+            file("notes.json", "[1, 2]".to_owned()),
+            file("cut.json", "{\"workload\": ".to_owned()),
+        ]
+    }
+
+    #[test]
+    fn every_kind_of_report_is_shown_with_where_it_is_from() {
+        let page = page(&files());
+        let names: Vec<_> = page.pictures.iter().map(|(name, _)| name.as_str()).collect();
+        let wanted = [
+            "latency-throughput.svg",
+            "latency-throughput-p99.svg",
+            "throughput-destinations.svg",
+            "latency-destinations.svg",
+            "distribution.svg",
+            "store-sessions.svg",
+            "store-latency.svg",
+            "timeline-chaos.svg",
+            "failover-chaos.svg",
+            "failovers.svg",
+        ];
+        assert_eq!(names, wanted);
+        assert_eq!(
+            page.left_out.iter().map(|(file, _)| file.as_str()).collect::<Vec<_>>(),
+            ["notes.json", "cut.json"]
+        );
+        assert!(page.html.contains("skein bench multicast --clients 16"));
+        assert!(page.html.contains("a &lt;model&gt;") && !page.html.contains("<model>"));
+        assert!(!page.html.contains("<script") && !page.html.contains("href"));
+    }
+
+    #[test]
+    fn nothing_measured_is_a_page_too() {
+        assert!(page(&[]).html.contains("0 reports"));
+    }
+}

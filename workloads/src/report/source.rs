@@ -1,0 +1,164 @@
+//! What other benchmarks have said, read back.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use skein_multicast::config::Topology;
+
+use super::Machine;
+use crate::multicast::report::Spread;
+
+/// A report, and the file it is from.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    /// The file's name.
+    pub(super) file: String,
+    /// Which Skein.
+    pub(super) skein: String,
+    /// Where.
+    pub(super) machine: Machine,
+    /// What it measured.
+    pub(super) what: What,
+}
+
+/// What a report is of.
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    /// `bench multicast`.
+    Multicast(Multicast),
+    /// `bench chaos`.
+    Chaos(Chaos),
+    /// `bench ycsb` and `bench bank`.
+    Store(Store),
+}
+
+/// Of `bench multicast`: see [`crate::multicast::report`].
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Multicast {
+    pub(super) command: String,
+    pub(super) placement: String,
+    pub(super) fabric: String,
+    pub(super) waiting: String,
+    pub(super) destinations: u16,
+    pub(super) payload_bytes: usize,
+    pub(super) clients: usize,
+    pub(super) window: usize,
+    pub(super) rate: Option<f64>,
+    pub(super) topology: Topology,
+    pub(super) messages_per_s: Spread,
+    pub(super) p50_us: Spread,
+    pub(super) p99_us: Spread,
+    pub(super) cross_core_ns: Option<Spread>,
+    pub(super) distribution_us: Vec<[f64; 2]>,
+}
+
+/// Of `bench chaos`: see [`crate::chaos::report`].
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Chaos {
+    pub(super) seed: u64,
+    pub(super) clients: usize,
+    pub(super) topology: Topology,
+    pub(super) ops_per_s: f64,
+    pub(super) events: Vec<Event>,
+    pub(super) timeline: Timeline,
+}
+
+/// A fault.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Event {
+    pub(super) at_s: f64,
+    pub(super) what: String,
+    pub(super) nodes: Vec<u16>,
+    pub(super) next_write_ms: BTreeMap<String, Option<f64>>,
+}
+
+/// Operations over time.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Timeline {
+    pub(super) interval_ms: f64,
+    pub(super) ops: Vec<u64>,
+}
+
+/// Of `bench ycsb` or `bank`: see [`super::Report`].
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Store {
+    pub(super) workload: String,
+    pub(super) ops_per_s: f64,
+    pub(super) clients: usize,
+    pub(super) records: u64,
+    pub(super) seed: u64,
+    pub(super) topology: Topology,
+    pub(super) operations: BTreeMap<String, Operation>,
+}
+
+/// A kind of operation.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Operation {
+    pub(super) count: u64,
+    pub(super) latency_us: Percentiles,
+}
+
+/// Of its latency.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct Percentiles {
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+}
+
+#[derive(Deserialize)]
+struct Origin {
+    workload: String,
+    skein: String,
+    machine: Machine,
+}
+
+/// The reports in the text of a file, one object after the other; or why it has none.
+pub(super) fn read(file: &str, text: &str) -> Result<Vec<Source>, String> {
+    let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let sources: Result<Vec<_>, serde_json::Error> =
+        values.map(|value| value.and_then(|value| one(file, value))).collect();
+    match sources {
+        Ok(sources) if sources.is_empty() => Err("it is empty".to_owned()),
+        Ok(sources) => Ok(sources),
+        Err(error) => Err(format!("it is no report of a benchmark: {error}")),
+    }
+}
+
+fn one(file: &str, value: Value) -> Result<Source, serde_json::Error> {
+    let Origin { workload, skein, machine } = Origin::deserialize(&value)?;
+    let what = match workload.as_str() {
+        "multicast" => What::Multicast(Deserialize::deserialize(value)?),
+        "chaos" => What::Chaos(Deserialize::deserialize(value)?),
+        _ => What::Store(Deserialize::deserialize(value)?),
+    };
+    Ok(Source { file: file.to_owned(), skein, machine, what })
+}
+
+impl Source {
+    /// The command that did it, or what is known of it.
+    pub(super) fn command(&self) -> String {
+        match &self.what {
+            What::Multicast(multicast) => multicast.command.clone(),
+            What::Chaos(Chaos { seed, clients, .. }) => {
+                format!("skein bench chaos --clients {clients} --seed {seed} --json")
+            }
+            What::Store(Store { workload, clients, records, seed, .. }) => {
+                let command = match workload.strip_prefix("ycsb-") {
+                    Some(letter) => format!("ycsb --workload {letter} --records {records}"),
+                    None => workload.clone(),
+                };
+                format!("skein bench {command} --clients {clients} --seed {seed} --json")
+            }
+        }
+    }
+
+    /// The replicas.
+    pub(super) fn topology(&self) -> Topology {
+        match &self.what {
+            What::Multicast(Multicast { topology, .. })
+            | What::Chaos(Chaos { topology, .. })
+            | What::Store(Store { topology, .. }) => *topology,
+        }
+    }
+}
