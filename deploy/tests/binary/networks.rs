@@ -1,8 +1,10 @@
 //! Clusters whose nodes reach each other by connections: on one host, and as on several.
 
-use std::net::TcpListener;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use crate::support::{Sandbox, kill, until};
 use rustix::process::Signal;
@@ -34,6 +36,65 @@ fn a_cluster_on_a_network_serves_survives_a_kill_and_leaves_nothing() {
     for i in 0..20 {
         assert_eq!(sandbox.expect(0, &["get", &format!("key{i}")]).out, "after");
     }
+    sandbox.expect(0, &["down", "--yes"]);
+    sandbox.check_clean(&regions, &pids);
+}
+
+/// Noise on every port, some of it in the form of a greeting; many who come and say nothing; clients
+/// that are killed at whatever they are doing. Whoever means it is served all the while.
+#[test]
+fn strangers_and_clients_that_vanish_harm_nobody_else() {
+    let sandbox = Sandbox::new();
+    let up = sandbox.expect(0, &["up", "--detach", "--fabric", "tcp"]);
+    let (regions, pids) = (sandbox.regions(), sandbox.pids());
+    let line = up.out.lines().find_map(|line| line.trim().strip_prefix("network")).unwrap();
+    let addresses: Vec<&str> =
+        line.split(',').map(str::trim).filter(|it| it.starts_with("127.0.0.1:")).collect();
+    assert_eq!(addresses.len(), 3, "{line}");
+    sandbox.expect(0, &["put", "key", "0"]);
+
+    let mut state = 1_u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % below
+    };
+    let mut silent = Vec::new();
+    for round in 0..60 {
+        for address in &addresses {
+            let mut stranger = TcpStream::connect(address).unwrap();
+            let mut noise: Vec<u8> = (0..random(400)).map(|_| random(256) as u8).collect();
+            if round % 2 == 0 {
+                let version = [(random(4)) as u8, 0, 0, 0];
+                noise.splice(0..0, [&b"skeintcp"[..], &version, &[1, 0]].concat());
+            }
+            // It may have been sent away by now.
+            let _ = stranger.write_all(&noise);
+            silent.push(TcpStream::connect(address).unwrap());
+        }
+        if round % 10 == 0 {
+            let value = round.to_string();
+            sandbox.expect(0, &["put", "key", &value]);
+            assert_eq!(sandbox.expect(0, &["get", "key"]).out, value);
+        }
+    }
+    drop(silent);
+
+    for client in 0..200_u64 {
+        let key = format!("key{client}");
+        let mut client = sandbox.command(&["put", &key, "1"]);
+        let mut client = client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(random(20_000)));
+        client.kill().unwrap();
+        client.wait().unwrap();
+    }
+    assert_eq!(sandbox.expect(0, &["get", "key"]).out, "50");
+    assert_eq!(sandbox.pids(), pids, "nobody was started again");
+    until("nothing is left of those who are gone", || {
+        let status = sandbox.status();
+        let groups = status["groups"].as_array().unwrap().iter();
+        let mut replicas = groups.flat_map(|group| group["replicas"].as_array().unwrap());
+        replicas.all(|replica| replica["sessions"] == 0)
+    });
     sandbox.expect(0, &["down", "--yes"]);
     sandbox.check_clean(&regions, &pids);
 }
