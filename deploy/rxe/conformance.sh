@@ -1,3 +1,6 @@
-# In the virtual machine: the conformance suite on the verbs, with real processes.
-grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state || exit 2
+# In the virtual machine: the conformance suite on the verbs, with real processes, and the multicast on
+# them.
+set -e
+grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state
 ./conformance on_verbs card --test-threads=1
+./threads on_cards --test-threads=1 --nocapture

@@ -1,4 +1,4 @@
-//! Engines and sessions on threads of one process, over anonymous shared memory.
+//! Engines and sessions on threads of one process, over the fabrics that there are.
 
 mod echo;
 
@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use skein_fabric::any::AnyFabric;
 use skein_fabric::shm::Host;
+use skein_fabric::tcp::{Book, Net, Security};
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_multicast::access::{Access, SessionKey};
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
@@ -20,24 +22,84 @@ use self::echo::Echo;
 /// What each replica of an engine delivered.
 type Orders = Vec<(GroupId, Vec<MessageId>)>;
 
+/// Where engines and sessions meet.
+#[derive(Clone)]
+enum Ground {
+    Host(Host),
+    Net(Net),
+    #[cfg(feature = "verbs")]
+    Cards(Net),
+}
+
+impl Ground {
+    fn net() -> Net {
+        Net::new("threads", Book::default(), Security::Plain)
+    }
+
+    /// RDMA cards, where there are any.
+    #[cfg(feature = "verbs")]
+    fn cards() -> Option<Self> {
+        if skein_fabric::adapters::adapters().is_empty() {
+            println!("verbs: not run: no RDMA device");
+            return None;
+        }
+        Some(Self::Cards(Self::net()))
+    }
+
+    fn join(&self, name: &str) -> AnyFabric {
+        if let Self::Net(net) = self {
+            net.book().insert(name, "127.0.0.1:0");
+        }
+        match self {
+            Self::Host(host) => host.join(name).unwrap().into(),
+            Self::Net(net) => net.join(name).unwrap().into(),
+            #[cfg(feature = "verbs")]
+            Self::Cards(net) => {
+                net.book().insert(name, "127.0.0.1:0");
+                let config = skein_fabric::verbs::Config::default();
+                skein_fabric::verbs::VerbsFabric::join(net, name, &config).unwrap().into()
+            }
+        }
+    }
+
+    /// Joins as a client. It waits for engines that have not started.
+    fn visit(&self, name: &str) -> AnyFabric {
+        match self {
+            Self::Host(host) => host.join(name).unwrap().into(),
+            Self::Net(net) => {
+                let mut fabric = net.visit(name).unwrap();
+                fabric.set_patience(Duration::from_secs(1));
+                fabric.into()
+            }
+            #[cfg(feature = "verbs")]
+            Self::Cards(net) => {
+                let config = skein_fabric::verbs::Config::default();
+                let mut fabric =
+                    skein_fabric::verbs::VerbsFabric::visit(net, name, &config).unwrap();
+                fabric.set_patience(Duration::from_secs(1));
+                fabric.into()
+            }
+        }
+    }
+}
+
 struct Cluster {
-    host: Host,
+    ground: Ground,
     topology: Topology,
     stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<Orders>>,
 }
 
 impl Cluster {
-    fn start(topology: Topology, tuning: Tuning) -> Self {
+    fn start(ground: Ground, topology: Topology, tuning: Tuning) -> Self {
         topology.check().unwrap();
         tuning.check().unwrap();
-        let host = Host::anonymous();
         let stop = Arc::new(AtomicBool::new(false));
         let ids = (0..topology.nodes).flat_map(|n| (0..topology.engines).map(move |e| (n, e)));
         let run = |(node, engine)| {
-            let (host, stop) = (host.clone(), stop.clone());
+            let (ground, stop) = (ground.clone(), stop.clone());
             thread::spawn(move || {
-                let fabric = host.join(&endpoint_name(node, engine)).unwrap();
+                let fabric = ground.join(&endpoint_name(node, engine));
                 let mut engine =
                     Engine::new(fabric, topology, tuning, Identity::first(node, engine), |_| {
                         Echo::default()
@@ -55,7 +117,7 @@ impl Cluster {
             })
         };
         let threads = ids.map(run).collect();
-        Self { host, topology, stop, threads }
+        Self { ground, topology, stop, threads }
     }
 
     /// Stops, and checks that all replicas of a group have the same order as far as they got.
@@ -83,7 +145,7 @@ fn drive(
     destinations: impl Fn(u64) -> GroupSet,
     len: impl Fn(u64) -> usize,
 ) -> Duration {
-    let fabric = cluster.host.join(&format!("c-{:016x}", rand::random::<u64>())).unwrap();
+    let fabric = cluster.ground.visit(&format!("c-{:016x}", rand::random::<u64>()));
     let mut access = Access::new(fabric, cluster.topology, tuning);
     let keys: Vec<SessionKey> =
         (0..sessions).map(|_| access.open(SessionId(rand::random()))).collect();
@@ -136,29 +198,72 @@ fn drive(
     start.elapsed()
 }
 
-#[test]
-fn one_group_orders_what_many_sessions_send() {
-    let topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
-    let tuning = Tuning::default();
-    let cluster = Cluster::start(topology, tuning);
-    let took = drive(&cluster, tuning, 16, 4, 50_000, |_| GroupSet::first(1), |_| 64);
-    println!("50,000 messages to one group in {took:?}");
-    assert_eq!(cluster.stop()[0].len(), 50_000);
+/// The tests on each fabric, with as many messages as it can carry in a moment.
+macro_rules! on {
+    ($fabric:ident, $ground:expr, $many:expr) => {
+        mod $fabric {
+            use super::*;
+
+            #[test]
+            fn one_group_orders_what_many_sessions_send() {
+                if let Some(ground) = $ground {
+                    super::one_group_orders_what_many_sessions_send(ground, $many);
+                }
+            }
+
+            #[test]
+            fn groups_agree_on_what_they_share() {
+                if let Some(ground) = $ground {
+                    super::groups_agree_on_what_they_share(ground, $many / 2);
+                }
+            }
+
+            #[test]
+            fn large_payloads_travel_in_fragments_through_small_rings() {
+                if let Some(ground) = $ground {
+                    super::large_payloads_travel_in_fragments(ground, $many / 100);
+                }
+            }
+        }
+    };
 }
 
-#[test]
-fn groups_agree_on_what_they_share() {
+on!(on_shared_memory, Some(Ground::Host(Host::anonymous())), 50_000);
+on!(on_a_network, Some(Ground::Net(Ground::net())), 20_000);
+// Where there are none, emulated ones carry little.
+#[cfg(feature = "verbs")]
+on!(on_cards, Ground::cards(), 500);
+
+/// On emulated cards everybody shares one slow processor.
+fn tuning(ground: &Ground) -> Tuning {
+    match ground {
+        #[cfg(feature = "verbs")]
+        Ground::Cards(_) => Tuning { heartbeat_ms: 50, ..Tuning::default() },
+        _ => Tuning::default(),
+    }
+}
+
+fn one_group_orders_what_many_sessions_send(ground: Ground, count: usize) {
+    let topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
+    let tuning = tuning(&ground);
+    let cluster = Cluster::start(ground, topology, tuning);
+    let took = drive(&cluster, tuning, 16, 4, count, |_| GroupSet::first(1), |_| 64);
+    println!("{count} messages to one group in {took:?}");
+    assert_eq!(cluster.stop()[0].len(), count);
+}
+
+fn groups_agree_on_what_they_share(ground: Ground, count: usize) {
     let topology = Topology { nodes: 3, groups: 4, replicas: 3, engines: 2 };
-    let tuning = Tuning::default();
-    let cluster = Cluster::start(topology, tuning);
+    let tuning = tuning(&ground);
+    let cluster = Cluster::start(ground, topology, tuning);
     let to = |n: u64| match n % 5 {
         0 => GroupSet::first(4),
         1 => GroupSet::single(GroupId(1)).with(GroupId(3)),
         2 => GroupSet::first(2),
         n => GroupSet::single(GroupId(n as u16 - 3)),
     };
-    let took = drive(&cluster, tuning, 8, 4, 20_000, to, |n| (n % 300) as usize);
-    println!("20,000 messages to 4 groups in {took:?}");
+    let took = drive(&cluster, tuning, 8, 4, count, to, |n| (n % 300) as usize);
+    println!("{count} messages to 4 groups in {took:?}");
     let orders = cluster.stop();
     for (a, b) in [(0, 1), (1, 3), (0, 3), (2, 3)] {
         let shared = |x: usize, y: usize| {
@@ -169,11 +274,10 @@ fn groups_agree_on_what_they_share() {
     }
 }
 
-#[test]
-fn large_payloads_travel_in_fragments_through_small_rings() {
+fn large_payloads_travel_in_fragments(ground: Ground, count: usize) {
     let topology = Topology { nodes: 5, groups: 2, replicas: 5, engines: 1 };
-    let tuning = Tuning::default();
-    let cluster = Cluster::start(topology, tuning);
+    let tuning = tuning(&ground);
+    let cluster = Cluster::start(ground, topology, tuning);
     let len = |n: u64| [1 << 20, 100, 5000, 300_000, 16][n as usize % 5];
     let to = |n: u64| {
         if n.is_multiple_of(3) {
@@ -182,7 +286,7 @@ fn large_payloads_travel_in_fragments_through_small_rings() {
             GroupSet::single(GroupId(n as u16 % 2))
         }
     };
-    let took = drive(&cluster, tuning, 4, 3, 400, to, len);
-    println!("400 large messages in {took:?}");
+    let took = drive(&cluster, tuning, 4, 3, count, to, len);
+    println!("{count} large messages in {took:?}");
     cluster.stop();
 }

@@ -3,21 +3,27 @@
 use std::collections::HashMap;
 
 use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
-use skein_protocol::ids::{GroupId, MessageId};
+use skein_protocol::ids::{GroupId, MessageId, SessionId};
 
 /// Answers with the position and the payload's length, and keeps the order.
 #[derive(Default)]
 pub(crate) struct Echo {
     pub(crate) order: Vec<MessageId>,
     /// What each message was answered: on a crowded host leaders change, and replies get lost.
-    replies: HashMap<MessageId, Vec<u8>>,
+    replies: HashMap<MessageId, [u8; 16]>,
+    /// What has come of another's state.
+    copied: Vec<u8>,
 }
+
+/// Of a message, in a copied state: session, sequence, and the reply.
+const COPIED: usize = 32;
 
 impl Application for Echo {
     fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
         self.order.push(delivery.message);
-        let mut reply = delivery.position.to_le_bytes().to_vec();
-        reply.extend_from_slice(&(delivery.payload.len() as u64).to_le_bytes());
+        let mut reply = [0; 16];
+        reply[..8].copy_from_slice(&delivery.position.to_le_bytes());
+        reply[8..].copy_from_slice(&(delivery.payload.len() as u64).to_le_bytes());
         assert!(delivery.payload.iter().all(|b| *b == delivery.message.sequence as u8));
         out.reply(delivery.message, &reply);
         self.replies.insert(delivery.message, reply);
@@ -39,11 +45,31 @@ impl Application for Echo {
         true
     }
 
-    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
+    fn finish_copy(&mut self, part: &mut Vec<u8>) {
+        for message in &self.order {
+            part.extend_from_slice(&message.session.0.to_le_bytes());
+            part.extend_from_slice(&message.sequence.to_le_bytes());
+            part.extend_from_slice(&self.replies[message]);
+        }
+    }
 
     fn give_up_copy(&mut self) {}
 
-    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
+    fn restore(&mut self, part: &[u8], last: bool) -> Result<(), Malformed> {
+        self.copied.extend_from_slice(part);
+        if !last {
+            return Ok(());
+        }
+        let (messages, []) = self.copied.as_chunks::<COPIED>() else { return Err(Malformed) };
+        for copied in messages {
+            let ([session, sequence, ..], []) = copied.as_chunks::<8>() else {
+                return Err(Malformed);
+            };
+            let session = SessionId(u64::from_le_bytes(*session));
+            let message = MessageId::new(session, u64::from_le_bytes(*sequence));
+            self.order.push(message);
+            self.replies.insert(message, *copied.last_chunk().expect("two words more"));
+        }
         Ok(())
     }
 }
