@@ -225,17 +225,20 @@ impl Passed {
         if !core::mem::take(&mut self.dirty) {
             return;
         }
-        let (reached, bound) = self.reach();
-        if bound <= self.row(self.own).passed {
-            return;
+        // What one walk passes elsewhere may let the next one go further.
+        while self.row(self.own).passed < self.row(self.own).delivered {
+            let (reached, bound) = self.reach();
+            if bound <= self.row(self.own).passed {
+                break;
+            }
+            // What holds of us holds of all that ours can rest on.
+            for group in reached.iter().filter(|group| *group != self.own) {
+                let row = &mut self.rows[group.index()];
+                row.pass(bound.min(row.delivered));
+            }
+            self.pass_own(bound);
+            self.owe(self.own, self.own);
         }
-        // What holds of us holds of all that ours can rest on.
-        for group in reached.iter().filter(|group| *group != self.own) {
-            let row = &mut self.rows[group.index()];
-            row.pass(bound.min(row.delivered));
-        }
-        self.pass_own(bound);
-        self.owe(self.own, self.own);
     }
 
     /// Takes note of what we have passed. Returns whether that is new.
