@@ -61,6 +61,8 @@ pub struct Engine<F, A> {
     last_work: Duration,
     last_roll_call: Duration,
     completions: Vec<Completion>,
+    /// Those who are asked after.
+    peers: Vec<Peer>,
     datagram: Vec<u8>,
     mail: Vec<u8>,
 }
@@ -110,6 +112,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             last_roll_call: now,
             roll_calls: 0,
             completions: Vec::new(),
+            peers: Vec::new(),
             datagram: Vec::new(),
             mail: Vec::new(),
         })
@@ -330,32 +333,33 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         for replica in &self.replicas {
             replica.prepare_log(&mut self.wiring);
         }
-        let mut peers = self.wiring.port.correspondents().clone();
-        peers.extend(self.wiring.peers());
-        for peer in peers {
-            if !self.wiring.port.fabric.is_gone(peer) {
-                continue;
-            }
-            self.lose(peer);
-        }
+        self.peers.extend(self.wiring.port.correspondents());
+        self.peers.extend(self.wiring.peers());
+        self.look_after_peers();
         self.mourn();
     }
 
     /// A dead leader costs the more time the later it is noticed: its process is asked after in each
     /// tick.
     fn look_after_leaders(&mut self) {
-        let mut leaders: Vec<Peer> = Vec::new();
         for replica in &self.replicas {
             let leader = replica.core.leader().filter(|leader| *leader != replica.id);
-            leaders.extend(leader.and_then(|leader| self.wiring.peer_of(leader)));
+            self.peers.extend(leader.and_then(|leader| self.wiring.peer_of(leader)));
         }
-        leaders.sort_unstable();
-        leaders.dedup();
-        for peer in leaders {
+        self.look_after_peers();
+    }
+
+    /// Asks the system which of `peers` are gone, and lets go of them.
+    fn look_after_peers(&mut self) {
+        let mut peers = std::mem::take(&mut self.peers);
+        peers.sort_unstable();
+        peers.dedup();
+        for peer in peers.drain(..) {
             if self.wiring.port.fabric.is_gone(peer) {
                 self.lose(peer);
             }
         }
+        self.peers = peers;
     }
 
     /// A peer's process, or our connection to it, has ended.
@@ -504,6 +508,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             if self.replicas[to].admits_from_replica(datagram.from.group, datagram.kind) {
                 any = true;
                 self.take_from_replica(to, datagram.from, datagram.kind, &datagram.bytes);
+                self.wiring.taken_here(datagram);
             } else {
                 self.wiring.keep_here(datagram);
             }

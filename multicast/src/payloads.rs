@@ -3,8 +3,7 @@
 //! Bounded: a session is not read further while it has a window of messages here, and a payload too
 //! large for the log waits in its session's ring while those held take all of their budget.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use skein_protocol::ids::{GroupSet, MessageId, SessionId};
 
 /// Buffers kept for reuse, so that the steady state allocates nothing.

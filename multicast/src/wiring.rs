@@ -5,8 +5,9 @@
 //! writer and what it said last is what counts, so it can be written again whenever a link comes up.
 //! And each engine has a word that shows that it is alive, which the others read.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
+use hashbrown::HashMap;
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source};
 use skein_protocol::ids::{GroupId, MessageId, ReplicaId, SessionId};
 use skein_protocol::properties::Touch;
@@ -23,6 +24,10 @@ type EngineId = (u16, u16);
 /// No more payloads are relayed within an engine while so many bytes of them have not been taken:
 /// what a ring between replicas holds by default.
 const RELAYS_HERE_MAX: usize = 256 << 10;
+
+/// Buffers of datagrams within an engine that are kept for reuse, and how large they may be.
+const SPARE_MAX: usize = 1 << 10;
+const SPARE_BYTES_MAX: usize = 1 << 10;
 
 /// Datagrams that wait for room in a ring to another replica, at most, if they are told again anyway.
 pub(crate) const WAITING_MAX: usize = 128;
@@ -68,6 +73,8 @@ pub(crate) struct Wiring<F> {
     /// Messages that a session may have under way.
     window: usize,
     pub local: Vec<ReplicaId>,
+    /// Of every replica of the cluster, the row that its engine has for it.
+    rows: Vec<u16>,
     words: Region,
     /// Our own heartbeat, and, in the order of the links, those of others as last read.
     pulse: Region,
@@ -80,6 +87,8 @@ pub(crate) struct Wiring<F> {
     pub loopback: VecDeque<Datagram>,
     /// Bytes of relayed payloads among those.
     relays_here: usize,
+    /// Buffers of such that were taken.
+    spare: Vec<Vec<u8>>,
     scratch: Vec<u8>,
     /// What an onlooker would see, if there is one: simulations look on.
     pub journal: Option<Vec<Note>>,
@@ -119,6 +128,12 @@ impl<F: Fabric> Wiring<F> {
         (node, engine): (u16, u16),
     ) -> Result<Self, FabricError> {
         let local = topology.replicas_on(node, engine);
+        let mut rows = vec![0; members(topology)];
+        for engine in (0..topology.nodes).flat_map(|n| (0..topology.engines).map(move |e| (n, e))) {
+            for (row, replica) in (0..).zip(topology.replicas_on(engine.0, engine.1)) {
+                rows[member(topology, replica)] = row;
+            }
+        }
         let len = local.len().max(1) * row_words(topology) * 8;
         let words = port.fabric.create(len, Access::Shared)?;
         let links: BTreeMap<_, _> = (0..topology.nodes)
@@ -133,6 +148,7 @@ impl<F: Fabric> Wiring<F> {
             me: (node, engine),
             window,
             local,
+            rows,
             words,
             pulse,
             links,
@@ -141,6 +157,7 @@ impl<F: Fabric> Wiring<F> {
             told: BTreeMap::new(),
             loopback: VecDeque::new(),
             relays_here: 0,
+            spare: Vec::new(),
             scratch: Vec::new(),
             journal: None,
         })
@@ -289,7 +306,7 @@ impl<F: Fabric> Wiring<F> {
 
     fn write_word(&mut self, from: ReplicaId, to: ReplicaId, column: Column, word: u64) {
         let engine = self.engine_running(to);
-        let at = self.word_at(engine, to, from, column);
+        let at = self.word_at(to, from, column);
         if engine == self.me {
             self.port.fabric.store(self.words, at, word);
             return;
@@ -302,16 +319,9 @@ impl<F: Fabric> Wiring<F> {
         }
     }
 
-    /// Offset, in `engine`'s words, of what `writer` tells `reader`.
-    fn word_at(
-        &self,
-        engine: EngineId,
-        reader: ReplicaId,
-        writer: ReplicaId,
-        column: Column,
-    ) -> usize {
-        let rows = self.topology.replicas_on(engine.0, engine.1);
-        let row = rows.iter().position(|replica| *replica == reader).expect("it runs there");
+    /// Offset, in the words of `reader`'s engine, of what `writer` tells `reader`.
+    fn word_at(&self, reader: ReplicaId, writer: ReplicaId, column: Column) -> usize {
+        let row = usize::from(self.rows[member(self.topology, reader)]);
         (row * row_words(self.topology) + self.column_at(writer, column)) * 8
     }
 
@@ -320,8 +330,8 @@ impl<F: Fabric> Wiring<F> {
         let (members, slot) = (members(self.topology), usize::from(writer.slot));
         let replicas = usize::from(self.topology.replicas);
         match column {
-            Column::Accepted => writer.group.index() * replicas + slot,
-            Column::Settled => members + writer.group.index() * replicas + slot,
+            Column::Accepted => member(self.topology, writer),
+            Column::Settled => members + member(self.topology, writer),
             Column::Freed => 2 * members + slot,
             Column::Applied => 2 * members + replicas + slot,
         }
@@ -364,7 +374,10 @@ impl<F: Fabric> Wiring<F> {
     ) {
         let engine = self.engine_running(to);
         if engine == self.me {
-            self.keep_here(Datagram { from, to, kind, bytes: [head, body].concat() });
+            let mut bytes = self.spare.pop().unwrap_or_default();
+            bytes.extend_from_slice(head);
+            bytes.extend_from_slice(body);
+            self.keep_here(Datagram { from, to, kind, bytes });
             return;
         }
         if let Some(&id) = self.routes.get(&(from, to)) {
@@ -430,6 +443,15 @@ impl<F: Fabric> Wiring<F> {
             self.relays_here += datagram.bytes.len();
         }
         self.loopback.push_back(datagram);
+    }
+
+    /// One of those was taken: its buffer is used for others, unless it is a large one.
+    pub(crate) fn taken_here(&mut self, datagram: Datagram) {
+        let mut bytes = datagram.bytes;
+        if bytes.capacity() <= SPARE_BYTES_MAX && self.spare.len() < SPARE_MAX {
+            bytes.clear();
+            self.spare.push(bytes);
+        }
     }
 
     /// The other engine has no memory for a channel of ours: what is sent next opens another.
@@ -519,6 +541,11 @@ impl<F: Fabric> Wiring<F> {
 /// Replicas of the cluster.
 pub(crate) fn members(topology: Topology) -> usize {
     usize::from(topology.groups) * usize::from(topology.replicas)
+}
+
+/// The number of a replica among them.
+fn member(topology: Topology, replica: ReplicaId) -> usize {
+    replica.group.index() * usize::from(topology.replicas) + usize::from(replica.slot)
 }
 
 pub(crate) fn row_words(topology: Topology) -> usize {

@@ -1,0 +1,138 @@
+//! A whole cluster on one thread, with a state machine that only replies: what a message costs, and
+//! nothing else. Everything takes turns on it.
+
+use skein_fabric::shm::{Host, ShmFabric};
+use skein_multicast::access::{Access, SessionKey};
+use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
+use skein_multicast::config::{Topology, Tuning, endpoint_name};
+use skein_multicast::engine::Engine;
+use skein_multicast::operate::Identity;
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
+
+/// Engines and sessions that take turns.
+pub(crate) struct Crew {
+    engines: Vec<Engine<ShmFabric, Still>>,
+    access: Access<ShmFabric>,
+    sessions: Vec<SessionKey>,
+    /// By session, and by sequence number modulo the window: groups that have not answered.
+    unanswered: Vec<Vec<GroupSet>>,
+    answered: Vec<(SessionKey, u64)>,
+    groups: GroupSet,
+    window: usize,
+}
+
+impl Crew {
+    /// Three nodes with replicas of `groups` groups, and so many sessions.
+    pub(crate) fn start(groups: u16, sessions: usize) -> Self {
+        let topology = Topology { nodes: 3, groups, replicas: 3, engines: 1 };
+        // A small log is soon full, and what is kept of it has its size then.
+        let tuning = Tuning { log_bytes: 256 << 10, ..Tuning::default() };
+        let host = Host::anonymous();
+        let engine = |node| {
+            let fabric = host.join(&endpoint_name(node, 0)).unwrap();
+            Engine::new(fabric, topology, tuning, Identity::first(node, 0), |_| Still).unwrap()
+        };
+        let mut engines: Vec<_> = (0..topology.nodes).map(engine).collect();
+        while !engines.iter().all(Engine::connected) {
+            for engine in &mut engines {
+                engine.turn();
+            }
+        }
+        let mut access = Access::new(host.join("sessions").unwrap(), topology, tuning);
+        // Names differ as random ones do, and are the same each time.
+        let name = |i: usize| SessionId((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let sessions: Vec<_> = (0..sessions).map(|i| access.open(name(i))).collect();
+        Self {
+            engines,
+            access,
+            unanswered: vec![vec![GroupSet::EMPTY; tuning.window]; sessions.len()],
+            sessions,
+            answered: Vec::new(),
+            groups: topology.all_groups(),
+            window: tuning.window,
+        }
+    }
+
+    /// Multicasts `bursts` times `depth` messages of each session to all groups, and returns when all
+    /// are answered. A burst begins when the one before is over: where each message follows an answer,
+    /// how many travel together is left to chance. `engines` and `sessions` do what they are given: a
+    /// turn each.
+    pub(crate) fn multicast(
+        &mut self,
+        bursts: usize,
+        depth: usize,
+        engines: &mut dyn FnMut(&mut dyn FnMut()),
+        sessions: &mut dyn FnMut(&mut dyn FnMut()),
+    ) {
+        for _ in 0..bursts {
+            let mut under_way = 0;
+            sessions(&mut || {
+                for session in &self.sessions {
+                    for _ in 0..depth {
+                        let sequence = self.access.multicast(*session, self.groups, &[0x5a; 64]);
+                        let sequence = sequence.expect("all are answered, and fit the window");
+                        let unanswered = &mut self.unanswered[session.0 as usize];
+                        unanswered[sequence as usize % self.window] = self.groups;
+                        under_way += 1;
+                    }
+                }
+            });
+            while under_way > 0 {
+                engines(&mut || self.engines.iter_mut().for_each(|engine| _ = engine.turn()));
+                sessions(&mut || under_way -= self.take_replies());
+            }
+        }
+    }
+
+    /// Returns how many messages are answered by all groups now.
+    fn take_replies(&mut self) -> usize {
+        let Self { access, unanswered, answered, window, .. } = self;
+        let turned = access.turn(&mut |reply| {
+            let session = &mut unanswered[reply.session.0 as usize];
+            let left = &mut session[reply.sequence as usize % *window];
+            *left = left.without(reply.group);
+            if left.is_empty() {
+                answered.push((reply.session, reply.sequence));
+            }
+        });
+        turned.expect("shared memory of one process does not fail");
+        let count = answered.len();
+        for (session, sequence) in answered.drain(..) {
+            access.settle(session, sequence);
+        }
+        count
+    }
+}
+
+/// Has no state, and answers each message with its number.
+struct Still;
+
+impl Application for Still {
+    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
+        self.repeat(delivery.message, out);
+    }
+
+    fn exchanged(&mut self, _: MessageId, _: GroupId, _: &[u8], _: &mut dyn Outbox) {}
+
+    fn ready(&self) -> bool {
+        true
+    }
+
+    fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox) {
+        out.reply(message, &message.sequence.to_le_bytes());
+    }
+
+    fn begin_copy(&mut self) {}
+
+    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
+        true
+    }
+
+    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
+
+    fn give_up_copy(&mut self) {}
+
+    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
+        Ok(())
+    }
+}
