@@ -30,6 +30,8 @@ counters! {
     torn_writes,
     /// Looks at memory while a write to it had landed in part.
     torn_reads,
+    /// Looks at memory right before or in the middle of which something landed.
+    stirred_looks,
     /// Writes that landed after one that was posted later on another connection to that process.
     reorders,
     /// Writes that found their grant revoked or their region destroyed.

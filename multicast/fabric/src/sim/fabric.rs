@@ -316,7 +316,8 @@ impl Fabric for SimFabric {
     }
 
     fn load(&self, region: Region, at: usize) -> u64 {
-        let state = self.state.borrow();
+        let state = &mut *self.state.borrow_mut();
+        state.stir();
         let region = state.processes[self.me].region(region);
         check_span(region.len(), at, WORD);
         region.words[at / WORD]
@@ -331,9 +332,20 @@ impl Fabric for SimFabric {
 
     fn copy_out(&self, region: Region, at: usize, into: &mut [u8]) {
         let state = &mut *self.state.borrow_mut();
-        let region = state.processes[self.me].region(region);
-        state.counters.torn_reads += u64::from(region.is_torn(at, into.len()));
-        region.get(at, into);
+        let look = |state: &mut State, at, into: &mut [u8]| {
+            let region = state.processes[self.me].region(region);
+            state.counters.torn_reads += u64::from(region.is_torn(at, into.len()));
+            region.get(at, into);
+        };
+        if !state.stir() {
+            return look(state, at, into);
+        }
+        // No look at more than a word is at one moment.
+        let words = into.len() / WORD;
+        let (first, rest) = into.split_at_mut(WORD * state.rng.between(0, words as u64) as usize);
+        look(state, at, first);
+        state.step();
+        look(state, at + first.len(), rest);
     }
 
     fn copy_in(&mut self, region: Region, at: usize, bytes: &[u8]) {

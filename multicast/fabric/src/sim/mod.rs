@@ -52,6 +52,11 @@ pub struct SimConfig {
     pub late_spans: bool,
     /// Land writes while a revocation is under way: what was looked at right before is not all.
     pub racing_revocations: bool,
+    /// Where memory is [stirred](World::stir), one in so many looks at it finds that something has
+    /// landed since the last one; none if zero.
+    pub stirred_looks_one_in: u64,
+    /// Now and then, what was posted on a connection is known to be over so much later at most.
+    pub late_completions_max: Duration,
     /// How many letters may wait for a process.
     pub mail_waiting_max: usize,
 }
@@ -68,6 +73,8 @@ impl Default for SimConfig {
             gone_lag: Duration::from_micros(100),
             late_spans: true,
             racing_revocations: false,
+            stirred_looks_one_in: 0,
+            late_completions_max: Duration::ZERO,
             mail_waiting_max: 4096,
         }
     }
@@ -99,6 +106,13 @@ impl World {
     /// Lands the next event and moves the time to it. False if nothing is under way.
     pub fn step(&self) -> bool {
         self.0.borrow_mut().step()
+    }
+
+    /// Whether memory changes, from here on, while somebody looks at it: between two looks, and in the
+    /// middle of one that takes more than a word. It does for a process, as real memory; a harness
+    /// that looks for itself wants to see it stand still.
+    pub fn stir(&self, on: bool) {
+        self.0.borrow_mut().stirred = on;
     }
 
     /// When the next event is due.

@@ -12,6 +12,11 @@ use super::{SimConfig, nanos};
 use crate::slab::Slab;
 use crate::{Completion, Outcome};
 
+/// How many completions are late, where they may be.
+const LATE_ONE_IN: u64 = 64;
+/// Events that land at most between two looks at memory.
+const STIRRED_MAX: u64 = 4;
+
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) now: u64,
@@ -31,6 +36,8 @@ pub(super) struct State {
     /// Lanes whose first step came due while stalled.
     held: Vec<(usize, Way)>,
     pub(super) slow: BTreeMap<String, u64>,
+    /// Whether memory changes while somebody looks at it.
+    pub(super) stirred: bool,
     pub(super) fingerprint: u64,
     pub(super) counters: Counters,
     pub(super) trace: Option<Vec<String>>,
@@ -87,6 +94,7 @@ impl State {
             stalled: BTreeSet::new(),
             held: Vec::new(),
             slow: BTreeMap::new(),
+            stirred: false,
             fingerprint: mix(seed),
             counters: Counters::default(),
             trace: None,
@@ -125,7 +133,11 @@ impl State {
     }
 
     pub(super) fn push(&mut self, link: usize, way: Way, step: Step) {
-        let latency = self.latency(link);
+        let mut latency = self.latency(link);
+        let late_max = nanos(self.config.late_completions_max);
+        if late_max > 0 && way == Way::Back && self.rng.one_in(LATE_ONE_IN) {
+            latency += self.rng.between(0, late_max);
+        }
         let ready = self.now + latency;
         let lane = self.links[link].lane(way);
         lane.steps.push_back((ready, step));
@@ -161,6 +173,19 @@ impl State {
     }
 
     // Landing.
+
+    /// Somebody is about to look at memory: now and then something lands first. Returns whether it
+    /// did.
+    pub(super) fn stir(&mut self) -> bool {
+        let stirs = self.stirred && self.rng.one_in(self.config.stirred_looks_one_in);
+        if stirs {
+            self.counters.stirred_looks += 1;
+            for _ in 0..self.rng.between(1, STIRRED_MAX) {
+                self.step();
+            }
+        }
+        stirs
+    }
 
     pub(super) fn next_due(&self) -> Option<u64> {
         self.calendar.peek().map(|Reverse((due, ..))| *due)
