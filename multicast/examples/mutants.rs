@@ -27,14 +27,17 @@ use skein_multicast::simulate::{Failure, Kept, Profile, run};
 /// Seeds that a mutant may live through, over all profiles.
 const SEEDS: u64 = 5000;
 /// Profiles, and how many seeds of each are tried before it is the next one's turn, over and over.
-const ROUND: [(&str, u64); 7] = [
-    ("default", 16),
+const ROUND: [(&str, u64); 10] = [
+    ("default", 10),
     ("elections", 14),
-    ("crashes", 8),
-    ("partitions", 4),
-    ("overlaps", 4),
-    ("clients", 5),
-    ("calm", 3),
+    ("crashes", 6),
+    ("laggards", 8),
+    ("partitions", 3),
+    ("absent", 2),
+    ("overlaps", 3),
+    ("losses", 2),
+    ("clients", 3),
+    ("calm", 2),
 ];
 
 struct Args {

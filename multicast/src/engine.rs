@@ -336,6 +336,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         self.peers.extend(self.wiring.port.correspondents());
         self.peers.extend(self.wiring.peers());
         self.look_after_peers();
+        self.replicas.iter_mut().for_each(Replica::drop_useless);
         self.mourn();
     }
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hashbrown::HashMap;
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source};
+use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, MessageId, ReplicaId, SessionId};
 use skein_protocol::properties::Touch;
 use skein_protocol::step::{Deliver, Record};
@@ -101,6 +102,8 @@ pub(crate) enum Note {
     Logged { by: ReplicaId, index: u64, record: Record },
     /// A replica has written something about a message, or about its log, to another.
     Told(Touch),
+    /// A replica has promised a ballot.
+    Promised { by: ReplicaId, ballot: Ballot },
     /// A replica has delivered a message.
     Delivered { by: ReplicaId, deliver: Deliver },
     /// A replica goes on from another's state, or, with nothing delivered, from nothing.

@@ -12,14 +12,16 @@ use skein_multicast::simulate::{Campaign, Coverage, Kept, Profile, Tally, run};
 
 /// What every test run runs: so many seeds of each profile, from 0 on, but those of
 /// `multicast/tests/open.txt`.
-const RUNS: [(&str, u64); 8] = [
-    ("default", 1600),
-    ("elections", 500),
+const RUNS: [(&str, u64); 10] = [
+    ("default", 1500),
+    ("elections", 600),
     ("crashes", 500),
     ("partitions", 450),
+    ("laggards", 200),
     ("losses", 60),
     ("overlaps", 200),
     ("clients", 150),
+    ("absent", 60),
     ("calm", 60),
 ];
 /// In so many of them at least, a leader is followed by another.

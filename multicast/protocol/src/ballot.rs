@@ -6,12 +6,15 @@ use core::fmt;
 /// may write the group's log. Written `4.r1i0`.
 ///
 /// One word, ordered by counter, then replica slot, then incarnation: no two candidates can share
-/// one, not even two incarnations of one replica.
+/// one, not even two incarnations of one replica. The counter's first bits are the group's
+/// *generation*: how often it lost more than it tolerates and was recreated. Written `1:4.r1i0` then.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ballot(u64);
 
 const SLOT_BITS: u32 = 8;
 const INCARNATION_BITS: u32 = 24;
+/// Of the counter, those below the generation.
+const ATTEMPT_BITS: u32 = 24;
 
 impl Ballot {
     /// Below every ballot of a leader.
@@ -30,6 +33,17 @@ impl Ballot {
     /// Which attempt at leading the group.
     pub const fn counter(self) -> u32 {
         (self.0 >> (SLOT_BITS + INCARNATION_BITS)) as u32
+    }
+
+    /// How often the group was recreated before: what it had proposed until then, it has forgotten.
+    pub const fn generation(self) -> u32 {
+        self.counter() >> ATTEMPT_BITS
+    }
+
+    /// The counter above which a group goes on that had reached this one and is recreated. Attempts go
+    /// on being counted, so that no tag comes again soon.
+    pub const fn recreated(counter: u32) -> u32 {
+        counter + (1 << ATTEMPT_BITS)
     }
 
     /// The replica slot of the leader.
@@ -62,7 +76,11 @@ impl Ballot {
 
 impl fmt::Display for Ballot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.r{}i{}", self.counter(), self.slot(), self.incarnation())
+        if self.generation() > 0 {
+            write!(f, "{}:", self.generation())?;
+        }
+        let attempt = self.counter() & ((1 << ATTEMPT_BITS) - 1);
+        write!(f, "{attempt}.r{}i{}", self.slot(), self.incarnation())
     }
 }
 
@@ -113,6 +131,15 @@ mod tests {
         assert!(sorted.is_sorted_by(|a, b| a < b));
         assert_ne!(sorted[1].tag(), sorted[3].tag());
         assert_ne!(sorted[1].tag(), sorted[4].tag());
+    }
+
+    #[test]
+    fn a_recreated_group_goes_on_above_all_it_had_reached() {
+        let old = Ballot::new(7, 2, 0);
+        let new = Ballot::new(Ballot::recreated(old.counter()) + 1, 0, 0);
+        assert!(new > old && new.generation() == 1 && old.generation() == 0);
+        assert_ne!(new.tag(), Ballot::new(7, 0, 0).tag(), "words of old say nothing of it");
+        assert_eq!(std::format!("{old} {new}"), "7.r2i0 1:8.r0i0");
     }
 
     #[test]

@@ -27,16 +27,10 @@ macro_rules! mutants {
                 Self::AnnouncedBelowNewBallot,
                 Self::CommitBelowNewBallot,
                 Self::CompletionBehindLostPayload,
-                Self::LeftBallotAcknowledged,
+                Self::EntryLengthNotChecked,
                 Self::LeftBallotCommits,
-                Self::LetInTooEarly,
-                Self::LogRoomNotHeld,
-                Self::NobodyEvicted,
                 Self::OlderStateTaken,
-                Self::PromiseForgotten,
-                Self::QuorumEvictedAway,
                 Self::StaleCompletionCounts,
-                Self::StaleHeaderTaken,
             ];
 
             /// What it does.
@@ -84,6 +78,9 @@ mutants! {
     LapNotChecked,
     /// An entry's check is not checked: a torn one passes as whole (hole 12, gap C).
     TornEntryTaken,
+    /// An entry is taken for as long as its header said when it was first looked at, while it was
+    /// written: the next one is looked for in a wrong place, for ever (hole 12).
+    EntryLengthNotChecked,
     /// A new leader's header is taken though it is torn (hole 12).
     TornHeaderTaken,
     /// Ring credits are not told to the sender (hole 7, gap H).
@@ -130,7 +127,8 @@ mutants! {
     /// A completed write counts behind an entry whose payload was let go before that follower, which
     /// the log did not wait for, had it.
     CompletionBehindLostPayload,
-    /// A replica that begins anew with a state forgets what it has granted (hole 8).
+    /// A replica that begins anew with a state forgets what it has granted (hole 8). Two guards stand
+    /// there: its own promise is kept, and it promises itself to the ballot of who gave the state.
     PromiseForgotten,
     /// A state is taken in place of a log that goes on behind it, and that others count on (hole 8).
     OlderStateTaken,
@@ -159,6 +157,11 @@ mutants! {
     UnprovenRaisesBound,
     /// A proposal of an earlier ballot is kept when a later one comes (gap D).
     OldProposalKept,
+    /// A recreated group that asks for what others are done with, and have forgotten, is not answered.
+    OverNotTold,
+    /// What a recreated group proposes replaces what it had proposed before, on which others may have
+    /// delivered.
+    LostProposalReplaced,
     /// What a deposed leader had proposed is remembered as proposed.
     TruncatedRemembered,
     /// What is logged and not committed is given away as logged for good.
@@ -172,7 +175,8 @@ mutants! {
     LateGrantElects,
     /// The completion of a write under an earlier grant counts for this one.
     StaleCompletionCounts,
-    /// The header that a leader wrote under an earlier grant is taken for this grant's.
+    /// The header that a leader wrote under an earlier grant is taken for this grant's. Two guards
+    /// stand there, and each alone would do: it names its grant, and what was there is no news.
     StaleHeaderTaken,
     /// A leader says that its whole group is done with a message when it is itself.
     SettledTooEarly,

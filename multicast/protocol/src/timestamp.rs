@@ -42,6 +42,16 @@ impl Timestamp {
         Self(self.0 + 1)
     }
 
+    /// What a group says of a message in place of a proposal: it is over for all that it knows of.
+    pub const fn over(group: GroupId) -> Self {
+        Self::new(0, group)
+    }
+
+    /// Whether that is said.
+    pub const fn is_over(self) -> bool {
+        self.clock() == 0
+    }
+
     /// The proposing group's clock.
     pub const fn clock(self) -> u64 {
         self.0 >> GROUP_BITS

@@ -15,7 +15,7 @@ use super::log::RESERVE_FOR_CONTROL;
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::election::{Election, Granted, Piece, Prepare, cursor, place};
-use crate::wiring::Wiring;
+use crate::wiring::{Note, Wiring};
 
 impl<A: Application> Replica<A> {
     /// Once a tick: takes in who is alive, sets out to lead if it is time, asks those who have not
@@ -53,10 +53,11 @@ impl<A: Application> Replica<A> {
         self.set_out_at = Some(wiring.port.fabric.now());
         self.close_log(wiring);
         let ballot = self.core.campaign(cause);
+        wiring.note(|| Note::Promised { by: self.id, ballot });
         tracing::info!(replica = %self.id, %ballot, ?cause, "sets out to lead");
         // Nothing more is read: our log is ours, or somebody's whom we let in.
         self.awaiting = true;
-        self.header_seen = wiring.port.fabric.load(self.log, 0);
+        self.header_seen = self.header_there(&wiring.port.fabric);
         self.forget_followers();
         self.asked_at = None;
         self.grants_received.fill_with(|| None);
@@ -162,6 +163,7 @@ impl<A: Application> Replica<A> {
                     self.close_log(wiring);
                 }
                 self.core.promise(ballot);
+                wiring.note(|| Note::Promised { by: self.id, ballot });
                 self.forget_followers();
                 self.report(slot, asked, wiring);
             }
@@ -197,7 +199,7 @@ impl<A: Application> Replica<A> {
         self.granted = Some(peer);
         self.grants += 1;
         self.awaiting = true;
-        self.header_seen = wiring.port.fabric.load(self.log, 0);
+        self.header_seen = self.header_there(&wiring.port.fabric);
         self.answered = Some((ballot, asked.attempt, Some(peer)));
         self.behind = None;
         let mut tail = Vec::new();
@@ -517,9 +519,11 @@ impl<A: Application> Replica<A> {
         self.carry_out(wiring);
     }
 
-    /// As leader: a full log that cannot go on for the sake of one that lags goes on without it.
+    /// As leader: a full log that cannot go on for the sake of one that lags goes on without it; and so
+    /// does one whose sessions wait because payloads are kept for it.
     fn evict_blockers(&mut self) {
-        if !self.core.leads() || self.log_has_room() {
+        let refused = std::mem::take(&mut self.refused);
+        if !self.core.leads() || self.log_has_room() && !refused {
             self.full_since = None;
             return;
         }
@@ -531,7 +535,10 @@ impl<A: Application> Replica<A> {
         let lag = self.space.capacity() / 8;
         let blockers: Vec<u8> = self
             .waited_for()
-            .filter(|slot| self.followers[usize::from(*slot)].freed + lag <= self.freed)
+            .filter(|slot| {
+                let holds_log_back = self.followers[usize::from(*slot)].freed + lag <= self.freed;
+                holds_log_back || refused && self.core.keeps_payload_for(*slot)
+            })
             .collect();
         for slot in blockers {
             // Whoever cannot be spared is waited for, and goes on being written to.

@@ -128,6 +128,11 @@ impl<A: Application> Replica<A> {
         })
     }
 
+    /// What stands where a leader's first words go: none of those that we are about to wait for.
+    pub(super) fn header_there<F: Fabric>(&self, fabric: &F) -> u64 {
+        if planted(Mutant::StaleHeaderTaken) { 0 } else { fabric.load(self.log, 0) }
+    }
+
     /// As follower, takes the words with which a new leader begins. Returns whether they are there.
     fn read_leadership<F: Fabric>(&mut self, wiring: &Wiring<F>) -> bool {
         let Some(header) = self.leadership(&wiring.port.fabric) else {
@@ -426,16 +431,35 @@ impl<A: Application> Replica<A> {
         })
     }
 
+    /// Up to which index our log stays as we have read it: a leader that we let in may have said from
+    /// where on it is another.
+    pub(crate) fn keeps<F: Fabric>(&self, fabric: &F) -> u64 {
+        let last = self.core.last_index();
+        let header = self.leadership(fabric).filter(|_| self.awaiting && !self.core.leads());
+        header.map_or(last, |header| last.min(header.base.index - 1))
+    }
+
     /// Up to which index our memory holds the log without a gap, payloads included: what a
     /// candidate would find here.
     pub(crate) fn holds<F: Fabric>(&self, fabric: &F) -> u64 {
-        if self.core.leads() || self.core.stalled_on().is_some() {
-            return self.core.last_index();
+        self.would_report(fabric).1
+    }
+
+    /// What we would report of our log's end if we closed it now: the birth of its last entry, and its
+    /// index.
+    pub(crate) fn would_report<F: Fabric>(&self, fabric: &F) -> (Ballot, u64) {
+        let mut end = (self.core.last_birth(), self.core.last_index());
+        if self.core.leads() || self.core.role() == Role::Blank || self.core.stalled_on().is_some()
+        {
+            return end;
         }
         let (mut cursor, mut ballot) = (self.cursor, self.core.ballot());
         if self.awaiting {
-            let Some(header) = self.leadership(fabric) else { return self.core.last_index() };
+            let Some(header) = self.leadership(fabric) else { return end };
             (cursor, ballot) = (header.base, header.ballot);
+            let mut runs = self.runs.clone();
+            runs.truncate(header.base);
+            end = (runs.last_birth(), header.base.index - 1);
         }
         let capacity = self.tuning.log_bytes as u64;
         loop {
@@ -447,22 +471,33 @@ impl<A: Application> Replica<A> {
                 let pad = Entry::decode(&header, cursor, ballot);
                 match (len, pad) {
                     (Some(len), Ok(pad)) => cursor.pass(len, pad.body),
-                    _ => return cursor.index - 1,
+                    _ => return end,
                 }
                 continue;
             };
             let mut bytes = vec![0; len];
             fabric.copy_out(self.log, at, &mut bytes);
-            let Ok(entry) = Entry::decode(&bytes, cursor, ballot) else {
-                return cursor.index - 1;
-            };
+            let Ok(entry) = Entry::decode(&bytes, cursor, ballot) else { return end };
             if let Body::Local { message, payload: Payload::Held, .. } = entry.body
                 && !self.payloads.contains(message)
             {
-                return cursor.index - 1;
+                return end;
             }
+            end = (entry.birth, cursor.index);
             cursor.pass(len, entry.body);
         }
+    }
+
+    /// As leader: up to which position we have written a follower's log, if we may write it.
+    pub(crate) fn written_to(&self, slot: u8) -> Option<u64> {
+        let follower = &self.followers[usize::from(slot)];
+        follower.log.is_some().then_some(follower.sent).filter(|_| self.core.leads())
+    }
+
+    /// As follower of the leader of `ballot`: at which position we read on.
+    pub(crate) fn reads_at(&self, ballot: Ballot) -> Option<u64> {
+        let follows = self.core.promised() == ballot && !self.awaiting && !self.core.leads();
+        follows.then_some(self.cursor.position)
     }
 
     /// How often the log ring went round.

@@ -30,7 +30,7 @@ use self::log::Follower;
 pub(crate) use self::log::untag;
 use self::said::{Said, Word};
 use self::status::Won;
-use self::teaching::{Taking, Teaching};
+use self::teaching::{Asking, Taking, Teaching};
 use crate::application::{Application, Delivery, EXCHANGE_MAX};
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
@@ -128,12 +128,15 @@ pub(crate) struct Replica<A> {
     behind: Option<Ballot>,
     teaching: Option<Teaching>,
     taking: Option<Taking<A>>,
-    /// Lives that asked for a state, and when.
-    asking: Vec<Option<(u32, u64)>>,
+    /// Lives that asked for a state.
+    asking: Vec<Option<Asking>>,
     last_ask_ms: Option<u64>,
     /// Since when the others have applied what we have not delivered, and what we had delivered then.
     left_behind_since: Option<(u64, u64)>,
+    /// Since when our log is full, or messages are refused for the payloads that we hold; and whether
+    /// one was since the last tick.
     full_since: Option<u64>,
+    refused: bool,
     /// As a new leader: sessions sent us what nobody has logged.
     unproposed: bool,
     /// When we last set out to lead, and what came of it.
@@ -221,6 +224,7 @@ impl<A: Application> Replica<A> {
             last_ask_ms: None,
             left_behind_since: None,
             full_since: None,
+            refused: false,
             unproposed: false,
             set_out_at: None,
             won: None,
@@ -337,6 +341,7 @@ impl<A: Application> Replica<A> {
         let within_window = self.payloads.of_session(session) < self.tuning.window;
         let has_room = !self.core.leads() || self.log_has_room();
         self.paths.budget_full += u64::from(!within_budget);
+        self.refused |= !within_budget || !within_window;
         self.paths.window_full += u64::from(!within_window);
         self.paths.log_full += u64::from(!has_room);
         // What the log waits for comes before any bound: it may be behind this very datagram. Other
@@ -495,7 +500,9 @@ impl<A: Application> Replica<A> {
                 let ballot = Ballot::from_word(ballot);
                 self.behind = (ballot == self.core.promised()).then_some(ballot);
             }
-            Election::Ask { incarnation } => self.asked_for_state(from.slot, incarnation),
+            Election::Ask { incarnation, silent } => {
+                self.asked_for_state(from.slot, incarnation, silent);
+            }
             Election::Lacks { .. } if !self.log_has_room() => {} // It asks again.
             Election::Lacks { messages } => {
                 for (session, sequence) in messages {
@@ -565,7 +572,7 @@ impl<A: Application> Replica<A> {
                 Effect::Acknowledge { groups, acceptance } => {
                     for to in groups.iter().flat_map(|group| self.topology.replicas_of(group)) {
                         if to != self.id {
-                            let about = About::Log(acceptance.index);
+                            let about = About::Log(acceptance);
                             wiring.note(|| Note::Told(Touch { by, to, about }));
                             wiring.tell_word(self.id, to, Column::Accepted, acceptance.to_word());
                         }
@@ -712,6 +719,13 @@ impl<A: Application> Replica<A> {
         self.payloads.retain(session, |message| core.is_known(message));
     }
 
+    /// Lets go of payloads that nothing will ask for any more, and that nothing else lets go of: of
+    /// messages that came again when their session had no need of them.
+    pub(crate) fn drop_useless(&mut self) {
+        let core = &self.core;
+        self.payloads.retain_all(|message| core.may_need(message));
+    }
+
     /// What it holds at this moment, and what it may.
     pub(crate) fn footprint(&self, sessions: usize, waiting: usize) -> Footprint {
         let groups = usize::from(self.topology.groups);
@@ -748,16 +762,21 @@ impl<A: Application> Replica<A> {
         let held: Vec<_> = self.payloads.messages().iter().map(message).collect();
         let leaders = self.topology.all_groups().iter().map(|g| self.core.leader_of(g).to_string());
         let leaders: Vec<_> = leaders.collect();
+        let feeds =
+            self.followers.iter().map(|it| (it.log.is_some(), it.sent, it.attempt, it.joining));
+        let feeds: Vec<_> = feeds.collect();
         format!(
             "{}: waits for results about {waits:?}, heard {heard:?}, has said {said:?}, is stuck with \
-            {stuck}, holds {held:?}, takes for leaders {leaders:?}, awaits its leader {}, reads on at \
-            {:?}, its log waits for {:?}, is left behind by {:?}, takes {}",
+            {stuck}, holds {held:?}, takes for leaders {leaders:?}, has promised {}, awaits its leader {}, reads \
+            on at {:?}, its log waits for {:?}, is left behind by {:?}, takes {}, has answered {:?}, feeds {feeds:?}",
             self.id,
+            self.core.promised(),
             self.awaiting,
             self.cursor,
             self.core.stalled_on(),
             self.behind,
-            self.taking.is_some()
+            self.taking.is_some(),
+            self.answered
         )
     }
 

@@ -20,7 +20,7 @@ use skein_protocol::view::View;
 use super::Replica;
 use crate::application::Application;
 use crate::election::{Content, Election, Part, Place, cursor, place};
-use crate::wiring::Wiring;
+use crate::wiring::{Note, Wiring};
 
 /// Bytes of a part: it travels in one frame of a ring between replicas.
 const PART_BYTES: usize = 48 << 10;
@@ -28,12 +28,22 @@ const PART_BYTES: usize = 48 << 10;
 const PARTS_PER_TURN: usize = 2;
 /// How long a learner waits for the next part before it asks anew.
 const PART_WAIT_MS: u64 = 300;
-/// How long a follower waits for what the others have applied before it asks for their state.
-const LEFT_BEHIND_MS: u64 = 200;
+/// How long a follower waits for what the others have applied before it asks for their state, in
+/// patiences.
+const LEFT_BEHIND_PATIENCE: u64 = 10;
 /// How often a learner asks.
 const ASK_EVERY_MS: u64 = 50;
 /// How long a question of a learner says that it is one.
 const ASKED_RECENTLY_MS: u64 = 400;
+
+/// A life that asks for a state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asking {
+    incarnation: u32,
+    /// It was not let in, as far as it knows.
+    silent: bool,
+    at_ms: u64,
+}
 
 /// What a leader gives away.
 pub(super) struct Teaching {
@@ -111,9 +121,9 @@ fn group_set(groups: &[u16]) -> Option<GroupSet> {
 
 impl<A: Application> Replica<A> {
     /// A learner asks for the state.
-    pub(super) fn asked_for_state(&mut self, slot: u8, incarnation: u32) {
-        let now = self.core.now_ms();
-        self.asking[usize::from(slot)] = Some((incarnation, now));
+    pub(super) fn asked_for_state(&mut self, slot: u8, incarnation: u32, silent: bool) {
+        let at_ms = self.core.now_ms();
+        self.asking[usize::from(slot)] = Some(Asking { incarnation, silent, at_ms });
         self.core.saw_learner(slot, incarnation);
         let busy = self.teaching.as_ref().is_some_and(|teaching| teaching.slot != slot);
         if !self.core.leads() || busy || self.core.is_left_behind() || self.core.heir().is_some() {
@@ -246,15 +256,18 @@ impl<A: Application> Replica<A> {
         let now = self.core.now_ms();
         self.notice_left_behind(now);
         let needs = self.core.role() == Role::Blank || self.behind.is_some();
+        // One that has a state, and nobody who could let it in, says at least that it is there.
+        let needs = needs || self.core.is_forlorn();
         let takes = self.taking.as_ref().is_some_and(|taking| now < taking.last_ms + PART_WAIT_MS);
         if !needs || takes || self.last_ask_ms.is_some_and(|last| now < last + ASK_EVERY_MS) {
             return;
         }
         self.last_ask_ms = Some(now);
-        let incarnation = self.incarnation;
-        self.asking[usize::from(self.id.slot)] = Some((incarnation, now));
+        let (incarnation, silent) = (self.incarnation, self.core.is_silent());
+        let asking = Asking { incarnation, silent, at_ms: now };
+        self.asking[usize::from(self.id.slot)] = Some(asking);
         for slot in self.other_slots() {
-            self.ask_member(slot, &Election::Ask { incarnation }, wiring);
+            self.ask_member(slot, &Election::Ask { incarnation, silent }, wiring);
         }
     }
 
@@ -270,7 +283,7 @@ impl<A: Application> Replica<A> {
         let stands = self.left_behind_since.filter(|(_, before)| *before == delivered);
         let (since, _) = *self.left_behind_since.insert(stands.unwrap_or((now, delivered)));
         let follows = self.core.leader().is_some() && !self.awaiting;
-        if follows && now >= since + LEFT_BEHIND_MS {
+        if follows && now >= since + LEFT_BEHIND_PATIENCE * self.config.patience_ms {
             tracing::info!(replica = %self.id, "waits for what nobody tells any more");
             self.paths.left_behind += 1;
             self.behind = Some(self.core.promised());
@@ -289,8 +302,13 @@ impl<A: Application> Replica<A> {
     pub(super) fn has_lost_its_memory(&self, slot: u8) -> bool {
         let (now, blank) = (self.core.now_ms(), self.core.role() == Role::Blank);
         let unnamed = |life: u32| blank || !self.core.view().names(slot, life);
-        let asks = self.asking[usize::from(slot)]
-            .is_some_and(|(life, at)| now < at + ASKED_RECENTLY_MS && unnamed(life));
+        // One whose `Join` was committed, and that has not seen it, counts for nothing if the leader
+        // who would show it is gone too.
+        let unseen = |silent: bool| silent && self.core.leader().is_none();
+        let asks = self.asking[usize::from(slot)].is_some_and(|asking| {
+            let Asking { incarnation, silent, at_ms } = asking;
+            now < at_ms + ASKED_RECENTLY_MS && (unnamed(incarnation) || unseen(silent))
+        });
         asks || self.followers[usize::from(slot)].joining.is_some_and(unnamed)
     }
 
@@ -394,6 +412,8 @@ impl<A: Application> Replica<A> {
         self.payloads.retain_all(|message| !core.is_known(message) || core.is_pending(message));
         self.forget_unsent(wiring);
         wiring.note_restored(self.id, self.core.delivered());
+        let (by, ballot) = (self.id, self.core.promised());
+        wiring.note(|| Note::Promised { by, ballot });
         Some(())
     }
 
@@ -413,7 +433,7 @@ impl<A: Application> Replica<A> {
         self.rewritten = end;
         // A leader that was let in before began where we do not stand any more: it must begin again.
         self.grants += 1;
-        self.header_seen = fabric.load(self.log, 0);
+        self.header_seen = self.header_there(fabric);
         self.awaiting = true;
         self.answered = None;
         self.behind = None;

@@ -1,13 +1,15 @@
 //! The onlooker: keeps the history, and checks at each delivery what it rests on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use skein_fabric::sim::SimFabric;
 use skein_protocol::ids::{GroupId, ReplicaId};
-use skein_protocol::properties::{Held, History, Violation, check_memory, check_quorum};
-use skein_protocol::step::Record;
+use skein_protocol::properties::{About, Held, History, Violation, check_memory, check_quorum};
+use skein_protocol::step::{Deliver, Record};
+use skein_protocol::timestamp::Timestamp;
 
 use super::machine::Machine;
+use super::rules::{Rules, check_elections};
 use crate::engine::Engine;
 use crate::replica::Replica;
 use crate::wiring::Note;
@@ -31,6 +33,7 @@ pub(super) struct Onlooker {
     fallen: BTreeMap<ReplicaId, Fallen>,
     /// Who led each group last, in which life, with its first entry committed.
     leaders: BTreeMap<GroupId, (ReplicaId, u32)>,
+    rules: Rules,
     pub(super) leader_changes: u64,
 }
 
@@ -38,6 +41,7 @@ impl Onlooker {
     /// A replica begins a life.
     pub(super) fn begins(&mut self, id: ReplicaId) -> Result<(), Violation> {
         self.logs.insert(id, Held::default());
+        self.rules.begins(id);
         self.history.begins(id, 0)
     }
 
@@ -48,7 +52,7 @@ impl Onlooker {
             let log = self.logs.remove(&replica.id).unwrap_or_default();
             // A life that was never let in was never counted on.
             if !replica.core.is_silent() {
-                let (read, whole) = (replica.core.last_index(), replica.holds(&port.fabric));
+                let (read, whole) = (replica.keeps(&port.fabric), replica.holds(&port.fabric));
                 self.fallen.insert(replica.id, Fallen { log, read, whole });
             }
             self.history.ends(replica.id);
@@ -63,6 +67,7 @@ impl Onlooker {
     /// A group begins anew with nothing.
     pub(super) fn recreates(&mut self, group: GroupId) {
         self.history.recreates(group);
+        self.rules.recreates(group);
         self.logs.retain(|id, _| id.group != group);
         self.fallen.retain(|id, _| id.group != group);
     }
@@ -79,10 +84,18 @@ impl Onlooker {
         if let Some(trace) = trace {
             trace.extend(notes.iter().map(describe));
         }
+        let mut spoke = Vec::new();
         for note in notes {
             match note {
                 Note::Logged { by, index, record } => self.logged(by, index, &record),
-                Note::Told(touch) => self.history.told(&touch)?,
+                Note::Told(touch) => {
+                    self.history.told(&touch)?;
+                    if let About::Log(word) = touch.about {
+                        self.rules.says(touch.by, word)?;
+                        spoke.push(touch.by);
+                    }
+                }
+                Note::Promised { by, ballot } => self.rules.promises(by, ballot)?,
                 Note::Restored { by, delivered } => {
                     let core = &find(engines(), by).expect("it turned").1.core;
                     self.logs.insert(by, Held::given(core.commit_index()));
@@ -100,7 +113,7 @@ impl Onlooker {
                                 },
                             );
                         };
-                        let last = replica.core.last_index();
+                        let last = replica.keeps(fabric);
                         // What it has read it has; the rest may be whole in its memory.
                         let log = self.logs.get(&of);
                         log.is_some_and(|log| log.holds(deliver.message, at, last))
@@ -109,15 +122,53 @@ impl Onlooker {
                     let replicas = find(engines(), by).expect("it turned").1.replicas();
                     if !self.history.is_lost(deliver.message) {
                         check_quorum(by, &deliver, &self.logs, replicas, holds)?;
+                        self.check_elections(&engines, by, &deliver, holds)?;
                     }
                     self.history.delivers(by, &deliver)?;
                 }
             }
         }
+        self.rules.look_at(turned, &spoke)?;
         for replica in turned.inside().0.iter().filter(|replica| replica.core.won().is_some()) {
             let now = (replica.id, replica.incarnation);
             let before = self.leaders.insert(replica.id.group, now);
             self.leader_changes += u64::from(before.is_some_and(|before| before != now));
+        }
+        Ok(())
+    }
+
+    /// Whatever a delivery rests on is in every log that a group may choose from now on.
+    fn check_elections<'a>(
+        &self,
+        engines: &impl Fn() -> Box<dyn Iterator<Item = &'a SimEngine> + 'a>,
+        by: ReplicaId,
+        deliver: &Deliver,
+        holds: impl Fn(ReplicaId, (u64, Timestamp)) -> bool,
+    ) -> Result<(), Violation> {
+        for group in deliver.destinations.iter() {
+            let of_group = |id: &ReplicaId| id.group == group;
+            let logs = self.logs.iter().filter(|(id, _)| of_group(id));
+            let places = logs.filter_map(|(_, held)| held.place_of(deliver.message));
+            let places: BTreeSet<_> = places.filter(|at| at.1 <= deliver.timestamp).collect();
+            let members = || {
+                let replicas = engines().flat_map(|engine| {
+                    let (replicas, port) = engine.inside();
+                    replicas.iter().map(move |replica| (&port.fabric, replica))
+                });
+                replicas.filter(|(_, it)| of_group(&it.id) && !it.core.is_silent())
+            };
+            let why = places.iter().try_fold(None, |_, place| {
+                let held = check_elections(members(), |of| holds(of, *place));
+                held.err().map(Some)
+            });
+            if let Some(Some(why)) = why {
+                let message = deliver.message;
+                let evidence = format!("{by} delivered {message}, which {group} may lose: {why}");
+                return Err(Violation {
+                    property: "what is delivered outlives elections",
+                    evidence,
+                });
+            }
         }
         Ok(())
     }
@@ -178,6 +229,7 @@ fn describe(note: &Note) -> String {
     match note {
         Note::Logged { by, index, record } => format!("{by} logs {index}: {record:?}"),
         Note::Told(touch) => format!("{} tells {} about {:?}", touch.by, touch.to, touch.about),
+        Note::Promised { by, ballot } => format!("{by} promises {ballot}"),
         Note::Restored { by, delivered } => format!("{by} goes on after delivery {delivered}"),
         Note::Delivered { by, deliver } => {
             format!("{by} delivers {} at {}", deliver.message, deliver.timestamp)

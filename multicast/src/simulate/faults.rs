@@ -8,6 +8,9 @@ use skein_fabric::sim::Rng;
 
 use super::scenario::Scenario;
 
+/// Until all faults end.
+const FOR_EVER: Duration = Duration::from_hours(1);
+
 /// Something that goes wrong at some moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
@@ -26,6 +29,8 @@ pub enum Target {
     Node(u16),
     /// Whichever leads that group at the moment; its first leader's, if nobody does.
     Leader(u16),
+    /// Whoever begins to lead that group next, before its first entry is committed.
+    NewLeader(u16),
 }
 
 /// What goes wrong.
@@ -116,6 +121,32 @@ pub enum Kind {
         /// Which.
         client: usize,
     },
+    /// An operator lets a replica lead its group.
+    Transfer {
+        /// Of which group.
+        group: u16,
+        /// Which replica.
+        slot: u8,
+    },
+    /// An operator has a group evict a replica.
+    Evict {
+        /// Of which group.
+        group: u16,
+        /// Which replica.
+        slot: u8,
+    },
+}
+
+impl Kind {
+    /// Whom it hits, where it waits for that one to be there.
+    pub(super) fn waits_for(&self) -> Option<Target> {
+        match *self {
+            Self::Crash { node, .. }
+            | Self::Pause { node, .. }
+            | Self::Isolate { node: node @ Target::NewLeader(_), .. } => Some(node),
+            _ => None,
+        }
+    }
 }
 
 impl Fault {
@@ -147,13 +178,18 @@ pub struct Mix {
     pub client_crashes: u64,
     /// [`Kind::Resend`].
     pub resends: u64,
+    /// [`Kind::Transfer`].
+    pub transfers: u64,
+    /// [`Kind::Evict`].
+    pub evictions: u64,
 }
 
 impl Mix {
     const fn total(self) -> u64 {
-        let Self { crashes, pauses, slows, partitions, flaps, skews, client_crashes, resends } =
-            self;
-        crashes + pauses + slows + partitions + flaps + skews + client_crashes + resends
+        let Self { crashes, pauses, slows, partitions, flaps, skews, .. } = self;
+        let Self { client_crashes, resends, transfers, evictions, .. } = self;
+        let of_nodes = crashes + pauses + slows + partitions + flaps + skews;
+        of_nodes + client_crashes + resends + transfers + evictions
     }
 }
 
@@ -182,7 +218,7 @@ fn draw_one(scenario: &Scenario, mix: Mix, rng: &mut Rng) -> Fault {
         at = at.wrapping_sub(weight);
         hit
     };
-    let [crash, pause, slow, partition, flap, skew, client_crash] = [
+    let [crash, pause, slow, partition, flap, skew, client_crash, resend, transfer] = [
         is(mix.crashes),
         is(mix.pauses),
         is(mix.slows),
@@ -190,6 +226,8 @@ fn draw_one(scenario: &Scenario, mix: Mix, rng: &mut Rng) -> Fault {
         is(mix.flaps),
         is(mix.skews),
         is(mix.client_crashes),
+        is(mix.resends),
+        is(mix.transfers),
     ];
     let client = rng.index(scenario.clients.0);
     let mut target = || match rng.below(2) {
@@ -200,7 +238,7 @@ fn draw_one(scenario: &Scenario, mix: Mix, rng: &mut Rng) -> Fault {
     };
     let (node, other) = (target(), target());
     // About as long as it takes to be suspected: now shorter, now longer.
-    let lasts = some_of(rng, 3 * suspected_after);
+    let lasts = some_of(rng, if scenario.lags { 12 } else { 3 } * suspected_after);
     let kind = if crash {
         Kind::Crash { node, back_after: some_of(rng, 2 * suspected_after) }
     } else if pause {
@@ -218,8 +256,12 @@ fn draw_one(scenario: &Scenario, mix: Mix, rng: &mut Rng) -> Fault {
         Kind::Skew { node, per_mille: rng.between(500, 2000) }
     } else if client_crash {
         Kind::ClientCrash { client, midway: rng.one_in(2), again: rng.one_in(2) }
-    } else {
+    } else if resend {
         Kind::Resend { client }
+    } else {
+        let group = rng.below(u64::from(topology.groups)) as u16;
+        let slot = rng.below(u64::from(topology.replicas)) as u8;
+        if transfer { Kind::Transfer { group, slot } } else { Kind::Evict { group, slot } }
     };
     let after = rng.below(scenario.messages);
     Fault { after, delay: Duration::from_micros(rng.below(2000)), kind }
@@ -235,6 +277,53 @@ pub(super) fn leader_falls(scenario: &Scenario, rng: &mut Rng) -> Fault {
     };
     let after = rng.between(scenario.messages / 8, scenario.messages / 2);
     Fault { after, delay: Duration::from_micros(rng.below(2000)), kind }
+}
+
+/// One after the other, those that begin to lead a group die, stand still or are cut off before their
+/// first entry is committed: as many of them as there are logs that differ.
+pub(super) fn new_leaders_fall(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let group = rng.below(u64::from(scenario.topology.groups)) as u16;
+    let node = Target::NewLeader(group);
+    let silence = scenario.suspected_after();
+    let after = rng.between(scenario.messages / 8, scenario.messages / 2);
+    let fault = |kind| Fault { after, delay: Duration::ZERO, kind };
+    // The first is back when its successor, which keeps what it had logged last for itself, is not.
+    let first = Kind::Isolate {
+        node: Target::Leader(group),
+        outbound: true,
+        inbound: rng.one_in(3),
+        lasts: silence + some_of(rng, 2 * silence),
+    };
+    let mut faults = vec![fault(first)];
+    for _ in 0..rng.between(2, 5) {
+        let lasts = some_of(rng, 6 * silence);
+        let kind = match rng.below(6) {
+            0 => Kind::Crash { node, back_after: some_of(rng, 3 * silence) },
+            1 => Kind::Pause { node, lasts, flaps: rng.one_in(3) },
+            2 => Kind::Isolate { node, outbound: true, inbound: true, lasts },
+            _ => Kind::Isolate { node, outbound: true, inbound: false, lasts },
+        };
+        faults.push(fault(kind));
+    }
+    faults
+}
+
+/// As many nodes as every group tolerates die or are cut off, and do not come back while there is
+/// load.
+pub(super) fn minority_is_away(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let most = u64::from(topology.replicas / 2);
+    let (first, count) = (rng.below(u64::from(topology.nodes)), rng.between(1, most));
+    let nodes = (0..count).map(|i| Target::Node(((first + i) % u64::from(topology.nodes)) as u16));
+    let mut one = |node| {
+        let kind = match rng.below(3) {
+            0 => Kind::Isolate { node, outbound: true, inbound: true, lasts: FOR_EVER },
+            1 => Kind::Pause { node, lasts: FOR_EVER, flaps: rng.one_in(3) },
+            _ => Kind::Crash { node, back_after: FOR_EVER },
+        };
+        Fault { after: rng.below(scenario.messages / 8), delay: Duration::ZERO, kind }
+    };
+    nodes.map(&mut one).collect()
 }
 
 /// More memories of a group die than it tolerates, while there is load.
@@ -254,6 +343,7 @@ impl fmt::Display for Target {
         match self {
             Self::Node(node) => write!(f, "n{node}"),
             Self::Leader(group) => write!(f, "g{group}'s leader"),
+            Self::NewLeader(group) => write!(f, "g{group}'s next leader"),
         }
     }
 }
@@ -302,6 +392,8 @@ impl fmt::Display for Fault {
                 write!(f, "client {client} dies{midway}{again}")
             }
             Kind::Resend { client } => write!(f, "client {client} sends all again"),
+            Kind::Transfer { group, slot } => write!(f, "g{group}.{slot} is told to lead"),
+            Kind::Evict { group, slot } => write!(f, "g{group} is told to evict g{group}.{slot}"),
         }
     }
 }

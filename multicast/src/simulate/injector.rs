@@ -1,15 +1,18 @@
 //! What makes the faults of a scenario happen, and ends them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use skein_protocol::ballot::Ballot;
+use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_protocol::properties::Violation;
 
 use super::clients::Clients;
-use super::faults::{Fault, Kind};
+use super::faults::{Fault, Kind, Target};
 use super::nodes::Nodes;
 use super::operator::Operator;
 use super::world::Stage;
+use crate::operate::Command;
 
 skein_protocol::paths! {
     /// How often each kind of fault happened.
@@ -46,6 +49,12 @@ skein_protocol::paths! {
     late_retries,
     /// A client sent again what was under way.
     duplicate_retries,
+    /// Whoever had begun to lead fell before its first entry was committed.
+    new_leaders_hit,
+    /// An operator let a replica lead.
+    transfers,
+    /// An operator had a replica evicted.
+    evictions,
 }
 
 /// The end of a fault.
@@ -69,6 +78,8 @@ pub(super) struct Injector {
     /// Those whose message was sent, and when they happen.
     due: Vec<(Duration, Kind)>,
     ends: Vec<(Duration, Undo)>,
+    /// Of each group, the last ballot in which whoever began to lead was hit: once is enough.
+    hit: BTreeMap<u16, Ballot>,
     pub(super) counts: FaultCounts,
     pub(super) operator: Operator,
 }
@@ -79,8 +90,26 @@ impl Injector {
             coming: faults.iter().cloned().collect(),
             due: Vec::new(),
             ends: Vec::new(),
+            hit: BTreeMap::new(),
             counts: FaultCounts::default(),
             operator: Operator::default(),
+        }
+    }
+
+    /// Whether a fault waits for a moment that is soon over.
+    pub(super) fn aims(&self) -> bool {
+        let aimed = |(_, kind): &(_, Kind)| matches!(kind.waits_for(), Some(Target::NewLeader(_)));
+        self.due.iter().any(aimed)
+    }
+
+    /// Whether it is not the moment yet for what a fault waits for.
+    fn misses(&self, target: Target, nodes: &Nodes) -> bool {
+        match target {
+            Target::Node(_) => false,
+            Target::Leader(group) => nodes.leader(group).is_none(),
+            Target::NewLeader(group) => nodes
+                .new_leader(group)
+                .is_none_or(|(_, ballot)| self.hit.get(&group) == Some(&ballot)),
         }
     }
 
@@ -109,10 +138,12 @@ impl Injector {
         for (at, kind) in std::mem::take(&mut self.due) {
             if at > now {
                 self.due.push((at, kind));
-            } else if let Kind::Crash { node, .. } | Kind::Pause { node, .. } = kind
-                && nodes.misses(node)
+            } else if let Some(target) = kind.waits_for()
+                && self.misses(target, nodes)
             {
-                self.due.push((now + Duration::from_millis(1), kind));
+                let aimed = matches!(target, Target::NewLeader(_));
+                let wait = if aimed { Duration::ZERO } else { Duration::from_millis(1) };
+                self.due.push((now + wait, kind));
             } else if let Kind::Crash { node, .. } = kind
                 && !nodes.may_crash(nodes.node(node))
             {
@@ -121,13 +152,25 @@ impl Injector {
             } else {
                 any = true;
                 stage.note(|| format!("fault: {kind:?}"));
-                self.happen(kind, nodes, clients, stage);
+                if let Some(Target::NewLeader(group)) = kind.waits_for()
+                    && let Some((_, ballot)) = nodes.new_leader(group)
+                {
+                    self.counts.new_leaders_hit += 1;
+                    self.hit.insert(group, ballot);
+                }
+                self.happen(kind, nodes, clients, stage)?;
             }
         }
         Ok(any)
     }
 
-    fn happen(&mut self, kind: Kind, nodes: &mut Nodes, clients: &mut Clients, stage: &mut Stage) {
+    fn happen(
+        &mut self,
+        kind: Kind,
+        nodes: &mut Nodes,
+        clients: &mut Clients,
+        stage: &mut Stage,
+    ) -> Result<(), Violation> {
         let now = stage.world.now();
         match kind {
             Kind::Crash { node, back_after } => {
@@ -202,7 +245,20 @@ impl Injector {
                 self.counts.duplicate_retries += 1;
                 clients.resend(client);
             }
+            Kind::Transfer { group, slot } => {
+                let id = ReplicaId::new(GroupId(group), slot);
+                let done = nodes.tell(id, &Command::Lead(id.group), stage)?;
+                self.counts.transfers += u64::from(done);
+            }
+            Kind::Evict { group, slot } => {
+                let whom = ReplicaId::new(GroupId(group), slot);
+                if let Some(leader) = nodes.leader(group) {
+                    let done = nodes.tell(leader, &Command::Evict(whom), stage)?;
+                    self.counts.evictions += u64::from(done);
+                }
+            }
         }
+        Ok(())
     }
 
     fn cut(&mut self, pairs: Vec<(String, String)>, end: Duration, stage: &Stage) {

@@ -16,6 +16,7 @@ mod machine;
 mod minimise;
 mod nodes;
 mod operator;
+mod rules;
 mod scenario;
 mod world;
 

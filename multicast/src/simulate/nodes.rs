@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use skein_fabric::wait::{Waiter, Waiting};
+use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_protocol::properties::Violation;
 
@@ -11,6 +12,7 @@ use super::checker::{Onlooker, SimEngine};
 use super::clients::is_inherited;
 use super::faults::Target;
 use super::machine::Machine;
+use super::rules::{check_counted, check_unread};
 use super::world::Stage;
 use crate::application::Application;
 use crate::config::{Topology, endpoint_name};
@@ -194,19 +196,63 @@ impl Nodes {
                 let first = ReplicaId::new(GroupId(group), 0);
                 self.topology.node_of(self.leader(group).unwrap_or(first))
             }
+            Target::NewLeader(group) => {
+                let first = ReplicaId::new(GroupId(group), 0);
+                self.topology.node_of(self.new_leader(group).map_or(first, |(leader, _)| leader))
+            }
         }
     }
 
     /// Who leads a group, with its first entry committed.
-    fn leader(&self, group: u16) -> Option<ReplicaId> {
+    pub(super) fn leader(&self, group: u16) -> Option<ReplicaId> {
         let members = self.topology.replicas_of(GroupId(group));
         let leading = members.filter_map(|id| self.find(id)).filter(|r| r.core.won().is_some());
         leading.max_by_key(|replica| replica.core.ballot()).map(|replica| replica.id)
     }
 
-    /// Whether it is a leader's turn to fall, and nobody leads.
-    pub(super) fn misses(&self, target: Target) -> bool {
-        matches!(target, Target::Leader(group) if self.leader(group).is_none())
+    /// Who begins to lead a group, in which ballot, and has not committed its first entry.
+    pub(super) fn new_leader(&self, group: u16) -> Option<(ReplicaId, Ballot)> {
+        let members = self.topology.replicas_of(GroupId(group));
+        let leading = members.filter_map(|id| self.find(id)).filter(|it| it.core.leads());
+        let new = leading.filter(|it| it.core.won().is_none());
+        new.map(|it| (it.id, it.core.ballot())).max_by_key(|(_, ballot)| *ballot)
+    }
+
+    /// Tells a replica's engine to do something. Returns whether it did.
+    pub(super) fn tell(
+        &mut self,
+        id: ReplicaId,
+        command: &Command,
+        stage: &mut Stage,
+    ) -> Result<bool, Violation> {
+        let has = |engine: &SimEngine| engine.inside().0.iter().any(|it| it.id == id);
+        let runs = |p: &Process| !p.stands_still && p.engine.as_ref().is_some_and(has);
+        let Some(at) = self.processes.iter().position(runs) else { return Ok(false) };
+        let process = &mut self.processes[at];
+        stage.world.wake(&process.name);
+        let done = process.engine.as_mut().is_some_and(|engine| engine.command(command).is_ok());
+        self.look_at(at, stage)?;
+        Ok(done)
+    }
+
+    /// Lets the onlooker take in what an engine has just done.
+    fn look_at(&mut self, at: usize, stage: &mut Stage) -> Result<(), Violation> {
+        let engine = self.processes[at].engine.as_mut().expect("it just did something");
+        let notes = engine.take_journal();
+        let turned = self.processes[at].engine.as_ref().expect("it just did something");
+        let engines = || -> Box<dyn Iterator<Item = &SimEngine>> { Box::new(self.engines()) };
+        stage.onlooker.look_at(engines, turned, notes, stage.trace.as_mut())?;
+        let leaders = turned.inside().0.iter().filter(|replica| replica.core.leads());
+        for leader in leaders {
+            let others = self.engines().flat_map(|engine| {
+                let (replicas, port) = engine.inside();
+                replicas.iter().map(move |replica| (replica, &port.fabric))
+            });
+            let followers = others
+                .filter(|(it, _)| it.id.group == leader.id.group && it.id.slot != leader.id.slot);
+            followers.into_iter().try_for_each(|(it, fabric)| check_counted(leader, it, fabric))?;
+        }
+        Ok(())
     }
 
     /// Lets a process do a turn. Returns whether it found anything to do.
@@ -218,6 +264,7 @@ impl Nodes {
         if stage.world.is_parked(&process.name) {
             return Ok(false);
         }
+        stage.world.stir(true);
         let worked = engine.turn();
         for session in engine.take_dead_sessions(1) {
             if !is_inherited(session) {
@@ -229,10 +276,8 @@ impl Nodes {
         } else {
             engine.wait(&mut process.waiter, &|| true);
         }
-        let notes = engine.take_journal();
-        let turned = self.processes[at].engine.as_ref().expect("it just did a turn");
-        let engines = || -> Box<dyn Iterator<Item = &SimEngine>> { Box::new(self.engines()) };
-        stage.onlooker.look_at(engines, turned, notes, stage.trace.as_mut())?;
+        stage.world.stir(false);
+        self.look_at(at, stage)?;
         Ok(worked)
     }
 
@@ -296,7 +341,14 @@ impl Nodes {
 
     /// Checks each replica's memory.
     pub(super) fn inspect(&self, sessions: usize) -> Result<(), Violation> {
-        self.engines().try_for_each(|engine| Onlooker::inspect(engine, sessions))
+        self.engines().try_for_each(|engine| Onlooker::inspect(engine, sessions))?;
+        let replicas = || self.engines().flat_map(|engine| engine.inside().0);
+        for leader in replicas().filter(|replica| replica.core.leads()) {
+            let followers =
+                self.topology.replicas_of(leader.id.group).filter(|id| *id != leader.id);
+            followers.filter_map(|id| self.find(id)).try_for_each(|it| check_unread(leader, it))?;
+        }
+        Ok(())
     }
 
     pub(super) fn cover(&self, coverage: &mut Coverage) {

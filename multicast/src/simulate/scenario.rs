@@ -34,8 +34,13 @@ pub struct Profile {
     elections: bool,
     /// Many sessions do one thing after the other, over several groups of which some are slow.
     overlaps: bool,
+    /// Replicas are held up for long, and payloads are large.
+    lags: bool,
+    /// A minority of nodes is away until everything was sent.
+    away: bool,
 }
 
+/// No fault at all.
 const QUIET: Mix = Mix {
     crashes: 0,
     pauses: 0,
@@ -45,11 +50,31 @@ const QUIET: Mix = Mix {
     skews: 0,
     client_crashes: 0,
     resends: 0,
+    transfers: 0,
+    evictions: 0,
+};
+
+/// What the profiles have in common that have nothing else to say about it.
+const PLAIN: Profile = Profile {
+    name: "",
+    about: "",
+    faults: (4, 12),
+    mix: QUIET,
+    messages: (100, 200),
+    large_one_in: 500,
+    laps: false,
+    single: false,
+    leader_falls: false,
+    loses: false,
+    elections: false,
+    lags: false,
+    away: false,
+    overlaps: false,
 };
 
 impl Profile {
     /// All profiles; the first is what is run if none is named.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that falls in every seed",
@@ -63,71 +88,42 @@ impl Profile {
                 skews: 2,
                 client_crashes: 3,
                 resends: 2,
+                ..QUIET
             },
             messages: (80, 160),
             large_one_in: 1000,
-            laps: false,
-            single: false,
             leader_falls: true,
-            loses: false,
-            elections: false,
-            overlaps: false,
+            ..PLAIN
         },
         Self {
             name: "calm",
             about: "no fault but the world's own roughness",
             faults: (0, 1),
-            mix: QUIET,
-            messages: (100, 200),
             large_one_in: 250,
-            laps: false,
             single: true,
-            leader_falls: false,
-            loses: false,
-            elections: false,
-            overlaps: false,
+            ..PLAIN
         },
         Self {
             name: "crashes",
             about: "nodes die and come back without their memory, again and again",
-            faults: (4, 12),
             mix: Mix { crashes: 10, pauses: 2, flaps: 1, ..QUIET },
             messages: (150, 250),
-            large_one_in: 500,
-            laps: false,
-            single: false,
             leader_falls: true,
-            loses: false,
-            elections: false,
-            overlaps: false,
+            ..PLAIN
         },
         Self {
             name: "partitions",
             about: "connections break and nodes are cut off, slow, or stand still; nobody dies",
-            faults: (4, 12),
             mix: Mix { pauses: 4, slows: 2, partitions: 8, flaps: 6, skews: 2, ..QUIET },
-            messages: (100, 200),
-            large_one_in: 500,
-            laps: false,
-            single: false,
-            leader_falls: false,
-            loses: false,
-            elections: false,
-            overlaps: false,
+            ..PLAIN
         },
         Self {
             name: "clients",
             about: "clients die between any two writes, and say everything twice",
             faults: (3, 8),
             mix: Mix { client_crashes: 8, resends: 4, crashes: 1, ..QUIET },
-            messages: (100, 200),
-            large_one_in: 500,
-            laps: false,
             single: true,
-            leader_falls: false,
-            loses: false,
-            elections: false,
-            overlaps: false,
+            ..PLAIN
         },
         Self {
             name: "laps",
@@ -138,10 +134,7 @@ impl Profile {
             large_one_in: 250,
             laps: true,
             single: true,
-            leader_falls: false,
-            loses: false,
-            elections: false,
-            overlaps: false,
+            ..PLAIN
         },
         Self {
             name: "losses",
@@ -150,26 +143,28 @@ impl Profile {
             mix: Mix { crashes: 2, pauses: 2, flaps: 1, resends: 2, ..QUIET },
             messages: (80, 160),
             large_one_in: 1000,
-            laps: false,
             single: true,
-            leader_falls: false,
             loses: true,
-            elections: false,
-            overlaps: false,
+            ..PLAIN
         },
         Self {
             name: "elections",
             about: "one leader falls after the other, in the middle of what it writes",
             faults: (6, 12),
-            mix: Mix { crashes: 6, pauses: 6, slows: 3, partitions: 8, flaps: 4, ..QUIET },
+            mix: Mix {
+                crashes: 6,
+                pauses: 6,
+                slows: 3,
+                partitions: 8,
+                flaps: 4,
+                transfers: 2,
+                ..QUIET
+            },
             messages: (60, 80),
             large_one_in: 1000,
-            laps: false,
-            single: false,
             leader_falls: true,
-            loses: false,
             elections: true,
-            overlaps: false,
+            ..PLAIN
         },
         Self {
             name: "overlaps",
@@ -178,12 +173,39 @@ impl Profile {
             mix: Mix { crashes: 1, pauses: 4, slows: 8, partitions: 2, flaps: 2, ..QUIET },
             messages: (150, 150),
             large_one_in: 1000,
-            laps: false,
             single: true,
-            leader_falls: false,
-            loses: false,
-            elections: false,
             overlaps: true,
+            ..PLAIN
+        },
+        Self {
+            name: "laggards",
+            about: "replicas fall behind by more than a log, are evicted, and come back",
+            faults: (6, 12),
+            mix: Mix {
+                crashes: 2,
+                pauses: 6,
+                slows: 3,
+                partitions: 6,
+                flaps: 2,
+                client_crashes: 4,
+                transfers: 2,
+                evictions: 6,
+                ..QUIET
+            },
+            messages: (150, 150),
+            large_one_in: 1000,
+            lags: true,
+            ..PLAIN
+        },
+        Self {
+            name: "absent",
+            about: "as many replicas as a group tolerates are away for as long as there is load",
+            faults: (0, 4),
+            mix: Mix { flaps: 2, client_crashes: 2, resends: 2, ..QUIET },
+            messages: (250, 150),
+            large_one_in: 1000,
+            away: true,
+            ..PLAIN
         },
         Self {
             name: "large",
@@ -198,15 +220,12 @@ impl Profile {
                 skews: 1,
                 client_crashes: 1,
                 resends: 1,
+                ..QUIET
             },
             messages: (200, 200),
             large_one_in: 1,
-            laps: false,
-            single: false,
             leader_falls: true,
-            loses: false,
-            elections: false,
-            overlaps: false,
+            ..PLAIN
         },
     ];
 
@@ -241,6 +260,8 @@ pub struct Scenario {
     pub loses: bool,
     /// Whether leaders are what faults hit, while they land what they wrote.
     pub elections: bool,
+    /// Whether replicas are held up for long.
+    pub lags: bool,
     /// What goes wrong.
     pub faults: Vec<Fault>,
     /// After how many messages every other session is closed and another opened.
@@ -253,6 +274,10 @@ pub struct Scenario {
     pub landing_percent: u64,
     /// How rough the world is.
     pub rough: bool,
+    /// One in so many looks at memory finds it changed since the last one, or changing.
+    pub stirred_looks_one_in: u64,
+    /// Whether writes may be known to be complete long after they are.
+    pub late_completions: bool,
 }
 
 impl Scenario {
@@ -308,25 +333,44 @@ impl Scenario {
             leader_falls: profile.leader_falls,
             loses: profile.loses,
             elections: profile.elections,
+            lags: profile.lags,
             faults: Vec::new(),
             reopen_at: rng.one_in(3).then(|| rng.below(messages)),
             large_one_in: 4 + rng.below(30),
             shared_percent: 20 + rng.below(80),
             landing_percent: 20 + rng.below(70),
             rough: rng.one_in(3),
+            stirred_looks_one_in: 0,
+            late_completions: false,
         };
         let count = profile.faults.0 + rng.below(profile.faults.1);
         scenario.faults = faults::draw(&scenario, profile.mix, count, &mut rng);
+        let mut more = Vec::new();
         if profile.leader_falls {
-            let fall = faults::leader_falls(&scenario, &mut rng);
-            let at = scenario.faults.partition_point(|fault| fault.after <= fall.after);
-            scenario.faults.insert(at, fall);
+            more.push(faults::leader_falls(&scenario, &mut rng));
         }
         if profile.loses {
-            let loss = faults::group_is_lost(&scenario, &mut rng);
-            let at = scenario.faults.partition_point(|fault| fault.after <= loss.after);
-            scenario.faults.insert(at, loss);
+            more.push(faults::group_is_lost(&scenario, &mut rng));
         }
+        if profile.away {
+            more.extend(faults::minority_is_away(&scenario, &mut rng));
+        }
+        if profile.elections {
+            more.extend(faults::new_leaders_fall(&scenario, &mut rng));
+            scenario.late_completions = rng.one_in(3);
+        }
+        for fault in more {
+            let at = scenario.faults.partition_point(|before| before.after <= fault.after);
+            scenario.faults.insert(at, fault);
+        }
+        if profile.lags {
+            scenario.large_one_in = 2 + rng.below(6);
+            scenario.tuning.evict_after_ms = 20 + rng.below(20);
+        }
+        // Of its own generator: what was drawn for a seed before memory could be stirred stays so.
+        let mut rng = Rng::new(seed ^ 0x0057_1221);
+        let stirred = profile.lags || profile.away || rng.one_in(3);
+        scenario.stirred_looks_one_in = if stirred { 2 << rng.below(5) } else { 0 };
         scenario
     }
 
@@ -339,7 +383,14 @@ impl Scenario {
     /// The world in which it runs.
     pub(super) fn world(&self) -> SimConfig {
         let racing_revocations = self.elections;
-        let usual = SimConfig { mail_waiting_max: 64, racing_revocations, ..SimConfig::default() };
+        let late = 4 * self.suspected_after();
+        let usual = SimConfig {
+            mail_waiting_max: 64,
+            racing_revocations,
+            stirred_looks_one_in: self.stirred_looks_one_in,
+            late_completions_max: if self.late_completions { late } else { Duration::ZERO },
+            ..SimConfig::default()
+        };
         if !self.rough {
             return usual;
         }

@@ -150,7 +150,7 @@ impl Simulation {
             self.turn(sending)?;
         }
         self.stand_still()?;
-        if self.steps.is_multiple_of(FAULTS_EVERY)
+        if (self.injector.aims() || self.steps.is_multiple_of(FAULTS_EVERY))
             && self.injector.go_on(&mut self.nodes, &mut self.clients, &mut self.stage)?
         {
             self.progress = self.stage.world.now();
@@ -176,7 +176,9 @@ impl Simulation {
                 let laps = self.stage.scenario.laps;
                 let sending = sending && (laps || self.clients.sent < 2 * messages);
                 let before = self.clients.sent + self.clients.answers;
+                self.stage.world.stir(true);
                 let worked = self.clients.turn(client, sending, &mut self.stage)?;
+                self.stage.world.stir(false);
                 if self.clients.sent + self.clients.answers > before {
                     self.progress = self.stage.world.now();
                 }

@@ -8,6 +8,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 
 use super::{About, History, Touch, Violation};
+use crate::ballot::Acceptance;
 use crate::ids::{GroupId, GroupSet, ReplicaId};
 
 /// With which groups there is a message to share.
@@ -61,7 +62,7 @@ pub(super) fn check(history: &History, touch: &Touch) -> Result<(), Violation> {
                 return violated(format!("{by} told {to} what it passed: they share nothing"));
             }
         }
-        About::Log(index) => {
+        About::Log(Acceptance { index, .. }) => {
             let shares = history.shares.of_replica.get(&by).copied().unwrap_or_default();
             if by.group != to.group && !shares.contains(to.group) {
                 return violated(format!(

@@ -28,6 +28,7 @@ use self::genuineness::Shares;
 pub use memory::{Footprint, check_memory};
 pub use quorum::{Held, check_quorum};
 
+use crate::ballot::Acceptance;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::step::{Deliver, Record};
 use crate::timestamp::Timestamp;
@@ -63,8 +64,8 @@ pub struct Touch {
 pub enum About {
     /// One message.
     Message(MessageId),
-    /// An acceptance word: everything in the writer's log up to this index.
-    Log(u64),
+    /// An acceptance word: everything in the writer's log up to its index.
+    Log(Acceptance),
     /// What was delivered and passed.
     Passed,
 }
@@ -97,8 +98,8 @@ pub struct History {
     /// How many deliveries each replica that lives has made or been given.
     reached: BTreeMap<ReplicaId, u64>,
     shares: Shares,
-    /// What was multicast to a group before it lost more than it tolerates: what that group made of
-    /// it may be gone, and it may make something else of it.
+    /// What was multicast to a group that had lost more than it tolerates, until it was recreated: what
+    /// that group made of it may be gone, and it may make something else of it.
     lost: BTreeSet<MessageId>,
 }
 
@@ -139,12 +140,10 @@ impl History {
         self.lost.extend(to_it.map(|(message, _)| *message));
     }
 
-    /// It begins anew with nothing.
+    /// It begins anew with nothing. What is left of it may have proposed to others, until now, what no
+    /// quorum of it will ever hold.
     pub fn recreates(&mut self, group: GroupId) {
-        // A node's own message may have been in its log alone.
-        let own = self.multicasts.iter().filter(|(message, _)| message.session.is_own());
-        let to_it = own.filter(|(_, multicast)| multicast.destinations.contains(group));
-        self.lost.extend(to_it.map(|(message, _)| *message));
+        self.loses(group);
         self.sequences.remove(&group);
         self.delivered.retain(|(of, _)| *of != group);
     }

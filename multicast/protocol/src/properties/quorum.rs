@@ -35,6 +35,11 @@ impl Held {
         }
     }
 
+    /// Where it has, or had, the proposal for a message.
+    pub fn place_of(&self, message: MessageId) -> Option<(u64, Timestamp)> {
+        self.proposals.get(&message).copied()
+    }
+
     /// Whether the log, which ends at index `last`, holds this proposal at this place.
     pub fn holds(&self, message: MessageId, at: (u64, Timestamp), last: u64) -> bool {
         at.0 <= self.given || at.0 <= last && self.proposals.get(&message) == Some(&at)

@@ -53,12 +53,7 @@ impl Ramcast {
                 let counts = guard!(Mutant::LearnerCountsItself, !self.is_silent());
                 return if counts { self.last } else { 0 };
             }
-            let accepted = self.accepted(group, slot, ballot);
-            if self.leads() {
-                accepted.max(self.vouched_by_completion(slot, accepted))
-            } else {
-                accepted
-            }
+            if self.leads() { self.counts_on(slot) } else { self.accepted(group, slot, ballot) }
         }));
         held.sort_unstable_by(|a, b| b.cmp(a));
         let enough = self.quorum() - usize::from(planted(Mutant::CommitWithoutQuorum));
@@ -72,6 +67,12 @@ impl Ramcast {
             self.paths.committed_by_completion += u64::from(by_completion);
             self.fold(index);
         }
+    }
+
+    /// As leader: up to which index we count on the memory of that slot.
+    pub fn counts_on(&self, slot: u8) -> u64 {
+        let accepted = self.accepted(self.group(), slot, self.ballot());
+        accepted.max(self.vouched_by_completion(slot, accepted))
     }
 
     /// Write completions count only for a life of the follower that counts, and only up to the first

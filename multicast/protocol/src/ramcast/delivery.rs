@@ -59,6 +59,8 @@ pub(super) struct Pending {
     remotes: Vec<Remote>,
     /// Those of them that a quorum was seen to hold.
     proven: GroupSet,
+    /// Those among these whose group was recreated since, and proposes something else.
+    pinned: GroupSet,
 }
 
 /// The message that heads the order, as far as is known.
@@ -80,7 +82,7 @@ impl Pending {
         inline: bool,
     ) -> Self {
         let (bound, remotes) = (local, Vec::new());
-        let (decided, proven) = (false, GroupSet::EMPTY);
+        let (decided, proven, pinned) = (false, GroupSet::EMPTY, GroupSet::EMPTY);
         Self {
             low_water,
             destinations,
@@ -93,6 +95,7 @@ impl Pending {
             decided,
             remotes,
             proven,
+            pinned,
         }
     }
 
@@ -104,6 +107,11 @@ impl Pending {
     /// The groups whose proposals are proven, our own not among them.
     pub(super) const fn proven(&self) -> GroupSet {
         self.proven
+    }
+
+    /// Those among these whose group has it in a place of its own.
+    pub(super) const fn pinned(&self) -> GroupSet {
+        self.pinned
     }
 
     /// Nothing at or below this can end before it.
@@ -134,13 +142,40 @@ impl Order {
 
     /// Another group's proposal is committed here. A later ballot's replaces an earlier one's, which
     /// its own group may have lost.
+    ///
+    /// What a group proposed before it was recreated stays what it proposed: some replica of ours may
+    /// have seen its quorum, and delivered the message. It is proven to all of us when our log says
+    /// that the group has begun anew, for nobody will see that quorum any more.
     pub(super) fn remote(&mut self, remote: Remote) {
         let Some(pending) = self.table.get_mut(&remote.message) else { return };
-        match pending.remotes.iter_mut().find(|old| old.group() == remote.group()) {
+        let group = remote.group();
+        if remote.timestamp.is_over() {
+            // It proposes nothing any more: no quorum need be seen for that.
+            if !pending.proven.contains(group) {
+                pending.remotes.retain(|old| old.group() != group);
+                pending.remotes.push(remote);
+                pending.pinned = pending.pinned.with(group);
+                pending.proven = pending.proven.with(group);
+            }
+            return;
+        }
+        match pending.remotes.iter_mut().find(|old| old.group() == group) {
             Some(old) if guard!(Mutant::OldProposalKept, old.ballot >= remote.ballot) => return,
+            Some(old)
+                if old.ballot.generation() < remote.ballot.generation()
+                    && !planted(Mutant::LostProposalReplaced) =>
+            {
+                pending.pinned = pending.pinned.with(group);
+                pending.proven = pending.proven.with(group);
+                pending.bound = pending.bound.max(old.timestamp);
+                *old = Remote { timestamp: old.timestamp, ..remote };
+            }
+            Some(old) if pending.pinned.contains(group) => {
+                *old = Remote { timestamp: old.timestamp, ..remote };
+            }
             Some(old) => {
                 debug_assert!(
-                    !pending.proven.contains(remote.group()) || old.timestamp == remote.timestamp,
+                    !pending.proven.contains(group) || old.timestamp == remote.timestamp,
                     "a proposal that a quorum holds changes"
                 );
                 *old = remote;
@@ -300,7 +335,9 @@ impl Order {
             out.u16(pending.remotes.len() as u16);
             for remote in &pending.remotes {
                 remote.encode(out);
-                out.u8(u8::from(pending.proven.contains(remote.group())));
+                let group = remote.group();
+                let (proven, pinned) = (pending.proven, pending.pinned);
+                out.u8(u8::from(proven.contains(group)) | u8::from(pinned.contains(group)) << 1);
             }
         }
     }
@@ -320,8 +357,12 @@ impl Order {
             pending.since_ms = now_ms;
             for _ in 0..from.u16()? {
                 let remote = Remote::decode(from)?;
-                if from.u8()? == 1 {
+                let flags = from.u8()?;
+                if flags & 1 != 0 {
                     pending.proven = pending.proven.with(remote.group());
+                }
+                if flags & 2 != 0 {
+                    pending.pinned = pending.pinned.with(remote.group());
                 }
                 pending.remotes.push(remote);
             }

@@ -472,6 +472,13 @@ impl Ramcast {
         all
     }
 
+    /// Whether we were given a state, and whoever gave it is not there to let us in.
+    pub fn is_forlorn(&self) -> bool {
+        let leader = self.promised.slot();
+        let lost = self.replaced_ms.is_some() || self.detector.suspects(leader);
+        self.role != Role::Blank && self.is_silent() && lost
+    }
+
     /// Why we set out to lead, if we lead and our first entry is committed.
     pub fn won(&self) -> Option<Cause> {
         let campaign = self.campaign.as_ref().filter(|_| self.leads())?;
@@ -511,8 +518,8 @@ impl Ramcast {
             let leaves = self.changing & 1 << other != 0 || self.view.member(*other).evicted;
             *other != slot && !leaves
         };
-        let left = self.others().filter(stays).chain([self.config.me.slot]).filter(whole);
-        let enough = left.count() >= self.quorum();
+        let slots = 0..self.config.replicas;
+        let enough = slots.filter(stays).filter(whole).count() >= self.quorum();
         let useful = !planted(Mutant::NobodyEvicted)
             && guard!(Mutant::QuorumEvictedAway, enough)
             && self.may_change(slot)
@@ -539,6 +546,13 @@ impl Ramcast {
     pub(super) fn evict_dead(&mut self, effects: &mut Vec<Effect>) {
         if self.commit < self.new_ballot_index {
             return; // Not before everybody knows where the log goes on.
+        }
+        let me = self.config.me.slot;
+        if self.view.member(me).evicted && self.changing & 1 << me == 0 {
+            // Elected for our log: it is waited for again, for it is the one that counts.
+            self.changing |= 1 << me;
+            let incarnation = self.config.incarnation;
+            self.append(Record::Join { slot: me, incarnation }, effects);
         }
         for slot in self.others() {
             let since = self.detector.since_ms(slot);

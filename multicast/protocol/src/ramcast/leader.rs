@@ -116,7 +116,7 @@ impl Ramcast {
             return;
         }
         if self.known.contains(message) {
-            self.hear_of_delivered(message, from, again, effects);
+            self.hear_of_delivered(announcement, from, effects);
             return;
         }
         if planted(Mutant::EarlyAnnouncementDropped) {
@@ -136,12 +136,24 @@ impl Ramcast {
 
     fn hear_of_delivered(
         &mut self,
-        message: MessageId,
+        announcement: &Announcement,
         from: ReplicaId,
-        again: bool,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(owed) = self.shared.get(message).copied() else { return };
+        let &Announcement { message, timestamp, again, .. } = announcement;
+        let Some(owed) = self.shared.get(message).copied() else {
+            // All were done with it, and what we had proposed is forgotten. Whoever asks all the same
+            // belongs to a group that was recreated since, or lags behind one that has applied it.
+            let begins_anew = self.shared.settled_by(from.group) < timestamp;
+            if again && begins_anew && !planted(Mutant::OverNotTold) {
+                self.paths.told_over += 1;
+                let (ballot, index) = (self.ballot(), self.new_ballot_index);
+                let timestamp = Timestamp::over(self.group());
+                let over = Announcement { timestamp, ballot, index, again: false, ..*announcement };
+                effects.push(Effect::Announce { to: from, announcement: over });
+            }
+            return;
+        };
         if self.shared.unsettled_in(self.group(), &owed) {
             self.decisions.extend(self.shared.decide(message));
         }
@@ -309,6 +321,13 @@ impl Ramcast {
             effects.push(Effect::Forget { message });
             self.large.pop_front();
         }
+    }
+
+    /// Whether we keep the oldest payload that is not in the log, and was delivered, for that slot.
+    pub fn keeps_payload_for(&self, slot: u8) -> bool {
+        let oldest = self.large.front().filter(|large| large.delivered);
+        let (group, ballot) = (self.group(), self.ballot());
+        oldest.is_some_and(|large| self.accepted(group, slot, ballot) < large.index)
     }
 
     /// Payloads that were delivered, and kept while we led, are for others to keep now.

@@ -245,7 +245,8 @@ impl Ramcast {
     /// self may have reached.
     pub fn anew(config: Config, view: View, ballot_counter: u32, clock: u64) -> Self {
         let passed = Passed::anew(config.me.group, config.groups, clock);
-        Self { heard: ballot_counter, clock, passed, ..Self::new(config, view) }
+        let heard = Ballot::recreated(ballot_counter);
+        Self { heard, clock, passed, ..Self::new(config, view) }
     }
 
     /// Takes one event to its conclusion, appending what follows from it to `effects`.
@@ -337,7 +338,7 @@ impl Ramcast {
         assert!(self.clock >= next.timestamp.clock(), "later proposals would end below");
         if next.destinations.len() > 1 {
             self.shared.push(&next, &pending);
-            self.passed.deliver(&next);
+            self.passed.deliver(&next, pending.pinned());
         }
         let large = self.large.iter_mut().find(|large| large.message == next.message);
         match large.filter(|_| !planted(Mutant::PayloadDroppedEarly)) {
@@ -369,6 +370,16 @@ impl Ramcast {
     /// Whether the message is, or was, in our log.
     pub fn is_known(&self, message: MessageId) -> bool {
         self.known.contains(message)
+    }
+
+    /// Whether the message's payload may be needed here: it is not in our log yet, or not delivered, or
+    /// kept for others. One that is known by its session's mark alone never will be.
+    pub fn may_need(&self, message: MessageId) -> bool {
+        let kept = || self.large.iter().any(|large| large.message == message);
+        !self.known.contains(message)
+            || self.awaits_delivery(message)
+            || self.stalled_on() == Some(message)
+            || kept()
     }
 
     /// Whether the message is committed here and not delivered.

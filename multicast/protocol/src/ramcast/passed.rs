@@ -152,13 +152,15 @@ impl Passed {
         &self.rows[group.index()]
     }
 
-    /// We have delivered a message to several groups.
-    pub(super) fn deliver(&mut self, next: &Deliver) {
+    /// We have delivered a message to several groups. Those that `elsewhere` names have it, or will,
+    /// in a place of their own, for one of us was recreated: it says nothing of what they have delivered.
+    pub(super) fn deliver(&mut self, next: &Deliver, elsewhere: GroupSet) {
         let row = &mut self.rows[self.own.index()];
         self.newest = Some(next.message);
         self.before = row.delivered;
         row.delivered = next.timestamp.max(row.delivered);
-        let others = next.destinations.without(self.own);
+        let others = next.destinations.without(self.own).iter();
+        let others: GroupSet = others.filter(|group| !elsewhere.contains(*group)).collect();
         for group in others.iter() {
             let first = row.shares.contains(group).then_some(Timestamp::ZERO);
             row.share(group, first.unwrap_or(next.timestamp), next.timestamp);

@@ -82,6 +82,8 @@ paths! {
     heard_old_leader,
     /// A leader asked another group for what a pending message lacks.
     asked_again,
+    /// A group that was recreated was told that others are done with a message.
+    told_over,
     /// A decision was logged for replicas that lag.
     decided,
     /// A decision was logged because a follower asked.

@@ -83,7 +83,9 @@ impl Ramcast {
             return None;
         }
         let own = self.group().index();
-        self.promised = self.promised.max(ballots[own]);
+        if !planted(Mutant::PromiseForgotten) {
+            self.promised = self.promised.max(ballots[own]);
+        }
         self.heard = self.heard.max(self.promised.counter());
         for (i, ballot) in ballots.into_iter().enumerate().filter(|(i, _)| *i != own) {
             self.ballots[i] = ballot.max(self.ballots[i]);

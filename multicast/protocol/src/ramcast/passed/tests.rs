@@ -45,7 +45,7 @@ impl World {
             position: 0,
             time_ms: 0,
         };
-        self.groups[group.index()].deliver(&next);
+        self.groups[group.index()].deliver(&next, GroupSet::EMPTY);
     }
 
     fn report(&mut self, from: GroupId, rows: GroupSet, asks: bool) -> Vec<u8> {
