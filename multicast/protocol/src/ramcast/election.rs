@@ -403,6 +403,7 @@ impl Ramcast {
         self.new_ballot_index = self.append(Record::NewBallot, effects);
         for group in (0..self.config.groups).map(GroupId) {
             self.tell_all(group, effects);
+            self.greet(group, effects);
         }
         let logged: BTreeSet<_> = self.suffix.iter().filter_map(Uncommitted::message).collect();
         for message in self.known.recent() {
@@ -454,6 +455,24 @@ impl Ramcast {
         let to = self.leader_of(group);
         for message in self.shared_with(group) {
             self.tell(message, to, false, effects);
+        }
+    }
+
+    /// Whoever led a group that we share a message with may have died with our predecessor. One
+    /// announcement tells all its replicas who we are, and its next leader will tell us the rest.
+    fn greet(&self, group: GroupId, effects: &mut Vec<Effect>) {
+        if group == self.group() || planted(Mutant::NotAnnouncedAgain) {
+            return;
+        }
+        let first = self.shared_with(group).first().copied();
+        let Some(announcement) = first.and_then(|first| self.announcement(first, false)) else {
+            return;
+        };
+        for slot in 0..self.config.replicas {
+            let to = ReplicaId::new(group, slot);
+            if to != self.leader_of(group) {
+                effects.push(Effect::Announce { to, announcement });
+            }
         }
     }
 

@@ -184,7 +184,7 @@ impl Ramcast {
 
     /// What there is to announce about a message of ours. Its index is no lower than our first
     /// entry's: below that, nothing is acknowledged in our ballot.
-    fn announcement(&self, message: MessageId, again: bool) -> Option<Announcement> {
+    pub(super) fn announcement(&self, message: MessageId, again: bool) -> Option<Announcement> {
         let (low_water, destinations, timestamp, index) = match self.order.get(message) {
             Some(p) => (p.low_water, p.destinations, p.local, p.index),
             None => match self.shared.get(message) {
