@@ -1,10 +1,12 @@
 //! The nodes of a cluster, seen from outside: what they are doing, and how to stop them.
 
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use skein_kvstore::node::admin::{self, Action, CallError};
@@ -66,7 +68,7 @@ pub(crate) fn stop_nodes(
     });
     while draining.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) && !hurry() && running() {}
     // Nodes that have drained do not do so again.
-    signal_nodes(directory, nodes, Signal::TERM)?;
+    let ending = signal_nodes(directory, nodes, Signal::TERM)?;
     let mut deadline = Instant::now() + END_WITHIN;
     let mut killed = false;
     while running() {
@@ -79,32 +81,43 @@ pub(crate) fn stop_nodes(
         }
         thread::sleep(POLL);
     }
+    await_end(&ending);
     Ok(())
 }
 
-fn signal_nodes(directory: &Directory, nodes: u16, signal: Signal) -> anyhow::Result<()> {
-    for node in 0..nodes {
-        signal_holder(|| directory.node(node).map(|holder| holder.pid), signal)?;
-    }
-    Ok(())
+fn signal_nodes(directory: &Directory, nodes: u16, signal: Signal) -> anyhow::Result<Vec<OwnedFd>> {
+    let pid = |node| move || directory.node(node).map(|holder| holder.pid);
+    (0..nodes).filter_map(|node| signal_holder(pid(node), signal).transpose()).collect()
 }
 
 /// Signals the process that `holder` names, if there is one, and no other that may have got its
-/// number since.
+/// number since. Returns a handle on it.
 pub(crate) fn signal_holder(
     holder: impl Fn() -> Option<u32>,
     signal: Signal,
-) -> anyhow::Result<()> {
-    let Some(number) = holder() else { return Ok(()) };
-    let Some(pid) = i32::try_from(number).ok().and_then(Pid::from_raw) else { return Ok(()) };
+) -> anyhow::Result<Option<OwnedFd>> {
+    let Some(number) = holder() else { return Ok(None) };
+    let Some(pid) = i32::try_from(number).ok().and_then(Pid::from_raw) else { return Ok(None) };
     let told = match pidfd_open(pid, PidfdFlags::empty()) {
         // It still holds what it held before we had a handle on it, so the handle is the holder's.
-        Ok(handle) if holder() == Some(number) => pidfd_send_signal(handle, signal),
-        Ok(_) => return Ok(()),
+        Ok(handle) if holder() == Some(number) => {
+            pidfd_send_signal(&handle, signal).map(|()| Some(handle))
+        }
+        Ok(_) => return Ok(None),
         Err(error) => Err(error),
     };
     match told {
-        Err(Errno::SRCH) | Ok(()) => Ok(()),
+        Err(Errno::SRCH) => Ok(None),
+        Ok(handle) => Ok(handle),
         Err(error) => Err(error).with_context(|| format!("cannot signal process {number}")),
+    }
+}
+
+/// Waits for processes that have let go of their locks already, which the kernel does on the way to
+/// their end and not when it comes.
+pub(crate) fn await_end(ending: &[OwnedFd]) {
+    let within = Timespec::try_from(END_WITHIN).expect("a short time");
+    for process in ending {
+        let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&within));
     }
 }

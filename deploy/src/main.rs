@@ -11,6 +11,7 @@ mod output;
 mod own;
 mod ports;
 mod progress;
+mod shape;
 mod signals;
 mod supervise;
 

@@ -72,7 +72,7 @@ fn stop(directory: &Directory, manifest: &Manifest) -> anyhow::Result<()> {
     let supervisor = || directory.supervisor().map(|supervisor| supervisor.pid);
     // An `up` that is there stops its cluster itself, and says so where it runs. A supervisor in the
     // background ends, and leaves the nodes to us.
-    cluster::signal_holder(supervisor, Signal::TERM)?;
+    let ending = cluster::signal_holder(supervisor, Signal::TERM)?;
     let deadline = Instant::now() + within + UP_WITHIN;
     while let Some(keeper) = directory.keeper() {
         if Instant::now() >= deadline {
@@ -85,6 +85,7 @@ fn stop(directory: &Directory, manifest: &Manifest) -> anyhow::Result<()> {
         }
         std::thread::sleep(POLL);
     }
+    cluster::await_end(ending.as_slice());
     let mut claim = loop {
         match directory.claim_old() {
             Ok(claim) => break claim,

@@ -2,20 +2,20 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use skein_kvstore::config::{ClusterConfig, Draft, FabricKind, Footprint, show_bytes};
+use skein_kvstore::config::{ClusterConfig, FabricKind, Footprint, show_bytes};
 use skein_kvstore::node::admin;
 use skein_kvstore::node::claim::Claim;
 use skein_kvstore::node::directory::{Directory, Manifest};
 
 use super::supervise;
 use crate::args::Global;
-use crate::exit::{Exit, usage};
+use crate::exit::Exit;
 use crate::output::tell;
+use crate::shape::Shape;
 use crate::supervise::{Ended, Plan, Supervisor};
 use crate::{background, cluster, ports, signals};
 
@@ -32,25 +32,8 @@ const LOG_LINES_MAX: usize = 10;
 /// stops the cluster; with --detach, `skein down` does.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Node processes [default: 3]
-    #[arg(long, value_name = "N")]
-    nodes: Option<u16>,
-
-    /// Shards, each replicated by a group [default: 2]
-    #[arg(long, value_name = "N")]
-    groups: Option<u16>,
-
-    /// Replicas of each group, an odd number [default: 3]
-    #[arg(long, value_name = "N")]
-    replicas: Option<u8>,
-
-    /// What joins the nodes: shm (shared memory), tcp or verbs (RDMA cards) [default: shm]
-    #[arg(long, value_name = "FABRIC", value_parser = clap::builder::PossibleValuesParser::new(FabricKind::WORDS))]
-    fabric: Option<String>,
-
-    /// A TOML file; `skein config print` shows what it may say
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    shape: Shape,
 
     /// Returns when the cluster is ready and leaves it running, and a supervisor with it
     #[arg(long)]
@@ -230,7 +213,7 @@ impl Args {
         if self.background {
             background::enter()?;
         }
-        let config = self.config()?;
+        let config = self.shape.config()?;
         let directory = Directory::at(&global.dir())?;
         let mut cluster = Started::start(directory, config, global.verbose, self.detach)?;
         let welcome = self.welcome(global, &cluster);
@@ -258,30 +241,6 @@ impl Args {
         }
         tell("stopped");
         Ok(Exit::Ok)
-    }
-
-    fn config(&self) -> anyhow::Result<ClusterConfig> {
-        let draft = self.config.as_ref().map_or_else(|| Ok(Draft::default()), |f| Draft::read(f));
-        let mut draft = draft.map_err(usage)?;
-        let flags = [
-            ("nodes", self.nodes.map(u64::from)),
-            ("groups", self.groups.map(u64::from)),
-            ("replicas", self.replicas.map(u64::from)),
-        ];
-        for (name, value) in flags {
-            if let Some(value) = value {
-                draft.flag(name, value);
-            }
-        }
-        if let Some(fabric) = &self.fabric {
-            draft.flag_fabric(FabricKind::of(fabric));
-        }
-        let config = draft.finish().map_err(usage)?;
-        if !config.network.is_one_host() {
-            let what = "network.addresses are those of several hosts: on each of them, `skein init` once and then `skein node`";
-            return Err(usage(what));
-        }
-        Ok(config)
     }
 
     fn welcome(&self, global: &Global, cluster: &Started) -> String {

@@ -5,11 +5,11 @@ pub(crate) mod bytes;
 mod explain;
 pub(crate) mod transaction;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use skein_client::{Client, Error, Refusal};
@@ -31,6 +31,24 @@ pub(crate) struct Form {
     /// How long to wait for the cluster, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     timeout: Duration,
+}
+
+/// A value, as commands that write one take it.
+#[derive(clap::Args)]
+pub(crate) struct Given {
+    /// The value; - reads it from standard input, as it is
+    #[arg(required_unless_present = "file", allow_negative_numbers = true)]
+    value: Option<OsString>,
+    /// A file to read it from, as it is
+    #[arg(long, value_name = "FILE", conflicts_with = "value")]
+    file: Option<PathBuf>,
+}
+
+impl Given {
+    /// The bytes of it; no more are read than the cluster of `client` takes.
+    pub(crate) fn bytes(&self, form: &Form, client: &Client) -> anyhow::Result<Vec<u8>> {
+        form.value(client, self.value.as_deref(), self.file.as_deref())
+    }
 }
 
 impl Form {

@@ -75,8 +75,8 @@ fn a_node_can_be_paused_ended_and_killed_for_a_drill() {
     let again = sandbox.expect(3, &["admin", "kill", "1"]);
     assert!(again.err.contains("node 1 does not run"), "{}", again.err);
     assert!(is_running(pids[0]));
+    until("the last node has noticed", || sandbox.run(&["status"]).out.contains("dead for"));
     let status = sandbox.expect(1, &["status"]);
-    assert!(status.out.contains("dead for"), "{}", status.out);
     assert!(!status.out.contains("connecting"), "{}", status.out);
 }
 

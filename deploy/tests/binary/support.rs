@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use skein_kvstore::node::admin::is_paused;
 
 /// For what takes milliseconds, on a machine that has much else to do.
 const LONG_ENOUGH: Duration = Duration::from_mins(1);
@@ -190,14 +191,7 @@ pub(crate) fn kill(pid: i32, signal: Signal) {
 /// those that are running.
 pub(crate) fn halt(pid: i32) {
     kill(pid, Signal::STOP);
-    let stands_still = |thread: io::Result<fs::DirEntry>| {
-        let stat = thread.and_then(|thread| fs::read_to_string(thread.path().join("stat")));
-        // The state comes after the name, which ends with the last parenthesis.
-        stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
-    };
-    until("a stopped process stands still", || {
-        fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|mut threads| threads.all(stands_still))
-    });
+    until("a stopped process stands still", || is_paused(pid.cast_unsigned()));
 }
 
 /// Whether it is one of our nodes, and no zombie.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use clap::ValueEnum;
 use rustix::process::Signal;
+use skein_kvstore::node::admin::is_paused;
 
 use super::POLL;
 use super::view::Running;
@@ -13,7 +14,7 @@ use crate::args::Global;
 use crate::cluster::signal_holder;
 use crate::exit::{Exit, usage};
 
-/// How long the kernel may take to end a killed process: it has memory to give back.
+/// How long the kernel may take to do what a signal says: a killed process has memory to give back.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Signals a node's process, for drills: by default kills it
@@ -63,9 +64,14 @@ impl Args {
             What::Term => (Signal::TERM, "has ended"),
         };
         signal_holder(holder, signal)?;
+        let deadline = Instant::now() + GONE_WITHIN;
+        // The signal takes a moment to reach threads that are running.
+        let still = || holder().is_none_or(is_paused);
+        while self.signal == What::Stop && !still() && Instant::now() < deadline {
+            std::thread::sleep(POLL);
+        }
         let mut text = format!("node {node}, process {pid}, {done}");
         if matches!(self.signal, What::Kill | What::Term) {
-            let deadline = Instant::now() + GONE_WITHIN;
             while holder().is_some() {
                 if Instant::now() >= deadline {
                     bail!(

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use skein_kvstore::config::{ClusterConfig, Draft};
+use skein_kvstore::config::ClusterConfig;
 use skein_workloads::bench::any_seed;
 use skein_workloads::chaos::schedule::{Kind, STOP_MAX, Target};
 
@@ -20,6 +20,7 @@ use crate::args::Global;
 use crate::exit::{Exit, usage};
 use crate::own::Own;
 use crate::progress::Interrupt;
+use crate::shape::Shape;
 
 /// What the directories of its own clusters are called, in the temporary directory.
 const DIR_PREFIX: &str = "skein-chaos-";
@@ -71,21 +72,11 @@ pub(crate) struct Args {
     /// Where to keep the history [default: kept in the temporary directory if something is wrong]
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// Of a cluster of its own: node processes [default: 3]
-    #[arg(long, value_name = "N")]
-    nodes: Option<u16>,
-    /// Of a cluster of its own: shards [default: 2]
-    #[arg(long, value_name = "N")]
-    groups: Option<u16>,
-    /// Of a cluster of its own: replicas of each group, an odd number [default: 3]
-    #[arg(long, value_name = "N")]
-    replicas: Option<u8>,
-    /// Of a cluster of its own: a TOML file; `skein config print` shows what it may say
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
     /// Prints one JSON object (docs/performance.md) in place of the report
     #[arg(long)]
     json: bool,
+    #[command(flatten, next_help_heading = "The shape of a cluster of its own")]
+    shape: Shape,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -173,29 +164,16 @@ impl Args {
 
     /// The shape of a cluster that runs is what it is.
     fn refuse_shape(&self) -> anyhow::Result<()> {
-        let given = self.nodes.is_some() || self.groups.is_some() || self.replicas.is_some();
-        if given || self.config.is_some() {
+        if self.shape.is_given() {
             return Err(usage(
-                "--nodes, --groups, --replicas and --config are of a cluster of its own: leave them out, or leave out --dir and SKEIN_DIR",
+                "--nodes, --groups, --replicas, --fabric and --config are of a cluster of its own: leave them out, or leave out --dir and SKEIN_DIR",
             ));
         }
         Ok(())
     }
 
     fn own_config(&self) -> anyhow::Result<ClusterConfig> {
-        let draft = self.config.as_ref().map_or_else(|| Ok(Draft::default()), |f| Draft::read(f));
-        let mut draft = draft.map_err(usage)?;
-        let flags = [
-            ("nodes", self.nodes.map(u64::from)),
-            ("groups", self.groups.map(u64::from)),
-            ("replicas", self.replicas.map(u64::from)),
-        ];
-        for (name, value) in flags {
-            if let Some(value) = value {
-                draft.flag(name, value);
-            }
-        }
-        let mut config = draft.finish().map_err(usage)?;
+        let mut config = self.shape.config()?;
         // A sixteenth of it is for replies to reads.
         let state = self.records * (self.value_size as u64 + RECORD_OVERHEAD) / 15 * 16;
         let needed = state + ROOM_BYTES;

@@ -99,9 +99,13 @@ pub fn status(directory: &Directory, node: u16) -> Result<NodeStatus, CallError>
     call(directory, node, Action::Status, Duration::from_secs(4))
 }
 
-/// Whether the process has been stopped by a signal, as far as the system says.
-fn is_paused(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state comes after the name, which ends with the last parenthesis.
-    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+/// Whether the process has been stopped by a signal, each thread of it, as far as the system says.
+pub fn is_paused(pid: u32) -> bool {
+    let stands_still = |thread: io::Result<std::fs::DirEntry>| {
+        let stat = thread.and_then(|thread| std::fs::read_to_string(thread.path().join("stat")));
+        // The state comes after the name, which ends with the last parenthesis.
+        stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+    };
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    threads.is_ok_and(|mut threads| threads.all(stands_still))
 }

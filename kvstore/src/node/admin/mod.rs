@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skein_multicast::operate::CommandError;
 
-pub use call::{CallError, call, status};
+pub use call::{CallError, call, is_paused, status};
 pub(super) use server::{Answer, Server, Wanted};
 
 use super::status::NodeStatus;

@@ -1,7 +1,7 @@
 //! What a state holds that is given to a replica without one, and when what is owed to other groups
 //! may be forgotten.
 
-use skein_protocol::ids::{GroupId, GroupSet, SessionId};
+use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
 use skein_protocol::ramcast::{Ramcast, Role};
 use skein_protocol::step::{Effect, Event};
 use skein_protocol::timestamp::Timestamp;
@@ -124,17 +124,27 @@ fn what_is_owed_is_kept_until_every_destination_is_done() {
     assert!(settled(&mut stage, GroupId(0), last), "now all are");
 }
 
-#[test]
-fn a_leader_waits_for_all_that_count_before_it_says_that_its_group_is_done() {
-    let both = GroupSet::first(2);
+/// Two groups that have a message in common, which all have delivered but for `slow`, who did nothing.
+fn shared_without(slow: ReplicaId) -> Stage {
     let mut stage = Stage::new(2, 3);
-    for id in [replica(0, 0), replica(1, 0)] {
-        stage.land(id, message(1), both);
+    for leader in [replica(0, 0), replica(1, 0)] {
+        stage.land(leader, message(1), GroupSet::first(2));
     }
-    let fast: Vec<_> = stage.nodes.keys().copied().filter(|id| *id != replica(0, 2)).collect();
+    turns_without(&mut stage, slow);
+    stage
+}
+
+/// Three turns of everybody else.
+fn turns_without(stage: &mut Stage, slow: ReplicaId) {
+    let fast: Vec<_> = stage.nodes.keys().copied().filter(|id| *id != slow).collect();
     for id in fast.iter().chain(&fast).chain(&fast) {
         stage.turn(*id);
     }
+}
+
+#[test]
+fn a_leader_waits_for_all_that_count_before_it_says_that_its_group_is_done() {
+    let mut stage = shared_without(replica(0, 2));
     stage.told();
     stage.pass(5, &[]);
     let told = stage.told();
@@ -148,19 +158,9 @@ fn a_leader_waits_for_all_that_count_before_it_says_that_its_group_is_done() {
 #[test]
 fn what_a_group_was_done_with_once_stays_so_when_a_slow_replica_counts_again() {
     let (leader, next, slow) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = Stage::new(2, 3);
-    for id in [leader, replica(1, 0)] {
-        stage.land(id, message(1), GroupSet::first(2));
-    }
-    let fast: Vec<_> = stage.nodes.keys().copied().filter(|id| *id != slow).collect();
-    let turns = |stage: &mut Stage| {
-        for id in fast.iter().chain(&fast).chain(&fast) {
-            stage.turn(*id);
-        }
-    };
-    turns(&mut stage);
+    let mut stage = shared_without(slow);
     assert!(stage.evict(leader, 2));
-    turns(&mut stage);
+    turns_without(&mut stage, slow);
     stage.told();
     stage.pass(5, &[]);
     let done = |told: String, by| {
@@ -172,9 +172,9 @@ fn what_a_group_was_done_with_once_stays_so_when_a_slow_replica_counts_again() {
     // Others may have let go by now of what the slow one needs; and its successor in the lead must
     // tell again what was told.
     stage.let_in(leader, slow);
-    turns(&mut stage);
+    turns_without(&mut stage, slow);
     stage.run(next, &[leader]);
-    turns(&mut stage);
+    turns_without(&mut stage, slow);
     assert!(stage.core(next).leads() && !stage.core(next).view().member(2).evicted);
     stage.told();
     stage.pass(5, &[]);
@@ -184,22 +184,12 @@ fn what_a_group_was_done_with_once_stays_so_when_a_slow_replica_counts_again() {
 #[test]
 fn nobody_is_evicted_for_whom_only_a_replica_that_is_left_behind_would_stay() {
     let (leader, other, slow) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = Stage::new(2, 3);
-    for id in [leader, replica(1, 0)] {
-        stage.land(id, message(1), GroupSet::first(2));
-    }
-    let fast: Vec<_> = stage.nodes.keys().copied().filter(|id| *id != slow).collect();
-    let turns = |stage: &mut Stage| {
-        for id in fast.iter().chain(&fast).chain(&fast) {
-            stage.turn(*id);
-        }
-    };
-    turns(&mut stage);
+    let mut stage = shared_without(slow);
     assert!(stage.evict(leader, slow.slot), "the two others have it all");
-    turns(&mut stage);
+    turns_without(&mut stage, slow);
     stage.pass(5, &[]);
     stage.let_in(leader, slow);
-    turns(&mut stage);
+    turns_without(&mut stage, slow);
     assert!(!stage.core(leader).view().member(slow.slot).evicted);
     assert!(
         !stage.evict(leader, other.slot),

@@ -1,0 +1,64 @@
+//! The cluster that a command starts, as it is asked for: a file, and flags on top of it.
+
+use std::path::PathBuf;
+
+use skein_kvstore::config::{ClusterConfig, Draft, FabricKind};
+
+use crate::exit::usage;
+
+/// Flags of a command that starts a cluster.
+#[derive(clap::Args)]
+pub(crate) struct Shape {
+    /// Node processes [default: 3]
+    #[arg(long, value_name = "N")]
+    nodes: Option<u16>,
+
+    /// Shards, each replicated by a group [default: 2]
+    #[arg(long, value_name = "N")]
+    groups: Option<u16>,
+
+    /// Replicas of each group, an odd number [default: 3]
+    #[arg(long, value_name = "N")]
+    replicas: Option<u8>,
+
+    /// What joins the nodes: shm (shared memory), tcp or verbs (RDMA cards) [default: shm]
+    #[arg(long, value_name = "FABRIC", value_parser = clap::builder::PossibleValuesParser::new(FabricKind::WORDS))]
+    fabric: Option<String>,
+
+    /// A TOML file; `skein config print` shows what it may say
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Shape {
+    /// Whether any of them was given.
+    pub(crate) fn is_given(&self) -> bool {
+        let numbers = self.nodes.is_some() || self.groups.is_some() || self.replicas.is_some();
+        numbers || self.fabric.is_some() || self.config.is_some()
+    }
+
+    /// What the cluster is to be, all of it on this host.
+    pub(crate) fn config(&self) -> anyhow::Result<ClusterConfig> {
+        let draft = self.config.as_ref().map_or_else(|| Ok(Draft::default()), |f| Draft::read(f));
+        let mut draft = draft.map_err(usage)?;
+        let flags = [
+            ("nodes", self.nodes.map(u64::from)),
+            ("groups", self.groups.map(u64::from)),
+            ("replicas", self.replicas.map(u64::from)),
+        ];
+        for (name, value) in flags {
+            if let Some(value) = value {
+                draft.flag(name, value);
+            }
+        }
+        if let Some(fabric) = &self.fabric {
+            draft.flag_fabric(FabricKind::of(fabric));
+        }
+        let config = draft.finish().map_err(usage)?;
+        if !config.network.is_one_host() {
+            let what = "network.addresses are those of several hosts: on each of them, `skein init` once and then `skein node`";
+            return Err(usage(what));
+        }
+        Ok(config)
+    }
+}
