@@ -509,7 +509,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             if self.replicas[to].admits_from_replica(datagram.from.group, datagram.kind) {
                 any = true;
                 self.take_from_replica(to, datagram.from, datagram.kind, &datagram.bytes);
-                self.wiring.taken_here(datagram);
+                self.wiring.buffers.keep(datagram.bytes);
             } else {
                 self.wiring.keep_here(datagram);
             }

@@ -13,6 +13,7 @@
 
 pub mod access;
 pub mod application;
+mod buffers;
 mod channel;
 pub mod config;
 mod election;

@@ -6,10 +6,10 @@
 use hashbrown::HashMap;
 use skein_protocol::ids::{GroupSet, MessageId, SessionId};
 
-/// Buffers kept for reuse, so that the steady state allocates nothing.
-const POOL_MAX: usize = 1024;
-/// Buffers that grew beyond this are not kept.
-const POOLED_BYTES_MAX: usize = 16 << 10;
+use crate::buffers::Buffers;
+
+/// Longer ones leave no buffer for others.
+const BUFFER_BYTES_MAX: usize = 16 << 10;
 
 /// A message as it was multicast.
 pub(crate) struct Held {
@@ -18,11 +18,10 @@ pub(crate) struct Held {
     pub bytes: Vec<u8>,
 }
 
-#[derive(Default)]
 pub(crate) struct Payloads {
     held: HashMap<MessageId, Held>,
     by_session: HashMap<SessionId, usize>,
-    pool: Vec<Vec<u8>>,
+    buffers: Buffers,
     inline_bytes_max: usize,
     bytes: usize,
     large_bytes: usize,
@@ -30,7 +29,14 @@ pub(crate) struct Payloads {
 
 impl Payloads {
     pub(crate) fn new(inline_bytes_max: usize) -> Self {
-        Self { inline_bytes_max, ..Self::default() }
+        Self {
+            held: HashMap::new(),
+            by_session: HashMap::new(),
+            buffers: Buffers::new(BUFFER_BYTES_MAX),
+            inline_bytes_max,
+            bytes: 0,
+            large_bytes: 0,
+        }
     }
 
     /// Keeps a copy of `bytes`, unless the message is here already.
@@ -44,9 +50,7 @@ impl Payloads {
         if self.held.contains_key(&message) {
             return;
         }
-        let mut copy = self.pool.pop().unwrap_or_default();
-        copy.clear();
-        copy.extend_from_slice(bytes);
+        let copy = self.buffers.copy(bytes);
         self.bytes += bytes.len();
         if bytes.len() > self.inline_bytes_max {
             self.large_bytes += bytes.len();
@@ -75,9 +79,7 @@ impl Payloads {
         if *count == 0 {
             self.by_session.remove(&message.session);
         }
-        if self.pool.len() < POOL_MAX && held.bytes.capacity() <= POOLED_BYTES_MAX {
-            self.pool.push(held.bytes);
-        }
+        self.buffers.keep(held.bytes);
     }
 
     /// Every message that is here, sorted.

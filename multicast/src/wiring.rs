@@ -14,6 +14,7 @@ use skein_protocol::ids::{GroupId, MessageId, ReplicaId, SessionId};
 use skein_protocol::properties::Touch;
 use skein_protocol::step::{Deliver, Record};
 
+use crate::buffers::Buffers;
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, endpoint_name};
 use crate::mail::{Key, Mail, Purpose, WIRE_VERSION, key, name};
@@ -26,9 +27,8 @@ type EngineId = (u16, u16);
 /// what a ring between replicas holds by default.
 const RELAYS_HERE_MAX: usize = 256 << 10;
 
-/// Buffers of datagrams within an engine that are kept for reuse, and how large they may be.
-const SPARE_MAX: usize = 1 << 10;
-const SPARE_BYTES_MAX: usize = 1 << 10;
+/// Longer datagrams within an engine leave no buffer for others.
+const BUFFER_BYTES_MAX: usize = 4 << 10;
 
 /// Datagrams that wait for room in a ring to another replica, at most, if they are told again anyway.
 pub(crate) const WAITING_MAX: usize = 128;
@@ -88,8 +88,8 @@ pub(crate) struct Wiring<F> {
     pub loopback: VecDeque<Datagram>,
     /// Bytes of relayed payloads among those.
     relays_here: usize,
-    /// Buffers of such that were taken.
-    spare: Vec<Vec<u8>>,
+    /// For such, and for whatever else waits for a while.
+    pub buffers: Buffers,
     scratch: Vec<u8>,
     /// What an onlooker would see, if there is one: simulations look on.
     pub journal: Option<Vec<Note>>,
@@ -160,7 +160,7 @@ impl<F: Fabric> Wiring<F> {
             told: BTreeMap::new(),
             loopback: VecDeque::new(),
             relays_here: 0,
-            spare: Vec::new(),
+            buffers: Buffers::new(BUFFER_BYTES_MAX),
             scratch: Vec::new(),
             journal: None,
         })
@@ -377,8 +377,7 @@ impl<F: Fabric> Wiring<F> {
     ) {
         let engine = self.engine_running(to);
         if engine == self.me {
-            let mut bytes = self.spare.pop().unwrap_or_default();
-            bytes.extend_from_slice(head);
+            let mut bytes = self.buffers.copy(head);
             bytes.extend_from_slice(body);
             self.keep_here(Datagram { from, to, kind, bytes });
             return;
@@ -446,15 +445,6 @@ impl<F: Fabric> Wiring<F> {
             self.relays_here += datagram.bytes.len();
         }
         self.loopback.push_back(datagram);
-    }
-
-    /// One of those was taken: its buffer is used for others, unless it is a large one.
-    pub(crate) fn taken_here(&mut self, datagram: Datagram) {
-        let mut bytes = datagram.bytes;
-        if bytes.capacity() <= SPARE_BYTES_MAX && self.spare.len() < SPARE_MAX {
-            bytes.clear();
-            self.spare.push(bytes);
-        }
     }
 
     /// The other engine has no memory for a channel of ours: what is sent next opens another.

@@ -1,8 +1,9 @@
 //! Replies that wait until what they rest on was passed by all who share it.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use hashbrown::HashSet;
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupSet, MessageId, ReplicaId};
 use skein_protocol::properties::{About, Touch};
@@ -64,7 +65,8 @@ impl<A: Application> Replica<A> {
         if self.gate.messages.insert(message) {
             self.paths.reply_held += 1;
             let since = wiring.port.fabric.now();
-            self.gate.held.push_back(Held { message, reply: reply.to_vec(), until, since });
+            let reply = wiring.buffers.copy(reply);
+            self.gate.held.push_back(Held { message, reply, until, since });
         }
     }
 
@@ -88,6 +90,7 @@ impl<A: Application> Replica<A> {
             self.gate.count += 1;
             self.gate.waited += now.saturating_sub(held.since);
             wiring.reply(held.message, self.id, &held.reply);
+            wiring.buffers.keep(held.reply);
         }
     }
 

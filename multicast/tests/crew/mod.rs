@@ -1,18 +1,31 @@
 //! A whole cluster on one thread, with a state machine that only replies: what a message costs, and
-//! nothing else. Everything takes turns on it.
+//! nothing else. Everything takes turns, and the clock passes as long in each, so every run does the
+//! same.
 
-use skein_fabric::shm::{Host, ShmFabric};
+mod clocked;
+
+use std::time::Duration;
+
+use skein_fabric::shm::Host;
 use skein_multicast::access::{Access, SessionKey};
-use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
+use skein_multicast::application::Answer;
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::Identity;
-use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
+use skein_protocol::ids::{GroupSet, SessionId};
+
+use self::clocked::{Clock, Clocked};
+
+/// About what a turn of all of them does take.
+const TURN: Duration = Duration::from_micros(2);
 
 /// Engines and sessions that take turns.
 pub(crate) struct Crew {
-    engines: Vec<Engine<ShmFabric, Still>>,
-    access: Access<ShmFabric>,
+    engines: Vec<Engine<Clocked, Answer>>,
+    access: Access<Clocked>,
+    clock: Clock,
+    /// What a turn of all of them takes, by their clock.
+    turn: Duration,
     sessions: Vec<SessionKey>,
     /// By session, and by sequence number modulo the window: groups that have not answered.
     unanswered: Vec<Vec<GroupSet>>,
@@ -28,29 +41,40 @@ impl Crew {
         // A small log is soon full, and what is kept of it has its size then.
         let tuning = Tuning { log_bytes: 256 << 10, ..Tuning::default() };
         let host = Host::anonymous();
+        let clock = Clock::default();
+        let join = |name: &str| Clocked::new(host.join(name).unwrap(), &clock);
         let engine = |node| {
-            let fabric = host.join(&endpoint_name(node, 0)).unwrap();
-            Engine::new(fabric, topology, tuning, Identity::first(node, 0), |_| Still).unwrap()
+            let fabric = join(&endpoint_name(node, 0));
+            Engine::new(fabric, topology, tuning, Identity::first(node, 0), |_| Answer).unwrap()
         };
         let mut engines: Vec<_> = (0..topology.nodes).map(engine).collect();
         while !engines.iter().all(Engine::connected) {
+            clock.pass(Duration::from_millis(tuning.heartbeat_ms));
             for engine in &mut engines {
                 engine.turn();
             }
         }
-        let mut access = Access::new(host.join("sessions").unwrap(), topology, tuning);
+        let mut access = Access::new(join("sessions"), topology, tuning);
         // Names differ as random ones do, and are the same each time.
         let name = |i: usize| SessionId((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let sessions: Vec<_> = (0..sessions).map(|i| access.open(name(i))).collect();
         Self {
             engines,
             access,
+            clock,
+            turn: TURN,
             unanswered: vec![vec![GroupSet::EMPTY; tuning.window]; sessions.len()],
             sessions,
             answered: Vec::new(),
             groups: topology.all_groups(),
             window: tuning.window,
         }
+    }
+
+    /// From here on no time passes.
+    #[allow(dead_code, reason = "not everybody who has a crew stops its clock")]
+    pub(crate) fn stop_clock(&mut self) {
+        self.turn = Duration::ZERO;
     }
 
     /// Multicasts `bursts` times `depth` messages of each session to all groups, and returns when all
@@ -80,6 +104,7 @@ impl Crew {
             while under_way > 0 {
                 engines(&mut || self.engines.iter_mut().for_each(|engine| _ = engine.turn()));
                 sessions(&mut || under_way -= self.take_replies());
+                self.clock.pass(self.turn);
             }
         }
     }
@@ -101,38 +126,5 @@ impl Crew {
             access.settle(session, sequence);
         }
         count
-    }
-}
-
-/// Has no state, and answers each message with its number.
-struct Still;
-
-impl Application for Still {
-    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
-        self.repeat(delivery.message, out);
-    }
-
-    fn exchanged(&mut self, _: MessageId, _: GroupId, _: &[u8], _: &mut dyn Outbox) {}
-
-    fn ready(&self) -> bool {
-        true
-    }
-
-    fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox) {
-        out.reply(message, &message.sequence.to_le_bytes());
-    }
-
-    fn begin_copy(&mut self) {}
-
-    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
-        true
-    }
-
-    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
-
-    fn give_up_copy(&mut self) {}
-
-    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
-        Ok(())
     }
 }

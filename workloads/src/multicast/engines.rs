@@ -9,11 +9,10 @@ use skein_fabric::shm::Host;
 use skein_fabric::tcp::{Book, Net, Security};
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_fabric::{Fabric, FabricError};
-use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
+use skein_multicast::application::Answer;
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::Identity;
-use skein_protocol::ids::{GroupId, MessageId};
 
 /// What all processes of an experiment know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,38 +119,4 @@ fn run_on<F: Fabric>(
         }
     }
     Ok(())
-}
-
-/// Answers each message with its sequence number. It has no state, so whoever loses its own has
-/// lost nothing, and a reply can be repeated without being kept.
-struct Answer;
-
-impl Application for Answer {
-    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
-        self.repeat(delivery.message, out);
-    }
-
-    fn exchanged(&mut self, _: MessageId, _: GroupId, _: &[u8], _: &mut dyn Outbox) {}
-
-    fn ready(&self) -> bool {
-        true
-    }
-
-    fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox) {
-        out.reply(message, &message.sequence.to_le_bytes());
-    }
-
-    fn begin_copy(&mut self) {}
-
-    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
-        true
-    }
-
-    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
-
-    fn give_up_copy(&mut self) {}
-
-    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
-        Ok(())
-    }
 }

@@ -1,5 +1,7 @@
 //! What f+1 replicas hold: acceptance, completion, commitment, and the folding of what is committed.
 
+use alloc::vec::Vec;
+
 use super::{Fed, Ramcast, Role, Uncommitted};
 use crate::ballot::{Acceptance, Ballot};
 use crate::guard;
@@ -126,8 +128,18 @@ impl Ramcast {
             }
             Record::Exchange => {}
             Record::Local { message, low_water, timestamp, destinations, inline } => {
-                let mut pending =
-                    Pending::new(low_water, destinations, timestamp, index, time_ms, inline);
+                // A message to us alone has no others' proposals.
+                let shared = destinations.len() > 1;
+                let remotes = if shared { self.lists.take() } else { Vec::new() };
+                let mut pending = Pending::new(
+                    low_water,
+                    destinations,
+                    timestamp,
+                    index,
+                    time_ms,
+                    inline,
+                    remotes,
+                );
                 pending.since_ms = self.now_ms;
                 self.order.local(message, pending);
                 self.afloat.remove(&message);

@@ -72,7 +72,7 @@ pub(super) struct Candidate {
 }
 
 impl Pending {
-    /// A message of which only our own proposal is known.
+    /// A message of which only our own proposal is known. `remotes` is an empty list for the others'.
     pub(super) fn new(
         low_water: u64,
         destinations: GroupSet,
@@ -80,8 +80,9 @@ impl Pending {
         index: u64,
         time_ms: u64,
         inline: bool,
+        remotes: Vec<Remote>,
     ) -> Self {
-        let (bound, remotes) = (local, Vec::new());
+        let bound = local;
         let (decided, proven, pinned) = (false, GroupSet::EMPTY, GroupSet::EMPTY);
         Self {
             low_water,
@@ -127,6 +128,31 @@ impl Pending {
     /// Whether a committed entry says that nothing more is needed.
     pub(super) const fn is_decided(&self) -> bool {
         self.decided
+    }
+
+    /// The list of the other groups' proposals: nothing more is asked of the message.
+    pub(super) fn into_remotes(self) -> Vec<Remote> {
+        self.remotes
+    }
+}
+
+/// Lists of proposals that are empty again, for other messages: the steady state allocates nothing.
+#[derive(Default)]
+pub(super) struct Lists(Vec<Vec<Remote>>);
+
+/// The most that are kept of those.
+const LISTS_MAX: usize = 1024;
+
+impl Lists {
+    pub(super) fn take(&mut self) -> Vec<Remote> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    pub(super) fn keep(&mut self, mut list: Vec<Remote>) {
+        if list.capacity() > 0 && self.0.len() < LISTS_MAX {
+            list.clear();
+            self.0.push(list);
+        }
     }
 }
 
@@ -352,8 +378,9 @@ impl Order {
             let (index, time_ms) = (from.u64()?, from.u64()?);
             let bound = Timestamp::from_word(from.u64()?);
             let flags = from.u8()?;
+            let (inline, remotes) = (flags & 1 != 0, Vec::new());
             let mut pending =
-                Pending::new(low_water, destinations, local, index, time_ms, flags & 1 != 0);
+                Pending::new(low_water, destinations, local, index, time_ms, inline, remotes);
             pending.since_ms = now_ms;
             for _ in 0..from.u16()? {
                 let remote = Remote::decode(from)?;

@@ -75,7 +75,8 @@ impl Ramcast {
             effects.push(Effect::Announce { to: self.leader_of(group), announcement });
         }
         if let Some(early) = self.early.remove(&message) {
-            self.remotes.extend(early.announced);
+            self.remotes.extend_from_slice(&early.announced);
+            self.lists.keep(early.announced);
         }
     }
 
@@ -124,8 +125,9 @@ impl Ramcast {
         }
         self.paths.announced_early += 1;
         let now_ms = self.now_ms;
+        let lists = &mut self.lists;
         let early = self.early.entry(message).or_insert_with(|| Early {
-            announced: Vec::new(),
+            announced: lists.take(),
             from,
             since_ms: now_ms,
         });

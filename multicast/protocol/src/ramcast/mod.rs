@@ -43,7 +43,7 @@ use alloc::vec::Vec;
 
 use hashbrown::HashSet;
 
-use self::delivery::Order;
+use self::delivery::{Lists, Order};
 use self::election::Campaign;
 pub use self::election::{Cause, Verdict};
 use self::follower::Stalled;
@@ -179,6 +179,8 @@ pub struct Ramcast {
     early: BTreeMap<MessageId, Early>,
     /// Announcements of this turn, to be logged together.
     remotes: Vec<Remote>,
+    /// For pending and early messages.
+    lists: Lists,
     /// Decisions of this turn, to be logged together.
     decisions: Vec<Decision>,
     /// Slots for which a change of the view is in our log and not committed: leaders only.
@@ -231,6 +233,7 @@ impl Ramcast {
             passed: Passed::new(config.me.group, config.groups),
             early: BTreeMap::new(),
             remotes: Vec::new(),
+            lists: Lists::default(),
             decisions: Vec::new(),
             changing: 0,
             asked_ms: 0,
@@ -340,6 +343,7 @@ impl Ramcast {
             self.shared.push(&next, &pending);
             self.passed.deliver(&next, pending.pinned());
         }
+        self.lists.keep(pending.into_remotes());
         let large = self.large.iter_mut().find(|large| large.message == next.message);
         match large.filter(|_| !planted(Mutant::PayloadDroppedEarly)) {
             Some(large) => {
