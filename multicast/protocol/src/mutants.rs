@@ -182,6 +182,8 @@ mutants! {
     SettledTooEarly,
     /// A leader that cannot deliver what its group is done with goes on leading.
     LeftBehindLeads,
+    /// A leader gives its state to a learner though it lacks what its group was done with before.
+    LeftBehindTeaches,
     /// Another group's result is logged as often as it comes.
     ResultGivenTwice,
     /// A reply leaves though what it rests on has not been passed.

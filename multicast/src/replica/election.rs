@@ -9,6 +9,7 @@ use skein_protocol::message::{Head, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::{Cause, Role, Verdict};
 use skein_protocol::step::Event;
+use skein_protocol::timestamp::Timestamp;
 
 use super::Replica;
 use super::log::RESERVE_FOR_CONTROL;
@@ -64,7 +65,8 @@ impl<A: Application> Replica<A> {
         let named = self.core.named();
         let last = (self.core.last_birth(), self.core.last_index());
         let (me, incarnation) = (self.id.slot, self.incarnation);
-        let won = self.core.granted(me, incarnation, last, named);
+        let applied = Timestamp::from_word(self.last_applied);
+        let won = self.core.granted(me, incarnation, last, named, applied);
         self.if_won(won, wiring);
         self.ask_for_grants(wiring);
     }
@@ -214,6 +216,7 @@ impl<A: Application> Replica<A> {
             runs: self.runs.iter().map(|(birth, first)| (birth.to_word(), place(first))).collect(),
             end: place(self.runs.end()),
             freed: self.freed,
+            applied: self.last_applied,
             whole,
         };
         tracing::info!(replica = %self.id, to = %from, %ballot, end = self.runs.end().index - 1, "grants");
@@ -287,8 +290,9 @@ impl<A: Application> Replica<A> {
         }
         let last = (granted.runs().last_birth(), granted.end.0 - 1);
         let (incarnation, named) = (granted.incarnation, granted.named.clone());
+        let applied = Timestamp::from_word(granted.applied);
         self.grants_received[usize::from(slot)] = Some((granted, tail.to_vec()));
-        let won = self.core.granted(slot, incarnation, last, named);
+        let won = self.core.granted(slot, incarnation, last, named, applied);
         self.if_won(won, wiring);
     }
 

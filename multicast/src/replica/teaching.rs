@@ -11,10 +11,12 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
+use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::{Ramcast, Role};
 use skein_protocol::runs::Runs;
+use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
 use super::Replica;
@@ -126,8 +128,10 @@ impl<A: Application> Replica<A> {
         self.asking[usize::from(slot)] = Some(Asking { incarnation, silent, at_ms });
         self.core.saw_learner(slot, incarnation);
         let busy = self.teaching.as_ref().is_some_and(|teaching| teaching.slot != slot);
-        if !self.core.leads() || busy || self.core.is_left_behind() || self.core.heir().is_some() {
-            return;
+        self.core.applied(Timestamp::from_word(self.last_applied));
+        let whole = guard!(Mutant::LeftBehindTeaches, self.core.is_whole(self.id.slot));
+        if !self.core.leads() || busy || !whole {
+            return; // It asks again.
         }
         self.give_up_teaching();
         self.follower_lost(slot);

@@ -7,6 +7,7 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{Body, Cursor, Entry, Leadership};
 use skein_protocol::message::{Head, encode_name};
 use skein_protocol::ramcast::Cause;
+use skein_protocol::timestamp::Timestamp;
 
 use super::Replica;
 use super::log::RESERVE_FOR_CONTROL;
@@ -100,6 +101,7 @@ impl Scene {
             runs,
             end: place(at),
             freed: 0,
+            applied: 0,
             whole,
         };
         (granted, tail)
@@ -180,6 +182,22 @@ fn who_is_behind_is_told_so_however_much_waits_for_it() {
     scene.grant(2, 3, false);
     assert_eq!(scene.told(2), before + 1, "nobody knows what it shares with this log");
     assert_eq!(scene.replica.paths.behind, 1);
+}
+
+#[test]
+fn who_lacks_what_a_member_had_applied_gives_its_state_to_nobody() {
+    let mut scene = Scene::new();
+    let (mut granted, tail) = scene.granted(1, 0, true);
+    granted.applied = Timestamp::new(9, GroupId(0)).to_word();
+    let applied = granted.applied;
+    scene.hear(1, &Election::Granted(granted), &tail);
+    assert!(scene.replica.core.leads());
+    let asks = Election::Ask { incarnation: 1, silent: true };
+    scene.hear(2, &asks, &[]);
+    assert!(scene.replica.teaching.is_none(), "others may have forgotten what it has to deliver");
+    scene.replica.last_applied = applied;
+    scene.hear(2, &asks, &[]);
+    assert!(scene.replica.teaching.is_some());
 }
 
 #[test]

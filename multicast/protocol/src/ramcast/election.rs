@@ -23,6 +23,7 @@ use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::mutants::{Mutant, planted};
 use crate::ramcast::leader::Large;
 use crate::step::{Effect, Record};
+use crate::timestamp::Timestamp;
 
 /// How long a dead replica's successor is waited for, in patiences.
 const EVICT_PATIENCE: u64 = 4;
@@ -68,6 +69,8 @@ struct Grant {
     last: (Ballot, u64),
     /// The lives that its log's view names, by slot.
     named: Vec<u32>,
+    /// Up to where it has applied what it delivered.
+    applied: Timestamp,
 }
 
 /// An attempt at leading.
@@ -146,6 +149,7 @@ impl Ramcast {
             incarnation: self.config.incarnation,
             last: (self.last_birth(), self.last),
             named: self.named(),
+            applied: self.shared.applied_by(self.config.me.slot),
         });
         self.retry_ms = self.after(2 + u64::from(self.config.me.slot));
         let forced = matches!(cause, Cause::Transfer | Cause::Succession | Cause::Outbid);
@@ -294,18 +298,20 @@ impl Ramcast {
         self.leads() && self.heard > self.ballot().counter()
     }
 
-    /// A replica has granted our ballot and reports the end of its log, and the lives that its view
-    /// names. Returns the slot whose log is to be adopted, once f+1 lives that count have granted.
+    /// A replica has granted our ballot and reports the end of its log, the lives that its view names,
+    /// and how far it has applied what it delivered. Returns the slot whose log is to be adopted, once
+    /// f+1 lives that count have granted.
     pub fn granted(
         &mut self,
         slot: u8,
         incarnation: u32,
         last: (Ballot, u64),
         named: Vec<u32>,
+        applied: Timestamp,
     ) -> Option<u8> {
         let (quorum, me) = (self.quorum(), self.config.me.slot);
         let campaign = self.campaign.as_mut()?;
-        campaign.grants[usize::from(slot)] = Some(Grant { incarnation, last, named });
+        campaign.grants[usize::from(slot)] = Some(Grant { incarnation, last, named, applied });
         let grants =
             || campaign.grants.iter().enumerate().filter_map(|(i, g)| Some((i, g.as_ref()?)));
         // Our own first, so that nothing is copied when it is as good.
@@ -322,13 +328,18 @@ impl Ramcast {
         let counts = |i: usize, of: &Grant| {
             guard!(Mutant::AmnesiacGrants, grant.named.get(i) == Some(&of.incarnation))
         };
-        let counted = grants().filter(|(i, of)| counts(*i, of)).count();
-        self.paths.grant_not_counted += u64::from(counted < grants().count());
+        let counted: Vec<_> = grants().filter(|(i, of)| counts(*i, of)).collect();
+        self.paths.grant_not_counted += u64::from(counted.len() < grants().count());
         let all = planted(Mutant::LeadOnlyWithAll).then_some(campaign.grants.len());
-        if !guard!(Mutant::LeadWithoutQuorum, counted >= all.unwrap_or(quorum)) {
+        if !guard!(Mutant::LeadWithoutQuorum, counted.len() >= all.unwrap_or(quorum)) {
             return None;
         }
         self.paths.adopted_other += u64::from(grant.last != own);
+        self.inherited = Timestamp::ZERO;
+        for (slot, grant) in counted {
+            self.inherited = grant.applied.max(self.inherited);
+            self.shared.applied(slot as u8, grant.applied);
+        }
         Some(best as u8)
     }
 
@@ -531,8 +542,7 @@ impl Ramcast {
     /// and lack what nobody tells any more, and cannot do without the state of one of the others.
     /// Returns whether it was of use.
     pub fn evict(&mut self, slot: u8, effects: &mut Vec<Effect>) -> bool {
-        let settled = self.shared.settled_by(self.group());
-        let whole = |other: &u8| self.shared.applied_by(*other) >= settled;
+        let whole = |other: &u8| self.is_whole(*other);
         let stays = |other: &u8| {
             let leaves = self.changing & 1 << other != 0 || self.view.member(*other).evicted;
             *other != slot && !leaves
@@ -587,6 +597,15 @@ impl Ramcast {
     pub fn is_left_behind(&mut self) -> bool {
         let settled = self.shared.settled_by(self.group());
         self.order.head().is_some_and(|(bound, _)| bound <= settled)
+    }
+
+    /// As leader: whether that slot has applied everything that our group can be done with and was not
+    /// by all of those who count now. **Invariant.** A group is done with what all have applied that its
+    /// log waits for, which are a quorum: one of those who let us lead is among them. What it is done
+    /// with, others may tell nobody any more: a state without it would be of no use to anybody.
+    pub fn is_whole(&self, slot: u8) -> bool {
+        let done = self.shared.settled_by(self.group()).max(self.inherited);
+        self.shared.applied_by(slot) >= done
     }
 
     /// As leader that is left behind: we were elected for our log, having been evicted before, and

@@ -340,7 +340,7 @@ impl Stage {
         node.writer = Some(ballot);
         let (life, last) = (node.life, (node.core.last_birth(), node.core.last_index()));
         let named = node.core.named();
-        let won = node.core.granted(id.slot, life, last, named);
+        let won = node.core.granted(id.slot, life, last, named, node.applied);
         assert!(won.is_none(), "nobody is a quorum");
     }
 
@@ -395,14 +395,17 @@ impl Stage {
         node.writer = Some(ballot);
         let (birth, last, named) =
             (node.core.last_birth(), node.core.last_index(), node.core.named());
-        let life = node.life;
+        let (life, applied) = (node.life, node.applied);
         match birth {
             Ballot::ZERO => self.say(format_args!("{by} grants {ballot}; its log is empty")),
             _ => self.say(format_args!("{by} grants {ballot}; its log ends at {last}, of {birth}")),
         }
         if self.core(to).leads() {
             self.admit(to, by);
-        } else if let Some(best) = self.core(to).granted(by.slot, life, (birth, last), named) {
+            return;
+        }
+        let won = self.core(to).granted(by.slot, life, (birth, last), named, applied);
+        if let Some(best) = won {
             self.win(to, ReplicaId::new(to.group, best));
         }
     }
