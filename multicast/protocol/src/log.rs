@@ -184,6 +184,11 @@ pub enum Body<'a> {
     },
     /// Messages that may be delivered on this alone.
     Decided(Decisions<'a>),
+    /// Nothing that is logged later ends at or below this timestamp.
+    Raise {
+        /// Which.
+        timestamp: Timestamp,
+    },
     /// The log waits for this slot no more until its next `Join`.
     Evict {
         /// Which slot.
@@ -309,6 +314,11 @@ impl<'a> Entry<'a> {
         Self::len(count * Decision::BYTES)
     }
 
+    /// The bytes a raised clock takes.
+    pub const fn raise_len() -> usize {
+        Self::len(8)
+    }
+
     /// The bytes a change of the view takes.
     pub const fn view_len() -> usize {
         Self::len(8)
@@ -343,6 +353,7 @@ impl<'a> Entry<'a> {
                 out.0.extend_from_slice(result);
             }
             Body::Decided(decisions) => out.0.extend_from_slice(decisions.0),
+            Body::Raise { timestamp } => out.u64(timestamp.to_word()),
             Body::Evict { slot } => out.u64(u64::from(slot)),
             Body::Join { slot, incarnation } => {
                 out.u32(u32::from(slot));
@@ -460,6 +471,7 @@ impl<'a> Entry<'a> {
             5 => Body::Decided(Decisions(from.0)),
             6 => Body::Evict { slot: u8::try_from(from.u64()?).ok()? },
             7 => Body::Join { slot: u8::try_from(from.u32()?).ok()?, incarnation: from.u32()? },
+            8 => Body::Raise { timestamp: Timestamp::from_word(from.u64()?) },
             _ => return None,
         };
         Some(Self { birth, written, time_ms, epoch, body })
@@ -482,6 +494,7 @@ impl Body<'_> {
             Body::Decided(_) => 5,
             Body::Evict { .. } => 6,
             Body::Join { .. } => 7,
+            Body::Raise { .. } => 8,
         }
     }
 }
@@ -628,6 +641,12 @@ mod tests {
             panic!("not remotes")
         };
         assert!(read.iter().eq([remote, remote]));
+        let raise = Body::Raise { timestamp: remote.timestamp };
+        let entry = Entry { body: raise, ..local(Payload::Held) };
+        let mut bytes = Vec::new();
+        entry.encode(cursor, &mut bytes);
+        assert_eq!(bytes.len(), Entry::raise_len());
+        assert_eq!(Entry::decode(&bytes, cursor, BALLOT), Ok(entry));
     }
 
     #[test]

@@ -162,6 +162,9 @@ mutants! {
     /// What a recreated group proposes replaces what it had proposed before, on which others may have
     /// delivered.
     LostProposalReplaced,
+    /// A group that has a message in a lower place than one that was recreated, or not at all, never
+    /// comes to where that one has it.
+    NeverRaised,
     /// What a deposed leader had proposed is remembered as proposed.
     TruncatedRemembered,
     /// What is logged and not committed is given away as logged for good.

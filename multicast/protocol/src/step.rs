@@ -31,6 +31,11 @@ pub enum Record {
     Exchange,
     /// A message that may be delivered on this alone.
     Decided(Decision),
+    /// Nothing that is logged later ends at or below this timestamp.
+    Raise {
+        /// Which.
+        timestamp: Timestamp,
+    },
     /// The log waits for this slot no more until its next `Join`.
     Evict {
         /// Which slot.

@@ -260,6 +260,7 @@ impl<A: Application> Replica<A> {
                     log(Record::Decided(decision), true, decisions.peek().is_none());
                 }
             }
+            Body::Raise { timestamp } => log(Record::Raise { timestamp }, true, true),
             Body::Evict { slot } => log(Record::Evict { slot }, true, true),
             Body::Join { slot, incarnation } => log(Record::Join { slot, incarnation }, true, true),
         }
@@ -289,6 +290,7 @@ impl<A: Application> Replica<A> {
             Record::Remote(_) => Body::REMOTES,
             Record::Decided(_) => Body::DECIDED,
             Record::NewBallot => Body::NewBallot,
+            Record::Raise { timestamp } => Body::Raise { timestamp },
             Record::Evict { slot } => Body::Evict { slot },
             Record::Join { slot, incarnation } => Body::Join { slot, incarnation },
             Record::Local { message, low_water, timestamp, destinations, inline } => {
@@ -321,6 +323,7 @@ impl<A: Application> Replica<A> {
             Body::Exchange { result, .. } => Entry::exchange_len(result.len()),
             Body::NewBallot | Body::Pad => Entry::len(0),
             Body::Decided(_) => Entry::decided_len(self.decisions.len()),
+            Body::Raise { .. } => Entry::raise_len(),
             Body::Evict { .. } | Body::Join { .. } => Entry::view_len(),
         };
         let fabric = &mut wiring.port.fabric;

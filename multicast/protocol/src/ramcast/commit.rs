@@ -146,6 +146,7 @@ impl Ramcast {
             }
             Record::Remote(remote) => self.order.remote(remote),
             Record::Decided(decision) => self.order.decide(decision),
+            Record::Raise { timestamp } => self.passed.raise(timestamp),
             Record::Evict { slot } => {
                 self.view.evict(slot);
                 self.changing &= !(1 << slot);

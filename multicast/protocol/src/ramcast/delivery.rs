@@ -110,11 +110,6 @@ impl Pending {
         self.proven
     }
 
-    /// Those among these whose group has it in a place of its own.
-    pub(super) const fn pinned(&self) -> GroupSet {
-        self.pinned
-    }
-
     /// Nothing at or below this can end before it.
     pub(super) const fn bound(&self) -> Timestamp {
         self.bound

@@ -46,6 +46,7 @@ impl Ramcast {
                 self.owed = destinations.iter().fold(self.owed, GroupSet::with);
             }
             Record::Remote(remote) => self.raise_clock(remote.timestamp),
+            Record::Raise { timestamp } => self.raise_clock(timestamp),
             Record::Exchange | Record::Decided(_) | Record::Evict { .. } | Record::Join { .. } => {}
         }
         self.last_time_ms = self.last_time_ms.max(entry.time_ms);

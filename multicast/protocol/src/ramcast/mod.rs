@@ -320,6 +320,14 @@ impl Ramcast {
     /// The next message whose turn it is, if there is one.
     pub fn deliver(&mut self, effects: &mut Vec<Effect>) -> Option<Deliver> {
         self.advance_commit();
+        let next = self.next(effects);
+        if next.is_none() {
+            self.stand();
+        }
+        next
+    }
+
+    fn next(&mut self, effects: &mut Vec<Effect>) -> Option<Deliver> {
         let candidate = loop {
             let candidate = self.order.least()?;
             let pending = self.order.pending(&candidate);
@@ -344,7 +352,7 @@ impl Ramcast {
         assert!(self.clock >= next.timestamp.clock(), "later proposals would end below");
         if next.destinations.len() > 1 {
             self.shared.push(&next, &pending);
-            self.passed.deliver(&next, pending.pinned());
+            self.passed.deliver(&next);
         }
         self.lists.keep(pending.into_remotes());
         let large = self.large.iter_mut().find(|large| large.message == next.message);

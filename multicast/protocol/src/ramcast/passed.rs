@@ -40,12 +40,13 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::Ramcast;
+use super::delivery::Pending;
+use super::{Ramcast, Uncommitted};
 use crate::bytes::{Reader, Writer};
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::mutants::{Mutant, planted};
-use crate::step::{Deliver, Effect};
+use crate::step::{Deliver, Effect, Record};
 use crate::timestamp::Timestamp;
 
 /// What is known of a group.
@@ -106,6 +107,8 @@ pub(super) struct Passed {
     /// The last message to several groups that we delivered, and where the one before it ended.
     newest: Option<MessageId>,
     before: Timestamp,
+    /// Nothing that is committed behind what is now ends at or below this.
+    raised: Timestamp,
     /// Rows that each group has not been told since they changed.
     owed: Vec<GroupSet>,
     /// Up to where each group was told that we have passed.
@@ -128,6 +131,7 @@ impl Passed {
             known_from: Timestamp::ZERO,
             newest: None,
             before: Timestamp::ZERO,
+            raised: Timestamp::ZERO,
             owed: vec![GroupSet::EMPTY; usize::from(groups)],
             told: zero,
             told_members: Timestamp::ZERO,
@@ -152,15 +156,13 @@ impl Passed {
         &self.rows[group.index()]
     }
 
-    /// We have delivered a message to several groups. Those that `elsewhere` names have it, or will,
-    /// in a place of their own, for one of us was recreated: it says nothing of what they have delivered.
-    pub(super) fn deliver(&mut self, next: &Deliver, elsewhere: GroupSet) {
+    /// We have delivered a message to several groups.
+    pub(super) fn deliver(&mut self, next: &Deliver) {
         let row = &mut self.rows[self.own.index()];
         self.newest = Some(next.message);
         self.before = row.delivered;
         row.delivered = next.timestamp.max(row.delivered);
-        let others = next.destinations.without(self.own).iter();
-        let others: GroupSet = others.filter(|group| !elsewhere.contains(*group)).collect();
+        let others = next.destinations.without(self.own);
         for group in others.iter() {
             let first = row.shares.contains(group).then_some(Timestamp::ZERO);
             row.share(group, first.unwrap_or(next.timestamp), next.timestamp);
@@ -168,6 +170,17 @@ impl Passed {
         if next.timestamp > row.passed {
             self.recent.push_back((next.timestamp, others));
         }
+        self.changed(self.own, self.own);
+    }
+
+    /// It is committed that nothing which is logged later ends at or below a timestamp.
+    pub(super) fn raise(&mut self, timestamp: Timestamp) {
+        self.raised = timestamp.max(self.raised);
+    }
+
+    /// Nothing that is pending ends at or below what was raised either.
+    fn stand(&mut self) {
+        self.rows[self.own.index()].delivered = self.raised;
         self.changed(self.own, self.own);
     }
 
@@ -363,6 +376,7 @@ impl Passed {
         for timestamp in &row.last {
             out.u64(timestamp.to_word());
         }
+        out.u64(self.raised.to_word());
     }
 
     /// Reads what [`save`](Self::save) wrote.
@@ -375,6 +389,7 @@ impl Passed {
             row.share(group, Timestamp::ZERO, Timestamp::from_word(from.u64()?));
         }
         row.pass(passed);
+        restored.raised = Timestamp::from_word(from.u64()?);
         (restored.before, restored.known_from) = (row.delivered, row.delivered);
         Some(restored)
     }
@@ -418,12 +433,60 @@ impl Ramcast {
         self.passed.look();
     }
 
-    /// A replica of another group, or our leader, tells what it knows.
-    pub fn hear_passed(&mut self, from: ReplicaId, report: &[u8], effects: &mut Vec<Effect>) {
-        let Some(true) = self.passed.hear(from.group, report) else { return };
-        self.paths.asked_what_passed += 1;
-        let (rows, _) = self.passed.reach();
-        effects.push(Effect::Pass { to: from, rows, asks: false });
+    /// A replica of another group, or our leader, tells what it knows. Returns whether it asks what we
+    /// know.
+    pub fn hear_passed(
+        &mut self,
+        from: ReplicaId,
+        report: &[u8],
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let asks = self.passed.hear(from.group, report) == Some(true);
+        if asks {
+            self.paths.asked_what_passed += 1;
+            let (rows, _) = self.passed.reach();
+            effects.push(Effect::Pass { to: from, rows, asks: false });
+        }
+        asks
+    }
+
+    /// As leader: a group waits until we have delivered what it shares with us. If there is no such
+    /// message here, nor will be, the group or ours was recreated, and has it in a higher place than we
+    /// had, or alone. So we shall have delivered everything up to there, once no later leader of ours
+    /// can put anything there.
+    pub fn raise_for(&mut self, group: GroupId, effects: &mut Vec<Effect>) {
+        let own = self.group();
+        let (last, delivered) =
+            (self.passed.row(group).last[own.index()], self.passed.row(own).delivered);
+        if !self.leads()
+            || last <= delivered.max(self.passed.raised)
+            || planted(Mutant::NeverRaised)
+        {
+            return;
+        }
+        let pending = |(_, p): (_, &Pending)| p.destinations.contains(group) && p.bound() <= last;
+        let logged = |entry: &Uncommitted| match entry.record {
+            Record::Local { destinations, .. } => destinations.contains(group),
+            Record::Raise { timestamp } => timestamp >= last,
+            _ => false,
+        };
+        if self.order.iter().any(pending) || self.suffix.iter().any(logged) {
+            return;
+        }
+        self.clock = self.clock.max(last.clock());
+        self.paths.raised += 1;
+        self.append(Record::Raise { timestamp: last }, effects);
+    }
+
+    /// All was delivered that could be: if nothing is left at or below what was raised, that is as far
+    /// as we have come.
+    pub(super) fn stand(&mut self) {
+        let raised = self.passed.raised;
+        if raised > self.passed.row(self.group()).delivered
+            && self.order.head().is_none_or(|(bound, _)| bound > raised)
+        {
+            self.passed.stand();
+        }
     }
 
     /// What to tell of these groups.

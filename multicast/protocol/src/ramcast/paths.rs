@@ -94,6 +94,8 @@ paths! {
     rows_relayed,
     /// A replica was asked what it knows to be passed.
     asked_what_passed,
+    /// A leader raised its clock to where another group, recreated, has what both had shared.
+    raised,
     /// A slot was evicted.
     evicted,
     /// A replica was let in.

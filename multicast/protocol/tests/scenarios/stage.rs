@@ -596,6 +596,7 @@ fn told(record: Record) -> String {
         Record::Decided(decision) => {
             format!("Decided m{} {}", decision.message.sequence, decision.timestamp)
         }
+        Record::Raise { timestamp } => format!("Raise {timestamp}"),
         Record::Evict { slot } => format!("Evict {slot}"),
         Record::Join { slot, incarnation } => format!("Join {slot}, life {incarnation}"),
     }

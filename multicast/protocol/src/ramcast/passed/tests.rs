@@ -3,7 +3,11 @@
 use alloc::collections::BTreeSet;
 
 use super::*;
+use crate::ballot::{Acceptance, Ballot};
 use crate::ids::SessionId;
+use crate::ramcast::{Cause, Config};
+use crate::step::Event;
+use crate::view::View;
 
 /// Groups with their deliveries and what each knows, under a total order of messages: message i has
 /// the final timestamp i + 1.
@@ -45,7 +49,7 @@ impl World {
             position: 0,
             time_ms: 0,
         };
-        self.groups[group.index()].deliver(&next, GroupSet::EMPTY);
+        self.groups[group.index()].deliver(&next);
     }
 
     fn report(&mut self, from: GroupId, rows: GroupSet, asks: bool) -> Vec<u8> {
@@ -244,4 +248,107 @@ fn a_report_that_makes_no_sense_is_refused() {
     let mut of_nobody = report.clone();
     of_nobody[3] = 7;
     assert!(refused(&of_nobody) && refused(&[report, vec![0]].concat()));
+}
+
+/// The leader of g1, of three groups.
+fn leader() -> Ramcast {
+    let config = Config {
+        me: ReplicaId::new(GroupId(1), 0),
+        incarnation: 0,
+        groups: 3,
+        replicas: 3,
+        fetch_after_ms: 20,
+        patience_ms: 20,
+        missed_max: 20,
+    };
+    let mut leader = Ramcast::new(config, View::first(3));
+    leader.campaign(Cause::Start);
+    let won = leader.granted(1, 0, (Ballot::ZERO, 0), vec![0; 3], Timestamp::ZERO);
+    assert_eq!(won, Some(0));
+    leader.lead(&mut Vec::new());
+    commit(&mut leader);
+    leader
+}
+
+/// A follower holds all of its log.
+fn commit(leader: &mut Ramcast) {
+    let acceptance = Acceptance { tag: leader.ballot().tag(), index: leader.last_index() };
+    let by = ReplicaId::new(GroupId(1), 1);
+    leader.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
+    assert_eq!(leader.deliver(&mut Vec::new()), None);
+}
+
+fn receive(leader: &mut Ramcast, destinations: GroupSet) -> Vec<Effect> {
+    let (message, mut effects) = (MessageId::new(SessionId(1), 1), Vec::new());
+    let event = Event::Received { message, low_water: 1, destinations, inline: true };
+    leader.step(event, &mut effects);
+    effects
+}
+
+/// g0 has begun anew, and a message that it shares with g1 at this clock. It asks g1 how far that is.
+/// Returns what g1's leader logs.
+fn asked(leader: &mut Ramcast, clock: u64) -> Vec<Record> {
+    let mut anew = Passed::anew(GroupId(0), 3, 7);
+    anew.deliver(&Deliver {
+        message: MessageId::new(SessionId(9), 1),
+        low_water: 1,
+        destinations: GroupSet::first(2),
+        timestamp: Timestamp::new(clock, GroupId(0)),
+        position: 1,
+        time_ms: 0,
+    });
+    let (mut report, mut effects) = (Vec::new(), Vec::new());
+    let own = anew.row(GroupId(0)).delivered;
+    anew.report(GroupSet::single(GroupId(0)), own, true, &mut report);
+    assert!(leader.hear_passed(ReplicaId::new(GroupId(0), 0), &report, &mut effects));
+    leader.raise_for(GroupId(0), &mut effects);
+    let records = effects.into_iter().filter_map(|effect| match effect {
+        Effect::Append { record, .. } => Some(record),
+        _ => None,
+    });
+    records.collect()
+}
+
+fn delivered(leader: &Ramcast) -> u64 {
+    leader.passed.row(GroupId(1)).delivered.clock()
+}
+
+#[test]
+fn who_will_never_deliver_what_a_recreated_group_waits_for_comes_to_there_by_its_log() {
+    let mut leader = leader();
+    let timestamp = Timestamp::new(90, GroupId(0));
+    assert_eq!(asked(&mut leader, 90), [Record::Raise { timestamp }]);
+    assert_eq!(asked(&mut leader, 90), [], "once is enough");
+    assert_eq!(delivered(&leader), 0, "a later leader may not know of it yet");
+    commit(&mut leader);
+    assert_eq!(delivered(&leader), 90);
+    assert_eq!(asked(&mut leader, 90), [], "that was told");
+    let logged = receive(&mut leader, GroupSet::first(2));
+    let above = |effect: &Effect| {
+        matches!(effect, Effect::Append { record: Record::Local { timestamp, .. }, .. }
+            if timestamp.clock() == 91)
+    };
+    assert!(logged.iter().any(above), "nothing comes before it any more: {logged:?}");
+}
+
+#[test]
+fn what_is_pending_may_be_what_is_waited_for_and_is_delivered_first() {
+    let mut shared = leader();
+    receive(&mut shared, GroupSet::first(2));
+    assert_eq!(asked(&mut shared, 90), [], "it is logged, and ends where g0 has it");
+    commit(&mut shared);
+    assert_eq!(asked(&mut shared, 90), [], "it is pending");
+
+    let mut other = leader();
+    receive(&mut other, [GroupId(1), GroupId(2)].into_iter().collect());
+    commit(&mut other);
+    assert_eq!(asked(&mut other, 90).len(), 1, "g0 does not wait for that one");
+    commit(&mut other);
+    assert_eq!(delivered(&other), 0, "but it may end at or below 90, and is not delivered");
+    let mut state = Vec::new();
+    other.save(&mut state);
+    let config = Config { incarnation: 1, ..other.config };
+    let mut learner = Ramcast::new(config, View::first(3));
+    learner.restore(&state).unwrap();
+    assert_eq!(learner.passed.raised.clock(), 90, "who takes the state may have to tell");
 }
