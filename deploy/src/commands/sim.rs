@@ -114,7 +114,6 @@ impl Args {
         let campaign = Campaign {
             profile: self.profile,
             seeds: self.seeds.clone(),
-            except: Vec::new(),
             kept: Kept::all(),
             until: self.minutes.map(|minutes| begun + minutes),
             cores: std::thread::available_parallelism().map_or(2, Into::into),

@@ -15,8 +15,6 @@ pub struct Campaign {
     pub profile: Profile,
     /// The seeds.
     pub seeds: Range<u64>,
-    /// Seeds among them that are left out.
-    pub except: Vec<u64>,
     /// Seeds that failed in the past: they are run first.
     pub kept: Vec<Kept>,
     /// No seed is begun after that, the kept ones excepted.
@@ -61,9 +59,6 @@ impl Campaign {
                         && let Some((seed, profile)) =
                             self.pick(next.fetch_add(1, Ordering::Relaxed))
                     {
-                        if self.except.contains(&seed) && profile == self.profile {
-                            continue;
-                        }
                         let result = self.run_one(seed, profile);
                         let mut tally = tally.lock().expect("no run panics outside of its own");
                         match result {

@@ -1,5 +1,4 @@
-//! Seeds that are written down: those that failed in the past, in `multicast/tests/seeds.txt`, and
-//! those that still do, in `multicast/tests/open.txt`.
+//! Seeds that are written down: those that failed in the past, in `multicast/tests/seeds.txt`.
 
 use super::Profile;
 
@@ -20,18 +19,7 @@ impl Kept {
     /// # Panics
     /// If the file, which is part of the program, is not as it should be.
     pub fn all() -> Vec<Self> {
-        Self::read(include_str!("../../tests/seeds.txt"))
-    }
-
-    /// Those that fail, and wait for somebody to find out why.
-    ///
-    /// # Panics
-    /// If the file, which is part of the program, is not as it should be.
-    pub fn open() -> Vec<Self> {
-        Self::read(include_str!("../../tests/open.txt"))
-    }
-
-    fn read(file: &'static str) -> Vec<Self> {
+        let file = include_str!("../../tests/seeds.txt");
         let lines = file.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines
             .map(|line| Self::parse(line).unwrap_or_else(|| panic!("a seed is said so: {line}")))

@@ -20,12 +20,10 @@ use crate::replica::Replica;
 
 /// Messages after which a run stops sending, lapped or not.
 const MESSAGES_MAX: u64 = 20_000;
-/// Steps that a run may take, and one that goes on until everything was lapped. Those that pass take
-/// a fifth of it at most.
-const STEPS_MAX: u64 = 5_000_000;
-const STEPS_OF_LAPS_MAX: u64 = 50_000_000;
-/// How long nothing may come of anything, in virtual time, while nothing holds it back.
+/// How long nothing may come of anything, in virtual time, while nothing holds it back; and for how many
+/// steps, for who goes round in a circle may need no time for it.
 const PATIENCE: Duration = Duration::from_secs(10);
+const STEPS_MAX: u64 = 5_000_000;
 /// Faults are looked after once in so many steps, and memories once in so many.
 const FAULTS_EVERY: u64 = 16;
 const INSPECT_EVERY: u64 = 256;
@@ -64,8 +62,9 @@ pub(super) struct Simulation {
     laps: u64,
     /// Turns in a row, of whomever, that found nothing.
     idle: usize,
-    /// When something last came of something.
+    /// When something last came of something, and after how many steps.
     progress: Duration,
+    progress_steps: u64,
 }
 
 impl Simulation {
@@ -84,8 +83,18 @@ impl Simulation {
         };
         let nodes = Nodes::new(&mut stage)?;
         let clients = Clients::new(&mut stage);
-        let progress = Duration::ZERO;
-        Ok(Self { stage, nodes, clients, injector, steps: 0, drops: 0, laps: 0, idle: 0, progress })
+        Ok(Self {
+            stage,
+            nodes,
+            clients,
+            injector,
+            steps: 0,
+            drops: 0,
+            laps: 0,
+            idle: 0,
+            progress: Duration::ZERO,
+            progress_steps: 0,
+        })
     }
 
     /// Runs to the end, and checks everything.
@@ -96,19 +105,19 @@ impl Simulation {
         }
         self.laps = self.laps();
         self.injector.end_all(&mut self.nodes, &mut self.stage)?;
-        self.progress = self.stage.world.now();
+        self.takes_heart();
         while !self.clients.all_answered() {
             self.step(false)?;
             // Clients ask again now and then. Here it would hide replies that are never repeated, so
             // they do only if one was not sent because they had not read the last ones.
             if self.stage.world.now() > self.progress + PATIENCE / 2 && self.reply_was_dropped() {
                 (0..self.clients.len()).for_each(|client| self.clients.resend(client));
-                self.progress = self.stage.world.now();
+                self.takes_heart();
             }
             self.check_progress()?;
         }
         self.clients.close();
-        self.progress = self.stage.world.now();
+        self.takes_heart();
         loop {
             self.step(false)?;
             if self.steps.is_multiple_of(INSPECT_EVERY) {
@@ -122,6 +131,11 @@ impl Simulation {
         self.nodes.inspect(self.sessions())?;
         self.stage.onlooker.history.check_complete()?;
         Onlooker::compare(self.nodes.engines())
+    }
+
+    /// Something has come of something.
+    fn takes_heart(&mut self) {
+        (self.progress, self.progress_steps) = (self.stage.world.now(), self.steps);
     }
 
     fn reply_was_dropped(&mut self) -> bool {
@@ -153,7 +167,7 @@ impl Simulation {
         if (self.injector.aims() || self.steps.is_multiple_of(FAULTS_EVERY))
             && self.injector.go_on(&mut self.nodes, &mut self.clients, &mut self.stage)?
         {
-            self.progress = self.stage.world.now();
+            self.takes_heart();
         }
         if self.steps.is_multiple_of(INSPECT_EVERY) {
             self.nodes.inspect(self.sessions())?;
@@ -180,7 +194,7 @@ impl Simulation {
                 let worked = self.clients.turn(client, sending, &mut self.stage)?;
                 self.stage.world.stir(false);
                 if self.clients.sent + self.clients.answers > before {
-                    self.progress = self.stage.world.now();
+                    self.takes_heart();
                 }
                 worked
             }
@@ -217,8 +231,7 @@ impl Simulation {
     /// Something must come of something now and then, unless a fault holds it back.
     fn check_progress(&self) -> Result<(), Violation> {
         let patient = self.stage.world.now() <= self.progress + PATIENCE;
-        let laps = self.stage.scenario.laps;
-        if self.steps <= if laps { STEPS_OF_LAPS_MAX } else { STEPS_MAX } && patient {
+        if self.steps <= self.progress_steps + STEPS_MAX && patient {
             return Ok(());
         }
         let now = self.stage.world.now();
