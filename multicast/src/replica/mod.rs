@@ -498,7 +498,10 @@ impl<A: Application> Replica<A> {
             Election::Refused { promised } => self.core.refused(Ballot::from_word(promised)),
             Election::Behind { ballot } => {
                 let ballot = Ballot::from_word(ballot);
-                self.behind = (ballot == self.core.promised()).then_some(ballot);
+                // What an earlier leader says late takes nothing back.
+                if ballot == self.core.promised() {
+                    self.behind = Some(ballot);
+                }
             }
             Election::Ask { incarnation, silent } => {
                 self.asked_for_state(from.slot, incarnation, silent);

@@ -107,6 +107,16 @@ impl Scene {
         (granted, tail)
     }
 
+    /// It lets a member lead instead.
+    fn let_lead(&mut self, slot: u8) -> Ballot {
+        let ballot = Ballot::new(self.replica.core.ballot_counter() + 1, slot, 0);
+        let (leads, forced, attempt, commit) = (false, true, 0, place(Cursor::START));
+        let prepare = Prepare { ballot: ballot.to_word(), leads, forced, attempt, commit };
+        self.hear(slot, &Election::Prepare(prepare), &[]);
+        assert_eq!(self.replica.core.promised(), ballot);
+        ballot
+    }
+
     /// Memory of a member that slot 0 may write.
     fn open_log(&mut self, slot: u8) -> [u8; 32] {
         let member = &mut self.members[usize::from(slot) - 1];
@@ -185,6 +195,15 @@ fn who_is_behind_is_told_so_however_much_waits_for_it() {
 }
 
 #[test]
+fn what_an_earlier_leader_says_late_keeps_nobody_from_asking_for_the_state() {
+    let mut scene = Scene::new();
+    let (earlier, later) = (scene.let_lead(1), scene.let_lead(2));
+    scene.hear(2, &Election::Behind { ballot: later.to_word() }, &[]);
+    scene.hear(1, &Election::Behind { ballot: earlier.to_word() }, &[]);
+    assert_eq!(scene.replica.behind, Some(later), "the later one does not say it again");
+}
+
+#[test]
 fn who_lacks_what_a_member_had_applied_gives_its_state_to_nobody() {
     let mut scene = Scene::new();
     let (mut granted, tail) = scene.granted(1, 0, true);
@@ -210,10 +229,7 @@ fn what_was_cut_off_of_a_session_that_is_gone_is_forgotten() {
     scene.replica.relayed(&relay(gone, 1), &mut scene.wiring);
     assert_eq!((scene.replica.core.pending(), scene.replica.payloads.len()), (2, 2));
 
-    let ballot = Ballot::new(scene.replica.core.ballot_counter() + 1, 1, 0);
-    let (leads, forced, attempt, commit) = (false, true, 0, place(Cursor::START));
-    let prepare = Prepare { ballot: ballot.to_word(), leads, forced, attempt, commit };
-    scene.hear(1, &Election::Prepare(prepare), &[]);
+    let ballot = scene.let_lead(1);
     let (base, grant) = (Cursor::START, scene.replica.grants);
     let header = Leadership { ballot, base, grant, first: 1 }.encode();
     scene.wiring.port.fabric.copy_in(scene.replica.log, 0, &header);
