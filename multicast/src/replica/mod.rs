@@ -1,6 +1,7 @@
 //! One replica: words and bytes in, events, step, effects out.
 
 mod election;
+mod footprint;
 mod gate;
 mod log;
 mod said;
@@ -15,10 +16,10 @@ use std::time::Duration;
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region};
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::log::{Cursor, Decision, HEADER, PREAMBLE, Remote, Space};
+use skein_protocol::log::{Cursor, Decision, PREAMBLE, Remote, Space};
 use skein_protocol::message::{Announcement, Head, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
-use skein_protocol::properties::{About, Footprint, Touch};
+use skein_protocol::properties::{About, Touch};
 use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
 use skein_protocol::runs::Runs;
 use skein_protocol::step::{Effect, Event, Record};
@@ -36,7 +37,7 @@ use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
 use crate::election::{Election, Granted};
 use crate::payloads::Payloads;
-use crate::wiring::{Column, Note, WAITING_MAX, Wiring, members, row_words};
+use crate::wiring::{Column, Note, Wiring, row_words};
 
 /// How many heartbeats candidates wait for each other, and a leader for an answer of other groups.
 const PATIENCE: u64 = 4;
@@ -727,60 +728,6 @@ impl<A: Application> Replica<A> {
     pub(crate) fn drop_useless(&mut self) {
         let core = &self.core;
         self.payloads.retain_all(|message| core.may_need(message));
-    }
-
-    /// What it holds at this moment, and what it may.
-    pub(crate) fn footprint(&self, sessions: usize, waiting: usize) -> Footprint {
-        let groups = usize::from(self.topology.groups);
-        // What its log names it is given, whatever it holds already: nobody else can go on without.
-        let logged = self.ends.len() + self.core.pending();
-        let large_bytes_max =
-            self.tuning.held_bytes_max + (sessions + logged) * self.tuning.payload_bytes_max;
-        Footprint {
-            pending: self.core.pending(),
-            payloads: self.payloads.len(),
-            large_bytes: self.payloads.large_bytes(),
-            log_entries: self.ends.len(),
-            waiting,
-            sessions,
-            window: self.tuning.window,
-            large_bytes_max,
-            log_entries_max: self.tuning.log_bytes / HEADER,
-            told_again_max: WAITING_MAX * members(self.topology) * groups,
-            groups,
-        }
-    }
-
-    /// What it waits for and holds, for people to read.
-    pub(crate) fn describe_waiting(&self) -> String {
-        let message = |message: &MessageId| {
-            let core = &self.core;
-            let (known, pending) = (core.is_known(*message), core.is_pending(*message));
-            format!("{message} (known: {known}, pending: {pending})")
-        };
-        let waits = self.waiting.map(|(message, _)| message.to_string());
-        let stuck = self.core.describe_stuck();
-        let heard: Vec<_> = self.heard.iter().map(|(m, g)| format!("{m} of {g}")).collect();
-        let said: Vec<_> = self.results.keys().map(ToString::to_string).collect();
-        let held: Vec<_> = self.payloads.messages().iter().map(message).collect();
-        let leaders = self.topology.all_groups().iter().map(|g| self.core.leader_of(g).to_string());
-        let leaders: Vec<_> = leaders.collect();
-        let feeds =
-            self.followers.iter().map(|it| (it.log.is_some(), it.sent, it.attempt, it.joining));
-        let feeds: Vec<_> = feeds.collect();
-        format!(
-            "{}: waits for results about {waits:?}, heard {heard:?}, has said {said:?}, is stuck with \
-            {stuck}, holds {held:?}, takes for leaders {leaders:?}, has promised {}, awaits its leader {}, reads \
-            on at {:?}, its log waits for {:?}, is left behind by {:?}, takes {}, has answered {:?}, feeds {feeds:?}",
-            self.id,
-            self.core.promised(),
-            self.awaiting,
-            self.cursor,
-            self.core.stalled_on(),
-            self.behind,
-            self.taking.is_some(),
-            self.answered
-        )
     }
 
     /// Replicas of its group.

@@ -1,0 +1,65 @@
+//! What a replica holds and waits for, as an onlooker sees it.
+
+use skein_protocol::ids::MessageId;
+use skein_protocol::log::HEADER;
+use skein_protocol::properties::Footprint;
+
+use super::Replica;
+use crate::application::Application;
+use crate::wiring::{WAITING_MAX, members};
+
+impl<A: Application> Replica<A> {
+    /// What it holds at this moment, and what it may.
+    pub(crate) fn footprint(&self, sessions: usize, waiting: usize) -> Footprint {
+        let groups = usize::from(self.topology.groups);
+        // What its log names it is given, whatever it holds already: nobody else can go on without.
+        let logged = self.ends.len() + self.core.pending();
+        let large_bytes_max =
+            self.tuning.held_bytes_max + (sessions + logged) * self.tuning.payload_bytes_max;
+        Footprint {
+            pending: self.core.pending(),
+            payloads: self.payloads.len(),
+            large_bytes: self.payloads.large_bytes(),
+            log_entries: self.ends.len(),
+            waiting,
+            sessions,
+            window: self.tuning.window,
+            large_bytes_max,
+            log_entries_max: self.tuning.log_bytes / HEADER,
+            told_again_max: WAITING_MAX * members(self.topology) * groups,
+            groups,
+        }
+    }
+
+    /// What it waits for and holds, for people to read.
+    pub(crate) fn describe_waiting(&self) -> String {
+        let message = |message: &MessageId| {
+            let core = &self.core;
+            let (known, pending) = (core.is_known(*message), core.is_pending(*message));
+            format!("{message} (known: {known}, pending: {pending})")
+        };
+        let waits = self.waiting.map(|(message, _)| message.to_string());
+        let stuck = self.core.describe_stuck();
+        let heard: Vec<_> = self.heard.iter().map(|(m, g)| format!("{m} of {g}")).collect();
+        let said: Vec<_> = self.results.keys().map(ToString::to_string).collect();
+        let held: Vec<_> = self.payloads.messages().iter().map(message).collect();
+        let leaders = self.topology.all_groups().iter().map(|g| self.core.leader_of(g).to_string());
+        let leaders: Vec<_> = leaders.collect();
+        let feeds =
+            self.followers.iter().map(|it| (it.log.is_some(), it.sent, it.attempt, it.joining));
+        let feeds: Vec<_> = feeds.collect();
+        format!(
+            "{}: waits for results about {waits:?}, heard {heard:?}, has said {said:?}, is stuck with \
+            {stuck}, holds {held:?}, takes for leaders {leaders:?}, has promised {}, awaits its leader {}, reads \
+            on at {:?}, its log waits for {:?}, is left behind by {:?}, takes {}, has answered {:?}, feeds {feeds:?}",
+            self.id,
+            self.core.promised(),
+            self.awaiting,
+            self.cursor,
+            self.core.stalled_on(),
+            self.behind,
+            self.taking.is_some(),
+            self.answered
+        )
+    }
+}
