@@ -71,12 +71,46 @@ impl Args {
     pub(crate) fn run(self, _: &Global) -> anyhow::Result<Exit> {
         let made = match self.action {
             Action::Init(place) => init(&place.out)?,
-            Action::Node { node, place, days } => certify(Who::Node(node), &place.out, days)?,
-            Action::Client { place, days } => certify(Who::Client, &place.out, days)?,
+            Action::Node { node, place, days } => issue(Who::Node(node), &place.out, days)?,
+            Action::Client { place, days } => issue(Who::Client, &place.out, days)?,
         };
         crate::output::say(made)?;
         Ok(Exit::Ok)
     }
+}
+
+/// A certificate and its key, PEM.
+pub(super) struct Pair {
+    pub(super) certificate: String,
+    pub(super) key: String,
+}
+
+/// An authority, and what it makes certificates with.
+pub(super) fn authority() -> anyhow::Result<(Pair, Issuer<'static, KeyPair>)> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, "authority of a Skein cluster");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    be_good_for(&mut params, AUTHORITY_DAYS);
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?.pem();
+    Ok((Pair { certificate, key: key.serialize_pem() }, Issuer::new(params, key)))
+}
+
+/// A certificate for whoever goes by that name.
+pub(super) fn certificate(
+    name: &str,
+    issuer: &Issuer<'_, KeyPair>,
+    days: u64,
+) -> anyhow::Result<Pair> {
+    let mut params = CertificateParams::new([name.to_owned()])?;
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    be_good_for(&mut params, days);
+    let key = KeyPair::generate()?;
+    Ok(Pair { certificate: params.signed_by(&key, issuer)?.pem(), key: key.serialize_pem() })
 }
 
 fn init(out: &Path) -> anyhow::Result<String> {
@@ -85,21 +119,15 @@ fn init(out: &Path) -> anyhow::Result<String> {
         .mode(0o700)
         .create(out)
         .with_context(|| format!("cannot make {}", out.display()))?;
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, "authority of a Skein cluster");
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    be_good_for(&mut params, AUTHORITY_DAYS);
-    let key = KeyPair::generate()?;
-    let certificate = params.self_signed(&key)?.pem();
+    let (Pair { certificate, key }, _) = authority()?;
     let (pem, key_path) = (out.join(AUTHORITY), out.join(AUTHORITY_KEY));
     // The key first: an authority without one is of no use.
-    write_new(&key_path, &key.serialize_pem(), 0o600)?;
+    write_new(&key_path, &key, 0o600)?;
     write_new(&pem, &certificate, 0o644)?;
     Ok(format!("{} goes to every host; {} stays where it is\n", pem.display(), key_path.display()))
 }
 
-fn certify(who: Who, out: &Path, days: u64) -> anyhow::Result<String> {
+fn issue(who: Who, out: &Path, days: u64) -> anyhow::Result<String> {
     let read = |file: &str| {
         let path = out.join(file);
         fs::read_to_string(&path).map_err(|error| {
@@ -115,17 +143,10 @@ fn certify(who: Who, out: &Path, days: u64) -> anyhow::Result<String> {
     let issuer = Issuer::from_ca_cert_pem(&read(AUTHORITY)?, key);
     let issuer = issuer.with_context(|| unusable(AUTHORITY))?;
     let name = who.name();
-    let mut params = CertificateParams::new([name.clone()])?;
-    params.distinguished_name.push(DnType::CommonName, &name);
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages =
-        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    be_good_for(&mut params, days);
-    let own = KeyPair::generate()?;
-    let certificate = params.signed_by(&own, &issuer)?.pem();
+    let made = certificate(&name, &issuer, days)?;
     let [pem, key] = ["pem", "key"].map(|kind| out.join(format!("{name}.{kind}")));
-    replace(&key, &own.serialize_pem(), 0o600)?;
-    replace(&pem, &certificate, 0o644)?;
+    replace(&key, &made.key, 0o600)?;
+    replace(&pem, &made.certificate, 0o644)?;
     Ok(format!("{} and {}, good for {days} days\n", pem.display(), key.display()))
 }
 

@@ -89,7 +89,8 @@ fn the_multicast_is_measured_wherever_its_replicas_run() {
     let sandbox = Sandbox::new();
     let multicast =
         ["bench", "multicast", "--runs", "2", "--duration", "0.2", "--warmup", "0.1", "--json"];
-    for placement in [&["--processes"][..], &["--threads"], &["--fabric", "tcp"]] {
+    let networks = [&["--fabric", "tcp"][..], &["--fabric", "tls"]];
+    for placement in [&["--processes"][..], &["--threads"]].into_iter().chain(networks) {
         for load in
             [&["--groups", "3", "--dst", "2", "--clients", "4"][..], &["--open-loop", "500"]]
         {

@@ -1,12 +1,14 @@
 //! The replicas: real engines, and a state machine that replies.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use skein_fabric::any::AnyFabric;
 use skein_fabric::shm::Host;
-use skein_fabric::tcp::{Book, Net, Security};
+use skein_fabric::tcp::{Book, Net, Security, Tls, TlsError};
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_fabric::{Fabric, FabricError};
 use skein_multicast::application::Answer;
@@ -30,8 +32,53 @@ pub struct Layout {
 pub enum Place {
     /// In shared memory, in this directory.
     Shm(PathBuf),
-    /// At addresses, one for each engine: those of node 0 first.
-    Tcp(Vec<String>),
+    /// At addresses.
+    Tcp {
+        /// One for each engine: those of node 0 first.
+        addresses: Vec<String>,
+        /// With which they know each other; none if connections are not encrypted.
+        papers: Option<Papers>,
+    },
+}
+
+/// One certificate for all processes of an experiment, PEM.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct Papers {
+    /// The certificate of the authority that has made it.
+    pub authority: String,
+    /// The certificate itself, for [`NAME`](Self::NAME).
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+}
+
+impl Papers {
+    /// Whom the certificate is for.
+    pub const NAME: &'static str = "experiment";
+
+    fn security(&self) -> Result<Security, TlsError> {
+        let Self { authority, certificate, key } = self;
+        let [authority, certificate, key] = [authority, certificate, key].map(String::as_bytes);
+        let tls = Tls::new(authority, certificate, key, |_| Self::NAME.to_owned())?;
+        Ok(Security::Mutual(Arc::new(tls)))
+    }
+}
+
+/// The key is nobody's business.
+impl fmt::Debug for Papers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Papers").finish_non_exhaustive()
+    }
+}
+
+/// Why a place cannot be entered.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub enum NoGround {
+    /// It cannot be made, or reached.
+    Fabric(#[from] FabricError),
+    /// Its certificate is of no use.
+    Tls(#[from] TlsError),
 }
 
 /// A place that was entered.
@@ -45,17 +92,18 @@ pub enum Ground {
 
 impl Ground {
     /// Where those of `layout` meet.
-    pub fn of(layout: &Layout) -> Result<Self, FabricError> {
+    pub fn of(layout: &Layout) -> Result<Self, NoGround> {
         let Topology { nodes, engines, .. } = layout.topology;
         match &layout.place {
             Place::Shm(dir) => Ok(Self::Host(Host::at(dir)?)),
-            Place::Tcp(addresses) => {
+            Place::Tcp { addresses, papers } => {
+                let security = papers.as_ref().map_or(Ok(Security::Plain), Papers::security)?;
                 let book = Book::default();
                 let all = (0..nodes).flat_map(|node| (0..engines).map(move |e| (node, e)));
                 for ((node, engine), address) in all.zip(addresses) {
                     book.insert(&endpoint_name(node, engine), address);
                 }
-                Ok(Self::Net(Net::new("multicast", book, Security::Plain)))
+                Ok(Self::Net(Net::new("multicast", book, security)))
             }
         }
     }

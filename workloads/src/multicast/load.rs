@@ -351,7 +351,8 @@ mod tests {
     fn measure(plan: &Plan, watch: &mut dyn FnMut(Progress) -> bool) -> Measured {
         let topology = Topology { nodes: 3, groups: plan.groups, replicas: 3, engines: 1 };
         let tuning = Tuning { window: plan.window, ..Tuning::default() };
-        let layout = Layout { topology, tuning, place: Place::Tcp(Vec::new()) };
+        let place = Place::Tcp { addresses: Vec::new(), papers: None };
+        let layout = Layout { topology, tuning, place };
         let ground = Ground::Host(Host::anonymous());
         let stop = AtomicBool::new(false);
         let stop = &stop;

@@ -14,9 +14,10 @@ use skein_fabric::shm::Host;
 use skein_kvstore::node::regions::Scratch;
 use skein_multicast::config::Topology;
 use skein_workloads::multicast::cores;
-use skein_workloads::multicast::engines::{self, Ground, Layout, Place};
+use skein_workloads::multicast::engines::{self, Ground, Layout, Papers, Place};
 
 use super::{FabricName, Placement};
+use crate::commands::pki::{self, Pair};
 use crate::ports;
 
 /// Replicas that have met.
@@ -37,7 +38,10 @@ impl Running {
     pub(super) fn start(placement: Placement, verbose: u8) -> anyhow::Result<Self> {
         let Placement { topology, tuning, fabric, threads, .. } = placement;
         let (place, scratch) = match fabric {
-            FabricName::Tcp => (Place::Tcp(addresses(topology)?), None),
+            FabricName::Tcp | FabricName::Tls => {
+                let papers = (fabric == FabricName::Tls).then(papers).transpose()?;
+                (Place::Tcp { addresses: addresses(topology)?, papers }, None)
+            }
             FabricName::Shm => {
                 let scratch = Scratch::make()?;
                 (Place::Shm(scratch.path().to_owned()), Some(scratch))
@@ -106,6 +110,13 @@ impl Drop for Crew {
 /// An address for each engine of each node.
 fn addresses(Topology { nodes, engines, .. }: Topology) -> anyhow::Result<Vec<String>> {
     ports::loopback(nodes * engines, 1)
+}
+
+/// A certificate for all, of an authority that nobody else knows.
+fn papers() -> anyhow::Result<Papers> {
+    let (authority, issuer) = pki::authority()?;
+    let Pair { certificate, key } = pki::certificate(Papers::NAME, &issuer, 1)?;
+    Ok(Papers { authority: authority.certificate, certificate, key })
 }
 
 fn start_processes(layout: &Layout, placement: Placement, verbose: u8) -> anyhow::Result<Crew> {

@@ -93,6 +93,18 @@ enum FabricName {
     Shm,
     /// Connections over the loopback interface
     Tcp,
+    /// The same, encrypted, with certificates on both sides
+    Tls,
+}
+
+impl FabricName {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+        }
+    }
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -126,10 +138,7 @@ impl Args {
             }
         }
         bars.end();
-        let words = [
-            if self.threads { "threads" } else { "processes" },
-            if self.fabric == FabricName::Shm { "shm" } else { "tcp" },
-        ];
+        let words = [if self.threads { "threads" } else { "processes" }, self.fabric.word()];
         let waiting = placement.waiting.to_string();
         let skein = BUILD.text().to_owned();
         let setting = Setting::new(&plan, placement.topology, words, waiting, command(), skein);
