@@ -25,6 +25,9 @@ use crate::port::{Opening, Port, RingSizes};
 const RETRY: Duration = Duration::from_millis(20);
 /// How often the system is asked whether the engines we write to still run.
 const ROLL_CALL: Duration = Duration::from_millis(100);
+/// How often a session that waits for nothing looks whether its connections still stand: a fraction of
+/// the time that it has to come back.
+const RETURN_WITHIN: Duration = Duration::from_secs(1);
 /// Messages longer than this are copied once for all the rings they go to.
 const SHARED_FROM: usize = 2 << 10;
 /// Buffers of shorter ones kept for reuse, so that the steady state allocates nothing.
@@ -44,6 +47,7 @@ pub struct Access<F> {
     unopened: BTreeSet<u32>,
     last_retry: Duration,
     last_roll_call: Duration,
+    refusal: Option<FabricError>,
     failure: Option<FabricError>,
     /// Messages that are not answered by every group.
     under_way: usize,
@@ -146,6 +150,7 @@ impl<F: Fabric> Access<F> {
             unopened: BTreeSet::new(),
             last_retry: Duration::ZERO,
             last_roll_call: Duration::ZERO,
+            refusal: None,
             failure: None,
             under_way: 0,
             pool: Vec::new(),
@@ -353,6 +358,9 @@ impl<F: Fabric> Access<F> {
             longest.min(RETRY)
         } else if self.under_way > 0 {
             longest.min(ROLL_CALL)
+        } else if self.port.fabric.may_return() {
+            // Whoever has nothing to say still has to come back in time where connections end.
+            longest.min(RETURN_WITHIN)
         } else {
             longest
         };
@@ -383,8 +391,15 @@ impl<F: Fabric> Access<F> {
         self.call_roll();
         let topology = self.topology;
         let mut presence = Presence { without_quorum: GroupSet::EMPTY, nobody: true };
+        self.refusal = None;
         for engine in &mut self.engines {
-            engine.peer = engine.peer.or_else(|| self.port.fabric.dial(&engine.name).ok());
+            if engine.peer.is_none() {
+                match self.port.fabric.dial(&engine.name) {
+                    Ok(peer) => engine.peer = Some(peer),
+                    Err(error @ FabricError::Refused { .. }) => self.refusal = Some(error),
+                    Err(_) => {}
+                }
+            }
             presence.nobody &= engine.peer.is_none();
         }
         for group in topology.all_groups().iter() {
@@ -394,6 +409,11 @@ impl<F: Fabric> Access<F> {
             }
         }
         presence
+    }
+
+    /// Why an engine that runs has not let us in, when [`presence`](Self::presence) last asked.
+    pub fn refusal(&self) -> Option<&FabricError> {
+        self.refusal.as_ref()
     }
 
     /// Asks which engines are gone. What is whole in the rings that they wrote is read before their

@@ -7,6 +7,7 @@ use skein_fabric::wait::Waiter;
 use skein_fabric::{Completion, Fabric, FabricError, Outcome, Peer};
 use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
 use skein_protocol::message::{Announcement, Head, decode_name};
+use skein_protocol::mutants::{Mutant, planted};
 
 use crate::application::Application;
 use crate::channel::Kind;
@@ -244,7 +245,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         if !self.roll_calls.is_multiple_of(MOURN_EVERY) || self.originates() {
             return;
         }
-        let within = if self.wiring.port.fabric.may_return() { RETURN_WITHIN } else { 0 };
+        let within = if self.peers_may_return() { RETURN_WITHIN } else { 0 };
         for replica in self.replicas.iter_mut().filter(|replica| replica.core.leads()) {
             replica.orphans.retain(|session, said| {
                 *said += 1;
@@ -383,14 +384,19 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         }
     }
 
+    /// Whether a connection that has ended says nothing of the process behind it.
+    fn peers_may_return(&self) -> bool {
+        self.wiring.port.fabric.may_return() && !planted(Mutant::EndsWithConnection)
+    }
+
     /// A channel's other side is gone: it is read to its end, and then removed.
     fn note_gone(&mut self, channel: u32) {
         if let Purpose::Session { session, replica: to } = self.wiring.port.channel(channel).purpose
         {
             let session = SessionId(session);
-            let ours = self.replicas.iter_mut().find(|r| r.id == replica(to));
             // A connection that has ended is not the end of a session, which may be back already.
-            let over = !self.wiring.port.fabric.may_return();
+            let over = !self.peers_may_return();
+            let ours = self.replicas.iter_mut().find(|r| r.id == replica(to));
             let back = !over && self.wiring.has_another(session, replica(to), channel);
             if let Some(ours) = ours.filter(|ours| !back && !ours.core.has_ended(session)) {
                 ours.orphans.insert(session, 0);
@@ -459,6 +465,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                             let (session, to) = (SessionId(session), replica(to));
                             self.wiring.session_opened(session, to, channel);
                             if self.wiring.port.fabric.may_return()
+                                && !planted(Mutant::ReturnNotNoticed)
                                 && let Some(ours) = self.replicas.iter_mut().find(|r| r.id == to)
                             {
                                 ours.orphans.remove(&session);

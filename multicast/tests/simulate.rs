@@ -11,7 +11,7 @@ use std::time::Duration;
 use skein_multicast::simulate::{Campaign, Coverage, Kept, Profile, Tally, run};
 
 /// What every test run runs: so many seeds of each profile, from 0 on.
-const RUNS: [(&str, u64); 10] = [
+const RUNS: [(&str, u64); 11] = [
     ("default", 1500),
     ("elections", 600),
     ("crashes", 500),
@@ -21,6 +21,7 @@ const RUNS: [(&str, u64); 10] = [
     ("overlaps", 200),
     ("clients", 150),
     ("absent", 60),
+    ("networks", 100),
     ("calm", 60),
 ];
 /// In so many of them at least, a leader is followed by another.

@@ -159,6 +159,11 @@ mutants! {
     OldProposalKept,
     /// A recreated group that asks for what others are done with, and have forgotten, is not answered.
     OverNotTold,
+    /// A session is ended as soon as a connection of its process has, where that says nothing of the
+    /// process.
+    EndsWithConnection,
+    /// A session that has come back on another connection is ended all the same.
+    ReturnNotNoticed,
     /// What a recreated group proposes replaces what it had proposed before, on which others may have
     /// delivered.
     LostProposalReplaced,

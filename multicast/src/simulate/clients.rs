@@ -247,6 +247,11 @@ impl Clients {
         self.processes[at] = self.join(stage, count, heirs);
     }
 
+    /// The name of a client's process.
+    pub(super) fn name(&self, at: usize) -> &str {
+        &self.processes[at].name
+    }
+
     /// Sends once more whatever a client has under way.
     pub(super) fn resend(&mut self, at: usize) {
         let Client { access, sessions, .. } = &mut self.processes[at];

@@ -116,6 +116,13 @@ pub enum Kind {
         /// Its successor opens the same sessions and sends again what it had sent: late retries.
         again: bool,
     },
+    /// The connections between a client and a node break, and can be made again at once.
+    ClientFlap {
+        /// Which client.
+        client: usize,
+        /// Which node.
+        node: Target,
+    },
     /// A client sends everything that is under way once more: duplicates.
     Resend {
         /// Which.
@@ -153,7 +160,9 @@ impl Fault {
     /// The client that it hits, if it hits one.
     pub(super) fn client(&self) -> Option<usize> {
         match self.kind {
-            Kind::ClientCrash { client, .. } | Kind::Resend { client } => Some(client),
+            Kind::ClientCrash { client, .. }
+            | Kind::ClientFlap { client, .. }
+            | Kind::Resend { client } => Some(client),
             _ => None,
         }
     }
@@ -176,6 +185,8 @@ pub struct Mix {
     pub skews: u64,
     /// [`Kind::ClientCrash`].
     pub client_crashes: u64,
+    /// [`Kind::ClientFlap`].
+    pub client_flaps: u64,
     /// [`Kind::Resend`].
     pub resends: u64,
     /// [`Kind::Transfer`].
@@ -187,9 +198,9 @@ pub struct Mix {
 impl Mix {
     const fn total(self) -> u64 {
         let Self { crashes, pauses, slows, partitions, flaps, skews, .. } = self;
-        let Self { client_crashes, resends, transfers, evictions, .. } = self;
+        let Self { client_crashes, client_flaps, resends, transfers, evictions, .. } = self;
         let of_nodes = crashes + pauses + slows + partitions + flaps + skews;
-        of_nodes + client_crashes + resends + transfers + evictions
+        of_nodes + client_crashes + client_flaps + resends + transfers + evictions
     }
 }
 
@@ -218,7 +229,7 @@ fn draw_one(scenario: &Scenario, mix: Mix, rng: &mut Rng) -> Fault {
         at = at.wrapping_sub(weight);
         hit
     };
-    let [crash, pause, slow, partition, flap, skew, client_crash, resend, transfer] = [
+    let [crash, pause, slow, partition, flap, skew, client_crash, client_flap, resend, transfer] = [
         is(mix.crashes),
         is(mix.pauses),
         is(mix.slows),
@@ -226,6 +237,7 @@ fn draw_one(scenario: &Scenario, mix: Mix, rng: &mut Rng) -> Fault {
         is(mix.flaps),
         is(mix.skews),
         is(mix.client_crashes),
+        is(mix.client_flaps),
         is(mix.resends),
         is(mix.transfers),
     ];
@@ -256,6 +268,8 @@ fn draw_one(scenario: &Scenario, mix: Mix, rng: &mut Rng) -> Fault {
         Kind::Skew { node, per_mille: rng.between(500, 2000) }
     } else if client_crash {
         Kind::ClientCrash { client, midway: rng.one_in(2), again: rng.one_in(2) }
+    } else if client_flap {
+        Kind::ClientFlap { client, node }
     } else if resend {
         Kind::Resend { client }
     } else {
@@ -390,6 +404,9 @@ impl fmt::Display for Fault {
                 let midway = if *midway { " in the middle of its writes" } else { "" };
                 let again = if *again { ", and its successor sends all again" } else { "" };
                 write!(f, "client {client} dies{midway}{again}")
+            }
+            Kind::ClientFlap { client, node } => {
+                write!(f, "the connections between client {client} and {node} break")
             }
             Kind::Resend { client } => write!(f, "client {client} sends all again"),
             Kind::Transfer { group, slot } => write!(f, "g{group}.{slot} is told to lead"),

@@ -47,6 +47,8 @@ skein_protocol::paths! {
     client_crashes_midway,
     /// A client's successor sent again what it had sent.
     late_retries,
+    /// The connections between a client and a node broke.
+    client_flaps,
     /// A client sent again what was under way.
     duplicate_retries,
     /// Whoever had begun to lead fell before its first entry was committed.
@@ -240,6 +242,12 @@ impl Injector {
                 self.counts.client_crashes_midway += u64::from(midway);
                 self.counts.late_retries += u64::from(again);
                 clients.doom(client, midway, again, stage);
+            }
+            Kind::ClientFlap { client, node } => {
+                self.counts.client_flaps += 1;
+                for engine in nodes.names_of(nodes.node(node)) {
+                    stage.world.flap(clients.name(client), &engine);
+                }
             }
             Kind::Resend { client } => {
                 self.counts.duplicate_retries += 1;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_protocol::ballot::Ballot;
-use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_protocol::ids::{GroupId, ReplicaId, SessionId};
 use skein_protocol::properties::Violation;
 
 use super::Coverage;
@@ -40,6 +40,8 @@ pub(super) struct Nodes {
     lives: Vec<u32>,
     /// What those that died had covered.
     past: Coverage,
+    /// Sessions that nodes took to be dead since somebody last asked.
+    mourned: Vec<SessionId>,
 }
 
 impl Nodes {
@@ -58,7 +60,8 @@ impl Nodes {
         };
         let processes = ids.map(process).collect();
         let lives = vec![0; usize::from(topology.nodes)];
-        let mut nodes = Self { topology, processes, lives, past: Coverage::default() };
+        let past = Coverage::default();
+        let mut nodes = Self { topology, processes, lives, past, mourned: Vec::new() };
         for node in 0..topology.nodes {
             nodes.start(node, stage)?;
         }
@@ -268,6 +271,7 @@ impl Nodes {
         let worked = engine.turn();
         for session in engine.take_dead_sessions(1) {
             if !is_inherited(session) {
+                self.mourned.push(session);
                 engine.originate(&session.0.to_le_bytes());
             }
         }
@@ -279,6 +283,11 @@ impl Nodes {
         stage.world.stir(false);
         self.look_at(at, stage)?;
         Ok(worked)
+    }
+
+    /// Takes the sessions that nodes took to be dead, and had their groups told so.
+    pub(super) fn take_mourned(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.mourned)
     }
 
     /// Somebody who sleeps though there is something to read, if anybody does.

@@ -38,6 +38,8 @@ pub struct Profile {
     lags: bool,
     /// A minority of nodes is away until everything was sent.
     away: bool,
+    /// Connections end, those of clients too, and say nothing of who was behind them.
+    network: bool,
 }
 
 /// No fault at all.
@@ -49,6 +51,7 @@ const QUIET: Mix = Mix {
     flaps: 0,
     skews: 0,
     client_crashes: 0,
+    client_flaps: 0,
     resends: 0,
     transfers: 0,
     evictions: 0,
@@ -70,11 +73,12 @@ const PLAIN: Profile = Profile {
     lags: false,
     away: false,
     overlaps: false,
+    network: false,
 };
 
 impl Profile {
     /// All profiles; the first is what is run if none is named.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that falls in every seed",
@@ -208,6 +212,16 @@ impl Profile {
             ..PLAIN
         },
         Self {
+            name: "networks",
+            about: "connections end, clients' too, and say nothing of who was behind them",
+            faults: (6, 12),
+            mix: Mix { crashes: 3, flaps: 4, client_flaps: 10, client_crashes: 3, ..QUIET },
+            messages: (150, 150),
+            large_one_in: 1000,
+            network: true,
+            ..PLAIN
+        },
+        Self {
             name: "large",
             about: "sixteen groups",
             faults: (1, 6),
@@ -262,6 +276,8 @@ pub struct Scenario {
     pub elections: bool,
     /// Whether replicas are held up for long.
     pub lags: bool,
+    /// Whether a connection that has ended says nothing of the process behind it.
+    pub network: bool,
     /// What goes wrong.
     pub faults: Vec<Fault>,
     /// After how many messages every other session is closed and another opened.
@@ -334,6 +350,7 @@ impl Scenario {
             loses: profile.loses,
             elections: profile.elections,
             lags: profile.lags,
+            network: profile.network,
             faults: Vec::new(),
             reopen_at: rng.one_in(3).then(|| rng.below(messages)),
             large_one_in: 4 + rng.below(30),
@@ -387,6 +404,7 @@ impl Scenario {
         let usual = SimConfig {
             mail_waiting_max: 64,
             racing_revocations,
+            peers_may_return: self.network,
             stirred_looks_one_in: self.stirred_looks_one_in,
             late_completions_max: if self.late_completions { late } else { Duration::ZERO },
             ..SimConfig::default()

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use skein_fabric::sim::{Rng, World};
+use skein_protocol::ids::SessionId;
 use skein_protocol::properties::Violation;
 
 use super::checker::Onlooker;
@@ -184,7 +185,20 @@ impl Simulation {
         let engines = self.nodes.processes.len();
         let chosen = self.stage.rng.index(engines + self.clients.len());
         let worked = match chosen.checked_sub(engines) {
-            None => self.nodes.turn(chosen, &mut self.stage)?,
+            None => {
+                let worked = self.nodes.turn(chosen, &mut self.stage)?;
+                let mourned = self.nodes.take_mourned();
+                let lives =
+                    |session: &SessionId| self.clients.open_sessions().any(|s| s == *session);
+                if let Some(session) = mourned.into_iter().find(lives) {
+                    let evidence = format!("{session} was ended, and its process lives");
+                    return Err(Violation {
+                        property: "sessions end with their processes",
+                        evidence,
+                    });
+                }
+                worked
+            }
             Some(client) => {
                 let messages = self.stage.scenario.messages;
                 let laps = self.stage.scenario.laps;

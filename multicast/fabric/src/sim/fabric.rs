@@ -11,8 +11,8 @@ use super::process::{Key, Known, Lent, Process, Reached, Region as Bytes};
 use super::state::{self, Op, State};
 use crate::memory::{WORD, check_len, check_span};
 use crate::{
-    Access, Completion, Fabric, FabricError, MAIL_MAX, Outcome, Peer, Region, RegionKey, Remote,
-    Source,
+    Access, Completion, Fabric, FabricError, Outcome, Peer, Region, RegionKey, Remote, Source,
+    check_mail, mailbox_is_full,
 };
 
 /// Events that may land while a revocation is under way, where they may.
@@ -107,6 +107,10 @@ impl Fabric for SimFabric {
             let broken = known.broken_at.is_some_and(|at| at <= state.now);
             known.hung_up || broken || state.is_gone(known.process)
         })
+    }
+
+    fn may_return(&self) -> bool {
+        self.state.borrow().config.peers_may_return
     }
 
     fn hang_up(&mut self, whom: Peer) {
@@ -282,10 +286,7 @@ impl Fabric for SimFabric {
     }
 
     fn send(&mut self, to: Peer, bytes: &[u8]) -> Result<(), FabricError> {
-        let refused = |why| Err(FabricError::Mail { len: bytes.len(), why });
-        if bytes.len() > MAIL_MAX {
-            return refused("it is too long");
-        }
+        check_mail(bytes)?;
         self.with(|state, me| {
             let known = peer(state, me, to);
             if known.is_over() || state.is_gone(known.process) || !state.processes[me].alive {
@@ -293,7 +294,7 @@ impl Fabric for SimFabric {
             }
             let waiting = state.processes[known.process].mail.len();
             if waiting + state.links[known.link].mail.steps.len() >= state.config.mail_waiting_max {
-                return refused("the mailbox is full");
+                return Err(mailbox_is_full(bytes));
             }
             state.push(known.link, Way::Mail, Step::Mail(bytes.to_vec()));
             Ok(())

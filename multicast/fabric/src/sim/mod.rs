@@ -59,6 +59,8 @@ pub struct SimConfig {
     pub late_completions_max: Duration,
     /// How many letters may wait for a process.
     pub mail_waiting_max: usize,
+    /// That a connection has ended says nothing of the process behind it, as over a network.
+    pub peers_may_return: bool,
 }
 
 impl Default for SimConfig {
@@ -76,6 +78,7 @@ impl Default for SimConfig {
             stirred_looks_one_in: 0,
             late_completions_max: Duration::ZERO,
             mail_waiting_max: 4096,
+            peers_may_return: false,
         }
     }
 }
