@@ -243,7 +243,9 @@ impl<F: Fabric> Driver<F> {
             self.look(now);
             busy |= self.send_queued();
             if self.presence.nobody {
-                self.ledger.fail(&Unavailability::Stopped, finished);
+                let refused = self.access.refusal().map(FabricError::to_string);
+                let why = refused.map_or(Unavailability::Stopped, Unavailability::Refused);
+                self.ledger.fail(&why, finished);
             }
             self.ledger.expire(now, self.presence.without_quorum, finished);
             busy |= self.say_farewell(now);

@@ -101,6 +101,9 @@ pub enum Unavailability {
         "the cluster has stopped, or lost too many nodes: look at `skein status`; once `skein up` has started it again, connect again"
     )]
     Stopped,
+    /// No node has let us in: our certificate, our configuration or our version is not the cluster's.
+    #[error("no node lets us in: {0}")]
+    Refused(String),
     /// So few replicas of these groups run that they can order nothing, and that was so until the
     /// time allowed was over. An operation needs the groups of its keys, and a session that begins
     /// needs all groups.

@@ -206,7 +206,8 @@ fn three_hosts_with_certificates_serve_those_who_have_one_too() {
     hosts.certify("client", "ours", &["client"]);
     let other = hosts.config("client", "ducks");
     let (code, out) = hosts.run(&other, &["get", "a"]);
-    assert!(code == Some(3) && out.contains("belongs to cluster ducks"), "{out}");
+    assert!(code == Some(3) && out.contains("lets us in: no connection to"), "{out}");
+    assert!(out.contains("belongs to cluster ducks"), "{out}");
     let config = hosts.config("client", "geese");
 
     // A node dies and comes back, as a service manager would start it.
