@@ -73,6 +73,7 @@ impl Args {
             memory(),
             shared_memory(),
             locked_memory(),
+            huge_pages(),
             open_files(),
             maps(),
             rdma(),
@@ -198,6 +199,28 @@ fn locked_memory() -> Finding {
             "a node on verbs needs {} to start: ulimit -l unlimited, or LimitMEMLOCK=infinity",
             show_bytes(needed)
         ));
+    }
+    found
+}
+
+/// What logs on a network, and on cards, lie in, if there are any.
+fn huge_pages() -> Finding {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let kept = |what: &str| {
+        let of_2m = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+        read(&format!("{of_2m}/{what}_hugepages")).trim().parse().unwrap_or(0_u64)
+    };
+    let (kept, free) = (kept("nr"), kept("free"));
+    // The one in force is in brackets.
+    let policy = read("/sys/kernel/mm/transparent_hugepage/enabled");
+    let policy = policy.split(['[', ']']).nth(1).unwrap_or("never");
+    let found = format!("{free} of {kept} kept ones are free; others are made: {policy}");
+    let found = Finding::ok("huge pages", found);
+    if free == 0 && policy == "never" {
+        return found.note(
+            "clusters on tcp and verbs work without; logs of theirs would lie in them: \
+             sysctl -w vm.nr_hugepages=…, or echo madvise >/sys/kernel/mm/transparent_hugepage/enabled",
+        );
     }
     found
 }

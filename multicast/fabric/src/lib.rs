@@ -242,6 +242,17 @@ pub trait Fabric {
 /// The longest control message, in bytes.
 pub const MAIL_MAX: usize = 16 << 10;
 
+/// Whether bytes can be sent as a control message.
+fn check_mail(bytes: &[u8]) -> Result<(), FabricError> {
+    let fits = bytes.len() <= MAIL_MAX;
+    fits.then_some(()).ok_or(FabricError::Mail { len: bytes.len(), why: "it is too long" })
+}
+
+/// Why they are not taken at present.
+fn mailbox_is_full(bytes: &[u8]) -> FabricError {
+    FabricError::Mail { len: bytes.len(), why: "the mailbox is full" }
+}
+
 /// Whether a process may go by that name.
 fn is_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';

@@ -15,12 +15,17 @@ use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::FabricError;
 
 /// Bytes in a word.
 pub(crate) const WORD: usize = size_of::<u64>();
+
+/// A huge page. What is shorter is not worth one.
+const HUGE_PAGE: usize = 2 << 20;
+/// The smallest page there is.
+const PAGE: usize = 4 << 10;
 
 /// A region of another length is a bug of the caller's.
 pub(crate) fn check_len(len: usize) {
@@ -38,6 +43,8 @@ pub(crate) fn check_span(size: usize, at: usize, len: usize) {
 pub(crate) struct Memory {
     words: NonNull<AtomicU64>,
     len: usize,
+    /// Bytes that are mapped: pages may be larger than what is used of them.
+    mapped: usize,
 }
 
 // SAFETY: the mapping belongs to the process and not to a thread, and everything in it is reached
@@ -47,18 +54,39 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `len` zeroed bytes that no other process reaches, there already and not at first touch.
+    /// `len` zeroed bytes that no other process reaches, there already and not at first touch. In huge
+    /// pages, where there are any: those that are kept for who asks, or else what the kernel can make.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
+        if len < HUGE_PAGE {
+            return Self::private(len, len.max(1), MapFlags::POPULATE);
+        }
+        let kept = MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        let kept = Self::private(len, len.next_multiple_of(HUGE_PAGE), kept);
+        // Kept for others, if we may not have them after all.
+        if let Some(memory) = kept.ok().filter(|memory| memory.advise(Advice::LinuxPopulateWrite)) {
+            return Ok(memory);
+        }
+        let memory = Self::private(len, len, MapFlags::empty())?;
+        memory.advise(Advice::LinuxHugepage);
+        for page in (0..len).step_by(PAGE) {
+            memory.store(page, 0);
+        }
+        Ok(memory)
+    }
+
+    fn private(len: usize, mapped: usize, flags: MapFlags) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing of ours.
         let base = unsafe {
-            mmap_anonymous(
-                ptr::null_mut(),
-                len.max(1),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::POPULATE,
-            )?
+            mmap_anonymous(ptr::null_mut(), mapped, protection, MapFlags::PRIVATE | flags)?
         };
-        Ok(Self::at(base.cast(), len))
+        Ok(Self::at(base.cast(), len, mapped))
+    }
+
+    /// Tells the kernel about the mapping. Returns whether it has listened.
+    fn advise(&self, advice: Advice) -> bool {
+        // SAFETY: exactly what was mapped, and no advice given here takes bytes away or changes them.
+        unsafe { madvise(self.words.as_ptr().cast(), self.mapped, advice) }.is_ok()
     }
 
     /// The first `len` bytes of a file. They must be allocated already: touching a hole of a full
@@ -78,7 +106,7 @@ impl Memory {
         let base = unsafe {
             mmap(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0)?
         };
-        Ok(Self::at(base.cast(), len))
+        Ok(Self::at(base.cast(), len, len))
     }
 
     /// Memory for a region, whose bytes a fabric without files of its own moves.
@@ -88,8 +116,9 @@ impl Memory {
         Self::anonymous(len).map_err(|source| FabricError::NoSpace { len, dir: dir(), source })
     }
 
-    fn at(base: *mut AtomicU64, len: usize) -> Self {
-        Self { words: NonNull::new(base).expect("the kernel never maps at zero"), len }
+    fn at(base: *mut AtomicU64, len: usize, mapped: usize) -> Self {
+        let words = NonNull::new(base).expect("the kernel never maps at zero");
+        Self { words, len, mapped }
     }
 
     /// Its length in bytes.
@@ -116,6 +145,17 @@ impl Memory {
     /// The word at byte offset `at`.
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         &self.span(at, 1)[0]
+    }
+
+    /// What the word at byte offset `at` says. What its writer has written before it is visible then.
+    pub(crate) fn load(&self, at: usize) -> u64 {
+        self.word(at).load(Ordering::Acquire)
+    }
+
+    /// Has the word at byte offset `at` say something else, when all that was written before it is
+    /// visible.
+    pub(crate) fn store(&self, at: usize, word: u64) {
+        self.word(at).store(word, Ordering::Release);
     }
 
     /// The half word at byte offset `at`, which nobody may access as part of a whole one. Futexes
@@ -202,7 +242,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: exactly what was mapped; no reference into it outlives `self`.
-        let unmapped = unsafe { munmap(self.words.as_ptr().cast(), self.len.max(1)) };
+        let unmapped = unsafe { munmap(self.words.as_ptr().cast(), self.mapped) };
         unmapped.expect("the mapping is ours");
     }
 }
@@ -236,6 +276,25 @@ mod tests {
                 assert_eq!(part, bytes, "{at}+{len}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_long_is_in_huge_pages_where_there_are_any() {
+        let memory = Memory::anonymous(4 * HUGE_PAGE + 8).unwrap();
+        memory.put(4 * HUGE_PAGE, &[1; 8]);
+        assert_eq!(memory.load(4 * HUGE_PAGE), u64::from_ne_bytes([1; 8]));
+        let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        if enabled.is_ok_and(|text| !text.contains("[never]")) {
+            let start = format!("{:x}-", memory.words.as_ptr() as usize);
+            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let ours = maps.split("VmFlags").find(|map| map.contains(&start)).unwrap();
+            let huge = ["AnonHugePages:", "Private_Hugetlb:"].map(|name| {
+                let line = ours.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+                line.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
+            });
+            assert!(huge[0] + huge[1] > 0, "{ours}");
+        }
+        drop(memory);
     }
 
     #[test]

@@ -39,8 +39,8 @@ use self::remotes::{PeerState, Remotes};
 use crate::clock::monotonic;
 use crate::slab::Slab;
 use crate::{
-    Access, Completion, Fabric, FabricError, MAIL_MAX, Outcome, Peer, Region, RegionKey, Remote,
-    Source, is_name,
+    Access, Completion, Fabric, FabricError, Outcome, Peer, Region, RegionKey, Remote, Source,
+    check_mail, is_name, mailbox_is_full,
 };
 
 pub use host::{CleanReport, Host};
@@ -322,16 +322,13 @@ impl Fabric for ShmFabric {
     }
 
     fn send(&mut self, to: Peer, bytes: &[u8]) -> Result<(), FabricError> {
-        let refused = |why| Err(FabricError::Mail { len: bytes.len(), why });
-        if bytes.len() > MAIL_MAX {
-            return refused("it is too long");
-        }
+        check_mail(bytes)?;
         let state = self.peers.get_mut(to.0).ok_or(FabricError::Gone)?;
         if state.gone || state.bell.has_left() {
             return Err(FabricError::Gone);
         }
         if state.bell.mail_waiting() >= mail::WAITING_MAX {
-            return refused("the mailbox is full");
+            return Err(mailbox_is_full(bytes));
         }
         match &state.away {
             Away::Dir(away) => {

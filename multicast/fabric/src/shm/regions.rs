@@ -1,7 +1,6 @@
 //! Our own regions.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::arena::{self, Arenas, Place};
 use super::block::{Block, HEADER, Key};
@@ -198,11 +197,11 @@ impl RegionState {
     }
 
     pub(super) fn load(&self, at: usize) -> u64 {
-        self.memory.word(self.place(at, WORD)).load(Ordering::Acquire)
+        self.memory.load(self.place(at, WORD))
     }
 
     pub(super) fn store(&self, at: usize, word: u64) {
-        self.memory.word(self.place(at, WORD)).store(word, Ordering::Release);
+        self.memory.store(self.place(at, WORD), word);
     }
 
     pub(super) fn copy_out(&self, at: usize, into: &mut [u8]) {

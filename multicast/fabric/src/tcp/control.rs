@@ -19,10 +19,6 @@ impl TcpFabric {
         (self.regions.grant_of(region), Arc::clone(self.regions.get(region)))
     }
 
-    pub(crate) fn memory(&self, region: Region) -> &Memory {
-        self.regions.get(region)
-    }
-
     pub(crate) fn is_open(&self, grant: u64) -> bool {
         self.regions.is_open(grant)
     }

@@ -1,6 +1,5 @@
 //! This fabric as a [`Fabric`].
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::link::{Ended, Link};
@@ -10,7 +9,8 @@ use super::{RemoteState, TcpFabric};
 use crate::clock::monotonic;
 use crate::memory::check_span;
 use crate::{
-    Access, Completion, Fabric, FabricError, MAIL_MAX, Peer, Region, RegionKey, Remote, Source,
+    Access, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source, check_mail,
+    mailbox_is_full,
 };
 
 impl Fabric for TcpFabric {
@@ -168,10 +168,7 @@ impl Fabric for TcpFabric {
     }
 
     fn send(&mut self, to: Peer, bytes: &[u8]) -> Result<(), FabricError> {
-        let refused = |why| Err(FabricError::Mail { len: bytes.len(), why });
-        if bytes.len() > MAIL_MAX {
-            return refused("it is too long");
-        }
+        check_mail(bytes)?;
         let room = |fabric: &Self| {
             let state = fabric.peers.get(to.0);
             state.and_then(|state| state.link.as_ref()).map(Link::has_room_for_mail)
@@ -181,7 +178,7 @@ impl Fabric for TcpFabric {
         }
         match room(self) {
             None => return Err(FabricError::Gone),
-            Some(false) => return refused("the mailbox is full"),
+            Some(false) => return Err(mailbox_is_full(bytes)),
             Some(true) => {}
         }
         let link = self.peers.get_mut(to.0).and_then(|state| state.link.as_mut());
@@ -213,11 +210,11 @@ impl Fabric for TcpFabric {
     }
 
     fn load(&self, region: Region, at: usize) -> u64 {
-        self.regions.get(region).word(at).load(Ordering::Relaxed)
+        self.regions.get(region).load(at)
     }
 
     fn store(&mut self, region: Region, at: usize, word: u64) {
-        self.regions.get(region).word(at).store(word, Ordering::Relaxed);
+        self.regions.get(region).store(at, word);
     }
 
     fn copy_out(&self, region: Region, at: usize, into: &mut [u8]) {

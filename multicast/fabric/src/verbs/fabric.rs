@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::link::{Broken, Link, Span, Target};
@@ -232,19 +231,18 @@ impl Fabric for VerbsFabric {
     }
 
     fn load(&self, region: Region, at: usize) -> u64 {
-        // Written by a card, and not by the control channel's thread alone.
-        self.control.memory(region).word(at).load(Ordering::Acquire)
+        self.control.load(region, at)
     }
 
     fn store(&mut self, region: Region, at: usize, word: u64) {
-        self.control.memory(region).word(at).store(word, Ordering::Release);
+        self.control.store(region, at, word);
     }
 
     fn copy_out(&self, region: Region, at: usize, into: &mut [u8]) {
-        self.control.memory(region).get(at, into);
+        self.control.copy_out(region, at, into);
     }
 
     fn copy_in(&mut self, region: Region, at: usize, bytes: &[u8]) {
-        self.control.memory(region).put(at, bytes);
+        self.control.copy_in(region, at, bytes);
     }
 }

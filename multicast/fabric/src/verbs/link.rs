@@ -21,7 +21,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::notes::{Note, Offer};
 use super::raw::{
@@ -489,7 +488,7 @@ impl Link {
 
     /// Answers the peer's sleep, if it has told us of one since.
     fn ring(&mut self) {
-        let sleep = self.bell.memory.word(0).load(Ordering::Acquire);
+        let sleep = self.bell.memory.load(0);
         if sleep == self.answered {
             return;
         }
