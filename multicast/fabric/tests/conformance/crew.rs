@@ -250,6 +250,7 @@ fn play<F: Fabric>(role: &str, fabric: F) {
     match role {
         "order" => ordering::writer(fabric),
         "hammer" => fencing::hammer(fabric),
+        "victim" => fencing::victim(fabric),
         "partner" => waiting::partner(fabric),
         "sleeper" => waiting::sleeper(fabric),
         "tenant" => incarnations::tenant(fabric),

@@ -16,6 +16,9 @@ use skein_fabric::{Access, Fabric, Outcome, Peer, Region, Source};
 
 use crate::crew::{Crew, Ground, Hand, OWNER, WATCHDOG, Wire, ends, keys, look, mail, put, words};
 
+/// Deaths of each kind that are tried between machines.
+const DEATHS: usize = 8;
+
 /// Writes that one who hammers has under way.
 const UNDER_WAY_MAX: u32 = 16;
 /// Bodies among them: every other write is a tail.
@@ -394,4 +397,111 @@ fn a_writer_killed_in_a_write_holds_nothing_up_and_is_gone() {
         drop(target);
         assert_eq!(crew.host().bytes_reserved(), 0);
     }
+}
+
+/// Where bytes travel, those of a writer that is killed in a long write are under way: what has arrived
+/// when the grant is revoked stays as it is, torn or whole, and nobody has to wait for the rest.
+fn killed_inside<G: Ground>(ground: impl Fn() -> Option<G>) {
+    let (mut torn, mut took) = (0, Vec::new());
+    for _ in 0..DEATHS {
+        let Some(ground) = ground() else { return };
+        let (mut target, hand) = Target::new(&ground, 1, SIZE_MAX + 64);
+        target.grant(vec![SIZE_MAX]);
+        target.wait();
+        let end = Instant::now() + WATCHDOG;
+        while !target.is_inside() {
+            assert!(Instant::now() < end, "it is never inside a write");
+        }
+        hand.kill();
+        took.push(target.revoke());
+        let body = &target.kept[0][..SIZE_MAX / 8];
+        torn += usize::from(body.iter().any(|word| *word != body[0]));
+        until_gone(&mut target.owner, target.writer);
+        assert!(target.owner.grant(target.logs[0], target.writer).is_err(), "nobody to grant to");
+        target.owner.hang_up(target.writer);
+        look(&mut target.owner);
+        target.check_unchanged();
+    }
+    println!("{torn} of {DEATHS} torn; revoking took {took:?}");
+    assert!(took.iter().all(|took| *took < Duration::from_secs(2)), "{took:?}");
+}
+
+fn until_gone<F: Fabric>(fabric: &mut F, peer: Peer) {
+    let end = Instant::now() + WATCHDOG;
+    while !fabric.is_gone(peer) {
+        assert!(Instant::now() < end, "it is not seen to be gone");
+        thread::yield_now();
+    }
+}
+
+/// Lends out memory until it is killed.
+pub(crate) fn victim<F: Fabric>(mut fabric: F) {
+    let owner = fabric.dial(OWNER).unwrap();
+    let region = fabric.create(SIZE_MAX, Access::Shared).unwrap();
+    fabric.send(owner, &fabric.key(region).0).unwrap();
+    loop {
+        fabric.park(WATCHDOG, &mut |_| true);
+    }
+}
+
+/// Whoever writes to one that is killed is told of each write that it is done or that nobody knows, and
+/// of none that it was denied; and soon.
+fn target_killed<G: Ground>(ground: impl Fn() -> Option<G>) {
+    let mut unknown = 0;
+    for _ in 0..DEATHS {
+        let Some(ground) = ground() else { return };
+        let mut writer = ground.join_as_owner();
+        let hand = ground.launch("victim", "victim");
+        let (victim, letter) = mail(&mut writer);
+        let remote = writer.attach(victim, &keys(&letter).next().unwrap()).unwrap();
+        let region = writer.create(SIZE_MAX, Access::Shared).unwrap();
+        let from = Source::Span { region, at: 0, len: SIZE_MAX };
+        let tags = 0..u64::from(UNDER_WAY_MAX);
+        for tag in tags.clone() {
+            writer.write(remote, 0, from, Some(tag)).unwrap();
+        }
+        writer.flush();
+        hand.kill();
+        let mut ended = Vec::new();
+        let end = Instant::now() + WATCHDOG;
+        while ended.len() < UNDER_WAY_MAX as usize {
+            ended.extend(ends(&mut writer));
+            assert!(Instant::now() < end, "only these end: {ended:?}");
+        }
+        assert!(ended.iter().map(|(tag, _)| *tag).eq(tags), "each once, and in order: {ended:?}");
+        assert!(ended.is_sorted_by_key(|(_, outcome)| *outcome == Outcome::Unknown), "{ended:?}");
+        assert!(
+            ended.iter().all(|(_, outcome)| *outcome != Outcome::Denied),
+            "nobody has denied it"
+        );
+        unknown += ended.iter().filter(|(_, outcome)| *outcome == Outcome::Unknown).count();
+        until_gone(&mut writer, victim);
+        assert!(writer.write(remote, 0, Source::Inline(&[0; 8]), None).is_ok(), "not hung up yet");
+        writer.hang_up(victim);
+        assert!(writer.write(remote, 0, Source::Inline(&[0; 8]), None).is_err(), "hung up");
+    }
+    println!("{unknown} writes of which nobody knows");
+    assert!(unknown > 0);
+}
+
+#[test]
+fn a_process_elsewhere_killed_in_a_write_is_gone_and_lands_nothing_later() {
+    killed_inside(|| Some(Wire::plain()));
+}
+
+#[test]
+fn writes_to_a_process_elsewhere_that_is_killed_end() {
+    target_killed(|| Some(Wire::plain()));
+}
+
+#[cfg(feature = "verbs")]
+#[test]
+fn a_process_with_a_card_killed_in_a_write_is_gone_and_lands_nothing_later() {
+    killed_inside(crate::crew::Cards::plain);
+}
+
+#[cfg(feature = "verbs")]
+#[test]
+fn writes_to_a_process_with_a_card_that_is_killed_end() {
+    target_killed(crate::crew::Cards::plain);
 }
