@@ -9,7 +9,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use skein_workloads::bench::{Phase, Watch};
 use skein_workloads::chart::grouped;
-use skein_workloads::closed_loop::Progress;
+use skein_workloads::generator::Progress;
 
 const STOP: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 

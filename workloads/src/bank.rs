@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use skein_client::{Compare, Operation, Outcome, Reply, Test, Transaction};
 use skein_kvstore::slots::SlotMap;
 
-use crate::closed_loop::{Fault, Step, Workload};
+use crate::generator::{Fault, Step, Workload};
 use crate::history::BankHeader;
 use crate::keys;
 
@@ -66,7 +66,11 @@ impl Bank {
     /// What a history's header says of the accounts.
     pub fn header(&self) -> BankHeader {
         let text = |key: &Vec<u8>| String::from_utf8_lossy(key).into_owned();
-        BankHeader { accounts: self.accounts.iter().map(text).collect(), opening: OPENING_BALANCE }
+        BankHeader {
+            accounts: self.accounts.iter().map(text).collect(),
+            opening: OPENING_BALANCE,
+            open: false,
+        }
     }
 
     /// How many clients add up.
@@ -218,7 +222,7 @@ mod tests {
     use skein_protocol::ids::GroupId;
 
     use super::*;
-    use crate::closed_loop::{Measured, Settings, once, run};
+    use crate::generator::{Measured, Settings, once, run};
     use crate::model::Model;
 
     const GROUPS: u16 = 4;
@@ -233,6 +237,7 @@ mod tests {
             depth: 1,
             warm_up: Duration::ZERO,
             duration: Some(Duration::from_millis(150)),
+            pace: None,
         };
         once(model, &bank.opening()).unwrap();
         run(model, bank, settings, &mut |_| true)

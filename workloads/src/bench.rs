@@ -8,10 +8,12 @@ use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::Topology;
 
 use crate::bank::Bank;
-use crate::closed_loop::{self, Errors, Measured, Progress, Sessions, Settings, Workload};
+use crate::generator::{self, Errors, Measured, Pace, Progress, Sessions, Settings, Workload};
 use crate::keys::Distribution;
 use crate::mix::Mix;
 use crate::report::{About, LoadReport, Report, millis};
+use crate::retwis::{self, Retwis};
+use crate::smallbank::{Audit, Opening, SmallBank};
 use crate::ycsb::{self, Load, Ycsb};
 
 /// The cluster that is measured.
@@ -40,12 +42,8 @@ pub struct YcsbPlan {
     pub load: bool,
     /// How many clients, at most [`ycsb::CLIENTS_MAX`].
     pub clients: usize,
-    /// How long to run before measuring.
-    pub warm_up: Duration,
-    /// How long to measure.
-    pub duration: Duration,
-    /// What all choices are drawn from.
-    pub seed: u64,
+    /// How long and how fast.
+    pub terms: Terms,
 }
 
 /// What to do at the bank.
@@ -57,10 +55,45 @@ pub struct BankPlan {
     pub clients: usize,
     /// How many clients add all accounts up.
     pub readers: usize,
+    /// How long and how fast.
+    pub terms: Terms,
+}
+
+/// What to do at `SmallBank`'s.
+#[derive(Clone, Debug)]
+pub struct SmallBankPlan {
+    /// How many customers, two at least.
+    pub customers: u64,
+    /// How many clients.
+    pub clients: usize,
+    /// How long and how fast.
+    pub terms: Terms,
+}
+
+/// What to do on Retwis.
+#[derive(Clone, Debug)]
+pub struct RetwisPlan {
+    /// How many records there shall be: more than one transaction takes.
+    pub records: u64,
+    /// Which of them are popular.
+    pub distribution: Distribution,
+    /// Whether to put them first.
+    pub load: bool,
+    /// How many clients.
+    pub clients: usize,
+    /// How long and how fast.
+    pub terms: Terms,
+}
+
+/// How long a workload runs, how fast, and on whose dice.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
     /// How long to run before measuring.
     pub warm_up: Duration,
     /// How long to measure.
     pub duration: Duration,
+    /// Operations a second that are due, all clients together; a closed loop if `None`.
+    pub rate: Option<f64>,
     /// What all choices are drawn from.
     pub seed: u64,
 }
@@ -95,23 +128,16 @@ pub fn ycsb(
     plan: &YcsbPlan,
     watch: &mut impl Watch,
 ) -> Report {
-    let mut about = About {
-        workload: format!("ycsb-{}", plan.mix.letter),
-        records: plan.records,
-        clients: plan.clients,
-        warm_up: plan.warm_up,
-        seed: plan.seed,
-        skein: cluster.skein.clone(),
-        topology: cluster.topology,
-    };
+    let workload = format!("ycsb-{}", plan.mix.letter);
+    let mut about = about(workload, plan.records, plan.clients, plan.terms, cluster);
     let (existing, loaded) = match prepare(sessions, cluster, plan, watch) {
         Ok(prepared) => prepared,
         Err(measured) => return Report::new(about, &[], &measured),
     };
     about.records = existing;
-    let YcsbPlan { mix, distribution, clients, seed, .. } = *plan;
-    let mut workload = Ycsb::new(mix, distribution, existing, clients, seed);
-    let measured = measure(sessions, &mut workload, clients, plan.warm_up, plan.duration, watch);
+    let YcsbPlan { mix, distribution, clients, terms, .. } = *plan;
+    let mut workload = Ycsb::new(mix, distribution, existing, clients, terms.seed);
+    let measured = measure(sessions, &mut workload, clients, terms, watch);
     Report { load: loaded, ..Report::new(about, workload.kinds(), &measured) }
 }
 
@@ -122,30 +148,9 @@ fn prepare(
     plan: &YcsbPlan,
     watch: &mut impl Watch,
 ) -> Result<(u64, Option<LoadReport>), Box<Measured>> {
-    // Many at a time: it is not loading that is measured.
-    let settings = Settings {
-        clients: 16,
-        depth: cluster.window.min(8),
-        warm_up: Duration::ZERO,
-        duration: None,
-    };
     let mut load = |sessions: &mut _, records: std::ops::Range<u64>| {
-        if records.is_empty() {
-            return Ok(LoadReport { records: 0, duration_s: 0.0 });
-        }
-        watch.begin(Phase::Load(records.end - records.start));
-        let mut load = Load::new(records, plan.seed);
-        let mut measured =
-            closed_loop::run(sessions, &mut load, settings, &mut |now| watch.progress(now));
-        if measured.errors.total() == 0 && measured.ended_early.is_none() {
-            let duration_s = millis(measured.measured_for);
-            return Ok(LoadReport { records: measured.operations(), duration_s });
-        }
-        let why = measured
-            .ended_early
-            .take()
-            .unwrap_or_else(|| format!("{} records could not be put", measured.errors.total()));
-        Err(Box::new(nothing(measured.errors, format!("while loading: {why}"))))
+        let count = records.end - records.start;
+        fill(sessions, cluster, &mut Load::new(records, plan.terms.seed), count, watch)
     };
     let loaded = if plan.load { Some(load(sessions, 0..plan.records)?) } else { None };
     if plan.mix.percent_of(crate::mix::Kind::Insert) == 0 {
@@ -157,6 +162,32 @@ fn prepare(
     Ok((existing, loaded))
 }
 
+/// Puts what a workload needs, `count` transactions. Many at a time: it is not loading that is
+/// measured.
+fn fill(
+    sessions: &mut impl Sessions,
+    cluster: &Cluster,
+    load: &mut impl Workload,
+    count: u64,
+    watch: &mut impl Watch,
+) -> Result<LoadReport, Box<Measured>> {
+    if count == 0 {
+        return Ok(LoadReport { records: 0, duration_s: 0.0 });
+    }
+    watch.begin(Phase::Load(count));
+    let settings = Settings::to_the_end(16, cluster.window.min(8));
+    let mut measured = generator::run(sessions, load, settings, &mut |now| watch.progress(now));
+    if measured.errors.total() == 0 && measured.ended_early.is_none() {
+        let duration_s = millis(measured.measured_for);
+        return Ok(LoadReport { records: measured.operations(), duration_s });
+    }
+    let why = measured
+        .ended_early
+        .take()
+        .unwrap_or_else(|| format!("{} records could not be put", measured.errors.total()));
+    Err(Box::new(nothing(measured.errors, format!("while loading: {why}"))))
+}
+
 /// Opens the accounts, moves money, and adds up at the end.
 pub fn bank(
     sessions: &mut impl Sessions,
@@ -164,32 +195,23 @@ pub fn bank(
     plan: &BankPlan,
     watch: &mut impl Watch,
 ) -> Report {
-    let BankPlan { accounts, clients, readers, seed, .. } = *plan;
-    let about = About {
-        workload: "bank".to_owned(),
-        records: accounts as u64,
-        clients: clients + readers,
-        warm_up: plan.warm_up,
-        seed,
-        skein: cluster.skein.clone(),
-        topology: cluster.topology,
-    };
+    let BankPlan { accounts, clients, readers, terms } = *plan;
+    let about = about("bank".to_owned(), accounts as u64, clients + readers, terms, cluster);
     let mut bank = open_bank(cluster, plan);
-    if let Err(error) = closed_loop::once(sessions, &bank.opening()) {
+    if let Err(error) = generator::once(sessions, &bank.opening()) {
         let measured = failed("opening the accounts", &error);
         return Report::new(about, &[], &measured).with_bank(&bank, None);
     }
-    let (warm_up, duration) = (plan.warm_up, plan.duration);
-    let mut measured = measure(sessions, &mut bank, clients + readers, warm_up, duration, watch);
+    let mut measured = measure(sessions, &mut bank, clients + readers, terms, watch);
     let errors = &mut measured.errors;
-    let last = match closed_loop::once(sessions, &bank.reading()).map(|reply| bank.check(&reply)) {
+    let last = match generator::once(sessions, &bank.reading()).map(|reply| bank.check(&reply)) {
         Ok(Ok(sum)) => Some(sum),
         Ok(Err(fault)) => {
             errors.add(fault.kind, || format!("at the end, {}", fault.what));
             None
         }
         Err(error) => {
-            errors.add(closed_loop::kind_of(&error), || format!("adding up at the end: {error}"));
+            errors.add(generator::kind_of(&error), || format!("adding up at the end: {error}"));
             None
         }
     };
@@ -198,26 +220,97 @@ pub fn bank(
 
 /// The bank that `plan` is about.
 pub fn open_bank(cluster: &Cluster, plan: &BankPlan) -> Bank {
-    let BankPlan { accounts, clients, readers, seed, .. } = *plan;
-    Bank::new(&cluster.slots, cluster.topology.groups, accounts, clients, readers, seed)
+    let BankPlan { accounts, clients, readers, terms } = *plan;
+    Bank::new(&cluster.slots, cluster.topology.groups, accounts, clients, readers, terms.seed)
+}
+
+/// Opens the customers' accounts, has clients do business, and adds up at the end.
+pub fn smallbank(
+    sessions: &mut impl Sessions,
+    cluster: &Cluster,
+    plan: &SmallBankPlan,
+    watch: &mut impl Watch,
+) -> Report {
+    let SmallBankPlan { customers, clients, terms } = *plan;
+    let about = about("smallbank".to_owned(), 2 * customers, clients, terms, cluster);
+    let mut bank = SmallBank::new(customers, clients, terms.seed);
+    let loaded = match fill(sessions, cluster, &mut Opening::new(customers), customers, watch) {
+        Ok(loaded) => loaded,
+        Err(measured) => return Report::new(about, &[], &measured).with_smallbank(&bank, None),
+    };
+    let mut measured = measure(sessions, &mut bank, clients, terms, watch);
+    let last = match audit(sessions, cluster, customers, watch) {
+        // What nobody was told of may be in the sum.
+        Ok(sum) if measured.errors.total() > 0 || sum == bank.expected_sum() => Some(sum),
+        Ok(sum) => {
+            let wanted = bank.expected_sum();
+            let what = || format!("all accounts add up to {sum} instead of {wanted}");
+            measured.errors.add("wrong_sum", what);
+            None
+        }
+        Err(why) => {
+            measured.errors.add("not_read", || format!("adding up at the end: {why}"));
+            None
+        }
+    };
+    let report = Report::new(about, bank.kinds(), &measured).with_smallbank(&bank, last);
+    Report { load: Some(loaded), ..report }
+}
+
+/// What all accounts add up to, when nobody does business any more.
+fn audit(
+    sessions: &mut impl Sessions,
+    cluster: &Cluster,
+    customers: u64,
+    watch: &mut impl Watch,
+) -> Result<i64, String> {
+    let mut audit = Audit::new(customers);
+    let done = fill(sessions, cluster, &mut audit, customers, watch);
+    done.map(|_| audit.sum).map_err(|measured| measured.errors.first.unwrap_or_default())
+}
+
+/// Puts the records, and has users write and read.
+pub fn retwis(
+    sessions: &mut impl Sessions,
+    cluster: &Cluster,
+    plan: &RetwisPlan,
+    watch: &mut impl Watch,
+) -> Report {
+    let RetwisPlan { records, distribution, clients, terms, .. } = *plan;
+    let about = about("retwis".to_owned(), records, clients, terms, cluster);
+    let mut load = retwis::Load::new(records, terms.seed);
+    let count = if plan.load { records } else { 0 };
+    let loaded = match fill(sessions, cluster, &mut load, count, watch) {
+        Ok(loaded) => plan.load.then_some(loaded),
+        Err(measured) => return Report::new(about, &[], &measured),
+    };
+    let mut workload = Retwis::new(records, distribution, clients, terms.seed);
+    let measured = measure(sessions, &mut workload, clients, terms, watch);
+    Report { load: loaded, ..Report::new(about, workload.kinds(), &measured) }
+}
+
+fn about(workload: String, records: u64, clients: usize, terms: Terms, cluster: &Cluster) -> About {
+    let (skein, topology) = (cluster.skein.clone(), cluster.topology);
+    About { workload, records, clients, terms, skein, topology }
 }
 
 fn measure(
     sessions: &mut impl Sessions,
     workload: &mut impl Workload,
     clients: usize,
-    warm_up: Duration,
-    duration: Duration,
+    terms: Terms,
     watch: &mut impl Watch,
 ) -> Measured {
+    let Terms { warm_up, duration, rate, seed } = terms;
     watch.begin(Phase::Run(warm_up + duration));
-    let settings = Settings { clients, depth: 1, warm_up, duration: Some(duration) };
-    closed_loop::run(sessions, workload, settings, &mut |progress| watch.progress(progress))
+    let pace = rate.map(|rate| Pace { rate, seed });
+    let settings = Settings { clients, depth: 1, warm_up, duration: Some(duration), pace };
+    generator::run(sessions, workload, settings, &mut |progress| watch.progress(progress))
 }
 
 fn failed(doing: &str, error: &Error) -> Measured {
     let mut errors = Errors::default();
-    errors.add(closed_loop::kind_of(error), || error.to_string());
+    errors.add(generator::kind_of(error), || error.to_string());
     nothing(errors, format!("{doing}: {error}"))
 }
 
@@ -226,6 +319,7 @@ fn nothing(errors: Errors, why: String) -> Measured {
     Measured {
         measured_for: Duration::ZERO,
         latency_ns: Vec::new(),
+        never_invoked: 0,
         errors,
         timeline: Vec::new(),
         ended_early: Some(why),
@@ -274,21 +368,19 @@ mod tests {
             records: 200,
             load: true,
             clients: 4,
-            warm_up: Duration::from_millis(5),
-            duration: Duration::from_millis(100),
-            seed: 1,
+            terms: TERMS,
         }
     }
 
+    const TERMS: Terms = Terms {
+        warm_up: Duration::from_millis(5),
+        duration: Duration::from_millis(100),
+        rate: None,
+        seed: 1,
+    };
+
     fn bank_plan() -> BankPlan {
-        BankPlan {
-            accounts: 8,
-            clients: 3,
-            readers: 1,
-            warm_up: Duration::ZERO,
-            duration: Duration::from_millis(100),
-            seed: 1,
-        }
+        BankPlan { accounts: 8, clients: 3, readers: 1, terms: TERMS }
     }
 
     #[test]
@@ -318,7 +410,8 @@ mod tests {
     fn who_interrupts_gets_what_was_measured() {
         let mut model = Model::default();
         let mut looker = Looker { stop_after: 2, ..looker() };
-        let plan = YcsbPlan { duration: Duration::from_mins(1), ..plan(Mix::named('a').unwrap()) };
+        let terms = Terms { duration: Duration::from_mins(1), ..TERMS };
+        let plan = YcsbPlan { terms, ..plan(Mix::named('a').unwrap()) };
         let report = ycsb(&mut model, &cluster(), &plan, &mut looker);
         assert_eq!(report.ended_early.as_deref(), Some("interrupted"));
         assert!(report.duration_s < 10.0 && report.ops_per_s > 0.0 && report.errors == 0);

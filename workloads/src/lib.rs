@@ -1,11 +1,12 @@
 //! What Skein is measured with, and what shows that it was right while it was measured.
 
+mod arrivals;
 pub mod bank;
 pub mod bench;
 pub mod chaos;
 pub mod chart;
 pub mod check;
-pub mod closed_loop;
+pub mod generator;
 pub mod history;
 pub mod keys;
 pub mod mix;
@@ -13,5 +14,7 @@ pub mod mix;
 mod model;
 pub mod multicast;
 pub mod report;
+pub mod retwis;
+pub mod smallbank;
 pub mod verify;
 pub mod ycsb;

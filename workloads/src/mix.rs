@@ -86,15 +86,21 @@ impl Mix {
 
     /// A kind, drawn in the mix's proportions.
     pub fn draw(&self, random: &mut impl Rng) -> Kind {
-        let mut drawn: u8 = random.random_range(0..100);
-        for kind in Kind::ALL {
-            match drawn.checked_sub(self.percent_of(kind)) {
-                Some(rest) => drawn = rest,
-                None => return kind,
-            }
-        }
-        unreachable!("the shares of {self:?} add up to a hundred")
+        Kind::ALL[draw(self.percent, random)]
     }
+}
+
+/// Which one, where so many of a hundred draws are to give the first, the second, and so on.
+pub(crate) fn draw(percent: impl IntoIterator<Item = u8>, random: &mut impl Rng) -> usize {
+    let mut drawn: u8 = random.random_range(0..100);
+    let found = percent.into_iter().position(|percent| match drawn.checked_sub(percent) {
+        Some(rest) => {
+            drawn = rest;
+            false
+        }
+        None => true,
+    });
+    found.expect("shares add up to a hundred")
 }
 
 /// Printable random bytes to cut fields from: drawing each byte anew would cost more than the
@@ -110,7 +116,7 @@ impl Text {
 
     /// Appends a field of the record whose key was printed from `hash`: its mark, a token that no
     /// other field ever has, then text.
-    fn field(&self, hash: u64, into: &mut Vec<u8>, random: &mut impl Rng) {
+    pub(crate) fn field(&self, hash: u64, into: &mut Vec<u8>, random: &mut impl Rng) {
         const TEXT: usize = FIELD_BYTES - MARK - TOKEN;
         let at = random.random_range(0..self.0.len() - TEXT);
         into.extend_from_slice(&mark(hash));
@@ -160,6 +166,11 @@ fn mark(hash: u64) -> [u8; MARK] {
     sixths(hash)
 }
 
+/// Whether `field` is of the record whose key was printed from `hash`.
+pub(crate) fn has_mark(hash: u64, field: &[u8]) -> bool {
+    field.starts_with(&mark(hash))
+}
+
 /// After it comes a random number of 64 bits: of a hundred million fields, two are hardly the same.
 const TOKEN: usize = 11;
 
@@ -194,8 +205,7 @@ pub fn check_value(hash: u64, value: &[u8]) -> Result<(), Wrong> {
     if value.len() != RECORD_BYTES {
         return Err(Wrong::Length(value.len()));
     }
-    let mark = mark(hash);
-    match value.chunks_exact(FIELD_BYTES).position(|field| field[..MARK] != mark) {
+    match value.chunks_exact(FIELD_BYTES).position(|field| !has_mark(hash, field)) {
         Some(field) => Err(Wrong::Mark(field)),
         None => Ok(()),
     }

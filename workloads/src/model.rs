@@ -6,7 +6,7 @@ use std::time::Duration;
 use skein_client::{Compare, Error, Operation, Outcome, Page, SessionKey, Test, Ticket};
 use skein_client::{Reply, Transaction};
 
-use crate::closed_loop::Sessions;
+use crate::generator::Sessions;
 
 #[derive(Default)]
 pub(crate) struct Model {
@@ -69,6 +69,9 @@ impl Model {
         let held = transaction.guards.iter().all(|guard| match &guard.test {
             Test::Number { compare: Compare::AtLeast, number } => {
                 self.number(&guard.key) >= *number
+            }
+            Test::Version(version) => {
+                self.versions.get(&guard.key).copied().unwrap_or_default() == *version
             }
             other => panic!("no workload asks for {other:?}"),
         });

@@ -17,13 +17,15 @@ use serde::{Deserialize, Serialize};
 use skein_multicast::config::Topology;
 
 use crate::bank::Bank;
+use crate::bench::Terms;
 use crate::chart;
-use crate::closed_loop::{Errors, Measured, TIMELINE_INTERVAL};
+use crate::generator::{Errors, Measured, TIMELINE_INTERVAL};
+use crate::smallbank::SmallBank;
 
 /// One run of one workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// `ycsb-a` to `ycsb-f`, or `bank`.
+    /// `ycsb-a` to `ycsb-f`, `bank`, `smallbank` or `retwis`.
     pub workload: String,
     /// Operations that returned while it was measured, per second.
     pub ops_per_s: f64,
@@ -47,6 +49,10 @@ pub struct Report {
     pub duration_s: f64,
     /// How long it ran before that.
     pub warmup_s: f64,
+    /// Operations a second that were due; null of a closed loop.
+    pub rate: Option<f64>,
+    /// Operations of an open loop that were due and never invoked.
+    pub never_invoked: u64,
     /// What all random choices were drawn from.
     pub seed: u64,
     /// The version of Skein, and its commit.
@@ -57,9 +63,27 @@ pub struct Report {
     pub topology: Topology,
     /// Throughput over time.
     pub timeline: Timeline,
+    /// What was done to the cluster meanwhile.
+    pub events: Vec<Event>,
     /// What the bank found; only of a bank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bank: Option<BankReport>,
+    /// What came of it; only of `SmallBank`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub smallbank: Option<SmallBankReport>,
+}
+
+/// Something that was done to the cluster.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Event {
+    /// When, in seconds of the time measured.
+    pub at_s: f64,
+    /// What: `kill`.
+    pub what: &'static str,
+    /// To which nodes.
+    pub nodes: Vec<u16>,
+    /// Which groups these led.
+    pub led: Vec<u16>,
 }
 
 /// The records that were put before the run.
@@ -138,6 +162,21 @@ pub struct BankReport {
     pub pending: Option<u64>,
 }
 
+/// What came of `SmallBank`. Its sums are in cents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SmallBankReport {
+    /// Customers, with two accounts each.
+    pub customers: u64,
+    /// Transactions held back by the guard against overdraft; they count as operations.
+    pub declined: u64,
+    /// How often a transaction began again because another had changed what it had read.
+    pub begun_again: u64,
+    /// What the accounts must add up to, by what was acknowledged.
+    pub expected_sum: i64,
+    /// What they added up to at the end, if that could be read and was right.
+    pub final_sum: Option<i64>,
+}
+
 /// Where a benchmark ran: its generator and the cluster share it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Machine {
@@ -171,10 +210,8 @@ pub struct About {
     pub records: u64,
     /// Sessions.
     pub clients: usize,
-    /// How long it ran before it was measured.
-    pub warm_up: Duration,
-    /// The seed.
-    pub seed: u64,
+    /// How long, how fast and on whose dice.
+    pub terms: Terms,
     /// The version of Skein.
     pub skein: String,
     /// The cluster.
@@ -204,8 +241,10 @@ impl Report {
             load: None,
             clients: about.clients,
             duration_s: millis(measured.measured_for),
-            warmup_s: millis(about.warm_up),
-            seed: about.seed,
+            warmup_s: millis(about.terms.warm_up),
+            rate: about.terms.rate,
+            never_invoked: measured.never_invoked,
+            seed: about.terms.seed,
             skein: about.skein,
             machine: Machine::here(),
             topology: about.topology,
@@ -213,7 +252,9 @@ impl Report {
                 interval_ms: TIMELINE_INTERVAL.as_millis() as u64,
                 ops: measured.timeline.clone(),
             },
+            events: Vec::new(),
             bank: None,
+            smallbank: None,
         }
     }
 
@@ -233,10 +274,26 @@ impl Report {
         self
     }
 
+    /// Adds what `SmallBank` came to. `last` is the sum at the end.
+    #[must_use]
+    pub fn with_smallbank(mut self, bank: &SmallBank, last: Option<i64>) -> Self {
+        self.smallbank = Some(SmallBankReport {
+            customers: bank.customers(),
+            declined: bank.declined,
+            begun_again: bank.begun_again,
+            expected_sum: bank.expected_sum(),
+            final_sum: last,
+        });
+        self
+    }
+
     /// Whether it ran to its end and nothing was wrong.
     pub fn is_good(&self) -> bool {
         let settled = |bank: &BankReport| bank.final_sum.is_some() && bank.pending == Some(0);
-        self.errors == 0 && self.ended_early.is_none() && self.bank.as_ref().is_none_or(settled)
+        self.errors == 0
+            && self.ended_early.is_none()
+            && self.bank.as_ref().is_none_or(settled)
+            && self.smallbank.as_ref().is_none_or(|bank| bank.final_sum.is_some())
     }
 
     /// The report for people. `colour` is for terminals.
@@ -253,8 +310,15 @@ impl Report {
             self.duration_s,
         );
         let rate = paint.strong(&chart::grouped(chart::whole(self.ops_per_s)));
+        let due = self.rate.map_or_else(String::new, |due| {
+            format!(" of {} that were due", chart::grouped(chart::whole(due)))
+        });
         let over_time = chart::sparkline(self.timeline_without_tail());
-        let _ = writeln!(text, "{}", format!("  {rate} operations/s   {over_time}").trim_end());
+        let line = format!("  {rate} operations/s{due}   {over_time}");
+        let _ = writeln!(text, "{}", line.trim_end());
+        for Event { at_s, what, nodes, led } in &self.events {
+            let _ = writeln!(text, "  {what} of node {nodes:?}, leader of {led:?}, at {at_s:.3} s");
+        }
         if self.operations.is_empty() {
             self.verdict(&mut text, paint);
             return text;
@@ -318,6 +382,23 @@ impl Report {
                 }
             };
         }
+        if let Some(bank) = &self.smallbank {
+            let (declined, again) =
+                (chart::grouped(bank.declined), chart::grouped(bank.begun_again));
+            let _ = writeln!(
+                text,
+                "  {declined} transactions declined for want of money, {again} begun again, warm-up included"
+            );
+            let wanted = bank.expected_sum;
+            let wrong = || format!("the final sum is not {wanted} cents, or could not be read");
+            let sum = bank.final_sum.map(|sum| format!("final sum {sum} cents"));
+            let _ = writeln!(text, "  {}", sum.unwrap_or_else(|| paint.bad(&wrong())));
+        }
+        if self.never_invoked > 0 {
+            let never = chart::grouped(self.never_invoked);
+            let what = format!("{never} operations were due and never invoked: all clients waited");
+            let _ = writeln!(text, "  {}", paint.bad(&what));
+        }
         if let Some(why) = &self.ended_early {
             let _ = writeln!(text, "  {}", paint.bad(&format!("ended early: {why}")));
         }
@@ -355,7 +436,7 @@ mod tests {
     use skein_kvstore::slots::SlotMap;
 
     use super::*;
-    use crate::closed_loop::{Settings, once, run};
+    use crate::generator::{Settings, once, run};
     use crate::model::Model;
 
     fn measured() -> (Measured, Bank) {
@@ -367,6 +448,7 @@ mod tests {
             depth: 1,
             warm_up: Duration::ZERO,
             duration: Some(Duration::from_millis(100)),
+            pace: None,
         };
         let measured = run(&mut model, &mut bank, settings, &mut |_| true);
         (measured, bank)
@@ -377,8 +459,12 @@ mod tests {
             workload: "ycsb-a".into(),
             records: 1_000,
             clients: 3,
-            warm_up: Duration::from_secs(1),
-            seed: 7,
+            terms: Terms {
+                warm_up: Duration::from_secs(1),
+                duration: Duration::from_secs(1),
+                rate: None,
+                seed: 7,
+            },
             skein: "0.1.0 (abc)".into(),
             topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
         };
@@ -429,6 +515,9 @@ mod tests {
             "clients": "number",
             "duration_s": "number",
             "warmup_s": "number",
+            "rate": null,
+            "never_invoked": "number",
+            "events": [],
             "seed": "number",
             "skein": "text",
             "machine": {"cores": "number", "model": "text"},

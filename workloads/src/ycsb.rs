@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use skein_client::{Error, Operation, Outcome, Reply, SessionKey, Transaction};
 
-use crate::closed_loop::{Fault, Sessions, Step, Workload, ask};
+use crate::generator::{Fault, Sessions, Step, Workload, ask};
 use crate::keys::{self, Chooser, Distribution};
 use crate::mix::{self, Kind, Mix, SCAN_RECORDS_MAX, Text, Wrong};
 
@@ -269,7 +269,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::closed_loop::{Measured, Settings, run};
+    use crate::generator::{Measured, Settings, run};
     use crate::mix::CORE;
     use crate::model::Model;
 
@@ -277,7 +277,7 @@ mod tests {
 
     fn loaded() -> Model {
         let mut model = Model::default();
-        let settings = Settings { clients: 4, depth: 8, warm_up: Duration::ZERO, duration: None };
+        let settings = Settings::to_the_end(4, 8);
         let measured = run(&mut model, &mut Load::new(0..RECORDS, 1), settings, &mut |_| true);
         assert_eq!((measured.operations(), measured.errors.total()), (RECORDS, 0));
         assert_eq!(model.pairs.len() as u64, RECORDS);
@@ -292,6 +292,7 @@ mod tests {
             depth: 1,
             warm_up: Duration::from_millis(5),
             duration: Some(Duration::from_millis(150)),
+            pace: None,
         };
         (run(model, &mut ycsb, settings, &mut |_| true), ycsb.existing())
     }

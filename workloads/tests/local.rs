@@ -10,10 +10,10 @@ use skein_fabric::any::AnyFabric;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::Topology;
 use skein_workloads::bank::Bank;
-use skein_workloads::bench::{self, BankPlan, Phase, Watch, YcsbPlan};
+use skein_workloads::bench::{self, BankPlan, Phase, Terms, Watch, YcsbPlan};
 use skein_workloads::chaos::state::Survey;
 use skein_workloads::check::{Order, check};
-use skein_workloads::closed_loop::{self, Progress, Settings};
+use skein_workloads::generator::{self, Progress, Settings};
 use skein_workloads::history::{BankHeader, FORMAT, Header, Reader, Record, Recorded, Recorder};
 use skein_workloads::mix::{CORE, Kind, RECORD};
 use skein_workloads::report::Report;
@@ -47,9 +47,12 @@ fn bank_plan() -> BankPlan {
         accounts: ACCOUNTS,
         clients: 6,
         readers: 2,
-        warm_up: Duration::ZERO,
-        duration: Duration::from_millis(500),
-        seed: 1,
+        terms: Terms {
+            warm_up: Duration::ZERO,
+            duration: Duration::from_millis(500),
+            rate: None,
+            seed: 1,
+        },
     }
 }
 
@@ -67,9 +70,12 @@ fn every_core_workload_runs_twice_without_an_error() {
             records: 1_000,
             load: true,
             clients: 8,
-            warm_up: Duration::from_millis(20),
-            duration: Duration::from_millis(200),
-            seed: 1,
+            terms: Terms {
+                warm_up: Duration::from_millis(20),
+                duration: Duration::from_millis(200),
+                rate: None,
+                seed: 1,
+            },
         };
         let report = bench::ycsb(&mut cluster.driver().unwrap(), &facts, &plan, &mut Nobody);
         assert!(report.is_good(), "{report:#?}");
@@ -115,8 +121,8 @@ fn recorded(
     run(&mut sessions);
     let mut driver = sessions.finish();
     let mut survey = Survey::new(recorder.keys().into_iter().collect(), 8, record);
-    let settings = Settings { clients: 8, depth: 1, warm_up: Duration::ZERO, duration: None };
-    closed_loop::run(&mut driver, &mut survey, settings, &mut |_| true);
+    let settings = Settings::to_the_end(8, 1);
+    generator::run(&mut driver, &mut survey, settings, &mut |_| true);
     let mut scribe = recorder.scribe();
     survey.found.into_iter().for_each(|found| scribe.note(Record::Final(found)));
     drop(scribe);
@@ -135,9 +141,12 @@ fn what_is_recorded_of_every_workload_is_right() {
             records: 200,
             load: true,
             clients: 8,
-            warm_up: Duration::ZERO,
-            duration: Duration::from_millis(200),
-            seed: 1,
+            terms: Terms {
+                warm_up: Duration::ZERO,
+                duration: Duration::from_millis(200),
+                rate: None,
+                seed: 1,
+            },
         };
         let (verdict, order) = recorded(&cluster, &facts, None, |sessions| {
             let report = bench::ycsb(sessions, &facts, &plan, &mut Nobody);

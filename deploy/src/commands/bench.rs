@@ -1,27 +1,21 @@
 //! `skein bench`: how fast, and was it right.
 
+mod drill;
+pub(super) mod measure;
+
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::{Subcommand, ValueEnum};
-use skein_client::Driver;
-use skein_fabric::any::AnyFabric;
-use skein_kvstore::BUILD;
-use skein_kvstore::config::ClusterConfig;
-use skein_kvstore::node::admin;
 use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::status::NodeStatus;
-use skein_kvstore::slots::SlotMap;
-use skein_multicast::config::Topology;
-use skein_workloads::bench::{self, BankPlan, Cluster, Watch, YcsbPlan};
+use skein_workloads::bench::{self, BankPlan, RetwisPlan, SmallBankPlan, Terms, YcsbPlan};
 use skein_workloads::keys::Distribution;
-use skein_workloads::mix::{Kind, Mix, RECORD};
+use skein_workloads::mix::Mix;
 use skein_workloads::report::Report;
 use skein_workloads::ycsb::CLIENTS_MAX;
 
-use super::recorded::{About, Recording};
+use self::drill::Drill;
 use crate::args::Global;
 use crate::exit::{Exit, usage};
 use crate::progress::{Bars, Interrupt};
@@ -45,6 +39,16 @@ enum What {
     ///
     /// Every sum must be what the accounts were opened with, and no account may be overdrawn.
     Bank(Bank),
+    /// SmallBank: customers pay, cash and move money between their accounts and those of others
+    ///
+    /// 25 % payments, 15 % each of deposits, withdrawals, checks, looks at a balance, and moves of all
+    /// that a customer has. All accounts must add up to what was paid in and out.
+    Smallbank(SmallBank),
+    /// Retwis: transactions of a social network, each on up to ten records
+    ///
+    /// 50 % timelines (1 to 10 reads), 30 % posts (3 reads, 5 writes), 15 % follows (2 and 2), 5 % new
+    /// users (1 and 3). Every value that is read must belong to its record.
+    Retwis(Retwis),
     Multicast(super::multicast::Args),
     #[command(hide = true)]
     MulticastNode(super::multicast::node::Args),
@@ -76,6 +80,38 @@ struct Ycsb {
 }
 
 #[derive(clap::Args)]
+struct SmallBank {
+    /// Customers, with two accounts each
+    #[arg(long, default_value_t = 100_000, value_name = "N",
+          value_parser = clap::value_parser!(u64).range(2..=100_000_000))]
+    customers: u64,
+    /// Sessions, each with one transaction under way
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clients)]
+    clients: usize,
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(clap::Args)]
+struct Retwis {
+    /// How many records there shall be
+    #[arg(long, default_value_t = 100_000, value_name = "N",
+          value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
+    records: u64,
+    /// Sessions, each with one transaction under way
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clients)]
+    clients: usize,
+    /// Measures the records that are there, without putting them first
+    #[arg(long)]
+    no_load: bool,
+    /// Which records are popular
+    #[arg(long, value_name = "WHICH", default_value = "zipfian")]
+    distribution: Popularity,
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(clap::Args)]
 struct Bank {
     /// Accounts: at most limits.transaction_keys_max, for all are read in one transaction
     #[arg(long, default_value_t = 128, value_name = "N", value_parser = accounts)]
@@ -102,6 +138,13 @@ struct Run {
     /// What all random choices are drawn from [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// So many operations a second are due, whether or not those before were answered; latencies run
+    /// from when an operation was due. Several, separated by commas, are measured one after the other
+    #[arg(long, value_name = "RATE", value_delimiter = ',', value_parser = rate)]
+    rate: Vec<f64>,
+    /// Kills whoever leads most groups when so many seconds were measured; several, separated by commas
+    #[arg(long, value_name = "SECONDS", value_delimiter = ',', value_parser = seconds)]
+    kill: Vec<Duration>,
     /// Records what is asked and answered (docs/histories.md), for `skein check`
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
@@ -130,6 +173,12 @@ pub(super) fn clients(text: &str) -> Result<usize, String> {
     between(text, 1, CLIENTS_MAX)
 }
 
+/// Operations a second.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (1.0..=1e8).contains(rate));
+    rate.ok_or_else(|| "give a number of operations a second, such as 50000".to_owned())
+}
+
 fn accounts(text: &str) -> Result<usize, String> {
     between(text, 2, 1_000_000)
 }
@@ -151,6 +200,8 @@ impl Args {
         match self.what {
             What::Ycsb(args) => args.run(&dir),
             What::Bank(args) => args.run(&dir),
+            What::Smallbank(args) => args.run(&dir),
+            What::Retwis(args) => args.run(&dir),
             What::Multicast(args) => args.run(global.verbose),
             What::MulticastNode(args) => args.run(),
             What::Chaos(args) => args.run(global),
@@ -161,46 +212,111 @@ impl Args {
 
 impl Ycsb {
     fn run(self, dir: &Path) -> anyhow::Result<Exit> {
-        let plan = YcsbPlan {
-            mix: self.workload,
-            distribution: match self.distribution {
-                None => self.workload.distribution,
-                Some(Popularity::Zipfian) => Distribution::Zipfian,
-                Some(Popularity::Latest) => Distribution::Latest,
-                Some(Popularity::Uniform) => Distribution::Uniform,
-            },
-            records: self.records,
-            load: !self.no_load,
-            clients: self.clients,
-            warm_up: self.run.warmup,
-            duration: self.run.measured_for()?,
-            seed: self.run.seed.unwrap_or_else(bench::any_seed),
-        };
-        let mut bars = Bars::new(Interrupt::listen()?);
-        let report = ycsb(dir, &plan, self.run.history.as_deref(), &mut bars)?;
-        bars.end();
-        self.run.print(&report)
+        self.run.each(dir, |round, drill| {
+            let plan = YcsbPlan {
+                mix: self.workload,
+                distribution: self.distribution.map_or(self.workload.distribution, Into::into),
+                records: self.records,
+                load: !self.no_load && round.first,
+                clients: self.clients,
+                terms: round.terms,
+            };
+            measure::ycsb(dir, &plan, self.run.history.as_deref(), drill)
+        })
     }
 }
 
 impl Bank {
     fn run(self, dir: &Path) -> anyhow::Result<Exit> {
-        let plan = BankPlan {
-            accounts: self.accounts,
-            clients: self.clients,
-            readers: self.readers,
-            warm_up: self.run.warmup,
-            duration: self.run.measured_for()?,
-            seed: self.run.seed.unwrap_or_else(bench::any_seed),
-        };
-        let mut bars = Bars::new(Interrupt::listen()?);
-        let report = bank(dir, &plan, self.run.history.as_deref(), &mut bars)?;
-        bars.end();
-        self.run.print(&report)
+        self.run.each(dir, |round, drill| {
+            let Self { accounts, clients, readers, .. } = self;
+            let plan = BankPlan { accounts, clients, readers, terms: round.terms };
+            measure::bank(dir, &plan, self.run.history.as_deref(), drill)
+        })
     }
 }
 
+impl SmallBank {
+    fn run(self, dir: &Path) -> anyhow::Result<Exit> {
+        self.run.each(dir, |round, drill| {
+            let Self { customers, clients, .. } = self;
+            let plan = SmallBankPlan { customers, clients, terms: round.terms };
+            measure::smallbank(dir, &plan, self.run.history.as_deref(), drill)
+        })
+    }
+}
+
+impl Retwis {
+    fn run(self, dir: &Path) -> anyhow::Result<Exit> {
+        self.run.each(dir, |round, drill| {
+            let plan = RetwisPlan {
+                records: self.records,
+                distribution: self.distribution.into(),
+                load: !self.no_load && round.first,
+                clients: self.clients,
+                terms: round.terms,
+            };
+            measure::retwis(dir, &plan, self.run.history.as_deref(), drill)
+        })
+    }
+}
+
+impl From<Popularity> for Distribution {
+    fn from(which: Popularity) -> Self {
+        match which {
+            Popularity::Zipfian => Self::Zipfian,
+            Popularity::Latest => Self::Latest,
+            Popularity::Uniform => Self::Uniform,
+        }
+    }
+}
+
+/// One of several runs of a benchmark.
+struct Round {
+    terms: Terms,
+    /// None before it has put any records.
+    first: bool,
+}
+
 impl Run {
+    /// Measures at each rate that was asked for, and says what came of each.
+    fn each(
+        &self,
+        dir: &Path,
+        measure: impl Fn(Round, &mut Drill<'_, Bars>) -> anyhow::Result<Report>,
+    ) -> anyhow::Result<Exit> {
+        let duration = self.measured_for()?;
+        if self.history.is_some() && self.rate.len() > 1 {
+            return Err(usage("--history records one run: give one --rate with it"));
+        }
+        if let Some(late) = self.kill.iter().find(|kill| **kill >= duration) {
+            let late = late.as_secs_f64();
+            return Err(usage(format!("--kill {late} comes when --duration is over")));
+        }
+        let rates: Vec<_> = match &self.rate[..] {
+            [] => vec![None],
+            rates => rates.iter().copied().map(Some).collect(),
+        };
+        let topology = Directory::connect(dir)?.config.topology;
+        let mut bars = Bars::new(Interrupt::listen()?);
+        let mut exit = Exit::Ok;
+        for (i, rate) in rates.into_iter().enumerate() {
+            let (warm_up, seed) = (self.warmup, self.seed.unwrap_or_else(bench::any_seed));
+            let terms = Terms { warm_up, duration, rate, seed };
+            let mut drill = Drill::new(dir, topology, &self.kill, warm_up, &mut bars)?;
+            let mut report = measure(Round { terms, first: i == 0 }, &mut drill)?;
+            report.events = drill.end()?;
+            bars.end();
+            if self.print(&report)? != Exit::Ok {
+                exit = Exit::No;
+            }
+            if report.ended_early.is_some() {
+                break;
+            }
+        }
+        Ok(exit)
+    }
+
     fn measured_for(&self) -> anyhow::Result<Duration> {
         if self.duration.is_zero() {
             return Err(usage("--duration 0 measures nothing: give a number of seconds above 0"));
@@ -217,114 +333,3 @@ impl Run {
         Ok(if report.is_good() { Exit::Ok } else { Exit::No })
     }
 }
-
-/// Measures the cluster in `dir` with YCSB, and records it at `history`.
-pub(crate) fn ycsb(
-    dir: &Path,
-    plan: &YcsbPlan,
-    history: Option<&Path>,
-    watch: &mut impl Watch,
-) -> anyhow::Result<Report> {
-    let (mut driver, cluster, _) = connect(dir)?;
-    let Some(path) = history else { return Ok(bench::ycsb(&mut driver, &cluster, plan, watch)) };
-    let about = About {
-        workload: format!("ycsb-{}", plan.mix.letter),
-        seed: plan.seed,
-        bank: None,
-        record: Some(RECORD),
-        // What earlier runs have inserted is there.
-        before: !plan.load || plan.mix.percent_of(Kind::Insert) > 0,
-    };
-    let recording = Recording::begin(path, &cluster, about)?;
-    let report = bench::ycsb(&mut recording.of(&mut driver), &cluster, plan, watch);
-    recording.end(&mut driver, watch)?;
-    Ok(report)
-}
-
-/// Runs the bank on the cluster in `dir`, and records it at `history`.
-pub(crate) fn bank(
-    dir: &Path,
-    plan: &BankPlan,
-    history: Option<&Path>,
-    watch: &mut impl Watch,
-) -> anyhow::Result<Report> {
-    let (mut driver, cluster, config) = connect(dir)?;
-    let max = config.limits.transaction_keys_max;
-    if plan.accounts > max {
-        let accounts = plan.accounts;
-        return Err(usage(format!(
-            "--accounts {accounts} cannot be read in one transaction: this cluster's limits.transaction_keys_max is {max}"
-        )));
-    }
-    let mut report = match history {
-        None => bench::bank(&mut driver, &cluster, plan, watch),
-        Some(path) => {
-            let bank = bench::open_bank(&cluster, plan).header();
-            let about = About {
-                workload: "bank".to_owned(),
-                seed: plan.seed,
-                bank: Some(bank),
-                record: None,
-                before: true,
-            };
-            let recording = Recording::begin(path, &cluster, about)?;
-            let report = bench::bank(&mut recording.of(&mut driver), &cluster, plan, watch);
-            recording.end(&mut driver, watch)?;
-            report
-        }
-    };
-    drop(driver);
-    if let Some(bank) = &mut report.bank {
-        bank.pending = pending(dir, config.topology);
-    }
-    Ok(report)
-}
-
-fn connect(dir: &Path) -> anyhow::Result<(Driver<AnyFabric>, Cluster, ClusterConfig)> {
-    let running = Directory::connect(dir)?;
-    let config = running.config.clone();
-    let slots = SlotMap::even(config.topology.groups);
-    let driver = Driver::to(&running).context("cannot reach the cluster's memory")?;
-    let cluster = Cluster {
-        topology: config.topology,
-        slots,
-        window: config.tuning.window,
-        skein: BUILD.text().to_owned(),
-    };
-    Ok((driver, cluster, config))
-}
-
-/// What the running nodes of the cluster in `dir` hold undelivered, once they had time to deliver
-/// it; `None` if one does not say. The messages of others who use the cluster come and go: only those
-/// that stay are counted.
-fn pending(dir: &Path, topology: Topology) -> Option<u64> {
-    let directory = Directory::at(dir).ok()?;
-    let until = Instant::now() + DELIVERED_WITHIN;
-    loop {
-        let running = (0..topology.nodes).filter(|node| directory.node(*node).is_some());
-        let statuses = running.map(|node| admin::status(&directory, node).ok());
-        let statuses: Option<Vec<NodeStatus>> = statuses.collect();
-        let late = Instant::now() >= until;
-        // One that has only just been started again may not answer yet.
-        let Some(statuses) = statuses.filter(|statuses| !statuses.is_empty()) else {
-            if late {
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-            continue;
-        };
-        let replicas = || statuses.iter().flat_map(|status| &status.replicas).map(|r| &r.order);
-        if replicas().all(|replica| replica.pending == 0) {
-            return Some(0);
-        }
-        if late {
-            let stuck = DELIVERED_WITHIN.as_millis() as u64 / 2;
-            let stuck = replicas().filter(|replica| replica.oldest_pending_ms >= stuck);
-            return Some(stuck.map(|replica| replica.pending).sum());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// How long a message may take from its session to every replica, at the end of a run.
-const DELIVERED_WITHIN: Duration = Duration::from_secs(4);

@@ -1,20 +1,20 @@
 //! Benchmarks that are recorded: what everybody asks for, and what stands there at the end.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
 use skein_client::Driver;
 use skein_fabric::any::AnyFabric;
 use skein_workloads::bench::{Cluster, Phase, Watch};
 use skein_workloads::chaos::state::Survey;
-use skein_workloads::closed_loop::{self, Settings};
+use skein_workloads::generator::{self, Settings};
 use skein_workloads::history::{
     BankHeader, FORMAT, Header, Record, RecordHeader, Recorded, Recorder, now,
 };
 
 /// Many at a time, for it is not measured.
-const MANY: Settings = Settings { clients: 8, depth: 8, warm_up: Duration::ZERO, duration: None };
+const MANY: Settings = Settings::to_the_end(8, 8);
 
 /// What a history says of its workload.
 pub(super) struct About {
@@ -74,7 +74,7 @@ impl Recording {
         watch.begin(Phase::Load(keys.len() as u64));
         let mut survey = Survey::new(keys, MANY.clients * MANY.depth, self.record);
         let done =
-            closed_loop::run(driver, &mut survey, MANY, &mut |progress| watch.progress(progress));
+            generator::run(driver, &mut survey, MANY, &mut |progress| watch.progress(progress));
         let mut scribe = self.recorder.scribe();
         survey.found.into_iter().for_each(|found| scribe.note(Record::Final(found)));
         drop(scribe);

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use skein_client::{Error, Operation, Reply, SessionKey, Ticket, Transaction};
 
 use super::objects::{Asker, Mix, Objects};
-use crate::closed_loop::Sessions;
+use crate::generator::Sessions;
 use crate::history::{Invoke, Process, Record, Unanswered, now};
 
 /// Where records go: to a history, or to another process that keeps one.
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
     use crate::chaos::objects::TOKEN_BYTES;
     use crate::chaos::state::Survey;
-    use crate::closed_loop::{Settings, once};
+    use crate::generator::{Settings, once};
     use crate::history::{Digest, End, Header, Op};
     use crate::model::Model;
     use crate::verify::{Verdict, verify};
@@ -407,9 +407,9 @@ mod tests {
         });
         let keys: BTreeSet<String> = keys.flatten().collect();
         let mut survey = Survey::new(keys.into_iter().collect(), 1, None);
-        let settings = Settings { clients: 1, depth: 1, warm_up: Duration::ZERO, duration: None };
+        let settings = Settings::to_the_end(1, 1);
         (model.before, model.fails) = (None, None);
-        crate::closed_loop::run(&mut model, &mut survey, settings, &mut |_| true);
+        crate::generator::run(&mut model, &mut survey, settings, &mut |_| true);
         records.extend(survey.found.into_iter().map(Record::Final));
         let digest = |group| {
             Record::Digest(Digest {

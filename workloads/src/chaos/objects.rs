@@ -93,7 +93,7 @@ impl Objects {
 
     /// What the history's header says of the accounts.
     pub fn bank(&self) -> BankHeader {
-        BankHeader { accounts: self.accounts.clone(), opening: OPENING }
+        BankHeader { accounts: self.accounts.clone(), opening: OPENING, open: false }
     }
 
     /// Opens the accounts.

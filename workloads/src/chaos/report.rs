@@ -153,9 +153,11 @@ pub struct Event {
 }
 
 /// The grain of the timeline.
-const INTERVAL: u64 = 10_000_000;
+const INTERVAL: u64 = 1_000_000;
 /// What is shown around a kill: so many intervals before it, and in all.
-const AROUND: [usize; 2] = [20, 80];
+const AROUND: [usize; 2] = [200, 800];
+/// How wide that is.
+const AROUND_WIDTH: usize = 80;
 
 impl Report {
     /// Puts together what was done, what was measured and what was found.
@@ -302,7 +304,7 @@ impl Report {
             let _ = writeln!(text, "\n  throughput around the kill of a leader, mean of all");
             let times = AROUND.map(|intervals| seconds(intervals as u64 * INTERVAL));
             let [from, to] = [format!("-{} s", times[0]), format!("{:.1} s", times[1] - times[0])];
-            text.push_str(&chart::timeline(&around, &[AROUND[0]], [AROUND[1], 5], [&from, &to]));
+            text.push_str(&chart::timeline(&around, &[AROUND[0]], [AROUND_WIDTH, 5], [&from, &to]));
         }
         text.push('\n');
     }
@@ -508,7 +510,7 @@ mod tests {
         let report = report.judged();
         assert!(report.good, "{:?}", report.problems);
         let around = report.around_kills().unwrap();
-        assert_eq!((around[0], around[AROUND[0]], around[AROUND[0] + 3]), (1_000, 0, 1_000));
+        assert_eq!((around[0], around[AROUND[0]], around[AROUND[0] + 30]), (1_000, 0, 1_000));
         assert!(report.table(false).contains('▲'));
     }
 

@@ -2,7 +2,7 @@
 
 use skein_client::{Operation, Outcome, Reply, Transaction};
 
-use crate::closed_loop::{Fault, Step, Workload};
+use crate::generator::{Fault, Step, Workload};
 use crate::history::{Final, RecordHeader, now, short};
 use crate::keys;
 
@@ -155,15 +155,12 @@ impl Workload for Survey {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::closed_loop::{Settings, run};
+    use crate::generator::{Settings, run};
     use crate::history::text;
     use crate::model::Model;
 
-    const SETTINGS: Settings =
-        Settings { clients: 4, depth: 2, warm_up: Duration::ZERO, duration: None };
+    const SETTINGS: Settings = Settings::to_the_end(4, 2);
 
     fn records() -> Records {
         Records { count: 100, value_bytes: 50, run: "test".into() }

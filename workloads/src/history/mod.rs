@@ -104,6 +104,9 @@ pub struct BankHeader {
     pub accounts: Vec<String>,
     /// What each was opened with.
     pub opening: i64,
+    /// Money is paid in and out, too: only what becomes of each account can be told, and no sum.
+    #[serde(default)]
+    pub open: bool,
 }
 
 /// What a client asked.
@@ -126,6 +129,8 @@ pub struct Invoke {
 pub enum Guard {
     /// The number at the key is this or more.
     AtLeast(String, i64),
+    /// The key was last written at this version; 0 is never.
+    Version(String, u64),
 }
 
 /// One thing to do. Keys and values are text.
@@ -278,6 +283,7 @@ fn guard(guard: &ClientGuard) -> Guard {
         Test::Number { compare: Compare::AtLeast, number } => {
             Guard::AtLeast(text(&guard.key), *number)
         }
+        Test::Version(version) => Guard::Version(text(&guard.key), *version),
         other => panic!("a history has no word for {other:?}"),
     }
 }
@@ -377,6 +383,8 @@ mod tests {
             (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![Guard::AtLeast("a".into(), 7)],
                                      ops: vec![Op::Incr("a".into(), -7), Op::Put("b".into(), "v".into())] }),
              r#"{"invoke":{"t":5,"p":2,"if":[{"at_least":["a",7]}],"ops":[{"incr":["a",-7]},{"put":["b","v"]}]}}"#),
+            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![Guard::Version("a".into(), 7)], ops: vec![Op::Get("a".into())] }),
+             r#"{"invoke":{"t":5,"p":2,"if":[{"version":["a",7]}],"ops":[{"get":"a"}]}}"#),
             (Record::Ok(Return { t: 9, p: 2, held: true, out: vec![Out::Length(2), Out::Value(None),
                                  Out::Value(Some(("v".into(), 3))), Out::Version(4), Out::Number(-1)] }),
              r#"{"ok":{"t":9,"p":2,"out":[{"length":2},{"value":null},{"value":["v",3]},{"version":4},{"number":-1}]}}"#),

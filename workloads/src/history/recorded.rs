@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use skein_client::{Error, Reply, SessionKey, Ticket, Transaction};
 
 use super::{Invoke, Process, Record, RecordHeader, Scribe, now};
-use crate::closed_loop::Sessions;
+use crate::generator::Sessions;
 
 /// Sessions, and what is asked and answered in them.
 ///

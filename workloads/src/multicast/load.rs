@@ -15,7 +15,8 @@ use skein_fabric::wait::{Waiter, Waiting};
 use skein_multicast::access::{Access, SessionKey};
 use skein_protocol::ids::{GroupId, GroupSet, SessionId};
 
-use crate::closed_loop::{Errors, Progress};
+use crate::arrivals::Arrivals;
+use crate::generator::{Errors, Progress, histogram};
 
 /// What to multicast.
 #[derive(Clone, Copy, Debug)]
@@ -64,14 +65,6 @@ const LONGEST_WAIT: Duration = Duration::from_millis(10);
 /// up after so much longer.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const STUCK_AFTER: Duration = Duration::from_secs(10);
-/// Latencies beyond this count as this.
-const LATENCY_MAX: Duration = Duration::from_mins(2);
-
-/// An empty histogram of nanoseconds.
-pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_MAX.as_nanos() as u64, 3)
-        .expect("constants within what the histogram takes")
-}
 
 /// Runs `plan` over `access`. `watch` sees the progress ten times a second; false ends the run.
 pub fn run<F: Fabric>(
@@ -120,20 +113,6 @@ struct Load {
     measured: Measured,
 }
 
-/// When messages are due, in an open loop: the times between them are exponentially distributed.
-struct Arrivals {
-    random: SmallRng,
-    mean: f64,
-    next: Instant,
-}
-
-impl Arrivals {
-    fn advance(&mut self) {
-        let uniform: f64 = self.random.random();
-        self.next += Duration::from_secs_f64(-(1.0 - uniform).ln() * self.mean);
-    }
-}
-
 impl Load {
     fn new<F: Fabric>(access: &mut Access<F>, plan: &Plan) -> Self {
         let mut random = SmallRng::seed_from_u64(plan.seed);
@@ -151,7 +130,7 @@ impl Load {
             payload: vec![0x5a; plan.payload_bytes],
             destinations: (0..DRAWS).map(|_| draw(&mut random, plan)).collect(),
             drawn: 0,
-            arrivals: plan.rate.map(|rate| Arrivals { random, mean: 1.0 / rate, next: began }),
+            arrivals: plan.rate.map(|rate| Arrivals::new(random, rate, began)),
             turn: 0,
             under_way: 0,
             returned: 0,
@@ -390,16 +369,6 @@ mod tests {
         let measured = measure(&PLAN, &mut |_| true);
         assert!(measured.ended_early.is_none() && measured.errors.total() == 0, "{measured:?}");
         assert!(measured.latency_ns.len() > 100, "{}", measured.latency_ns.len());
-    }
-
-    #[test]
-    fn messages_are_due_at_the_rate_asked_for() {
-        let began = Instant::now();
-        let random = SmallRng::seed_from_u64(7);
-        let mut arrivals = Arrivals { random, mean: 1e-3, next: began };
-        (0..20_000).for_each(|_| arrivals.advance());
-        let seconds = (arrivals.next - began).as_secs_f64();
-        assert!((19.5..20.5).contains(&seconds), "{seconds} s for 20,000 at 1,000 a second");
     }
 
     #[test]

@@ -9,8 +9,9 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use skein_multicast::config::Topology;
 
-use super::load::{Measured, Plan, histogram};
+use super::load::{Measured, Plan};
 use crate::chart;
+use crate::generator::histogram;
 use crate::report::{Latency, Machine, micros, millis};
 
 /// Shares of all messages at which the distribution is told.
@@ -288,7 +289,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::closed_loop::Errors;
+    use crate::generator::Errors;
 
     fn report() -> Report {
         let plan = Plan {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::plot::{Axis, Plot, Point, SERIES_MAX, Scale, Series, Style};
-use super::source::{Chaos, Multicast, Source, Store, What};
+use super::source::{Chaos, Event, Multicast, Percentiles, Source, Store, Timeline, What};
 use crate::multicast::report::Spread;
 
 /// A picture, and what it is made of.
@@ -22,7 +22,7 @@ pub(super) struct Figure {
 }
 
 /// The most points of a timeline.
-const MOMENTS_MAX: usize = 600;
+const MOMENTS_MAX: usize = 200;
 /// What is shown around a fault, in seconds.
 const AROUND: [f64; 2] = [0.2, 0.8];
 
@@ -31,8 +31,14 @@ pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
     let mut figures = multicasts(sources);
     figures.extend(stores(sources));
     for (number, source) in sources.iter().enumerate() {
-        if let What::Chaos(chaos) = &source.what {
-            figures.extend(timelines(number, &source.file, chaos));
+        match &source.what {
+            What::Chaos(Chaos { events, timeline, .. }) => {
+                figures.extend(timelines(number, &source.file, events, timeline));
+            }
+            What::Store(Store { events, timeline, .. }) if !events.is_empty() => {
+                figures.extend(timelines(number, &source.file, events, timeline));
+            }
+            What::Store(_) | What::Multicast(_) => {}
         }
     }
     figures.extend(failovers(sources));
@@ -238,26 +244,37 @@ fn distributions(all: &[(usize, &Multicast)]) -> Vec<Figure> {
 }
 
 /// The operation that there were most of.
-fn main_operation(store: &Store) -> Option<(&String, f64)> {
+fn main_operation(store: &Store) -> Option<(&String, Percentiles)> {
     let most = store.operations.iter().max_by_key(|(_, operation)| operation.count)?;
-    Some((most.0, most.1.latency_us.p50))
+    Some((most.0, most.1.latency_us))
 }
 
 fn stores(sources: &[Source]) -> Vec<Figure> {
     let mut throughput = Lines::new();
     let mut latency = Lines::new();
+    let mut load = Lines::new();
     for (from, source) in sources.iter().enumerate() {
         let What::Store(store) = &source.what else { continue };
-        let Store { workload, topology, clients, ops_per_s, .. } = store;
+        let Store { workload, topology, clients, ops_per_s, rate, .. } = store;
         let at = |x, y| Made { from, point: Point { x, y, range: None } };
         let name = format!("{workload}, {} groups × {}", topology.groups, topology.replicas);
-        if let Some((operation, p50)) = main_operation(store) {
+        if let Some(rate) = rate {
+            // What comes at given times says nothing of how much more could have come.
+            if let Some((operation, Percentiles { p50, p99 })) = main_operation(store) {
+                for (share, latency) in [("50 %", p50), ("99 %", p99)] {
+                    let line = load.entry(format!("{name}: {operation}, {share}")).or_default();
+                    line.push(at(*rate, latency));
+                }
+            }
+            continue;
+        }
+        if let Some((operation, Percentiles { p50, .. })) = main_operation(store) {
             let line = latency.entry(format!("{name}: {operation}")).or_default();
             line.push(at(*ops_per_s, p50));
         }
         throughput.entry(name).or_default().push(at(*clients as f64, *ops_per_s));
     }
-    for line in throughput.values_mut().chain(latency.values_mut()) {
+    for line in throughput.values_mut().chain(latency.values_mut()).chain(load.values_mut()) {
         line.sort_by(|a, b| a.point.x.total_cmp(&b.point.x));
     }
     let about = "Sessions of a closed loop, each with one operation under way.";
@@ -268,14 +285,19 @@ fn stores(sources: &[Source]) -> Vec<Figure> {
     let title = "Median latency of the store against throughput";
     let about = "Of the operation that there were most of. Along a line the sessions become more.";
     all.extend(figure("store-latency", title, about, axes, Style::Line, latency));
+    let axes = [log("operations due per second"), log(LATENCY)];
+    let title = "Latency of the store against the load offered";
+    let about = "An open loop: operations are due at times drawn beforehand, and latency runs from when \
+                 one was due. Of the operation that there were most of.";
+    all.extend(figure("store-load", title, about, axes, Style::Line, load));
     all
 }
 
 /// The whole run, and what is around the fault after which the next write took longest.
-fn timelines(number: usize, file: &str, chaos: &Chaos) -> Vec<Figure> {
-    let interval = chaos.timeline.interval_ms / 1e3;
+fn timelines(number: usize, file: &str, events: &[Event], timeline: &Timeline) -> Vec<Figure> {
+    let interval = timeline.interval_ms / 1e3;
     let moments = |chunk: usize, range: std::ops::Range<usize>| {
-        let ops = chaos.timeline.ops.get(range.clone()).unwrap_or_default();
+        let ops = timeline.ops.get(range.clone()).unwrap_or_default();
         let rate = move |(i, ops): (usize, &[u64])| {
             let seconds = ops.len() as f64 * interval;
             let x = (range.start + i * chunk) as f64 * interval;
@@ -285,11 +307,11 @@ fn timelines(number: usize, file: &str, chaos: &Chaos) -> Vec<Figure> {
         ops.chunks(chunk).enumerate().map(rate).collect::<Vec<_>>()
     };
     let marks = |from: f64, to: f64| {
-        let inside = chaos.events.iter().filter(move |e| (from..to).contains(&e.at_s));
+        let inside = events.iter().filter(move |e| (from..to).contains(&e.at_s));
         inside.map(|e| (e.at_s - from, format!("{} {:?}", e.what, e.nodes))).collect()
     };
     let axes = [linear("seconds"), linear("operations per second")];
-    let len = chaos.timeline.ops.len();
+    let len = timeline.ops.len();
     let about =
         "Operations answered over time. A dashed line is a fault: hold the pointer over it.";
     let whole = Lines::from([(
@@ -304,10 +326,8 @@ fn timelines(number: usize, file: &str, chaos: &Chaos) -> Vec<Figure> {
     for figure in &mut figures {
         figure.plot.marks = marks(0.0, f64::INFINITY);
     }
-    let took = |event: &super::source::Event| {
-        event.next_write_ms.values().flatten().copied().fold(0.0, f64::max)
-    };
-    let kills = chaos.events.iter().filter(|event| event.what == "kill" && took(event) > 0.0);
+    let took = |event: &Event| event.next_write_ms.values().flatten().copied().fold(0.0, f64::max);
+    let kills = events.iter().filter(|event| event.what == "kill");
     let Some(longest) = kills.max_by(|a, b| took(a).total_cmp(&took(b))) else { return figures };
     let from = (longest.at_s - AROUND[0]).max(0.0);
     let index = |seconds: f64| crate::chart::whole(seconds / interval) as usize;
@@ -316,8 +336,7 @@ fn timelines(number: usize, file: &str, chaos: &Chaos) -> Vec<Figure> {
     for made in &mut points {
         made.point.x -= from;
     }
-    let lines =
-        Lines::from([(format!("all clients, {} ms a step", chaos.timeline.interval_ms), points)]);
+    let lines = Lines::from([(format!("all clients, {} ms a step", timeline.interval_ms), points)]);
     let title = format!("Around the kill after which a group's next write took longest: {file}");
     let about = "The same, from 0.2 s before the kill. Groups that the node did not lead go on; others \
                  resume when another of their replicas leads.";

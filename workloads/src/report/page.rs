@@ -154,10 +154,13 @@ fn everything(html: &mut String, sources: &[Source]) {
             What::Chaos(Chaos { clients, ops_per_s, .. }) => {
                 (format!("{clients} × 1"), *ops_per_s, None, None)
             }
-            What::Store(Store { clients, ops_per_s, operations, .. }) => {
+            What::Store(Store { clients, ops_per_s, operations, rate, .. }) => {
                 let most = operations.values().max_by_key(|operation| operation.count);
                 let latency = most.map(|it| [it.latency_us.p50, it.latency_us.p99]);
-                (format!("{clients} × 1"), *ops_per_s, latency, None)
+                let due = rate.map_or_else(String::new, |rate| {
+                    format!(", {} due a second", grouped(whole(rate)))
+                });
+                (format!("{clients} × 1{due}"), *ops_per_s, latency, None)
             }
         };
         let [p50, p99] =
@@ -212,13 +215,21 @@ mod tests {
             {"at_s": 0.6, "what": "kill", "nodes": [1], "next_write_ms": {"1": 9.5}},
         ]);
         let timeline = json!({"interval_ms": 10, "ops": vec![40; 200]});
-        let chaos = json!({"ops_per_s": 4e3, "events": events, "timeline": timeline});
+        let chaos = json!({"ops_per_s": 4e3, "events": events, "timeline": timeline.clone()});
         let latency = json!({"p50": 80.0, "p99": 200.0});
         let store = |clients: u32| {
             let read = json!({"count": 10, "latency_us": latency});
             let rest = json!({"ops_per_s": 1e4 * f64::from(clients), "clients": clients,
-                              "records": 100, "operations": {"read": read}});
+                              "records": 100, "operations": {"read": read}, "timeline": timeline});
             origin("ycsb-c", rest)
+        };
+        let open = |rate: f64| {
+            let read = json!({"count": 10, "latency_us": latency});
+            let kill = json!({"at_s": 0.5, "what": "kill", "nodes": [2], "led": [1]});
+            let rest = json!({"ops_per_s": rate, "clients": 4, "records": 100, "rate": rate,
+                              "operations": {"read": read}, "timeline": timeline,
+                              "events": if rate > 1e4 { vec![kill] } else { vec![] }});
+            origin("retwis", rest)
         };
         let file = |name: &str, text: String| (name.to_owned(), text);
         vec![
@@ -227,6 +238,7 @@ mod tests {
             file("chaos.json", origin("chaos", chaos)),
             file("c1.json", store(1)),
             file("c2.json", store(16)),
+            file("open.json", open(1e4) + "\n" + &open(2e4)),
             file("notes.json", "[1, 2]".to_owned()),
             file("cut.json", "{\"workload\": ".to_owned()),
         ]
@@ -244,8 +256,11 @@ mod tests {
             "distribution.svg",
             "store-sessions.svg",
             "store-latency.svg",
+            "store-load.svg",
             "timeline-chaos.svg",
             "failover-chaos.svg",
+            "timeline-open.svg",
+            "failover-open.svg",
             "failovers.svg",
         ];
         assert_eq!(names, wanted);

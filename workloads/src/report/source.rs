@@ -29,7 +29,7 @@ pub(super) enum What {
     Multicast(Multicast),
     /// `bench chaos`.
     Chaos(Chaos),
-    /// `bench ycsb` and `bench bank`.
+    /// `bench ycsb`, `bank`, `smallbank` and `retwis`.
     Store(Store),
 }
 
@@ -70,6 +70,8 @@ pub(super) struct Event {
     pub(super) at_s: f64,
     pub(super) what: String,
     pub(super) nodes: Vec<u16>,
+    /// Only of `bench chaos`.
+    #[serde(default)]
     pub(super) next_write_ms: BTreeMap<String, Option<f64>>,
 }
 
@@ -80,7 +82,7 @@ pub(super) struct Timeline {
     pub(super) ops: Vec<u64>,
 }
 
-/// Of `bench ycsb` or `bank`: see [`super::Report`].
+/// Of `bench ycsb` and those like it: see [`super::Report`].
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Store {
     pub(super) workload: String,
@@ -88,8 +90,14 @@ pub(super) struct Store {
     pub(super) clients: usize,
     pub(super) records: u64,
     pub(super) seed: u64,
+    /// Operations a second that were due, of an open loop.
+    #[serde(default)]
+    pub(super) rate: Option<f64>,
     pub(super) topology: Topology,
     pub(super) operations: BTreeMap<String, Operation>,
+    #[serde(default)]
+    pub(super) events: Vec<Event>,
+    pub(super) timeline: Timeline,
 }
 
 /// A kind of operation.
@@ -143,12 +151,15 @@ impl Source {
             What::Chaos(Chaos { seed, clients, .. }) => {
                 format!("skein bench chaos --clients {clients} --seed {seed} --json")
             }
-            What::Store(Store { workload, clients, records, seed, .. }) => {
-                let command = match workload.strip_prefix("ycsb-") {
-                    Some(letter) => format!("ycsb --workload {letter} --records {records}"),
-                    None => workload.clone(),
+            What::Store(Store { workload, clients, records, seed, rate, .. }) => {
+                let command = match (workload.strip_prefix("ycsb-"), workload.as_str()) {
+                    (Some(letter), _) => format!("ycsb --workload {letter} --records {records}"),
+                    (None, "smallbank") => format!("smallbank --customers {}", records / 2),
+                    (None, "retwis") => format!("retwis --records {records}"),
+                    (None, other) => other.to_owned(),
                 };
-                format!("skein bench {command} --clients {clients} --seed {seed} --json")
+                let rate = rate.map_or_else(String::new, |rate| format!(" --rate {rate}"));
+                format!("skein bench {command} --clients {clients}{rate} --seed {seed} --json")
             }
         }
     }

@@ -22,7 +22,7 @@ use skein_workloads::chaos::objects::{Mix, Objects, TOKEN_BYTES};
 use skein_workloads::chaos::report::{About, Injected, Report, State};
 use skein_workloads::chaos::schedule::{Kind, Schedule, Target};
 use skein_workloads::chaos::state::{Over, Records, Survey};
-use skein_workloads::closed_loop::{self, Settings, Workload};
+use skein_workloads::generator::{self, Settings, Workload};
 use skein_workloads::history::{Digest, FORMAT, Header, Record, Recorder, Scribe, now};
 
 use super::super::check::{Looked, look};
@@ -41,7 +41,7 @@ const QUIET: Duration = Duration::from_secs(2);
 const AGREE_WITHIN: Duration = Duration::from_secs(30);
 const DIGESTS_WITHIN: Duration = Duration::from_secs(30);
 /// Reading everything and putting records: many at a time, for it is not measured.
-const MANY: Settings = Settings { clients: 8, depth: 8, warm_up: Duration::ZERO, duration: None };
+const MANY: Settings = Settings::to_the_end(8, 8);
 const MANY_AT_A_TIME: usize = MANY.clients * MANY.depth;
 /// The number of the writer of this process; those of clients that are killed come after it.
 const WRITER: u16 = 1;
@@ -122,7 +122,7 @@ impl Run {
         let began = now();
         let slots = SlotMap::even(topology.groups);
         let objects = Objects::new(&self.records.run, &slots, topology.groups, began);
-        closed_loop::once(&mut self.driver, &objects.opening())
+        generator::once(&mut self.driver, &objects.opening())
             .context("cannot open the accounts")?;
         let path = self.history();
         let recorder = Recorder::create(&path, self.header(&objects, began))
@@ -190,7 +190,7 @@ impl Run {
     fn many(&mut self, workload: &mut impl Workload, owed: bool) -> Option<String> {
         let bars = &mut self.bars;
         let mut watch = |progress| bars.progress(progress) || owed;
-        let done = closed_loop::run(&mut self.driver, workload, MANY, &mut watch);
+        let done = generator::run(&mut self.driver, workload, MANY, &mut watch);
         done.ended_early.or(done.errors.first)
     }
 

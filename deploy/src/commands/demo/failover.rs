@@ -12,7 +12,7 @@ use skein_kvstore::node::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_workloads::bench::{Phase, Watch};
 use skein_workloads::chart;
-use skein_workloads::closed_loop::Progress;
+use skein_workloads::generator::Progress;
 use skein_workloads::report::{Report, Timeline};
 
 use super::super::chaos::patient::{Lives, Patient};

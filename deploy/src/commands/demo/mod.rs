@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use skein_kvstore::config::ClusterConfig;
-use skein_workloads::bench::{self, BankPlan, YcsbPlan};
+use skein_workloads::bench::{self, BankPlan, Terms, YcsbPlan};
 use skein_workloads::chart::{Paint, grouped};
 use skein_workloads::mix::Mix;
 use skein_workloads::report::Report;
@@ -122,11 +122,9 @@ fn drive(
         records: RECORDS,
         load: true,
         clients: CLIENTS,
-        warm_up: WARM_UP,
-        duration: YCSB_FOR,
-        seed: bench::any_seed(),
+        terms: Terms { warm_up: WARM_UP, duration: YCSB_FOR, rate: None, seed: bench::any_seed() },
     };
-    let report = super::bench::ycsb(dir, &ycsb, None, bars)?;
+    let report = super::bench::measure::ycsb(dir, &ycsb, None, bars)?;
     bars.end();
     show.loaded(&report)?;
     show.report("ycsb-a", "half reads, half updates", &report)?;
@@ -151,13 +149,16 @@ fn open_bank(
         accounts: 128,
         clients: 16,
         readers: 4,
-        warm_up: Duration::ZERO,
-        duration: BANK_FOR,
-        seed: bench::any_seed(),
+        terms: Terms {
+            warm_up: Duration::ZERO,
+            duration: BANK_FOR,
+            rate: None,
+            seed: bench::any_seed(),
+        },
     };
     let topology = ClusterConfig::default().topology;
     let mut killer = Killer::new(dir, topology, KILL_AFTER, bars)?;
-    let report = super::bench::bank(dir, &bank, None, &mut killer)?;
+    let report = super::bench::measure::bank(dir, &bank, None, &mut killer)?;
     let (failover, problems) = killer.end(&report);
     bars.end();
     show.report("bank", "transfers across shards, and readers who add all up", &report)?;

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     window: Option<u16>,
     /// So many messages a second are due, whether or not those before were answered; latencies run
     /// from when a message was due
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    #[arg(long, value_name = "RATE", value_parser = super::bench::rate)]
     open_loop: Option<f64>,
     /// All engines on one thread, pinned to a core, the sessions on another, both polling
     #[arg(long)]
@@ -105,11 +105,6 @@ impl FabricName {
             Self::Tls => "tls",
         }
     }
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate| (1.0..=1e8).contains(rate));
-    rate.ok_or_else(|| "give a number of messages a second, such as 50000".to_owned())
 }
 
 /// How the replicas are run.

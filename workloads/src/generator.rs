@@ -1,18 +1,28 @@
-//! The closed loop: N clients, each with one operation under way, on one thread.
+//! The generator: N clients, each with one operation under way, on one thread, in a closed or an open
+//! loop.
 //!
-//! A client's next operation is invoked when its last one has returned, so the load adapts to the
-//! cluster: latencies of a closed loop are those at the throughput reported beside them and say
+//! In a **closed loop** a client's next operation is invoked when its last one has returned, so the
+//! load adapts to the cluster: its latencies are those at the throughput reported beside them and say
 //! nothing about any other. The clock is read twice per operation: when it is invoked, and when its
 //! reply is handed over.
+//!
+//! In an **open loop** operations are due at times drawn beforehand, whoever is free then invokes them,
+//! and the latency of each runs from when it was *due*. What waited for a client, because all of them
+//! waited for the cluster, counts with all of its wait; what was never invoked is counted, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use hdrhistogram::Histogram;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use skein_client::{Driver, Error, SessionKey, Ticket, Transaction};
 use skein_fabric::Fabric;
 use skein_kvstore::reply::Reply;
+
+use crate::arrivals::Arrivals;
 
 /// Sessions to a store, polled on the caller's thread. The cluster's is [`Driver`]; tests have one
 /// that loses, swaps and forgets.
@@ -134,6 +144,24 @@ pub struct Settings {
     pub warm_up: Duration,
     /// How long to measure; until no client has anything more to do if `None`.
     pub duration: Option<Duration>,
+    /// Of an open loop.
+    pub pace: Option<Pace>,
+}
+
+impl Settings {
+    /// Everything that there is to do, as fast as it goes: not to be measured.
+    pub const fn to_the_end(clients: usize, depth: usize) -> Self {
+        Self { clients, depth, warm_up: Duration::ZERO, duration: None, pace: None }
+    }
+}
+
+/// When operations are due.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// So many a second, all clients together.
+    pub rate: f64,
+    /// What their times are drawn from.
+    pub seed: u64,
 }
 
 /// How a run is doing.
@@ -152,8 +180,12 @@ pub struct Progress {
 pub struct Measured {
     /// How long was measured, the warm-up excluded.
     pub measured_for: Duration,
-    /// Nanoseconds from invoked to returned, by kind, of the operations that returned meanwhile.
+    /// Nanoseconds from invoked to returned, by kind, of the operations that returned meanwhile; in an
+    /// open loop, from due to returned, and of those that were due meanwhile and returned later, too.
     pub latency_ns: Vec<Histogram<u64>>,
+    /// Operations of an open loop that were due meanwhile and never invoked: the cluster was not fast
+    /// enough, and they have no latency.
+    pub never_invoked: u64,
     /// What went wrong, at any time.
     pub errors: Errors,
     /// Operations returned in each [`TIMELINE_INTERVAL`] of the time measured.
@@ -165,12 +197,18 @@ pub struct Measured {
 impl Measured {
     /// Operations returned while measuring.
     pub fn operations(&self) -> u64 {
-        self.latency_ns.iter().map(Histogram::len).sum()
+        self.timeline.iter().sum()
     }
 }
 
 /// The grain of [`Measured::timeline`].
-pub const TIMELINE_INTERVAL: Duration = Duration::from_millis(10);
+pub const TIMELINE_INTERVAL: Duration = Duration::from_millis(1);
+
+/// An empty histogram of nanoseconds.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX.as_nanos() as u64, 3)
+        .expect("constants within what the histogram takes")
+}
 
 /// Errors, counted by kind, and the first of them in full.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -217,7 +255,7 @@ pub fn run(
     let keys: Vec<_> = (0..settings.clients).map(|_| sessions.open()).collect();
     let mut run = Run::new(sessions, workload, settings, &keys);
     for client in 0..settings.clients * settings.depth {
-        run.invoke(client);
+        run.next(client);
     }
     run.drive(watch);
     let measured = run.finish();
@@ -259,6 +297,8 @@ pub fn ask(
 }
 
 const LONGEST_WAIT: Duration = Duration::from_millis(10);
+/// Whoever sleeps may wake up so much later.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// How long operations under way are waited for after the run was told to stop.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -279,6 +319,9 @@ struct Run<'a, S, W> {
     keys: &'a [SessionKey],
     clients: Vec<Client>,
     under_way: HashMap<Ticket, u32>,
+    arrivals: Option<Arrivals>,
+    /// Clients that wait for something to be due.
+    free: VecDeque<usize>,
     started: Instant,
     measure_from: Instant,
     measure_until: Option<Instant>,
@@ -298,14 +341,14 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
         let started = Instant::now();
         let measure_from = started + settings.warm_up;
         let client = |_| Client { transaction: Transaction::default(), kind: 0, invoked: started };
-        let histogram = || {
-            Histogram::new_with_bounds(1, LATENCY_MAX.as_nanos() as u64, 3)
-                .expect("constants within what the histogram takes")
-        };
+        let arrivals =
+            |pace: Pace| Arrivals::new(SmallRng::seed_from_u64(pace.seed), pace.rate, started);
         Self {
             keys,
             clients: (0..settings.clients * settings.depth).map(client).collect(),
             under_way: HashMap::with_capacity(2 * settings.clients * settings.depth),
+            arrivals: settings.pace.map(arrivals),
+            free: VecDeque::new(),
             started,
             measure_from,
             measure_until: settings.duration.map(|duration| measure_from + duration),
@@ -315,6 +358,7 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
             measured: Measured {
                 measured_for: Duration::ZERO,
                 latency_ns: workload.kinds().iter().map(|_| histogram()).collect(),
+                never_invoked: 0,
                 errors: Errors::default(),
                 timeline: Vec::new(),
                 ended_early: None,
@@ -329,7 +373,7 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
         let mut now = self.started;
         let mut watch_at = now + WATCH_INTERVAL;
         let mut drained_by = None;
-        while !self.under_way.is_empty() && drained_by.is_none_or(|by| now < by) {
+        while self.has_more() && drained_by.is_none_or(|by| now < by) {
             let polled = self.sessions.poll(&mut |ticket, result| {
                 finished.push((ticket, Instant::now(), result));
             });
@@ -338,14 +382,17 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
                 self.finished(ticket, at, result);
             }
             match polled {
-                Ok(true) => {}
+                Ok(true) if self.arrivals.is_none() => {}
+                Ok(true) => now = self.invoke_due(),
                 Ok(false) => {
-                    self.sessions.wait(LONGEST_WAIT);
+                    now = self.invoke_due();
+                    self.wait(now);
                     now = Instant::now();
                 }
                 Err(error) => return self.give_up(&error),
             }
-            if self.measure_until.is_some_and(|until| now >= until) {
+            if !self.stop && self.measure_until.is_some_and(|until| now >= until) {
+                self.invoke_due();
                 self.stop = true;
             }
             if now >= watch_at {
@@ -368,16 +415,67 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
         }
     }
 
-    /// Submits the next operation of `client`, if there is one.
-    fn invoke(&mut self, client: usize) {
-        while !self.stop {
-            let state = &mut self.clients[client];
-            let Some(kind) = self.workload.next(client, &mut state.transaction) else { return };
-            state.kind = kind;
-            state.invoked = Instant::now();
-            match self.submit(client) {
-                Ok(()) => return,
-                Err(error) => self.failed(client, &error),
+    /// Whether anything is under way, or will be.
+    fn has_more(&self) -> bool {
+        !self.under_way.is_empty() || (self.arrivals.is_some() && !self.stop)
+    }
+
+    /// `client` has nothing under way: it goes on at once, or when something is due.
+    fn next(&mut self, client: usize) {
+        if self.arrivals.is_some() {
+            self.free.push_back(client);
+        } else {
+            while !self.stop && !self.invoke(client, None) {}
+        }
+    }
+
+    /// Has clients invoke what is due. Returns the time.
+    fn invoke_due(&mut self) -> Instant {
+        let now = Instant::now();
+        while let Some(arrivals) = &mut self.arrivals
+            && !self.stop
+        {
+            let due = arrivals.next;
+            if due > now || self.measure_until.is_some_and(|until| due >= until) {
+                break;
+            }
+            let Some(client) = self.free.pop_front() else { break };
+            arrivals.advance();
+            if !self.invoke(client, Some(due)) {
+                self.free.push_back(client);
+            }
+        }
+        now
+    }
+
+    /// Waits for the cluster, and not beyond what is due next. Sleeping is not precise enough for what
+    /// is due soon.
+    fn wait(&mut self, now: Instant) {
+        let due = self.arrivals.as_ref().filter(|_| !self.free.is_empty() && !self.stop);
+        let longest = due.map_or(LONGEST_WAIT, |due| due.next.saturating_duration_since(now));
+        if longest < SHORTEST_WAIT {
+            thread::yield_now();
+        } else {
+            self.sessions.wait(longest.min(LONGEST_WAIT).saturating_sub(SHORTEST_WAIT / 2));
+        }
+    }
+
+    /// Submits the next operation of `client`, which counts from when it was due. Returns whether it is
+    /// under way, or nothing will be.
+    fn invoke(&mut self, client: usize, due: Option<Instant>) -> bool {
+        let state = &mut self.clients[client];
+        let Some(kind) = self.workload.next(client, &mut state.transaction) else {
+            // In an open loop, everybody's work is done when one's is.
+            self.stop |= due.is_some();
+            return true;
+        };
+        state.kind = kind;
+        state.invoked = due.unwrap_or_else(Instant::now);
+        match self.submit(client) {
+            Ok(()) => true,
+            Err(error) => {
+                self.failed(client, &error);
+                false
             }
         }
     }
@@ -411,24 +509,32 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
             }
             Err(error) => self.failed(client, &error),
         }
-        self.invoke(client);
+        self.next(client);
     }
 
     fn count(&mut self, client: usize, at: Instant) {
         self.returned += 1;
         self.errors_in_a_row = 0;
-        if at < self.measure_from || self.measure_until.is_some_and(|until| at >= until) {
+        let Client { kind, invoked, .. } = self.clients[client];
+        // An open loop waits for what was due meanwhile, and has that in its latencies.
+        let due = self.arrivals.is_some() && self.is_measured(invoked);
+        if due || self.is_measured(at) {
+            let latency = at.saturating_duration_since(invoked).as_nanos() as u64;
+            self.measured.latency_ns[kind].saturating_record(latency.max(1));
+        }
+        if !self.is_measured(at) {
             return;
         }
-        let Client { kind, invoked, .. } = self.clients[client];
-        let latency = at.saturating_duration_since(invoked).as_nanos() as u64;
-        self.measured.latency_ns[kind].saturating_record(latency.max(1));
         let interval = (at - self.measure_from).as_millis() / TIMELINE_INTERVAL.as_millis();
         let interval = interval as usize;
         if interval >= self.measured.timeline.len() {
             self.measured.timeline.resize(interval + 1, 0);
         }
         self.measured.timeline[interval] += 1;
+    }
+
+    fn is_measured(&self, at: Instant) -> bool {
+        at >= self.measure_from && self.measure_until.is_none_or(|until| at < until)
     }
 
     fn failed(&mut self, client: usize, error: &Error) {
@@ -471,6 +577,9 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
         let now = Instant::now();
         let until = self.measure_until.map_or(now, |until| until.min(now));
         self.measured.measured_for = until.saturating_duration_since(self.measure_from);
+        if let Some(arrivals) = self.arrivals {
+            self.measured.never_invoked = arrivals.between(self.measure_from, until);
+        }
         self.measured
     }
 }

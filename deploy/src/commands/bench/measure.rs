@@ -1,0 +1,188 @@
+//! Running a workload on a cluster, recorded or not.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use skein_client::Driver;
+use skein_fabric::any::AnyFabric;
+use skein_kvstore::BUILD;
+use skein_kvstore::config::ClusterConfig;
+use skein_kvstore::node::admin;
+use skein_kvstore::node::directory::Directory;
+use skein_kvstore::node::status::NodeStatus;
+use skein_kvstore::slots::SlotMap;
+use skein_multicast::config::Topology;
+use skein_workloads::bench::{self, BankPlan, Cluster, RetwisPlan, SmallBankPlan, Watch, YcsbPlan};
+use skein_workloads::mix::{Kind, RECORD};
+use skein_workloads::report::Report;
+use skein_workloads::retwis::{TRANSACTION_KEYS, TWEET};
+use skein_workloads::smallbank::SmallBank;
+
+use super::super::recorded::{About, Recording};
+use crate::exit::usage;
+
+/// Measures the cluster in `dir` with YCSB, and records it at `history`.
+pub(in super::super) fn ycsb(
+    dir: &Path,
+    plan: &YcsbPlan,
+    history: Option<&Path>,
+    watch: &mut impl Watch,
+) -> anyhow::Result<Report> {
+    let (mut driver, cluster, _) = connect(dir)?;
+    let Some(path) = history else { return Ok(bench::ycsb(&mut driver, &cluster, plan, watch)) };
+    let about = About {
+        workload: format!("ycsb-{}", plan.mix.letter),
+        seed: plan.terms.seed,
+        bank: None,
+        record: Some(RECORD),
+        // What earlier runs have inserted is there.
+        before: !plan.load || plan.mix.percent_of(Kind::Insert) > 0,
+    };
+    let recording = Recording::begin(path, &cluster, about)?;
+    let report = bench::ycsb(&mut recording.of(&mut driver), &cluster, plan, watch);
+    recording.end(&mut driver, watch)?;
+    Ok(report)
+}
+
+/// Has customers of a bank in `dir` do business, and records it at `history`.
+pub(super) fn smallbank(
+    dir: &Path,
+    plan: &SmallBankPlan,
+    history: Option<&Path>,
+    watch: &mut impl Watch,
+) -> anyhow::Result<Report> {
+    let (mut driver, cluster, _) = connect(dir)?;
+    let Some(path) = history else {
+        return Ok(bench::smallbank(&mut driver, &cluster, plan, watch));
+    };
+    let about = About {
+        workload: "smallbank".to_owned(),
+        seed: plan.terms.seed,
+        bank: Some(SmallBank::header(plan.customers)),
+        record: None,
+        before: true,
+    };
+    let recording = Recording::begin(path, &cluster, about)?;
+    let report = bench::smallbank(&mut recording.of(&mut driver), &cluster, plan, watch);
+    recording.end(&mut driver, watch)?;
+    Ok(report)
+}
+
+/// Has users of a social network in `dir` write and read, and records it at `history`.
+pub(super) fn retwis(
+    dir: &Path,
+    plan: &RetwisPlan,
+    history: Option<&Path>,
+    watch: &mut impl Watch,
+) -> anyhow::Result<Report> {
+    let (mut driver, cluster, config) = connect(dir)?;
+    let max = config.limits.transaction_keys_max;
+    if max < TRANSACTION_KEYS {
+        return Err(usage(format!(
+            "retwis takes {TRANSACTION_KEYS} keys in a transaction: this cluster's limits.transaction_keys_max is {max}"
+        )));
+    }
+    let Some(path) = history else {
+        return Ok(bench::retwis(&mut driver, &cluster, plan, watch));
+    };
+    let about = About {
+        workload: "retwis".to_owned(),
+        seed: plan.terms.seed,
+        bank: None,
+        record: Some(TWEET),
+        before: !plan.load,
+    };
+    let recording = Recording::begin(path, &cluster, about)?;
+    let report = bench::retwis(&mut recording.of(&mut driver), &cluster, plan, watch);
+    recording.end(&mut driver, watch)?;
+    Ok(report)
+}
+
+/// Runs the bank on the cluster in `dir`, and records it at `history`.
+pub(in super::super) fn bank(
+    dir: &Path,
+    plan: &BankPlan,
+    history: Option<&Path>,
+    watch: &mut impl Watch,
+) -> anyhow::Result<Report> {
+    let (mut driver, cluster, config) = connect(dir)?;
+    let max = config.limits.transaction_keys_max;
+    if plan.accounts > max {
+        let accounts = plan.accounts;
+        return Err(usage(format!(
+            "--accounts {accounts} cannot be read in one transaction: this cluster's limits.transaction_keys_max is {max}"
+        )));
+    }
+    let mut report = match history {
+        None => bench::bank(&mut driver, &cluster, plan, watch),
+        Some(path) => {
+            let bank = bench::open_bank(&cluster, plan).header();
+            let about = About {
+                workload: "bank".to_owned(),
+                seed: plan.terms.seed,
+                bank: Some(bank),
+                record: None,
+                before: true,
+            };
+            let recording = Recording::begin(path, &cluster, about)?;
+            let report = bench::bank(&mut recording.of(&mut driver), &cluster, plan, watch);
+            recording.end(&mut driver, watch)?;
+            report
+        }
+    };
+    drop(driver);
+    if let Some(bank) = &mut report.bank {
+        bank.pending = pending(dir, config.topology);
+    }
+    Ok(report)
+}
+
+fn connect(dir: &Path) -> anyhow::Result<(Driver<AnyFabric>, Cluster, ClusterConfig)> {
+    let running = Directory::connect(dir)?;
+    let config = running.config.clone();
+    let slots = SlotMap::even(config.topology.groups);
+    let driver = Driver::to(&running).context("cannot reach the cluster's memory")?;
+    let cluster = Cluster {
+        topology: config.topology,
+        slots,
+        window: config.tuning.window,
+        skein: BUILD.text().to_owned(),
+    };
+    Ok((driver, cluster, config))
+}
+
+/// What the running nodes of the cluster in `dir` hold undelivered, once they had time to deliver
+/// it; `None` if one does not say. The messages of others who use the cluster come and go: only those
+/// that stay are counted.
+fn pending(dir: &Path, topology: Topology) -> Option<u64> {
+    let directory = Directory::at(dir).ok()?;
+    let until = Instant::now() + DELIVERED_WITHIN;
+    loop {
+        let running = (0..topology.nodes).filter(|node| directory.node(*node).is_some());
+        let statuses = running.map(|node| admin::status(&directory, node).ok());
+        let statuses: Option<Vec<NodeStatus>> = statuses.collect();
+        let late = Instant::now() >= until;
+        // One that has only just been started again may not answer yet.
+        let Some(statuses) = statuses.filter(|statuses| !statuses.is_empty()) else {
+            if late {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            continue;
+        };
+        let replicas = || statuses.iter().flat_map(|status| &status.replicas).map(|r| &r.order);
+        if replicas().all(|replica| replica.pending == 0) {
+            return Some(0);
+        }
+        if late {
+            let stuck = DELIVERED_WITHIN.as_millis() as u64 / 2;
+            let stuck = replicas().filter(|replica| replica.oldest_pending_ms >= stuck);
+            return Some(stuck.map(|replica| replica.pending).sum());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// How long a message may take from its session to every replica, at the end of a run.
+const DELIVERED_WITHIN: Duration = Duration::from_secs(4);

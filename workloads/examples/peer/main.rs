@@ -1,0 +1,148 @@
+//! One load for several stores: puts, or gets, of 100-byte values by clients that have one operation
+//! under way each, on one thread. What it says is compared by `workloads/peers/run`.
+//!
+//! ```console
+//! $ peer redis 127.0.0.1:6379 put --clients 64 --seconds 3
+//! $ peer skein /run/user/1000/skein get --clients 1 --seconds 3
+//! $ peer table results.jsonl
+//! ```
+//!
+//! | store | address | a put is |
+//! |---|---|---|
+//! | `redis` | of the primary | SET |
+//! | `redis-wait` | of the primary | SET and WAIT 1, sent together; a write that no replica has is an error |
+//! | `cluster-wait` | of the three primaries | the same, each client with one of them and its keys |
+//! | `etcd` | of the leader | Put by gRPC; gets are linearizable |
+//! | `skein` | the cluster's directory | a put by the client library; gets are linearizable |
+
+mod etcd;
+mod redis;
+mod sockets;
+mod store;
+mod table;
+
+use std::error::Error;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+/// Keys that are put and got, each as often as any other.
+const KEYS: u64 = 10_000;
+const VALUE: [u8; 100] = [b'x'; 100];
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Put,
+    Get,
+}
+
+/// How it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) asked: Asked,
+    pub(crate) clients: usize,
+    pub(crate) time: Duration,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Came {
+    pub(crate) nanoseconds: Histogram<u64>,
+    pub(crate) seconds: f64,
+    pub(crate) errors: u64,
+}
+
+/// The same, to be kept.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Line {
+    pub(crate) store: String,
+    pub(crate) asked: String,
+    pub(crate) clients: usize,
+    pub(crate) ops_per_s: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) errors: u64,
+}
+
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
+
+pub(crate) fn histogram() -> Histogram<u64> {
+    skein_workloads::generator::histogram()
+}
+
+pub(crate) fn key(number: u64) -> Vec<u8> {
+    format!("peer:{number:012}").into_bytes()
+}
+
+/// Which keys a client asks for.
+pub(crate) struct Keys {
+    random: SmallRng,
+    /// Those that it may.
+    numbers: Vec<u64>,
+    /// Of these, the next that it puts first, and how far the one after that is.
+    fill: usize,
+    step: usize,
+}
+
+impl Keys {
+    /// Those that `fits` takes, which `clients` clients share; of whichever is the `client`th of them.
+    pub(crate) fn of(client: usize, clients: usize, fits: impl Fn(u64) -> bool) -> Self {
+        let numbers = (0..KEYS).filter(|number| fits(*number)).collect();
+        let random = SmallRng::seed_from_u64(client as u64);
+        Self { random, numbers, fill: client, step: clients }
+    }
+
+    /// Any of them.
+    pub(crate) fn draw(&mut self) -> Vec<u8> {
+        key(self.numbers[self.random.random_range(0..self.numbers.len())])
+    }
+
+    /// The next of its share.
+    pub(crate) fn next(&mut self) -> Option<Vec<u8>> {
+        let number = self.numbers.get(self.fill)?;
+        self.fill += self.step;
+        Some(key(*number))
+    }
+}
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (store, address, asked, clients, seconds) = match &words[..] {
+        ["table", file] => return table::print(file),
+        [store, address, asked, "--clients", clients, "--seconds", seconds] => {
+            (*store, *address, *asked, clients.parse()?, seconds.parse()?)
+        }
+        _ => {
+            return Err(
+                "peer STORE ADDRESS put|get --clients N --seconds S, or peer table FILE".into()
+            );
+        }
+    };
+    let asks = if asked == "get" { Asked::Get } else { Asked::Put };
+    let load = Load { asked: asks, clients, time: Duration::from_secs_f64(seconds) };
+    let addresses: Vec<&str> = address.split(',').collect();
+    let came = match store {
+        "redis" => redis::run(&addresses, false, load)?,
+        "redis-wait" | "cluster-wait" => redis::run(&addresses, true, load)?,
+        "etcd" => etcd::run(&addresses, load)?,
+        "skein" => store::run(address, load)?,
+        other => return Err(format!("no store called {other}").into()),
+    };
+    let micros = |share| came.nanoseconds.value_at_quantile(share) as f64 / 1e3;
+    let line = Line {
+        store: store.to_owned(),
+        asked: asked.to_owned(),
+        clients,
+        ops_per_s: (came.nanoseconds.len() as f64 / came.seconds).round(),
+        p50_us: micros(0.5),
+        p99_us: micros(0.99),
+        errors: came.errors,
+    };
+    println!("{}", serde_json::to_string(&line)?);
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! When operations are due, in an open loop.
+
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
+use rand::rngs::SmallRng;
+
+/// Arrivals of many who know nothing of each other: the times between them are exponentially
+/// distributed.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrivals {
+    random: SmallRng,
+    mean: f64,
+    /// The next one.
+    pub(crate) next: Instant,
+}
+
+impl Arrivals {
+    /// So many a second, the first at `began`.
+    pub(crate) fn new(random: SmallRng, rate: f64, began: Instant) -> Self {
+        Self { random, mean: 1.0 / rate, next: began }
+    }
+
+    /// Goes on to the one after the next.
+    pub(crate) fn advance(&mut self) {
+        let uniform: f64 = self.random.random();
+        self.next += Duration::from_secs_f64(-(1.0 - uniform).ln() * self.mean);
+    }
+
+    /// About how many there will be, from the later of `from` and the next one to `until`.
+    pub(crate) fn between(&self, from: Instant, until: Instant) -> u64 {
+        let left = until.saturating_duration_since(from.max(self.next));
+        crate::chart::whole(left.as_secs_f64() / self.mean)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    #[test]
+    fn arrivals_come_at_the_rate_asked_for() {
+        let began = Instant::now();
+        let mut arrivals = Arrivals::new(SmallRng::seed_from_u64(7), 1e3, began);
+        (0..20_000).for_each(|_| arrivals.advance());
+        let seconds = (arrivals.next - began).as_secs_f64();
+        assert!((19.5..20.5).contains(&seconds), "{seconds} s for 20,000 at 1,000 a second");
+        let later = arrivals.next + Duration::from_secs(3);
+        assert!((2_999..=3_000).contains(&arrivals.between(began, later)));
+        assert_eq!(arrivals.between(later, began), 0);
+    }
+}
