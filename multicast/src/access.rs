@@ -15,6 +15,7 @@ use skein_fabric::wait::Waiter;
 use skein_fabric::{Fabric, FabricError, Peer};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
 use skein_protocol::message::Head;
+use skein_protocol::mutants::{Mutant, planted};
 
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, Tuning, endpoint_name};
@@ -358,7 +359,7 @@ impl<F: Fabric> Access<F> {
             longest.min(RETRY)
         } else if self.under_way > 0 {
             longest.min(ROLL_CALL)
-        } else if self.port.fabric.may_return() {
+        } else if self.port.fabric.may_return() && !planted(Mutant::IdleStaysAway) {
             // Whoever has nothing to say still has to come back in time where connections end.
             longest.min(RETURN_WITHIN)
         } else {

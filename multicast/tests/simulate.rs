@@ -21,7 +21,7 @@ const RUNS: [(&str, u64); 11] = [
     ("overlaps", 200),
     ("clients", 150),
     ("absent", 60),
-    ("networks", 100),
+    ("networks", 60),
     ("calm", 60),
 ];
 /// In so many of them at least, a leader is followed by another.

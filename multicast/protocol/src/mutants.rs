@@ -162,6 +162,8 @@ mutants! {
     /// A session is ended as soon as a connection of its process has, where that says nothing of the
     /// process.
     EndsWithConnection,
+    /// A session that waits for nothing does not look whether its connections stand.
+    IdleStaysAway,
     /// A session that has come back on another connection is ended all the same.
     ReturnNotNoticed,
     /// What a recreated group proposes replaces what it had proposed before, on which others may have

@@ -25,6 +25,8 @@ const MESSAGES_MAX: u64 = 20_000;
 /// steps, for who goes round in a circle may need no time for it.
 const PATIENCE: Duration = Duration::from_secs(10);
 const STEPS_MAX: u64 = 5_000_000;
+/// Sessions that nobody has seen come back, though they have, would be ended within that time.
+const ABSENCE: Duration = Duration::from_secs(7);
 /// Faults are looked after once in so many steps, and memories once in so many.
 const FAULTS_EVERY: u64 = 16;
 const INSPECT_EVERY: u64 = 256;
@@ -117,6 +119,13 @@ impl Simulation {
             }
             self.check_progress()?;
         }
+        if self.stage.scenario.network {
+            let until = self.stage.world.now() + ABSENCE;
+            self.cut_clients_off();
+            while self.stage.world.now() < until {
+                self.step(false)?;
+            }
+        }
         self.clients.close();
         self.takes_heart();
         loop {
@@ -137,6 +146,15 @@ impl Simulation {
     /// Something has come of something.
     fn takes_heart(&mut self) {
         (self.progress, self.progress_steps) = (self.stage.world.now(), self.steps);
+    }
+
+    /// Breaks every connection of every client, while none of them waits for anything.
+    fn cut_clients_off(&self) {
+        for client in 0..self.clients.len() {
+            for process in &self.nodes.processes {
+                self.stage.world.flap(self.clients.name(client), &process.name);
+            }
+        }
     }
 
     fn reply_was_dropped(&mut self) -> bool {
