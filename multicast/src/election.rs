@@ -70,8 +70,6 @@ pub(crate) struct Granted {
     pub end: Place,
     /// Up to which position it needs the log no more.
     pub freed: u64,
-    /// Up to which timestamp it has applied what it delivered.
-    pub applied: u64,
     /// Whether what follows goes on where the asking one's log is committed.
     pub whole: bool,
 }

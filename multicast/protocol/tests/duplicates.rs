@@ -4,7 +4,6 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::ramcast::{Cause, Config, Ramcast};
 use skein_protocol::step::{Effect, Event};
-use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
 const MESSAGE: MessageId = MessageId::new(SessionId(1), 1);
@@ -32,7 +31,7 @@ fn nothing_is_repeated_before_it_was_delivered() {
     let mut effects = Vec::new();
     let ballot = leader.campaign(Cause::Start);
     for slot in 0..2 {
-        let _ = leader.granted(slot, 0, (Ballot::default(), 0), vec![0; 3], Timestamp::ZERO);
+        let _ = leader.granted(slot, 0, (Ballot::default(), 0), vec![0; 3]);
     }
     leader.lead(&mut effects);
     let mut repeats = |leader: &mut Ramcast| {

@@ -9,7 +9,6 @@ use skein_protocol::message::{Head, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::{Cause, Role, Verdict};
 use skein_protocol::step::Event;
-use skein_protocol::timestamp::Timestamp;
 
 use super::Replica;
 use super::log::RESERVE_FOR_CONTROL;
@@ -65,8 +64,7 @@ impl<A: Application> Replica<A> {
         let named = self.core.named();
         let last = (self.core.last_birth(), self.core.last_index());
         let (me, incarnation) = (self.id.slot, self.incarnation);
-        let applied = Timestamp::from_word(self.last_applied);
-        let won = self.core.granted(me, incarnation, last, named, applied);
+        let won = self.core.granted(me, incarnation, last, named);
         self.if_won(won, wiring);
         self.ask_for_grants(wiring);
     }
@@ -216,7 +214,6 @@ impl<A: Application> Replica<A> {
             runs: self.runs.iter().map(|(birth, first)| (birth.to_word(), place(first))).collect(),
             end: place(self.runs.end()),
             freed: self.freed,
-            applied: self.last_applied,
             whole,
         };
         tracing::info!(replica = %self.id, to = %from, %ballot, end = self.runs.end().index - 1, "grants");
@@ -290,9 +287,8 @@ impl<A: Application> Replica<A> {
         }
         let last = (granted.runs().last_birth(), granted.end.0 - 1);
         let (incarnation, named) = (granted.incarnation, granted.named.clone());
-        let applied = Timestamp::from_word(granted.applied);
         self.grants_received[usize::from(slot)] = Some((granted, tail.to_vec()));
-        let won = self.core.granted(slot, incarnation, last, named, applied);
+        let won = self.core.granted(slot, incarnation, last, named);
         self.if_won(won, wiring);
     }
 

@@ -11,12 +11,10 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
-use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::{Ramcast, Role};
 use skein_protocol::runs::Runs;
-use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
 use super::Replica;
@@ -128,9 +126,7 @@ impl<A: Application> Replica<A> {
         self.asking[usize::from(slot)] = Some(Asking { incarnation, silent, at_ms });
         self.core.saw_learner(slot, incarnation);
         let busy = self.teaching.as_ref().is_some_and(|teaching| teaching.slot != slot);
-        self.core.applied(Timestamp::from_word(self.last_applied));
-        let whole = guard!(Mutant::LeftBehindTeaches, self.core.is_whole(self.id.slot));
-        if !self.core.leads() || busy || !whole {
+        if !self.core.leads() || busy || !self.core.may_teach() {
             return; // It asks again.
         }
         self.give_up_teaching();

@@ -7,7 +7,6 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{Body, Cursor, Entry, Leadership};
 use skein_protocol::message::{Head, encode_name};
 use skein_protocol::ramcast::Cause;
-use skein_protocol::timestamp::Timestamp;
 
 use super::Replica;
 use super::log::RESERVE_FOR_CONTROL;
@@ -101,7 +100,6 @@ impl Scene {
             runs,
             end: place(at),
             freed: 0,
-            applied: 0,
             whole,
         };
         (granted, tail)
@@ -201,22 +199,6 @@ fn what_an_earlier_leader_says_late_keeps_nobody_from_asking_for_the_state() {
     scene.hear(2, &Election::Behind { ballot: later.to_word() }, &[]);
     scene.hear(1, &Election::Behind { ballot: earlier.to_word() }, &[]);
     assert_eq!(scene.replica.behind, Some(later), "the later one does not say it again");
-}
-
-#[test]
-fn who_lacks_what_a_member_had_applied_gives_its_state_to_nobody() {
-    let mut scene = Scene::new();
-    let (mut granted, tail) = scene.granted(1, 0, true);
-    granted.applied = Timestamp::new(9, GroupId(0)).to_word();
-    let applied = granted.applied;
-    scene.hear(1, &Election::Granted(granted), &tail);
-    assert!(scene.replica.core.leads());
-    let asks = Election::Ask { incarnation: 1, silent: true };
-    scene.hear(2, &asks, &[]);
-    assert!(scene.replica.teaching.is_none(), "others may have forgotten what it has to deliver");
-    scene.replica.last_applied = applied;
-    scene.hear(2, &asks, &[]);
-    assert!(scene.replica.teaching.is_some());
 }
 
 #[test]

@@ -149,12 +149,18 @@ impl Ramcast {
             Record::Raise { timestamp } => self.passed.raise(timestamp),
             Record::Evict { slot } => {
                 self.view.evict(slot);
+                if slot == self.config.me.slot {
+                    self.doubtful = u64::MAX;
+                }
                 self.changing &= !(1 << slot);
             }
             Record::Join { slot, incarnation } => {
                 self.view.join(slot, incarnation);
                 self.changing &= !(1 << slot);
                 self.paths.joined += u64::from(self.leads());
+                if slot == self.config.me.slot {
+                    self.doubtful = index;
+                }
                 if slot == self.config.me.slot && !self.is_silent() {
                     // From here on our word counts, and others may wait for it.
                     self.owe_everybody();

@@ -23,7 +23,6 @@ use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::mutants::{Mutant, planted};
 use crate::ramcast::leader::Large;
 use crate::step::{Effect, Record};
-use crate::timestamp::Timestamp;
 
 /// How long a dead replica's successor is waited for, in patiences.
 const EVICT_PATIENCE: u64 = 4;
@@ -69,8 +68,6 @@ struct Grant {
     last: (Ballot, u64),
     /// The lives that its log's view names, by slot.
     named: Vec<u32>,
-    /// Up to where it has applied what it delivered.
-    applied: Timestamp,
 }
 
 /// An attempt at leading.
@@ -149,7 +146,6 @@ impl Ramcast {
             incarnation: self.config.incarnation,
             last: (self.last_birth(), self.last),
             named: self.named(),
-            applied: self.shared.applied_by(self.config.me.slot),
         });
         self.retry_ms = self.after(2 + u64::from(self.config.me.slot));
         let forced = matches!(cause, Cause::Transfer | Cause::Succession | Cause::Outbid);
@@ -298,20 +294,18 @@ impl Ramcast {
         self.leads() && self.heard > self.ballot().counter()
     }
 
-    /// A replica has granted our ballot and reports the end of its log, the lives that its view names,
-    /// and how far it has applied what it delivered. Returns the slot whose log is to be adopted, once
-    /// f+1 lives that count have granted.
+    /// A replica has granted our ballot and reports the end of its log, and the lives that its view
+    /// names. Returns the slot whose log is to be adopted, once f+1 lives that count have granted.
     pub fn granted(
         &mut self,
         slot: u8,
         incarnation: u32,
         last: (Ballot, u64),
         named: Vec<u32>,
-        applied: Timestamp,
     ) -> Option<u8> {
         let (quorum, me) = (self.quorum(), self.config.me.slot);
         let campaign = self.campaign.as_mut()?;
-        campaign.grants[usize::from(slot)] = Some(Grant { incarnation, last, named, applied });
+        campaign.grants[usize::from(slot)] = Some(Grant { incarnation, last, named });
         let grants =
             || campaign.grants.iter().enumerate().filter_map(|(i, g)| Some((i, g.as_ref()?)));
         // Our own first, so that nothing is copied when it is as good.
@@ -328,18 +322,13 @@ impl Ramcast {
         let counts = |i: usize, of: &Grant| {
             guard!(Mutant::AmnesiacGrants, grant.named.get(i) == Some(&of.incarnation))
         };
-        let counted: Vec<_> = grants().filter(|(i, of)| counts(*i, of)).collect();
-        self.paths.grant_not_counted += u64::from(counted.len() < grants().count());
+        let counted = grants().filter(|(i, of)| counts(*i, of)).count();
+        self.paths.grant_not_counted += u64::from(counted < grants().count());
         let all = planted(Mutant::LeadOnlyWithAll).then_some(campaign.grants.len());
-        if !guard!(Mutant::LeadWithoutQuorum, counted.len() >= all.unwrap_or(quorum)) {
+        if !guard!(Mutant::LeadWithoutQuorum, counted >= all.unwrap_or(quorum)) {
             return None;
         }
         self.paths.adopted_other += u64::from(grant.last != own);
-        self.inherited = Timestamp::ZERO;
-        for (slot, grant) in counted {
-            self.inherited = grant.applied.max(self.inherited);
-            self.shared.applied(slot as u8, grant.applied);
-        }
         Some(best as u8)
     }
 
@@ -542,7 +531,8 @@ impl Ramcast {
     /// and lack what nobody tells any more, and cannot do without the state of one of the others.
     /// Returns whether it was of use.
     pub fn evict(&mut self, slot: u8, effects: &mut Vec<Effect>) -> bool {
-        let whole = |other: &u8| self.is_whole(*other);
+        let settled = self.shared.settled_by(self.group());
+        let whole = |other: &u8| self.shared.applied_by(*other) >= settled;
         let stays = |other: &u8| {
             let leaves = self.changing & 1 << other != 0 || self.view.member(*other).evicted;
             *other != slot && !leaves
@@ -599,13 +589,35 @@ impl Ramcast {
         self.order.head().is_some_and(|(bound, _)| bound <= settled)
     }
 
-    /// As leader: whether that slot has applied everything that our group can be done with and was not
-    /// by all of those who count now. **Invariant.** A group is done with what all have applied that its
-    /// log waits for, which are a quorum: one of those who let us lead is among them. What it is done
-    /// with, others may tell nobody any more: a state without it would be of no use to anybody.
-    pub fn is_whole(&self, slot: u8) -> bool {
-        let done = self.shared.settled_by(self.group()).max(self.inherited);
-        self.shared.applied_by(slot) >= done
+    /// As leader: whether we have delivered all that our group can be done with. **Invariant.** A group
+    /// is done with what all have applied that its log waits for. While it did not wait for us, others may
+    /// have let go of what we need to deliver what was logged until it did again, or until we led.
+    fn is_whole(&self) -> bool {
+        let evict = Record::Evict { slot: self.config.me.slot };
+        let evicted = self.suffix.iter().any(|entry| entry.record == evict);
+        let until = if evicted { u64::MAX } else { self.doubtful };
+        let until = until.min(self.new_ballot_index);
+        let lacks = |to: GroupSet, index: u64| to.len() > 1 && index < until;
+        let logged = |entry: &Uncommitted| match entry.record {
+            Record::Local { destinations, .. } => lacks(destinations, entry.index),
+            _ => false,
+        };
+        until == 0
+            || !self.order.iter().any(|(_, pending)| lacks(pending.destinations, pending.index))
+                && !self.suffix.iter().any(logged)
+    }
+
+    /// Whether we have led for so long that whoever can deliver more has told us so.
+    fn has_led_for_long(&self) -> bool {
+        let until_ms = self.campaign.as_ref().map_or(0, |campaign| campaign.until_ms);
+        self.now_ms >= until_ms + HEIR_PATIENCE * self.config.patience_ms
+    }
+
+    /// As leader: whether our state is of use to a replica that has none. It is not if we lack what others
+    /// tell nobody any more, and somebody can lead who does not.
+    pub fn may_teach(&mut self) -> bool {
+        let whole = guard!(Mutant::LeftBehindTeaches, self.is_whole() || self.has_led_for_long());
+        whole && !self.is_left_behind() && self.heir().is_none()
     }
 
     /// As leader that is left behind: we were elected for our log, having been evicted before, and
@@ -616,14 +628,16 @@ impl Ramcast {
         if !self.leads() || planted(Mutant::LeftBehindLeads) {
             return None;
         }
-        let (bound, since_ms) = self.order.head()?;
-        let settled = bound <= self.shared.settled_by(self.group());
-        if !settled && self.now_ms < since_ms + HEIR_PATIENCE * self.config.patience_ms {
-            return None;
-        }
         let well = self.others().filter(|slot| !self.detector.suspects(*slot));
         let heir = well.max_by_key(|slot| self.shared.applied_by(*slot))?;
-        (self.shared.applied_by(heir) >= bound).then_some(heir)
+        let applied = self.shared.applied_by(heir);
+        let stuck = self.order.head().is_some_and(|(bound, since_ms)| {
+            let settled = bound <= self.shared.settled_by(self.group());
+            let for_long = self.now_ms >= since_ms + HEIR_PATIENCE * self.config.patience_ms;
+            applied >= bound && (settled || for_long)
+        });
+        let ahead = applied > self.shared.applied_by(self.config.me.slot);
+        (stuck || ahead && self.has_led_for_long() && !self.is_whole()).then_some(heir)
     }
 
     /// The replica that leads us, or that we let lead, if there is one.

@@ -143,8 +143,8 @@ pub struct Ramcast {
     retry_ms: u64,
     /// Ballots that we have promised ourselves to since we last knew a leader.
     fruitless: u32,
-    /// As leader: up to where somebody who let us lead had applied what it delivered.
-    inherited: Timestamp,
+    /// Our group may be done with what is logged before this, though we have not delivered it.
+    doubtful: u64,
     /// The highest ballot known of each group's leaders; our own group's is the one we log in.
     ballots: Vec<Ballot>,
     /// Index of our ballot's first entry: nothing is committed below it alone.
@@ -214,7 +214,7 @@ impl Ramcast {
             replaced_ms: None,
             retry_ms: START_PATIENCE * config.patience_ms,
             fruitless: 0,
-            inherited: Timestamp::ZERO,
+            doubtful: 0,
             ballots: vec![Ballot::ZERO; groups],
             new_ballot_index: u64::MAX,
             clock: 0,

@@ -96,6 +96,9 @@ impl Ramcast {
         (self.view, self.order, self.known) = (view, order, known);
         (self.shared, self.passed) = (shared, passed);
         self.role = Role::Follower;
+        let member = self.view.member(self.config.me.slot);
+        let waited_for = member.incarnation == self.config.incarnation && !member.evicted;
+        self.doubtful = if waited_for { 0 } else { u64::MAX };
         self.new_ballot_index = u64::MAX;
         self.paths.restored += 1;
         Some(())

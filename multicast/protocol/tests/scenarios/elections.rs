@@ -5,27 +5,15 @@ use skein_protocol::detector::Pulse;
 use skein_protocol::ids::GroupSet;
 use skein_protocol::ramcast::{Cause, Ramcast, Role, Verdict};
 use skein_protocol::step::Event;
-use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
 use crate::stage::{Stage, config, message, replica};
-
-/// A replica that has applied nothing lets another lead.
-fn grants(
-    to: &mut Ramcast,
-    slot: u8,
-    life: u32,
-    last: (Ballot, u64),
-    named: Vec<u32>,
-) -> Option<u8> {
-    to.granted(slot, life, last, named, Timestamp::ZERO)
-}
 
 /// Slot 1 of five in a group without a past, as it asks for votes.
 fn candidate() -> (Ramcast, Ballot) {
     let mut core = Ramcast::new(config(replica(0, 1), 0, 1, 5), View::first(5));
     let ballot = core.campaign(Cause::Start);
-    assert_eq!(grants(&mut core, 1, 0, (Ballot::ZERO, 0), vec![0; 5]), None);
+    assert_eq!(core.granted(1, 0, (Ballot::ZERO, 0), vec![0; 5]), None);
     (core, ballot)
 }
 
@@ -67,9 +55,9 @@ fn the_best_log_is_the_last_born_then_the_longest_never_ones_own() {
     ];
     for (second, third, adopted, because) in cases {
         let (mut core, _) = candidate();
-        assert_eq!(grants(&mut core, 2, 0, second, vec![0; 5]), None, "two of five are no quorum");
-        assert_eq!(grants(&mut core, 2, 0, second, vec![0; 5]), None, "nobody counts twice");
-        assert_eq!(grants(&mut core, 3, 0, third, vec![0; 5]), Some(adopted), "{because}");
+        assert_eq!(core.granted(2, 0, second, vec![0; 5]), None, "two of five are no quorum");
+        assert_eq!(core.granted(2, 0, second, vec![0; 5]), None, "nobody counts twice");
+        assert_eq!(core.granted(3, 0, third, vec![0; 5]), Some(adopted), "{because}");
     }
 }
 
@@ -78,9 +66,9 @@ fn a_grant_counts_only_from_a_life_that_the_best_log_names() {
     let (mut core, _) = candidate();
     let birth = Ballot::new(1, 0, 0);
     // Slot 2 is in its life 1 by the log of slot 3; the one that granted first is over.
-    assert_eq!(grants(&mut core, 2, 0, (birth, 10), vec![0; 5]), None);
-    assert_eq!(grants(&mut core, 3, 0, (birth, 11), vec![0, 0, 1, 0, 0]), None);
-    assert_eq!(grants(&mut core, 2, 1, (birth, 11), vec![0, 0, 1, 0, 0]), Some(3));
+    assert_eq!(core.granted(2, 0, (birth, 10), vec![0; 5]), None);
+    assert_eq!(core.granted(3, 0, (birth, 11), vec![0, 0, 1, 0, 0]), None);
+    assert_eq!(core.granted(2, 1, (birth, 11), vec![0, 0, 1, 0, 0]), Some(3));
     assert_eq!(core.paths().grant_not_counted, 1);
 }
 
@@ -211,7 +199,7 @@ fn who_has_stepped_down_is_not_elected_by_a_grant_that_comes_late() {
     core.step(Event::Denied, &mut Vec::new());
     assert_eq!((core.role(), core.asks()), (Role::Follower, None));
     let last = (core.last_birth(), core.last_index());
-    assert_eq!(grants(core, 2, 0, last, vec![0; 3]), None);
+    assert_eq!(core.granted(2, 0, last, vec![0; 3]), None);
 }
 
 #[test]

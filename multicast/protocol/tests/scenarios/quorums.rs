@@ -24,7 +24,7 @@ fn leader(groups: u16) -> Ramcast {
     let mut leader = Ramcast::new(config(replica(0, 0), 0, groups, 3), View::first(3));
     let ballot = leader.campaign(Cause::Start);
     for slot in 0..2 {
-        leader.granted(slot, 0, (Ballot::ZERO, 0), vec![0; 3], Timestamp::ZERO);
+        leader.granted(slot, 0, (Ballot::ZERO, 0), vec![0; 3]);
     }
     leader.lead(&mut effects);
     leader.feeds(1, 0);
@@ -121,7 +121,7 @@ fn completions_count_only_for_whoever_has_caught_up() {
     assert!(core.deliver(&mut effects).is_some());
     // It leads, and has let go of a payload that g0.2, whose log ends before it, may lack.
     let ballot = core.campaign(Cause::Death);
-    assert_eq!(core.granted(2, 0, (old, 1), vec![0; 3], Timestamp::ZERO), Some(1));
+    assert_eq!(core.granted(2, 0, (old, 1), vec![0; 3]), Some(1));
     core.lead(&mut effects);
     core.feeds(2, 0);
     core.step(Event::Completed { slot: 2, index: 3 }, &mut effects);

@@ -340,7 +340,7 @@ impl Stage {
         node.writer = Some(ballot);
         let (life, last) = (node.life, (node.core.last_birth(), node.core.last_index()));
         let named = node.core.named();
-        let won = node.core.granted(id.slot, life, last, named, node.applied);
+        let won = node.core.granted(id.slot, life, last, named);
         assert!(won.is_none(), "nobody is a quorum");
     }
 
@@ -395,17 +395,14 @@ impl Stage {
         node.writer = Some(ballot);
         let (birth, last, named) =
             (node.core.last_birth(), node.core.last_index(), node.core.named());
-        let (life, applied) = (node.life, node.applied);
+        let life = node.life;
         match birth {
             Ballot::ZERO => self.say(format_args!("{by} grants {ballot}; its log is empty")),
             _ => self.say(format_args!("{by} grants {ballot}; its log ends at {last}, of {birth}")),
         }
         if self.core(to).leads() {
             self.admit(to, by);
-            return;
-        }
-        let won = self.core(to).granted(by.slot, life, (birth, last), named, applied);
-        if let Some(best) = won {
+        } else if let Some(best) = self.core(to).granted(by.slot, life, (birth, last), named) {
             self.win(to, ReplicaId::new(to.group, best));
         }
     }

@@ -201,6 +201,37 @@ fn nobody_is_evicted_for_whom_only_a_replica_that_is_left_behind_would_stay() {
 }
 
 #[test]
+fn who_was_not_waited_for_and_leads_gives_no_state_before_it_has_delivered_what_was_logged_then() {
+    let (leader, other, slow) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    for evicted in [false, true] {
+        let mut stage = Stage::new(2, 3);
+        for id in [leader, replica(1, 0)] {
+            stage.land(id, message(1), GroupSet::first(2));
+        }
+        let fast: Vec<_> = stage.nodes.keys().copied().filter(|id| *id != slow).collect();
+        let turns = |stage: &mut Stage| {
+            for id in fast.iter().chain(&fast).chain(&fast) {
+                stage.turn(*id);
+            }
+        };
+        turns(&mut stage);
+        if evicted {
+            assert!(stage.evict(leader, slow.slot));
+            turns(&mut stage);
+        }
+        // Others may have let go of m1, but only if they did not wait for this one.
+        stage.run(slow, &[other]);
+        assert_eq!((stage.core(slow).leads(), stage.delivered(slow)), (true, vec![]));
+        assert_eq!(stage.core(slow).may_teach(), !evicted);
+        for id in [other, slow] {
+            stage.turn(id);
+        }
+        assert_eq!(stage.delivered(slow), [1]);
+        assert!(stage.core(slow).may_teach());
+    }
+}
+
+#[test]
 fn an_ended_session_stays_ended_in_a_state() {
     let mut stage = busy();
     let core = stage.core(replica(0, 0));

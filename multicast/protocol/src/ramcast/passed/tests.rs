@@ -263,7 +263,7 @@ fn leader() -> Ramcast {
     };
     let mut leader = Ramcast::new(config, View::first(3));
     leader.campaign(Cause::Start);
-    let won = leader.granted(1, 0, (Ballot::ZERO, 0), vec![0; 3], Timestamp::ZERO);
+    let won = leader.granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
     assert_eq!(won, Some(0));
     leader.lead(&mut Vec::new());
     commit(&mut leader);
