@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use skein_fabric::Fabric;
-use skein_fabric::any::AnyFabric;
 use skein_kvstore::command::{Key, Operation, Test, Transaction, Value, Version};
 use skein_kvstore::reply::{Outcome, Refusal, Reply};
 
-use crate::blocking::Client;
 use crate::error::Error;
+use crate::{asynchronous, blocking};
 
 /// What a key held when it was read.
 type Read = Option<(Value, Version)>;
@@ -24,7 +23,7 @@ pub enum Commit {
     Overtaken,
 }
 
-/// A transaction under way, of [`Client::begin`].
+/// A transaction under way, of [`begin`](blocking::Client::begin).
 ///
 /// Reads go to the cluster one by one; writes stay here until [`commit`](Self::commit), and reads see
 /// them. Nothing is locked: whoever commits first wins, and who has read what is no more is
@@ -32,8 +31,11 @@ pub enum Commit {
 ///
 /// What was read comes from different moments until the commit says that it still stood together. Of
 /// a transaction that is overtaken nothing may be used but to try again.
-pub struct Interactive<'a, F: Fabric = AnyFabric> {
-    client: &'a mut Client<F>,
+///
+/// `C` is the client that it goes through: a borrowed [blocking](blocking::Client) one, or an
+/// [asynchronous](asynchronous::Client) one, whose transactions are awaited.
+pub struct Interactive<C> {
+    client: C,
     draft: Draft,
 }
 
@@ -47,21 +49,23 @@ struct Draft {
 }
 
 impl Draft {
-    /// The value of a key as the transaction sees it: its own write, what it read before, what the
-    /// last attempt found, or, if it knows of none, what `ask` says.
-    fn value(
-        &mut self,
-        key: &[u8],
-        ask: impl FnOnce() -> Result<Read, Error>,
-    ) -> Result<Option<Value>, Error> {
+    /// The value of a key as the transaction sees it: its own write, what it read before, or what the
+    /// last attempt found. None if it knows of none: then the cluster must be asked.
+    fn value(&mut self, key: &[u8]) -> Option<Option<Value>> {
         if let Some(value) = self.write.get(key) {
-            return Ok(value.clone());
+            return Some(value.clone());
         }
-        if !self.read.contains_key(key) {
-            let read = self.found.remove(key).map_or_else(ask, Ok)?;
-            self.read.insert(key.to_vec(), read);
+        if let Some((key, found)) = self.found.remove_entry(key) {
+            self.read.insert(key, found);
         }
-        Ok(self.read[key].as_ref().map(|(value, _)| value.clone()))
+        self.read.get(key).map(value_of)
+    }
+
+    /// The cluster was asked for a key, and this is what it holds.
+    fn saw(&mut self, key: &[u8], read: Read) -> Option<Value> {
+        let value = value_of(&read);
+        self.read.insert(key.to_vec(), read);
+        value
     }
 
     /// The commit: if all versions are still those that were read, the writes; otherwise a look at
@@ -86,8 +90,10 @@ impl Draft {
         Some(transaction)
     }
 
-    /// Takes in the answer to the commit. An attempt that was overtaken leaves what it found there.
-    fn conclude(self, reply: Result<Reply, Error>) -> Result<(Commit, Self), Error> {
+    /// Takes in the answer to the commit, or that there was nothing to ask. An attempt that was
+    /// overtaken leaves what it found there.
+    fn conclude(self, reply: Option<Result<Reply, Error>>) -> Result<(Commit, Self), Error> {
+        let Some(reply) = reply else { return Ok((Commit::Done, Self::default())) };
         let found = match reply {
             Ok(Reply { held: true, .. }) => return Ok((Commit::Done, Self::default())),
             Ok(Reply { outcomes, .. }) => outcomes,
@@ -103,12 +109,13 @@ impl Draft {
     }
 }
 
-impl<F: Fabric> Interactive<'_, F> {
-    /// The value of `key`, as this transaction sees it: what it has put there itself, or what it read
-    /// when it first asked.
-    pub fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
-        let key = key.as_ref();
-        self.draft.value(key, || self.client.get_versioned(key))
+fn value_of(read: &Read) -> Option<Value> {
+    read.as_ref().map(|(value, _)| value.clone())
+}
+
+impl<C> Interactive<C> {
+    fn new(client: C, draft: Draft) -> Self {
+        Self { client, draft }
     }
 
     /// Sets the value of `key`, if the transaction commits.
@@ -120,6 +127,18 @@ impl<F: Fabric> Interactive<'_, F> {
     pub fn delete(&mut self, key: impl AsRef<[u8]>) {
         self.draft.write.insert(key.as_ref().to_vec(), None);
     }
+}
+
+impl<F: Fabric> Interactive<&mut blocking::Client<F>> {
+    /// The value of `key`, as this transaction sees it: what it has put there itself, or what it read
+    /// when it first asked.
+    pub fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
+        let key = key.as_ref();
+        match self.draft.value(key) {
+            Some(value) => Ok(value),
+            None => Ok(self.draft.saw(key, self.client.get_versioned(key)?)),
+        }
+    }
 
     /// Makes everything take effect at one place in the order, if all that was read still stands
     /// there, over any shards, in one round of ordering. [`Error::UnknownOutcome`] means what it says
@@ -130,14 +149,40 @@ impl<F: Fabric> Interactive<'_, F> {
     }
 
     fn end(self) -> Result<(Commit, Draft), Error> {
-        match self.draft.commit() {
-            None => Ok((Commit::Done, Draft::default())),
-            Some(transaction) => self.draft.conclude(self.client.transact(&transaction)),
-        }
+        let reply = self.draft.commit().map(|commit| self.client.transact(&commit));
+        self.draft.conclude(reply)
     }
 }
 
-impl<F: Fabric> Client<F> {
+impl Interactive<asynchronous::Client> {
+    /// The value of `key`, as this transaction sees it: what it has put there itself, or what it read
+    /// when it first asked.
+    pub async fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
+        let key = key.as_ref();
+        match self.draft.value(key) {
+            Some(value) => Ok(value),
+            None => Ok(self.draft.saw(key, self.client.get_versioned(key).await?)),
+        }
+    }
+
+    /// Makes everything take effect at one place in the order, if all that was read still stands
+    /// there, over any shards, in one round of ordering. [`Error::UnknownOutcome`] means what it says
+    /// of any command: this commit takes effect once or not at all, and another attempt would be a
+    /// second transaction.
+    pub async fn commit(self) -> Result<Commit, Error> {
+        Ok(self.end().await?.0)
+    }
+
+    async fn end(self) -> Result<(Commit, Draft), Error> {
+        let reply = match self.draft.commit() {
+            Some(commit) => Some(self.client.transact(&commit).await),
+            None => None,
+        };
+        self.draft.conclude(reply)
+    }
+}
+
+impl<F: Fabric> blocking::Client<F> {
     /// Begins a transaction that reads and writes in the application's own order.
     ///
     /// ```
@@ -153,8 +198,8 @@ impl<F: Fabric> Client<F> {
     /// assert_eq!(order.commit()?, Commit::Done);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn begin(&mut self) -> Interactive<'_, F> {
-        Interactive { client: self, draft: Draft::default() }
+    pub fn begin(&mut self) -> Interactive<&mut Self> {
+        Interactive::new(self, Draft::default())
     }
 
     /// Does a transaction, and again if it was overtaken, at most so many times. What an attempt that
@@ -178,13 +223,66 @@ impl<F: Fabric> Client<F> {
     pub fn attempt<T, E: From<Error>>(
         &mut self,
         attempts: NonZeroU32,
-        mut body: impl FnMut(&mut Interactive<'_, F>) -> Result<T, E>,
+        mut body: impl FnMut(&mut Interactive<&mut Self>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut draft = Draft::default();
         for _ in 0..attempts.get() {
-            let mut transaction = Interactive { client: self, draft };
+            let mut transaction = Interactive::new(&mut *self, draft);
             let result = body(&mut transaction)?;
             match transaction.end()? {
+                (Commit::Done, _) => return Ok(result),
+                (Commit::Overtaken, found) => draft = found,
+            }
+        }
+        Err(Error::Overtaken { attempts: attempts.get() }.into())
+    }
+}
+
+impl asynchronous::Client {
+    /// Begins a transaction that reads and writes in the application's own order.
+    ///
+    /// ```
+    /// # use skein_client::{Commit, Error, asynchronous::Client};
+    /// # async fn order(client: &Client) -> Result<Commit, Error> {
+    /// let mut order = client.begin();
+    /// let stock = order.get("stock").await?.unwrap_or_default();
+    /// order.put("stock", &stock[1..]);
+    /// order.put("order:1", "one");
+    /// order.commit().await
+    /// # }
+    /// ```
+    pub fn begin(&self) -> Interactive<Self> {
+        Interactive::new(self.clone(), Draft::default())
+    }
+
+    /// Does a transaction, and again if it was overtaken, at most so many times. What an attempt that
+    /// was overtaken found is where the next one begins, so that it need not read again, and hot keys
+    /// go round quickly. Errors of `body` end it, and nothing was changed.
+    ///
+    /// ```
+    /// # use std::num::NonZeroU32;
+    /// # use skein_client::{Error, asynchronous::Client};
+    /// # async fn visit(client: &Client) -> Result<usize, Error> {
+    /// let attempts = NonZeroU32::new(10).expect("ten");
+    /// client
+    ///     .attempt(attempts, async |transaction| {
+    ///         let visits = transaction.get("visits").await?.map_or(0, |visits| visits.len());
+    ///         transaction.put("visits", "x".repeat(visits + 1));
+    ///         Ok(visits + 1)
+    ///     })
+    ///     .await
+    /// # }
+    /// ```
+    pub async fn attempt<T, E: From<Error>>(
+        &self,
+        attempts: NonZeroU32,
+        mut body: impl AsyncFnMut(&mut Interactive<Self>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut draft = Draft::default();
+        for _ in 0..attempts.get() {
+            let mut transaction = Interactive::new(self.clone(), draft);
+            let result = body(&mut transaction).await?;
+            match transaction.end().await? {
                 (Commit::Done, _) => return Ok(result),
                 (Commit::Overtaken, found) => draft = found,
             }
@@ -229,11 +327,10 @@ mod tests {
         let draft = Draft { read: read(&[("a", Some(("1", 7))), ("b", None)]), ..Draft::default() };
         let outcomes = vec![Outcome::Value(Some(("9".into(), 12))), Outcome::Value(None)];
         let reply = Reply { held: false, outcomes };
-        let (commit, mut draft) = draft.conclude(Ok(reply)).unwrap();
+        let (commit, mut draft) = draft.conclude(Some(Ok(reply))).unwrap();
         assert_eq!(commit, Commit::Overtaken);
-        let asked = || Err(Error::Closed);
-        assert_eq!(draft.value(b"a", asked), Ok(Some(b"9".to_vec())));
-        assert_eq!(draft.value(b"c", asked), Err(Error::Closed), "of this it knows nothing");
+        assert_eq!(draft.value(b"a"), Some(Some(b"9".to_vec())));
+        assert_eq!(draft.value(b"c"), None, "of this it knows nothing");
         assert_eq!(
             draft.read,
             read(&[("a", Some(("9", 12)))]),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use skein_client::local::Cluster;
 use skein_client::{
-    Commit, Compare, Error, Interactive, KeyRange, Operation, Outcome, Refusal, Swap, Test,
+    Client, Commit, Compare, Error, Interactive, KeyRange, Operation, Outcome, Refusal, Swap, Test,
     Transaction, Unavailability,
 };
 use skein_kvstore::limits::Limits;
@@ -262,14 +262,16 @@ fn attempts_on_hot_keys_lose_nothing() {
             scope.spawn(|| {
                 let mut client = cluster.client().unwrap();
                 for _ in 0..TIMES {
-                    let move_one = |transaction: &mut Interactive<'_>| -> Result<(), Error> {
-                        for (key, by) in [("from", -1), ("to", 1)] {
-                            let value = transaction.get(key)?.unwrap_or_else(|| b"0".to_vec());
-                            let number: i64 = String::from_utf8(value).unwrap().parse().unwrap();
-                            transaction.put(key, (number + by).to_string());
-                        }
-                        Ok(())
-                    };
+                    let move_one =
+                        |transaction: &mut Interactive<&mut Client>| -> Result<(), Error> {
+                            for (key, by) in [("from", -1), ("to", 1)] {
+                                let value = transaction.get(key)?.unwrap_or_else(|| b"0".to_vec());
+                                let number: i64 =
+                                    String::from_utf8(value).unwrap().parse().unwrap();
+                                transaction.put(key, (number + by).to_string());
+                            }
+                            Ok(())
+                        };
                     client.attempt(attempts, move_one).unwrap();
                 }
             });

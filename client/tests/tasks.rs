@@ -1,6 +1,7 @@
 //! The asynchronous client over a cluster in this process.
 
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use skein_client::asynchronous;
 use skein_client::local::Cluster;
 
-use skein_client::{Client, Error, KeyRange, Operation, Swap, Transaction, Unavailability};
+use skein_client::{Client, Commit, Error, KeyRange, Operation, Swap, Transaction, Unavailability};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
@@ -74,6 +75,71 @@ fn many_tasks_on_many_threads_share_a_client() {
         for n in 0..10 {
             assert_eq!(client.increment(format!("n{n}"), 0).await.unwrap(), 200);
         }
+    });
+}
+
+#[test]
+fn an_interactive_transaction_is_overtaken_by_whoever_commits_first() {
+    let cluster = Cluster::builder().groups(3).start().unwrap();
+    let client = cluster.async_client().unwrap();
+    block_on(async {
+        client.put("a", "1").await.unwrap();
+        let (mut slow, mut quick) = (client.begin(), client.begin());
+        assert_eq!(slow.get("a").await.unwrap().as_deref(), Some(&b"1"[..]));
+        assert_eq!(slow.get("b").await.unwrap(), None);
+        slow.delete("a");
+        assert_eq!(slow.get("a").await.unwrap(), None, "its own write");
+        quick.put("b", "quick");
+        assert_eq!(quick.commit().await.unwrap(), Commit::Done, "it has read nothing");
+        assert_eq!(slow.commit().await.unwrap(), Commit::Overtaken);
+        assert_eq!(client.get("a").await.unwrap().as_deref(), Some(&b"1"[..]), "as it was");
+        assert_eq!(client.begin().commit().await.unwrap(), Commit::Done, "there is nothing to do");
+    });
+}
+
+#[test]
+fn attempts_of_many_tasks_on_hot_keys_lose_nothing() {
+    const TASKS: i64 = 8;
+    const TIMES: i64 = 25;
+    let cluster = Cluster::builder().groups(3).start().unwrap();
+    let client = cluster.async_client().unwrap();
+    let attempts = NonZeroU32::new(1000).unwrap();
+    block_on(async {
+        let moving = (0..TASKS).map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                for _ in 0..TIMES {
+                    client
+                        .attempt(attempts, async |transaction| {
+                            for (key, by) in [("from", -1), ("to", 1)] {
+                                let value = transaction.get(key).await?;
+                                let value = value.unwrap_or_else(|| b"0".to_vec());
+                                let number = String::from_utf8(value).unwrap();
+                                let number: i64 = number.parse().unwrap();
+                                transaction.put(key, (number + by).to_string());
+                            }
+                            Ok::<_, Error>(())
+                        })
+                        .await
+                        .unwrap();
+                }
+            })
+        });
+        for task in moving.collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+        assert_eq!(client.increment("to", 0).await.unwrap(), TASKS * TIMES);
+        assert_eq!(client.increment("from", 0).await.unwrap(), -TASKS * TIMES);
+        // Somebody always changes what this one has read.
+        let overtaken = client
+            .attempt(NonZeroU32::new(3).unwrap(), async |transaction| {
+                transaction.get("from").await?;
+                client.increment("from", 1).await?;
+                transaction.put("from", "gone");
+                Ok::<_, Error>(())
+            })
+            .await;
+        assert_eq!(overtaken, Err(Error::Overtaken { attempts: 3 }));
     });
 }
 
