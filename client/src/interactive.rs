@@ -50,15 +50,15 @@ struct Draft {
 
 impl Draft {
     /// The value of a key as the transaction sees it: its own write, what it read before, or what the
-    /// last attempt found. None if it knows of none: then the cluster must be asked.
-    fn value(&mut self, key: &[u8]) -> Option<Option<Value>> {
+    /// last attempt found.
+    fn value(&mut self, key: &[u8]) -> Result<Option<Value>, Unread> {
         if let Some(value) = self.write.get(key) {
-            return Some(value.clone());
+            return Ok(value.clone());
         }
         if let Some((key, found)) = self.found.remove_entry(key) {
             self.read.insert(key, found);
         }
-        self.read.get(key).map(value_of)
+        self.read.get(key).map(value_of).ok_or(Unread)
     }
 
     /// The cluster was asked for a key, and this is what it holds.
@@ -109,6 +109,10 @@ impl Draft {
     }
 }
 
+/// The transaction knows nothing of a key: the cluster must be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unread;
+
 fn value_of(read: &Read) -> Option<Value> {
     read.as_ref().map(|(value, _)| value.clone())
 }
@@ -135,8 +139,8 @@ impl<F: Fabric> Interactive<&mut blocking::Client<F>> {
     pub fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
         let key = key.as_ref();
         match self.draft.value(key) {
-            Some(value) => Ok(value),
-            None => Ok(self.draft.saw(key, self.client.get_versioned(key)?)),
+            Ok(value) => Ok(value),
+            Err(Unread) => Ok(self.draft.saw(key, self.client.get_versioned(key)?)),
         }
     }
 
@@ -160,8 +164,8 @@ impl Interactive<asynchronous::Client> {
     pub async fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
         let key = key.as_ref();
         match self.draft.value(key) {
-            Some(value) => Ok(value),
-            None => Ok(self.draft.saw(key, self.client.get_versioned(key).await?)),
+            Ok(value) => Ok(value),
+            Err(Unread) => Ok(self.draft.saw(key, self.client.get_versioned(key).await?)),
         }
     }
 
@@ -329,8 +333,8 @@ mod tests {
         let reply = Reply { held: false, outcomes };
         let (commit, mut draft) = draft.conclude(Some(Ok(reply))).unwrap();
         assert_eq!(commit, Commit::Overtaken);
-        assert_eq!(draft.value(b"a"), Some(Some(b"9".to_vec())));
-        assert_eq!(draft.value(b"c"), None, "of this it knows nothing");
+        assert_eq!(draft.value(b"a"), Ok(Some(b"9".to_vec())));
+        assert_eq!(draft.value(b"c"), Err(Unread), "of this it knows nothing");
         assert_eq!(
             draft.read,
             read(&[("a", Some(("9", 12)))]),

@@ -37,6 +37,13 @@ pub trait Application {
     /// another group's result.
     fn ready(&self) -> bool;
 
+    /// How many of the messages delivered are not *over*: the last so many. A message is over when it
+    /// has taken effect and all before it are over; nobody's results about it are of use any more. As
+    /// it stands, a machine waits for the last one only, and takes no other meanwhile.
+    fn under_way(&self) -> usize {
+        usize::from(!self.ready())
+    }
+
     /// A message came again after it was delivered: repeat its reply, if it still is owed one.
     fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox);
 
@@ -50,8 +57,8 @@ pub trait Application {
     fn copy(&mut self, bytes: usize, part: &mut Vec<u8>) -> bool;
 
     /// Appends the last part: all that is missing to make the parts together the state as it is at
-    /// this moment, and if the machine is not [ready](Self::ready), what it waits for: what other
-    /// groups wait for may need the learner's word before it comes.
+    /// this moment, and what is [under way](Self::under_way): what other groups wait for may need the
+    /// learner's word before it comes.
     fn finish_copy(&mut self, part: &mut Vec<u8>);
 
     /// Gives up the copy: whoever needed it is gone.

@@ -112,6 +112,17 @@ pub struct HeldStatus {
     pub waited_us: u64,
 }
 
+/// How much a replica's machine waits for other groups' results, since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResultsStatus {
+    /// Messages delivered that wait for such results now, or behind one that does.
+    pub under_way: u64,
+    /// For how long there were any, in microseconds. Others may go on meanwhile.
+    pub waited_us: u64,
+    /// For how long nothing more could be delivered, in microseconds.
+    pub stalled_us: u64,
+}
+
 /// What a replica waits for before it can go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -187,6 +198,8 @@ pub struct ReplicaStatus {
     pub stuck: Option<StuckStatus>,
     /// As leader: replies that wait for what they rest on to be passed by all who share it.
     pub held: HeldStatus,
+    /// How much its machine waits for other groups' results.
+    pub results: ResultsStatus,
     /// Sessions with a ring open here.
     pub sessions: u64,
     /// Bytes of memory: its log and the payloads it holds, and, on the engine's first replica, the

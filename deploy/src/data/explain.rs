@@ -102,7 +102,9 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use skein_multicast::operate::{Elections, HeldStatus, ReplicaStatus, StuckStatus};
+    use skein_multicast::operate::{
+        Elections, HeldStatus, ReplicaStatus, ResultsStatus, StuckStatus,
+    };
 
     use super::*;
 
@@ -132,6 +134,7 @@ mod tests {
             stuck: None,
             sessions: 0,
             held: HeldStatus::default(),
+            results: ResultsStatus::default(),
             memory_bytes: 0,
         };
         ReplicaReport { order, keys: 0, store_bytes: 0, digest: None }

@@ -9,11 +9,13 @@
 use skein_multicast::application::Malformed;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId};
 
-use super::Machine;
-use super::exchange::{Heard, Verdict, Waiting};
-use super::part::{PartMaker, Record, id, open};
+use super::exchange::{Heard, Verdict};
+use super::execute::Judged;
+use super::part::{PartMaker, Record, StageRecord, id, open};
+use super::under_way::{Deferred, Place, Stage, UnderWay};
+use super::{Machine, Memo};
 use crate::store::Store;
-use crate::wire::{Bytes, Request};
+use crate::wire::{Bytes, Command, Request};
 
 /// How far it is.
 #[derive(Clone, Copy, Default)]
@@ -61,15 +63,8 @@ impl<S: Store> Machine<S> {
             let (session, sequence) = (message.session.0, message.sequence);
             part.add(&Record::Refused { session, sequence });
         }
-        if let Some(Waiting { message, destinations, payload, heard }) = &self.waiting {
-            part.add(&Record::Waiting {
-                session: message.session.0,
-                sequence: message.sequence,
-                destinations: numbers(*destinations),
-                payload: Bytes(payload),
-                from: numbers(heard.from),
-                verdict: heard.verdict.encode()[0],
-            });
+        for (place, stage) in self.under_way.iter() {
+            part.add(&under_way(place, stage));
         }
         part.add(&self.end());
         part.seal();
@@ -146,7 +141,7 @@ impl<S: Store> Machine<S> {
         self.store.clear();
         self.sessions = self.sessions.emptied();
         self.early = super::Early::default();
-        self.waiting = None;
+        self.under_way = UnderWay::default();
         self.position = 0;
         self.history = 0;
     }
@@ -160,6 +155,45 @@ impl<S: Store> Machine<S> {
         if self.groups.contains_all(groups) { Ok(groups) } else { Err(Malformed) }
     }
 
+    fn restore_stage(&self, stage: &StageRecord<'_>) -> Result<Stage, Malformed> {
+        Ok(match *stage {
+            StageRecord::Blocked { payload, needs_turn, ref from, verdict } => {
+                let heard = Heard { from: self.ours(from)?, verdict: Verdict::decode(&[verdict]) };
+                let command = match self.restore_deferred(payload) {
+                    // It may as well begin or end sessions.
+                    Err(Malformed) if needs_turn && Request::decode(payload.0).is_ok() => {
+                        Deferred::new(payload.0)
+                    }
+                    command => command?,
+                };
+                Stage::Blocked { command, heard, needs_turn }
+            }
+            StageRecord::Spoken { payload, ref then, ref otherwise, ref from, verdict } => {
+                let heard = Heard { from: self.ours(from)?, verdict: Verdict::decode(&[verdict]) };
+                let judged = Judged { then: then.clone(), otherwise: otherwise.clone() };
+                Stage::Spoken { command: self.restore_deferred(payload)?, heard, judged }
+            }
+            StageRecord::Answered { reply, only_read, grown } => {
+                let memo = |reads| if reads { Memo::OnlyRead } else { Memo::Owed };
+                let (reply, memo) = (reply.0.to_vec(), only_read.map(memo));
+                Stage::Answered { reply, memo, grown }
+            }
+            StageRecord::Again => Stage::Again,
+        })
+    }
+
+    fn restore_deferred(&self, payload: Bytes<'_>) -> Result<Deferred, Malformed> {
+        let Ok(Request::Transaction(Command { transaction, .. })) = Request::decode(payload.0)
+        else {
+            return Err(Malformed);
+        };
+        Ok(Deferred {
+            payload: payload.0.to_vec(),
+            footprint: self.footprint(&transaction),
+            growth_max: self.growth_max(&transaction, self.limits.reply_bytes_max),
+        })
+    }
+
     fn restore_record(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
         match *record {
             Record::Pair { key, value, version } => self.store.put(key.0, value.0, version),
@@ -168,22 +202,34 @@ impl<S: Store> Machine<S> {
                 let heard = Heard { from: self.ours(from)?, verdict: Verdict::decode(&[verdict]) };
                 self.early.hear(MessageId::new(id(session), sequence), heard);
             }
-            Record::Waiting { session, sequence, ref destinations, payload, ref from, verdict } => {
-                let heard = Heard { from: self.ours(from)?, verdict: Verdict::decode(&[verdict]) };
-                let command = matches!(Request::decode(payload.0), Ok(Request::Transaction(_)));
-                let destinations = self.ours(destinations)?;
+            Record::UnderWay {
+                session,
+                sequence,
+                position,
+                low_water,
+                ref destinations,
+                ref stage,
+            } => {
                 let message = MessageId::new(id(session), sequence);
-                let payload = payload.0.to_vec();
-                let waiting = Waiting { message, destinations, payload, heard };
-                if !command || waiting.is_over() {
+                let destinations = self.ours(destinations)?;
+                let place = Place { message, position, low_water, destinations };
+                let stage = self.restore_stage(stage)?;
+                if let Stage::Spoken { heard, .. } = &stage
+                    && heard.from.contains_all(destinations)
+                {
                     return Err(Malformed);
                 }
-                self.waiting = Some(waiting);
+                self.under_way.push(place, stage);
             }
             Record::Refused { session, sequence } => {
                 self.early.refuse(MessageId::new(id(session), sequence));
             }
             Record::End { position, history, .. } => {
+                // Something always waits for other groups, and everything else for that.
+                let first = self.under_way.iter().next();
+                if first.is_some_and(|(_, stage)| !matches!(stage, Stage::Spoken { .. })) {
+                    return Err(Malformed);
+                }
                 self.sessions.end_restore();
                 (self.position, self.history) = (position, history);
                 // What was heard while the state came may be about what the state has behind it.
@@ -196,6 +242,38 @@ impl<S: Store> Machine<S> {
             _ => self.sessions.restore(record)?,
         }
         Ok(())
+    }
+}
+
+fn under_way<'a>(place: &Place, stage: &'a Stage) -> Record<'a> {
+    let stage = match stage {
+        Stage::Blocked { command, heard, needs_turn } => StageRecord::Blocked {
+            payload: Bytes(&command.payload),
+            needs_turn: *needs_turn,
+            from: numbers(heard.from),
+            verdict: heard.verdict.encode()[0],
+        },
+        Stage::Spoken { command, heard, judged } => StageRecord::Spoken {
+            payload: Bytes(&command.payload),
+            then: judged.then.clone(),
+            otherwise: judged.otherwise.clone(),
+            from: numbers(heard.from),
+            verdict: heard.verdict.encode()[0],
+        },
+        Stage::Answered { reply, memo, grown } => StageRecord::Answered {
+            reply: Bytes(reply),
+            only_read: memo.map(|memo| memo == Memo::OnlyRead),
+            grown: *grown,
+        },
+        Stage::Again => StageRecord::Again,
+    };
+    Record::UnderWay {
+        session: place.message.session.0,
+        sequence: place.message.sequence,
+        position: place.position,
+        low_water: place.low_water,
+        destinations: numbers(place.destinations),
+        stage,
     }
 }
 

@@ -32,8 +32,8 @@ impl<S: Store> Machine<S> {
         under_way: &mut Digesting,
         bytes: usize,
     ) -> Option<(Version, u64)> {
-        if self.waiting.is_some() {
-            // What was delivered last has yet to take effect.
+        if !self.under_way.is_empty() {
+            // Of what was delivered some has taken effect, and some has yet to.
             *under_way = Digesting::default();
             return None;
         }
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
     use crate::limits::Limits;
-    use crate::machine::exchange::{Heard, Waiting};
+    use crate::machine::under_way::{Place, Stage};
     use crate::slots::SlotMap;
 
     fn machine() -> Machine {
@@ -115,18 +115,18 @@ mod tests {
     #[test]
     fn what_was_delivered_and_waits_for_others_is_waited_for() {
         let mut machine = machine();
-        let waiting = || Waiting {
+        let place = Place {
             message: MessageId { session: SessionId(1), sequence: 1 },
+            position: 20,
+            low_water: 0,
             destinations: GroupSet::first(2),
-            payload: Vec::new(),
-            heard: Heard::NOBODY,
         };
         let mut under_way = Digesting::default();
         assert_eq!(machine.digest_part(&mut under_way, 1), None);
-        machine.waiting = Some(waiting());
+        machine.under_way.push(place, Stage::Again);
         assert_eq!(machine.digest_part(&mut under_way, usize::MAX), None);
         // It takes effect at the position at which it was delivered.
-        machine.waiting = None;
+        machine.under_way.pop_over();
         machine.store.put(&[1], &[9; 3], 20);
         assert_eq!(to_the_end(&machine, &mut under_way), (20, machine.digest()));
     }

@@ -76,21 +76,6 @@ impl Heard {
     }
 }
 
-/// A delivered command that waits for other groups' verdicts. Nothing else is delivered meanwhile,
-/// so there is at most one.
-pub(crate) struct Waiting {
-    pub(crate) message: MessageId,
-    pub(crate) destinations: GroupSet,
-    pub(crate) payload: Vec<u8>,
-    pub(crate) heard: Heard,
-}
-
-impl Waiting {
-    pub(crate) fn is_over(&self) -> bool {
-        self.heard.from.contains_all(self.destinations)
-    }
-}
-
 /// Verdicts on commands that this replica has not delivered yet.
 ///
 /// Another group goes on only when it has this group's verdict, but that may be given by a replica

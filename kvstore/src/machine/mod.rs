@@ -9,15 +9,23 @@
 //! A group that was recreated, with nothing, has lost its sessions. To a command of a session that it
 //! does not know it objects, which is what the other groups wait for.
 //!
+//! **Invariant (as if one after the other).** While a command waits, those behind it that do not meet
+//! it take effect and are answered (`under_way`). Every answer, and the state when all is over, is the
+//! same as if each command had waited for those before it.
+//!
 //! Waiting cannot deadlock: a group waits only for groups that deliver the same command, each speaks
-//! before it waits, and the order in which groups deliver common commands has no cycle.
+//! before it waits unless the command meets one before it, and the order in which groups deliver
+//! common commands has no cycle. So there is always a lowest one, that all its groups speak about.
 
 pub(crate) mod branch;
 mod copy;
 pub(crate) mod digest;
 mod exchange;
+mod execute;
+mod footprint;
 mod part;
 mod sessions;
+mod under_way;
 
 use std::num::NonZeroU64;
 
@@ -25,13 +33,15 @@ use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use self::branch::{Draft, PAIR_OVERHEAD, Room, commit, holds, increment, pair_bytes};
+use self::branch::PAIR_OVERHEAD;
 use self::copy::Progress;
-use self::exchange::{Early, Heard, Verdict, Waiting};
+use self::exchange::{Early, Heard, Verdict};
+use self::execute::{Came, Turn};
 use self::sessions::{Admission, Owed, Sessions};
+use self::under_way::{Deferred, Place, Stage, UnderWay};
 use crate::command::{Operation, Transaction, Version};
 use crate::limits::Limits;
-use crate::reply::{Outcome, Refusal};
+use crate::reply::Refusal;
 use crate::rules;
 use crate::slots::SlotMap;
 use crate::store::Store;
@@ -53,7 +63,8 @@ pub struct Machine<S = Memory> {
     store: Tracked<S>,
     sessions: Sessions,
     early: Early,
-    waiting: Option<Waiting>,
+    under_way: UnderWay,
+    /// Of the last command that is over.
     position: Version,
     history: u64,
     writer: PartWriter,
@@ -92,7 +103,7 @@ impl<S: Store> Machine<S> {
             store: Tracked::new(store),
             sessions: Sessions::new(for_reads),
             early: Early::default(),
-            waiting: None,
+            under_way: UnderWay::default(),
             position: 0,
             history: 0,
             writer: PartWriter::default(),
@@ -108,7 +119,7 @@ impl<S: Store> Machine<S> {
     /// Bytes it counts against its [ceiling](Self::ceiling): keys, values and 96 bytes for each
     /// pair, and what sessions are owed.
     pub fn bytes(&self) -> u64 {
-        self.store.bytes() + self.keys() * PAIR_OVERHEAD + self.sessions.bytes()
+        self.stored() + self.sessions.bytes()
     }
 
     /// The most that [`bytes`](Self::bytes) may grow to.
@@ -116,8 +127,14 @@ impl<S: Store> Machine<S> {
         self.ceiling
     }
 
-    /// The last position delivered, and a hash of every answer given up to it, of long ones of their
-    /// beginning. Two replicas of a group at the same position have the same; asking costs nothing.
+    /// Of keys and values alone.
+    fn stored(&self) -> u64 {
+        self.store.bytes() + self.keys() * PAIR_OVERHEAD
+    }
+
+    /// The last position up to which everything is over, and a hash of every answer given up to it, of
+    /// long ones of their beginning. Two replicas of a group at the same position have the same; asking
+    /// costs nothing.
     pub fn history(&self) -> (Version, u64) {
         (self.position, self.history)
     }
@@ -127,22 +144,20 @@ impl<S: Store> Machine<S> {
         self.early.len()
     }
 
-    fn control(&mut self, delivery: &Delivery<'_>, request: &Request<'_>, out: &mut dyn Outbox) {
-        let message = delivery.message;
+    /// Begins or ends sessions. The reply stands in the writer.
+    fn control(&mut self, place: Place, request: &Request<'_>) -> Option<Memo> {
+        let message = place.message;
         // Judged by the destinations alone, so every group that gets it judges alike.
         let result = match request {
-            _ if delivery.destinations != self.groups => {
+            _ if place.destinations != self.groups => {
                 let why = "sessions open, close and expire in all groups";
                 Err(Refusal::Malformed(why.to_owned()))
             }
             Request::Open => self.sessions.open(message),
-            Request::Close => {
-                self.sessions.close(message).inspect(|()| out.end_session(message.session))
-            }
+            Request::Close => self.sessions.close(message),
             Request::Expire(sessions) => {
                 for session in sessions {
                     self.sessions.expire(*session);
-                    out.end_session(*session);
                 }
                 Ok(())
             }
@@ -153,52 +168,24 @@ impl<S: Store> Machine<S> {
             Err(refusal) => self.writer.refused(Some(refusal)),
         }
         let opened = matches!(request, Request::Open) && result.is_ok();
-        self.answer(message, opened.then_some(Memo::Owed), out);
+        opened.then_some(Memo::Owed)
     }
 
-    /// Decides about a transaction that is new, if its bytes can be read.
-    fn transaction(
-        &mut self,
-        delivery: &Delivery<'_>,
-        command: Result<Command<'_>, Refusal>,
-        heard: Heard,
-        out: &mut dyn Outbox,
-    ) {
-        let message = delivery.message;
-        let command = command.and_then(|command| {
-            self.check(&command, delivery)?;
-            Ok(command)
-        });
-        let transaction = match command {
-            Ok(command) => command.transaction,
-            Err(refusal) => {
-                self.writer.refused(Some(&refusal));
-                return self.answer(message, Some(Memo::Owed), out);
+    /// Says which sessions a control request will end, when it is its turn: nothing of any session is
+    /// delivered before that.
+    fn end_sessions(&self, place: Place, request: &Request<'_>, out: &mut dyn Outbox) {
+        match request {
+            _ if place.destinations != self.groups => {}
+            Request::Close if self.sessions.closes(place.message) => {
+                out.end_session(place.message.session);
             }
-        };
-        let alone = delivery.destinations.len() == 1;
-        if alone && transaction.guards.is_empty() && transaction.then.len() == 1 {
-            let result = self.single(&transaction.then[0]);
-            if let Err(refusal) = result {
-                self.writer.refused(Some(&refusal));
+            Request::Expire(sessions) => {
+                for session in sessions {
+                    out.end_session(*session);
+                }
             }
-            return self.answer(message, Some(Memo::of(&transaction)), out);
+            _ => {}
         }
-        if alone || !rules::needs_exchange(&transaction) {
-            let held = self.held(&transaction);
-            return self.conclude(message, &transaction, Conclusion::Alone { held }, out);
-        }
-        let verdict = self.judge(&transaction);
-        out.exchange(message, delivery.destinations.without(self.group), &verdict.encode());
-        let mut waiting =
-            Waiting { message, destinations: delivery.destinations, payload: Vec::new(), heard };
-        waiting.heard.hear(self.group, verdict);
-        if waiting.is_over() {
-            let together = Conclusion::Together(waiting.heard.verdict);
-            return self.conclude(message, &transaction, together, out);
-        }
-        waiting.payload = delivery.payload.to_vec();
-        self.waiting = Some(waiting);
     }
 
     /// The session of a command is not open here. If it has ended, it has in all groups. If it is
@@ -206,181 +193,208 @@ impl<S: Store> Machine<S> {
     /// have the session open, and wait for our verdict.
     fn object(
         &mut self,
-        delivery: &Delivery<'_>,
+        place: Place,
         command: &Result<Command<'_>, Refusal>,
         out: &mut dyn Outbox,
     ) {
-        let others = delivery.destinations.without(self.group);
+        let others = place.destinations.without(self.group);
         if let Ok(command) = command
             && !others.is_empty()
-            && !self.sessions.is_past(delivery.message)
+            && !self.sessions.is_past(place.message)
             && rules::needs_exchange(&command.transaction)
         {
-            out.exchange(delivery.message, others, &Verdict::NONE.encode());
-            self.early.refuse(delivery.message);
+            out.exchange(place.message, others, &Verdict::NONE.encode());
+            self.early.refuse(place.message);
         }
     }
 
     /// What the command's bytes decide, in every group alike.
-    fn check(&self, command: &Command<'_>, delivery: &Delivery<'_>) -> Result<(), Refusal> {
+    fn check(&self, command: &Command<'_>, len: usize, to: GroupSet) -> Result<(), Refusal> {
         if command.epoch != self.slots.epoch {
             return Err(Refusal::WrongEpoch);
         }
-        if delivery.payload.len() > self.limits.transaction_bytes_max {
+        if len > self.limits.transaction_bytes_max {
             let max = self.limits.transaction_bytes_max as u64;
-            return Err(Refusal::TransactionTooLarge { len: delivery.payload.len() as u64, max });
+            return Err(Refusal::TransactionTooLarge { len: len as u64, max });
         }
         rules::check(&command.transaction, &self.limits)?;
-        if rules::destinations(&command.transaction, &self.slots) != delivery.destinations {
+        if rules::destinations(&command.transaction, &self.slots) != to {
             let why = "it was sent to other groups than those that own its keys";
             return Err(Refusal::Malformed(why.to_owned()));
         }
         Ok(())
     }
 
-    fn held(&self, transaction: &Transaction<Bytes<'_>>) -> bool {
-        let mut ours = transaction.guards.iter().filter(|guard| self.owns(guard.key));
-        ours.all(|guard| holds(&self.store, guard))
-    }
-
-    /// This group's verdict: what it tells the others.
-    fn judge(&mut self, transaction: &Transaction<Bytes<'_>>) -> Verdict {
-        let held = self.held(transaction);
-        // If our guards do not hold, `then` is out of the question. If there are none, `otherwise`.
-        let then = held && self.run(transaction, true).is_ok();
-        let otherwise = transaction.guards.is_empty() || self.run(transaction, false).is_ok();
-        Verdict::new(held, then, otherwise)
-    }
-
-    fn conclude(
+    /// A new command of an open session: it takes effect, or waits for its turn, or speaks and waits
+    /// for others.
+    fn start(
         &mut self,
-        message: MessageId,
-        transaction: &Transaction<Bytes<'_>>,
-        conclusion: Conclusion,
+        place: Place,
+        command: Result<Command<'_>, Refusal>,
+        payload: &[u8],
+        heard: Heard,
         out: &mut dyn Outbox,
     ) {
-        let (held, agreed) = match conclusion {
-            Conclusion::Alone { held } => (held, true),
-            Conclusion::Together(verdict) => (verdict.held(), verdict.executable()),
+        let command = command.and_then(|command| {
+            self.check(&command, payload.len(), place.destinations)?;
+            Ok(command)
+        });
+        let transaction = match command {
+            Ok(command) => command.transaction,
+            Err(refusal) => {
+                self.writer.refused(Some(&refusal));
+                return self.answer(place, Some(Memo::Owed), 0, out);
+            }
         };
-        match self.run(transaction, held) {
-            Ok(writes) if agreed => commit(&mut self.store, writes, self.position),
-            Ok(_) => self.writer.refused(None),
-            Err(refusal) => self.writer.refused(Some(&refusal)),
-        }
-        self.answer(message, Some(Memo::of(transaction)), out);
-    }
-
-    /// Runs this group's part of a branch. The reply stands in the writer; nothing has changed yet.
-    fn run<'a>(
-        &mut self,
-        transaction: &Transaction<Bytes<'a>>,
-        held: bool,
-    ) -> Result<branch::Writes<'a>, Refusal> {
-        let branch = if held { &transaction.then } else { &transaction.otherwise };
-        let mut writer = std::mem::take(&mut self.writer);
-        let ours = || branch.iter().filter(|op| op.key().is_none_or(|key| self.owns(*key)));
-        writer.done(held, ours().count());
-        let draft = Draft::new(&self.store, &self.limits, self.room(), self.position);
-        let result = draft.run(ours(), &mut writer);
-        self.writer = writer;
-        result
-    }
-
-    /// One operation that stands alone: the commonest command, done in place without a draft.
-    fn single(&mut self, operation: &Operation<Bytes<'_>>) -> Result<(), Refusal> {
-        let room = self.room();
-        let position = self.position;
-        let outcome = match *operation {
-            Operation::Put { key, value } => {
-                let grown = pair_bytes(key.0, value.0.len());
-                // Most often there is room for it, whatever stood there.
-                if room.check(grown, 0).is_err() {
-                    room.check(grown, self.counted(key))?;
+        let last = self.under_way.len();
+        let behind = (last > 0).then(|| self.footprint(&transaction));
+        let came = if behind.as_ref().is_some_and(|behind| self.under_way.meets(last, behind)) {
+            None
+        } else {
+            let room = self.room(self.under_way.growth_before(last));
+            let turn = Turn { position: place.position, room, early: last > 0 };
+            let before = self.stored();
+            match self.execute(turn, place, &transaction, heard, out) {
+                Came::Answered(memo) => {
+                    let grown = self.stored().cast_signed() - before.cast_signed();
+                    return self.answer(place, Some(memo), grown, out);
                 }
-                self.store.put(key.0, value.0, position);
-                Outcome::Written(position)
-            }
-            Operation::Delete { key } => Outcome::Flag(self.store.delete(key.0)),
-            Operation::Append { key, value } => {
-                let offset = self.store.get(key.0).map_or(0, |found| found.value.len());
-                self.patch(key, offset, value.0)?
-            }
-            Operation::Patch { key, offset, bytes } => self.patch(key, offset as usize, bytes.0)?,
-            Operation::Increment { key, by } => {
-                let value = self.store.get(key.0).map(|found| found.value);
-                let number = increment(key, value, by)?;
-                let text = number.to_string();
-                rules::check_value(key, text.len(), &self.limits)?;
-                room.check(pair_bytes(key.0, text.len()), self.counted(key))?;
-                self.store.put(key.0, text.as_bytes(), position);
-                Outcome::Number(number)
-            }
-            Operation::Get { .. } | Operation::Exists { .. } | Operation::Scan { .. } => {
-                self.writer.done(true, 1);
-                let draft = Draft::new(&self.store, &self.limits, room, position);
-                let nothing = draft.run(std::iter::once(operation), &mut self.writer)?;
-                debug_assert!(nothing.is_empty(), "reads write nothing");
-                return Ok(());
+                came => Some(came),
             }
         };
-        self.writer.done(true, 1);
-        self.writer.outcome(&outcome);
-        Ok(())
+        let read_bytes_max = match came {
+            Some(Came::Spoken { reply_bytes_max, .. }) => reply_bytes_max,
+            _ => self.limits.reply_bytes_max,
+        };
+        let command = Deferred {
+            payload: payload.to_vec(),
+            footprint: behind.unwrap_or_else(|| self.footprint(&transaction)),
+            growth_max: self.growth_max(&transaction, read_bytes_max),
+        };
+        let stage = match came {
+            Some(Came::Spoken { heard, judged, .. }) => Stage::Spoken { command, heard, judged },
+            unsure => Stage::Blocked { command, heard, needs_turn: unsure.is_some() },
+        };
+        self.under_way.push(place, stage);
     }
 
-    fn patch<'a>(
-        &mut self,
-        key: Bytes<'_>,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<Outcome<Bytes<'a>>, Refusal> {
-        let end = offset + bytes.len();
-        let before = self.store.get(key.0).map(|found| found.value.len());
-        let after = end.max(before.unwrap_or(0));
-        rules::check_value(key, after, &self.limits)?;
-        let counted = before.map_or(0, |len| pair_bytes(key.0, len));
-        self.room().check(pair_bytes(key.0, after), counted)?;
-        Ok(Outcome::Length(self.store.patch(key.0, offset, bytes, self.position) as u64))
+    /// Tries the command at `at`, which was blocked and is not any more.
+    fn resume(&mut self, at: usize, out: &mut dyn Outbox) {
+        let place = self.under_way.place(at);
+        let Stage::Blocked { mut command, heard, .. } = self.under_way.replace(at, Stage::Again)
+        else {
+            unreachable!("nothing else is blocked");
+        };
+        let before = self.stored();
+        let came = match Request::decode(&command.payload).expect("it was decoded when delivered") {
+            Request::Transaction(Command { transaction, .. }) => {
+                if at == 0 {
+                    self.sessions.free_for(place.message, place.low_water);
+                }
+                let room = self.room(self.under_way.growth_before(at));
+                let turn = Turn { position: place.position, room, early: at > 0 };
+                let came = self.execute(turn, place, &transaction, heard, out);
+                if let Came::Spoken { reply_bytes_max, .. } = came {
+                    command.growth_max = self.growth_max(&transaction, reply_bytes_max);
+                }
+                Some(came)
+            }
+            control => {
+                let memo = self.control(place, &control);
+                self.answered(at, memo, 0, out);
+                None
+            }
+        };
+        let stage = match came {
+            None => return,
+            Some(Came::Answered(memo)) => {
+                let grown = self.stored().cast_signed() - before.cast_signed();
+                return self.answered(at, Some(memo), grown, out);
+            }
+            Some(Came::Spoken { heard, judged, .. }) => Stage::Spoken { command, heard, judged },
+            Some(Came::Unsure) => Stage::Blocked { command, heard, needs_turn: true },
+        };
+        self.under_way.replace(at, stage);
     }
 
-    /// Sends what the writer holds, and keeps it as `memo` says.
-    fn answer(&mut self, message: MessageId, memo: Option<Memo>, out: &mut dyn Outbox) {
-        let reply = self.writer.bytes();
-        out.reply(message, reply);
+    /// The command at `at` has told its verdict, and now all others have.
+    fn concluded(&mut self, at: usize, out: &mut dyn Outbox) {
+        let place = self.under_way.place(at);
+        let Stage::Spoken { command, heard, judged } = self.under_way.replace(at, Stage::Again)
+        else {
+            unreachable!("nothing else waits for verdicts");
+        };
+        let Ok(Request::Transaction(Command { transaction, .. })) =
+            Request::decode(&command.payload)
+        else {
+            unreachable!("it was decoded when it was delivered");
+        };
+        let before = self.stored();
+        self.conclude(place.position, &transaction, &judged, heard.verdict);
+        let grown = self.stored().cast_signed() - before.cast_signed();
+        self.answered(at, Some(Memo::of(&transaction)), grown, out);
+    }
+
+    /// Sends what the writer holds in answer to what was just delivered, and keeps it when all before
+    /// it are over.
+    fn answer(&mut self, place: Place, memo: Option<Memo>, grown: i64, out: &mut dyn Outbox) {
+        let writer = std::mem::take(&mut self.writer);
+        out.reply(place.message, writer.bytes());
+        if self.under_way.is_empty() {
+            self.keep(place, writer.bytes(), memo);
+        } else {
+            let reply = writer.bytes().to_vec();
+            self.under_way.push(place, Stage::Answered { reply, memo, grown });
+        }
+        self.writer = writer;
+    }
+
+    /// Sends what the writer holds in answer to the command at `at`.
+    fn answered(&mut self, at: usize, memo: Option<Memo>, grown: i64, out: &mut dyn Outbox) {
+        let reply = self.writer.bytes().to_vec();
+        out.reply(self.under_way.place(at).message, &reply);
+        self.under_way.replace(at, Stage::Answered { reply, memo, grown });
+    }
+
+    /// A command is over.
+    fn keep(&mut self, place: Place, reply: &[u8], memo: Option<Memo>) {
+        self.position = place.position;
         if let Some(memo) = memo {
             let read_at = match memo {
                 Memo::Owed => None,
-                Memo::OnlyRead => NonZeroU64::new(self.position),
+                Memo::OnlyRead => NonZeroU64::new(place.position),
             };
-            self.sessions.record(message, reply, read_at);
+            self.sessions.record(place.message, reply, read_at);
         }
         let begins = &reply[..reply.len().min(HASHED)];
-        let seed = self.history ^ self.position.rotate_left(32) ^ reply.len() as u64;
+        let seed = self.history ^ place.position.rotate_left(32) ^ reply.len() as u64;
         self.history = xxh3_64_with_seed(begins, seed);
     }
 
-    fn owns(&self, key: Bytes<'_>) -> bool {
-        self.slots.owner(key.0) == self.group
+    /// Something has taken effect: takes what is over by now, and goes on with what it had blocked.
+    fn catch_up(&mut self, out: &mut dyn Outbox) {
+        loop {
+            while let Some((place, stage)) = self.under_way.pop_over() {
+                self.sessions.free_for(place.message, place.low_water);
+                if let Stage::Answered { reply, memo, .. } = stage {
+                    self.keep(place, &reply, memo);
+                } else {
+                    self.position = place.position;
+                    self.repeat(place.message, out);
+                }
+            }
+            let mut any = false;
+            for at in 0..self.under_way.len() {
+                if self.under_way.is_free(at) {
+                    self.resume(at, out);
+                    any = true;
+                }
+            }
+            if !any {
+                return;
+            }
+        }
     }
-
-    fn room(&self) -> Room {
-        Room { group: self.group.0, used: self.bytes(), ceiling: self.ceiling }
-    }
-
-    /// What the pair at `key` is counted at now.
-    fn counted(&self, key: Bytes<'_>) -> u64 {
-        self.store.get(key.0).map_or(0, |found| pair_bytes(key.0, found.value.len()))
-    }
-}
-
-/// How a command is concluded.
-#[derive(Clone, Copy)]
-enum Conclusion {
-    /// By this group by itself.
-    Alone { held: bool },
-    /// By all its groups' verdicts.
-    Together(Verdict),
 }
 
 /// Why a reply is kept.
@@ -402,25 +416,44 @@ impl Memo {
 
 impl<S: Store> Application for Machine<S> {
     fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
-        assert!(self.ready(), "delivered while waiting for other groups' verdicts");
-        let message = delivery.message;
-        self.position = delivery.position;
-        let command = match Request::decode(delivery.payload) {
+        assert!(self.ready(), "delivered without room for it");
+        let Delivery { message, position, low_water, destinations, payload, .. } = delivery;
+        let place = Place { message, position, low_water, destinations };
+        let is_first = self.under_way.is_empty();
+        let command = match Request::decode(payload) {
             Ok(Request::Transaction(command)) => Ok(command),
-            Ok(control) => return self.control(&delivery, &control, out),
+            Ok(control) => {
+                self.end_sessions(place, &control, out);
+                if is_first {
+                    let memo = self.control(place, &control);
+                    self.sessions.free_for(message, low_water);
+                    return self.answer(place, memo, 0, out);
+                }
+                let command = Deferred::new(payload);
+                let stage = Stage::Blocked { command, heard: Heard::NOBODY, needs_turn: true };
+                return self.under_way.push(place, stage);
+            }
             Err(unreadable) => Err(Refusal::Malformed(unreadable.to_string())),
         };
-        let heard = match delivery.destinations.len() {
+        let heard = match destinations.len() {
             1 => Heard::NOBODY,
             _ => self.early.take(message),
         };
-        match self.sessions.admit(message, delivery.low_water) {
-            Admission::Fresh => self.transaction(&delivery, command, heard, out),
-            Admission::Known => self.repeat(message, out),
+        let admission = self.sessions.note(message);
+        if is_first {
+            self.sessions.free_for(message, low_water);
+        }
+        match admission {
+            Admission::Fresh => self.start(place, command, payload, heard, out),
+            Admission::Known if is_first => {
+                self.position = position;
+                self.repeat(message, out);
+            }
+            Admission::Known => self.under_way.push(place, Stage::Again),
             Admission::Closed => {
-                self.object(&delivery, &command, out);
+                self.object(place, &command, out);
                 self.writer.refused(Some(&Refusal::SessionExpired));
-                self.answer(message, None, out);
+                self.answer(place, None, 0, out);
             }
         }
     }
@@ -438,33 +471,41 @@ impl<S: Store> Application for Machine<S> {
             return;
         }
         let verdict = Verdict::decode(result);
-        let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.message == message)
-        else {
+        let Some(at) = self.under_way.find(message) else {
             // A verdict on what is behind us has nobody to wait for it.
             if !self.sessions.is_past(message) {
                 self.early.hear(message, Heard::of(from, verdict));
             }
             return;
         };
-        waiting.heard.hear(from, verdict);
-        if !waiting.is_over() {
-            return;
+        let destinations = self.under_way.place(at).destinations;
+        match self.under_way.stage(at) {
+            Stage::Blocked { heard, .. } => heard.hear(from, verdict),
+            Stage::Spoken { heard, .. } => {
+                heard.hear(from, verdict);
+                if heard.from.contains_all(destinations) {
+                    self.concluded(at, out);
+                    self.catch_up(out);
+                }
+            }
+            Stage::Answered { .. } | Stage::Again => {}
         }
-        let over = self.waiting.take().expect("it was there a moment ago");
-        let Ok(Request::Transaction(command)) = Request::decode(&over.payload) else {
-            unreachable!("it was decoded when it was delivered");
-        };
-        let together = Conclusion::Together(over.heard.verdict);
-        self.conclude(message, &command.transaction, together, out);
     }
 
     fn ready(&self) -> bool {
-        self.waiting.is_none()
+        self.under_way.has_room()
+    }
+
+    fn under_way(&self) -> usize {
+        self.under_way.len()
     }
 
     fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox) {
-        if self.waiting.as_ref().is_some_and(|waiting| waiting.message == message) {
-            return; // Its reply is to come.
+        if let Some(at) = self.under_way.find(message) {
+            if let Stage::Answered { reply, .. } = self.under_way.stage(at) {
+                out.reply(message, reply);
+            }
+            return; // Or its reply is to come.
         }
         match self.sessions.owed(message) {
             Owed::Reply(reply) => return out.reply(message, reply),

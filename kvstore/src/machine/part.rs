@@ -20,10 +20,11 @@ use skein_protocol::ids::{GroupId, SessionId};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::command::Version;
+use crate::reply::Refusal;
 use crate::wire::{Bytes, append, take};
 
 /// The version of the form. It changes with any change to a record.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const HEAD: usize = 7;
 const CHECKSUM: usize = 8;
 
@@ -53,13 +54,13 @@ pub(super) enum Record<'a> {
     /// The session is open and owed nothing but what follows. `delivered` are its bits.
     Session {
         id: u64,
-        low_water: u64,
+        floor: u64,
         highest: u64,
         #[serde(borrow)]
         delivered: Bytes<'a>,
     },
     /// The session, open, has had this message delivered.
-    Delivered { session: u64, sequence: u64, low_water: u64 },
+    Delivered { session: u64, sequence: u64, floor: u64 },
     /// This is kept for it.
     Reply {
         session: u64,
@@ -74,20 +75,51 @@ pub(super) enum Record<'a> {
     Ended { session: u64, closed_by: u64 },
     /// What other groups said about a message that is still to be delivered.
     Early { session: u64, sequence: u64, from: Vec<u16>, verdict: u8 },
-    /// The command that was delivered last waits for verdicts; these groups have given theirs.
-    Waiting {
+    /// The next command that was delivered and is not over.
+    UnderWay {
         session: u64,
         sequence: u64,
+        position: Version,
+        low_water: u64,
         destinations: Vec<u16>,
         #[serde(borrow)]
-        payload: Bytes<'a>,
-        from: Vec<u16>,
-        verdict: u8,
+        stage: StageRecord<'a>,
     },
     /// A command that was refused, on which nobody waits for verdicts.
     Refused { session: u64, sequence: u64 },
     /// The rest, and what must have come together. Nothing follows.
     End { epoch: u32, position: Version, history: u64, keys: u64, bytes: u64, reads_bytes: u64 },
+}
+
+/// How far a command that is not over has come.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum StageRecord<'a> {
+    /// It has to wait for others before it. These groups have given their verdicts.
+    Blocked {
+        #[serde(borrow)]
+        payload: Bytes<'a>,
+        needs_turn: bool,
+        from: Vec<u16>,
+        verdict: u8,
+    },
+    /// It waits for verdicts; these groups have given theirs, and so have we.
+    Spoken {
+        #[serde(borrow)]
+        payload: Bytes<'a>,
+        then: Option<Refusal>,
+        otherwise: Option<Refusal>,
+        from: Vec<u16>,
+        verdict: u8,
+    },
+    /// It was answered.
+    Answered {
+        #[serde(borrow)]
+        reply: Bytes<'a>,
+        only_read: Option<bool>,
+        grown: i64,
+    },
+    /// It came again.
+    Again,
 }
 
 /// A part that is being written, at the end of a buffer.

@@ -6,6 +6,10 @@
 //! message that its session has given up may still be delivered, in all its groups or in none,
 //! while the groups hear of the mark at different times.
 //!
+//! A message is [noted](Sessions::note) when it is delivered. What it frees is [freed](Sessions::free_for),
+//! and its reply [recorded](Sessions::record), when all before it are over: in the order of delivery,
+//! in whichever order they took effect.
+//!
 //! Sessions begin and end by messages to all groups, which all groups deliver in one order, so at
 //! any message its groups agree about its session. See `docs/decisions/0003-what-a-session-is-owed.md`.
 
@@ -32,7 +36,7 @@ pub(crate) const WINDOW: u64 = 1 << 13;
 /// What an open session is counted at: its table entry and [`WINDOW`] bits.
 const SESSION_OVERHEAD: u64 = 2 << 10;
 /// What a kept reply is counted at besides its bytes.
-const REPLY_OVERHEAD: u64 = 64;
+pub(crate) const REPLY_OVERHEAD: u64 = 64;
 
 pub(crate) struct Sessions {
     open: HashMap<SessionId, Session>,
@@ -54,7 +58,9 @@ pub(crate) struct Sessions {
 struct Session {
     /// The last copy that it is in.
     copied: u32,
-    low_water: u64,
+    /// Below this it is owed nothing: its low-water mark, or a window below the highest number that
+    /// has had its turn.
+    floor: u64,
     delivered: Delivered,
     /// By sequence number.
     replies: VecDeque<Kept>,
@@ -154,8 +160,15 @@ impl Sessions {
         let new = || Session { copied, ..Session::default() };
         let session = self.open.entry(message.session).or_insert_with(new);
         session.delivered.insert(message.sequence);
+        session.raise(message.sequence, 0, &mut self.kept);
         touch(&mut self.copy, session, message);
         Ok(())
+    }
+
+    /// Whether [closing](Self::close) the session of `message` would succeed.
+    pub(crate) fn closes(&self, message: MessageId) -> bool {
+        let closed_by = self.ended.get(&message.session);
+        self.open.contains_key(&message.session) || closed_by == Some(&message.sequence)
     }
 
     /// Closes the session of `message`. Again is as good as once.
@@ -177,23 +190,30 @@ impl Sessions {
         }
     }
 
-    /// Takes note of `message`, and that its session is owed nothing below `low_water`.
-    pub(crate) fn admit(&mut self, message: MessageId, low_water: u64) -> Admission {
+    /// Takes note that `message` was delivered.
+    pub(crate) fn note(&mut self, message: MessageId) -> Admission {
         let Some(session) = self.open.get_mut(&message.session) else {
             return Admission::Closed;
         };
         let fresh = session.delivered.insert(message.sequence);
-        session.low_water = session.low_water.max(low_water);
         touch(&mut self.copy, session, message);
-        session.free_below_floor(&mut self.kept);
         if fresh { Admission::Fresh } else { Admission::Known }
+    }
+
+    /// It is the turn of `message`, by which its session says that it is owed nothing below
+    /// `low_water`.
+    pub(crate) fn free_for(&mut self, message: MessageId, low_water: u64) {
+        let Some(session) = self.open.get_mut(&message.session) else { return };
+        if session.raise(message.sequence, low_water, &mut self.kept) {
+            touch(&mut self.copy, session, message);
+        }
     }
 
     /// Keeps the reply to an admitted message until its session is owed it no more. One that only
     /// read, at the position given, may be forgotten earlier.
     pub(crate) fn record(&mut self, message: MessageId, reply: &[u8], read_at: Option<NonZeroU64>) {
         let Some(session) = self.open.get_mut(&message.session) else { return };
-        if message.sequence < session.low_water {
+        if message.sequence < session.floor {
             return;
         }
         let Err(at) = session.find(message.sequence) else { return };
@@ -248,7 +268,7 @@ impl Sessions {
         for id in ids {
             let session = &self.open[&id];
             see(&id.0.to_le_bytes());
-            see(&session.low_water.to_le_bytes());
+            see(&session.floor.to_le_bytes());
             see(&session.delivered.highest.to_le_bytes());
             session.delivered.words.iter().for_each(|word| see(&word.to_le_bytes()));
             for kept in &session.replies {
@@ -327,14 +347,23 @@ impl Session {
         }
     }
 
-    /// Frees what it is owed no more.
-    fn free_below_floor(&mut self, totals: &mut Totals) {
+    /// It is the turn of a message with this number and mark: frees what it is owed no more. Returns
+    /// whether that is news.
+    fn raise(&mut self, sequence: u64, low_water: u64, totals: &mut Totals) -> bool {
         // A session that never raises its mark is owed no more than the window.
-        let window = self.delivered.highest.saturating_add(1).saturating_sub(WINDOW);
-        let floor = self.low_water.max(window);
+        let window = sequence.saturating_add(1).saturating_sub(WINDOW);
+        self.free_below(low_water.max(window), totals)
+    }
+
+    fn free_below(&mut self, floor: u64, totals: &mut Totals) -> bool {
+        if floor <= self.floor {
+            return false;
+        }
+        self.floor = floor;
         while let Some(kept) = self.replies.pop_front_if(|kept| kept.sequence < floor) {
             totals.remove(&kept);
         }
+        true
     }
 
     fn forget(&mut self, sequence: u64, totals: &mut Totals) {
@@ -344,8 +373,7 @@ impl Session {
     }
 
     fn is_owed(&self, sequence: u64) -> bool {
-        let in_window = sequence.saturating_add(WINDOW) > self.delivered.highest;
-        sequence >= self.low_water && in_window && self.delivered.contains(sequence)
+        sequence >= self.floor && self.delivered.contains(sequence)
     }
 }
 

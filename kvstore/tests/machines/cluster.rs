@@ -50,8 +50,10 @@ pub(crate) struct Cluster {
     verdicts: Vec<Verdict>,
     said: BTreeMap<(MessageId, GroupId), Vec<u8>>,
     replies: BTreeMap<MessageId, BTreeMap<GroupId, Vec<u8>>>,
-    /// By the place in a group's order at which it was given.
-    answers: BTreeMap<(u16, usize), (MessageId, Vec<u8>)>,
+    /// What a group answered to a message that was delivered there once, twice, ….
+    answers: BTreeMap<(u16, MessageId, usize), Vec<u8>>,
+    /// How often each replica has answered a message.
+    answered: BTreeMap<((u16, u8), MessageId), usize>,
     /// The sessions that each replica said have ended.
     pub(crate) ended: BTreeMap<(u16, u8), Vec<SessionId>>,
     random: Random,
@@ -73,9 +75,9 @@ struct Copy {
 /// What one call made one machine say.
 #[derive(Default)]
 pub(crate) struct Words {
-    replies: Vec<(MessageId, Vec<u8>)>,
-    exchanges: Vec<(MessageId, GroupSet, Vec<u8>)>,
-    ended: Vec<SessionId>,
+    pub(crate) replies: Vec<(MessageId, Vec<u8>)>,
+    pub(crate) exchanges: Vec<(MessageId, GroupSet, Vec<u8>)>,
+    pub(crate) ended: Vec<SessionId>,
 }
 
 fn empty(id: (u16, u8), slots: &SlotMap, limits: Limits, groups: u16) -> Machine {
@@ -117,6 +119,7 @@ impl Cluster {
             said: BTreeMap::new(),
             replies: BTreeMap::new(),
             answers: BTreeMap::new(),
+            answered: BTreeMap::new(),
             ended: BTreeMap::new(),
             random: Random(seed | 1),
             copy: None,
@@ -186,7 +189,7 @@ impl Cluster {
             }
         }
         for ((group, slot), machine) in &self.machines {
-            assert!(machine.ready(), "g{group}.{slot} waits for ever");
+            assert_eq!(machine.under_way(), 0, "g{group}.{slot} waits for ever");
             assert_eq!(machine.early(), 0, "g{group}.{slot} keeps verdicts for ever");
         }
         self.check_replicas();
@@ -231,6 +234,10 @@ impl Cluster {
         self.cursors.insert(to, self.cursors[&from]);
         let ended = self.ended.get(&from).cloned().unwrap_or_default();
         self.ended.insert(to, ended);
+        self.answered.retain(|(id, _), _| *id != to);
+        let answered = self.answered.iter().filter(|((id, _), _)| *id == from);
+        let answered: Vec<_> = answered.map(|((_, message), n)| ((to, *message), *n)).collect();
+        self.answered.extend(answered);
         // What its source has not heard yet, it has not.
         let replica = |id: (u16, u8)| ReplicaId::new(GroupId(id.0), id.1);
         self.verdicts.retain(|verdict| verdict.to != replica(to));
@@ -278,9 +285,11 @@ impl Cluster {
         for (message, reply) in words.replies {
             let group = self.replies.entry(message).or_default();
             group.entry(from).or_insert_with(|| reply.clone());
-            let place = (id.0, self.cursors[&id]);
-            let answer = self.answers.entry(place).or_insert_with(|| (message, reply.clone()));
-            assert_eq!(*answer, (message, reply), "{from} answers {message} in two ways");
+            let times = self.answered.entry((id, message)).or_default();
+            *times += 1;
+            let place = (id.0, message, *times);
+            let answer = self.answers.entry(place).or_insert_with(|| reply.clone());
+            assert_eq!(*answer, reply, "{from} answers {message} in two ways");
         }
         for (message, to, bytes) in words.exchanges {
             assert!(!to.contains(from), "a group tells itself");
@@ -297,7 +306,7 @@ impl Cluster {
             self.said.insert((message, from), bytes);
         }
         let machine = &self.machines[&id];
-        if machine.ready() {
+        if machine.under_way() == 0 {
             let state = state(machine);
             let first = *self.states.entry((id.0, self.cursors[&id])).or_insert(state);
             assert_eq!(first, state, "{id:?} after {} deliveries", self.cursors[&id]);

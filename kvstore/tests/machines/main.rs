@@ -2,6 +2,7 @@
 
 mod cluster;
 mod copies;
+mod going_on;
 mod guards;
 mod model;
 mod sessions;

@@ -38,7 +38,7 @@ impl<A: Application> Replica<A> {
             let (known, pending) = (core.is_known(*message), core.is_pending(*message));
             format!("{message} (known: {known}, pending: {pending})")
         };
-        let waits = self.waiting.map(|(message, _)| message.to_string());
+        let waits: Vec<_> = self.given.iter().map(|given| given.message.to_string()).collect();
         let stuck = self.core.describe_stuck();
         let heard: Vec<_> = self.heard.iter().map(|(m, g)| format!("{m} of {g}")).collect();
         let said: Vec<_> = self.results.keys().map(ToString::to_string).collect();

@@ -58,7 +58,9 @@ impl<A: Application> Replica<A> {
         reply: &[u8],
         wiring: &mut Wiring<F>,
     ) {
-        let until = self.core.rests_on(message);
+        // What was delivered behind it meanwhile, it does not rest on.
+        let given = self.given(message).map(|given| given.rests_on);
+        let until = given.unwrap_or_else(|| self.core.rests_on(message));
         if self.core.has_passed(until) {
             return wiring.reply(message, self.id, reply);
         }

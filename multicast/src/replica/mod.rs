@@ -4,6 +4,7 @@ mod election;
 mod footprint;
 mod gate;
 mod log;
+mod results;
 mod said;
 mod status;
 mod teaching;
@@ -18,7 +19,6 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{Cursor, Decision, PREAMBLE, Remote, Space};
 use skein_protocol::message::{Announcement, Head, decode_name, encode_name};
-use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::properties::{About, Touch};
 use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
 use skein_protocol::runs::Runs;
@@ -29,10 +29,11 @@ use skein_protocol::view::View;
 use self::gate::Gate;
 use self::log::Follower;
 pub(crate) use self::log::untag;
+use self::results::{Exchanged, Given, Waited};
 use self::said::{Said, Word};
 use self::status::Won;
 use self::teaching::{Asking, Taking, Teaching};
-use crate::application::{Application, Delivery, EXCHANGE_MAX};
+use crate::application::{Application, Delivery};
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
 use crate::election::{Election, Granted};
@@ -87,14 +88,6 @@ skein_protocol::paths! {
     result_resent,
     /// A reply waited for what it rests on.
     reply_held,
-}
-
-/// Another group's result that waits for its log entry to be committed.
-struct Exchanged {
-    index: u64,
-    message: MessageId,
-    from: GroupId,
-    result: Vec<u8>,
 }
 
 /// One replica of one group, with its memory and its state machine.
@@ -161,8 +154,9 @@ pub(crate) struct Replica<A> {
     heard: BTreeSet<(MessageId, GroupId)>,
     /// What our machine said to other groups that may not have heard it.
     results: BTreeMap<MessageId, (GroupSet, Vec<u8>)>,
-    /// The message that our machine was given last, while it waits for results, and since when.
-    waiting: Option<(MessageId, u64)>,
+    /// What our machine was given and has not done with, in the order of delivery.
+    given: VecDeque<Given>,
+    waited: Waited,
     /// The final timestamp up to which our machine has applied everything, and what was told of it.
     last_applied: u64,
     last_delivered: u64,
@@ -241,7 +235,8 @@ impl<A: Application> Replica<A> {
             exchanged: VecDeque::new(),
             heard: BTreeSet::new(),
             results: BTreeMap::new(),
-            waiting: None,
+            given: VecDeque::new(),
+            waited: Waited::default(),
             last_applied: 0,
             last_delivered: 0,
             applied_told: 0,
@@ -261,12 +256,7 @@ impl<A: Application> Replica<A> {
     pub(crate) fn tick<F: Fabric>(&mut self, now_ms: u64, wiring: &mut Wiring<F>) {
         self.core.step(Event::Tick { now_ms }, &mut self.effects);
         self.tell_applied(wiring);
-        if let Some((message, since)) = &mut self.waiting
-            && now_ms >= *since + self.config.patience_ms
-        {
-            *since = now_ms;
-            self.core.wait_for_results(*message, &mut self.effects);
-        }
+        self.ask_for_results(now_ms);
         self.carry_out(wiring);
         self.keep_group(wiring);
         self.ask_for_state(wiring);
@@ -276,7 +266,7 @@ impl<A: Application> Replica<A> {
 
     /// Tells the leader how far our machine is, so that it can tell other groups.
     fn tell_applied<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        if self.waiting.is_none() {
+        if self.given.is_empty() {
             self.last_applied = self.last_applied.max(self.last_delivered);
         }
         self.core.applied(Timestamp::from_word(self.last_applied));
@@ -410,33 +400,6 @@ impl<A: Application> Replica<A> {
             self.announced += 1;
             self.core.step(Event::Announced { from, announcement }, &mut self.effects);
         }
-    }
-
-    /// Another group's leader sent its state machine's result.
-    pub(crate) fn exchange<F: Fabric>(
-        &mut self,
-        from: GroupId,
-        message: MessageId,
-        result: &[u8],
-        wiring: &mut Wiring<F>,
-    ) {
-        if !self.core.leads() || result.len() > EXCHANGE_MAX {
-            return;
-        }
-        let logged = |next: &Exchanged| next.message == message && next.from == from;
-        let over = self.core.is_delivered(message)
-            && self.waiting.is_none_or(|(waiting, _)| waiting != message);
-        let again =
-            over || self.heard.contains(&(message, from)) || self.exchanged.iter().any(logged);
-        if again && !planted(Mutant::ResultGivenTwice) {
-            self.paths.result_again += 1;
-            return;
-        }
-        self.paths.exchanged += 1;
-        let index = self.core.last_index() + 1;
-        self.exchanged.push_back(Exchanged { index, message, from, result: result.to_vec() });
-        self.core.step(Event::Exchanged, &mut self.effects);
-        self.carry_out(wiring);
     }
 
     /// Somebody misses a payload that we may have.
@@ -624,9 +587,14 @@ impl<A: Application> Replica<A> {
                     time_ms: next.time_ms,
                     payload: &held.bytes,
                 };
+                self.given.push_back(Given {
+                    message: next.message,
+                    timestamp: next.timestamp.to_word(),
+                    rests_on: self.core.rests_on(next.message),
+                    asked_at: self.core.now_ms(),
+                });
                 self.application.deliver(delivery, &mut self.said);
                 self.last_delivered = next.timestamp.to_word();
-                self.waiting = Some((next.message, self.core.now_ms()));
                 if next.message.session.is_own() {
                     self.core.end_session(next.message.session);
                 }
@@ -634,28 +602,14 @@ impl<A: Application> Replica<A> {
                 break;
             }
             any = true;
-            if self.application.ready()
-                && let Some((over, _)) = self.waiting.take()
-            {
-                self.last_applied = self.last_delivered;
-                self.forget_heard(over);
-            }
             self.speak(wiring);
+            self.take_over();
             self.carry_out(wiring);
             self.finish_teaching(wiring);
         }
+        self.note_waiting(wiring);
         self.pass_on(wiring);
         any
-    }
-
-    /// The message is over: what was heard of it is of no use. One that is behind has heard of
-    /// thousands, so nothing but its own is looked at.
-    fn forget_heard(&mut self, over: MessageId) {
-        let mut from = (over, GroupId(0));
-        while let Some(&heard) = self.heard.range(from..).next().filter(|(of, _)| *of == over) {
-            self.heard.remove(&heard);
-            from = heard;
-        }
     }
 
     /// Sends what the state machine said, if it is ours to say.
@@ -698,23 +652,6 @@ impl<A: Application> Replica<A> {
         }
         said.bytes.clear();
         self.said = said;
-    }
-
-    /// Sends again what our machine said about a message to another group, unless much else waits.
-    fn resend<F: Fabric>(&mut self, message: MessageId, to: GroupId, wiring: &mut Wiring<F>) {
-        let Some((_, result)) = self.results.get(&message).filter(|(all, _)| all.contains(to))
-        else {
-            return;
-        };
-        let mut bytes = wiring.borrow();
-        encode_name(message, &mut bytes);
-        bytes.extend_from_slice(result);
-        let leader = self.core.leader_of(to);
-        let about = About::Message(message);
-        self.paths.result_resent += 1;
-        wiring.note(|| Note::Told(Touch { by: self.id, to: leader, about }));
-        wiring.send(self.id, leader, Kind::Exchange, &bytes, &[]);
-        wiring.keep(bytes);
     }
 
     /// The session's process is gone: what it sent and nobody logged is of no use any more.

@@ -128,6 +128,7 @@ impl<A: Application> Replica<A> {
             oldest_pending_ms: now.saturating_sub(oldest),
             stuck,
             held: self.gate.status(),
+            results: self.results_status(),
             sessions,
             memory_bytes: (self.log_bytes() + self.payloads.bytes()) as u64 + rings_bytes,
         }
@@ -158,7 +159,7 @@ impl<A: Application> Replica<A> {
         } else if let Some(message) = self.core.stalled_on() {
             Some(Waiting::Payload(message.to_string()))
         } else {
-            self.waiting.map(|(message, _)| Waiting::Results(message.to_string()))
+            self.given.front().map(|given| Waiting::Results(given.message.to_string()))
         }
     }
 

@@ -18,6 +18,7 @@ use skein_protocol::runs::Runs;
 use skein_protocol::view::View;
 
 use super::Replica;
+use super::results::Given;
 use crate::application::Application;
 use crate::election::{Content, Election, Part, Place, cursor, place};
 use crate::wiring::{Note, Wiring};
@@ -97,8 +98,8 @@ struct Order {
     results: Vec<(u64, u64, Vec<u16>, Vec<u8>)>,
     last_applied: u64,
     last_delivered: u64,
-    /// The message about which the machine waits for results.
-    waiting: Option<(u64, u64)>,
+    /// What the machine has not done with: name, timestamp, what an answer rests on.
+    given: Vec<(u64, u64, u64, u64)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -246,7 +247,7 @@ impl<A: Application> Replica<A> {
                 .collect(),
             last_applied: self.last_applied,
             last_delivered: self.last_delivered,
-            waiting: self.waiting.map(|(message, _)| (message.session.0, message.sequence)),
+            given: self.given.iter().map(Given::saved).collect(),
         };
         postcard::to_stdvec(&order).expect("plain data")
     }
@@ -406,8 +407,7 @@ impl<A: Application> Replica<A> {
         self.results = results.into_iter().collect();
         (self.last_applied, self.last_delivered) = (order.last_applied, order.last_delivered);
         let now = self.core.now_ms();
-        let named = |(session, sequence)| MessageId::new(SessionId(session), sequence);
-        self.waiting = order.waiting.map(|waiting| (named(waiting), now));
+        self.given = order.given.into_iter().map(|given| Given::restored(given, now)).collect();
         let core = &self.core;
         self.payloads.retain_all(|message| !core.is_known(message) || core.is_pending(message));
         self.forget_unsent(wiring);
@@ -458,7 +458,7 @@ impl<A: Application> Replica<A> {
         self.heard.clear();
         self.results.clear();
         (self.last_applied, self.last_delivered, self.applied_told) = (0, 0, 0);
-        self.waiting = None;
+        self.given.clear();
         self.asking.fill(None);
         self.payloads.retain_all(|_| false);
         wiring.forget_words(self.id);

@@ -11,6 +11,8 @@ use crate::application::{Application, Delivery, Malformed, Outbox};
 
 /// Cells of the state, each changed by some messages.
 const CELLS: u64 = 64;
+/// So many messages are under way at most, in a machine that takes more while it waits.
+const UNDER_WAY_MAX: u64 = 12;
 /// Entries in a part of a copy: few, so that there are many parts.
 const PART: usize = 16;
 
@@ -50,9 +52,20 @@ struct Rest {
     delivered: u64,
     /// Results that are here of messages that are not over: session, sequence number, group.
     results: BTreeSet<(u64, u64, u16)>,
-    /// A message delivered whose other groups' results are not all here: session, sequence number,
-    /// those groups, length of the reply.
-    waiting: Option<(u64, u64, Vec<u16>, u16)>,
+    /// Messages delivered whose other groups' results are not all here.
+    waiting: Vec<Waits>,
+}
+
+/// A message that is answered when other groups' results are here.
+#[derive(Clone, Serialize, Deserialize)]
+struct Waits {
+    session: u64,
+    sequence: u64,
+    position: u64,
+    /// The groups whose results it waits for.
+    needed: Vec<u16>,
+    /// The length of the reply.
+    reply: u16,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -71,6 +84,8 @@ struct Copying {
 /// One replica's machine.
 pub(super) struct Machine {
     group: GroupId,
+    /// So many messages wait for results at most.
+    waiting_max: usize,
     places: BTreeMap<Place, u64>,
     rest: Rest,
     copying: Option<Copying>,
@@ -79,8 +94,17 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(group: GroupId) -> Self {
-        Self { group, places: BTreeMap::new(), rest: Rest::default(), copying: None, broken: None }
+    /// A machine that waits for one message's results before it takes another, or goes on with others
+    /// until several wait.
+    pub(super) fn new(group: GroupId, goes_on: bool) -> Self {
+        Self {
+            group,
+            waiting_max: if goes_on { 4 } else { 1 },
+            places: BTreeMap::new(),
+            rest: Rest::default(),
+            copying: None,
+            broken: None,
+        }
     }
 
     /// Of the whole state: the same at replicas that have delivered the same.
@@ -93,22 +117,23 @@ impl Machine {
     }
 
     fn go_on(&mut self, out: &mut dyn Outbox) {
-        let Some((session, sequence, needed, reply)) = &self.rest.waiting else { return };
-        let (session, sequence, reply) = (*session, *sequence, *reply);
-        let here = |group: &u16| self.rest.results.contains(&(session, sequence, *group));
-        if needed.iter().all(here) {
-            self.rest.results.retain(|(s, n, _)| (*s, *n) != (session, sequence));
-            self.rest.waiting = None;
-            self.answer(MessageId::new(SessionId(session), sequence), reply, out);
-        }
+        let results = &mut self.rest.results;
+        self.rest.waiting.retain(|Waits { session, sequence, needed, reply, .. }| {
+            let here = |group: &u16| results.contains(&(*session, *sequence, *group));
+            let waits = !needed.iter().all(here);
+            if !waits {
+                results.retain(|(s, n, _)| (s, n) != (session, sequence));
+                answer(MessageId::new(SessionId(*session), *sequence), *reply, out);
+            }
+            waits
+        });
     }
 
-    fn answer(&mut self, message: MessageId, len: u16, out: &mut dyn Outbox) {
+    fn apply(&mut self, message: MessageId, len: u16) {
         self.set(Place::Reply(message.session.0, message.sequence), u64::from(len));
         let cell = mix(message.session.0 ^ message.sequence) % CELLS;
         let before = self.places.get(&Place::Cell(cell)).copied().unwrap_or(0);
         self.set(Place::Cell(cell), mix(before ^ message.session.0 ^ message.sequence));
-        out.reply(message, &vec![message.sequence as u8; usize::from(len)]);
     }
 
     fn set(&mut self, place: Place, word: u64) {
@@ -131,9 +156,16 @@ impl Machine {
     }
 }
 
+fn answer(message: MessageId, len: u16, out: &mut dyn Outbox) {
+    out.reply(message, &vec![message.sequence as u8; usize::from(len)]);
+}
+
 impl Application for Machine {
     fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
         let Delivery { message, destinations, position, payload: bytes, .. } = delivery;
+        if !self.ready() {
+            self.broken = Some(format!("{message} was delivered to a machine that was not ready"));
+        }
         if position != self.rest.delivered + 1 {
             self.broken = Some(format!("{message} was delivered as {position}, out of turn"));
         }
@@ -149,20 +181,19 @@ impl Application for Machine {
         if bytes != payload(message, exchanges, reply, bytes.len() - 3) {
             self.broken = Some(format!("{message} was delivered with another payload"));
         }
-        if self.rest.waiting.is_some() {
-            self.broken = Some(format!("{message} was delivered to a machine that was not ready"));
-        }
         if self.places.contains_key(&Place::Reply(message.session.0, message.sequence)) {
             self.broken = Some(format!("{message} was applied before"));
         }
+        self.apply(message, reply);
         let others = destinations.without(self.group);
         if exchanges && !others.is_empty() {
             out.exchange(message, others, &result(message, self.group));
             let needed = others.iter().map(|group| group.0).collect();
-            self.rest.waiting = Some((message.session.0, message.sequence, needed, reply));
+            let MessageId { session, sequence } = message;
+            self.rest.waiting.push(Waits { session: session.0, sequence, position, needed, reply });
             self.go_on(out);
         } else {
-            self.answer(message, reply, out);
+            answer(message, reply, out);
         }
     }
 
@@ -175,12 +206,23 @@ impl Application for Machine {
     }
 
     fn ready(&self) -> bool {
-        self.rest.waiting.is_none()
+        let waiting = self.rest.waiting.len();
+        waiting < self.waiting_max && (self.under_way() as u64) < UNDER_WAY_MAX
+    }
+
+    fn under_way(&self) -> usize {
+        let first = self.rest.waiting.first();
+        first.map_or(0, |first| self.rest.delivered + 1 - first.position) as usize
     }
 
     fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox) {
-        if let Some(len) = self.places.get(&Place::Reply(message.session.0, message.sequence)) {
-            out.reply(message, &vec![message.sequence as u8; *len as usize]);
+        let MessageId { session, sequence } = message;
+        let waits = |it: &Waits| (it.session, it.sequence) == (session.0, sequence);
+        if self.rest.waiting.iter().any(waits) {
+            return; // Its reply is to come.
+        }
+        if let Some(len) = self.places.get(&Place::Reply(session.0, sequence)) {
+            answer(message, *len as u16, out);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use skein_fabric::sim::mix;
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, ReplicaId, SessionId};
@@ -78,7 +79,9 @@ impl Nodes {
             }
             let me = Identity { node, engine: process.number, life };
             let fabric = stage.world.join(&process.name);
-            let machine = |id: ReplicaId| Machine::new(id.group);
+            // Drawn apart, so that it changes nothing else that a seed draws.
+            let goes_on = mix(stage.scenario.seed) & 1 == 0;
+            let machine = move |id: ReplicaId| Machine::new(id.group, goes_on);
             let mut engine = Engine::new(fabric, *topology, stage.scenario.tuning, me, machine)
                 .expect("simulated memory does not run out");
             engine.look_on();
@@ -326,7 +329,7 @@ impl Nodes {
                 if core.is_silent() {
                     return Some(format!("{id} was never let in"));
                 }
-                if !replica.application.ready() {
+                if replica.application.under_way() > 0 {
                     return Some(format!("the machine of {id} waits for results"));
                 }
                 let most = self.topology.replicas_of(id.group).filter_map(|other| self.find(other));

@@ -2,7 +2,7 @@
 //!
 //! **Invariant (nothing is missed).** A session is copied whole, then message by message: every
 //! message that changed something of a session already copied is among the `touched`, and is told
-//! again as it is by then. Bits and low-water marks only grow, what falls below the mark goes
+//! again as it is by then. Bits and floors only grow, what falls below the floor goes
 //! everywhere alike, and sessions end in one order; so what is told is enough, however late.
 
 use std::collections::VecDeque;
@@ -142,7 +142,7 @@ impl Sessions {
             let delivered = session.delivered.to_bytes();
             let record = Record::Session {
                 id: id.0,
-                low_water: session.low_water,
+                floor: session.floor,
                 highest: session.delivered.highest,
                 delivered: Bytes(&delivered),
             };
@@ -158,8 +158,8 @@ impl Sessions {
         let MessageId { session: id, sequence } = message;
         // That it has ended was told.
         let Some(session) = self.open.get(&id) else { return true };
-        let low_water = session.low_water;
-        part.add_found(&Record::Delivered { session: id.0, sequence, low_water });
+        let floor = session.floor;
+        part.add_found(&Record::Delivered { session: id.0, sequence, floor });
         match session.find(sequence) {
             Ok(at) => part.add(&session.replies[at].record(id)),
             Err(_) => part.add(&Record::NoReply { session: id.0, sequence }),
@@ -180,19 +180,18 @@ impl Sessions {
     pub(crate) fn restore(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
         match *record {
             Record::NoSessions => *self = self.emptied(),
-            Record::Session { id, low_water, highest, delivered } => {
+            Record::Session { id, floor, highest, delivered } => {
                 let delivered = Delivered::from_bytes(highest, delivered.0)?;
                 self.free(SessionId(id));
                 let session = self.restored(SessionId(id))?;
-                *session = Session { low_water, delivered, ..Session::default() };
+                *session = Session { floor, delivered, ..Session::default() };
             }
-            Record::Delivered { session, sequence, low_water } => {
+            Record::Delivered { session, sequence, floor } => {
                 let id = SessionId(session);
                 self.restored(id)?;
                 let session = self.open.get_mut(&id).ok_or(Malformed)?;
                 session.delivered.insert(sequence);
-                session.low_water = session.low_water.max(low_water);
-                session.free_below_floor(&mut self.kept);
+                session.free_below(floor, &mut self.kept);
             }
             Record::Reply { session, sequence, read_at, reply } => {
                 let session = self.open.get_mut(&SessionId(session)).ok_or(Malformed)?;

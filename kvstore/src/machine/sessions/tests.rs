@@ -11,6 +11,13 @@ fn m(session: u64, sequence: u64) -> MessageId {
     MessageId::new(SessionId(session), sequence)
 }
 
+/// A message is delivered, and has its turn at once.
+fn admit(sessions: &mut Sessions, message: MessageId, low_water: u64) -> Admission {
+    let admission = sessions.note(message);
+    sessions.free_for(message, low_water);
+    admission
+}
+
 fn with_open(session: u64) -> Sessions {
     let mut sessions = Sessions::new(1 << 20);
     sessions.open(m(session, 1)).expect("there is room for one");
@@ -52,7 +59,7 @@ proptest! {
                 2 => sessions.expire(SessionId(session + 2)),
                 _ => {
                     let message = m(session, sequence);
-                    if sessions.admit(message, low_water) == Admission::Fresh {
+                    if admit(&mut sessions, message, low_water) == Admission::Fresh {
                         let read_at = NonZeroU64::new(at).filter(|_| only_read);
                         sessions.record(message, &vec![1; len], read_at);
                     }
@@ -95,7 +102,7 @@ fn no_more_sessions_open_than_there_is_room_for() {
 fn a_session_that_never_raises_its_mark_is_owed_a_window_at_most() {
     let mut sessions = with_open(1);
     for sequence in 2..3 * WINDOW {
-        assert_eq!(sessions.admit(m(1, sequence), 0), Admission::Fresh);
+        assert_eq!(admit(&mut sessions, m(1, sequence), 0), Admission::Fresh);
         sessions.record(m(1, sequence), b"done", None);
     }
     assert!(sessions.open[&SessionId(1)].replies.len() as u64 <= WINDOW);
@@ -131,7 +138,7 @@ fn assert_same(one: &Sessions, other: &Sessions) {
 fn a_copy_that_is_left_waiting_begins_again_and_takes_no_more_memory() {
     let expire: fn(&mut Sessions, u64) = |sessions, n| sessions.expire(SessionId(1_000 + n));
     let command: fn(&mut Sessions, u64) = |sessions, n| {
-        sessions.admit(m(3, 2 + n), n.saturating_sub(10));
+        admit(sessions, m(3, 2 + n), n.saturating_sub(10));
         sessions.record(m(3, 2 + n), b"done", None);
     };
     for (many, because) in [(expire, "more end than are remembered"), (command, "all is touched")] {
@@ -159,7 +166,7 @@ fn replies_of_one_session_go_into_many_parts() {
     let mut sessions = with_open(1);
     let mut copy = Sessions::new(1 << 20);
     for sequence in 2..1_000 {
-        sessions.admit(m(1, sequence), 1);
+        admit(&mut sessions, m(1, sequence), 1);
         let read_at = NonZeroU64::new(sequence).filter(|at| at.get() % 3 == 0);
         sessions.record(m(1, sequence), &[7; 100], read_at);
     }
@@ -167,7 +174,7 @@ fn replies_of_one_session_go_into_many_parts() {
     while !copy_some(&mut sessions, &mut copy, 4_000) {
         parts += 1;
         // Some are owed no more, one comes to those that were copied, one to those that were not.
-        sessions.admit(m(1, 2_000 + parts), 2 * parts);
+        admit(&mut sessions, m(1, 2_000 + parts), 2 * parts);
         sessions.record(m(1, 2_000 + parts), b"late", None);
         sessions.open(m(2 + parts, 1)).expect("there is room");
     }
@@ -181,7 +188,7 @@ fn a_copy_forgets_the_reads_that_are_forgotten() {
     let mut sessions = Sessions::new(1_000);
     sessions.open(m(1, 1)).expect("there is room");
     let read = |sessions: &mut Sessions, sequence| {
-        sessions.admit(m(1, sequence), 1);
+        admit(sessions, m(1, sequence), 1);
         sessions.record(m(1, sequence), &[7; 100], NonZeroU64::new(sequence));
     };
     (2..6).for_each(|sequence| read(&mut sessions, sequence));

@@ -1,0 +1,276 @@
+//! What a transaction does in one group.
+
+use skein_multicast::application::Outbox;
+
+use super::branch::{Draft, Room, Writes, commit, holds, increment, pair_bytes};
+use super::exchange::{Heard, Verdict};
+use super::footprint::Footprint;
+use super::under_way::Place;
+use super::{Machine, Memo};
+use crate::command::{Operation, Transaction, Version};
+use crate::reply::{Outcome, Refusal};
+use crate::rules;
+use crate::store::Store;
+use crate::wire::Bytes;
+
+/// What a command finds when it is executed, besides keys and values.
+#[derive(Clone, Copy)]
+pub(super) struct Turn {
+    pub(super) position: Version,
+    pub(super) room: Room,
+    /// Some before it are not over: how much the group holds when they are is known by its upper
+    /// bound.
+    pub(super) early: bool,
+}
+
+/// What came of a command.
+pub(super) enum Came {
+    /// It took effect, or was refused. Its reply stands in the writer.
+    Answered(Memo),
+    /// We have told our verdict, and others have yet to. The answer has at most so many bytes, if it
+    /// is not a refusal.
+    Spoken { heard: Heard, judged: Judged, reply_bytes_max: usize },
+    /// Whether it is refused depends on what commands before it come to. Nothing has changed.
+    Unsure,
+}
+
+/// Why this group's part of either branch cannot be executed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Judged {
+    pub(super) then: Option<Refusal>,
+    pub(super) otherwise: Option<Refusal>,
+}
+
+impl Judged {
+    fn refusal(&self, held: bool) -> Option<&Refusal> {
+        if held { self.then.as_ref() } else { self.otherwise.as_ref() }
+    }
+}
+
+/// Whether a bound was not enough to know that there is room.
+fn is_unsure<T>(result: &Result<T, Refusal>, turn: Turn) -> bool {
+    turn.early && matches!(result, Err(Refusal::OutOfMemory { .. }))
+}
+
+impl<S: Store> Machine<S> {
+    pub(super) fn execute(
+        &mut self,
+        turn: Turn,
+        place: Place,
+        transaction: &Transaction<Bytes<'_>>,
+        mut heard: Heard,
+        out: &mut dyn Outbox,
+    ) -> Came {
+        let alone = place.destinations.len() == 1;
+        if !alone && rules::needs_exchange(transaction) {
+            let Some((verdict, judged, reply_bytes_max)) = self.judge(turn, transaction) else {
+                return Came::Unsure;
+            };
+            out.exchange(place.message, place.destinations.without(self.group), &verdict.encode());
+            heard.hear(self.group, verdict);
+            if !heard.from.contains_all(place.destinations) {
+                return Came::Spoken { heard, judged, reply_bytes_max };
+            }
+            self.conclude(place.position, transaction, &judged, heard.verdict);
+            return Came::Answered(Memo::of(transaction));
+        }
+        let done = if alone && transaction.guards.is_empty() && transaction.then.len() == 1 {
+            self.single(turn, &transaction.then[0])
+        } else {
+            let held = self.held(transaction);
+            let writes = self.run(turn, transaction, held);
+            writes.map(|writes| commit(&mut self.store, writes, turn.position))
+        };
+        if is_unsure(&done, turn) {
+            return Came::Unsure;
+        }
+        if let Err(refusal) = done {
+            self.writer.refused(Some(&refusal));
+        }
+        Came::Answered(Memo::of(transaction))
+    }
+
+    fn held(&self, transaction: &Transaction<Bytes<'_>>) -> bool {
+        let mut ours = transaction.guards.iter().filter(|guard| self.owns(guard.key));
+        ours.all(|guard| holds(&self.store, guard))
+    }
+
+    /// This group's verdict, which it tells the others, what it rests on, and how long an answer may
+    /// be. None if it is not sure.
+    fn judge(
+        &mut self,
+        turn: Turn,
+        transaction: &Transaction<Bytes<'_>>,
+    ) -> Option<(Verdict, Judged, usize)> {
+        let held = self.held(transaction);
+        let mut judged = Judged::default();
+        let mut reply_bytes_max = 0;
+        // If our guards do not hold, `then` is out of the question. If there are none, `otherwise`.
+        if held {
+            let then = self.run(turn, transaction, true);
+            if is_unsure(&then, turn) {
+                return None;
+            }
+            judged.then = then.err();
+            reply_bytes_max = self.writer.bytes().len();
+        }
+        if !transaction.guards.is_empty() {
+            let otherwise = self.run(turn, transaction, false);
+            if is_unsure(&otherwise, turn) {
+                return None;
+            }
+            judged.otherwise = otherwise.err();
+            reply_bytes_max = reply_bytes_max.max(self.writer.bytes().len());
+        }
+        let then = held && judged.then.is_none();
+        Some((Verdict::new(held, then, judged.otherwise.is_none()), judged, reply_bytes_max))
+    }
+
+    /// All its groups have given their verdicts, and this is what they come to. What we judged by
+    /// still stands: nothing that meets the command has taken effect meanwhile.
+    pub(super) fn conclude(
+        &mut self,
+        position: Version,
+        transaction: &Transaction<Bytes<'_>>,
+        judged: &Judged,
+        verdict: Verdict,
+    ) {
+        let held = verdict.held();
+        if !verdict.executable() {
+            return self.writer.refused(judged.refusal(held));
+        }
+        // Whether there is room was judged when it was the turn of the command.
+        let room = Room { ceiling: u64::MAX, ..self.room(0) };
+        let turn = Turn { position, room, early: false };
+        let writes = self.run(turn, transaction, held).expect("we judged that it can be done");
+        commit(&mut self.store, writes, position);
+    }
+
+    /// Runs this group's part of a branch. The reply stands in the writer; nothing has changed yet.
+    fn run<'a>(
+        &mut self,
+        turn: Turn,
+        transaction: &Transaction<Bytes<'a>>,
+        held: bool,
+    ) -> Result<Writes<'a>, Refusal> {
+        let branch = if held { &transaction.then } else { &transaction.otherwise };
+        let mut writer = std::mem::take(&mut self.writer);
+        let ours = || branch.iter().filter(|op| op.key().is_none_or(|key| self.owns(*key)));
+        writer.done(held, ours().count());
+        let draft = Draft::new(&self.store, &self.limits, turn.room, turn.position);
+        let result = draft.run(ours(), &mut writer);
+        self.writer = writer;
+        result
+    }
+
+    /// One operation that stands alone: the commonest command, done in place without a draft.
+    fn single(&mut self, turn: Turn, operation: &Operation<Bytes<'_>>) -> Result<(), Refusal> {
+        let Turn { room, position, .. } = turn;
+        let outcome = match *operation {
+            Operation::Put { key, value } => {
+                let grown = pair_bytes(key.0, value.0.len());
+                // Most often there is room for it, whatever stood there.
+                if room.check(grown, 0).is_err() {
+                    room.check(grown, self.counted(key))?;
+                }
+                self.store.put(key.0, value.0, position);
+                Outcome::Written(position)
+            }
+            Operation::Delete { key } => Outcome::Flag(self.store.delete(key.0)),
+            Operation::Append { key, value } => {
+                let offset = self.store.get(key.0).map_or(0, |found| found.value.len());
+                self.patch(turn, key, offset, value.0)?
+            }
+            Operation::Patch { key, offset, bytes } => {
+                self.patch(turn, key, offset as usize, bytes.0)?
+            }
+            Operation::Increment { key, by } => {
+                let value = self.store.get(key.0).map(|found| found.value);
+                let number = increment(key, value, by)?;
+                let text = number.to_string();
+                rules::check_value(key, text.len(), &self.limits)?;
+                room.check(pair_bytes(key.0, text.len()), self.counted(key))?;
+                self.store.put(key.0, text.as_bytes(), position);
+                Outcome::Number(number)
+            }
+            Operation::Get { .. } | Operation::Exists { .. } | Operation::Scan { .. } => {
+                self.writer.done(true, 1);
+                let draft = Draft::new(&self.store, &self.limits, room, position);
+                let nothing = draft.run(std::iter::once(operation), &mut self.writer)?;
+                debug_assert!(nothing.is_empty(), "reads write nothing");
+                return Ok(());
+            }
+        };
+        self.writer.done(true, 1);
+        self.writer.outcome(&outcome);
+        Ok(())
+    }
+
+    fn patch<'a>(
+        &mut self,
+        turn: Turn,
+        key: Bytes<'_>,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<Outcome<Bytes<'a>>, Refusal> {
+        let end = offset + bytes.len();
+        let before = self.store.get(key.0).map(|found| found.value.len());
+        let after = end.max(before.unwrap_or(0));
+        rules::check_value(key, after, &self.limits)?;
+        let counted = before.map_or(0, |len| pair_bytes(key.0, len));
+        turn.room.check(pair_bytes(key.0, after), counted)?;
+        Ok(Outcome::Length(self.store.patch(key.0, offset, bytes, turn.position) as u64))
+    }
+
+    /// What a transaction touches of this group's.
+    pub(super) fn footprint(&self, transaction: &Transaction<Bytes<'_>>) -> Footprint {
+        Footprint::of(transaction, |key| self.owns(key))
+    }
+
+    fn owns(&self, key: Bytes<'_>) -> bool {
+        self.slots.owner(key.0) == self.group
+    }
+
+    /// The room there is for a command, if what is held when it is its turn is so much more than now.
+    pub(super) fn room(&self, more: i64) -> Room {
+        let used = self.bytes().saturating_add_signed(more);
+        Room { group: self.group.0, used, ceiling: self.ceiling }
+    }
+
+    /// What the pair at `key` is counted at now.
+    fn counted(&self, key: Bytes<'_>) -> u64 {
+        self.store.get(key.0).map_or(0, |found| pair_bytes(key.0, found.value.len()))
+    }
+
+    /// The most by which a transaction may let grow what this group holds: what it writes in both
+    /// branches, and what it is owed as an answer, which is as long as `read_bytes_max` if it reads.
+    pub(super) fn growth_max(
+        &self,
+        transaction: &Transaction<Bytes<'_>>,
+        read_bytes_max: usize,
+    ) -> u64 {
+        /// An outcome that is not what was read, and the longest number.
+        const OUTCOME_MAX: u64 = 32;
+        let both = || transaction.then.iter().chain(&transaction.otherwise);
+        let operations = || both().filter(|op| op.key().is_none_or(|key| self.owns(*key)));
+        if both().all(Operation::is_read) {
+            return 0; // Replies to mere reads are kept where there is room.
+        }
+        let grown = |operation: &Operation<Bytes<'_>>| match *operation {
+            Operation::Put { key, value } | Operation::Append { key, value } => {
+                pair_bytes(key.0, value.0.len())
+            }
+            Operation::Patch { key, offset, bytes } => {
+                pair_bytes(key.0, offset as usize + bytes.0.len())
+            }
+            Operation::Increment { key, .. } => pair_bytes(key.0, OUTCOME_MAX as usize),
+            _ => 0,
+        };
+        let has_read = operations()
+            .any(|operation| matches!(operation, Operation::Get { .. } | Operation::Scan { .. }));
+        // A refusal names a key.
+        let reply = self.limits.key_bytes_max as u64 + OUTCOME_MAX * operations().count() as u64;
+        let read = if has_read { read_bytes_max as u64 } else { 0 };
+        operations().map(grown).sum::<u64>() + reply.max(read) + super::sessions::REPLY_OVERHEAD
+    }
+}

@@ -1,0 +1,258 @@
+//! While a command waits for other groups' verdicts, those that do not meet it go on.
+
+use skein_kvstore::command::{Operation, Test, Transaction};
+use skein_kvstore::limits::Limits;
+use skein_kvstore::machine::Machine;
+use skein_kvstore::plan::Plan;
+use skein_kvstore::slots::SlotMap;
+use skein_kvstore::wire::{Part, Request};
+use skein_multicast::application::{Application, Delivery};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use skein_protocol::timestamp::Timestamp;
+
+use crate::cluster::Words;
+
+const SESSION: SessionId = SessionId(7);
+const US: GroupId = GroupId(0);
+const THEM: GroupId = GroupId(1);
+/// Their guards hold, and both branches can be executed; or a guard does not hold.
+const ALL: &[u8] = &[7];
+const NOT_HELD: &[u8] = &[4];
+const NONE: [u64; 0] = [];
+
+fn m(sequence: u64) -> MessageId {
+    MessageId::new(SESSION, sequence)
+}
+
+/// The machine of one group of two, whose other group speaks when the test says so.
+struct Bench {
+    machine: Machine,
+    limits: Limits,
+    slots: SlotMap,
+    position: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(Limits::default())
+    }
+
+    fn with(limits: Limits) -> Self {
+        let slots = SlotMap::even(2);
+        let machine = Machine::new(ReplicaId::new(US, 0), slots.clone(), limits, 1);
+        let mut bench = Self { machine, limits, slots, position: 0 };
+        bench.control(m(1), &Request::Open);
+        bench
+    }
+
+    /// A key of ours, or of theirs, by name.
+    fn key(&self, name: &str, group: GroupId) -> Vec<u8> {
+        let keys = (0..).map(|n| format!("{name}{n}").into_bytes());
+        keys.into_iter().find(|key| self.slots.owner(key) == group).expect("each has half of them")
+    }
+
+    fn ours(&self, name: &str) -> Vec<u8> {
+        self.key(name, US)
+    }
+
+    fn get(&self, name: &str) -> Transaction {
+        Transaction::of(Operation::Get { key: self.ours(name) })
+    }
+
+    fn append(&self, name: &str, value: &str) -> Transaction {
+        Transaction::of(Operation::Append { key: self.ours(name), value: value.into() })
+    }
+
+    /// Appends to a key of each group, if theirs is not there.
+    fn transfer(&self, name: &str, value: &str) -> Transaction {
+        let theirs = self.key(name, THEM);
+        let append = |key: &Vec<u8>| Operation::Append { key: key.clone(), value: value.into() };
+        let transfer = self.append(name, value).then(append(&theirs));
+        transfer.guard(theirs, Test::Missing)
+    }
+
+    fn deliver(&mut self, message: MessageId, to: GroupSet, payload: &[u8]) -> Words {
+        self.position += 1;
+        let delivery = Delivery {
+            message,
+            low_water: message.sequence.saturating_sub(300),
+            destinations: to,
+            timestamp: Timestamp::new(self.position, US),
+            position: self.position,
+            time_ms: 0,
+            payload,
+        };
+        let mut words = Words::default();
+        self.machine.deliver(delivery, &mut words);
+        words
+    }
+
+    fn send(&mut self, sequence: u64, transaction: &Transaction) -> Words {
+        let plan = Plan::of(transaction, &self.slots, &self.limits).expect("a good form");
+        self.deliver(m(sequence), plan.destinations(), plan.request())
+    }
+
+    fn control(&mut self, message: MessageId, request: &Request<'_>) -> Words {
+        self.deliver(message, GroupSet::first(2), &request.encode())
+    }
+
+    /// The other group gives its verdict.
+    fn verdict(&mut self, sequence: u64) -> Words {
+        self.say(sequence, ALL)
+    }
+
+    fn say(&mut self, sequence: u64, verdict: &[u8]) -> Words {
+        let mut words = Words::default();
+        self.machine.exchanged(m(sequence), THEM, verdict, &mut words);
+        words
+    }
+
+    /// A copy of the machine takes its place.
+    fn copy(&mut self) {
+        let replica = ReplicaId::new(US, 1);
+        let mut copy = Machine::new(replica, self.slots.clone(), self.limits, 1);
+        self.machine.begin_copy();
+        let mut part = Vec::new();
+        self.machine.finish_copy(&mut part);
+        copy.restore(&part, true).expect("a good part");
+        self.machine = copy;
+    }
+}
+
+fn answered(words: &Words) -> Vec<u64> {
+    words.replies.iter().map(|(message, _)| message.sequence).collect()
+}
+
+fn spoken(words: &Words) -> Vec<u64> {
+    words.exchanges.iter().map(|(message, _, _)| message.sequence).collect()
+}
+
+#[test]
+fn what_does_not_meet_a_waiting_command_does_not_wait() {
+    let mut bench = Bench::new();
+    let scan = Operation::Scan { start: Vec::new(), end: None, limit: 10 };
+    #[rustfmt::skip]
+    let cases = [
+        // sequence, what,                     answered, because
+        (3,  bench.get("other"),               true,  "it reads another key"),
+        (4,  bench.append("other", "x"),       true,  "it writes another key"),
+        (5,  bench.get("hot"),                 false, "it reads what may be written"),
+        (6,  bench.append("hot", "2"),         false, "it writes what may be read"),
+        (7,  bench.get("hot"),                 false, "it meets others that wait"),
+        (8,  Transaction::of(scan),            false, "it reads all keys"),
+        (9,  bench.append("other", "y"),       false, "the scan must not see it"),
+        (10, bench.get("other"),               false, "it reads what it will have written"),
+        (11, bench.get("third"),               true,  "nobody writes it"),
+    ];
+    let first = bench.transfer("hot", "1");
+    let words = bench.send(2, &first);
+    assert_eq!((spoken(&words), answered(&words)), (vec![2], vec![]));
+    for (sequence, transaction, goes_on, because) in &cases {
+        let words = bench.send(*sequence, transaction);
+        assert_eq!(!answered(&words).is_empty(), *goes_on, "{because}");
+    }
+    assert_eq!(bench.machine.under_way(), 1 + cases.len());
+    bench.copy();
+    let words = bench.verdict(2);
+    assert_eq!(answered(&words), [2, 5, 6, 7, 8, 9, 10], "in their order");
+    assert_eq!((bench.machine.under_way(), bench.machine.ready()), (0, true));
+
+    // The same, one after the other.
+    let mut other = Bench::new();
+    other.verdict(2);
+    let mut replies = other.send(2, &first).replies;
+    for (sequence, transaction, _, _) in &cases {
+        replies.extend(other.send(*sequence, transaction).replies);
+    }
+    for (message, reply) in words.replies {
+        assert!(replies.contains(&(message, reply)), "{message} is answered otherwise");
+    }
+    assert_eq!(bench.machine.history(), other.machine.history());
+    assert_eq!(bench.machine.digest(), other.machine.digest());
+}
+
+#[test]
+fn a_command_speaks_while_others_wait_unless_it_meets_them() {
+    let mut bench = Bench::new();
+    let (hot, cold) = (bench.transfer("hot", "1"), bench.transfer("cold", "1"));
+    assert_eq!(spoken(&bench.send(2, &hot)), [2]);
+    assert_eq!(spoken(&bench.send(3, &hot)), NONE, "what it would say depends on the first");
+    assert_eq!(spoken(&bench.send(4, &cold)), [4], "this is another matter");
+    assert_eq!(answered(&bench.verdict(4)), [4], "and answered first");
+    let mut repeated = Words::default();
+    bench.machine.repeat(m(4), &mut repeated);
+    bench.machine.repeat(m(3), &mut repeated);
+    assert_eq!(answered(&repeated), [4], "again, if it is asked for; the others are to come");
+    bench.copy();
+    assert_eq!(answered(&bench.verdict(3)), NONE, "heard before it was its turn");
+    let words = bench.verdict(2);
+    assert_eq!((spoken(&words), answered(&words)), (vec![3], vec![2, 3]));
+    assert_eq!(bench.machine.under_way(), 0);
+}
+
+#[test]
+fn what_is_under_way_is_bounded() {
+    let mut bench = Bench::new();
+    let (first, get) = (bench.transfer("hot", "1"), bench.get("other"));
+    bench.send(2, &first);
+    let mut sequence = 2;
+    while bench.machine.ready() {
+        sequence += 1;
+        assert_eq!(answered(&bench.send(sequence, &get)), [sequence]);
+    }
+    assert!((100..1_000).contains(&sequence), "{sequence} were taken");
+    assert_eq!(answered(&bench.verdict(2)), [2]);
+    assert_eq!((bench.machine.under_way(), bench.machine.ready()), (0, true));
+    // Or few large ones.
+    let value = "x".repeat(1 << 20);
+    let large = bench.append("large", &value);
+    bench.send(1_000, &first.clone().guard(bench.ours("large"), Test::Exists));
+    assert_eq!(answered(&bench.send(1_001, &large)), NONE);
+    assert!(!bench.machine.ready());
+    assert_eq!(answered(&bench.verdict(1_000)), [1_000, 1_001]);
+}
+
+#[test]
+fn what_there_is_room_for_is_decided_in_turn() {
+    let limits = Limits { memory_bytes_max: 20_000, ..Limits::default() };
+    // There is room for one of the two, and the first may come to nothing.
+    for (verdict, fits) in [(ALL, false), (NOT_HELD, true)] {
+        let mut bench = Bench::with(limits);
+        let large = bench.transfer("hot", &"x".repeat(10_000));
+        assert_eq!(spoken(&bench.send(2, &large)), [2]);
+        let (put, small) = (bench.append("other", &"y".repeat(8_000)), bench.append("third", "z"));
+        assert_eq!(answered(&bench.send(3, &small)), [3], "there is room for that anyway");
+        assert_eq!(answered(&bench.send(4, &put)), NONE);
+        bench.copy();
+        let words = bench.say(2, verdict);
+        assert_eq!(answered(&words), [2, 4]);
+        let part = Part::decode(&words.replies[1].1).expect("a good part");
+        assert_eq!(matches!(part, Part::Done { .. }), fits, "{part:?}");
+
+        let mut other = Bench::with(limits);
+        other.say(2, verdict);
+        for (sequence, transaction) in [(2, &large), (3, &small), (4, &put)] {
+            other.send(sequence, transaction);
+        }
+        assert_eq!(bench.machine.history(), other.machine.history(), "to the byte");
+    }
+}
+
+#[test]
+fn sessions_begin_and_end_in_their_turn() {
+    let mut bench = Bench::new();
+    let first = bench.transfer("hot", "1");
+    bench.send(2, &first);
+    let node = MessageId::new(SessionId(u64::MAX), 1);
+    let words = bench.control(node, &Request::Expire(vec![SESSION]));
+    assert_eq!(words.ended, [SESSION], "nothing of it is taken any more");
+    assert!(words.replies.is_empty() && !bench.machine.ready(), "until those before are over");
+    bench.copy();
+    let words = bench.verdict(2);
+    assert_eq!(answered(&words), [2, 1], "it was before the session's end");
+    assert!(words.ended.is_empty() && bench.machine.ready());
+    let get = bench.get("hot");
+    let late = bench.send(3, &get);
+    let refused = Part::decode(&late.replies[0].1);
+    assert!(matches!(refused, Ok(Part::Refused(_))), "{refused:?}");
+}

@@ -1,0 +1,185 @@
+//! Results that state machines exchange: which of them our machine waits for, and what was said.
+
+use std::time::Duration;
+
+use skein_fabric::Fabric;
+use skein_protocol::ids::{GroupId, MessageId, SessionId};
+use skein_protocol::message::encode_name;
+use skein_protocol::mutants::{Mutant, planted};
+use skein_protocol::properties::{About, Touch};
+use skein_protocol::step::Event;
+use skein_protocol::timestamp::Timestamp;
+
+use super::Replica;
+use crate::application::{Application, EXCHANGE_MAX};
+use crate::channel::Kind;
+use crate::operate::ResultsStatus;
+use crate::wiring::{Note, Wiring};
+
+/// Messages of which other groups' results are asked for in one tick.
+const ASKED_PER_TICK: usize = 32;
+
+/// Another group's result that waits for its log entry to be committed.
+pub(super) struct Exchanged {
+    pub(super) index: u64,
+    pub(super) message: MessageId,
+    pub(super) from: GroupId,
+    pub(super) result: Vec<u8>,
+}
+
+/// A message that our machine was given and that is not over.
+pub(super) struct Given {
+    pub(super) message: MessageId,
+    pub(super) timestamp: u64,
+    /// What must be passed before it is answered.
+    pub(super) rests_on: Timestamp,
+    /// When other groups were last asked for their results.
+    pub(super) asked_at: u64,
+}
+
+impl Given {
+    pub(super) fn saved(&self) -> (u64, u64, u64, u64) {
+        let MessageId { session, sequence } = self.message;
+        (session.0, sequence, self.timestamp, self.rests_on.to_word())
+    }
+
+    pub(super) fn restored(saved: (u64, u64, u64, u64), asked_at: u64) -> Self {
+        let (session, sequence, timestamp, rests_on) = saved;
+        let message = MessageId::new(SessionId(session), sequence);
+        Self { message, timestamp, rests_on: Timestamp::from_word(rests_on), asked_at }
+    }
+}
+
+/// How long something was so, all together.
+#[derive(Default)]
+struct Spell {
+    since: Option<Duration>,
+    before: Duration,
+}
+
+impl Spell {
+    fn note(&mut self, is_so: bool, now: Duration) {
+        match self.since {
+            None if is_so => self.since = Some(now),
+            Some(since) if !is_so => {
+                self.before += now.saturating_sub(since);
+                self.since = None;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// How long our machine has waited for results.
+#[derive(Default)]
+pub(super) struct Waited {
+    /// Something was under way.
+    any: Spell,
+    /// Nothing could be delivered.
+    stalled: Spell,
+}
+
+impl<A: Application> Replica<A> {
+    /// Takes note of the time if our machine has begun or ceased to wait.
+    pub(super) fn note_waiting<F: Fabric>(&mut self, wiring: &Wiring<F>) {
+        let (waits, stalled) = (!self.given.is_empty(), !self.application.ready());
+        let Waited { any, stalled: stands } = &mut self.waited;
+        if (any.since.is_some(), stands.since.is_some()) != (waits, stalled) {
+            let now = wiring.port.fabric.now();
+            any.note(waits, now);
+            stands.note(stalled, now);
+        }
+    }
+
+    pub(super) fn results_status(&self) -> ResultsStatus {
+        ResultsStatus {
+            under_way: self.given.len() as u64,
+            waited_us: self.waited.any.before.as_micros() as u64,
+            stalled_us: self.waited.stalled.before.as_micros() as u64,
+        }
+    }
+
+    /// Other groups may not have said, or may have said to a leader that is gone, what our machine waits
+    /// for.
+    pub(super) fn ask_for_results(&mut self, now_ms: u64) {
+        for given in self.given.iter_mut().take(ASKED_PER_TICK) {
+            if now_ms >= given.asked_at + self.config.patience_ms {
+                given.asked_at = now_ms;
+                self.core.wait_for_results(given.message, &mut self.effects);
+            }
+        }
+    }
+
+    /// Another group's leader sent its state machine's result.
+    pub(crate) fn exchange<F: Fabric>(
+        &mut self,
+        from: GroupId,
+        message: MessageId,
+        result: &[u8],
+        wiring: &mut Wiring<F>,
+    ) {
+        if !self.core.leads() || result.len() > EXCHANGE_MAX {
+            return;
+        }
+        let logged = |next: &Exchanged| next.message == message && next.from == from;
+        let over = self.core.is_delivered(message) && self.given(message).is_none();
+        let again =
+            over || self.heard.contains(&(message, from)) || self.exchanged.iter().any(logged);
+        if again && !planted(Mutant::ResultGivenTwice) {
+            self.paths.result_again += 1;
+            return;
+        }
+        self.paths.exchanged += 1;
+        let index = self.core.last_index() + 1;
+        self.exchanged.push_back(Exchanged { index, message, from, result: result.to_vec() });
+        self.core.step(Event::Exchanged, &mut self.effects);
+        self.carry_out(wiring);
+    }
+
+    /// The message, if our machine was given it and has not done with it.
+    pub(super) fn given(&self, message: MessageId) -> Option<&Given> {
+        // It is among the last, most often.
+        self.given.iter().rfind(|given| given.message == message)
+    }
+
+    /// Takes note of what our machine has done with.
+    pub(super) fn take_over(&mut self) {
+        while self.given.len() > self.application.under_way() {
+            let over = self.given.pop_front().expect("it is longer than something");
+            self.last_applied = over.timestamp;
+            self.forget_heard(over.message);
+        }
+    }
+
+    /// The message is over: what was heard of it is of no use. One that is behind has heard of
+    /// thousands, so nothing but its own is looked at.
+    fn forget_heard(&mut self, over: MessageId) {
+        let mut from = (over, GroupId(0));
+        while let Some(&heard) = self.heard.range(from..).next().filter(|(of, _)| *of == over) {
+            self.heard.remove(&heard);
+            from = heard;
+        }
+    }
+
+    /// Sends again what our machine said about a message to another group, unless much else waits.
+    pub(super) fn resend<F: Fabric>(
+        &mut self,
+        message: MessageId,
+        to: GroupId,
+        wiring: &mut Wiring<F>,
+    ) {
+        let Some((_, result)) = self.results.get(&message).filter(|(all, _)| all.contains(to))
+        else {
+            return;
+        };
+        let mut bytes = wiring.borrow();
+        encode_name(message, &mut bytes);
+        bytes.extend_from_slice(result);
+        let leader = self.core.leader_of(to);
+        let about = About::Message(message);
+        self.paths.result_resent += 1;
+        wiring.note(|| Note::Told(Touch { by: self.id, to: leader, about }));
+        wiring.send(self.id, leader, Kind::Exchange, &bytes, &[]);
+        wiring.keep(bytes);
+    }
+}
