@@ -46,6 +46,13 @@ impl Runs {
         self.runs.back().map_or(Ballot::ZERO, |(birth, _)| *birth)
     }
 
+    /// Whether the log holds the entry at `index` that was born in `birth`, and so everything before it.
+    /// What is further back than remembered, it is taken to hold.
+    pub fn holds(&self, birth: Ballot, index: u64) -> bool {
+        let run = self.runs.iter().rev().find(|(_, first)| first.index <= index);
+        index < self.end.index && run.is_none_or(|(of_run, _)| *of_run == birth)
+    }
+
     /// An entry born in `birth` was added, and ends at `position`.
     pub fn push(&mut self, birth: Ballot, position: u64) {
         if self.last_birth() != birth {
@@ -119,6 +126,14 @@ mod tests {
             cut.truncate(base);
             assert_eq!(cut, log(&one[..shared as usize]));
         }
+    }
+
+    #[test]
+    fn a_log_holds_what_was_born_where_it_says() {
+        let log = log(&[1, 1, 3, 3]);
+        let held = |birth: u32, index| log.holds(Ballot::new(birth, 0, 0), index);
+        assert!(held(1, 1) && held(1, 2) && held(3, 3) && held(3, 4));
+        assert!(!held(3, 2) && !held(1, 3) && !held(2, 3) && !held(3, 5));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, PREAMBLE, Payload};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::Role;
+use skein_protocol::runs::Runs;
 use skein_protocol::step::{Event, Record};
 
 use super::{Exchanged, Replica};
@@ -445,24 +446,29 @@ impl<A: Application> Replica<A> {
     /// Up to which index our memory holds the log without a gap, payloads included: what a
     /// candidate would find here.
     pub(crate) fn holds<F: Fabric>(&self, fabric: &F) -> u64 {
-        self.would_report(fabric).1
+        self.would_report(fabric).end().index - 1
     }
 
-    /// What we would report of our log's end if we closed it now: the birth of its last entry, and its
-    /// index.
-    pub(crate) fn would_report<F: Fabric>(&self, fabric: &F) -> (Ballot, u64) {
-        let mut end = (self.core.last_birth(), self.core.last_index());
-        if self.core.leads() || self.core.role() == Role::Blank || self.core.stalled_on().is_some()
-        {
-            return end;
+    /// The births of our log's entries.
+    pub(crate) const fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
+    /// What we would report of our log if we closed it now.
+    pub(crate) fn would_report<F: Fabric>(&self, fabric: &F) -> Runs {
+        let mut runs = self.runs.clone();
+        if self.core.stalled_on().is_some() {
+            runs.truncate(self.end_of(self.core.last_index()));
+            return runs;
+        }
+        if self.core.leads() || self.core.role() == Role::Blank {
+            return runs;
         }
         let (mut cursor, mut ballot) = (self.cursor, self.core.ballot());
         if self.awaiting {
-            let Some(header) = self.leadership(fabric) else { return end };
+            let Some(header) = self.leadership(fabric) else { return runs };
             (cursor, ballot) = (header.base, header.ballot);
-            let mut runs = self.runs.clone();
             runs.truncate(header.base);
-            end = (runs.last_birth(), header.base.index - 1);
         }
         let capacity = self.tuning.log_bytes as u64;
         loop {
@@ -474,20 +480,20 @@ impl<A: Application> Replica<A> {
                 let pad = Entry::decode(&header, cursor, ballot);
                 match (len, pad) {
                     (Some(len), Ok(pad)) => cursor.pass(len, pad.body),
-                    _ => return end,
+                    _ => return runs,
                 }
                 continue;
             };
             let mut bytes = vec![0; len];
             fabric.copy_out(self.log, at, &mut bytes);
-            let Ok(entry) = Entry::decode(&bytes, cursor, ballot) else { return end };
+            let Ok(entry) = Entry::decode(&bytes, cursor, ballot) else { return runs };
             if let Body::Local { message, payload: Payload::Held, .. } = entry.body
                 && !self.payloads.contains(message)
             {
-                return end;
+                return runs;
             }
-            end = (entry.birth, cursor.index);
             cursor.pass(len, entry.body);
+            runs.push(entry.birth, cursor.position);
         }
     }
 

@@ -129,6 +129,7 @@ impl Onlooker {
             }
         }
         self.rules.look_at(turned, &spoke)?;
+        self.rules.look_at_logs(turned, |group| members(engines(), group))?;
         for replica in turned.inside().0.iter().filter(|replica| replica.core.won().is_some()) {
             let now = (replica.id, replica.incarnation);
             let before = self.leaders.insert(replica.id.group, now);
@@ -150,16 +151,10 @@ impl Onlooker {
             let logs = self.logs.iter().filter(|(id, _)| of_group(id));
             let places = logs.filter_map(|(_, held)| held.place_of(deliver.message));
             let places: BTreeSet<_> = places.filter(|at| at.1 <= deliver.timestamp).collect();
-            let members = || {
-                let replicas = engines().flat_map(|engine| {
-                    let (replicas, port) = engine.inside();
-                    replicas.iter().map(move |replica| (&port.fabric, replica))
-                });
-                replicas.filter(|(_, it)| of_group(&it.id) && !it.core.is_silent())
-            };
+            // In one of the places in which it was proposed, that is: in others it may have been cut off.
             let why = places.iter().try_fold(None, |_, place| {
-                let held = check_elections(members(), |of| holds(of, *place));
-                held.err().map(Some)
+                let members = members(engines(), group);
+                check_elections(members, |of, _| holds(of, *place)).err().map(Some)
             });
             if let Some(Some(why)) = why {
                 let message = deliver.message;
@@ -212,6 +207,18 @@ impl Onlooker {
         }
         Ok(())
     }
+}
+
+/// The replicas of a group whose memory counts.
+fn members<'a>(
+    engines: impl Iterator<Item = &'a SimEngine>,
+    group: GroupId,
+) -> impl Iterator<Item = (&'a SimFabric, &'a Replica<Machine>)> {
+    let replicas = engines.flat_map(|engine| {
+        let (replicas, port) = engine.inside();
+        replicas.iter().map(move |replica| (&port.fabric, replica))
+    });
+    replicas.filter(move |(_, it)| it.id.group == group && !it.core.is_silent())
 }
 
 /// A replica, and the fabric under it.

@@ -297,6 +297,11 @@ impl Clients {
         sessions.map(|session| SessionId::from_random(session.bits))
     }
 
+    /// Names of the processes that live.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.processes.iter().map(|client| client.name.as_str())
+    }
+
     pub(super) fn accesses(&self) -> impl Iterator<Item = &Access<SimFabric>> {
         self.processes.iter().map(|client| &client.access)
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use skein_fabric::sim::Rng;
+use skein_protocol::ids::{GroupId, ReplicaId};
 
 use super::scenario::Scenario;
 
@@ -29,8 +30,14 @@ pub enum Target {
     Node(u16),
     /// Whichever leads that group at the moment; its first leader's, if nobody does.
     Leader(u16),
-    /// Whoever begins to lead that group next, before its first entry is committed.
-    NewLeader(u16),
+    /// Whoever begins to lead that group next, so many steps of the run later, if its first entry is
+    /// not committed by then.
+    NewLeader {
+        /// Which group.
+        group: u16,
+        /// How many steps: none, and nothing of what it writes has landed.
+        steps: u64,
+    },
 }
 
 /// What goes wrong.
@@ -93,6 +100,14 @@ pub enum Kind {
         /// For how long.
         lasts: Duration,
     },
+    /// What clients send a node is held back, and what it sends them: it knows messages from other nodes
+    /// alone.
+    Deaf {
+        /// Which.
+        node: Target,
+        /// For how long.
+        lasts: Duration,
+    },
     /// The connections between two nodes break, and can be made again at once.
     Flap {
         /// Between this one
@@ -150,7 +165,8 @@ impl Kind {
         match *self {
             Self::Crash { node, .. }
             | Self::Pause { node, .. }
-            | Self::Isolate { node: node @ Target::NewLeader(_), .. } => Some(node),
+            | Self::Isolate { node: node @ Target::NewLeader { .. }, .. }
+            | Self::Cut { from: node @ Target::NewLeader { .. }, .. } => Some(node),
             _ => None,
         }
     }
@@ -193,13 +209,15 @@ pub struct Mix {
     pub transfers: u64,
     /// [`Kind::Evict`].
     pub evictions: u64,
+    /// [`Kind::Deaf`].
+    pub deafs: u64,
 }
 
 impl Mix {
     const fn total(self) -> u64 {
         let Self { crashes, pauses, slows, partitions, flaps, skews, .. } = self;
-        let Self { client_crashes, client_flaps, resends, transfers, evictions, .. } = self;
-        let of_nodes = crashes + pauses + slows + partitions + flaps + skews;
+        let Self { client_crashes, client_flaps, resends, transfers, evictions, deafs, .. } = self;
+        let of_nodes = crashes + pauses + slows + partitions + flaps + skews + deafs;
         of_nodes + client_crashes + client_flaps + resends + transfers + evictions
     }
 }
@@ -229,7 +247,19 @@ fn draw_one(scenario: &Scenario, mix: Mix, rng: &mut Rng) -> Fault {
         at = at.wrapping_sub(weight);
         hit
     };
-    let [crash, pause, slow, partition, flap, skew, client_crash, client_flap, resend, transfer] = [
+    let [
+        crash,
+        pause,
+        slow,
+        partition,
+        flap,
+        skew,
+        client_crash,
+        client_flap,
+        resend,
+        transfer,
+        eviction,
+    ] = [
         is(mix.crashes),
         is(mix.pauses),
         is(mix.slows),
@@ -240,6 +270,7 @@ fn draw_one(scenario: &Scenario, mix: Mix, rng: &mut Rng) -> Fault {
         is(mix.client_flaps),
         is(mix.resends),
         is(mix.transfers),
+        is(mix.evictions),
     ];
     let client = rng.index(scenario.clients.0);
     let mut target = || match rng.below(2) {
@@ -272,10 +303,12 @@ fn draw_one(scenario: &Scenario, mix: Mix, rng: &mut Rng) -> Fault {
         Kind::ClientFlap { client, node }
     } else if resend {
         Kind::Resend { client }
-    } else {
+    } else if transfer || eviction {
         let group = rng.below(u64::from(topology.groups)) as u16;
         let slot = rng.below(u64::from(topology.replicas)) as u8;
         if transfer { Kind::Transfer { group, slot } } else { Kind::Evict { group, slot } }
+    } else {
+        Kind::Deaf { node, lasts }
     };
     let after = rng.below(scenario.messages);
     Fault { after, delay: Duration::from_micros(rng.below(2000)), kind }
@@ -297,7 +330,7 @@ pub(super) fn leader_falls(scenario: &Scenario, rng: &mut Rng) -> Fault {
 /// first entry is committed: as many of them as there are logs that differ.
 pub(super) fn new_leaders_fall(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let group = rng.below(u64::from(scenario.topology.groups)) as u16;
-    let node = Target::NewLeader(group);
+    let node = Target::NewLeader { group, steps: 0 };
     let silence = scenario.suspected_after();
     let after = rng.between(scenario.messages / 8, scenario.messages / 2);
     let fault = |kind| Fault { after, delay: Duration::ZERO, kind };
@@ -318,6 +351,46 @@ pub(super) fn new_leaders_fall(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault>
             _ => Kind::Isolate { node, outbound: true, inbound: false, lasts },
         };
         faults.push(fault(kind));
+    }
+    faults
+}
+
+/// One after the other, those that lead a group, or begin to, are cut off or die in the middle of what
+/// they write, for about as long as the next one needs: so the group's logs go apart, each with an end of
+/// its own, and those that were cut off are soon back to vote, and to lead again.
+pub(super) fn logs_fork(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let group = rng.below(u64::from(topology.groups)) as u16;
+    let silence = scenario.suspected_after();
+    let after = rng.between(scenario.messages / 8, scenario.messages / 2);
+    let fault = |kind| Fault { after, delay: Duration::ZERO, kind };
+    let lasts = silence + some_of(rng, 2 * silence);
+    let node = Target::Leader(group);
+    let member = |slot| Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot)));
+    let mut faults = Vec::new();
+    if rng.one_in(2) {
+        faults.push(fault(Kind::Isolate { node, outbound: true, inbound: false, lasts }));
+    } else {
+        // Some have what it wrote last, and others elect the next one.
+        for to in (0..topology.replicas).map(member) {
+            if !rng.one_in(4) {
+                faults.push(fault(Kind::Cut { from: node, to, both_ways: false, lasts }));
+            }
+        }
+    }
+    for _ in 0..rng.between(2, 6) {
+        // Now before anything has landed, now when half of it has.
+        let within = 1 << rng.between(1, 8);
+        let steps = if rng.one_in(2) { 0 } else { rng.below(within) };
+        let node = Target::NewLeader { group, steps };
+        let lasts = some_of(rng, 3 * silence);
+        let to = member(rng.below(u64::from(topology.replicas)) as u8);
+        faults.push(fault(match rng.below(8) {
+            0 => Kind::Crash { node, back_after: some_of(rng, 2 * silence) },
+            1 => Kind::Pause { node, lasts, flaps: rng.one_in(3) },
+            2..=4 => Kind::Cut { from: node, to, both_ways: false, lasts },
+            _ => Kind::Isolate { node, outbound: true, inbound: rng.one_in(4), lasts },
+        }));
     }
     faults
 }
@@ -357,7 +430,9 @@ impl fmt::Display for Target {
         match self {
             Self::Node(node) => write!(f, "n{node}"),
             Self::Leader(group) => write!(f, "g{group}'s leader"),
-            Self::NewLeader(group) => write!(f, "g{group}'s next leader"),
+            Self::NewLeader { group, steps } => {
+                write!(f, "g{group}'s next leader, {steps} steps after it began,")
+            }
         }
     }
 }
@@ -393,6 +468,9 @@ impl fmt::Display for Fault {
                     _ => "to",
                 };
                 write!(f, "nothing goes {way} {node} for {lasts:?}")
+            }
+            Kind::Deaf { node, lasts } => {
+                write!(f, "nothing goes from clients to {node} or back for {lasts:?}")
             }
             Kind::Flap { one, other } => {
                 write!(f, "the connections between {one} and {other} break")

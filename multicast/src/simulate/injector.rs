@@ -37,6 +37,8 @@ skein_protocol::paths! {
     isolations_one_way,
     /// A node was cut off from all others.
     isolations,
+    /// A node was cut off from all clients.
+    deaf_nodes,
     /// The connections between two nodes broke.
     node_flaps,
     /// A clock ran at another rate.
@@ -82,6 +84,9 @@ pub(super) struct Injector {
     ends: Vec<(Duration, Undo)>,
     /// Of each group, the last ballot in which whoever began to lead was hit: once is enough.
     hit: BTreeMap<u16, Ballot>,
+    /// Since when the one that begins to lead is known to, in looks; and how often that was looked for.
+    began: BTreeMap<u16, (Ballot, u64)>,
+    looks: u64,
     pub(super) counts: FaultCounts,
     pub(super) operator: Operator,
 }
@@ -93,6 +98,8 @@ impl Injector {
             due: Vec::new(),
             ends: Vec::new(),
             hit: BTreeMap::new(),
+            began: BTreeMap::new(),
+            looks: 0,
             counts: FaultCounts::default(),
             operator: Operator::default(),
         }
@@ -100,18 +107,24 @@ impl Injector {
 
     /// Whether a fault waits for a moment that is soon over.
     pub(super) fn aims(&self) -> bool {
-        let aimed = |(_, kind): &(_, Kind)| matches!(kind.waits_for(), Some(Target::NewLeader(_)));
+        let aimed =
+            |(_, kind): &(_, Kind)| matches!(kind.waits_for(), Some(Target::NewLeader { .. }));
         self.due.iter().any(aimed)
     }
 
     /// Whether it is not the moment yet for what a fault waits for.
-    fn misses(&self, target: Target, nodes: &Nodes) -> bool {
+    fn misses(&mut self, target: Target, nodes: &Nodes) -> bool {
         match target {
             Target::Node(_) => false,
             Target::Leader(group) => nodes.leader(group).is_none(),
-            Target::NewLeader(group) => nodes
-                .new_leader(group)
-                .is_none_or(|(_, ballot)| self.hit.get(&group) == Some(&ballot)),
+            Target::NewLeader { group, steps } => {
+                let Some((_, ballot)) = nodes.new_leader(group) else { return true };
+                let (seen, since) = self.began.entry(group).or_insert((ballot, self.looks));
+                if *seen != ballot {
+                    (*seen, *since) = (ballot, self.looks);
+                }
+                self.looks < *since + steps || self.hit.get(&group) == Some(&ballot)
+            }
         }
     }
 
@@ -128,6 +141,7 @@ impl Injector {
         stage: &mut Stage,
     ) -> Result<bool, Violation> {
         let now = stage.world.now();
+        self.looks += 1;
         while let Some(fault) = self.coming.pop_front_if(|fault| fault.after <= clients.sent) {
             self.due.push((now + fault.delay, fault.kind));
         }
@@ -143,7 +157,7 @@ impl Injector {
             } else if let Some(target) = kind.waits_for()
                 && self.misses(target, nodes)
             {
-                let aimed = matches!(target, Target::NewLeader(_));
+                let aimed = matches!(target, Target::NewLeader { .. });
                 let wait = if aimed { Duration::ZERO } else { Duration::from_millis(1) };
                 self.due.push((now + wait, kind));
             } else if let Kind::Crash { node, .. } = kind
@@ -154,7 +168,7 @@ impl Injector {
             } else {
                 any = true;
                 stage.note(|| format!("fault: {kind:?}"));
-                if let Some(Target::NewLeader(group)) = kind.waits_for()
+                if let Some(Target::NewLeader { group, .. }) = kind.waits_for()
                     && let Some((_, ballot)) = nodes.new_leader(group)
                 {
                     self.counts.new_leaders_hit += 1;
@@ -223,6 +237,17 @@ impl Injector {
                 self.counts.isolations += u64::from(both);
                 self.counts.isolations_one_way += u64::from(!both);
                 self.cut(pairs(nodes, node, None, outbound, inbound), now + lasts, stage);
+            }
+            Kind::Deaf { node, lasts } => {
+                let mut pairs = Vec::new();
+                for name in nodes.names_of(nodes.node(node)) {
+                    for client in clients.names() {
+                        pairs.push((client.to_owned(), name.clone()));
+                        pairs.push((name.clone(), client.to_owned()));
+                    }
+                }
+                self.counts.deaf_nodes += 1;
+                self.cut(pairs, now + lasts, stage);
             }
             Kind::Flap { one, other } => {
                 let (one, other) = (nodes.node(one), nodes.node(other));
@@ -318,6 +343,9 @@ impl Injector {
             self.undo(undo, nodes, stage)?;
         }
         stage.world.heal_all();
+        if stage.scenario.held_up {
+            stage.world.complete_in_time();
+        }
         for process in &nodes.processes {
             stage.world.skew(&process.name, 1000);
         }

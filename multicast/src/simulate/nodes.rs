@@ -202,7 +202,7 @@ impl Nodes {
                 let first = ReplicaId::new(GroupId(group), 0);
                 self.topology.node_of(self.leader(group).unwrap_or(first))
             }
-            Target::NewLeader(group) => {
+            Target::NewLeader { group, .. } => {
                 let first = ReplicaId::new(GroupId(group), 0);
                 self.topology.node_of(self.new_leader(group).map_or(first, |(leader, _)| leader))
             }

@@ -6,17 +6,24 @@ use std::collections::BTreeMap;
 use skein_fabric::sim::SimFabric;
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_protocol::log::Cursor;
 use skein_protocol::properties::Violation;
+use skein_protocol::runs::Runs;
 
 use super::checker::SimEngine;
 use super::machine::Machine;
 use crate::replica::Replica;
 
-/// What replicas have bound themselves to, each in its present life.
+/// What replicas have bound themselves to, each in its present life; and what each group has.
 #[derive(Default)]
 pub(super) struct Rules {
     promised: BTreeMap<ReplicaId, Ballot>,
     said: BTreeMap<ReplicaId, Acceptance>,
+    /// The longest log that any replica of a group took to be committed, and the ballot that this one
+    /// had promised then.
+    committed: BTreeMap<GroupId, (Runs, Ballot)>,
+    /// Where each group's entries end: by birth and index.
+    ends: BTreeMap<(GroupId, Ballot, u64), u64>,
 }
 
 impl Rules {
@@ -30,6 +37,8 @@ impl Rules {
     pub(super) fn recreates(&mut self, group: GroupId) {
         self.promised.retain(|id, _| id.group != group);
         self.said.retain(|id, _| id.group != group);
+        self.committed.remove(&group);
+        self.ends.retain(|(of, ..), _| *of != group);
     }
 
     /// A replica has promised that nobody below a ballot may write its log any more.
@@ -86,6 +95,54 @@ impl Rules {
             Ok(())
         })
     }
+
+    /// Holds of every replica of an engine that has done a turn: an entry ends in the same place in every
+    /// log; what is committed for one is committed for all, and no quorum could choose a log without it;
+    /// and whoever leads holds it. `members` are the replicas of a group whose memory counts.
+    pub(super) fn look_at_logs<'a, Members>(
+        &mut self,
+        engine: &SimEngine,
+        members: impl Fn(GroupId) -> Members,
+    ) -> Result<(), Violation>
+    where
+        Members: Iterator<Item = (&'a SimFabric, &'a Replica<Machine>)>,
+    {
+        let (replicas, _) = engine.inside();
+        replicas.iter().try_for_each(|replica| {
+            let (id, core, runs) = (replica.id, &replica.core, replica.runs());
+            let (last, end) = ((runs.last_birth(), runs.end().index - 1), runs.end().position);
+            let known = *self.ends.entry((id.group, last.0, last.1)).or_insert(end);
+            if known != end {
+                let evidence = format!("{id} has {last:?} end at {end}, and another at {known}");
+                return Err(Violation { property: "an entry has one place", evidence });
+            }
+            let (commit, birth) = (core.commit_index(), core.commit_birth());
+            let (committed, ballot) =
+                self.committed.entry(id.group).or_insert((Runs::EMPTY, Ballot::ZERO));
+            let most = committed.end().index - 1;
+            if commit <= most && commit > 0 && !committed.holds(birth, commit) {
+                let evidence = format!("{id} commits {commit} of {birth}, others {committed:?}");
+                return Err(Violation { property: "one log is committed", evidence });
+            }
+            if commit > most {
+                let holds = |runs: &Runs| runs.holds(birth, commit);
+                if let Err(why) = check_elections(members(id.group), |_, runs| holds(runs)) {
+                    let evidence = format!("{id} commits {commit} of {birth}, but {why}");
+                    let property = "what is committed outlives elections";
+                    return Err(Violation { property, evidence });
+                }
+                committed.clone_from(runs);
+                committed.truncate(Cursor { index: commit + 1, position: 0 });
+                *ballot = core.promised();
+            }
+            let (birth, most) = (committed.last_birth(), committed.end().index - 1);
+            if core.leads() && core.ballot() > *ballot && most > 0 && !runs.holds(birth, most) {
+                let evidence = format!("{id} leads with {runs:?}, and {committed:?} is committed");
+                return Err(Violation { property: "leaders hold what is committed", evidence });
+            }
+            Ok(())
+        })
+    }
 }
 
 /// Holds of a leader and a replica that lets it write its log: nothing is written where the other has
@@ -116,7 +173,7 @@ pub(super) fn check_counted(
     if !lets_in || counted <= follower.core.last_index() {
         return Ok(());
     }
-    let (_, held) = follower.would_report(fabric);
+    let held = follower.holds(fabric);
     if counted <= held {
         return Ok(());
     }
@@ -125,19 +182,21 @@ pub(super) fn check_counted(
     Err(Violation { property: "what is counted on is there", evidence })
 }
 
-/// Holds when something was delivered that rests on an entry of `group`: whoever is elected next has it.
-/// `members` are those of its replicas whose memory counts, `holds` says which of them hold the entry.
+/// Holds of an entry of a group that something rests on: whoever is elected next has it. `members` are
+/// those of its replicas whose memory counts, `holds` says which of them hold the entry, going by what
+/// they would report.
 pub(super) fn check_elections<'a>(
     members: impl Iterator<Item = (&'a SimFabric, &'a Replica<Machine>)>,
-    holds: impl Fn(ReplicaId) -> bool,
+    holds: impl Fn(ReplicaId, &Runs) -> bool,
 ) -> Result<(), String> {
     let logs: Vec<_> = members.map(|(fabric, it)| (it, it.would_report(fabric))).collect();
-    for (replica, log) in logs.iter().filter(|(replica, _)| !holds(replica.id)) {
-        let behind = logs.iter().filter(|(_, other)| other <= log).count();
+    let rank = |log: &Runs| (log.last_birth(), log.end().index);
+    for (replica, log) in logs.iter().filter(|(replica, log)| !holds(replica.id, log)) {
+        let behind = logs.iter().filter(|(_, other)| rank(other) <= rank(log)).count();
         if behind > usize::from(replica.replicas()) / 2 {
+            let (id, birth, last) = (replica.id, log.last_birth(), log.end().index - 1);
             return Err(format!(
-                "{} lacks it, and may lead with its log up to {log:?}",
-                replica.id
+                "{id} lacks it, and may lead with its log up to {last}, born in {birth}"
             ));
         }
     }

@@ -40,6 +40,8 @@ pub struct Profile {
     away: bool,
     /// Connections end, those of clients too, and say nothing of who was behind them.
     network: bool,
+    /// The logs of a group go apart, and whoever looks at memory is held up now and then.
+    forks: bool,
 }
 
 /// No fault at all.
@@ -55,6 +57,7 @@ const QUIET: Mix = Mix {
     resends: 0,
     transfers: 0,
     evictions: 0,
+    deafs: 0,
 };
 
 /// What the profiles have in common that have nothing else to say about it.
@@ -74,11 +77,12 @@ const PLAIN: Profile = Profile {
     away: false,
     overlaps: false,
     network: false,
+    forks: false,
 };
 
 impl Profile {
     /// All profiles; the first is what is run if none is named.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that falls in every seed",
@@ -222,6 +226,37 @@ impl Profile {
             ..PLAIN
         },
         Self {
+            name: "forks",
+            about: "leaders are cut off in the middle of their first words, and are soon back",
+            faults: (0, 4),
+            mix: Mix { crashes: 2, pauses: 2, slows: 4, transfers: 4, deafs: 4, ..QUIET },
+            messages: (60, 80),
+            large_one_in: 1000,
+            leader_falls: true,
+            elections: true,
+            forks: true,
+            ..PLAIN
+        },
+        Self {
+            name: "deaf",
+            about: "sessions do not reach some replicas, which are evicted and come back",
+            faults: (6, 12),
+            mix: Mix {
+                pauses: 1,
+                slows: 2,
+                partitions: 1,
+                client_crashes: 1,
+                transfers: 2,
+                evictions: 8,
+                deafs: 8,
+                ..QUIET
+            },
+            messages: (100, 100),
+            large_one_in: 1000,
+            lags: true,
+            ..PLAIN
+        },
+        Self {
             name: "large",
             about: "sixteen groups",
             faults: (1, 6),
@@ -294,6 +329,8 @@ pub struct Scenario {
     pub stirred_looks_one_in: u64,
     /// Whether writes may be known to be complete long after they are.
     pub late_completions: bool,
+    /// Whether whoever looks at memory may be held up between two looks.
+    pub held_up: bool,
 }
 
 impl Scenario {
@@ -303,12 +340,14 @@ impl Scenario {
         let replicas = match rng.below(20) {
             0 if profile.single => 1,
             1..=3 => 5,
-            4..=15 if profile.elections => 5,
+            4..=9 if profile.forks => 5,
+            4..=15 if profile.elections && !profile.forks => 5,
             _ => 3,
         };
         let groups = match () {
             () if rng.one_in(profile.large_one_in) => 16,
             () if profile.overlaps => 2 + rng.below(4) as u16,
+            () if profile.forks => 1 + rng.below(3) as u16,
             () => 1 + rng.below(4) as u16,
         };
         let topology = Topology {
@@ -359,6 +398,7 @@ impl Scenario {
             rough: rng.one_in(3),
             stirred_looks_one_in: 0,
             late_completions: false,
+            held_up: false,
         };
         let count = profile.faults.0 + rng.below(profile.faults.1);
         scenario.faults = faults::draw(&scenario, profile.mix, count, &mut rng);
@@ -372,7 +412,13 @@ impl Scenario {
         if profile.away {
             more.extend(faults::minority_is_away(&scenario, &mut rng));
         }
-        if profile.elections {
+        if profile.forks {
+            more.extend(faults::logs_fork(&scenario, &mut rng));
+            more.extend(faults::logs_fork(&scenario, &mut rng));
+            scenario.late_completions = rng.one_in(2);
+            scenario.held_up = true;
+            scenario.rough = !rng.one_in(3);
+        } else if profile.elections {
             more.extend(faults::new_leaders_fall(&scenario, &mut rng));
             scenario.late_completions = rng.one_in(3);
         }
@@ -386,8 +432,12 @@ impl Scenario {
         }
         // Of its own generator: what was drawn for a seed before memory could be stirred stays so.
         let mut rng = Rng::new(seed ^ 0x0057_1221);
-        let stirred = profile.lags || profile.away || rng.one_in(3);
-        scenario.stirred_looks_one_in = if stirred { 2 << rng.below(5) } else { 0 };
+        let stirred = profile.lags || profile.away || profile.forks || rng.one_in(3);
+        scenario.stirred_looks_one_in = match () {
+            () if profile.forks => 32 << rng.below(3),
+            () if stirred => 2 << rng.below(5),
+            () => 0,
+        };
         scenario
     }
 
@@ -400,14 +450,26 @@ impl Scenario {
     /// The world in which it runs.
     pub(super) fn world(&self) -> SimConfig {
         let racing_revocations = self.elections;
-        let late = 4 * self.suspected_after();
+        let late = if self.held_up { 8 } else { 4 } * self.suspected_after();
         let usual = SimConfig {
             mail_waiting_max: 64,
             racing_revocations,
             peers_may_return: self.network,
             stirred_looks_one_in: self.stirred_looks_one_in,
             late_completions_max: if self.late_completions { late } else { Duration::ZERO },
+            stirred_copies_one_in: self.stirred_looks_one_in,
             ..SimConfig::default()
+        };
+        let usual = if self.held_up {
+            SimConfig {
+                stirred_copies_one_in: 2,
+                stirred_events_max: 64,
+                stirred_for: Duration::from_micros(50),
+                late_completions_one_in: 8,
+                ..usual
+            }
+        } else {
+            usual
         };
         if !self.rough {
             return usual;

@@ -318,7 +318,7 @@ impl Fabric for SimFabric {
 
     fn load(&self, region: Region, at: usize) -> u64 {
         let state = &mut *self.state.borrow_mut();
-        state.stir();
+        state.stir(state.config.stirred_looks_one_in);
         let region = state.processes[self.me].region(region);
         check_span(region.len(), at, WORD);
         region.words[at / WORD]
@@ -338,7 +338,7 @@ impl Fabric for SimFabric {
             state.counters.torn_reads += u64::from(region.is_torn(at, into.len()));
             region.get(at, into);
         };
-        if !state.stir() {
+        if !state.stir(state.config.stirred_copies_one_in) {
             return look(state, at, into);
         }
         // No look at more than a word is at one moment.

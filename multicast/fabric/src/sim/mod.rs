@@ -55,8 +55,16 @@ pub struct SimConfig {
     /// Where memory is [stirred](World::stir), one in so many looks at it finds that something has
     /// landed since the last one; none if zero.
     pub stirred_looks_one_in: u64,
+    /// One in so many looks that copy more than a word.
+    pub stirred_copies_one_in: u64,
+    /// So many things at most, and what is due so soon: for so long whoever looks may be held up.
+    pub stirred_events_max: u64,
+    /// See there.
+    pub stirred_for: Duration,
     /// Now and then, what was posted on a connection is known to be over so much later at most.
     pub late_completions_max: Duration,
+    /// One in so many then is.
+    pub late_completions_one_in: u64,
     /// How many letters may wait for a process.
     pub mail_waiting_max: usize,
     /// That a connection has ended says nothing of the process behind it, as over a network.
@@ -76,7 +84,11 @@ impl Default for SimConfig {
             late_spans: true,
             racing_revocations: false,
             stirred_looks_one_in: 0,
+            stirred_copies_one_in: 0,
+            stirred_events_max: 4,
+            stirred_for: Duration::MAX,
             late_completions_max: Duration::ZERO,
+            late_completions_one_in: 64,
             mail_waiting_max: 4096,
             peers_may_return: false,
         }
@@ -230,6 +242,11 @@ impl World {
             process.paused = false;
         }
         state.release();
+    }
+
+    /// From here on, nothing is known to be over [late](SimConfig::late_completions_max).
+    pub fn complete_in_time(&self) {
+        self.0.borrow_mut().config.late_completions_max = Duration::ZERO;
     }
 
     /// Looks at anybody's memory, that of the dead included.

@@ -12,11 +12,6 @@ use super::{SimConfig, nanos};
 use crate::slab::Slab;
 use crate::{Completion, Outcome};
 
-/// How many completions are late, where they may be.
-const LATE_ONE_IN: u64 = 64;
-/// Events that land at most between two looks at memory.
-const STIRRED_MAX: u64 = 4;
-
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) now: u64,
@@ -135,7 +130,8 @@ impl State {
     pub(super) fn push(&mut self, link: usize, way: Way, step: Step) {
         let mut latency = self.latency(link);
         let late_max = nanos(self.config.late_completions_max);
-        if late_max > 0 && way == Way::Back && self.rng.one_in(LATE_ONE_IN) {
+        if late_max > 0 && way == Way::Back && self.rng.one_in(self.config.late_completions_one_in)
+        {
             latency += self.rng.between(0, late_max);
         }
         let ready = self.now + latency;
@@ -174,13 +170,17 @@ impl State {
 
     // Landing.
 
-    /// Somebody is about to look at memory: now and then something lands first. Returns whether it
-    /// did.
-    pub(super) fn stir(&mut self) -> bool {
-        let stirs = self.stirred && self.rng.one_in(self.config.stirred_looks_one_in);
+    /// Somebody is about to look at memory: one in so many times something lands first. Returns whether
+    /// it did.
+    pub(super) fn stir(&mut self, one_in: u64) -> bool {
+        let stirs = self.stirred && self.rng.one_in(one_in);
         if stirs {
             self.counters.stirred_looks += 1;
-            for _ in 0..self.rng.between(1, STIRRED_MAX) {
+            let until = self.now.saturating_add(nanos(self.config.stirred_for));
+            for _ in 0..self.rng.between(1, self.config.stirred_events_max) {
+                if self.next_due().is_none_or(|due| due > until) {
+                    break;
+                }
                 self.step();
             }
         }

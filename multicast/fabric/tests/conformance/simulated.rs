@@ -54,7 +54,14 @@ fn a_torn_write_is_seen_and_its_words_are_whole() {
 /// A busy world with faults; every choice is drawn from the seed.
 fn storm(seed: u64) -> (u64, Counters, Vec<String>) {
     let stirred_looks_one_in = if seed.is_multiple_of(3) { 8 } else { 0 };
-    let world = World::new(seed, SimConfig { stirred_looks_one_in, ..SimConfig::default() });
+    let world = World::new(
+        seed,
+        SimConfig {
+            stirred_looks_one_in,
+            stirred_copies_one_in: stirred_looks_one_in,
+            ..SimConfig::default()
+        },
+    );
     world.stir(true);
     world.start_trace();
     let mut rng = world.fork_rng();

@@ -469,6 +469,11 @@ impl Ramcast {
         self.commit
     }
 
+    /// The ballot of birth of the entry there.
+    pub const fn commit_birth(&self) -> Ballot {
+        self.commit_birth
+    }
+
     /// Our logical clock: at least every timestamp in our log.
     pub const fn clock(&self) -> u64 {
         self.clock
