@@ -11,12 +11,14 @@ use std::time::Duration;
 use skein_multicast::simulate::{Campaign, Coverage, Kept, Profile, Tally, run};
 
 /// What every test run runs: so many seeds of each profile, from 0 on.
-const RUNS: [(&str, u64); 11] = [
+const RUNS: [(&str, u64); 13] = [
     ("default", 1500),
     ("elections", 600),
     ("crashes", 500),
     ("partitions", 450),
     ("laggards", 200),
+    ("forks", 200),
+    ("deaf", 60),
     ("losses", 60),
     ("overlaps", 200),
     ("clients", 150),

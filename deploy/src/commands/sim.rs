@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "M", value_parser = minutes)]
     minutes: Option<Duration>,
     /// Which mix of faults: default, calm, crashes, partitions, clients, laps, losses, elections,
-    /// overlaps, laggards, absent, networks or large
+    /// overlaps, laggards, absent, networks, forks, deaf or large
     #[arg(long, default_value = "default", value_name = "NAME", value_parser = profile)]
     profile: Profile,
     /// Prints everything that happens in the only seed given

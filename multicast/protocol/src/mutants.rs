@@ -21,18 +21,6 @@ macro_rules! mutants {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// Those among them that the first hundreds of seeds do not notice, as the protocol is now.
-            /// Each is a hole in the simulator, until a seed is found for it.
-            pub const OPEN: &'static [Self] = &[
-                Self::AnnouncedBelowNewBallot,
-                Self::CommitBelowNewBallot,
-                Self::CompletionBehindLostPayload,
-                Self::EntryLengthNotChecked,
-                Self::LeftBallotCommits,
-                Self::OlderStateTaken,
-                Self::StaleCompletionCounts,
-            ];
-
             /// What it does.
             pub const fn about(self) -> &'static str {
                 match self {

@@ -87,7 +87,12 @@ impl Onlooker {
         let mut spoke = Vec::new();
         for note in notes {
             match note {
-                Note::Logged { by, index, record } => self.logged(by, index, &record),
+                Note::Logged { by, index, record } => {
+                    if let Record::Remote(remote) = &record {
+                        self.rules.counts_on(by, remote)?;
+                    }
+                    self.logged(by, index, &record);
+                }
                 Note::Told(touch) => {
                     self.history.told(&touch)?;
                     if let About::Log(word) = touch.about {

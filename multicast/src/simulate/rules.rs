@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use skein_fabric::sim::SimFabric;
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, ReplicaId};
-use skein_protocol::log::Cursor;
+use skein_protocol::log::{Cursor, Remote};
 use skein_protocol::properties::Violation;
 use skein_protocol::runs::Runs;
 
@@ -24,6 +24,8 @@ pub(super) struct Rules {
     committed: BTreeMap<GroupId, (Runs, Ballot)>,
     /// Where each group's entries end: by birth and index.
     ends: BTreeMap<(GroupId, Ballot, u64), u64>,
+    /// Index of the first entry of each ballot of each group.
+    firsts: BTreeMap<(GroupId, Ballot), u64>,
 }
 
 impl Rules {
@@ -39,6 +41,7 @@ impl Rules {
         self.said.retain(|id, _| id.group != group);
         self.committed.remove(&group);
         self.ends.retain(|(of, ..), _| *of != group);
+        self.firsts.retain(|(of, _), _| *of != group);
     }
 
     /// A replica has promised that nobody below a ballot may write its log any more.
@@ -62,6 +65,18 @@ impl Rules {
                 let evidence = format!("{by} has promised {promised:?} and says {word:?}");
                 Err(Violation { property: "words are of the ballot that was granted", evidence })
             }
+        }
+    }
+
+    /// A replica has logged another group's proposal, to be counted on when words of its ballot cover it:
+    /// they may, below the ballot's first entry, and the proposal be lost all the same.
+    pub(super) fn counts_on(&self, by: ReplicaId, remote: &Remote) -> Result<(), Violation> {
+        match self.firsts.get(&(remote.group(), remote.ballot)) {
+            Some(first) if remote.index < *first => {
+                let evidence = format!("{by} logs {remote:?} of a ballot that begins at {first}");
+                Err(Violation { property: "proposals count from their ballot on", evidence })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -115,6 +130,9 @@ impl Rules {
             if known != end {
                 let evidence = format!("{id} has {last:?} end at {end}, and another at {known}");
                 return Err(Violation { property: "an entry has one place", evidence });
+            }
+            if core.leads() {
+                self.firsts.insert((id.group, core.ballot()), core.first_index());
             }
             let (commit, birth) = (core.commit_index(), core.commit_birth());
             let (committed, ballot) =
