@@ -171,8 +171,6 @@ mutants! {
     LeftBallotAcknowledged,
     /// A leader that stepped down is elected again by a grant that comes late, in the same ballot.
     LateGrantElects,
-    /// The completion of a write under an earlier grant counts for this one.
-    StaleCompletionCounts,
     /// The header that a leader wrote under an earlier grant is taken for this grant's. Two guards
     /// stand there, and each alone would do: it names its grant, and what was there is no news.
     StaleHeaderTaken,

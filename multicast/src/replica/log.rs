@@ -48,9 +48,7 @@ impl Follower {
     pub(super) fn let_in(&mut self, log: RemoteRegion, sent: u64, freed: u64) {
         (self.log, self.sent, self.freed) = (Some(log), sent, freed);
         // What completes of earlier writes says nothing of this grant.
-        if !planted(Mutant::StaleCompletionCounts) {
-            self.under_way.clear();
-        }
+        self.under_way.clear();
     }
 
     /// Whether everything that was written is in its memory.
@@ -551,4 +549,32 @@ fn tag(id: ReplicaId, slot: u8, number: u64) -> u64 {
 /// Reads what [`tag`] wrote.
 pub(crate) const fn untag(tag: u64) -> (GroupId, u8, u64) {
     (GroupId((tag >> 57) as u16), (tag >> 53 & 0xf) as u8, tag & ((1 << 53) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_fabric::sim::{SimConfig, World};
+    use skein_fabric::{Access, Fabric};
+
+    use super::*;
+
+    #[test]
+    fn what_completes_of_an_earlier_grant_says_nothing_of_this_one() {
+        let world = World::new(1, SimConfig::default());
+        let (mut leader, mut follower) = (world.join("leader"), world.join("follower"));
+        let region = follower.create(PREAMBLE + 1024, Access::Granted).unwrap();
+        let writer = follower.dial("leader").unwrap();
+        let key = follower.grant(region, writer).unwrap();
+        let peer = leader.dial("follower").unwrap();
+        let mut let_in = || leader.attach(peer, &key).unwrap();
+        let mut it = Follower::default();
+        it.let_in(let_in(), 0, 0);
+        it.under_way.extend([(1, 10), (2, 20)]);
+        assert_eq!(it.completed(1), Some(10));
+        // It led no more, and leads again: what it had written up to 20 may have been cut off.
+        it.let_in(let_in(), 0, 0);
+        it.under_way.push_back((3, 12));
+        assert_eq!((it.completed(2), it.has_all()), (None, false));
+        assert_eq!((it.completed(3), it.has_all()), (Some(12), true));
+    }
 }
