@@ -239,6 +239,22 @@ fn who_shares_nothing_that_is_not_passed_holds_nobody_up() {
 }
 
 #[test]
+fn a_look_goes_on_for_as_long_as_it_gains_anything() {
+    let pair = |one, other| [GroupId(one), GroupId(other)].into_iter().collect::<GroupSet>();
+    // g2 has not delivered all that it shares with g1, and nothing that g0 has rests on the rest but its
+    // last message. That shows when the first one is passed, and not before.
+    let mut world = World::new(3, vec![pair(0, 1), pair(1, 2), pair(1, 2), pair(0, 1)]);
+    let [g0, g1, g2] = [0, 1, 2].map(GroupId);
+    (0..2).for_each(|_| world.deliver(g0));
+    (0..4).for_each(|_| world.deliver(g1));
+    world.deliver(g2);
+    world.tell(g2, g1, false);
+    world.tell(g1, g0, false);
+    world.check(g0, &[4, 4, 2]);
+    assert_eq!(world.groups[0].row(g0).passed, at(3).below());
+}
+
+#[test]
 fn a_report_that_makes_no_sense_is_refused() {
     let mut world = World::new(2, vec![GroupSet::first(2)]);
     world.deliver(GroupId(0));
