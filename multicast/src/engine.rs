@@ -10,6 +10,7 @@ use skein_protocol::message::{Announcement, Head, decode_name};
 use skein_protocol::mutants::{Mutant, planted};
 
 use crate::application::Application;
+use crate::batches::{Batches, Sizes};
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
 use crate::mail::{Mail, Name, Purpose, WIRE_VERSION, replica};
@@ -66,6 +67,8 @@ pub struct Engine<F, A> {
     peers: Vec<Peer>,
     datagram: Vec<u8>,
     mail: Vec<u8>,
+    /// Taken from a ring at one look.
+    datagrams: Sizes,
 }
 
 impl<F: Fabric, A: Application> Engine<F, A> {
@@ -116,6 +119,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             peers: Vec::new(),
             datagram: Vec::new(),
             mail: Vec::new(),
+            datagrams: Sizes::default(),
         })
     }
 
@@ -184,6 +188,16 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// The state machines, with the replicas they belong to.
     pub fn applications(&self) -> impl Iterator<Item = (ReplicaId, &A)> {
         self.replicas.iter().map(|replica| (replica.id, &replica.application))
+    }
+
+    /// How many things were done together, at every stage.
+    pub fn batches(&self) -> Batches {
+        let mut batches =
+            Batches { datagrams_per_look: self.datagrams.clone(), ..Batches::default() };
+        for replica in &self.replicas {
+            batches.add(&replica.batches);
+        }
+        batches
     }
 
     /// What an operator sees of the replicas.
@@ -581,6 +595,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             }
         };
         self.datagram = datagram;
+        self.datagrams.note(taken);
         if !drained {
             self.left.push(id);
         } else if self.wiring.port.get(id).is_some_and(|channel| channel.dying) {

@@ -7,12 +7,14 @@
 //! | how a session's messages get to the replicas, and replies back | [`access`] |
 //! | what delivery does | [`application`], which somebody else implements |
 //! | what an operator sees and may ask | [`operate`] |
+//! | how many things are done together | [`batches`] |
 //! | how two processes share rings | `channel`, `port` |
 //! | what holds under every schedule | [`simulate`] |
 //! | how replicas reach each other | `wiring`, `mail`, `election` |
 
 pub mod access;
 pub mod application;
+pub mod batches;
 mod buffers;
 mod channel;
 pub mod config;

@@ -85,6 +85,36 @@ fn an_interrupted_benchmark_and_one_whose_cluster_stops_report_what_they_have() 
 }
 
 #[test]
+fn an_open_loop_goes_on_when_a_leader_is_killed_and_its_history_is_right() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach"]);
+    let smallbank = ["bench", "smallbank", "--customers", "500", "--clients", "16", "--json"];
+    let loads =
+        [&smallbank[..], &["bench", "retwis", "--records", "500", "--clients", "16", "--json"]];
+    for load in loads {
+        let history = format!("{}.jsonl", load[1]);
+        let history = sandbox.dir.parent().expect("a directory in another").join(history);
+        let history = history.to_str().expect("text");
+        let times = ["--warmup", "0.2", "--duration", "2", "--rate", "200", "--kill", "1"];
+        let arguments = [load, &times, &["--history", history]].concat();
+        let report = json(&sandbox.expect(0, &arguments).out);
+        assert_eq!((&report["errors"], &report["rate"]), (&0.into(), &200.0.into()), "{report}");
+        let event = &report["events"][0];
+        assert!(event["at_s"].as_f64().is_some_and(|at| (0.9..1.9).contains(&at)), "{event}");
+        assert_eq!((&event["what"], &event["nodes"][1]), (&"kill".into(), &Value::Null));
+        assert!(report["ops_per_s"].as_f64() > Some(100.0), "{report}");
+        sandbox.expect(0, &["check", history]);
+        until("the node is back", || sandbox.run(&["status"]).code == Some(0));
+    }
+    let rates = ["--duration", "0.2", "--warmup", "0", "--rate", "50,100"];
+    let ended = sandbox.expect(0, &[&smallbank[..], &rates].concat());
+    assert_eq!(
+        ended.out.lines().map(|line| json(line)["rate"].as_f64()).collect::<Vec<_>>(),
+        [Some(50.0), Some(100.0)]
+    );
+}
+
+#[test]
 fn the_multicast_is_measured_wherever_its_replicas_run() {
     let sandbox = Sandbox::new();
     let multicast =
@@ -98,6 +128,8 @@ fn the_multicast_is_measured_wherever_its_replicas_run() {
             let report = json(&ended.out);
             assert_eq!(report["runs"].as_array().map(Vec::len), Some(2), "{report}");
             assert!(report["messages_per_s"]["low"].as_f64() > Some(10.0), "{report}");
+            let writes = report["batches"]["entries_per_write"].as_array();
+            assert!(writes.is_some_and(|sizes| sizes[0].as_u64() > Some(0)), "{report}");
             let at = ["p50", "p95", "p99"].map(|at| report[format!("{at}_us")]["median"].as_f64());
             assert!(at[0] > Some(0.0) && at.is_sorted(), "{report}");
         }

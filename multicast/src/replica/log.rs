@@ -175,7 +175,7 @@ impl<A: Application> Replica<A> {
     /// As follower, takes what the leader has written. Returns whether there was anything.
     pub(crate) fn read_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
         let capacity = self.tuning.log_bytes as u64;
-        let mut any = false;
+        let (mut any, mut entries) = (false, 0);
         let mut entry = std::mem::take(&mut self.entry);
         while self.log_has_more(&wiring.port.fabric) {
             let fabric = &wiring.port.fabric;
@@ -207,9 +207,11 @@ impl<A: Application> Replica<A> {
             if read.body != Body::Pad {
                 self.note_entry(index, read.birth, self.cursor.position);
                 self.take_entry(index, &read, wiring);
+                entries += 1;
             }
             any = true;
         }
+        self.batches.entries_per_look.note(entries);
         self.entry = entry;
         any
     }
@@ -343,6 +345,7 @@ impl<A: Application> Replica<A> {
         self.note_entry(index, ballot, self.space.cursor.position);
         // Should we step down, what is there to read comes after our own.
         self.cursor = self.space.cursor;
+        self.batches.proposals_per_entry.note(self.remotes.len());
         self.remotes.clear();
         self.decisions.clear();
         self.entry = entry;
@@ -350,9 +353,11 @@ impl<A: Application> Replica<A> {
 
     /// Writes to each follower what it has not been written yet, however many entries that is.
     pub(super) fn write_followers<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        let before = std::mem::replace(&mut self.written, self.core.last_index());
         if !self.core.leads() {
             return;
         }
+        self.batches.entries_per_write.note(self.written.saturating_sub(before) as usize);
         let end = self.space.cursor.position;
         let capacity = self.space.capacity();
         for slot in 0..self.topology.replicas {

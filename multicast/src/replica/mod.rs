@@ -34,6 +34,7 @@ use self::said::{Said, Word};
 use self::status::Won;
 use self::teaching::{Asking, Taking, Teaching};
 use crate::application::{Application, Delivery};
+use crate::batches::Batches;
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
 use crate::election::{Election, Granted};
@@ -137,6 +138,8 @@ pub(crate) struct Replica<A> {
     set_out_at: Option<Duration>,
     won: Option<Won>,
     writes: u64,
+    /// The last entry of our log when the followers were last written.
+    written: u64,
     space: Space,
     /// Of the next entry to read, as follower.
     cursor: Cursor,
@@ -171,6 +174,7 @@ pub(crate) struct Replica<A> {
     remotes: Vec<Remote>,
     decisions: Vec<Decision>,
     pub paths: ReplicaPaths,
+    pub batches: Batches,
 }
 
 impl<A: Application> Replica<A> {
@@ -224,6 +228,7 @@ impl<A: Application> Replica<A> {
             set_out_at: None,
             won: None,
             writes: 0,
+            written: 0,
             space: Space::new(tuning.log_bytes as u64),
             cursor: Cursor::START,
             followers: vec![Follower::default(); replicas],
@@ -249,6 +254,7 @@ impl<A: Application> Replica<A> {
             remotes: Vec::new(),
             decisions: Vec::new(),
             paths: ReplicaPaths::default(),
+            batches: Batches::default(),
         })
     }
 
@@ -280,13 +286,13 @@ impl<A: Application> Replica<A> {
 
     /// Looks at the words that peers write. Returns whether any has changed.
     pub(crate) fn look_at_words<F: Fabric>(&mut self, row: usize, wiring: &Wiring<F>) -> bool {
-        let mut changed = false;
+        let mut changed = 0;
         for (i, word) in wiring.row(row).enumerate() {
             if word == self.seen[i] {
                 continue;
             }
             self.seen[i] = word;
-            changed = true;
+            changed += 1;
             let (column, by) = Wiring::<F>::word_of(self.topology, self.id.group, i);
             let event = match column {
                 Column::Accepted => {
@@ -306,7 +312,8 @@ impl<A: Application> Replica<A> {
             };
             self.core.step(event, &mut self.effects);
         }
-        changed
+        self.batches.words_per_look.note(changed);
+        changed > 0
     }
 
     /// Whether [`look_at_words`](Self::look_at_words) or [`read_log`](Self::read_log) would find
@@ -566,7 +573,7 @@ impl<A: Application> Replica<A> {
 
     /// Hands to the state machine what is its turn. Returns whether there was anything.
     pub(crate) fn deliver<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
-        let mut any = false;
+        let (mut any, mut delivered) = (false, 0);
         for _ in 0..DELIVERIES_PER_TURN {
             let commit = self.core.commit_index();
             if let Some(next) = self.exchanged.pop_front_if(|next| next.index <= commit) {
@@ -593,6 +600,7 @@ impl<A: Application> Replica<A> {
                     rests_on: self.core.rests_on(next.message),
                     asked_at: self.core.now_ms(),
                 });
+                delivered += 1;
                 self.application.deliver(delivery, &mut self.said);
                 self.last_delivered = next.timestamp.to_word();
                 if next.message.session.is_own() {
@@ -608,6 +616,7 @@ impl<A: Application> Replica<A> {
             self.finish_teaching(wiring);
         }
         self.note_waiting(wiring);
+        self.batches.deliveries_per_turn.note(delivered);
         self.pass_on(wiring);
         any
     }

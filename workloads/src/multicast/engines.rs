@@ -12,6 +12,7 @@ use skein_fabric::tcp::{Book, Net, Security, Tls, TlsError};
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_fabric::{Fabric, FabricError};
 use skein_multicast::application::Answer;
+use skein_multicast::batches::Batches;
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::Identity;
@@ -120,7 +121,7 @@ impl Ground {
 
 /// Runs `engines`, pairs of a node and an engine's number there, in turn on this thread until `stop`.
 /// Calls `ready` when all have met those that they talk to. Several on one thread never sleep: each
-/// would sleep through what the others must do.
+/// would sleep through what the others must do. Returns how many things were done together.
 pub fn run(
     ground: &Ground,
     layout: &Layout,
@@ -128,7 +129,7 @@ pub fn run(
     waiting: Waiting,
     ready: impl FnOnce(),
     stop: &AtomicBool,
-) -> Result<(), FabricError> {
+) -> Result<Batches, FabricError> {
     match ground {
         Ground::Host(host) => run_on(|name| host.join(name), layout, engines, waiting, ready, stop),
         Ground::Net(net) => run_on(|name| net.join(name), layout, engines, waiting, ready, stop),
@@ -142,7 +143,7 @@ fn run_on<F: Fabric>(
     waiting: Waiting,
     ready: impl FnOnce(),
     stop: &AtomicBool,
-) -> Result<(), FabricError> {
+) -> Result<Batches, FabricError> {
     let start = |(node, engine): &(u16, u16)| {
         let fabric = join(&endpoint_name(*node, *engine))?;
         let me = Identity::first(*node, *engine);
@@ -166,5 +167,9 @@ fn run_on<F: Fabric>(
             engines[0].wait(&mut waiter, &|| alone);
         }
     }
-    Ok(())
+    let mut batches = Batches::default();
+    for engine in &engines {
+        batches.add(&engine.batches());
+    }
+    Ok(batches)
 }

@@ -13,6 +13,7 @@ use rand::{RngExt, SeedableRng};
 use skein_fabric::Fabric;
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_multicast::access::{Access, SessionKey};
+use skein_multicast::batches::Batches;
 use skein_protocol::ids::{GroupId, GroupSet, SessionId};
 
 use crate::arrivals::Arrivals;
@@ -55,6 +56,8 @@ pub struct Measured {
     pub errors: Errors,
     /// Why it ended before its time, if it did.
     pub ended_early: Option<String>,
+    /// How many things the engines did together; whoever runs them fills it in.
+    pub batches: Batches,
 }
 
 /// Destinations are drawn from so many that were drawn before.
@@ -142,6 +145,7 @@ impl Load {
                 latency_ns: histogram(),
                 errors: Errors::default(),
                 ended_early: None,
+                batches: Batches::default(),
             },
         }
     }

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use skein_multicast::batches::Batches;
 use skein_multicast::config::Topology;
 
 use super::load::{Measured, Plan};
@@ -146,6 +147,9 @@ pub struct Report {
     pub cross_core_ns: Option<Spread>,
     /// Pairs of a share of all messages of all runs and the microseconds within which they returned.
     pub distribution_us: Vec<[f64; 2]>,
+    /// How many things were done together, over all engines of all runs: at each stage, how often 1, 2
+    /// and 3, 4 to 7, and so on.
+    pub batches: Batches,
     /// Each of them.
     pub runs: Vec<Run>,
     /// Whether every run came to its end without an error.
@@ -159,6 +163,10 @@ impl Report {
         for (_, measured) in measured {
             all.add(&measured.latency_ns).expect("histograms with the same bounds");
         }
+        let mut batches = Batches::default();
+        for (_, one) in measured {
+            batches.add(&one.batches);
+        }
         let runs: Vec<_> = measured.iter().map(|(round_trip, one)| run(*round_trip, one)).collect();
         let over = |what: fn(&Run) -> f64| Spread::of(runs.iter().map(what));
         let round_trips: Option<Vec<_>> = runs.iter().map(|run| run.cross_core_ns).collect();
@@ -171,6 +179,7 @@ impl Report {
             p99_us: over(|run| run.latency_us.p99),
             cross_core_ns: round_trips.map(|all| Spread::of(all.into_iter())),
             distribution_us: SHARES.into_iter().map(at).collect(),
+            batches,
             good: runs.iter().all(|run| run.errors == 0 && run.ended_early.is_none()),
             runs,
         }
@@ -312,7 +321,13 @@ mod tests {
             let mut latency_ns = histogram();
             latency_ns.record_n(micros * 1_000, 100).unwrap();
             let measured_for = plan.duration;
-            Measured { measured_for, latency_ns, errors: Errors::default(), ended_early: None }
+            Measured {
+                measured_for,
+                latency_ns,
+                errors: Errors::default(),
+                ended_early: None,
+                batches: Batches::default(),
+            }
         };
         let runs: Vec<_> = [7, 2, 3].map(|micros| (Some(90.04), measured(micros))).into();
         Report::new(setting, &runs)
@@ -328,7 +343,7 @@ mod tests {
         };
         assert_eq!(
             keys(&found),
-            "clients command cross_core_ns destinations distribution_us duration_s fabric good \
+            "batches clients command cross_core_ns destinations distribution_us duration_s fabric good \
              machine messages_per_s p50_us p95_us p99_us payload_bytes placement rate runs seed \
              skein topology waiting warmup_s window workload"
         );

@@ -222,6 +222,7 @@ fn multicasts(sources: &[Source]) -> Vec<Figure> {
         figures.extend(figure(&name_of("latency"), &title, about, axes, style, latency));
     }
     figures.extend(distributions(&all));
+    figures.extend(batches(&all));
     figures
 }
 
@@ -241,6 +242,33 @@ fn distributions(all: &[(usize, &Multicast)]) -> Vec<Figure> {
     let axes = [log(LATENCY), linear("share of messages")];
     let title = "Distribution of latencies";
     figure("distribution", title, about, axes, Style::Curve, lines)
+}
+
+/// How large batches are, a figure for each stage.
+fn batches(all: &[(usize, &Multicast)]) -> Vec<Figure> {
+    let mut stages: BTreeMap<&str, Lines> = BTreeMap::new();
+    for (from, multicast) in all {
+        for (stage, counts) in &multicast.batches {
+            let sum = counts.iter().sum::<u64>().max(1) as f64;
+            let made = |(power, count): (usize, &u64)| Made {
+                from: *from,
+                point: Point { x: (1_u64 << power) as f64, y: *count as f64 / sum, range: None },
+            };
+            let last = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+            let made = counts[..last].iter().enumerate().map(made).collect();
+            stages.entry(stage).or_default().insert(words(multicast, &[]), made);
+        }
+    }
+    let about = "How many are done together: at 1 the share of those that were alone, at 2 of two or \
+                 three together, at 4 of four to seven, and so on. Batches form while there is more to do \
+                 than is done.";
+    let axes = [doubling("done together"), linear("share of batches")];
+    let stages = stages.into_iter().map(|(stage, lines)| {
+        let title = format!("Batches: {}", stage.replace('_', " "));
+        let name = format!("batches-{}", stage.replace('_', "-"));
+        figure(&name, &title, about, axes, Style::Line, lines)
+    });
+    stages.flatten().collect()
 }
 
 /// The operation that there were most of.

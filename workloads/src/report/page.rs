@@ -205,6 +205,7 @@ mod tests {
             "destinations": destinations, "payload_bytes": 64, "rate": null,
             "messages_per_s": spread(rate), "p50_us": spread(5.0), "p99_us": spread(9.0),
             "cross_core_ns": spread(90.0), "distribution_us": [[0.0, 3.0], [0.5, 5.0], [1.0, 40.0]],
+            "batches": {"entries_per_write": [5, 3, 1, 0], "words_per_look": [0, 0]},
         });
         origin("multicast", rest)
     }
@@ -254,6 +255,7 @@ mod tests {
             "throughput-destinations.svg",
             "latency-destinations.svg",
             "distribution.svg",
+            "batches-entries-per-write.svg",
             "store-sessions.svg",
             "store-latency.svg",
             "store-load.svg",

@@ -51,6 +51,9 @@ pub(super) struct Multicast {
     pub(super) p99_us: Spread,
     pub(super) cross_core_ns: Option<Spread>,
     pub(super) distribution_us: Vec<[f64; 2]>,
+    /// By stage, how often so many were done together, by powers of two.
+    #[serde(default)]
+    pub(super) batches: BTreeMap<String, Vec<u64>>,
 }
 
 /// Of `bench chaos`: see [`crate::chaos::report`].

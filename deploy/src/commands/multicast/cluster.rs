@@ -1,6 +1,6 @@
 //! The replicas of a run: processes, or threads of this one.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,7 @@ use skein_fabric::FabricError;
 use skein_fabric::any::AnyFabric;
 use skein_fabric::shm::Host;
 use skein_kvstore::node::regions::Scratch;
+use skein_multicast::batches::Batches;
 use skein_multicast::config::Topology;
 use skein_workloads::multicast::cores;
 use skein_workloads::multicast::engines::{self, Ground, Layout, Papers, Place};
@@ -30,7 +31,7 @@ pub(super) struct Running {
 
 enum Crew {
     Processes(Vec<Child>),
-    Threads { stop: Arc<AtomicBool>, threads: Vec<JoinHandle<Result<(), FabricError>>> },
+    Threads { stop: Arc<AtomicBool>, threads: Vec<JoinHandle<Result<Batches, FabricError>>> },
 }
 
 impl Running {
@@ -66,8 +67,10 @@ impl Running {
         self.ground.visit().context("cannot reach the replicas")
     }
 
-    /// Ends them. An error is of one that has not ended as it should.
-    pub(super) fn stop(mut self) -> anyhow::Result<()> {
+    /// Ends them, and returns how many things they did together. An error is of one that has not ended
+    /// as it should.
+    pub(super) fn stop(mut self) -> anyhow::Result<Batches> {
+        let mut batches = Batches::default();
         match &mut self.crew {
             Crew::Processes(children) => {
                 // They listen on their standard input for that.
@@ -75,20 +78,25 @@ impl Running {
                     drop(child.stdin.take());
                 }
                 for (node, mut child) in children.drain(..).enumerate() {
+                    let mut said = String::new();
+                    let out = child.stdout.as_mut().expect("piped");
+                    out.read_to_string(&mut said).context("cannot hear a node's process")?;
                     let status = child.wait().context("cannot follow a node's process")?;
                     if !status.success() {
                         bail!("the process of node {node} has failed, {status}");
                     }
+                    batches
+                        .add(&serde_json::from_str(&said).context("cannot hear a node's process")?);
                 }
             }
             Crew::Threads { stop, threads } => {
                 stop.store(true, Ordering::Relaxed);
                 for thread in threads.drain(..) {
-                    thread.join().expect("an engine does not panic")?;
+                    batches.add(&thread.join().expect("an engine does not panic")?);
                 }
             }
         }
-        Ok(())
+        Ok(batches)
     }
 }
 

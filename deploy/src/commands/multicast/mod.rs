@@ -222,8 +222,7 @@ fn measure(
         });
         generator.join().expect("a generator does not panic")
     });
-    running.stop()?;
-    Ok(measured)
+    Ok(Measured { batches: running.stop()?, ..measured })
 }
 
 /// The command line, as it was given.

@@ -7,6 +7,7 @@ use std::thread;
 
 use anyhow::Context;
 use skein_fabric::wait::Waiting;
+use skein_multicast::batches::Batches;
 use skein_workloads::multicast::engines::{self, Ground, Layout};
 
 use crate::exit::Exit;
@@ -47,7 +48,7 @@ impl Args {
             };
             engines::run(&ground, &layout, &[(self.index, number)], self.waiting, ready, stop)
         };
-        thread::scope(|scope| {
+        let all = thread::scope(|scope| {
             let threads: Vec<_> =
                 (0..numbers).map(|number| scope.spawn(move || run(number))).collect();
             let ended = threads.into_iter().map(|thread| {
@@ -58,6 +59,11 @@ impl Args {
             });
             ended.collect::<Result<Vec<_>, _>>()
         })?;
+        let mut batches = Batches::default();
+        for one in &all {
+            batches.add(one);
+        }
+        crate::output::say(serde_json::to_string(&batches)? + "\n")?;
         Ok(Exit::Ok)
     }
 }
