@@ -15,6 +15,7 @@ use crate::connect::ConnectError;
 use crate::driver::{Driver, SessionKey, Shape, Ticket};
 use crate::error::Error;
 use crate::operations::{self, KeyRange, Swap};
+use crate::reads::ReadMode;
 
 /// The longest that a thread sleeps while it waits. Replicas wake it before.
 const NAP_MAX: Duration = Duration::from_millis(100);
@@ -80,6 +81,21 @@ impl<F: Fabric> Client<F> {
     /// [`TIMEOUT_DEFAULT`](crate::TIMEOUT_DEFAULT) to begin with.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.driver.set_timeout(timeout);
+    }
+
+    /// How operations that only read are done from now on.
+    ///
+    /// ```
+    /// use skein_client::ReadMode;
+    /// # let cluster = skein_client::local::Cluster::local()?;
+    /// # let mut client = cluster.client()?;
+    /// client.put("key", "value")?;
+    /// client.set_read_mode(ReadMode::Lease);
+    /// assert_eq!(client.get("key")?.as_deref(), Some(&b"value"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_read_mode(&mut self, mode: ReadMode) {
+        self.driver.set_read_mode(mode);
     }
 
     /// This client with another time-out, for a call or a few.

@@ -10,7 +10,7 @@ use skein_kvstore::limits::Limits;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Reply;
 use skein_kvstore::slots::SlotMap;
-use skein_multicast::access::{Access, GroupReply, Presence, WindowFull};
+use skein_multicast::access::{Access, GroupReply, Of, Presence, WindowFull};
 use skein_multicast::config::{Topology, Tuning};
 use skein_protocol::ids::SessionId;
 
@@ -18,6 +18,7 @@ pub use skein_multicast::access::SessionKey;
 
 use crate::error::{Error, Unavailability};
 use crate::ledger::{Counts, Farewell, Ledger};
+use crate::reads::{Next, ReadMode, Reads};
 
 /// How long an operation waits for its replies unless told otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -97,6 +98,8 @@ pub struct Driver<F: Fabric> {
     shape: Shape,
     waiter: Waiter,
     ledger: Ledger,
+    reads: Reads,
+    read_mode: ReadMode,
     timeout: Duration,
     tickets: u64,
     /// Of sessions that were closed before these were sent.
@@ -121,6 +124,8 @@ impl<F: Fabric> Driver<F> {
             shape,
             waiter,
             ledger: Ledger::default(),
+            reads: Reads::default(),
+            read_mode: ReadMode::default(),
             timeout: TIMEOUT_DEFAULT,
             tickets: 0,
             dropped: Vec::new(),
@@ -148,6 +153,16 @@ impl<F: Fabric> Driver<F> {
     /// [`TIMEOUT_DEFAULT`] to begin with.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
+    }
+
+    /// How operations that only read are done.
+    pub fn read_mode(&self) -> ReadMode {
+        self.read_mode
+    }
+
+    /// Operations submitted from now on that only read are done so.
+    pub fn set_read_mode(&mut self, mode: ReadMode) {
+        self.read_mode = mode;
     }
 
     /// How many operations a session may have under way.
@@ -185,7 +200,7 @@ impl<F: Fabric> Driver<F> {
     ) -> Result<Ticket, Error> {
         self.ready(session)?;
         let plan = self.shape.plan(transaction)?;
-        self.submit_plan(session, plan, timeout, timeout)
+        self.submit_plan(session, plan, self.read_mode, timeout, timeout)
     }
 
     /// Sends a plan on its way that has `left` of the `allowed` time.
@@ -193,6 +208,7 @@ impl<F: Fabric> Driver<F> {
         &mut self,
         session: SessionKey,
         plan: Plan,
+        mode: ReadMode,
         left: Duration,
         allowed: Duration,
     ) -> Result<Ticket, Error> {
@@ -202,8 +218,17 @@ impl<F: Fabric> Driver<F> {
         let now = self.access.fabric().now();
         let deadline = now.saturating_add(left);
         self.look(now);
-        self.ledger.submit(ticket, plan, deadline, allowed);
-        self.send(session);
+        let of = match mode {
+            ReadMode::Lease if plan.only_reads() => Of::Leader,
+            ReadMode::Stale if plan.only_reads() => Of::Anybody,
+            _ => {
+                self.ledger.submit(ticket, plan, deadline, allowed);
+                self.send(session);
+                return Ok(ticket);
+            }
+        };
+        self.reads.begin(ticket, plan, of, deadline, allowed);
+        self.ask(ticket);
         Ok(ticket)
     }
 
@@ -234,11 +259,12 @@ impl<F: Fabric> Driver<F> {
             Ok(busy) => busy,
             Err(error) => return Err(self.fail(&error, finished)),
         };
+        self.take_answers(finished);
         if busy {
             self.waiter.worked(self.access.fabric());
         }
         let counts = self.ledger.counts();
-        if counts != Counts::default() {
+        if counts != Counts::default() || self.reads.len() > 0 {
             let now = self.access.fabric().now();
             self.look(now);
             busy |= self.send_queued();
@@ -246,8 +272,13 @@ impl<F: Fabric> Driver<F> {
                 let refused = self.access.refusal().map(FabricError::to_string);
                 let why = refused.map_or(Unavailability::Stopped, Unavailability::Refused);
                 self.ledger.fail(&why, finished);
+                self.fail_reads(None, &Error::Unavailable { why, sent: false }, finished);
             }
             self.ledger.expire(now, self.presence.without_quorum, finished);
+            let access = &mut self.access;
+            self.reads.expire(now, self.presence.without_quorum, finished, &mut |query| {
+                access.forget_query(query);
+            });
             busy |= self.say_farewell(now);
         }
         Ok(busy)
@@ -266,10 +297,10 @@ impl<F: Fabric> Driver<F> {
         let now = self.access.fabric().now();
         let mut longest = longest;
         let counts = self.ledger.counts();
-        if counts.waiting > 0 || counts.closing > 0 {
+        if counts.waiting > 0 || counts.closing > 0 || self.reads.len() > 0 {
             longest = longest.min(self.look_next.saturating_sub(now));
         }
-        if let Some(earliest) = self.ledger.earliest() {
+        for earliest in self.ledger.earliest().into_iter().chain(self.reads.earliest()) {
             longest = longest.min(earliest.saturating_sub(now));
         }
         self.access.wait(&mut self.waiter, longest, undisturbed);
@@ -277,7 +308,7 @@ impl<F: Fabric> Driver<F> {
 
     /// The operations that were submitted and are not finished.
     pub fn under_way(&self) -> usize {
-        self.ledger.counts().waiting + self.dropped.len()
+        self.ledger.counts().waiting + self.reads.len() + self.dropped.len()
     }
 
     /// Ends a session. Operations that were sent still finish as they would have; those that were
@@ -285,6 +316,10 @@ impl<F: Fabric> Driver<F> {
     pub fn close(&mut self, session: SessionKey) {
         let deadline = self.access.fabric().now().saturating_add(self.timeout + FAREWELL_MAX);
         self.ledger.close(session, deadline, &mut self.dropped);
+        let mut dropped = std::mem::take(&mut self.dropped);
+        let mut drop = |ticket, _: Result<Reply, Error>| dropped.push(ticket);
+        self.fail_reads(Some(session), &Error::Closed, &mut drop);
+        self.dropped = dropped;
     }
 
     /// How many sessions that were closed are not over yet.
@@ -297,6 +332,7 @@ impl<F: Fabric> Driver<F> {
     fn leave(&mut self) {
         let deadline = self.access.fabric().now().saturating_add(FAREWELL_MAX);
         self.ledger.fail(&Unavailability::Stopped, &mut |_, _| ());
+        self.fail_reads(None, &Error::Closed, &mut |_, _| ());
         for session in self.ledger.sessions().collect::<Vec<_>>() {
             self.ledger.close(session, deadline, &mut self.dropped);
         }
@@ -320,10 +356,46 @@ impl<F: Fabric> Driver<F> {
         if let Some(why) = &self.broken {
             return Err(Error::Unavailable { why: why.clone(), sent: false });
         }
-        if self.ledger.waiting(session)? >= self.window() {
+        if self.ledger.waiting(session)? + self.reads.of(session) >= self.window() {
             return Err(Error::WindowFull { window: self.window() });
         }
         Ok(())
+    }
+
+    /// Asks the groups of a read what is missing.
+    fn ask(&mut self, ticket: Ticket) {
+        let Some((question, of, groups)) = self.reads.questions(ticket) else { return };
+        let ask = |group| (self.access.query(ticket.session, group, of, question), group);
+        let asked: Vec<_> = groups.iter().map(ask).collect();
+        for (query, group) in asked {
+            self.reads.asked(query, ticket, group);
+        }
+    }
+
+    /// Takes the answers to reads that are in.
+    fn take_answers(&mut self, finished: &mut dyn FnMut(Ticket, Result<Reply, Error>)) {
+        while let Some((query, answer)) = self.access.take_answer() {
+            let next = self.reads.answer(query, &answer, finished);
+            self.access.give_back(answer);
+            match next {
+                Some((ticket, Next::Look)) => self.ask(ticket),
+                Some((ticket, Next::Order { plan, deadline, allowed })) => {
+                    self.ledger.submit(ticket, plan, deadline, allowed);
+                    self.send(ticket.session);
+                }
+                Some((_, Next::Nothing)) | None => {}
+            }
+        }
+    }
+
+    fn fail_reads(
+        &mut self,
+        session: Option<SessionKey>,
+        error: &Error,
+        finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
+    ) {
+        let access = &mut self.access;
+        self.reads.fail(session, error, finished, &mut |query| access.forget_query(query));
     }
 
     /// Multicasts what the session has queued, as far as its window allows.
@@ -404,7 +476,9 @@ impl<F: Fabric> Driver<F> {
         let why = Unavailability::Fabric(error.to_string());
         self.ledger.fail(&why, finished);
         self.broken = Some(why.clone());
-        Error::Unavailable { why, sent: false }
+        let error = Error::Unavailable { why, sent: false };
+        self.fail_reads(None, &error, finished);
+        error
     }
 }
 

@@ -84,6 +84,7 @@ mod interactive;
 mod ledger;
 pub mod local;
 mod operations;
+mod reads;
 
 pub use blocking::Client;
 pub use connect::ConnectError;
@@ -91,6 +92,7 @@ pub use driver::{Driver, SessionKey, Shape, TIMEOUT_DEFAULT, Ticket};
 pub use error::{Error, Unavailability};
 pub use interactive::{Commit, Interactive};
 pub use operations::{KeyRange, Swap};
+pub use reads::ReadMode;
 pub use skein_fabric::wait::Waiting;
 pub use skein_kvstore::command::{
     Compare, Guard, Key, Operation, Test, Transaction, Value, Version,

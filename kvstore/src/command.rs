@@ -148,6 +148,13 @@ impl<B> Default for Transaction<B> {
     }
 }
 
+impl<B> Transaction<B> {
+    /// Whether it changes nothing, whatever there is.
+    pub fn only_reads(&self) -> bool {
+        self.guards.is_empty() && self.then.iter().all(Operation::is_read)
+    }
+}
+
 impl Transaction {
     /// One operation, no condition.
     pub fn of(operation: Operation) -> Self {

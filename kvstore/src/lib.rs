@@ -4,6 +4,7 @@ mod build;
 pub mod command;
 pub mod config;
 pub mod limits;
+pub mod look;
 pub mod machine;
 pub mod node;
 pub mod plan;

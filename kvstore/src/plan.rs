@@ -20,6 +20,7 @@ pub struct Plan {
     then: Vec<Source>,
     otherwise: Vec<Source>,
     page_bytes_max: usize,
+    only_reads: bool,
 }
 
 /// Who gives the outcome of an operation.
@@ -45,6 +46,7 @@ impl Plan {
             Operation::Scan { limit, .. } => Source::All { pairs_max: pairs_max(*limit, limits) },
             keyed => Source::Group(slots.owner(keyed.key().expect("no scan").0)),
         };
+        let only_reads = transaction.only_reads();
         let then = transaction.then.iter().map(source).collect();
         let otherwise = transaction.otherwise.iter().map(source).collect();
         let request = Request::Transaction(Command { epoch: slots.epoch, transaction }).encode();
@@ -53,7 +55,7 @@ impl Plan {
             return Err(Refusal::TransactionTooLarge { len: request.len() as u64, max });
         }
         let page_bytes_max = limits.scan_page_bytes_max;
-        Ok(Self { destinations, request, then, otherwise, page_bytes_max })
+        Ok(Self { destinations, request, then, otherwise, page_bytes_max, only_reads })
     }
 
     /// Opens the session: its first message.
@@ -73,12 +75,18 @@ impl Plan {
             then: Vec::new(),
             otherwise: Vec::new(),
             page_bytes_max: 0,
+            only_reads: false,
         }
     }
 
     /// The groups to multicast it to; each sends a part.
     pub fn destinations(&self) -> GroupSet {
         self.destinations
+    }
+
+    /// Whether it changes nothing, whatever there is: it need not be ordered.
+    pub fn only_reads(&self) -> bool {
+        self.only_reads
     }
 
     /// What to multicast.

@@ -25,7 +25,7 @@ use skein_multicast::simulate::{Failure, Kept, Profile, run};
 /// Seeds that a mutant may live through, over all profiles.
 const SEEDS: u64 = 5000;
 /// Profiles, and how many seeds of each are tried before it is the next one's turn, over and over.
-const ROUND: [(&str, u64); 13] = [
+const ROUND: [(&str, u64); 14] = [
     ("default", 10),
     ("elections", 14),
     ("crashes", 6),
@@ -35,6 +35,7 @@ const ROUND: [(&str, u64); 13] = [
     ("partitions", 3),
     ("absent", 2),
     ("overlaps", 3),
+    ("leases", 4),
     ("losses", 2),
     ("clients", 3),
     ("networks", 3),

@@ -7,6 +7,8 @@
 //! message or is about to be, and whichever comes to lead the group can order them. Replicas
 //! recognise by its name what they have seen before.
 
+mod queries;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +19,9 @@ use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
 use skein_protocol::message::Head;
 use skein_protocol::mutants::{Mutant, planted};
 
+pub use self::queries::{Of, QueryKey};
+
+use self::queries::Queries;
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, Tuning, endpoint_name};
 use crate::mail::{Mail, Purpose, replica};
@@ -52,6 +57,7 @@ pub struct Access<F> {
     failure: Option<FabricError>,
     /// Messages that are not answered by every group.
     under_way: usize,
+    queries: Queries,
     pool: Vec<Vec<u8>>,
     datagram: Vec<u8>,
     mail: Vec<u8>,
@@ -99,6 +105,8 @@ pub struct Presence {
 struct Session {
     id: SessionId,
     next: u64,
+    /// Queries so far.
+    asked: u64,
     /// Messages from the low-water mark on, oldest first.
     window: VecDeque<UnderWay>,
     routes: BTreeMap<ReplicaId, Route>,
@@ -154,6 +162,7 @@ impl<F: Fabric> Access<F> {
             refusal: None,
             failure: None,
             under_way: 0,
+            queries: Queries::new(topology.groups),
             pool: Vec::new(),
             datagram: Vec::new(),
             mail: Vec::new(),
@@ -164,7 +173,8 @@ impl<F: Fabric> Access<F> {
     /// use.
     pub fn open(&mut self, random: SessionId) -> SessionKey {
         let id = SessionId::from_random(random.0);
-        let session = Session { id, next: 1, window: VecDeque::new(), routes: BTreeMap::new() };
+        let (window, routes) = (VecDeque::new(), BTreeMap::new());
+        let session = Session { id, next: 1, asked: 0, window, routes };
         let key = self.free.pop().unwrap_or_else(|| {
             self.sessions.push(None);
             self.sessions.len() as u32 - 1
@@ -337,6 +347,7 @@ impl<F: Fabric> Access<F> {
             self.last_retry = now;
             self.reopen();
         }
+        self.ask_again(now);
         let mut ready = std::mem::take(&mut self.ready);
         self.port.look(&mut ready);
         any |= !ready.is_empty();
@@ -355,6 +366,7 @@ impl<F: Fabric> Access<F> {
         if !self.ready.is_empty() {
             return; // The roll was called since the last turn.
         }
+        let Some(longest) = self.queries.wait_for(longest) else { return };
         let longest = if self.port.has_unposted() || !self.unopened.is_empty() {
             longest.min(RETRY)
         } else if self.under_way > 0 {
@@ -383,6 +395,7 @@ impl<F: Fabric> Access<F> {
             self.under_way -= usize::from(!message.unanswered.is_empty());
             self.pool.extend(message.bytes.into_buffer().filter(|_| self.pool.len() < POOL_MAX));
         }
+        self.queries.forget_all(session);
         self.unopened.remove(&session.0);
         self.free.push(session.0);
     }
@@ -514,6 +527,11 @@ impl<F: Fabric> Access<F> {
             }
             let Some((sequence, bytes)) = datagram.split_first_chunk::<8>() else { continue };
             let sequence = u64::from_le_bytes(*sequence);
+            if next.kind == Kind::Answer {
+                let key = QueryKey { session: SessionKey(owner), number: sequence };
+                self.queries.answered(key, replica(to), bytes);
+                continue;
+            }
             let Some(Some(session)) = self.sessions.get_mut(owner as usize) else { continue };
             let Some(message) = session.under_way(sequence) else { continue };
             if next.kind != Kind::Reply || !message.unanswered.contains(group) {

@@ -47,6 +47,14 @@ pub trait Application {
     /// A message came again after it was delivered: repeat its reply, if it still is owed one.
     fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox);
 
+    /// Answers from the state as it is, which it leaves as it is, by appending to `answer`. False is "not
+    /// now": what the answer depends on is being decided. A machine that does not say how is asked
+    /// nothing.
+    fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
+        let _ = (query, answer);
+        true
+    }
+
     /// Begins to copy the state for a replica that has none, while deliveries go on. There is at
     /// most one copy at a time; beginning another gives up the first.
     fn begin_copy(&mut self);

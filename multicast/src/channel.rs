@@ -54,12 +54,18 @@ pub(crate) enum Kind {
     Election = 7,
     /// Replica to replica: what was delivered and passed.
     Passed = 8,
+    /// Session to replica: something to answer that is not ordered.
+    Query = 9,
+    /// The answer, after the query's number.
+    Answer = 10,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        use Kind::{Announce, Election, Exchange, Fetch, Message, Passed, Relay, Reply};
-        [Message, Reply, Announce, Fetch, Relay, Exchange, Election, Passed]
+        use Kind::{
+            Announce, Answer, Election, Exchange, Fetch, Message, Passed, Query, Relay, Reply,
+        };
+        [Message, Reply, Announce, Fetch, Relay, Exchange, Election, Passed, Query, Answer]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }
@@ -340,15 +346,18 @@ impl Channel {
     /// that were heard, faster than they are read. Each waits once. Of too many, the session has had
     /// the one with the lowest number: it has no more than a window of messages under way.
     pub(crate) fn make_room_for_reply(&mut self, sequence: u64, most: usize) -> (bool, bool) {
-        let of =
-            |waiting: &Backlogged| waiting.bytes.first_chunk().copied().map(u64::from_le_bytes);
+        let of = |waiting: &Backlogged| {
+            let number = waiting.bytes.first_chunk().copied().map(u64::from_le_bytes);
+            number.filter(|_| waiting.kind == Kind::Reply)
+        };
         if self.backlog.iter().any(|waiting| of(waiting) == Some(sequence)) {
             return (false, false);
         }
         if self.backlog.len() < most {
             return (true, false);
         }
-        let whole = self.backlog.iter().enumerate().filter(|(_, waiting)| waiting.sent == 0);
+        let replies = |waiting: &Backlogged| waiting.sent == 0 && waiting.kind == Kind::Reply;
+        let whole = self.backlog.iter().enumerate().filter(|(_, waiting)| replies(waiting));
         let lowest = whole.min_by_key(|(_, waiting)| of(waiting));
         let lowest = lowest.filter(|(_, waiting)| of(waiting) < Some(sequence)).map(|(at, _)| at);
         let dropped = lowest.and_then(|at| self.backlog.remove(at));

@@ -173,6 +173,11 @@ pub struct Tuning {
     pub heartbeats_missed_max: u32,
     /// How long a follower may keep a full log from going on before it is evicted.
     pub evict_after_ms: u64,
+    /// For how long a follower promises its leader, when that is asked to read, to let nobody else
+    /// lead.
+    pub lease_ms: u64,
+    /// By how much the rate of a clock may be off, in hundredths.
+    pub clock_skew_percent: u8,
 }
 
 impl Default for Tuning {
@@ -191,6 +196,8 @@ impl Default for Tuning {
             heartbeat_ms: 5,
             heartbeats_missed_max: 20,
             evict_after_ms: 100,
+            lease_ms: 40,
+            clock_skew_percent: 10,
         }
     }
 }
@@ -199,7 +206,7 @@ impl Tuning {
     /// The entries, if any, that cannot work together.
     pub fn check(&self) -> Result<(), Conflict> {
         #[rustfmt::skip]
-        let rules: [(bool, String, String, &'static str); 11] = [
+        let rules: [(bool, String, String, &'static str); 13] = [
             (self.log_bytes.is_power_of_two() && self.log_bytes >= 16 << 10,
              format!("log_bytes = {}", self.log_bytes), "a power of two from 16384".into(), "is what a log ring must be"),
             (self.ring_bytes.is_power_of_two() && self.ring_bytes >= 4 << 10,
@@ -227,6 +234,10 @@ impl Tuning {
              format!("heartbeat_ms = {}", self.heartbeat_ms), "1 to 1000".into(), "is the range of the time between heartbeats"),
             ((2..=1000).contains(&self.heartbeats_missed_max),
              format!("heartbeats_missed_max = {}", self.heartbeats_missed_max), "2 to 1000".into(), "is the range of heartbeats missed"),
+            ((1..=10_000).contains(&self.lease_ms),
+             format!("lease_ms = {}", self.lease_ms), "1 to 10000".into(), "is the range of a lease"),
+            (self.clock_skew_percent < 100,
+             format!("clock_skew_percent = {}", self.clock_skew_percent), "0 to 99".into(), "is the range of what a clock's rate may be off"),
         ];
         match rules.into_iter().find(|(holds, ..)| !holds) {
             Some((_, first, second, why)) => Err(Conflict { first, second, why }),

@@ -39,6 +39,10 @@ pub(crate) enum Election {
     Succeed { ballot: u64 },
     /// A part of the state. Followed by its bytes.
     State(Part),
+    /// I lead in this ballot, and am asked to read: promise me a lease.
+    Lease { ballot: u64, number: u64 },
+    /// This life of me lets nobody else lead, for one lease from when it says so.
+    Promised { ballot: u64, number: u64, incarnation: u32 },
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

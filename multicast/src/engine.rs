@@ -142,6 +142,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         self.take_completions();
         for replica in &mut self.replicas {
             worked |= replica.deliver(&mut self.wiring);
+            worked |= replica.answer_reads(&mut self.wiring);
         }
         worked |= self.wiring.loopback.len() > kept_waiting;
         for replica in &mut self.replicas {
@@ -381,13 +382,14 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// A peer's process, or our connection to it, has ended.
     fn lose(&mut self, peer: Peer) {
         self.bereaved = true;
+        let died = self.wiring.port.fabric.has_died(peer);
         if let Some((node, engine)) = self.wiring.engine_of(peer) {
             tracing::warn!(node, engine, "an engine is gone");
             let topology = self.wiring.topology;
             for replica in &mut self.replicas {
                 for member in topology.replicas_of(replica.id.group) {
                     if self.wiring.peer_of(member) == Some(peer) {
-                        replica.saw_death(member.slot, &mut self.wiring);
+                        replica.saw_death(member.slot, died.then_some(peer), &mut self.wiring);
                     }
                 }
             }
@@ -564,6 +566,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             let at = self.replicas.iter().position(|r| r.id == replica(to)).expect("admitted");
             let admitted = taken < DATAGRAMS_PER_TURN
                 && match purpose {
+                    Purpose::Session { .. } if next.kind == Kind::Query => true,
                     Purpose::Session { session, .. } => {
                         next.begun || {
                             let assembling = self.wiring.port.assembling();
@@ -587,6 +590,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                         let session = SessionId(session);
                         self.replicas[at].receive(session, head, payload, &mut self.wiring);
                     }
+                }
+                Purpose::Session { session, .. } if next.kind == Kind::Query => {
+                    self.replicas[at].asked(SessionId(session), &datagram);
                 }
                 Purpose::Session { .. } => {}
                 Purpose::Replica { from, .. } => {
@@ -651,7 +657,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             Kind::Election => {
                 ours.election(from, datagram, &mut self.wiring, &mut self.application);
             }
-            Kind::Message | Kind::Reply => {}
+            Kind::Message | Kind::Reply | Kind::Query | Kind::Answer => {}
         }
     }
 }

@@ -465,6 +465,17 @@ impl<F: Fabric> Wiring<F> {
         }
     }
 
+    /// Answers a session's query, unless it does not read what it is answered: it asks again.
+    pub(crate) fn answer(&mut self, to: SessionId, from: ReplicaId, number: u64, answer: &[u8]) {
+        let head = number.to_le_bytes();
+        for channel in self.sessions.get(&(to, from)).into_iter().flatten() {
+            let waiting = self.port.get(*channel).map_or(usize::MAX, Channel::waiting);
+            if waiting < REPLIES_WAITING * self.window {
+                self.port.send(*channel, Kind::Answer, &head, answer);
+            }
+        }
+    }
+
     /// A session has opened a channel to one of our replicas.
     pub(crate) fn session_opened(&mut self, session: SessionId, replica: ReplicaId, channel: u32) {
         self.sessions.entry((session, replica)).or_default().push(channel);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rand::RngExt;
-use skein_client::Error;
+use skein_client::{Error, ReadMode};
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::Topology;
 
@@ -94,6 +94,8 @@ pub struct Terms {
     pub duration: Duration,
     /// Operations a second that are due, all clients together; a closed loop if `None`.
     pub rate: Option<f64>,
+    /// How what only reads is done while that is measured.
+    pub read_mode: ReadMode,
     /// What all choices are drawn from.
     pub seed: u64,
 }
@@ -137,6 +139,7 @@ pub fn ycsb(
     about.records = existing;
     let YcsbPlan { mix, distribution, clients, terms, .. } = *plan;
     let mut workload = Ycsb::new(mix, distribution, existing, clients, terms.seed);
+    workload.take_stale(terms.read_mode == ReadMode::Stale);
     let measured = measure(sessions, &mut workload, clients, terms, watch);
     Report { load: loaded, ..Report::new(about, workload.kinds(), &measured) }
 }
@@ -301,11 +304,15 @@ fn measure(
     terms: Terms,
     watch: &mut impl Watch,
 ) -> Measured {
-    let Terms { warm_up, duration, rate, seed } = terms;
+    let Terms { warm_up, duration, rate, read_mode, seed } = terms;
     watch.begin(Phase::Run(warm_up + duration));
     let pace = rate.map(|rate| Pace { rate, seed });
     let settings = Settings { clients, depth: 1, warm_up, duration: Some(duration), pace };
-    generator::run(sessions, workload, settings, &mut |progress| watch.progress(progress))
+    sessions.set_read_mode(read_mode);
+    let measured =
+        generator::run(sessions, workload, settings, &mut |progress| watch.progress(progress));
+    sessions.set_read_mode(ReadMode::Ordered);
+    measured
 }
 
 fn failed(doing: &str, error: &Error) -> Measured {
@@ -376,6 +383,7 @@ mod tests {
         warm_up: Duration::from_millis(5),
         duration: Duration::from_millis(100),
         rate: None,
+        read_mode: ReadMode::Ordered,
         seed: 1,
     };
 

@@ -18,7 +18,7 @@ use hashbrown::HashMap;
 use hdrhistogram::Histogram;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use skein_client::{Driver, Error, SessionKey, Ticket, Transaction};
+use skein_client::{Driver, Error, ReadMode, SessionKey, Ticket, Transaction};
 use skein_fabric::Fabric;
 use skein_kvstore::reply::Reply;
 
@@ -40,6 +40,15 @@ pub trait Sessions {
     fn wait(&mut self, longest: Duration);
     /// Ends a session.
     fn close(&mut self, session: SessionKey);
+    /// What only reads is done so from now on, if there is another way than one.
+    fn set_read_mode(&mut self, mode: ReadMode) {
+        let _ = mode;
+    }
+    /// Whether what `transaction` reads may be of any age.
+    fn reads_stale(&self, transaction: &Transaction) -> bool {
+        let _ = transaction;
+        false
+    }
 }
 
 impl<S: Sessions> Sessions for &mut S {
@@ -65,6 +74,14 @@ impl<S: Sessions> Sessions for &mut S {
     fn close(&mut self, session: SessionKey) {
         (**self).close(session);
     }
+
+    fn set_read_mode(&mut self, mode: ReadMode) {
+        (**self).set_read_mode(mode);
+    }
+
+    fn reads_stale(&self, transaction: &Transaction) -> bool {
+        (**self).reads_stale(transaction)
+    }
 }
 
 impl<F: Fabric> Sessions for Driver<F> {
@@ -89,6 +106,14 @@ impl<F: Fabric> Sessions for Driver<F> {
 
     fn close(&mut self, session: SessionKey) {
         self.close(session);
+    }
+
+    fn set_read_mode(&mut self, mode: ReadMode) {
+        self.set_read_mode(mode);
+    }
+
+    fn reads_stale(&self, transaction: &Transaction) -> bool {
+        self.read_mode() == ReadMode::Stale && transaction.only_reads()
     }
 }
 

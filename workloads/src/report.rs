@@ -435,6 +435,8 @@ mod tests {
     use serde_json::{Value, json};
     use skein_kvstore::slots::SlotMap;
 
+    use skein_client::ReadMode;
+
     use super::*;
     use crate::generator::{Settings, once, run};
     use crate::model::Model;
@@ -463,6 +465,7 @@ mod tests {
                 warm_up: Duration::from_secs(1),
                 duration: Duration::from_secs(1),
                 rate: None,
+                read_mode: ReadMode::Ordered,
                 seed: 7,
             },
             skein: "0.1.0 (abc)".into(),

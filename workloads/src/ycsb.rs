@@ -102,6 +102,8 @@ pub struct Ycsb {
     text: Text,
     inserts: Inserts,
     clients: Vec<Client>,
+    /// Reads may miss what was written a moment ago.
+    stale: bool,
 }
 
 struct Client {
@@ -137,7 +139,13 @@ impl Ycsb {
             text: Text::new(&mut SmallRng::seed_from_u64(seed)),
             inserts: Inserts::new(existing),
             clients: (0..clients as u64).map(client).collect(),
+            stale: false,
         }
+    }
+
+    /// Whether reads may miss what was written a moment ago: then a record may not be there yet.
+    pub fn take_stale(&mut self, stale: bool) {
+        self.stale = stale;
     }
 
     /// How many records it knows to be there.
@@ -152,7 +160,7 @@ impl Workload for Ycsb {
     }
 
     fn next(&mut self, client: usize, transaction: &mut Transaction) -> Option<usize> {
-        let Self { mix, chooser, text, inserts, clients } = self;
+        let Self { mix, chooser, text, inserts, clients, .. } = self;
         let Client { random, kind, number, wanted } = &mut clients[client];
         *kind = mix.draw(random);
         if *kind == Kind::Insert {
@@ -182,6 +190,7 @@ impl Workload for Ycsb {
         let Client { random, kind, number, wanted } = &mut self.clients[client];
         let wrong = |wrong| fault(*number, wrong);
         match (&transaction.then[..], &reply.outcomes[..]) {
+            ([Operation::Get { .. }], [Outcome::Value(None)]) if self.stale => {}
             ([Operation::Get { .. }], [Outcome::Value(value)]) => {
                 let (value, _) = value.as_ref().ok_or_else(|| wrong(Wrong::Missing))?;
                 mix::check_value(keys::fnv(*number), value).map_err(wrong)?;
@@ -198,7 +207,7 @@ impl Workload for Ycsb {
             ([Operation::Put { .. }], [Outcome::Written(_)]) => self.inserts.acknowledge(*number),
             ([Operation::Scan { start, .. }], [Outcome::Page(page)]) => {
                 // The first page starts at a record; a later one where the one before ended.
-                let first = *start == keys::key(*number);
+                let first = *start == keys::key(*number) && !self.stale;
                 mix::check_page(first.then_some(start.as_slice()), *wanted, page).map_err(wrong)?;
                 *wanted -= page.pairs.len() as u32;
                 if let Some(next) = page.next.as_ref().filter(|_| *wanted > 0) {

@@ -8,7 +8,7 @@ use skein_workloads::history::Reader;
 
 /// File, what is found, what the literature calls it, and a part of the explanation.
 #[rustfmt::skip]
-const CATALOGUE: [(&str, &str, &str, &str); 34] = [
+const CATALOGUE: [(&str, &str, &str, &str); 35] = [
     ("lost-update",                       "lost update",                        "G-single",        "T2 read x (group 1) as nothing, and only then T1 appended t1 to x"),
     ("lost-update-register",              "lost update",                        "G-single",        "T2 read r (group 0) as v0 (version 2), and after that T1 set r (group 0) to v1 as version 4"),
     ("lost-update-counter",               "lost update",                        "lost update",     "both told to have made c (group 0) 1"),
@@ -35,6 +35,7 @@ const CATALOGUE: [(&str, &str, &str, &str); 34] = [
     ("internal-inconsistency",            "internal inconsistency",             "internal",        "does not see what it has read or written itself"),
     ("circular-information-flow",         "circular information flow",          "G1c",             "saw it: "),
     ("invented-value",                    "invented value",                     "garbage",         "t7 stands in x (group 1), and nobody appended it"),
+    ("invented-value-stale",              "invented value",                     "garbage",         "t7 stands in x (group 1), and nobody appended it"),
     ("invented-value-register",           "invented value",                     "garbage",         "which nobody wrote"),
     ("stale-read-record",                 "stale read",                         "G-single-realtime", "T1 set field 0 of u (group 1) to t3"),
     ("lost-write-record",                 "lost acknowledged write",            "lost",            "field 0 of u (group 1) was set to t3, acknowledged, and is what it was before"),
@@ -45,7 +46,7 @@ const CATALOGUE: [(&str, &str, &str, &str); 34] = [
     ("incompatible-order",                "incompatible order",                 "incompatible-order", "x (group 1) was read with t1 t2 at place 1 by one, and with t2 t1 by another"),
 ];
 
-const RIGHT: [&str; 2] = ["right", "right-record"];
+const RIGHT: [&str; 3] = ["right", "right-record", "right-stale"];
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/catalogue").join(format!("{name}.jsonl"))

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use skein_client::ReadMode;
 use skein_client::local::Cluster;
 use skein_client::{Driver, Operation, Transaction};
 use skein_fabric::any::AnyFabric;
@@ -51,6 +52,7 @@ fn bank_plan() -> BankPlan {
             warm_up: Duration::ZERO,
             duration: Duration::from_millis(500),
             rate: None,
+            read_mode: ReadMode::Ordered,
             seed: 1,
         },
     }
@@ -74,6 +76,7 @@ fn every_core_workload_runs_twice_without_an_error() {
                 warm_up: Duration::from_millis(20),
                 duration: Duration::from_millis(200),
                 rate: None,
+                read_mode: ReadMode::Ordered,
                 seed: 1,
             },
         };
@@ -145,6 +148,7 @@ fn what_is_recorded_of_every_workload_is_right() {
                 warm_up: Duration::ZERO,
                 duration: Duration::from_millis(200),
                 rate: None,
+                read_mode: ReadMode::Ordered,
                 seed: 1,
             },
         };

@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use crate::connect::ConnectError;
 use crate::driver::{Driver, SessionKey, Shape};
 use crate::error::{Error, Unavailability};
+use crate::reads::ReadMode;
 
 /// The longest that the thread sleeps. Replicas and clients wake it before.
 const NAP_MAX: Duration = Duration::from_millis(500);
@@ -64,6 +65,7 @@ pub(super) enum Command {
 pub(super) struct Call {
     pub(super) session: u64,
     pub(super) plan: Plan,
+    pub(super) mode: ReadMode,
     pub(super) deadline: Instant,
     pub(super) timeout: Duration,
     pub(super) answer: oneshot::Sender<Result<Reply, Error>>,
@@ -256,7 +258,7 @@ impl Thread {
     }
 
     fn submit(&mut self, call: Call) {
-        let Call { session, plan, deadline, timeout, answer, room } = call;
+        let Call { session, plan, mode, deadline, timeout, answer, room } = call;
         if answer.is_closed() {
             return;
         }
@@ -266,7 +268,7 @@ impl Thread {
             let why = Unavailability::NotSent { after: timeout, silent: GroupSet::EMPTY };
             Err(Error::Unavailable { why, sent: false })
         } else {
-            self.driver.submit_plan(session, plan, left, timeout)
+            self.driver.submit_plan(session, plan, mode, left, timeout)
         };
         match submitted {
             Ok(ticket) => _ = self.calls.insert(ticket.number, (answer, room)),

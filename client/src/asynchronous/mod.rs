@@ -18,6 +18,7 @@ use crate::connect::ConnectError;
 use crate::driver::TIMEOUT_DEFAULT;
 use crate::error::{Error, Unavailability};
 use crate::operations::{self, KeyRange, Swap};
+use crate::reads::ReadMode;
 
 pub(crate) use io::Io;
 use io::{Call, Command};
@@ -50,6 +51,7 @@ use io::{Call, Command};
 pub struct Client {
     session: Arc<Session>,
     timeout: Duration,
+    read_mode: ReadMode,
 }
 
 struct Session {
@@ -85,7 +87,7 @@ impl Client {
         let number = io.open();
         let window = Arc::new(Semaphore::new(io.shape().tuning.window));
         let session = Arc::new(Session { io, number, window });
-        Self { session, timeout: TIMEOUT_DEFAULT }
+        Self { session, timeout: TIMEOUT_DEFAULT, read_mode: ReadMode::default() }
     }
 
     /// The same session, with another time-out for operations; [`TIMEOUT_DEFAULT`] to begin with.
@@ -99,7 +101,20 @@ impl Client {
     /// ```
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
-        Self { session: Arc::clone(&self.session), timeout }
+        Self { timeout, ..self.clone() }
+    }
+
+    /// The same session, with operations that only read done in another way.
+    ///
+    /// ```
+    /// # use skein_client::{Error, ReadMode, asynchronous::Client};
+    /// # async fn cheaply(client: &Client) -> Result<(), Error> {
+    /// client.with_read_mode(ReadMode::Lease).get("key").await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_read_mode(&self, read_mode: ReadMode) -> Self {
+        Self { read_mode, ..self.clone() }
     }
 
     /// The value of `key`.
@@ -202,8 +217,8 @@ impl Client {
         let deadline = started + self.timeout;
         let room = self.room(deadline).await?;
         let (answer, answered) = oneshot::channel();
-        let (session, timeout) = (self.session.number, self.timeout);
-        let call = Call { session, plan, deadline, timeout, answer, room };
+        let (session, timeout, mode) = (self.session.number, self.timeout, self.read_mode);
+        let call = Call { session, plan, mode, deadline, timeout, answer, room };
         self.session.io.tell(Command::Submit(Box::new(call)))?;
         answered.await.unwrap_or_else(|_| Err(self.session.io.ended()))
     }

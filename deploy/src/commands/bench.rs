@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
+use skein_client::ReadMode;
 use skein_kvstore::node::directory::Directory;
 use skein_workloads::bench::{self, BankPlan, RetwisPlan, SmallBankPlan, Terms, YcsbPlan};
 use skein_workloads::keys::Distribution;
@@ -17,6 +18,7 @@ use skein_workloads::ycsb::CLIENTS_MAX;
 
 use self::drill::Drill;
 use crate::args::Global;
+use crate::data::Reading;
 use crate::exit::{Exit, usage};
 use crate::progress::{Bars, Interrupt};
 
@@ -76,6 +78,8 @@ struct Ycsb {
     #[arg(long, value_name = "WHICH")]
     distribution: Option<Popularity>,
     #[command(flatten)]
+    reading: Reading,
+    #[command(flatten)]
     run: Run,
 }
 
@@ -122,6 +126,8 @@ struct Bank {
     /// Sessions that add all accounts up
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clients)]
     readers: usize,
+    #[command(flatten)]
+    reading: Reading,
     #[command(flatten)]
     run: Run,
 }
@@ -219,7 +225,7 @@ impl Ycsb {
                 records: self.records,
                 load: !self.no_load && round.first,
                 clients: self.clients,
-                terms: round.terms,
+                terms: Terms { read_mode: self.reading.mode(), ..round.terms },
             };
             measure::ycsb(dir, &plan, self.run.history.as_deref(), drill)
         })
@@ -228,9 +234,15 @@ impl Ycsb {
 
 impl Bank {
     fn run(self, dir: &Path) -> anyhow::Result<Exit> {
+        if self.reading.mode() == ReadMode::Stale {
+            return Err(usage(
+                "--read-mode stale adds up accounts of different moments, and no sum could be wrong: use ordered or lease",
+            ));
+        }
         self.run.each(dir, |round, drill| {
             let Self { accounts, clients, readers, .. } = self;
-            let plan = BankPlan { accounts, clients, readers, terms: round.terms };
+            let terms = Terms { read_mode: self.reading.mode(), ..round.terms };
+            let plan = BankPlan { accounts, clients, readers, terms };
             measure::bank(dir, &plan, self.run.history.as_deref(), drill)
         })
     }
@@ -302,7 +314,7 @@ impl Run {
         let mut exit = Exit::Ok;
         for (i, rate) in rates.into_iter().enumerate() {
             let (warm_up, seed) = (self.warmup, self.seed.unwrap_or_else(bench::any_seed));
-            let terms = Terms { warm_up, duration, rate, seed };
+            let terms = Terms { warm_up, duration, rate, read_mode: ReadMode::Ordered, seed };
             let mut drill = Drill::new(dir, topology, &self.kill, warm_up, &mut bars)?;
             let mut report = measure(Round { terms, first: i == 0 }, &mut drill)?;
             report.events = drill.end()?;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use serde_json::json;
 
 use crate::args::Global;
-use crate::data::{Form, bytes, failed, is_terminal, say_json};
+use crate::data::{Form, Reading, bytes, failed, is_terminal, say_json};
 use crate::exit::Exit;
 use crate::output::{say, tell};
 
@@ -18,13 +18,19 @@ pub(crate) struct Args {
     /// The key. The empty one is a key like any other
     key: OsString,
     #[command(flatten)]
+    reading: Reading,
+    #[command(flatten)]
     form: Form,
 }
 
 impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let key = self.form.key(&self.key)?;
-        let found = self.form.connect(global)?.get_versioned(&key).map_err(failed(global))?;
+        let found = self
+            .reading
+            .connect(&self.form, global)?
+            .get_versioned(&key)
+            .map_err(failed(global))?;
         if self.form.json {
             let value = found.as_ref().map(|(value, _)| self.form.to_json(value));
             let version = found.as_ref().map_or(0, |(_, version)| *version);

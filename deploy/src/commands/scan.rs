@@ -6,7 +6,7 @@ use serde_json::json;
 use skein_client::KeyRange;
 
 use crate::args::Global;
-use crate::data::{Form, failed};
+use crate::data::{Form, Reading, failed};
 use crate::exit::Exit;
 use crate::output::say_if_heard;
 
@@ -36,6 +36,8 @@ pub(crate) struct Args {
     #[arg(long)]
     keys_only: bool,
     #[command(flatten)]
+    reading: Reading,
+    #[command(flatten)]
     form: Form,
 }
 
@@ -43,7 +45,7 @@ impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let mut rest = Some(self.range()?);
         let mut left = self.limit.unwrap_or(u64::MAX);
-        let mut client = self.form.connect(global)?;
+        let mut client = self.reading.connect(&self.form, global)?;
         while let Some(range) = rest.take().filter(|_| left > 0) {
             let limit = left.min(u64::from(PAGE)) as u32;
             let page = client.scan(&range, limit).map_err(failed(global))?;

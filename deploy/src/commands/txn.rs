@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use skein_client::{Operation, Outcome, Reply, Transaction};
 
 use crate::args::Global;
-use crate::data::{Form, failed, say_json, transaction};
+use crate::data::{Form, Reading, failed, say_json, transaction};
 use crate::exit::{Exit, usage};
 use crate::output::say;
 
@@ -43,6 +43,8 @@ pub(crate) struct Args {
     /// A file with the transaction as JSON; - reads standard input
     file: PathBuf,
     #[command(flatten)]
+    reading: Reading,
+    #[command(flatten)]
     form: Form,
 }
 
@@ -56,7 +58,11 @@ impl Args {
         let text = self.read().map_err(|error| usage(format!("cannot read {name}: {error}")))?;
         let transaction =
             transaction::parse(&text).map_err(|error| usage(format!("{name}: {error}")))?;
-        let reply = self.form.connect(global)?.transact(&transaction).map_err(failed(global))?;
+        let reply = self
+            .reading
+            .connect(&self.form, global)?
+            .transact(&transaction)
+            .map_err(failed(global))?;
         let branch = if reply.held { &transaction.then } else { &transaction.otherwise };
         if branch.len() != reply.outcomes.len() {
             bail!("{} outcomes for {} operations", reply.outcomes.len(), branch.len());

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use skein_client::{Client, Error, Refusal};
+use skein_client::{Client, Error, ReadMode, Refusal};
 
 use crate::args::Global;
 use crate::exit::usage;
@@ -48,6 +48,47 @@ impl Given {
     /// The bytes of it; no more are read than the cluster of `client` takes.
     pub(crate) fn bytes(&self, form: &Form, client: &Client) -> anyhow::Result<Vec<u8>> {
         form.value(client, self.value.as_deref(), self.file.as_deref())
+    }
+}
+
+/// What commands take that read.
+#[derive(clap::Args)]
+pub(crate) struct Reading {
+    /// How what only reads is done
+    #[arg(long, value_name = "MODE", default_value = "ordered")]
+    read_mode: Mode,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Mode {
+    /// Ordered like everything else
+    Ordered,
+    /// Answered by leaders that hold a lease: as strict, and cheaper where one group has it all
+    Lease,
+    /// Answered by any replica, however far behind it is
+    Stale,
+}
+
+impl Mode {
+    pub(crate) fn mode(self) -> ReadMode {
+        match self {
+            Self::Ordered => ReadMode::Ordered,
+            Self::Lease => ReadMode::Lease,
+            Self::Stale => ReadMode::Stale,
+        }
+    }
+}
+
+impl Reading {
+    pub(crate) fn mode(&self) -> ReadMode {
+        self.read_mode.mode()
+    }
+
+    /// A client of the cluster that reads so.
+    pub(crate) fn connect(&self, form: &Form, global: &Global) -> anyhow::Result<Client> {
+        let mut client = form.connect(global)?;
+        client.set_read_mode(self.mode());
+        Ok(client)
     }
 }
 

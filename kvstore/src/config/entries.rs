@@ -130,6 +130,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     millis("tuning", "heartbeat_ms", "How often a node shows that it is alive, and looks at whether the others are, in milliseconds."),
     count("tuning", "heartbeats_missed_max", 1000, "Heartbeats in a row that another node may miss before it is suspected."),
     millis("tuning", "evict_after_ms", "How long a replica may keep a full log from going on before it is evicted, in milliseconds."),
+    millis("tuning", "lease_ms", "For how long replicas promise a leader that is asked for reads under a lease to let no other lead, in milliseconds. After a pause, and over a network after a death, the next leader waits for it."),
+    count("tuning", "clock_skew_percent", 99, "By how much the rate of any clock may be off, in hundredths: leases are counted on for so much less."),
 ];
 
 /// The entry of that name.

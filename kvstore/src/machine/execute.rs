@@ -147,7 +147,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// Runs this group's part of a branch. The reply stands in the writer; nothing has changed yet.
-    fn run<'a>(
+    pub(super) fn run<'a>(
         &mut self,
         turn: Turn,
         transaction: &Transaction<Bytes<'a>>,

@@ -23,6 +23,7 @@ pub(crate) mod digest;
 mod exchange;
 mod execute;
 mod footprint;
+mod look;
 mod part;
 mod sessions;
 mod under_way;
@@ -514,6 +515,10 @@ impl<S: Store> Application for Machine<S> {
             Owed::Refusal(refusal) => self.writer.refused(Some(&refusal)),
         }
         out.reply(message, self.writer.bytes());
+    }
+
+    fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
+        self.look(query, answer)
     }
 
     fn begin_copy(&mut self) {

@@ -126,7 +126,8 @@ impl Completion {
 /// Misuse, such as a span that leaves its region, is a bug and panics. Offsets and lengths of
 /// writes are multiples of 8 except for the length of the last word's tail, which may be shorter.
 pub trait Fabric {
-    /// A clock that only rises, from an arbitrary start. Virtual in the simulator.
+    /// A clock that only rises, from an arbitrary start, while the host sleeps too. Virtual in the
+    /// simulator.
     fn now(&self) -> Duration;
 
     /// Connects to the process that now goes by `name` (`n0e1` is engine 1 of node 0). Returns the
@@ -142,6 +143,12 @@ pub trait Fabric {
     /// another connection: true where a connection that has ended says nothing else.
     fn may_return(&self) -> bool {
         false
+    }
+
+    /// Whether the peer's process is known to have ended: nobody hears anything new of it. Where a
+    /// connection that has ended says nothing else, that is never known.
+    fn has_died(&mut self, peer: Peer) -> bool {
+        !self.may_return() && self.is_gone(peer)
     }
 
     /// Drops the connection and everything attached through it; the peer is not told. Nothing that

@@ -189,6 +189,16 @@ mutants! {
     /// A message counts as passed when all its destinations have delivered it, whatever those delivered
     /// before it.
     PassedByNeighboursAlone,
+    /// A lease is not looked at again when a read was made: once held, it is taken for good.
+    LeaseNotCheckedAgain,
+    /// A lease is counted from when its promise came, and not from when it was asked for.
+    LeaseFromPromise,
+    /// A replica grants what it has promised not to.
+    PromiseNotKept,
+    /// A leader counts on a promise as if all clocks ran at one rate.
+    LeaseOfEqualClocks,
+    /// A read is made before its leader has delivered what others of its group have.
+    ReadTooEarly,
 }
 
 /// Whether the guard is taken out.

@@ -26,6 +26,8 @@ fn nothing_is_repeated_before_it_was_delivered() {
         fetch_after_ms: 20,
         patience_ms: 20,
         missed_max: 20,
+        lease_ms: 40,
+        clock_skew_percent: 10,
     };
     let mut leader = Ramcast::new(config, View::first(3));
     let mut effects = Vec::new();

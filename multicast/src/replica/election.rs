@@ -1,6 +1,6 @@
 //! Leader change where it meets memory: who may write our log, and whose log is taken over.
 
-use skein_fabric::{Fabric, RegionKey, Source};
+use skein_fabric::{Fabric, Peer, RegionKey, Source};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::detector::Pulse;
 use skein_protocol::ids::{MessageId, ReplicaId};
@@ -26,6 +26,11 @@ impl<A: Application> Replica<A> {
             let pulse = if beats { Pulse::Beat } else { Pulse::Missed };
             self.core.step(Event::Heartbeat { slot, pulse }, &mut self.effects);
         }
+        if let Some(cause) = self.put_off.take_if(|_| !self.core.is_bound())
+            && !self.core.leads()
+        {
+            self.set_out(cause, wiring);
+        }
         if self.core.is_outbid() {
             self.set_out(Cause::Outbid, wiring);
         } else if let Some(cause) = self.core.wants_to_lead() {
@@ -40,16 +45,29 @@ impl<A: Application> Replica<A> {
         self.carry_out(wiring);
     }
 
-    /// A replica's process has ended.
-    pub(crate) fn saw_death<F: Fabric>(&mut self, slot: u8, wiring: &mut Wiring<F>) {
+    /// A replica's process has ended, or our connection to it; `died`, if it is certainly the process.
+    pub(crate) fn saw_death<F: Fabric>(
+        &mut self,
+        slot: u8,
+        died: Option<Peer>,
+        wiring: &mut Wiring<F>,
+    ) {
+        if died.is_some() && died == self.granted {
+            self.core.leader_has_died();
+        }
         self.core.step(Event::Heartbeat { slot, pulse: Pulse::Dead }, &mut self.effects);
         self.follower_lost(slot);
         self.stop_teaching(slot);
         self.carry_out(wiring);
     }
 
-    /// Sets out to lead.
+    /// Sets out to lead, as soon as what it has promised allows it to.
     pub(crate) fn set_out<F: Fabric>(&mut self, cause: Cause, wiring: &mut Wiring<F>) {
+        if self.core.is_bound() {
+            self.put_off = Some(cause);
+            self.core.stop_promising();
+            return;
+        }
         self.set_out_at = Some(wiring.port.fabric.now());
         self.close_log(wiring);
         let ballot = self.core.campaign(cause);
@@ -140,11 +158,14 @@ impl<A: Application> Replica<A> {
             return;
         }
         let from = ReplicaId::new(self.id.group, slot);
-        if self.core.judge(ballot, asked.leads, asked.forced) == Verdict::Refuse {
+        if matches!(
+            self.core.judge(ballot, asked.leads, asked.forced),
+            Verdict::Refuse | Verdict::Wait
+        ) {
             self.look_whether_leader_lives(wiring);
         }
         match self.core.judge(ballot, asked.leads, asked.forced) {
-            Verdict::Ignore => {}
+            Verdict::Ignore | Verdict::Wait => {}
             Verdict::Refuse => {
                 let promised = self.core.promised().to_word();
                 self.tell_member(slot, &Election::Refused { promised }, &[], wiring);
@@ -163,6 +184,7 @@ impl<A: Application> Replica<A> {
                     self.close_log(wiring);
                 }
                 self.core.promise(ballot);
+                self.put_off = None;
                 wiring.note(|| Note::Promised { by: self.id, ballot });
                 self.forget_followers();
                 self.report(slot, asked, wiring);
@@ -177,6 +199,9 @@ impl<A: Application> Replica<A> {
         if wiring.port.fabric.is_gone(peer) {
             let event = Event::Heartbeat { slot: leader.slot, pulse: Pulse::Dead };
             self.core.step(event, &mut self.effects);
+            if self.granted == Some(peer) && wiring.port.fabric.has_died(peer) {
+                self.core.leader_has_died();
+            }
         }
     }
 

@@ -4,6 +4,7 @@ mod election;
 mod footprint;
 mod gate;
 mod log;
+mod reads;
 mod results;
 mod said;
 mod status;
@@ -29,6 +30,7 @@ use skein_protocol::view::View;
 use self::gate::Gate;
 use self::log::Follower;
 pub(crate) use self::log::untag;
+use self::reads::Reads;
 use self::results::{Exchanged, Given, Waited};
 use self::said::{Said, Word};
 use self::status::Won;
@@ -89,6 +91,10 @@ skein_protocol::paths! {
     result_resent,
     /// A reply waited for what it rests on.
     reply_held,
+    /// A read was answered that was not ordered.
+    read_answered,
+    /// The answer to a read waited for what it rests on.
+    read_held,
 }
 
 /// One replica of one group, with its memory and its state machine.
@@ -136,6 +142,8 @@ pub(crate) struct Replica<A> {
     unproposed: bool,
     /// When we last set out to lead, and what came of it.
     set_out_at: Option<Duration>,
+    /// Why we would set out if we had not promised our leader not to.
+    put_off: Option<Cause>,
     won: Option<Won>,
     writes: u64,
     /// The last entry of our log when the followers were last written.
@@ -167,6 +175,7 @@ pub(crate) struct Replica<A> {
     /// Sessions whose process died and that the group has not ended, and how often that was said.
     pub orphans: BTreeMap<SessionId, u8>,
     gate: Gate,
+    reads: Reads,
     effects: Vec<Effect>,
     said: Said,
     announced: usize,
@@ -195,6 +204,8 @@ impl<A: Application> Replica<A> {
             fetch_after_ms: tuning.fetch_after_ms,
             patience_ms: PATIENCE * tuning.heartbeat_ms,
             missed_max: tuning.heartbeats_missed_max,
+            lease_ms: tuning.lease_ms,
+            clock_skew_percent: tuning.clock_skew_percent,
         };
         let replicas = usize::from(topology.replicas);
         Ok(Self {
@@ -226,6 +237,7 @@ impl<A: Application> Replica<A> {
             refused: false,
             unproposed: false,
             set_out_at: None,
+            put_off: None,
             won: None,
             writes: 0,
             written: 0,
@@ -247,6 +259,7 @@ impl<A: Application> Replica<A> {
             applied_told: 0,
             orphans: BTreeMap::new(),
             gate: Gate::default(),
+            reads: Reads::default(),
             effects: Vec::new(),
             said: Said::default(),
             announced: 0,
@@ -494,6 +507,13 @@ impl<A: Application> Replica<A> {
                     self.set_out(Cause::Succession, wiring);
                 }
             }
+            Election::Lease { ballot, number } => {
+                self.promise_lease(from.slot, Ballot::from_word(ballot), number, wiring);
+            }
+            Election::Promised { ballot, number, incarnation } => {
+                let (by, ballot) = ((from.slot, incarnation), Ballot::from_word(ballot));
+                self.core.lease_promised(by, ballot, number, wiring.port.fabric.now());
+            }
             Election::State(part) => self.take_part(from.slot, part, tail, wiring, fresh),
         }
         self.carry_out(wiring);
@@ -665,6 +685,7 @@ impl<A: Application> Replica<A> {
 
     /// The session's process is gone: what it sent and nobody logged is of no use any more.
     pub(crate) fn session_gone(&mut self, session: SessionId) {
+        self.forget_reads(session);
         let core = &self.core;
         self.payloads.retain(session, |message| core.is_known(message));
     }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use skein_fabric::sim::{Rng, SimFabric};
 use skein_fabric::wait::{Waiter, Waiting};
-use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::properties::Violation;
 
 use super::faults::Kind;
 use super::machine::payload;
 use super::world::Stage;
 use super::{Coverage, Scenario};
-use crate::access::{Access, SessionKey};
+use crate::access::{Access, Of, QueryKey, SessionKey};
 
 /// Clients sleep until they are woken, or there is something to retry.
 const NAP: Duration = Duration::from_hours(1);
@@ -45,6 +45,8 @@ struct Session {
     script: Vec<Sent>,
     sent: usize,
     unanswered: BTreeMap<u64, GroupSet>,
+    /// Reads that have no answer, and when each was asked.
+    reads: BTreeMap<QueryKey, (GroupId, u64)>,
 }
 
 impl Session {
@@ -146,6 +148,9 @@ impl Clients {
         if sending || session.sent < session.script.len() {
             submitted = self.submit(at, s, stage);
         }
+        if sending && stage.scenario.reads {
+            submitted |= self.ask(at, s, stage);
+        }
         let now = stage.world.now();
         if self.processes[at].retried.is_some_and(|last| now >= last + HEIR_RETRIES) {
             self.processes[at].retried = Some(now);
@@ -179,6 +184,15 @@ impl Clients {
             .expect("simulated memory does not run out");
         if let Some(violation) = broken {
             return Err(violation);
+        }
+        while let Some((key, answer)) = client.access.take_answer() {
+            let position = u64::from_le_bytes(answer[..].try_into().expect("a position"));
+            let mut sessions = client.sessions.iter_mut();
+            let asked = sessions.find(|s| s.key == key.session).and_then(|s| s.reads.remove(&key));
+            let (group, asked_at) = asked.expect("an answer to a question");
+            stage.onlooker.history.read(group, asked_at, position);
+            client.access.give_back(answer);
+            self.answers += 1;
         }
         for (s, sequence) in answered {
             client.sessions[s].unanswered.remove(&sequence);
@@ -220,6 +234,38 @@ impl Clients {
         session.unanswered.insert(sequence, sent.destinations);
         stage.onlooker.history.multicast(message, sent.destinations);
         true
+    }
+
+    /// Reads something on session `s` of client `at`, one thing at a time.
+    fn ask(&mut self, at: usize, s: usize, stage: &mut Stage) -> bool {
+        let Client { access, sessions, .. } = &mut self.processes[at];
+        let session = &mut sessions[s];
+        if !session.reads.is_empty() {
+            return false;
+        }
+        let groups = u64::from(stage.scenario.topology.groups);
+        let group = GroupId(stage.rng.below(groups) as u16);
+        let patience: u16 = if stage.rng.one_in(4) { 1 << stage.rng.below(8) } else { 1 };
+        let query = patience.to_le_bytes();
+        let asked_at = stage.onlooker.history.asks();
+        // Some ask whoever led when they last heard of it, some whoever may still think that it does.
+        let key = if stage.rng.one_in(2) {
+            let slot = stage.rng.below(u64::from(stage.scenario.topology.replicas)) as u8;
+            access.query_at(session.key, ReplicaId::new(group, slot), Of::Leader, &query)
+        } else {
+            access.query(session.key, group, Of::Leader, &query)
+        };
+        session.reads.insert(key, (group, asked_at));
+        true
+    }
+
+    /// Nobody reads any more.
+    pub(super) fn stop_reading(&mut self) {
+        for Client { access, sessions, .. } in &mut self.processes {
+            for key in sessions.iter_mut().flat_map(|session| std::mem::take(&mut session.reads)) {
+                access.forget_query(key.0);
+            }
+        }
     }
 
     /// A client dies: at once, or right after the next turn in which it sends something.
@@ -270,7 +316,9 @@ impl Clients {
         for at in 0..self.processes.len() {
             let bits = self.draw_bits(rng);
             let client = &mut self.processes[at];
-            let idle = |s: &&mut Session| s.unanswered.is_empty() && s.sent == s.script.len();
+            let idle = |s: &&mut Session| {
+                s.unanswered.is_empty() && s.sent == s.script.len() && s.reads.is_empty()
+            };
             if let Some(session) = client.sessions.iter_mut().step_by(2).find(idle) {
                 client.access.close(session.key);
                 *session = open(&mut client.access, bits, Vec::new());
@@ -356,5 +404,6 @@ fn draw_message(scenario: &Scenario, rng: &mut Rng) -> Sent {
 
 fn open(access: &mut Access<SimFabric>, bits: u64, script: Vec<Sent>) -> Session {
     let key = access.open(SessionId(bits));
-    Session { key, bits, script, sent: 0, unanswered: BTreeMap::new() }
+    let (unanswered, reads) = (BTreeMap::new(), BTreeMap::new());
+    Session { key, bits, script, sent: 0, unanswered, reads }
 }

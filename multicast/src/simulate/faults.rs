@@ -395,6 +395,33 @@ pub(super) fn logs_fork(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     faults
 }
 
+/// Clocks run at other rates, as far off as they may be; and one leader after the other is cut off from
+/// other nodes for long, though not from clients, which go on reading what it has.
+pub(super) fn leaders_are_cut_off(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let most = 10 * u64::from(scenario.tuning.clock_skew_percent);
+    let mut faults = Vec::new();
+    for node in (0..topology.nodes).map(Target::Node) {
+        let per_mille = 1000 - most + most * rng.below(3);
+        faults.push(Fault {
+            after: 0,
+            delay: Duration::ZERO,
+            kind: Kind::Skew { node, per_mille },
+        });
+    }
+    let silence = scenario.suspected_after();
+    for _ in 0..rng.between(2, 5) {
+        let node = Target::Leader(rng.below(u64::from(topology.groups)) as u16);
+        let outbound = rng.one_in(2);
+        let inbound = !outbound || rng.one_in(2);
+        let lasts = silence + some_of(rng, 4 * silence);
+        let after = rng.below(scenario.messages);
+        let kind = Kind::Isolate { node, outbound, inbound, lasts };
+        faults.push(Fault { after, delay: Duration::from_micros(rng.below(2000)), kind });
+    }
+    faults
+}
+
 /// As many nodes as every group tolerates die or are cut off, and do not come back while there is
 /// load.
 pub(super) fn minority_is_away(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {

@@ -326,6 +326,9 @@ impl Nodes {
                 if replica.held_replies() > 0 {
                     return Some(format!("{id} holds {} replies", replica.held_replies()));
                 }
+                if replica.reads_waiting() > 0 {
+                    return Some(format!("{id} has {} reads", replica.reads_waiting()));
+                }
                 if core.is_silent() {
                     return Some(format!("{id} was never let in"));
                 }

@@ -7,6 +7,10 @@ use skein_fabric::sim::{Rng, SimConfig};
 use super::faults::{self, Fault, Mix};
 use crate::config::{Topology, Tuning};
 
+/// By how much clocks are off where that matters, in hundredths: more than any clock is, so that it
+/// shows.
+const SKEW_PERCENT: u8 = 30;
+
 /// A kind of scenario: what is drawn from a seed, and how much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
@@ -42,6 +46,8 @@ pub struct Profile {
     network: bool,
     /// The logs of a group go apart, and whoever looks at memory is held up now and then.
     forks: bool,
+    /// Sessions read what is not ordered, of leaders that hold leases.
+    reads: bool,
 }
 
 /// No fault at all.
@@ -78,11 +84,12 @@ const PLAIN: Profile = Profile {
     overlaps: false,
     network: false,
     forks: false,
+    reads: false,
 };
 
 impl Profile {
     /// All profiles; the first is what is run if none is named.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that falls in every seed",
@@ -257,6 +264,26 @@ impl Profile {
             ..PLAIN
         },
         Self {
+            name: "leases",
+            about: "reads that are not ordered, of leaders that stand still, are cut off, or keep wrong time",
+            faults: (1, 5),
+            mix: Mix {
+                crashes: 2,
+                pauses: 4,
+                slows: 3,
+                partitions: 4,
+                flaps: 2,
+                transfers: 2,
+                ..QUIET
+            },
+            messages: (150, 150),
+            large_one_in: 1000,
+            single: true,
+            leader_falls: true,
+            reads: true,
+            ..PLAIN
+        },
+        Self {
             name: "large",
             about: "sixteen groups",
             faults: (1, 6),
@@ -313,6 +340,8 @@ pub struct Scenario {
     pub lags: bool,
     /// Whether a connection that has ended says nothing of the process behind it.
     pub network: bool,
+    /// Whether sessions read what is not ordered.
+    pub reads: bool,
     /// What goes wrong.
     pub faults: Vec<Fault>,
     /// After how many messages every other session is closed and another opened.
@@ -365,15 +394,16 @@ impl Scenario {
             ring_bytes_max: ring_bytes << rng.below(2),
             rings_bytes_max: if rng.one_in(4) { 8 * ring_bytes } else { 1 << 20 },
             peer_ring_bytes: 4 << 10,
-            window: if profile.overlaps { 1 } else { 1 << (1 + rng.below(4)) },
+            window: if profile.overlaps || profile.reads { 1 } else { 1 << (1 + rng.below(4)) },
             payload_bytes_max,
             held_bytes_max: 2 * payload_bytes_max,
             fetch_after_ms: 1 + rng.below(10),
             heartbeat_ms: 1 + rng.below(5),
             heartbeats_missed_max: 4 + rng.below(8) as u32,
             evict_after_ms: 20 + rng.below(80),
+            ..Tuning::default()
         };
-        let more = usize::from(profile.overlaps);
+        let more = usize::from(profile.overlaps || profile.reads);
         let clients = (1 + more + rng.index(3), 1 + 2 * more + rng.index(3));
         let messages = profile.messages.0 + rng.below(profile.messages.1);
         let mut scenario = Self {
@@ -390,6 +420,7 @@ impl Scenario {
             elections: profile.elections,
             lags: profile.lags,
             network: profile.network,
+            reads: profile.reads,
             faults: Vec::new(),
             reopen_at: rng.one_in(3).then(|| rng.below(messages)),
             large_one_in: 4 + rng.below(30),
@@ -421,6 +452,15 @@ impl Scenario {
         } else if profile.elections {
             more.extend(faults::new_leaders_fall(&scenario, &mut rng));
             scenario.late_completions = rng.one_in(3);
+        }
+        if profile.reads {
+            let silence = scenario.suspected_after().as_millis() as u64;
+            // Now shorter, now longer than it takes to be suspected.
+            scenario.tuning.lease_ms = silence / 2 + rng.below(4 * silence);
+            scenario.tuning.clock_skew_percent = SKEW_PERCENT;
+            // What only one group was sent nobody else's answer waits for.
+            scenario.shared_percent = if rng.one_in(2) { 0 } else { scenario.shared_percent / 2 };
+            more.extend(faults::leaders_are_cut_off(&scenario, &mut rng));
         }
         for fault in more {
             let at = scenario.faults.partition_point(|before| before.after <= fault.after);

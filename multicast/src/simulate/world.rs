@@ -107,6 +107,7 @@ impl Simulation {
             self.check_progress()?;
         }
         self.laps = self.laps();
+        self.clients.stop_reading();
         self.injector.end_all(&mut self.nodes, &mut self.stage)?;
         self.takes_heart();
         while !self.clients.all_answered() {

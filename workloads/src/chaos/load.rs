@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use skein_client::{Error, Operation, Reply, SessionKey, Ticket, Transaction};
+use skein_client::{Error, Operation, ReadMode, Reply, SessionKey, Ticket, Transaction};
 
 use super::objects::{Asker, Mix, Objects};
 use crate::generator::Sessions;
@@ -37,7 +37,7 @@ impl Sink for crate::history::Scribe {
 }
 
 /// What to ask for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// Sessions with one operation under way each.
     pub clients: usize,
@@ -45,6 +45,8 @@ pub struct Plan {
     pub rate: Option<f64>,
     /// Of what kinds.
     pub mix: Mix,
+    /// How those that only read are done: each in one of these modes.
+    pub read_modes: Vec<ReadMode>,
     /// Whether to probe every group.
     pub probe: bool,
     /// How many operations a session may have under way.
@@ -266,8 +268,13 @@ impl<'a, K: Sink> Load<'a, K> {
                     (Transaction::of(Operation::Increment { key, by: 1 }), false)
                 }
             };
+            if transaction.only_reads() {
+                sessions.set_read_mode(self.asker.mode(&self.plan.read_modes));
+            }
             let invoked = now();
-            self.sink.invoked(Record::Invoke(Invoke::of(invoked, process, &transaction, None)));
+            let stale = sessions.reads_stale(&transaction);
+            let invoke = Invoke { stale, ..Invoke::of(invoked, process, &transaction, None) };
+            self.sink.invoked(Record::Invoke(invoke));
             let under_way = UnderWay { lane: number, process, invoked, many };
             match sessions.submit(session, &transaction) {
                 Ok(ticket) => _ = self.under_way.insert(ticket, under_way),
@@ -351,6 +358,7 @@ mod tests {
         clients: 4,
         rate: None,
         mix: Mix::Everything,
+        read_modes: Vec::new(),
         probe: true,
         window: 8,
         seed: 1,

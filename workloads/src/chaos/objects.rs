@@ -7,7 +7,7 @@
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use skein_client::{Compare, Operation, Test, Transaction};
+use skein_client::{Compare, Operation, ReadMode, Test, Transaction};
 use skein_kvstore::slots::SlotMap;
 use skein_protocol::ids::GroupId;
 
@@ -65,6 +65,15 @@ impl Asker {
     pub fn new(seed: u64, writer: u16) -> Self {
         let random = SmallRng::seed_from_u64(seed ^ keys::fnv(u64::from(writer)));
         Self { random, writer, tokens: 0 }
+    }
+
+    /// One of several ways to read.
+    pub fn mode(&mut self, modes: &[ReadMode]) -> ReadMode {
+        match modes {
+            [] => ReadMode::default(),
+            [only] => *only,
+            several => several[self.random.random_range(0..several.len())],
+        }
     }
 
     fn token(&mut self) -> Vec<u8> {

@@ -46,7 +46,8 @@ enum Event {
 pub(super) fn write(history: &History, model: Model, out: &mut impl Write) -> io::Result<()> {
     let kind = model.kind();
     let concerned = |transaction: &u32| {
-        history.steps_of(*transaction).iter().any(|step| history.kind(step.key()) == kind)
+        !history.transactions[*transaction as usize].stale
+            && history.steps_of(*transaction).iter().any(|step| history.kind(step.key()) == kind)
     };
     let all = (0..history.transactions.len() as u32).filter(concerned);
     let mut events = Vec::new();

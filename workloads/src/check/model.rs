@@ -41,6 +41,8 @@ pub(super) struct Transaction {
     /// Its first step; its last is before the next transaction's first.
     first: u32,
     pub(super) fate: Fate,
+    /// It read one key, of any age.
+    pub(super) stale: bool,
 }
 
 /// One thing that a transaction did, or would have done. Zero is what was not told.
@@ -194,7 +196,7 @@ impl Model {
             Record::Final(last) => {
                 let (t, p) = (last.t, AFTERWARDS);
                 let ops = vec![Op::Get(last.key.clone())];
-                let invoke = Invoke { t, p, guards: Vec::<Guard>::new(), ops };
+                let invoke = Invoke { t, p, guards: Vec::<Guard>::new(), ops, stale: false };
                 self.end(&invoke, NEVER, Fate::Done, &[Out::Value(last.value.clone())]);
             }
             Record::End(_) => self.ended = true,
@@ -297,7 +299,20 @@ impl Model {
         }
     }
 
+    /// Takes in how an operation ended. A stale read of several keys is one for each: it says that each
+    /// was so at some moment before it was answered, which need not be the same, nor late.
     fn end(&mut self, invoke: &Invoke, returned: u64, fate: Fate, out: &[Out]) {
+        if !invoke.stale {
+            return self.transaction(invoke, returned, fate, out);
+        }
+        for (i, op) in invoke.ops.iter().enumerate() {
+            let (t, ops, guards) = (0, vec![op.clone()], Vec::new());
+            let one = Invoke { t, p: invoke.p, guards, ops, stale: true };
+            self.transaction(&one, returned, fate, out.get(i).map_or(&[], std::slice::from_ref));
+        }
+    }
+
+    fn transaction(&mut self, invoke: &Invoke, returned: u64, fate: Fate, out: &[Out]) {
         let first = self.steps.len() as u32;
         let transaction = self.transactions.len() as u32;
         let mut answered = out.iter();
@@ -341,9 +356,9 @@ impl Model {
             };
             self.steps.push(step);
         }
-        let Invoke { t: invoked, p: process, .. } = *invoke;
+        let Invoke { t: invoked, p: process, stale, .. } = *invoke;
         let returned = if fate == Fate::Unknown { NEVER } else { returned };
-        self.transactions.push(Transaction { process, invoked, returned, first, fate });
+        self.transactions.push(Transaction { process, invoked, returned, first, fate, stale });
         debug_assert_eq!(self.transactions.len() as u32, transaction + 1);
     }
 

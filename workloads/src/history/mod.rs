@@ -121,6 +121,9 @@ pub struct Invoke {
     pub guards: Vec<Guard>,
     /// What to do, all together and in this order.
     pub ops: Vec<Op>,
+    /// It reads whatever some replica has, of any age, and each group's by itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stale: bool,
 }
 
 /// A condition.
@@ -274,6 +277,7 @@ impl Invoke {
             p,
             guards: transaction.guards.iter().map(guard).collect(),
             ops: transaction.then.iter().map(|operation| op(operation, record)).collect(),
+            stale: false,
         }
     }
 }
@@ -378,18 +382,20 @@ mod tests {
         let append = Op::Append("list".into(), "t1".into());
         #[rustfmt::skip]
         let cases = [
-            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![], ops: vec![append, Op::Get("k".into())] }),
+            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![], ops: vec![append, Op::Get("k".into())], stale: false }),
              r#"{"invoke":{"t":5,"p":2,"ops":[{"append":["list","t1"]},{"get":"k"}]}}"#),
+            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![], ops: vec![Op::Get("k".into())], stale: true }),
+             r#"{"invoke":{"t":5,"p":2,"ops":[{"get":"k"}],"stale":true}}"#),
             (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![Guard::AtLeast("a".into(), 7)],
-                                     ops: vec![Op::Incr("a".into(), -7), Op::Put("b".into(), "v".into())] }),
+                                     ops: vec![Op::Incr("a".into(), -7), Op::Put("b".into(), "v".into())], stale: false }),
              r#"{"invoke":{"t":5,"p":2,"if":[{"at_least":["a",7]}],"ops":[{"incr":["a",-7]},{"put":["b","v"]}]}}"#),
-            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![Guard::Version("a".into(), 7)], ops: vec![Op::Get("a".into())] }),
+            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![Guard::Version("a".into(), 7)], ops: vec![Op::Get("a".into())], stale: false }),
              r#"{"invoke":{"t":5,"p":2,"if":[{"version":["a",7]}],"ops":[{"get":"a"}]}}"#),
             (Record::Ok(Return { t: 9, p: 2, held: true, out: vec![Out::Length(2), Out::Value(None),
                                  Out::Value(Some(("v".into(), 3))), Out::Version(4), Out::Number(-1)] }),
              r#"{"ok":{"t":9,"p":2,"out":[{"length":2},{"value":null},{"value":["v",3]},{"version":4},{"number":-1}]}}"#),
             (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![], ops: vec![Op::Patch("k".into(), 3, "t1".into()),
-                                     Op::Exists("k".into()), Op::Scan("a".into(), None, 9), Op::Scan("a".into(), Some("b".into()), 9)] }),
+                                     Op::Exists("k".into()), Op::Scan("a".into(), None, 9), Op::Scan("a".into(), Some("b".into()), 9)], stale: false }),
              r#"{"invoke":{"t":5,"p":2,"ops":[{"patch":["k",3,"t1"]},{"exists":"k"},{"scan":["a",null,9]},{"scan":["a","b",9]}]}}"#),
             (Record::Ok(Return { t: 9, p: 2, held: true, out: vec![Out::Flag(true),
                                  Out::Page(vec![("a".into(), "v".into())], Some("b".into())), Out::Page(vec![], None)] }),

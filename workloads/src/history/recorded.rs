@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use skein_client::{Error, Reply, SessionKey, Ticket, Transaction};
+use skein_client::{Error, ReadMode, Reply, SessionKey, Ticket, Transaction};
 
 use super::{Invoke, Process, Record, RecordHeader, Scribe, now};
 use crate::generator::Sessions;
@@ -44,7 +44,9 @@ impl<S: Sessions> Sessions for Recorded<S> {
             self.processes += 1;
             self.processes
         });
+        let stale = self.sessions.reads_stale(transaction);
         let invoke = Invoke::of(now(), process, transaction, self.record.as_ref());
+        let invoke = Invoke { stale, ..invoke };
         self.scribe.note(Record::Invoke(invoke));
         match self.sessions.submit(session, transaction) {
             Ok(ticket) => {
@@ -87,5 +89,13 @@ impl<S: Sessions> Sessions for Recorded<S> {
     fn close(&mut self, session: SessionKey) {
         self.free.remove(&session);
         self.sessions.close(session);
+    }
+
+    fn set_read_mode(&mut self, mode: ReadMode) {
+        self.sessions.set_read_mode(mode);
+    }
+
+    fn reads_stale(&self, transaction: &Transaction) -> bool {
+        self.sessions.reads_stale(transaction)
     }
 }

@@ -155,7 +155,7 @@ mod tests {
 
     fn invoke(p: u64) -> Record {
         let ops = vec![Op::Get(format!("key{}", p % 7)), Op::Get("both".into())];
-        Record::Invoke(Invoke { t: p, p, guards: Vec::new(), ops })
+        Record::Invoke(Invoke { t: p, p, guards: Vec::new(), ops, stale: false })
     }
 
     #[test]

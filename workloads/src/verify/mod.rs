@@ -242,7 +242,7 @@ impl<'a> Verifier<'a> {
     }
 
     fn acknowledged(&mut self, invoke: Invoke, end: Return) {
-        let Invoke { t, p, guards, ops } = invoke;
+        let Invoke { t, p, guards, ops, stale } = invoke;
         if !end.held {
             if guards.is_empty() || !end.out.is_empty() {
                 self.verdict
@@ -257,8 +257,11 @@ impl<'a> Verifier<'a> {
             });
             return;
         }
-        let moment = Moment { process: p, invoked: t, returned: end.t };
-        self.bank.look(&guards, &ops, &end.out, moment, &mut self.verdict);
+        // What is stale was so at some moment before the answer, and each key at one of its own.
+        let moment = Moment { process: p, invoked: if stale { 0 } else { t }, returned: end.t };
+        if !stale {
+            self.bank.look(&guards, &ops, &end.out, moment, &mut self.verdict);
+        }
         for (op, out) in ops.into_iter().zip(end.out) {
             let key = self.keys.entry_ref(op.key()).or_default();
             match (op, out) {

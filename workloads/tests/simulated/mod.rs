@@ -89,7 +89,11 @@ pub(crate) fn history(plan: Plan) -> Vec<Record> {
     }
     let mut records = Vec::new();
     for Planned { process: p, invoked, end, ops, out, .. } in transactions {
-        records.push((invoked, 0, Record::Invoke(Invoke { t: invoked, p, guards: vec![], ops })));
+        records.push((
+            invoked,
+            0,
+            Record::Invoke(Invoke { t: invoked, p, guards: vec![], ops, stale: false }),
+        ));
         let unanswered = |t| Unanswered { t, p, why: "simulated".into() };
         let (t, record) = match end {
             Ends::Ok(t) => (t, Record::Ok(Return { t, p, held: true, out })),

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use skein_client::Driver;
+use skein_client::{Driver, ReadMode};
 use skein_kvstore::node::directory::Directory;
 use skein_kvstore::slots::SlotMap;
 use skein_workloads::chaos::load::{self, Gauge, Plan, Sink};
@@ -52,6 +52,7 @@ impl Args {
             clients: SESSIONS,
             rate: None,
             mix: Mix::ManyGroups,
+            read_modes: vec![ReadMode::Ordered, ReadMode::Lease],
             probe: false,
             window,
             seed: self.seed,

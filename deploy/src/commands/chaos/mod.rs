@@ -17,6 +17,7 @@ use skein_workloads::chaos::schedule::{Kind, STOP_MAX, Target};
 use self::faults::End;
 use self::run::{Plan, Run};
 use crate::args::Global;
+use crate::data::Mode;
 use crate::exit::{Exit, usage};
 use crate::own::Own;
 use crate::progress::Interrupt;
@@ -66,6 +67,14 @@ pub(crate) struct Args {
     /// Bytes of the value of each record
     #[arg(long, default_value_t = 1_000, value_name = "BYTES")]
     value_size: usize,
+    /// How what only reads is done: each of these for some of it
+    #[arg(
+        long,
+        value_name = "MODES",
+        value_delimiter = ',',
+        default_value = "ordered,lease,stale"
+    )]
+    read_mode: Vec<Mode>,
     /// What all random choices are drawn from [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -157,6 +166,7 @@ impl Args {
             rate: Some(self.rate).filter(|rate| *rate > 0.0),
             records: self.records,
             value_bytes: self.value_size,
+            read_modes: self.read_mode.iter().map(|mode| mode.mode()).collect(),
             seed: self.seed.unwrap_or_else(any_seed),
             history: self.history.clone(),
         })

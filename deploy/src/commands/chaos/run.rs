@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use skein_client::Driver;
+use skein_client::{Driver, ReadMode};
 use skein_fabric::any::AnyFabric;
 use skein_kvstore::BUILD;
 use skein_kvstore::node::admin::{self, Action};
@@ -56,6 +56,7 @@ pub(super) struct Plan {
     pub(super) rate: Option<f64>,
     pub(super) records: u64,
     pub(super) value_bytes: usize,
+    pub(super) read_modes: Vec<ReadMode>,
     pub(super) seed: u64,
     pub(super) history: Option<PathBuf>,
 }
@@ -224,6 +225,7 @@ impl Run {
             clients: self.plan.clients,
             rate: self.plan.rate,
             mix: Mix::Everything,
+            read_modes: self.plan.read_modes.clone(),
             probe: true,
             window: self.running.config.tuning.window,
             seed: self.plan.seed,

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use skein_client::ReadMode;
 use skein_kvstore::config::ClusterConfig;
 use skein_workloads::bench::{self, BankPlan, Terms, YcsbPlan};
 use skein_workloads::chart::{Paint, grouped};
@@ -122,7 +123,13 @@ fn drive(
         records: RECORDS,
         load: true,
         clients: CLIENTS,
-        terms: Terms { warm_up: WARM_UP, duration: YCSB_FOR, rate: None, seed: bench::any_seed() },
+        terms: Terms {
+            warm_up: WARM_UP,
+            duration: YCSB_FOR,
+            rate: None,
+            read_mode: ReadMode::Ordered,
+            seed: bench::any_seed(),
+        },
     };
     let report = super::bench::measure::ycsb(dir, &ycsb, None, bars)?;
     bars.end();
@@ -153,6 +160,7 @@ fn open_bank(
             warm_up: Duration::ZERO,
             duration: BANK_FOR,
             rate: None,
+            read_mode: ReadMode::Ordered,
             seed: bench::any_seed(),
         },
     };

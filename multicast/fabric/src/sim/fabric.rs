@@ -113,6 +113,10 @@ impl Fabric for SimFabric {
         self.state.borrow().config.peers_may_return
     }
 
+    fn has_died(&mut self, whom: Peer) -> bool {
+        !self.may_return() && self.with(|state, me| state.is_gone(peer(state, me, whom).process))
+    }
+
     fn hang_up(&mut self, whom: Peer) {
         self.with(|state, me| {
             let known = &mut state.processes[me].peers[whom.0 as usize];

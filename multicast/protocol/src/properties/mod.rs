@@ -84,12 +84,25 @@ struct Multicast {
     answered_at: Option<u64>,
 }
 
+/// A read that was not ordered, as its session knows it.
+#[derive(Clone, Copy, Debug)]
+struct Read {
+    group: GroupId,
+    /// The last delivery of the group that it saw.
+    position: u64,
+    /// When it was asked, and when its answer was here.
+    asked_at: u64,
+    answered_at: u64,
+}
+
 /// Everything an onlooker saw.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     multicasts: BTreeMap<MessageId, Multicast>,
     /// Moments that were given numbers.
     moments: u64,
+    /// Reads that were answered.
+    reads: Vec<Read>,
     /// What the replicas of each group delivered, by position: the first is number 1.
     sequences: BTreeMap<GroupId, Vec<Deliver>>,
     /// Which group delivered which message.
@@ -145,6 +158,7 @@ impl History {
     pub fn recreates(&mut self, group: GroupId) {
         self.loses(group);
         self.sequences.remove(&group);
+        self.reads.retain(|read| read.group != group);
         self.delivered.retain(|(of, _)| *of != group);
     }
 
@@ -194,6 +208,25 @@ impl History {
             }
         }
         durability::check(self, message, by)
+    }
+
+    /// A read that is not ordered is asked for. Gives the moment.
+    pub fn asks(&mut self) -> u64 {
+        self.moments += 1;
+        self.moments
+    }
+
+    /// A session has the answer to a read of `group` that it had asked at a moment: it saw the group's
+    /// deliveries up to that position.
+    pub fn read(&mut self, group: GroupId, asked_at: u64, position: u64) {
+        self.moments += 1;
+        let answered_at = self.moments;
+        self.reads.push(Read { group, position, asked_at, answered_at });
+    }
+
+    /// How many reads were answered.
+    pub fn reads(&self) -> u64 {
+        self.reads.len() as u64
     }
 
     /// How many deliveries a group has made.

@@ -5,6 +5,10 @@
 //! answered before it was multicast" must have no cycle. A message is answered when its session has
 //! the answers of all its destinations.
 //!
+//! A read that is not ordered has a place of its own: behind the last message of its group that it saw,
+//! and before the next. So it misses nothing that was answered before it was asked for, and what it saw
+//! is missed by nobody who asks after it was answered.
+//!
 //! What is answered and multicast goes through a chain of moments, so that the graph stays as small
 //! as the history: a message leads to the moment of its answer, each moment to the next, and the last
 //! one before a message was multicast to that message.
@@ -15,7 +19,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
-use super::{History, Violation};
+use super::{History, Read, Violation};
 use crate::ids::{GroupId, MessageId};
 use crate::step::Deliver;
 
@@ -24,6 +28,8 @@ use crate::step::Deliver;
 enum Node<'a> {
     Message(&'a Deliver),
     Answered(MessageId),
+    Read(&'a Read),
+    ReadAnswered,
 }
 
 /// Why one stands before another.
@@ -48,37 +54,72 @@ impl<'a> Graph<'a> {
         self.nodes.len() - 1
     }
 
+    /// A read behind what it saw, and when it was asked and answered.
+    fn read(
+        &mut self,
+        read: &'a Read,
+        seen: Option<usize>,
+        moments: &mut Vec<(u64, usize, Option<Node<'a>>)>,
+    ) -> usize {
+        let place = self.node(Node::Read(read));
+        if let Some(seen) = seen {
+            self.after[seen].push((place, Why::Delivered(read.group)));
+        }
+        moments.push((read.asked_at, place, None));
+        moments.push((read.answered_at, place, Some(Node::ReadAnswered)));
+        place
+    }
+
     fn of(history: &'a History) -> Self {
         let mut graph = Self::default();
         let mut places: BTreeMap<MessageId, usize> = BTreeMap::new();
+        let mut reads: Vec<_> = history.reads.iter().collect();
+        reads.sort_by_key(|read| (read.group, read.position));
+        let mut reads = reads.into_iter().peekable();
+        let mut moments = Vec::new();
         for (group, sequence) in &history.sequences {
+            // Of groups that have delivered nothing.
+            while reads.next_if(|read| read.group < *group).is_some() {}
             let mut before = None;
             for deliver in sequence.iter().filter(|it| !history.is_lost(it.message)) {
+                // Those that did not see it, and are not placed yet.
+                let earlier =
+                    |read: &&Read| (read.group, read.position) < (*group, deliver.position);
+                let mut unseen = Vec::new();
+                while let Some(read) = reads.next_if(earlier) {
+                    unseen.push(graph.read(read, before, &mut moments));
+                }
                 let place = *places
                     .entry(deliver.message)
                     .or_insert_with(|| graph.node(Node::Message(deliver)));
+                for read in unseen {
+                    graph.after[read].push((place, Why::Delivered(*group)));
+                }
                 if let Some(before) = before.replace(place) {
                     graph.after[before].push((place, Why::Delivered(*group)));
                 }
             }
+            while let Some(read) = reads.next_if(|read| read.group == *group) {
+                graph.read(read, before, &mut moments);
+            }
         }
-        let mut moments = Vec::new();
         for (message, multicast) in &history.multicasts {
             if let Some(place) = places.get(message) {
                 moments.push((multicast.sent_at, *place, None));
-                moments.extend(multicast.answered_at.map(|at| (at, *place, Some(*message))));
+                let answered = Node::Answered(*message);
+                moments.extend(multicast.answered_at.map(|at| (at, *place, Some(answered))));
             }
         }
         moments.sort_unstable_by_key(|(at, ..)| *at);
         let mut last: Option<usize> = None;
         for (_, place, answered) in moments {
-            let Some(message) = answered else {
+            let Some(answered) = answered else {
                 if let Some(last) = last {
                     graph.after[last].push((place, Why::Time));
                 }
                 continue;
             };
-            let moment = graph.node(Node::Answered(message));
+            let moment = graph.node(answered);
             graph.after[place].push((moment, Why::Time));
             if let Some(last) = last.replace(moment) {
                 graph.after[last].push((moment, Why::Time));
@@ -126,6 +167,13 @@ impl<'a> Graph<'a> {
         for (at, why) in cycle {
             let _ = match (self.nodes[*at], why) {
                 (Node::Answered(message), _) => write!(told, " [{message} was answered]"),
+                (Node::ReadAnswered, _) => write!(told, " [a read was answered]"),
+                (Node::Read(read), Why::Delivered(group)) => {
+                    write!(told, " a read at {}, which {group} made before", read.position)
+                }
+                (Node::Read(read), Why::Time) => {
+                    write!(told, " a read of {}, which was answered before", read.group)
+                }
                 (Node::Message(it), why) => {
                     let Deliver { message, destinations, timestamp, .. } = it;
                     let _ = write!(told, " {message} to {destinations} at {timestamp}, which ");
@@ -154,11 +202,13 @@ mod tests {
     use crate::timestamp::Timestamp;
 
     /// Sends, delivers and answers messages `a`, `b`, … as the script says: `a>01` multicasts a to
-    /// groups 0 and 1, `a@0:5` delivers it at group 0 with clock 5, `a=0` has group 0 answer it.
+    /// groups 0 and 1, `a@0:5` delivers it at group 0 with clock 5, `a=0` has group 0 answer it. Read
+    /// `r?0` is asked of group 0, and `r!0:2` is its answer, made behind two deliveries.
     fn run(script: &str) -> Result<(), Violation> {
         let mut history = History::default();
         let mut sent = BTreeMap::new();
         let mut positions = [0; 3];
+        let mut asked = BTreeMap::new();
         for word in script.split(' ') {
             let name = u64::from(word.as_bytes()[0] - b'a') + 1;
             let message = MessageId::new(SessionId(1), name);
@@ -183,6 +233,8 @@ mod tests {
                     };
                     history.delivers(ReplicaId::new(group, 0), &deliver).unwrap();
                 }
+                "?" => _ = asked.insert(name, history.asks()),
+                "!" => history.read(group, asked[&name], rest[2..].parse().unwrap()),
                 _ => history.answered(message, group).unwrap(),
             }
         }
@@ -205,6 +257,23 @@ mod tests {
             evidence.contains("s0000000000000001:1 to {g0 g1} at 9@g0, which g0 delivers before")
         );
         assert!(evidence.contains("[s0000000000000001:2 was answered]"), "{evidence}");
+    }
+
+    #[test]
+    fn a_read_misses_nothing_that_was_answered_before_it_was_asked_for() {
+        assert_eq!(run("a>0 a@0:1 r?0 a=0 r!0:0"), Ok(()), "a was answered meanwhile");
+        let stale = run("a>0 a@0:1 a=0 r?0 r!0:0").unwrap_err().evidence;
+        assert!(stale.contains("a read at 0, which g0 made before"), "{stale}");
+        let back = run("a>0 a@0:1 r?0 r!0:1 s?0 s!0:0").unwrap_err();
+        assert_eq!(back.property, "real-time order", "what one has seen the next does not miss");
+    }
+
+    #[test]
+    fn what_a_read_saw_of_two_groups_is_missed_by_no_later_one() {
+        let missed = "a>01 a@0:9 r?0 r!0:1 s?1 s!1:0 a@1:9 a=0 a=1";
+        assert_eq!(run(missed).unwrap_err().property, "real-time order");
+        let gated = "a>01 a@0:9 r?0 a@1:9 r!0:1 s?1 s!1:1 a=0 a=1";
+        assert_eq!(run(gated), Ok(()));
     }
 
     #[test]

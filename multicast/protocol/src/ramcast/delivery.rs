@@ -282,6 +282,11 @@ impl Order {
         Some((candidate.bound, self.table[&candidate.message].since_ms))
     }
 
+    /// The least bound of any pending message: nothing ends below it.
+    pub(super) fn least_bound(&mut self) -> Option<Timestamp> {
+        self.least().map(|candidate| candidate.bound)
+    }
+
     /// Whether a message with an earlier local timestamp is seen to be passed by.
     pub(super) fn overtakes(&self, candidate: &Candidate) -> bool {
         let index = self.table[&candidate.message].index;

@@ -59,6 +59,8 @@ pub enum Verdict {
     Refuse,
     /// We count for nothing, or it does.
     Ignore,
+    /// Another leader may hold a lease that we have promised: it shall ask again.
+    Wait,
 }
 
 /// What a replica reports with its grant.
@@ -84,7 +86,7 @@ pub(super) struct Campaign {
 impl Ramcast {
     /// Whether it is time for us to set out to lead, and why.
     pub fn wants_to_lead(&self) -> Option<Cause> {
-        if matches!(self.role, Role::Leader | Role::Blank) || self.is_silent() {
+        if matches!(self.role, Role::Leader | Role::Blank) || self.is_silent() || self.is_bound() {
             return None;
         }
         if let Some(campaign) = &self.campaign {
@@ -202,6 +204,12 @@ impl Ramcast {
             self.paths.refused_content += 1;
             return Verdict::Refuse;
         }
+        // Who is elected has the grants of f+1 that were not bound.
+        if !leads && self.is_bound_against(ballot) {
+            self.paths.grant_put_off += 1;
+            self.stop_promising();
+            return Verdict::Wait;
+        }
         Verdict::Grant
     }
 
@@ -259,6 +267,7 @@ impl Ramcast {
             return;
         }
         self.role = Role::Follower;
+        self.lease.clear();
         // A grant that comes late elects nobody twice in one ballot.
         if !planted(Mutant::LateGrantElects) {
             self.campaign = None;
@@ -389,6 +398,7 @@ impl Ramcast {
         let ballot = campaign.ballot;
         assert!(self.stalled.is_none() && ballot == self.promised, "the log is adopted whole");
         self.role = Role::Leader;
+        self.lease.clear();
         let own = self.group().index();
         self.ballots[own] = ballot;
         self.fed.fill(None);

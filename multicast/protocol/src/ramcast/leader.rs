@@ -375,6 +375,7 @@ impl Ramcast {
         let (index, time_ms) = (self.last, self.time());
         let birth: Ballot = self.ballot();
         for record in records {
+            self.lease.logged(index, &record);
             self.suffix.push_back(Uncommitted { index, birth, time_ms, record });
             effects.push(Effect::Append { index, time_ms, record });
         }

@@ -30,6 +30,7 @@ mod delivery;
 mod election;
 mod follower;
 mod leader;
+mod lease;
 mod passed;
 mod paths;
 mod saved;
@@ -48,6 +49,7 @@ use self::election::Campaign;
 pub use self::election::{Cause, Verdict};
 use self::follower::Stalled;
 use self::leader::{Early, Large};
+use self::lease::Lease;
 use self::passed::Passed;
 pub use self::paths::Paths;
 use self::shared::Shared;
@@ -82,6 +84,10 @@ pub struct Config {
     pub patience_ms: u64,
     /// Heartbeats in a row that a replica may miss before it is suspected.
     pub missed_max: u32,
+    /// For how long a follower promises its leader to let nobody else lead.
+    pub lease_ms: u64,
+    /// By how much a clock's rate may be off, in hundredths.
+    pub clock_skew_percent: u8,
 }
 
 /// What a replica does in its group.
@@ -177,6 +183,7 @@ pub struct Ramcast {
     shared: Shared,
     /// What replies may rest on.
     passed: Passed,
+    lease: Lease,
     /// Messages announced to us that we have not received: leaders only.
     early: BTreeMap<MessageId, Early>,
     /// Announcements of this turn, to be logged together.
@@ -234,6 +241,7 @@ impl Ramcast {
             afloat: HashSet::new(),
             shared: Shared::new(config.groups),
             passed: Passed::new(config.me.group, config.groups),
+            lease: Lease::new(config.replicas),
             early: BTreeMap::new(),
             remotes: Vec::new(),
             lists: Lists::default(),

@@ -404,6 +404,12 @@ impl Ramcast {
         if newest { self.passed.before } else { self.passed.row(self.group()).delivered }
     }
 
+    /// Up to where everything must be [passed](Self::has_passed) before the answer to a read that was
+    /// just made may go out.
+    pub fn read_rests_on(&self) -> Timestamp {
+        self.passed.row(self.group()).delivered
+    }
+
     /// Whether everything that this group has delivered up to a timestamp, and all that it rests on,
     /// was delivered by all its destinations.
     pub fn has_passed(&self, timestamp: Timestamp) -> bool {

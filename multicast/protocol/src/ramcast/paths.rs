@@ -96,6 +96,12 @@ paths! {
     asked_what_passed,
     /// A leader raised its clock to where another group, recreated, has what both had shared.
     raised,
+    /// A leader asked for promises of a lease.
+    lease_asked,
+    /// A follower promised one.
+    lease_promised,
+    /// A candidate had to wait until a promise was over.
+    grant_put_off,
     /// A slot was evicted.
     evicted,
     /// A replica was let in.

@@ -122,12 +122,15 @@ impl Ramcast {
         for group in (0..config.groups).map(GroupId).filter(|group| *group != config.me.group) {
             blank.ballots[group.index()] = self.ballots[group.index()];
         }
+        blank.lease = self.lease.owed();
         blank.paths = self.paths;
         blank
     }
 
-    /// The clock of a replica that begins anew goes on where that of its former self was.
+    /// The clock of a replica that begins anew goes on where that of its former self was, and so does
+    /// what that may have promised.
     pub fn resume_time(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
+        self.bind_anew(now_ms);
     }
 }

@@ -85,6 +85,8 @@ pub(crate) fn config(me: ReplicaId, life: u32, groups: u16, replicas: u8) -> Con
         fetch_after_ms: 20,
         patience_ms: 20,
         missed_max: 20,
+        lease_ms: 40,
+        clock_skew_percent: 10,
     }
 }
 
@@ -362,7 +364,9 @@ impl Stage {
         let leads = core.leads();
         let (ballot, forced) = core.asks().unwrap_or((core.ballot(), false));
         match self.core(to).judge(ballot, leads, forced) {
-            Verdict::Ignore => self.say(format_args!("{to} does not answer {from}")),
+            Verdict::Ignore | Verdict::Wait => {
+                self.say(format_args!("{to} does not answer {from}"));
+            }
             Verdict::Refuse => {
                 let promised = self.core(to).promised();
                 self.say(format_args!("{to} refuses {ballot}, by its promise of {promised}"));

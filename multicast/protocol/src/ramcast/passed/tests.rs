@@ -276,6 +276,8 @@ fn leader() -> Ramcast {
         fetch_after_ms: 20,
         patience_ms: 20,
         missed_max: 20,
+        lease_ms: 40,
+        clock_skew_percent: 10,
     };
     let mut leader = Ramcast::new(config, View::first(3));
     leader.campaign(Cause::Start);

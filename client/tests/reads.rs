@@ -1,0 +1,155 @@
+//! Reads that are not ordered: under leases as strict as ordered ones, stale ones of what was written.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use skein_client::local::Cluster;
+use skein_client::{Client, Operation, Outcome, ReadMode, Transaction, asynchronous};
+
+/// In group 1 and group 0, of two.
+const IN_G1: &str = "foo";
+const IN_G0: &str = "";
+
+fn get(key: &str) -> Operation {
+    Operation::Get { key: key.into() }
+}
+
+fn increment(key: &str, by: i64) -> Operation {
+    Operation::Increment { key: key.into(), by }
+}
+
+fn number(outcome: &Outcome) -> i64 {
+    match outcome {
+        Outcome::Value(Some((value, _))) => std::str::from_utf8(value).unwrap().parse().unwrap(),
+        Outcome::Value(None) => 0,
+        other => panic!("{other:?} of a get"),
+    }
+}
+
+fn reader(cluster: &Cluster, mode: ReadMode) -> Client {
+    let mut client = cluster.client().unwrap();
+    client.set_timeout(Duration::from_secs(20));
+    client.set_read_mode(mode);
+    client
+}
+
+#[test]
+fn a_read_under_a_lease_misses_nothing_that_was_answered() {
+    let cluster = Cluster::local().unwrap();
+    let (acknowledged, stop) = (AtomicI64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = cluster.client().unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                let count = client.increment(IN_G1, 1).unwrap();
+                acknowledged.store(count, Ordering::SeqCst);
+            }
+        });
+        let mut client = reader(&cluster, ReadMode::Lease);
+        for _ in 0..500 {
+            let before = acknowledged.load(Ordering::SeqCst);
+            let reply = client.transact(&Transaction::of(get(IN_G1))).unwrap();
+            let found = number(&reply.outcomes[0]);
+            assert!(found >= before, "{before} was acknowledged, and {found} read");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_leader_that_stood_still_for_longer_than_its_lease_answers_nothing_old() {
+    let cluster = Cluster::local().unwrap();
+    let (acknowledged, stop) = (AtomicI64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = cluster.client().unwrap();
+            client.set_timeout(Duration::from_secs(20));
+            while !stop.load(Ordering::Relaxed) {
+                let count = client.increment(IN_G1, 1).unwrap();
+                acknowledged.store(count, Ordering::SeqCst);
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut client = reader(&cluster, ReadMode::Lease);
+                while !stop.load(Ordering::Relaxed) {
+                    let before = acknowledged.load(Ordering::SeqCst);
+                    let reply = client.transact(&Transaction::of(get(IN_G1))).unwrap();
+                    let found = number(&reply.outcomes[0]);
+                    assert!(found >= before, "{before} was acknowledged, and {found} read");
+                }
+            });
+        }
+        for _ in 0..3 {
+            thread::sleep(Duration::from_millis(300));
+            if let Some(leader) = cluster.leader_of(1) {
+                cluster.pause_node(leader).unwrap();
+                thread::sleep(Duration::from_millis(400));
+                cluster.resume_node(leader).unwrap();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn reads_of_several_groups_under_leases_see_one_cut() {
+    let cluster = Cluster::local().unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = cluster.client().unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                let both = Transaction::of(increment(IN_G0, 1)).then(increment(IN_G1, -1));
+                client.transact(&both).unwrap();
+            }
+        });
+        let mut client = reader(&cluster, ReadMode::Lease);
+        let both = Transaction::of(get(IN_G0)).then(get(IN_G1));
+        for _ in 0..300 {
+            let outcomes = client.transact(&both).unwrap().outcomes;
+            assert_eq!(number(&outcomes[0]) + number(&outcomes[1]), 0, "{outcomes:?}");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn stale_reads_see_what_was_written_in_the_end_and_write_modes_change_nothing() {
+    let cluster = Cluster::local().unwrap();
+    let mut clients: Vec<_> = (0..3).map(|_| reader(&cluster, ReadMode::Stale)).collect();
+    assert_eq!(clients[0].increment(IN_G0, 5).unwrap(), 5, "a write is ordered in every mode");
+    for client in &mut clients {
+        while client.get(IN_G0).unwrap().is_none() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(client.exists(IN_G0).unwrap());
+        assert_eq!(client.scan(&skein_client::KeyRange::all(), 10).unwrap().pairs.len(), 1);
+    }
+}
+
+#[test]
+fn reading_goes_on_when_a_leader_dies() {
+    let cluster = Cluster::local().unwrap();
+    let mut client = reader(&cluster, ReadMode::Lease);
+    client.put(IN_G0, "0").unwrap();
+    client.put(IN_G1, "1").unwrap();
+    assert_eq!(client.get(IN_G0).unwrap().unwrap(), b"0");
+    cluster.kill_node(0).unwrap();
+    assert_eq!(client.get(IN_G0).unwrap().unwrap(), b"0");
+    assert_eq!(client.get(IN_G1).unwrap().unwrap(), b"1");
+}
+
+#[test]
+fn tasks_choose_for_each_call() {
+    let cluster = Cluster::local().unwrap();
+    let client: asynchronous::Client = cluster.async_client().unwrap();
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+        client.put(IN_G1, "1").await.unwrap();
+        for mode in [ReadMode::Ordered, ReadMode::Lease] {
+            let found = client.with_read_mode(mode).get(IN_G1).await.unwrap();
+            assert_eq!(found.as_deref(), Some(&b"1"[..]), "{mode:?}");
+        }
+    });
+}
