@@ -255,7 +255,9 @@ fn batches(all: &[(usize, &Multicast)]) -> Vec<Figure> {
                 point: Point { x: (1_u64 << power) as f64, y: *count as f64 / sum, range: None },
             };
             let last = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
-            let made = counts[..last].iter().enumerate().map(made).collect();
+            // And that there are none beyond.
+            let shown = &counts[..counts.len().min(last + 1)];
+            let made = shown.iter().enumerate().map(made).collect();
             stages.entry(stage).or_default().insert(words(multicast, &[]), made);
         }
     }
