@@ -8,11 +8,13 @@ use crate::exit::usage;
 
 const VARIABLE: &str = "SKEIN_LOG";
 
-/// Starts logging as `-v` and `SKEIN_LOG` say; what goes to a file in the end, not for people.
-pub(crate) fn start(verbose: u8, to_file: bool) -> anyhow::Result<()> {
+/// Starts logging as `-v` and `SKEIN_LOG` say; what goes to a file in the end, not for people. What
+/// simulated clusters warn of, thousands of times, is news to nobody who has not asked.
+pub(crate) fn start(verbose: u8, to_file: bool, simulates: bool) -> anyhow::Result<()> {
     let filter = match std::env::var(VARIABLE) {
         Ok(filter) if !filter.is_empty() => filter,
         _ => match verbose {
+            0 if simulates => "error".into(),
             0 => "warn".into(),
             1 => "info".into(),
             2 => "debug".into(),

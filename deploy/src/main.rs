@@ -21,6 +21,7 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     let args = args::Skein::parse();
-    let end = logging::start(args.global.verbose, args.command.is_in_background());
+    let (background, simulates) = (args.command.is_in_background(), args.command.simulates());
+    let end = logging::start(args.global.verbose, background, simulates);
     exit::code(end.and_then(|()| args.command.run(&args.global)))
 }

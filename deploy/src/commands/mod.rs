@@ -80,6 +80,11 @@ impl Command {
         }
     }
 
+    /// Whether clusters run in it that nobody operates.
+    pub(crate) const fn simulates(&self) -> bool {
+        matches!(self, Self::Sim(_))
+    }
+
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         match self {
             // Clusters

@@ -1,10 +1,13 @@
 //! The onlooker: keeps the history, and checks at each delivery what it rests on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use skein_fabric::sim::SimFabric;
 use skein_protocol::ids::{GroupId, ReplicaId};
-use skein_protocol::properties::{About, Held, History, Violation, check_memory, check_quorum};
+use skein_protocol::properties::{
+    About, Held, History, Touch, Violation, check_memory, check_quorum,
+};
 use skein_protocol::step::{Deliver, Record};
 use skein_protocol::timestamp::Timestamp;
 
@@ -73,16 +76,19 @@ impl Onlooker {
     }
 
     /// Takes in what an engine's turn did, and checks what was delivered in it. `trace` gets a line
-    /// for each thing that happened.
+    /// for each thing that happened, with the time.
     pub(super) fn look_at<'a>(
         &mut self,
         engines: impl Fn() -> Box<dyn Iterator<Item = &'a SimEngine> + 'a>,
         turned: &SimEngine,
         notes: Vec<Note>,
-        trace: Option<&mut Vec<String>>,
+        trace: Option<(&mut Vec<String>, Duration)>,
     ) -> Result<(), Violation> {
-        if let Some(trace) = trace {
-            trace.extend(notes.iter().map(describe));
+        if let Some((trace, now)) = trace {
+            // What one tells many is a line.
+            for same in notes.chunk_by(tells_the_same) {
+                trace.push(format!("{now:.3?} {}", describe(same)));
+            }
         }
         let mut spoke = Vec::new();
         for note in notes {
@@ -237,10 +243,34 @@ fn find<'a>(
     })
 }
 
-fn describe(note: &Note) -> String {
-    match note {
+fn tells_the_same(one: &Note, other: &Note) -> bool {
+    match (one, other) {
+        (Note::Told(one), Note::Told(other)) => one.by == other.by && one.about == other.about,
+        _ => false,
+    }
+}
+
+/// A note, or several that tell different replicas the same.
+fn describe(notes: &[Note]) -> String {
+    let told = notes.iter().filter_map(|note| match note {
+        Note::Told(touch) => Some(touch.to.to_string()),
+        _ => None,
+    });
+    let to = told.collect::<Vec<_>>().join(" ");
+    match &notes[0] {
         Note::Logged { by, index, record } => format!("{by} logs {index}: {record:?}"),
-        Note::Told(touch) => format!("{} tells {} about {:?}", touch.by, touch.to, touch.about),
+        Note::Told(Touch { by, about: About::Log(word), .. }) => {
+            format!(
+                "{by} tells {to} that it holds up to {}, in the ballot of tag {}",
+                word.index, word.tag
+            )
+        }
+        Note::Told(Touch { by, about: About::Message(message), .. }) => {
+            format!("{by} tells {to} about {message}")
+        }
+        Note::Told(Touch { by, about: About::Passed, .. }) => {
+            format!("{by} tells {to} what was delivered and passed")
+        }
         Note::Promised { by, ballot } => format!("{by} promises {ballot}"),
         Note::Restored { by, delivered } => format!("{by} goes on after delivery {delivered}"),
         Note::Delivered { by, deliver } => {

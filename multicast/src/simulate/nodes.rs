@@ -247,7 +247,9 @@ impl Nodes {
         let notes = engine.take_journal();
         let turned = self.processes[at].engine.as_ref().expect("it just did something");
         let engines = || -> Box<dyn Iterator<Item = &SimEngine>> { Box::new(self.engines()) };
-        stage.onlooker.look_at(engines, turned, notes, stage.trace.as_mut())?;
+        let now = stage.world.now();
+        let trace = stage.trace.as_mut().map(|trace| (trace, now));
+        stage.onlooker.look_at(engines, turned, notes, trace)?;
         let leaders = turned.inside().0.iter().filter(|replica| replica.core.leads());
         for leader in leaders {
             let others = self.engines().flat_map(|engine| {

@@ -48,7 +48,7 @@ impl Stage {
     /// Keeps a line of trace, if a trace is kept.
     pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
-            trace.push(line());
+            trace.push(format!("{:.3?} {}", self.world.now(), line()));
         }
     }
 }
