@@ -26,8 +26,12 @@ const SUM: usize = 1;
 pub struct Bank {
     accounts: Vec<Vec<u8>>,
     groups: usize,
+    /// Money moves among the first so many.
+    hot: usize,
     transferring: usize,
     random: Vec<SmallRng>,
+    /// How often each client has moved money, or was declined.
+    transfers: Vec<u64>,
     /// Transfers that the guard against overdraft held back.
     pub declined: u64,
     /// Sums that were right.
@@ -51,11 +55,31 @@ impl Bank {
         Self {
             accounts: (0..accounts).map(|account| key(slots, groups, accounts, account)).collect(),
             groups,
+            hot: accounts,
             transferring,
+            transfers: vec![0; transferring],
             random: (0..(transferring + reading) as u64).map(client).collect(),
             declined: 0,
             right_sums: 0,
         }
+    }
+
+    /// Lets money move among the first `hot` accounts only, two at least, so that transfers meet.
+    #[must_use]
+    pub fn with_hot(mut self, hot: usize) -> Self {
+        self.hot = hot.clamp(2, self.accounts.len());
+        self
+    }
+
+    /// Among how many accounts money moves.
+    pub fn hot(&self) -> usize {
+        self.hot
+    }
+
+    /// The transfers of the client that has made the fewest, and of the one that has made the most.
+    pub fn least_and_most(&self) -> (u64, u64) {
+        let transfers = || self.transfers.iter().copied();
+        (transfers().min().unwrap_or(0), transfers().max().unwrap_or(0))
     }
 
     /// How many accounts it has.
@@ -130,7 +154,7 @@ impl Bank {
 
     /// Moves money, if the guard holds, between accounts on different shards, where there are such.
     fn transfer(&mut self, client: usize, transaction: &mut Transaction) {
-        let (accounts, random) = (self.accounts.len(), &mut self.random[client]);
+        let (accounts, random) = (self.hot, &mut self.random[client]);
         let from = random.random_range(0..accounts);
         let to = loop {
             let to = random.random_range(0..accounts);
@@ -189,6 +213,7 @@ impl Workload for Bank {
     ) -> Result<Step, Fault> {
         if client < self.transferring {
             self.check_transfer(reply, transaction)?;
+            self.transfers[client] += 1;
         } else {
             self.check(reply)?;
             self.right_sums += 1;
@@ -261,8 +286,23 @@ mod tests {
         let measured = measure(&mut model, &mut bank);
         assert_eq!((measured.errors.total(), measured.ended_early), (0, None));
         assert!(bank.declined > 0 && bank.right_sums > 0);
+        let (least, most) = bank.least_and_most();
+        assert!(0 < least && least <= most, "{least} to {most} of each client");
         let last = once(&mut model, &bank.reading()).unwrap();
         assert_eq!(bank.check(&last), Ok(bank.total()));
+    }
+
+    #[test]
+    fn money_moves_among_the_hot_accounts_only() {
+        let mut bank = bank().with_hot(3);
+        let hot = bank.accounts[..3].to_vec();
+        let mut transaction = Transaction::default();
+        for _ in 0..100 {
+            bank.transfer(0, &mut transaction);
+            let mut keys = transaction.then.iter().filter_map(Operation::key);
+            assert!(keys.all(|key| hot.contains(key)));
+        }
+        assert_eq!((self::bank().with_hot(1).hot(), self::bank().with_hot(99).hot()), (2, 16));
     }
 
     #[test]

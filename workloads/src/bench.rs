@@ -51,6 +51,8 @@ pub struct YcsbPlan {
 pub struct BankPlan {
     /// How many accounts: two at least, and as many at most as a transaction may have keys.
     pub accounts: usize,
+    /// Money moves among the first so many of them; all, if nothing is said.
+    pub hot: Option<usize>,
     /// How many clients move money.
     pub clients: usize,
     /// How many clients add all accounts up.
@@ -198,7 +200,7 @@ pub fn bank(
     plan: &BankPlan,
     watch: &mut impl Watch,
 ) -> Report {
-    let BankPlan { accounts, clients, readers, terms } = *plan;
+    let BankPlan { accounts, clients, readers, terms, .. } = *plan;
     let about = about("bank".to_owned(), accounts as u64, clients + readers, terms, cluster);
     let mut bank = open_bank(cluster, plan);
     if let Err(error) = generator::once(sessions, &bank.opening()) {
@@ -223,8 +225,9 @@ pub fn bank(
 
 /// The bank that `plan` is about.
 pub fn open_bank(cluster: &Cluster, plan: &BankPlan) -> Bank {
-    let BankPlan { accounts, clients, readers, terms } = *plan;
+    let BankPlan { accounts, hot, clients, readers, terms } = *plan;
     Bank::new(&cluster.slots, cluster.topology.groups, accounts, clients, readers, terms.seed)
+        .with_hot(hot.unwrap_or(accounts))
 }
 
 /// Opens the customers' accounts, has clients do business, and adds up at the end.
@@ -388,7 +391,7 @@ mod tests {
     };
 
     fn bank_plan() -> BankPlan {
-        BankPlan { accounts: 8, clients: 3, readers: 1, terms: TERMS }
+        BankPlan { accounts: 8, hot: Some(4), clients: 3, readers: 1, terms: TERMS }
     }
 
     #[test]

@@ -142,7 +142,7 @@ pub struct Timeline {
 }
 
 /// What the bank found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BankReport {
     /// Accounts.
     pub accounts: usize,
@@ -153,6 +153,13 @@ pub struct BankReport {
     pub declined: u64,
     /// Sums that were right, those of the warm-up included. A wrong one is an error.
     pub right_sums: u64,
+    /// Money moved among so many of the accounts.
+    pub hot: usize,
+    /// Transfers of the client that got the fewest of them done, and of the one that got the most,
+    /// those of the warm-up included.
+    pub transfers_least: u64,
+    /// See `transfers_least`.
+    pub transfers_most: u64,
     /// What the accounts must add up to.
     pub expected_sum: i64,
     /// What they added up to at the end, if that could be read and was right.
@@ -160,6 +167,24 @@ pub struct BankReport {
     /// Messages that any replica still held undelivered for long after the end; `None` if the nodes
     /// could not be asked.
     pub pending: Option<u64>,
+    /// How much of the time groups waited for each other; none if the nodes could not be asked.
+    pub waiting: Vec<WaitingReport>,
+}
+
+/// How much a group's leader waited for other groups, while a benchmark ran.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WaitingReport {
+    /// Its group.
+    pub group: u16,
+    /// The share of the time in which some transaction waited for other groups' results. Those that
+    /// have nothing to do with it went on.
+    pub results: f64,
+    /// The share of the time in which nothing more could be delivered before such results came.
+    pub stalled: f64,
+    /// Replies that were held back until what they rest on was passed.
+    pub replies_held: u64,
+    /// How long each of these was, in microseconds, on average.
+    pub held_us: f64,
 }
 
 /// What came of `SmallBank`. Its sums are in cents.
@@ -262,14 +287,19 @@ impl Report {
     /// what is still pending.
     #[must_use]
     pub fn with_bank(mut self, bank: &Bank, last: Option<i64>) -> Self {
+        let (transfers_least, transfers_most) = bank.least_and_most();
         self.bank = Some(BankReport {
             accounts: bank.accounts(),
+            hot: bank.hot(),
+            transfers_least,
+            transfers_most,
             readers: bank.readers(),
             declined: bank.declined,
             right_sums: bank.right_sums,
             expected_sum: bank.total(),
             final_sum: last,
             pending: None,
+            waiting: Vec::new(),
         });
         self
     }
@@ -354,6 +384,21 @@ impl Report {
                 bank.accounts,
                 chart::grouped(bank.declined),
             );
+            let _ = writeln!(
+                text,
+                "  each client moved money {} to {} times, among {} accounts; nothing was aborted",
+                chart::grouped(bank.transfers_least),
+                chart::grouped(bank.transfers_most),
+                bank.hot,
+            );
+            for WaitingReport { group, results, stalled, replies_held, held_us } in &bank.waiting {
+                let (results, stalled) = (100.0 * results, 100.0 * stalled);
+                let _ = writeln!(
+                    text,
+                    "  g{group} waited for results {results:.1} % of the time, and {stalled:.1} % delivered nothing meanwhile; held {} replies for {held_us:.0} µs each",
+                    chart::grouped(*replies_held),
+                );
+            }
             let _ = match (bank.final_sum, bank.pending) {
                 (Some(sum), Some(0)) => writeln!(text, "  final sum {sum}, nothing pending"),
                 (Some(sum), Some(n)) => {
@@ -501,7 +546,14 @@ mod tests {
     #[test]
     fn the_names_that_scripts_read_do_not_change() {
         let (measured, bank) = measured();
-        let report = bank_report(&measured, &bank, Some(400), Some(0));
+        let mut report = bank_report(&measured, &bank, Some(400), Some(0));
+        report.bank.as_mut().unwrap().waiting.push(WaitingReport {
+            group: 0,
+            results: 0.25,
+            stalled: 0.0,
+            replies_held: 3,
+            held_us: 12.5,
+        });
         let latency = json!({"p50": "number", "p95": "number", "p99": "number",
                              "p999": "number", "max": "number"});
         let operation = json!({"count": "number", "latency_us": latency});
@@ -529,7 +581,10 @@ mod tests {
             "timeline": {"interval_ms": "number", "ops": ["number"]},
             "bank": {"accounts": "number", "readers": "number", "declined": "number",
                      "right_sums": "number", "expected_sum": "number", "final_sum": "number",
-                     "pending": "number"},
+                     "pending": "number", "hot": "number", "transfers_least": "number",
+                     "transfers_most": "number",
+                     "waiting": [{"group": "number", "results": "number", "stalled": "number",
+                                  "replies_held": "number", "held_us": "number"}]},
         });
         assert_eq!(shape(&serde_json::to_value(&report).unwrap()), wanted);
     }

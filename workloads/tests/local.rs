@@ -45,6 +45,7 @@ fn cluster() -> (Cluster, bench::Cluster) {
 
 fn bank_plan() -> BankPlan {
     BankPlan {
+        hot: None,
         accounts: ACCOUNTS,
         clients: 6,
         readers: 2,

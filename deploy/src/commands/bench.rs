@@ -2,6 +2,7 @@
 
 mod drill;
 pub(super) mod measure;
+mod waiting;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -120,6 +121,9 @@ struct Bank {
     /// Accounts: at most limits.transaction_keys_max, for all are read in one transaction
     #[arg(long, default_value_t = 128, value_name = "N", value_parser = accounts)]
     accounts: usize,
+    /// Money moves among this many of the accounts only, so that transfers meet [default: all]
+    #[arg(long, value_name = "N", value_parser = accounts)]
+    hot: Option<usize>,
     /// Sessions that move money, each with one transfer under way
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clients)]
     clients: usize,
@@ -240,9 +244,9 @@ impl Bank {
             ));
         }
         self.run.each(dir, |round, drill| {
-            let Self { accounts, clients, readers, .. } = self;
+            let Self { accounts, hot, clients, readers, .. } = self;
             let terms = Terms { read_mode: self.reading.mode(), ..round.terms };
-            let plan = BankPlan { accounts, clients, readers, terms };
+            let plan = BankPlan { accounts, hot, clients, readers, terms };
             measure::bank(dir, &plan, self.run.history.as_deref(), drill)
         })
     }

@@ -20,6 +20,7 @@ use skein_workloads::retwis::{TRANSACTION_KEYS, TWEET};
 use skein_workloads::smallbank::SmallBank;
 
 use super::super::recorded::{About, Recording};
+use super::waiting;
 use crate::exit::usage;
 
 /// Measures the cluster in `dir` with YCSB, and records it at `history`.
@@ -114,6 +115,8 @@ pub(in super::super) fn bank(
             "--accounts {accounts} cannot be read in one transaction: this cluster's limits.transaction_keys_max is {max}"
         )));
     }
+    let before = waiting::leaders(dir, config.topology);
+    let began = Instant::now();
     let mut report = match history {
         None => bench::bank(&mut driver, &cluster, plan, watch),
         Some(path) => {
@@ -131,8 +134,10 @@ pub(in super::super) fn bank(
             report
         }
     };
+    let elapsed = began.elapsed();
     drop(driver);
     if let Some(bank) = &mut report.bank {
+        bank.waiting = waiting::between(&before, &waiting::leaders(dir, config.topology), elapsed);
         bank.pending = pending(dir, config.topology);
     }
     Ok(report)

@@ -153,6 +153,7 @@ fn open_bank(
     findings: &mut Findings,
 ) -> anyhow::Result<()> {
     let bank = BankPlan {
+        hot: None,
         accounts: 128,
         clients: 16,
         readers: 4,
