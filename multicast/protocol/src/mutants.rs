@@ -55,8 +55,6 @@ mutants! {
     HighestTakenForSet,
     /// The message with the first local timestamp is taken for the least.
     FirstLocalTakenForLeast,
-    /// A delivered payload is dropped though a follower may still ask for it.
-    PayloadDroppedEarly,
     /// What another group announces before the message is here is dropped.
     EarlyAnnouncementDropped,
     /// A message known only from another group is never asked for (hole 6, gap L).

@@ -364,7 +364,7 @@ impl Ramcast {
         }
         self.lists.keep(pending.into_remotes());
         let large = self.large.iter_mut().find(|large| large.message == next.message);
-        match large.filter(|_| !planted(Mutant::PayloadDroppedEarly)) {
+        match large {
             Some(large) => {
                 large.delivered = true;
                 self.paths.payload_kept += 1;
