@@ -33,7 +33,8 @@ impl<S: Store> Machine<S> {
         if let Err(refusal) = read {
             self.writer.refused(Some(&refusal));
         }
-        look::encode(self.position, self.writer.bytes(), answer);
+        // Not of the last that is over: those behind it may have taken effect before they are.
+        look::encode(self.delivered(), self.writer.bytes(), answer);
         true
     }
 

@@ -140,6 +140,11 @@ impl<S: Store> Machine<S> {
         (self.position, self.history)
     }
 
+    /// The last position delivered, over or not.
+    fn delivered(&self) -> Version {
+        self.under_way.last_position().unwrap_or(self.position)
+    }
+
     /// Verdicts kept about commands that this replica has yet to deliver.
     pub fn early(&self) -> usize {
         self.early.len()

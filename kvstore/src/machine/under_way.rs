@@ -119,6 +119,10 @@ impl UnderWay {
         self.commands.iter().position(first)
     }
 
+    pub(super) fn last_position(&self) -> Option<Version> {
+        self.commands.back().map(|(place, _)| place.position)
+    }
+
     pub(super) fn place(&self, at: usize) -> Place {
         self.commands[at].0
     }

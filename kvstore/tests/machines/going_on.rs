@@ -191,6 +191,24 @@ fn a_command_speaks_while_others_wait_unless_it_meets_them() {
 }
 
 #[test]
+fn two_looks_tell_that_something_took_effect_in_between() {
+    let mut bench = Bench::new();
+    let (first, get) = (bench.transfer("hot", "1"), bench.get("other"));
+    bench.send(2, &first);
+    let look = |bench: &mut Bench| {
+        let plan = Plan::of(&get, &bench.slots, &bench.limits).expect("a good form");
+        let mut answer = Vec::new();
+        assert!(bench.machine.query(plan.request(), &mut answer), "nothing meets it");
+        answer.first_chunk::<8>().copied()
+    };
+    let before = look(&mut bench);
+    assert_eq!(look(&mut bench), before, "nothing was written");
+    let append = bench.append("other", "x");
+    assert_eq!(answered(&bench.send(3, &append)), [3], "though it is not over");
+    assert_ne!(look(&mut bench), before);
+}
+
+#[test]
 fn what_is_under_way_is_bounded() {
     let mut bench = Bench::new();
     let (first, get) = (bench.transfer("hot", "1"), bench.get("other"));
