@@ -183,10 +183,10 @@ pub(super) fn clients(text: &str) -> Result<usize, String> {
     between(text, 1, CLIENTS_MAX)
 }
 
-/// Operations a second.
+/// Operations, or messages, a second.
 pub(super) fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (1.0..=1e8).contains(rate));
-    rate.ok_or_else(|| "give a number of operations a second, such as 50000".to_owned())
+    rate.ok_or_else(|| "give how many a second are due, such as 50000".to_owned())
 }
 
 fn accounts(text: &str) -> Result<usize, String> {

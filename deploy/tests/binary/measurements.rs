@@ -174,7 +174,7 @@ fn what_cannot_be_measured_is_said() {
         (&["multicast", "--dst", "2"], "more than there are"),
         (&["multicast", "--replicas", "2"], "replicas = 2"),
         (&["multicast", "--payload", "5000000"], "too long"),
-        (&["multicast", "--open-loop", "0"], "messages a second"),
+        (&["multicast", "--open-loop", "0"], "how many a second"),
     ] {
         let ended = sandbox.expect(2, &[&["bench"], arguments].concat());
         assert!(ended.err.contains(wanted), "{arguments:?}: {}", ended.err);
