@@ -36,9 +36,8 @@ pub(crate) struct Args {
     /// Begins no seed after so many minutes
     #[arg(long, value_name = "M", value_parser = minutes)]
     minutes: Option<Duration>,
-    /// Which mix of faults: default, calm, crashes, partitions, clients, laps, losses, elections,
-    /// overlaps, laggards, absent, networks, forks, deaf or large
     #[arg(long, default_value = "default", value_name = "NAME", value_parser = profile)]
+    #[arg(help = format!("Which mix of faults: {}", Profile::ALL.map(|p| p.name).join(", ")))]
     profile: Profile,
     /// Prints everything that happens in the only seed given
     #[arg(long, conflicts_with = "json")]
