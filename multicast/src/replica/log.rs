@@ -175,7 +175,7 @@ impl<A: Application> Replica<A> {
     /// As follower, takes what the leader has written. Returns whether there was anything.
     pub(crate) fn read_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
         let capacity = self.tuning.log_bytes as u64;
-        let (mut any, mut entries) = (false, 0);
+        let (mut any, mut entries, mut taken) = (false, 0, 0);
         let mut entry = std::mem::take(&mut self.entry);
         while self.log_has_more(&wiring.port.fabric) {
             let fabric = &wiring.port.fabric;
@@ -183,7 +183,7 @@ impl<A: Application> Replica<A> {
                 if !self.read_leadership(wiring) {
                     break;
                 }
-                any = true;
+                (any, taken) = (true, 0);
                 continue;
             }
             let at = self.cursor.offset(capacity);
@@ -204,6 +204,9 @@ impl<A: Application> Replica<A> {
             };
             let index = self.cursor.index;
             self.cursor.pass(len, read.body);
+            // Room is given back at the end of the turn: nobody has written more until then.
+            taken += len as u64;
+            debug_assert!(taken <= capacity, "more was read in one look than a log holds");
             if read.body != Body::Pad {
                 self.note_entry(index, read.birth, self.cursor.position);
                 self.take_entry(index, &read, wiring);
