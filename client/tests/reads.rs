@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use skein_client::local::Cluster;
 use skein_client::{Client, Operation, Outcome, ReadMode, Transaction, asynchronous};
@@ -10,6 +10,8 @@ use skein_client::{Client, Operation, Outcome, ReadMode, Transaction, asynchrono
 /// In group 1 and group 0, of two.
 const IN_G1: &str = "foo";
 const IN_G0: &str = "";
+/// For what takes milliseconds, on a machine that has much else to do.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn get(key: &str) -> Operation {
     Operation::Get { key: key.into() }
@@ -29,7 +31,7 @@ fn number(outcome: &Outcome) -> i64 {
 
 fn reader(cluster: &Cluster, mode: ReadMode) -> Client {
     let mut client = cluster.client().unwrap();
-    client.set_timeout(Duration::from_secs(20));
+    client.set_timeout(PATIENCE);
     client.set_read_mode(mode);
     client
 }
@@ -64,7 +66,7 @@ fn a_leader_that_stood_still_for_longer_than_its_lease_answers_nothing_old() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut client = cluster.client().unwrap();
-            client.set_timeout(Duration::from_secs(20));
+            client.set_timeout(PATIENCE);
             while !stop.load(Ordering::Relaxed) {
                 let count = client.increment(IN_G1, 1).unwrap();
                 acknowledged.store(count, Ordering::SeqCst);
@@ -81,11 +83,22 @@ fn a_leader_that_stood_still_for_longer_than_its_lease_answers_nothing_old() {
                 }
             });
         }
+        // While it stands still, another one leads and answers: it lasts as long as that takes.
+        let more_is_written = || {
+            let (from, deadline) = (acknowledged.load(Ordering::SeqCst), Instant::now() + PATIENCE);
+            while acknowledged.load(Ordering::SeqCst) < from + 20 {
+                if Instant::now() > deadline {
+                    stop.store(true, Ordering::Relaxed);
+                    panic!("nothing was written for {PATIENCE:?}");
+                }
+                thread::yield_now();
+            }
+        };
         for _ in 0..3 {
-            thread::sleep(Duration::from_millis(300));
+            more_is_written();
             if let Some(leader) = cluster.leader_of(1) {
                 cluster.pause_node(leader).unwrap();
-                thread::sleep(Duration::from_millis(400));
+                more_is_written();
                 cluster.resume_node(leader).unwrap();
             }
         }
