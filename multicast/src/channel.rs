@@ -114,8 +114,6 @@ pub(crate) struct Channel {
     pub grown: bool,
     pub ring: Option<Region>,
     pub incoming: Incoming,
-    /// The words of our slot, as last looked at.
-    pub seen: [u64; 2],
     assembling: Option<(Kind, usize, Vec<u8>)>,
     /// Set when the peer wants a larger ring: from which position, and how large.
     pub grow_at: Option<(u64, u64)>,
@@ -151,7 +149,6 @@ impl Channel {
             grown: false,
             ring,
             incoming: Incoming::new(ring_bytes),
-            seen: [0; 2],
             assembling: None,
             grow_at: None,
             dying: false,
@@ -164,7 +161,6 @@ impl Channel {
 
     /// Takes in the two words of our slot.
     pub(crate) fn see(&mut self, words: [u64; 2]) -> Result<(), Nonsense> {
-        self.seen = words;
         if words[1] == GOODBYE {
             self.silent = true;
             self.dying = true;

@@ -49,11 +49,37 @@ pub(crate) struct RingSizes {
     pub total_max: u64,
 }
 
+/// A region of slots, and what they said when last looked at: a tail word and a credit word each.
+struct Slots {
+    region: Region,
+    seen: Vec<u64>,
+}
+
+impl Slots {
+    /// The first slot, from number `from` on, that says something else. One that has no channel any
+    /// more says what it said in the end, at most once.
+    fn changed<F: Fabric>(&self, fabric: &F, from: usize) -> Option<usize> {
+        fabric.changed(self.region, &self.seen, 2 * from).map(|word| word / 2)
+    }
+
+    /// The credit word is read first: once it says goodbye, the tail word is the last.
+    fn words<F: Fabric>(&self, fabric: &F, slot: usize) -> [u64; 2] {
+        let credit = fabric.load(self.region, slot * SLOT_BYTES + 8);
+        [fabric.load(self.region, slot * SLOT_BYTES), credit]
+    }
+
+    fn note(&mut self, slot: usize, words: [u64; 2]) {
+        let end = 2 * slot + 2;
+        self.seen.resize(end.max(self.seen.len()), 0);
+        self.seen[end - 2..end].copy_from_slice(&words);
+    }
+}
+
 /// Channels by number: the index of their slot.
 pub(crate) struct Port<F> {
     pub fabric: F,
     sizes: RingSizes,
-    chunks: Vec<Region>,
+    chunks: Vec<Slots>,
     channels: Vec<Option<Channel>>,
     free: Vec<u32>,
     /// Channels written to or read from since [`Port::tell`].
@@ -244,7 +270,7 @@ impl<F: Fabric> Port<F> {
         });
         if id as usize / CHUNK == self.chunks.len() {
             match self.fabric.create(CHUNK * SLOT_BYTES, Access::Shared) {
-                Ok(chunk) => self.chunks.push(chunk),
+                Ok(region) => self.chunks.push(Slots { region, seen: Vec::new() }),
                 Err(error) => {
                     if let Some(ring) = ring {
                         self.fabric.destroy(ring);
@@ -258,6 +284,7 @@ impl<F: Fabric> Port<F> {
         let (chunk, at) = self.slot(id);
         self.fabric.store(chunk, at, 0);
         self.fabric.store(chunk, at + 8, 0);
+        self.chunks[id as usize / CHUNK].note(id as usize % CHUNK, [0; 2]);
         self.channels[id as usize] = Some(Channel::new(purpose, peer, ring, ring_bytes, out_bytes));
         let ring_key = ring.map_or([0; 32], |ring| key(self.fabric.key(ring)));
         let slots = key(self.fabric.key(chunk));
@@ -394,21 +421,20 @@ impl<F: Fabric> Port<F> {
     /// Looks at all slots and appends the channels about which a peer has written something.
     pub(crate) fn look(&mut self, ready: &mut Vec<u32>) {
         let found = ready.len();
-        for (chunk, (region, channels)) in
-            self.chunks.iter().zip(self.channels.chunks_mut(CHUNK)).enumerate()
-        {
-            for (i, channel) in channels.iter_mut().enumerate() {
-                let Some(channel) = channel else { continue };
-                let words = slot_words(&self.fabric, *region, i);
-                if words == channel.seen {
-                    continue;
-                }
+        for (chunk, slots) in self.chunks.iter_mut().enumerate() {
+            let mut from = 0;
+            while let Some(slot) = slots.changed(&self.fabric, from) {
+                from = slot + 1;
+                let words = slots.words(&self.fabric, slot);
+                slots.note(slot, words);
+                let id = chunk * CHUNK + slot;
+                let Some(channel) = &mut self.channels[id] else { continue };
                 if channel.see(words).is_err() {
                     tracing::warn!(purpose = ?channel.purpose, ?words, "a slot makes no sense");
                     channel.dying = true;
                     channel.drop_backlog();
                 }
-                ready.push((chunk * CHUNK + i) as u32);
+                ready.push(id as u32);
             }
         }
         let mut kept = found;
@@ -425,23 +451,19 @@ impl<F: Fabric> Port<F> {
     }
 
     /// Whether [`look`](Self::look) would find nothing.
-    fn quiet(fabric: &F, chunks: &[Region], channels: &[Option<Channel>]) -> bool {
-        chunks.iter().zip(channels.chunks(CHUNK)).all(|(region, channels)| {
-            channels.iter().enumerate().all(|(i, channel)| {
-                channel.as_ref().is_none_or(|c| slot_words(fabric, *region, i) == c.seen)
-            })
-        })
+    fn quiet(fabric: &F, chunks: &[Slots]) -> bool {
+        chunks.iter().all(|slots| slots.changed(fabric, 0).is_none())
     }
 
     /// Whether there is nothing that a peer has written.
     pub(crate) fn is_quiet(&self) -> bool {
-        Self::quiet(&self.fabric, &self.chunks, &self.channels)
+        Self::quiet(&self.fabric, &self.chunks)
     }
 
     /// The fabric to sleep on, and what to look at once more before.
     pub(crate) fn parking(&mut self) -> (&mut F, impl Fn(&F) -> bool) {
-        let (chunks, channels) = (&self.chunks, &self.channels);
-        (&mut self.fabric, move |fabric: &F| Self::quiet(fabric, chunks, channels))
+        let chunks = &self.chunks;
+        (&mut self.fabric, move |fabric: &F| Self::quiet(fabric, chunks))
     }
 
     /// What the next datagram of a channel will be. A channel that holds nonsense is given up.
@@ -633,13 +655,6 @@ impl<F: Fabric> Port<F> {
     }
 
     fn slot(&self, id: u32) -> (Region, usize) {
-        (self.chunks[id as usize / CHUNK], id as usize % CHUNK * SLOT_BYTES)
+        (self.chunks[id as usize / CHUNK].region, id as usize % CHUNK * SLOT_BYTES)
     }
-}
-
-/// The two words of slot `i` of a region of them. The credit word is read first: once it says
-/// goodbye, the tail word is the last.
-fn slot_words<F: Fabric>(fabric: &F, region: Region, i: usize) -> [u64; 2] {
-    let credit = fabric.load(region, i * SLOT_BYTES + 8);
-    [fabric.load(region, i * SLOT_BYTES), credit]
 }

@@ -190,6 +190,10 @@ impl Fabric for AnyFabric {
         either!(self, fabric => fabric.load(region, at))
     }
 
+    fn changed(&self, region: Region, seen: &[u64], from: usize) -> Option<usize> {
+        either!(self, fabric => fabric.changed(region, seen, from))
+    }
+
     fn store(&mut self, region: Region, at: usize, word: u64) {
         either!(self, fabric => fabric.store(region, at, word));
     }

@@ -152,6 +152,13 @@ impl Memory {
         self.word(at).load(Ordering::Acquire)
     }
 
+    /// The first word, from number `from` on and counted from byte offset `at`, that is not as in `seen`.
+    pub(crate) fn changed(&self, at: usize, seen: &[u64], from: usize) -> Option<usize> {
+        let words = self.span(at, seen.len());
+        let differs = |i: &usize| words[*i].load(Ordering::Relaxed) != seen[*i];
+        (from..seen.len()).find(differs)
+    }
+
     /// Has the word at byte offset `at` say something else, when all that was written before it is
     /// visible.
     pub(crate) fn store(&self, at: usize, word: u64) {

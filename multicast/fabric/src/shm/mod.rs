@@ -365,6 +365,10 @@ impl Fabric for ShmFabric {
         self.regions.get(region).load(at)
     }
 
+    fn changed(&self, region: Region, seen: &[u64], from: usize) -> Option<usize> {
+        self.regions.get(region).changed(seen, from)
+    }
+
     fn store(&mut self, region: Region, at: usize, word: u64) {
         self.regions.get(region).store(at, word);
         self.unfenced = true;

@@ -200,6 +200,10 @@ impl RegionState {
         self.memory.load(self.place(at, WORD))
     }
 
+    pub(super) fn changed(&self, seen: &[u64], from: usize) -> Option<usize> {
+        self.memory.changed(self.place(0, seen.len() * WORD), seen, from)
+    }
+
     pub(super) fn store(&self, at: usize, word: u64) {
         self.memory.store(self.place(at, WORD), word);
     }

@@ -328,6 +328,14 @@ impl Fabric for SimFabric {
         region.words[at / WORD]
     }
 
+    fn changed(&self, region: Region, seen: &[u64], from: usize) -> Option<usize> {
+        let state = &mut *self.state.borrow_mut();
+        state.stir(state.config.stirred_looks_one_in);
+        let region = state.processes[self.me].region(region);
+        check_span(region.len(), 0, seen.len() * WORD);
+        (from..seen.len()).find(|&i| region.words[i] != seen[i])
+    }
+
     fn store(&mut self, region: Region, at: usize, word: u64) {
         assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
         self.with(|state, me| {

@@ -213,6 +213,10 @@ impl Fabric for TcpFabric {
         self.regions.get(region).load(at)
     }
 
+    fn changed(&self, region: Region, seen: &[u64], from: usize) -> Option<usize> {
+        self.regions.get(region).changed(0, seen, from)
+    }
+
     fn store(&mut self, region: Region, at: usize, word: u64) {
         self.regions.get(region).store(at, word);
     }

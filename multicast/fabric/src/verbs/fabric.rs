@@ -234,6 +234,10 @@ impl Fabric for VerbsFabric {
         self.control.load(region, at)
     }
 
+    fn changed(&self, region: Region, seen: &[u64], from: usize) -> Option<usize> {
+        self.control.changed(region, seen, from)
+    }
+
     fn store(&mut self, region: Region, at: usize, word: u64) {
         self.control.store(region, at, word);
     }

@@ -244,6 +244,9 @@ impl<F: Calling> Fabric for Joined<F> {
     fn load(&self, region: Region, at: usize) -> u64 {
         self.fabric.borrow().load(region, at)
     }
+    fn changed(&self, region: Region, seen: &[u64], from: usize) -> Option<usize> {
+        self.fabric.borrow().changed(region, seen, from)
+    }
     fn store(&mut self, region: Region, at: usize, word: u64) {
         self.fabric.borrow_mut().store(region, at, word);
     }

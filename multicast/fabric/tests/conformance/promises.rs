@@ -114,6 +114,7 @@ promises! {
     a_destroyed_region_denies
     a_parked_process_has_looked_again
     a_reply_reaches_who_asked
+    what_changed_is_found_among_many_words
 }
 
 /// A client that has no card writes into the memory of processes that have, under the same promises.
@@ -163,6 +164,32 @@ fn pair<S: Stage>(stage: &S) -> Pair<S::F> {
     let (mut a, mut b) = (stage.join("a").unwrap(), stage.join("b").unwrap());
     let (to_b, to_a) = (a.dial("b").unwrap(), b.dial("a").unwrap());
     Pair { a, b, to_a, to_b }
+}
+
+fn what_changed_is_found_among_many_words<S: Stage>(stage: &S) {
+    let Pair { mut a, mut b, to_b, .. } = pair(stage);
+    let region = b.create(1 << 10, Access::Shared).unwrap();
+    let there = a.attach(to_b, &b.key(region)).unwrap();
+    let mut seen = [0; 128];
+    assert_eq!(b.changed(region, &seen, 0), None);
+    for word in [127, 3, 64] {
+        put(&mut a, there, 8 * word, 7, None);
+    }
+    stage.settle();
+    while b.load(region, 8 * 64) == 0 {
+        b.poll(&mut Vec::new());
+    }
+    assert_eq!(
+        [0, 3, 4, 65, 128].map(|from| b.changed(region, &seen, from)),
+        [Some(3), Some(3), Some(64), Some(127), None]
+    );
+    assert_eq!(b.changed(region, &seen[..64], 4), None, "what is not asked for");
+    for word in [127, 3, 64] {
+        seen[word] = 7;
+    }
+    assert_eq!(b.changed(region, &seen, 0), None);
+    b.store(region, 0, 1);
+    assert_eq!(b.changed(region, &seen, 0), Some(0), "our own words too");
 }
 
 // Promises 1 and 4.
