@@ -31,6 +31,8 @@ use crate::mail::Purpose;
 pub(crate) const GOODBYE: u64 = u64::MAX;
 
 const FRAME: u64 = 8;
+/// More than the longest datagram, whatever the limits are.
+const DATAGRAM_MAX: usize = 1 << 30;
 const FIRST: u8 = 1;
 const LAST: u8 = 2;
 
@@ -378,8 +380,7 @@ impl Channel {
         let len = if frame.flags & LAST != 0 {
             frame.len
         } else {
-            let total = self.word(fabric, self.incoming.position() + FRAME);
-            usize::try_from(total).ok().filter(|len| *len <= 1 << 30).ok_or(Nonsense)?
+            self.total(fabric, self.incoming.position() + FRAME)?
         };
         Ok(Some(Next { kind: frame.kind, len, begun: false }))
     }
@@ -404,7 +405,8 @@ impl Channel {
                     return Ok(true);
                 }
                 (None, true, false) if frame.len > 8 => {
-                    let total = self.word(fabric, at) as usize;
+                    // It was looked at before, and its writer may have changed it since.
+                    let total = self.total(fabric, at)?;
                     let mut bytes = Vec::with_capacity(total);
                     bytes.resize(frame.len - 8, 0);
                     self.copy(fabric, at + 8, &mut bytes);
@@ -458,6 +460,12 @@ impl Channel {
             return Err(Nonsense);
         }
         Ok(Some(Frame { kind, flags, len }))
+    }
+
+    /// The length of a datagram that travels in several frames.
+    fn total<F: Fabric>(&self, fabric: &F, position: u64) -> Result<usize, Nonsense> {
+        let total = self.word(fabric, position);
+        usize::try_from(total).ok().filter(|len| *len <= DATAGRAM_MAX).ok_or(Nonsense)
     }
 
     fn word<F: Fabric>(&self, fabric: &F, position: u64) -> u64 {

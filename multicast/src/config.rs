@@ -35,6 +35,11 @@ impl Topology {
         usize::from(self.replicas) / 2 + 1
     }
 
+    /// Whether there is such a replica.
+    pub fn has(&self, replica: ReplicaId) -> bool {
+        replica.group.0 < self.groups && replica.slot < self.replicas
+    }
+
     /// Every replica of `group`.
     pub fn replicas_of(&self, group: GroupId) -> impl Iterator<Item = ReplicaId> + use<> {
         (0..self.replicas).map(move |slot| ReplicaId::new(group, slot))

@@ -12,7 +12,7 @@ use skein_protocol::mutants::{Mutant, planted};
 use crate::application::Application;
 use crate::batches::{Batches, Sizes};
 use crate::channel::Kind;
-use crate::config::{Topology, Tuning};
+use crate::config::{Topology, Tuning, endpoint_name};
 use crate::mail::{Mail, Name, Purpose, WIRE_VERSION, replica};
 use crate::operate::{Command, CommandError, Identity, ReplicaStatus};
 use crate::port::{Opening, Port, RingSizes};
@@ -444,15 +444,20 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     }
 
     fn take_mail(&mut self, from: Peer, mail: Mail) {
+        // Whoever was let in may be anybody's session; who speaks for an engine must be that.
+        let sender = self.wiring.port.fabric.name_of(from);
+        let goes_by = |name: String| sender == Some(name);
         match mail {
             Mail::Hello { version, topology, node, engine } => {
-                if version != WIRE_VERSION || topology != self.wiring.topology {
+                let itself = goes_by(endpoint_name(node, engine));
+                if version != WIRE_VERSION || topology != self.wiring.topology || !itself {
                     tracing::warn!(
                         version,
                         ?topology,
                         node,
                         engine,
-                        "refused another cluster's engine"
+                        itself,
+                        "refused an engine: of another cluster, or another than it says"
                     );
                     return;
                 }
@@ -466,13 +471,14 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                 self.wiring.welcomed(from, words, pulse);
             }
             mail => {
-                let ours = &self.replicas;
+                let (ours, topology) = (&self.replicas, self.wiring.topology);
+                let runs = |theirs| topology.has(theirs) && goes_by(topology.endpoint_of(theirs));
                 let here = |to: Name| ours.iter().any(|r| r.id == replica(to));
                 let admit = |purpose| match purpose {
                     Purpose::Session { session, replica } => {
                         here(replica) && !SessionId(session).is_own()
                     }
-                    Purpose::Replica { to, .. } => here(to),
+                    Purpose::Replica { from: theirs, to } => here(to) && runs(replica(theirs)),
                 };
                 match self.wiring.port.receive_mail(from, mail, admit) {
                     Opening::Accepted(channel) => {

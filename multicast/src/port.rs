@@ -35,6 +35,9 @@ skein_protocol::paths! {
 /// Slots in one region of them.
 const CHUNK: usize = 1024;
 const SLOT_BYTES: usize = 16;
+/// The smallest and the largest ring that anybody makes.
+const RING_BYTES_MIN: u64 = 4 << 10;
+const RING_BYTES_MAX: u64 = 1 << 30;
 
 /// Sizes of rings, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -149,13 +152,13 @@ impl<F: Fabric> Port<F> {
     ) -> Opening {
         match mail {
             Mail::Open { version, purpose, side, wanted_bytes } => {
-                if version != WIRE_VERSION || !admit(purpose) {
-                    tracing::warn!(version, ?purpose, "refused a channel");
+                let (ring_bytes, theirs) = self.sizes_for(purpose, false);
+                let sane = is_ring(wanted_bytes) && (theirs == 0 || is_ring(side.ring_bytes));
+                if version != WIRE_VERSION || !sane || !admit(purpose) {
+                    tracing::warn!(version, ?purpose, sane, "refused a channel");
                     self.post(from, Mail::Refused { channel: side.channel });
                     return Opening::Nothing;
                 }
-                let (ring_bytes, _) = self.sizes_for(purpose, false);
-                debug_assert!(ring_bytes > 0 && wanted_bytes > 0);
                 match self.accept(from, purpose, ring_bytes, &side) {
                     Ok(id) => Opening::Accepted(id),
                     Err(error) => {
@@ -168,7 +171,12 @@ impl<F: Fabric> Port<F> {
             Mail::Opened { channel, side } => {
                 if self.owned(channel, from) && self.channel(channel).out.is_none() {
                     self.channel_mut(channel).outgoing = Outgoing::new(side.ring_bytes);
-                    match self.attach_side(channel, &side) {
+                    let attached = if is_ring(side.ring_bytes) {
+                        self.attach_side(channel, &side)
+                    } else {
+                        Err(FabricError::StaleKey)
+                    };
+                    match attached {
                         Ok(()) if self.channel(channel).leaving => self.goodbye(channel),
                         Ok(()) => self.pump(channel),
                         Err(error) => self.fail(channel, &error),
@@ -314,7 +322,8 @@ impl<F: Fabric> Port<F> {
         let channel = self.channel(id);
         let Some((position, wanted)) = channel.grow_at else { return };
         let (Some(old), Some(out)) = (channel.ring, &channel.out) else { return };
-        if channel.incoming.position() != position {
+        // Who has asked writes nothing beyond until it is answered.
+        if channel.incoming.position() != position || channel.incoming.available() > 0 {
             return;
         }
         let (peer, theirs, capacity) = (channel.peer, out.channel, channel.incoming.capacity());
@@ -350,8 +359,8 @@ impl<F: Fabric> Port<F> {
         let (peer, old) = (channel.peer, channel.out.as_ref().map(|out| out.ring));
         let tail = channel.outgoing.tail();
         let same = ring_bytes == channel.outgoing.capacity();
-        if channel.outgoing.capacity() > ring_bytes {
-            return Ok(());
+        if channel.outgoing.capacity() > ring_bytes || !is_ring(ring_bytes) {
+            return Err(FabricError::StaleKey);
         }
         let attached = if same { None } else { Some(self.fabric.attach(peer, &RegionKey(ring))?) };
         if let (Some(_), Some(old)) = (attached, old) {
@@ -657,4 +666,9 @@ impl<F: Fabric> Port<F> {
     fn slot(&self, id: u32) -> (Region, usize) {
         (self.chunks[id as usize / CHUNK].region, id as usize % CHUNK * SLOT_BYTES)
     }
+}
+
+/// Whether a ring may have that size. What peers say may be anything.
+const fn is_ring(bytes: u64) -> bool {
+    bytes.is_power_of_two() && RING_BYTES_MIN <= bytes && bytes <= RING_BYTES_MAX
 }

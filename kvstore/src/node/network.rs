@@ -92,7 +92,7 @@ pub fn net(config: &ClusterConfig, cluster: &str, who: Who) -> Result<Net, Netwo
         }
     }
     let security = if network.is_encrypted() { mutual(network, who)? } else { Security::Plain };
-    Ok(Net::new(&name(config, cluster), book, security))
+    Ok(Net::new(cluster, book, security).agreeing(agreed(config)))
 }
 
 /// Which RDMA device to use, and how.
@@ -125,16 +125,16 @@ fn mutual(network: &Network, who: Who) -> Result<Security, NetworkError> {
     Ok(Security::Mutual(Arc::new(tls.map_err(wrong)?)))
 }
 
-/// The cluster's name, and a digest of all in its configuration that its processes must agree on:
-/// those that do not refuse each other when they meet.
-fn name(config: &ClusterConfig, cluster: &str) -> String {
+/// A digest of all in the configuration that the processes of a cluster must agree on: those that do
+/// not refuse each other when they meet.
+fn agreed(config: &ClusterConfig) -> u64 {
     let ClusterConfig { topology, network, limits, tuning, .. } = config;
     let mut agreed = String::new();
     let _ = write!(agreed, "{WIRE_VERSION} {topology:?} {limits:?} {tuning:?} ");
     // Which fabric it is they tell each other in plain words.
     let Network { addresses, .. } = network;
     let _ = write!(agreed, "{addresses:?} {:?}", network.is_encrypted());
-    format!("{cluster}-{:016x}", xxh3_64(agreed.as_bytes()))
+    xxh3_64(agreed.as_bytes())
 }
 
 #[cfg(test)]
@@ -151,13 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn who_has_another_configuration_is_of_another_cluster() {
+    fn who_has_another_configuration_does_not_agree() {
         let config = ClusterConfig::default();
         let mut other = config.clone();
         other.limits.value_bytes_max += 1;
-        assert_ne!(name(&config, "c"), name(&other, "c"));
+        assert_ne!(agreed(&config), agreed(&other));
         let mut patient = config.clone();
         patient.stop_within_ms += 1;
-        assert_eq!(name(&config, "c"), name(&patient, "c"), "each node's own affair");
+        assert_eq!(agreed(&config), agreed(&patient), "each node's own affair");
     }
 }

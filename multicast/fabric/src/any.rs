@@ -100,6 +100,10 @@ impl Fabric for AnyFabric {
         either!(self, fabric => fabric.may_return())
     }
 
+    fn name_of(&self, peer: Peer) -> Option<String> {
+        either!(self, fabric => fabric.name_of(peer))
+    }
+
     fn hang_up(&mut self, peer: Peer) {
         either!(self, fabric => fabric.hang_up(peer));
     }

@@ -37,6 +37,18 @@ pub enum FabricError {
     #[error("stale region key")]
     StaleKey,
 
+    /// The span is not one of the peer's region, or begins within a word: the key says how long the
+    /// region is, and came from somebody else, as what lies where in it may have.
+    #[error("a span of {len} bytes at {at} is none of a peer's region of {size} bytes")]
+    Outside {
+        /// Where it begins.
+        at: usize,
+        /// Its length in bytes.
+        len: usize,
+        /// What the region's key says, in bytes.
+        size: usize,
+    },
+
     /// There is no room for that much shared memory.
     #[error("cannot reserve {len} bytes of shared memory in {}: {source}", dir.display())]
     NoSpace {

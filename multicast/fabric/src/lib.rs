@@ -123,8 +123,9 @@ impl Completion {
 /// 7. **Incarnations.** A restarted process is a new peer; nothing addressed to the old one reaches
 ///    the new one, and what the old one left behind is refused and cleaned up.
 ///
-/// Misuse, such as a span that leaves its region, is a bug and panics. Offsets and lengths of
-/// writes are multiples of 8 except for the length of the last word's tail, which may be shorter.
+/// Misuse, such as a span that leaves a region of our own, is a bug and panics; one that leaves a
+/// peer's is an error, as what we know of that comes from the peer. Offsets and lengths of writes are
+/// multiples of 8 except for the length of the last word's tail, which may be shorter.
 pub trait Fabric {
     /// A clock that only rises, from an arbitrary start, while the host sleeps too. Virtual in the
     /// simulator.
@@ -150,6 +151,10 @@ pub trait Fabric {
     fn has_died(&mut self, peer: Peer) -> bool {
         !self.may_return() && self.is_gone(peer)
     }
+
+    /// The name that the peer goes by, until it is hung up on. Where peers show certificates it is one
+    /// that the peer's is for.
+    fn name_of(&self, peer: Peer) -> Option<String>;
 
     /// Drops the connection and everything attached through it; the peer is not told. Nothing that
     /// the peer had posted to us becomes visible any more, so memory it could write can be given to

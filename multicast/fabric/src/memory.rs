@@ -38,6 +38,12 @@ pub(crate) fn check_span(size: usize, at: usize, len: usize) {
     assert!(at <= size && len <= size - at, "span {at}+{len} leaves {size}");
 }
 
+/// The same of a peer's region, of which we know what peers say: it may be anything.
+pub(crate) fn check_remote_span(size: usize, at: usize, len: usize) -> Result<(), FabricError> {
+    let inside = at.is_multiple_of(WORD) && at <= size && len <= size - at;
+    inside.then_some(()).ok_or(FabricError::Outside { at, len, size })
+}
+
 /// A mapping of shared memory, as words.
 #[derive(Debug)]
 pub(crate) struct Memory {

@@ -42,9 +42,9 @@ impl Known {
     /// Notes the message and the mark that came with it. Returns whether it is new.
     pub fn insert(&mut self, message: MessageId, low_water: u64) -> bool {
         let window = self.sessions.entry(message.session).or_default();
-        let new = window.insert(message.sequence);
+        // First the mark, which is never above the message: a session may begin with any number.
         window.raise(low_water);
-        new
+        window.insert(message.sequence)
     }
 
     /// The message's entry was lost with its leader before it was committed: it may be logged again.
@@ -199,6 +199,16 @@ mod tests {
             assert!(!known.insert(id(sequence), 1));
         }
         assert!(!known.contains(id(7)) && !known.contains(id(65)));
+    }
+
+    #[test]
+    fn a_session_that_begins_with_a_high_number_costs_no_more_than_another() {
+        let mut known = Known::default();
+        assert!(known.insert(id(u64::MAX - 1), u64::MAX - 9));
+        assert!(known.insert(id(u64::MAX - 2), u64::MAX - 9));
+        assert!(!known.insert(id(u64::MAX - 1), u64::MAX - 9));
+        assert!(known.sessions[&SessionId(7)].bits.len() <= 2);
+        assert!(known.contains(id(1)) && !known.contains(id(u64::MAX)));
     }
 
     #[test]

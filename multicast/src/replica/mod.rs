@@ -393,6 +393,8 @@ impl<A: Application> Replica<A> {
         let message = MessageId::new(session, sequence);
         let valid = destinations.contains(self.id.group)
             && self.topology.all_groups().contains_all(destinations)
+            // No more are under way than fit a window: what is remembered of a session has a bound.
+            && sequence - low_water < self.tuning.window as u64
             && payload.len() <= self.tuning.payload_bytes_max;
         if !valid {
             tracing::warn!(%message, %destinations, "dropped a message that makes no sense");

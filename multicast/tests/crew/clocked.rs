@@ -52,6 +52,10 @@ impl Fabric for Clocked {
         self.fabric.may_return()
     }
 
+    fn name_of(&self, peer: Peer) -> Option<String> {
+        self.fabric.name_of(peer)
+    }
+
     fn hang_up(&mut self, peer: Peer) {
         self.fabric.hang_up(peer);
     }

@@ -220,6 +220,10 @@ impl Fabric for ShmFabric {
         self.peers.get_mut(peer.0).is_none_or(PeerState::is_gone)
     }
 
+    fn name_of(&self, peer: Peer) -> Option<String> {
+        self.who(peer).map(|(name, _)| name.to_owned())
+    }
+
     fn hang_up(&mut self, peer: Peer) {
         self.remotes.detach_all(peer.0, self.incarnation);
         let Some(mut state) = self.peers.remove(peer.0) else { return };
@@ -280,7 +284,7 @@ impl Fabric for ShmFabric {
     ) -> Result<(), FabricError> {
         let remote = self.remotes.get(to)?;
         let state = self.peers.get(remote.peer).ok_or(FabricError::Gone)?;
-        let outcome = remote.write(at, from, &self.regions, state);
+        let outcome = remote.write(at, from, &self.regions, state)?;
         // A fence covers the writes before it too.
         self.unfenced = !remote.fenced;
         let peer = remote.peer;
@@ -298,7 +302,7 @@ impl Fabric for ShmFabric {
     ) -> Result<(), FabricError> {
         let remote = self.remotes.get(from)?;
         let state = self.peers.get(remote.peer).ok_or(FabricError::Gone)?;
-        let outcome = remote.read(at, len, into, &self.regions, state);
+        let outcome = remote.read(at, len, into, &self.regions, state)?;
         self.unfenced = true;
         self.completions.push(Completion { tag, outcome });
         Ok(())

@@ -8,7 +8,7 @@ use super::bell::Bell;
 use super::block::{Block, Key};
 use super::host::Away;
 use super::regions::Regions;
-use crate::memory::{Memory, check_span};
+use crate::memory::{Memory, check_remote_span};
 use crate::slab::Slab;
 use crate::{FabricError, Outcome, Region, RegionKey, Remote, Source};
 
@@ -143,10 +143,10 @@ impl RemoteState {
         from: Source<'_>,
         regions: &Regions,
         peer: &PeerState,
-    ) -> Outcome {
-        let to = self.place(at, from.bytes());
+    ) -> Result<Outcome, FabricError> {
+        let to = self.place(at, from.bytes())?;
         if !self.may_write || !self.block.is_open(self.generation) {
-            return refusal(peer);
+            return Ok(refusal(peer));
         }
         match from {
             Source::Inline(bytes) => self.block.memory.put(to, bytes),
@@ -159,13 +159,7 @@ impl RemoteState {
             // See the invariant of `block`: bytes, fence, look.
             fence(Ordering::SeqCst);
         }
-        if peer.gone || peer.bell.has_left() {
-            Outcome::Unknown
-        } else if self.block.is_open(self.generation) {
-            Outcome::Done
-        } else {
-            Outcome::Denied
-        }
+        Ok(self.outcome(peer))
     }
 
     pub(super) fn read(
@@ -175,13 +169,18 @@ impl RemoteState {
         (region, into): (Region, usize),
         regions: &Regions,
         peer: &PeerState,
-    ) -> Outcome {
-        let from = self.place(at, len);
+    ) -> Result<Outcome, FabricError> {
+        let from = self.place(at, len)?;
         if !self.block.is_open(self.generation) {
-            return refusal(peer);
+            return Ok(refusal(peer));
         }
         let target = regions.get(region);
         target.memory.copy(target.place(into, len), &self.block.memory, from, len);
+        Ok(self.outcome(peer))
+    }
+
+    /// How what was done a moment ago has ended.
+    fn outcome(&self, peer: &PeerState) -> Outcome {
         if peer.gone || peer.bell.has_left() {
             Outcome::Unknown
         } else if self.block.is_open(self.generation) {
@@ -191,9 +190,9 @@ impl RemoteState {
         }
     }
 
-    fn place(&self, at: usize, len: usize) -> usize {
-        check_span(self.len, at, len);
-        self.block.data() + at
+    fn place(&self, at: usize, len: usize) -> Result<usize, FabricError> {
+        check_remote_span(self.len, at, len)?;
+        Ok(self.block.data() + at)
     }
 }
 

@@ -9,7 +9,7 @@ use super::link::{Link, Step, Way};
 use super::nanos;
 use super::process::{Key, Known, Lent, Process, Reached, Region as Bytes};
 use super::state::{self, Op, State};
-use crate::memory::{WORD, check_len, check_span};
+use crate::memory::{WORD, check_len, check_remote_span, check_span};
 use crate::{
     Access, Completion, Fabric, FabricError, Outcome, Peer, Region, RegionKey, Remote, Source,
     check_mail, mailbox_is_full,
@@ -117,6 +117,10 @@ impl Fabric for SimFabric {
         !self.may_return() && self.with(|state, me| state.is_gone(peer(state, me, whom).process))
     }
 
+    fn name_of(&self, peer: Peer) -> Option<String> {
+        Some(self.who(peer).0)
+    }
+
     fn hang_up(&mut self, whom: Peer) {
         self.with(|state, me| {
             let known = &mut state.processes[me].peers[whom.0 as usize];
@@ -220,18 +224,18 @@ impl Fabric for SimFabric {
         tag: Option<u64>,
     ) -> Result<(), FabricError> {
         let reached = self.reached(to)?;
+        check_remote_span(reached.len, at, from.bytes())?;
         self.with(|state, me| {
-            let (len, bytes) = match from {
-                Source::Inline(bytes) => (bytes.len(), state::Bytes::Inline(bytes.to_vec())),
+            let bytes = match from {
+                Source::Inline(bytes) => state::Bytes::Inline(bytes.to_vec()),
                 Source::Span { region, at, len } => {
                     let source = state.processes[me].region(region);
                     check_span(source.len(), at, len);
                     let mut posted = vec![0; len];
                     source.get(at, &mut posted);
-                    (len, state::Bytes::Span { process: me, region: region.0, at, posted })
+                    state::Bytes::Span { process: me, region: region.0, at, posted }
                 }
             };
-            check_span(reached.len, at, len);
             state.counters.writes += 1;
             state.post(reached.link, op(&reached, at, bytes, tag), false);
         });
@@ -247,7 +251,7 @@ impl Fabric for SimFabric {
         tag: u64,
     ) -> Result<(), FabricError> {
         let reached = self.reached(from)?;
-        check_span(reached.len, at, len);
+        check_remote_span(reached.len, at, len)?;
         self.with(|state, me| {
             check_span(state.processes[me].region(into.0).len(), into.1, len);
             let bytes = state::Bytes::Fetched { bytes: vec![0; len], into: (into.0.0, into.1) };

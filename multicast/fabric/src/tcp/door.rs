@@ -5,11 +5,12 @@
 //! the answer to one. Whether a caller is let in is decided, and said, by the fabric's thread alone:
 //! so nothing of an earlier connection is placed once its successor was welcomed.
 
+use std::collections::VecDeque;
 use std::io;
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,8 @@ use super::stream::{Stream, left};
 
 /// How long two processes may take to meet. Who says nothing for so long is sent away.
 const MEET_MAX: Duration = Duration::from_secs(3);
-/// Callers that may be at the door at once. More are sent away: whoever means well comes back.
+/// Callers that may be at the door at once. When more come, who has said nothing for longest is sent
+/// away: whoever means well has said who they are by then, or comes back.
 const CALLERS_MAX: usize = 256;
 /// What a thread needs that only waits and says hello.
 const STACK: usize = 256 << 10;
@@ -54,7 +56,8 @@ struct Hall {
     any: AtomicBool,
     /// Nobody looks for them any more.
     closed: AtomicBool,
-    callers: AtomicUsize,
+    /// Those at the door, by the order in which they came.
+    callers: Mutex<VecDeque<(u64, TcpStream)>>,
     bell: Arc<OwnedFd>,
 }
 
@@ -67,7 +70,7 @@ impl Door {
             arrivals: Mutex::default(),
             any: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            callers: AtomicUsize::new(0),
+            callers: Mutex::default(),
             bell,
         };
         Self { hall: Arc::new(hall), listener: None }
@@ -101,7 +104,7 @@ impl Door {
         if !self.hall.any.load(Ordering::Acquire) {
             return Vec::new();
         }
-        let mut arrivals = self.hall.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arrivals = unpoisoned(&self.hall.arrivals);
         self.hall.any.store(false, Ordering::Release);
         std::mem::take(&mut arrivals)
     }
@@ -124,11 +127,37 @@ impl Hall {
         if self.closed.load(Ordering::Acquire) {
             return;
         }
-        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arrivals = unpoisoned(&self.arrivals);
         arrivals.push(arrival);
         self.any.store(true, Ordering::Release);
         ring(&self.bell);
     }
+
+    /// Somebody has come to the door.
+    fn came(&self, number: u64, caller: &TcpStream) -> io::Result<()> {
+        let caller = caller.try_clone()?;
+        let mut callers = unpoisoned(&self.callers);
+        if callers.len() >= CALLERS_MAX
+            && let Some((_, oldest)) = callers.pop_front()
+        {
+            tracing::warn!(
+                "{CALLERS_MAX} are at the door: who has been there for longest is sent away"
+            );
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        callers.push_back((number, caller));
+        Ok(())
+    }
+
+    /// Somebody has left the door, inwards or outwards.
+    fn left(&self, number: u64) {
+        unpoisoned(&self.callers).retain(|(caller, _)| *caller != number);
+    }
+}
+
+/// Nothing below a lock of this file can be left half done, so a panic elsewhere does no harm.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes whoever sleeps on the bell get up.
@@ -143,27 +172,25 @@ fn builder(name: &str) -> thread::Builder {
 
 /// Listens until told to stop.
 fn listen(hall: &Arc<Hall>, socket: &TcpListener, stop: &OwnedFd) {
-    loop {
+    for number in 0.. {
         let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
         if poll(&mut fds, None).is_ok() && !fds[1].revents().is_empty() {
             return;
         }
         match socket.accept() {
             Ok((caller, from)) => {
-                if hall.callers.fetch_add(1, Ordering::AcqRel) >= CALLERS_MAX {
-                    hall.callers.fetch_sub(1, Ordering::AcqRel);
-                    tracing::warn!(%from, "sent away: {CALLERS_MAX} others are at the door");
-                    continue;
-                }
                 let theirs = Arc::clone(hall);
-                let met = builder("skein-caller").spawn(move || {
-                    if let Err(error) = receive(&theirs, caller) {
-                        tracing::warn!(%from, %error, "a connection was refused");
-                    }
-                    theirs.callers.fetch_sub(1, Ordering::AcqRel);
+                let taken = hall.came(number, &caller).and_then(|()| {
+                    builder("skein-caller").spawn(move || {
+                        if let Err(error) = receive(&theirs, caller, number) {
+                            tracing::warn!(%from, %error, "a connection was refused");
+                        }
+                        theirs.left(number);
+                    })
                 });
-                if met.is_err() {
-                    hall.callers.fetch_sub(1, Ordering::AcqRel);
+                if let Err(error) = taken {
+                    tracing::warn!(%from, %error, "a connection cannot be taken");
+                    hall.left(number);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -176,7 +203,7 @@ fn listen(hall: &Arc<Hall>, socket: &TcpListener, stop: &OwnedFd) {
 }
 
 /// Waits for a caller's hello, and sends those away who are wrong here.
-fn receive(hall: &Hall, caller: TcpStream) -> Result<(), NotMet> {
+fn receive(hall: &Hall, caller: TcpStream, number: u64) -> Result<(), NotMet> {
     let deadline = Instant::now() + MEET_MAX;
     caller.set_nonblocking(false)?;
     let mut stream = hall.net.security().accept(caller, deadline)?;
@@ -188,6 +215,13 @@ fn receive(hall: &Hall, caller: TcpStream) -> Result<(), NotMet> {
         }
         if hello.to != hall.name {
             return refused(format!("it looks for {}, and this is {}", hello.to, hall.name));
+        }
+        if hello.agreed != hall.net.agreed() {
+            return refused(
+                "its configuration is not that of the others of this cluster, or its version of Skein \
+                 is not: topology, limits, tuning and network.addresses must be the same on all hosts"
+                    .into(),
+            );
         }
         let node = hall.net.book().find(&hello.from).is_some();
         match (hello.side.card, hall.net.has_cards()) {
@@ -206,6 +240,7 @@ fn receive(hall: &Hall, caller: TcpStream) -> Result<(), NotMet> {
     match met {
         Ok(hello) => {
             stream.go()?;
+            hall.left(number);
             hall.put(Arrival::Caller { stream, hello });
             Ok(())
         }

@@ -48,6 +48,10 @@ impl Fabric for TcpFabric {
         true
     }
 
+    fn name_of(&self, peer: Peer) -> Option<String> {
+        self.who(peer).map(|(name, _)| name.to_owned())
+    }
+
     fn hang_up(&mut self, peer: Peer) {
         self.end(peer.0, &Ended::Closed);
         self.peers.remove(peer.0);
@@ -104,7 +108,7 @@ impl Fabric for TcpFabric {
     ) -> Result<(), FabricError> {
         let RemoteState { peer, key } = self.remote(to)?;
         let len = from.bytes();
-        let place = key.place(at, len);
+        let place = key.place(at, len)?;
         let state = self.peers.get_mut(peer).ok_or(FabricError::Gone)?;
         let Some(link) = &mut state.link else {
             self.completions.extend(tag.map(Completion::lost));
@@ -134,7 +138,7 @@ impl Fabric for TcpFabric {
         tag: u64,
     ) -> Result<(), FabricError> {
         let RemoteState { peer, key } = self.remote(from)?;
-        let place = key.place(at, len);
+        let place = key.place(at, len)?;
         check_span(self.regions.get(into.0).len(), into.1, len);
         let state = self.peers.get_mut(peer).ok_or(FabricError::Gone)?;
         let Some(link) = &mut state.link else {

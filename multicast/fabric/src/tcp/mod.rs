@@ -160,7 +160,7 @@ impl TcpFabric {
             incarnation: rand::random(),
             door,
             patience: Duration::ZERO,
-            regions: Regions::default(),
+            regions: Regions::new(net.has_cards()),
             peers: Slab::default(),
             by_name: HashMap::new(),
             remotes: Slab::default(),

@@ -74,6 +74,7 @@ impl Security {
 #[derive(Clone, Debug)]
 pub struct Net {
     cluster: String,
+    agreed: u64,
     book: Book,
     security: Security,
     /// What meets there has RDMA cards.
@@ -84,7 +85,14 @@ impl Net {
     /// The processes of `cluster`: a name of at most 64 letters, digits, `-` and `_`.
     pub fn new(cluster: &str, book: Book, security: Security) -> Self {
         assert!(is_name(cluster), "{cluster:?} is not a cluster's name");
-        Self { cluster: cluster.to_owned(), book, security, cards: false }
+        Self { cluster: cluster.to_owned(), agreed: 0, book, security, cards: false }
+    }
+
+    /// The same, of processes that have also been told alike all that `agreed` is a digest of. Those
+    /// of a cluster that have not refuse each other.
+    #[must_use]
+    pub fn agreeing(self, agreed: u64) -> Self {
+        Self { agreed, ..self }
     }
 
     /// Joins under a name, listening at its address; that is ours until the fabric is dropped.
@@ -113,6 +121,10 @@ impl Net {
     /// The cluster's name.
     pub fn cluster(&self) -> &str {
         &self.cluster
+    }
+
+    pub(super) fn agreed(&self) -> u64 {
+        self.agreed
     }
 
     /// Where its processes are.

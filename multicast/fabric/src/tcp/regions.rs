@@ -7,17 +7,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::memory::{Memory, WORD, check_span};
+use crate::memory::{Memory, WORD, check_remote_span};
 use crate::slab::Slab;
 use crate::{Access, FabricError, Region, RegionKey};
 
 use super::frame::Place;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Regions {
     slab: Slab<RegionState>,
-    /// The last grant. None is ever repeated.
-    grants: u64,
+    /// How many grants there were. None is ever repeated.
+    grants: u32,
+    /// The keys are a card's too, and have room for the count alone.
+    for_cards: bool,
     /// What each grant that stands opens.
     open: HashMap<u64, u32>,
 }
@@ -75,10 +77,10 @@ impl Key {
         RegionKey(bytes)
     }
 
-    /// A span of the region. One that leaves it is a bug of the caller's.
-    pub(super) fn place(&self, at: usize, len: usize) -> Place {
-        check_span(self.len as usize, at, len);
-        Place { region: self.region, grant: self.grant, at: at as u64 }
+    /// A span of the region.
+    pub(super) fn place(&self, at: usize, len: usize) -> Result<Place, FabricError> {
+        check_remote_span(self.len as usize, at, len)?;
+        Ok(Place { region: self.region, grant: self.grant, at: at as u64 })
     }
 
     pub(super) fn from_bytes(key: &RegionKey) -> Self {
@@ -119,6 +121,10 @@ impl From<CardKey> for Key {
 }
 
 impl Regions {
+    pub(super) fn new(for_cards: bool) -> Self {
+        Self { slab: Slab::default(), grants: 0, for_cards, open: HashMap::new() }
+    }
+
     pub(super) fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
         let memory = Memory::of_region(len)?;
         let region = self.slab.insert(RegionState { memory: memory.into(), open: Open::ToNobody });
@@ -228,10 +234,14 @@ impl Regions {
         (inside && may(state.open)).then_some((&*state.memory, at))
     }
 
+    /// A grant is a count, so that it is another each time, and beside it what nobody guesses: who
+    /// was let in and was given no key has none.
     fn next_grant(&mut self, region: u32) -> u64 {
-        self.grants += 1;
-        self.open.insert(self.grants, region);
-        self.grants
+        self.grants = self.grants.checked_add(1).expect("four thousand million grants");
+        let drawn: u32 = if self.for_cards { 0 } else { rand::random() };
+        let grant = u64::from(self.grants) | u64::from(drawn) << 32;
+        self.open.insert(grant, region);
+        grant
     }
 
     fn state(&self, region: Region) -> &RegionState {
@@ -249,7 +259,7 @@ mod tests {
 
     #[test]
     fn only_what_is_granted_and_inside_is_placed() {
-        let mut regions = Regions::default();
+        let mut regions = Regions::new(false);
         let log = regions.create(64, Access::Granted).unwrap();
         let (writer, other, me) = (1, 2, 3);
         let first = Key::from_bytes(&regions.grant(log, writer, me));

@@ -40,6 +40,10 @@ impl Fabric for VerbsFabric {
         self.control.may_return()
     }
 
+    fn name_of(&self, peer: Peer) -> Option<String> {
+        self.who(peer).map(|(name, _)| name.to_owned())
+    }
+
     fn hang_up(&mut self, peer: Peer) {
         self.end(peer.0, &Broken::Closed);
         self.control.hang_up(peer);
@@ -137,7 +141,7 @@ impl Fabric for VerbsFabric {
         let len = from.bytes();
         // The card knows keys, and not whose they are: whom the key does not name does not post.
         let denied = closed || !key.lets_write(self.incarnation());
-        let target = Target { to: key.place(at, len), grant: key.grant, denied };
+        let target = Target { to: key.place(at, len)?, grant: key.grant, denied };
         let Some(link) = self.links.get_mut(&peer) else {
             self.completions.extend(tag.map(Completion::lost));
             return Ok(());
@@ -176,7 +180,7 @@ impl Fabric for VerbsFabric {
             Reached::ByCard { key, closed } => (key, closed),
             Reached::ByControl(from) => return self.control.read(from, at, len, into, tag),
         };
-        let target = Target { to: key.place(at, len), grant: key.grant, denied: closed };
+        let target = Target { to: key.place(at, len)?, grant: key.grant, denied: closed };
         let held = Arc::clone(self.regions.hold(into.0));
         check_span(held.memory.len(), into.1, len);
         let Some(link) = self.links.get_mut(&peer) else {

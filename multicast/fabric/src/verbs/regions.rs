@@ -10,7 +10,7 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use super::raw::{Adapter, Reach, Registration};
-use crate::memory::{Memory, WORD, check_span};
+use crate::memory::{Memory, WORD, check_remote_span};
 use crate::slab::Slab;
 use crate::{Access, FabricError, Peer, Region, RegionKey};
 
@@ -122,10 +122,10 @@ impl Key {
         self.words == 0
     }
 
-    /// The address of a span of the region. One that leaves it is a bug of the caller's.
-    pub(super) fn place(&self, at: usize, len: usize) -> (u64, u32) {
-        check_span(self.words as usize * WORD, at, len);
-        (self.address.wrapping_add(at as u64), self.remote)
+    /// The address of a span of the region.
+    pub(super) fn place(&self, at: usize, len: usize) -> Result<(u64, u32), FabricError> {
+        check_remote_span(self.words as usize * WORD, at, len)?;
+        Ok((self.address.wrapping_add(at as u64), self.remote))
     }
 }
 
@@ -257,8 +257,8 @@ mod tests {
         let without_card = CardKey::from_bytes(&key.to_bytes());
         assert_eq!(without_card, CardKey { incarnation, words, grant });
         assert!(key.lets_write(77) && !key.lets_write(78));
-        assert_eq!(key.place(56, 8), (0x7f00_0000_1038, 0xdead_beef));
+        assert_eq!(key.place(56, 8).unwrap(), (0x7f00_0000_1038, 0xdead_beef));
         assert!(Key { writer: 0, ..key }.lets_write(78), "shared");
-        assert!(std::panic::catch_unwind(|| key.place(56, 9)).is_err(), "beyond the end");
+        assert!(key.place(56, 9).is_err(), "beyond the end");
     }
 }

@@ -67,7 +67,10 @@ fn check_alive(a: &mut TcpFabric, b: &mut TcpFabric, to_b: Peer) {
 
 // What travels, put together by hand: whoever changes it must raise the version.
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+
+/// What the processes of these networks agree on.
+const AGREED: u64 = 0;
 
 fn message(version: u32, kind: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = b"skeintcp".to_vec();
@@ -82,6 +85,7 @@ fn hello(cluster: &str, from: &str, to: &str, meeting: u64) -> Vec<u8> {
     let mut body = 5u64.to_le_bytes().to_vec();
     body.extend(meeting.to_le_bytes());
     body.push(0);
+    body.extend(AGREED.to_le_bytes());
     for text in [cluster, from, to] {
         body.push(text.len() as u8);
         body.extend(text.as_bytes());
@@ -145,6 +149,8 @@ fn strangers_are_told_why_they_are_refused_and_harm_nothing() {
     long[14..16].copy_from_slice(&u16::MAX.to_le_bytes());
     let mut card = hello(CLUSTER, "x", "b", 0);
     card[32] = 1;
+    let mut other = hello(CLUSTER, "x", "b", 0);
+    other[33] ^= 1;
     #[rustfmt::skip]
     let strangers = [
         (hello("another", "x", "b", 0),      "belongs to cluster another, and this is cluster conformance"),
@@ -154,6 +160,7 @@ fn strangers_are_told_why_they_are_refused_and_harm_nothing() {
         (message(1, 1, &[0; 40]),            "version 1"),
         (message(VERSION, 2, &[0; 17]),      "no hello"),
         (message(VERSION, 1, &[255; 100]),   "no hello"),
+        (other,                              "its configuration is not that of the others"),
         (card,                               "its network.fabric is \"verbs\", and here it is \"tcp\""),
         (long,                               "too long"),
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "does not speak"),
@@ -251,6 +258,46 @@ fn many_who_come_at_once_and_vanish_leave_nothing() {
         look(&mut b);
         assert!(Instant::now() < end, "{} peers are left", b.peers());
     }
+}
+
+/// More are at the door than there is room for, and say nothing: who has been there for longest goes, and
+/// who comes last is let in.
+#[test]
+fn who_says_nothing_keeps_nobody_out() {
+    let net = net(&["b"]);
+    let mut b = net.join("b").unwrap();
+    let address = net.book().find("b").unwrap();
+    let silent: Vec<_> = (0..300).map(|_| Stranger::at(&address)).collect();
+    let mut last = Stranger::at(&address);
+    last.say(&hello(CLUSTER, "x", "b", 0));
+    assert_eq!(last.hear(WELCOME, &mut b).len(), WELCOME);
+    drop(silent);
+}
+
+/// Who was let in and was given no key reaches nothing, whatever it tries.
+#[test]
+fn keys_cannot_be_guessed() {
+    let net = net(&["b"]);
+    let mut b = net.join("b").unwrap();
+    let regions: Vec<_> = (0..4).map(|_| b.create(64, Access::Shared).unwrap()).collect();
+    let mut stranger = Stranger::at(&net.book().find("b").unwrap());
+    stranger.say(&hello(CLUSTER, "x", "b", 0));
+    assert_eq!(stranger.hear(WELCOME, &mut b).len(), WELCOME);
+    let mut tries = 0;
+    for region in [0, 1, 2, 3, u32::MAX] {
+        for grant in 0..50_u64 {
+            let mut key = b.key(regions[0]);
+            key.0[8..16].copy_from_slice(&grant.to_le_bytes());
+            key.0[16..20].copy_from_slice(&region.to_le_bytes());
+            stranger.say(&write_frame(&key, 0, &[9; 8]));
+            tries += 1;
+        }
+    }
+    let answers = stranger.hear(16 * tries, &mut b);
+    // Each frame says in its fifth byte what it is: 4 is a denial.
+    assert!(answers.as_chunks::<16>().0.iter().all(|answer| answer[4] == 4));
+    assert_eq!(answers.len(), 16 * tries);
+    assert!(regions.iter().all(|region| b.load(*region, 0) == 0));
 }
 
 /// Promise 7, within an incarnation.

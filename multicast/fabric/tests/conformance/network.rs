@@ -177,6 +177,10 @@ impl<F: Calling> Fabric for Joined<F> {
     fn is_gone(&mut self, peer: Peer) -> bool {
         self.fabric.borrow_mut().is_gone(peer)
     }
+    fn name_of(&self, peer: Peer) -> Option<String> {
+        self.fabric.borrow().name_of(peer)
+    }
+
     fn hang_up(&mut self, peer: Peer) {
         self.fabric.borrow_mut().hang_up(peer);
     }
