@@ -132,6 +132,29 @@ fn what_a_deposed_leader_logged_alone_is_not_remembered_and_its_time_does_not_fa
 }
 
 #[test]
+fn a_change_of_the_view_that_was_cut_off_stands_in_nobodys_way() {
+    let (old, new, third) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    let mut stage = Stage::new(1, 3);
+    stage.lose_writes(old, new);
+    stage.lose_writes(old, third);
+    assert!(stage.evict(old, 2));
+    stage.turn(old);
+    assert!(!stage.evict(old, 2), "one thing after the other");
+    stage.run(new, &[third]);
+    stage.ask(new, old);
+    stage.heal();
+    for id in [old, third, new] {
+        stage.turn(id);
+    }
+    stage.run(old, &[new, third]);
+    for id in [new, third, old] {
+        stage.turn(id);
+    }
+    assert!(stage.core(old).leads() && !stage.core(old).view().member(2).evicted);
+    assert!(stage.evict(old, 2), "nothing is under way");
+}
+
+#[test]
 fn a_new_leader_proposes_above_everything_that_may_have_been_delivered() {
     let both = GroupSet::first(2);
     let (g0, g1) = (replica(0, 0), replica(1, 0));

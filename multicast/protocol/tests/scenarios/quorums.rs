@@ -8,7 +8,7 @@ use skein_protocol::step::{Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
-use crate::stage::{config, message, replica};
+use crate::stage::{Stage, config, message, replica};
 
 fn received(destinations: GroupSet) -> Event {
     Event::Received { message: message(1), low_water: 1, destinations, inline: true }
@@ -132,6 +132,34 @@ fn completions_count_only_for_whoever_has_caught_up() {
     core.step(Event::Completed { slot: 2, index: 4 }, &mut effects);
     core.step(Event::TurnEnd, &mut effects);
     assert_eq!(core.commit_index(), core.last_index());
+}
+
+#[test]
+fn what_completed_in_an_earlier_ballot_counts_for_nothing_in_this_one() {
+    let (leader, other, next) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    let mut stage = Stage::new(1, 5);
+    for slot in 2..5 {
+        stage.lose_writes(leader, replica(0, slot));
+    }
+    for number in 1..=5 {
+        stage.land(leader, message(number), GroupSet::first(1));
+    }
+    stage.turn(leader);
+    stage.complete(leader);
+    assert_eq!(stage.core(leader).counts_on(1), 6);
+    // Another leads, who has none of it, and then the first one again, with what that one had.
+    stage.run(next, &[replica(0, 3), replica(0, 4)]);
+    stage.heal();
+    stage.run(leader, &[next, replica(0, 3), other]);
+    stage.turn(other);
+    let held = stage.core(other).last_index();
+    assert!(held < 6, "what it had of the first ballot is cut off");
+    stage.lose_writes(leader, other);
+    stage.turn(leader);
+    assert_eq!(
+        (stage.core(leader).last_index(), stage.core(leader).counts_on(1)),
+        (held + 5, held)
+    );
 }
 
 #[test]
