@@ -284,6 +284,7 @@ impl Fabric for SimFabric {
                 return false;
             }
             me.parked = Some(now.saturating_add(me.clock.of_world(nanos(longest))));
+            me.unwoken = false;
             true
         });
         if slept && !idle(self) {

@@ -49,6 +49,8 @@ pub(super) enum Step {
     Fetch { op: u32, piece: Piece, last: bool },
     /// The target is woken if it is parked.
     Wake,
+    /// It would have been woken here by a process that has died or a connection that has broken.
+    LostWake,
     /// A letter arrives.
     Mail(Vec<u8>),
     /// What a read fetched arrives at its reader.

@@ -160,6 +160,12 @@ impl World {
         self.with(name, |state, it| state.processes[it].parked.map(Duration::from_nanos))
     }
 
+    /// Whether whoever would have woken the process since it parked has died before it could, or lost its
+    /// connection: it will see what that one had written when its time is up.
+    pub fn is_left_asleep(&self, name: &str) -> bool {
+        self.with(name, |state, it| state.processes[it].unwoken)
+    }
+
     /// Wakes a process from outside of the world, if it sleeps.
     pub fn wake(&self, name: &str) {
         self.with(name, |state, it| state.processes[it].parked = None);

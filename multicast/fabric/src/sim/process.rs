@@ -16,6 +16,8 @@ pub(super) struct Process {
     pub(super) paused: bool,
     /// Until when it sleeps, if it does.
     pub(super) parked: Option<u64>,
+    /// Whoever would have woken it has died in between, or cannot reach it any more.
+    pub(super) unwoken: bool,
     pub(super) regions: Slab<Region>,
     /// By [`Peer`](crate::Peer).
     pub(super) peers: Vec<Known>,
@@ -120,6 +122,7 @@ impl Process {
             gone_at: u64::MAX,
             paused: false,
             parked: None,
+            unwoken: false,
             regions: Slab::default(),
             peers: Vec::new(),
             remotes: Slab::default(),

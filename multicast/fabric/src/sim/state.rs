@@ -244,6 +244,7 @@ impl State {
             Step::Land { op, piece, last } => self.land_piece(link, op, piece, last),
             Step::Fetch { op, piece, last } => self.fetch_piece(link, op, piece, last),
             Step::Wake => self.wake(to),
+            Step::LostWake => self.processes[to].unwoken = true,
             Step::Mail(bytes) => {
                 self.stamp(&[bytes.len() as u64]);
                 if self.processes[to].alive {
@@ -465,7 +466,11 @@ impl State {
                 let tag = match step {
                     Step::Complete { tag, .. } => tag,
                     Step::Deposit { op } => self.ops.remove(op).and_then(|op| op.tag),
-                    Step::Land { .. } | Step::Fetch { .. } | Step::Wake | Step::Mail(_) => None,
+                    Step::Land { .. }
+                    | Step::Fetch { .. }
+                    | Step::Wake
+                    | Step::LostWake
+                    | Step::Mail(_) => None,
                 };
                 self.counters.flapped_operations += 1;
                 self.push(link, Way::Back, Step::Complete { tag, outcome: Outcome::Unknown });
@@ -502,7 +507,12 @@ impl State {
             let (op, last) = match step {
                 Step::Land { op, last, .. } | Step::Fetch { op, last, .. } => (op, last),
                 Step::Deposit { op } => (op, true),
-                Step::Complete { .. } | Step::Wake | Step::Mail(_) => continue,
+                // What has landed, or will all the same, may find its reader asleep.
+                Step::Wake => {
+                    self.push(link, Way::Data, Step::LostWake);
+                    continue;
+                }
+                Step::Complete { .. } | Step::LostWake | Step::Mail(_) => continue,
             };
             if !last {
                 continue;
@@ -549,6 +559,7 @@ impl State {
                 format!("{from} {verb} {to} region {} {at}+{len}", op.region)
             }
             Step::Wake => format!("{from} wakes {to}"),
+            Step::LostWake => format!("nobody wakes {to} in place of {from}"),
             Step::Mail(bytes) => format!("{from} mails {to} {} bytes", bytes.len()),
             Step::Deposit { .. } => format!("{from} has read from {to}"),
             Step::Complete { tag, outcome } => {
