@@ -91,6 +91,11 @@ impl<A: Application> Replica<A> {
         }
     }
 
+    /// Results of our machine that are kept, since another group may ask for them.
+    pub(crate) fn results(&self) -> usize {
+        self.results.len()
+    }
+
     pub(super) fn results_status(&self) -> ResultsStatus {
         ResultsStatus {
             under_way: self.given.len() as u64,

@@ -514,6 +514,11 @@ impl Ramcast {
         format!("{message} lacks {lacks}, of all that is settled up to {settled}: {pending:?}")
     }
 
+    /// Delivered messages to several groups that are kept, since somebody may not be done with them.
+    pub fn owes(&self) -> usize {
+        self.shared.len()
+    }
+
     /// Messages delivered.
     pub const fn delivered(&self) -> u64 {
         self.order.delivered()

@@ -74,6 +74,8 @@ impl Shared {
         for group in next.destinations.iter() {
             self.last_with[group.index()] = next.timestamp;
         }
+        // Who is slow may deliver last what the others have said that they are done with.
+        self.dirty |= next.destinations.iter().all(|it| self.settled[it.index()] >= next.timestamp);
         self.keep(Owed {
             message: next.message,
             low_water: next.low_water,
@@ -157,6 +159,10 @@ impl Shared {
         self.owed.get(at)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.owed.len()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Owed> {
         self.owed.iter()
     }
@@ -191,6 +197,7 @@ impl Shared {
         for timestamp in shared.settled.iter_mut().chain(&mut shared.last_with) {
             *timestamp = Timestamp::from_word(from.u64()?);
         }
+        shared.dirty = true;
         Some(shared)
     }
 }
