@@ -7,7 +7,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use skein_multicast::simulate::{Campaign, Failure, Kept, Profile, Tally, run};
+use skein_multicast::simulate::{
+    Campaign, Failure, Kept, Profile, Reduction, Scenario, Tally, run_scenario,
+};
 use skein_workloads::chart::grouped;
 
 use crate::exit::{Exit, usage};
@@ -42,6 +44,9 @@ pub(crate) struct Args {
     /// Prints everything that happens in the only seed given
     #[arg(long, conflicts_with = "json")]
     trace: bool,
+    /// Leaves out what was left out to make a failure small: as its replay line says
+    #[arg(long, value_name = "WHAT", requires = "trace")]
+    reduced: Option<Reduction>,
     /// Prints one JSON object in place of the table
     #[arg(long)]
     json: bool,
@@ -96,6 +101,8 @@ struct Failed {
     evidence: String,
     faults: Vec<String>,
     messages: u64,
+    /// The command that shows it.
+    replay: String,
     events: Vec<String>,
 }
 
@@ -150,7 +157,8 @@ impl Args {
             let seed = self.seeds.start;
             return Err(usage(format!("--trace shows one seed: say --seeds {seed}..{}", seed + 1)));
         }
-        match run(self.seeds.start, self.profile, true) {
+        let reduction = self.reduced.clone().unwrap_or_default();
+        match run_scenario(&Scenario::reduced(self.seeds.start, self.profile, &reduction), true) {
             Ok(report) => {
                 say(report.trace.join("\n") + "\n")?;
                 let (messages, simulated) = (report.messages, report.simulated);
@@ -173,6 +181,7 @@ impl Args {
             evidence: failure.violation.evidence.clone(),
             faults: failure.scenario.faults.iter().map(ToString::to_string).collect(),
             messages: failure.scenario.messages,
+            replay: failure.replay(),
             events: last_events(failure).to_vec(),
         };
         Summary {

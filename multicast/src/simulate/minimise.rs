@@ -3,11 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Failure, Scenario, run_scenario};
+use super::{Failure, Profile, Reduction, Scenario, run_scenario};
 
 /// Schedules that are tried before a scenario is held to be harmless: leaving something out changes
 /// everything that is drawn after it.
 const SCHEDULES: u64 = 4;
+/// Messages that are not halved any more.
+const MESSAGES_MIN: u64 = 8;
 
 impl Failure {
     /// The smallest scenario found within `patience` that breaks the same property, with its trace.
@@ -26,56 +28,51 @@ impl Failure {
 
     /// One that leaves something out and breaks the same property, if there is one.
     fn smaller(&self, until: Instant) -> Option<Self> {
-        let candidates = smaller_scenarios(&self.scenario);
+        let Scenario { seed, profile, .. } = self.scenario;
+        let profile = Profile::named(profile)?;
+        let candidates = smaller_reductions(&self.scenario).into_iter();
         candidates
-            .flat_map(|scenario| {
-                (0..SCHEDULES).map(move |schedule| Scenario { schedule, ..scenario.clone() })
-            })
+            .flat_map(|it| (0..SCHEDULES).map(move |schedule| Reduction { schedule, ..it.clone() }))
             .take_while(|_| Instant::now() < until)
-            .find_map(|scenario| {
+            .find_map(|reduction| {
+                let scenario = Scenario::reduced(seed, profile, &reduction);
                 let failure = run_scenario(&scenario, false).err()?;
                 (failure.violation.property == self.violation.property).then_some(*failure)
             })
     }
 }
 
-/// What leaves something out: half of the faults first, then each; then messages and clients.
-fn smaller_scenarios(whole: &Scenario) -> impl Iterator<Item = Scenario> {
-    let with = |change: &dyn Fn(&mut Scenario)| {
-        let mut scenario = whole.clone();
-        change(&mut scenario);
-        scenario
-    };
-    let count = whole.faults.len();
+/// What leaves something more out: half of the faults first, then each; then messages and clients.
+fn smaller_reductions(scenario: &Scenario) -> Vec<Reduction> {
+    let now = &scenario.reduction;
+    let left = scenario.faults_left();
     let mut smaller = Vec::new();
-    if count > 2 {
-        smaller.push(with(&|it| it.faults.truncate(count / 2)));
-        smaller.push(with(&|it| _ = it.faults.drain(..count / 2)));
+    if left.len() > 2 {
+        let halves = [
+            left.iter().copied().take(left.len() / 2).collect(),
+            left.iter().copied().skip(left.len() / 2).collect(),
+        ];
+        smaller.extend(halves.map(|half| Reduction { faults: Some(half), ..now.clone() }));
     }
-    smaller.extend((0..count).map(|i| with(&|it| _ = it.faults.remove(i))));
-    if whole.reopen_at.is_some() {
-        smaller.push(with(&|it| it.reopen_at = None));
+    smaller.extend(left.iter().map(|out| {
+        let rest = left.iter().copied().filter(|number| number != out).collect();
+        Reduction { faults: Some(rest), ..now.clone() }
+    }));
+    if scenario.reopen_at.is_some() {
+        smaller.push(Reduction { stay_open: true, ..now.clone() });
     }
-    if whole.rough {
-        smaller.push(with(&|it| it.rough = false));
+    if scenario.rough {
+        smaller.push(Reduction { smooth: true, ..now.clone() });
     }
-    if whole.messages > 8 {
-        smaller.push(with(&|it| {
-            it.messages /= 2;
-            for fault in &mut it.faults {
-                fault.after /= 2;
-            }
-        }));
+    if scenario.messages > MESSAGES_MIN {
+        smaller.push(Reduction { halvings: now.halvings + 1, ..now.clone() });
     }
-    let (processes, sessions) = whole.clients;
+    let (processes, sessions) = scenario.clients;
     if processes > 1 {
-        smaller.push(with(&|it| {
-            it.clients.0 = processes - 1;
-            it.faults.retain(|fault| fault.client().is_none_or(|client| client < processes - 1));
-        }));
+        smaller.push(Reduction { clients: Some((processes - 1, sessions)), ..now.clone() });
     }
     if sessions > 1 {
-        smaller.push(with(&|it| it.clients.1 = sessions - 1));
+        smaller.push(Reduction { clients: Some((processes, sessions - 1)), ..now.clone() });
     }
-    smaller.into_iter()
+    smaller
 }

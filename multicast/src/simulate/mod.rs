@@ -16,6 +16,7 @@ mod machine;
 mod minimise;
 mod nodes;
 mod operator;
+mod reduction;
 mod rules;
 mod scenario;
 mod world;
@@ -33,6 +34,7 @@ pub use self::faults::{Fault, Kind, Mix, Target};
 pub use self::injector::FaultCounts;
 pub use self::kept::Kept;
 pub use self::operator::LossCounts;
+pub use self::reduction::{MalformedReduction, Reduction};
 pub use self::scenario::{Profile, Scenario};
 use self::world::Simulation;
 use crate::port::PortPaths;
@@ -153,6 +155,17 @@ impl Coverage {
 }
 
 impl Failure {
+    /// The command that runs it again, with all that was left out of it left out.
+    pub fn replay(&self) -> String {
+        let Scenario { seed, profile, reduction, .. } = &self.scenario;
+        let end = seed + 1;
+        let reduced = match reduction.to_string() {
+            text if text.is_empty() => text,
+            text => format!(" --reduced {text}"),
+        };
+        format!("skein sim --profile {profile} --seeds {seed}..{end}{reduced} --trace")
+    }
+
     /// The same seed was two different runs.
     fn of_two_runs(first: Report, second: &Report) -> Self {
         let evidence = format!(
@@ -185,6 +198,6 @@ impl fmt::Display for Failure {
         for fault in &self.scenario.faults {
             writeln!(f, "  {fault}")?;
         }
-        write!(f, "replay it: skein sim --profile {profile} --seeds {seed}..{} --trace", seed + 1)
+        write!(f, "replay it: {}", self.replay())
     }
 }
