@@ -157,6 +157,11 @@ pub enum Kind {
         /// Which replica.
         slot: u8,
     },
+    /// The next replica of a group that is let in, having lost its memory, is told to lead it.
+    Promote {
+        /// Of which group.
+        group: u16,
+    },
 }
 
 impl Kind {
@@ -440,6 +445,33 @@ pub(super) fn minority_is_away(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault>
     nodes.map(&mut one).collect()
 }
 
+/// Replicas lose their memory, are given the state of others while much of it is pending, and lead as soon
+/// as they are let in: what the state lacks, nobody has.
+pub(super) fn learners_lead(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let groups = u64::from(topology.groups);
+    let silence = scenario.suspected_after();
+    let mut faults = Vec::new();
+    for _ in 0..rng.between(2, 5) {
+        let group = rng.below(groups) as u16;
+        let slot = rng.below(u64::from(topology.replicas)) as u8;
+        let after = rng.below(scenario.messages);
+        let mut fault = |delay, kind| faults.push(Fault { after, delay, kind });
+        let node = Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot)));
+        fault(Duration::ZERO, Kind::Crash { node, back_after: some_of(rng, silence) });
+        fault(Duration::ZERO, Kind::Promote { group });
+        if rng.one_in(2) {
+            // What another group has to say comes late, perhaps from its next leader.
+            let node = Target::Leader(rng.below(groups) as u16);
+            let lasts = some_of(rng, 8 * silence);
+            let kind = Kind::Isolate { node, outbound: true, inbound: rng.one_in(2), lasts };
+            fault(some_of(rng, silence), kind);
+        }
+    }
+    faults.sort_by_key(|fault| (fault.after, fault.delay));
+    faults
+}
+
 /// More memories of a group die than it tolerates, while there is load.
 pub(super) fn group_is_lost(scenario: &Scenario, rng: &mut Rng) -> Fault {
     let topology = scenario.topology;
@@ -516,6 +548,7 @@ impl fmt::Display for Fault {
             Kind::Resend { client } => write!(f, "client {client} sends all again"),
             Kind::Transfer { group, slot } => write!(f, "g{group}.{slot} is told to lead"),
             Kind::Evict { group, slot } => write!(f, "g{group} is told to evict g{group}.{slot}"),
+            Kind::Promote { group } => write!(f, "whoever g{group} lets in next is told to lead"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What makes the faults of a scenario happen, and ends them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use skein_protocol::ballot::Ballot;
@@ -59,6 +59,8 @@ skein_protocol::paths! {
     transfers,
     /// An operator had a replica evicted.
     evictions,
+    /// An operator let a replica lead that had just been let in.
+    promotions,
 }
 
 /// The end of a fault.
@@ -87,6 +89,8 @@ pub(super) struct Injector {
     /// Since when the one that begins to lead is known to, in looks; and how often that was looked for.
     began: BTreeMap<u16, (Ballot, u64)>,
     looks: u64,
+    /// Replicas that were seen not to be let in, where somebody waits for that they are.
+    learning: BTreeSet<ReplicaId>,
     pub(super) counts: FaultCounts,
     pub(super) operator: Operator,
 }
@@ -100,6 +104,7 @@ impl Injector {
             hit: BTreeMap::new(),
             began: BTreeMap::new(),
             looks: 0,
+            learning: BTreeSet::new(),
             counts: FaultCounts::default(),
             operator: Operator::default(),
         }
@@ -126,6 +131,14 @@ impl Injector {
                 self.looks < *since + steps || self.hit.get(&group) == Some(&ballot)
             }
         }
+    }
+
+    /// A replica of the group that has been let in since it was last looked for, if there is one.
+    fn let_in(&mut self, group: u16, nodes: &Nodes) -> Option<ReplicaId> {
+        let members = nodes.members(GroupId(group)).filter_map(|id| nodes.find(id));
+        let (silent, named): (Vec<_>, _) = members.partition(|it| it.core.is_silent());
+        self.learning.extend(silent.iter().map(|it| it.id));
+        named.iter().map(|it| it.id).find(|id| self.learning.remove(id))
     }
 
     /// Whether something is going on that holds messages back.
@@ -160,6 +173,16 @@ impl Injector {
                 let aimed = matches!(target, Target::NewLeader { .. });
                 let wait = if aimed { Duration::ZERO } else { Duration::from_millis(1) };
                 self.due.push((now + wait, kind));
+            } else if let Kind::Promote { group } = kind {
+                match self.let_in(group, nodes) {
+                    Some(id) => {
+                        any = true;
+                        stage.note(|| format!("fault: {id} is let in, and told to lead"));
+                        let done = nodes.tell(id, &Command::Lead(id.group), stage)?;
+                        self.counts.promotions += u64::from(done);
+                    }
+                    None => self.due.push((now, kind)),
+                }
             } else if let Kind::Crash { node, .. } = kind
                 && !nodes.may_crash(nodes.node(node))
             {
@@ -283,6 +306,7 @@ impl Injector {
                 let done = nodes.tell(id, &Command::Lead(id.group), stage)?;
                 self.counts.transfers += u64::from(done);
             }
+            Kind::Promote { .. } => {} // It waits for its moment, which `go_on` sees.
             Kind::Evict { group, slot } => {
                 let whom = ReplicaId::new(GroupId(group), slot);
                 if let Some(leader) = nodes.leader(group) {

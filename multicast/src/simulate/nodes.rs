@@ -43,6 +43,9 @@ pub(super) struct Nodes {
     past: Coverage,
     /// Sessions that nodes took to be dead since somebody last asked.
     mourned: Vec<SessionId>,
+    /// A group was recreated. What was sent to its former self, others keep until it is done with something
+    /// that is behind it.
+    recreated: bool,
 }
 
 impl Nodes {
@@ -62,7 +65,8 @@ impl Nodes {
         let processes = ids.map(process).collect();
         let lives = vec![0; usize::from(topology.nodes)];
         let past = Coverage::default();
-        let mut nodes = Self { topology, processes, lives, past, mourned: Vec::new() };
+        let mourned = Vec::new();
+        let mut nodes = Self { topology, processes, lives, past, mourned, recreated: false };
         for node in 0..topology.nodes {
             nodes.start(node, stage)?;
         }
@@ -169,6 +173,7 @@ impl Nodes {
         command: &Command,
         stage: &Stage,
     ) -> Result<(), CommandError> {
+        self.recreated |= matches!(command, Command::Recreate { .. });
         for Process { name, engine, .. } in &mut self.processes {
             let has = |engine: &SimEngine| engine.inside().0.iter().any(|it| it.id.group == group);
             if let Some(engine) = engine.as_mut().filter(|engine| has(engine)) {
@@ -295,11 +300,13 @@ impl Nodes {
         std::mem::take(&mut self.mourned)
     }
 
-    /// Somebody who sleeps though there is something to read, if anybody does.
+    /// Somebody who sleeps though there is something to read, if anybody does, and those live who should have
+    /// woken it.
     pub(super) fn oversleeps(&self, stage: &Stage) -> Option<&str> {
         let sleeper = self.processes.iter().find(|process| {
             let engine = process.engine.as_ref().filter(|_| !process.stands_still);
-            engine.is_some_and(|it| stage.world.is_parked(&process.name) && it.has_news())
+            let sleeps = |name| stage.world.is_parked(name) && !stage.world.is_left_asleep(name);
+            engine.is_some_and(|it| sleeps(&process.name) && it.has_news())
         });
         sleeper.map(|process| process.name.as_str())
     }
@@ -333,6 +340,14 @@ impl Nodes {
                 }
                 if core.is_silent() {
                     return Some(format!("{id} was never let in"));
+                }
+                let view = core.view();
+                if view.members().iter().any(|member| member.evicted) {
+                    return Some(format!("{id} waits for less than all of {view:?}"));
+                }
+                let owes = core.owes() + replica.results();
+                if owes > 0 && !self.recreated {
+                    return Some(format!("{id} keeps {owes} messages and results for others"));
                 }
                 if replica.application.under_way() > 0 {
                     return Some(format!("the machine of {id} waits for results"));

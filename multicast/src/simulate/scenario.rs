@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use skein_fabric::sim::{Rng, SimConfig};
 
+use super::Reduction;
 use super::faults::{self, Fault, Mix};
 use crate::config::{Topology, Tuning};
 
@@ -48,6 +49,8 @@ pub struct Profile {
     forks: bool,
     /// Sessions read what is not ordered, of leaders that hold leases.
     reads: bool,
+    /// Replicas that were given the state lead as soon as they are let in.
+    learners: bool,
 }
 
 /// No fault at all.
@@ -85,11 +88,12 @@ const PLAIN: Profile = Profile {
     network: false,
     forks: false,
     reads: false,
+    learners: false,
 };
 
 impl Profile {
     /// All profiles; the first is what is run if none is named.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that falls in every seed",
@@ -284,6 +288,26 @@ impl Profile {
             ..PLAIN
         },
         Self {
+            name: "learners",
+            about: "replicas that were given the state lead as soon as they are let in",
+            faults: (1, 5),
+            mix: Mix {
+                crashes: 2,
+                pauses: 3,
+                slows: 4,
+                flaps: 1,
+                client_crashes: 2,
+                resends: 2,
+                evictions: 2,
+                deafs: 2,
+                ..QUIET
+            },
+            messages: (120, 120),
+            large_one_in: 1000,
+            learners: true,
+            ..PLAIN
+        },
+        Self {
             name: "large",
             about: "sixteen groups",
             faults: (1, 6),
@@ -316,8 +340,8 @@ impl Profile {
 pub struct Scenario {
     /// The seed it was drawn from.
     pub seed: u64,
-    /// Which of the schedules that can come of it: 0, but where a failure is narrowed down.
-    pub schedule: u64,
+    /// What is left out of it: nothing, but where a failure was made small.
+    pub reduction: Reduction,
     /// What it was drawn for.
     pub profile: &'static str,
     /// Nodes, groups, replicas, engines.
@@ -377,6 +401,7 @@ impl Scenario {
             () if rng.one_in(profile.large_one_in) => 16,
             () if profile.overlaps => 2 + rng.below(4) as u16,
             () if profile.forks => 1 + rng.below(3) as u16,
+            () if profile.learners => 2 + rng.below(3) as u16,
             () => 1 + rng.below(4) as u16,
         };
         let topology = Topology {
@@ -408,7 +433,7 @@ impl Scenario {
         let messages = profile.messages.0 + rng.below(profile.messages.1);
         let mut scenario = Self {
             seed,
-            schedule: 0,
+            reduction: Reduction::default(),
             profile: profile.name,
             topology,
             tuning,
@@ -461,6 +486,9 @@ impl Scenario {
             // What only one group was sent nobody else's answer waits for.
             scenario.shared_percent = if rng.one_in(2) { 0 } else { scenario.shared_percent / 2 };
             more.extend(faults::leaders_are_cut_off(&scenario, &mut rng));
+        }
+        if profile.learners {
+            more.extend(faults::learners_lead(&scenario, &mut rng));
         }
         for fault in more {
             let at = scenario.faults.partition_point(|before| before.after <= fault.after);
