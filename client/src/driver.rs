@@ -173,7 +173,13 @@ impl<F: Fabric> Driver<F> {
     /// Opens a session. Operations can be submitted at once; they are sent when every group has
     /// said that it knows the session.
     pub fn open(&mut self) -> SessionKey {
-        let key = self.access.open(SessionId(rand::random()));
+        self.open_as(SessionId(rand::random()))
+    }
+
+    /// As [`open`](Self::open), under a name made of these bits: for a run that is to be the same each
+    /// time. No two sessions of a cluster may ever have one name.
+    pub fn open_as(&mut self, random: SessionId) -> SessionKey {
+        let key = self.access.open(random);
         self.ledger.opening(key, Plan::open(&self.shape.slots));
         let now = self.access.fabric().now();
         self.look(now);
@@ -327,9 +333,17 @@ impl<F: Fabric> Driver<F> {
         self.ledger.counts().closing
     }
 
+    /// Ends without a word, as a process that is killed does. The replicas find out by themselves.
+    pub fn abandon(mut self) {
+        self.broken = Some(Unavailability::Stopped);
+    }
+
     /// Abandons all operations and closes all sessions, so that the replicas need not find out by
     /// themselves that they are over. Waits for that a little; not at all for a cluster that is gone.
     fn leave(&mut self) {
+        if self.broken.is_some() {
+            return;
+        }
         let deadline = self.access.fabric().now().saturating_add(FAREWELL_MAX);
         self.ledger.fail(&Unavailability::Stopped, &mut |_, _| ());
         self.fail_reads(None, &Error::Closed, &mut |_, _| ());

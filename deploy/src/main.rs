@@ -7,6 +7,8 @@ mod commands;
 mod data;
 mod exit;
 mod logging;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod output;
 mod own;
 mod ports;
@@ -23,5 +25,7 @@ fn main() -> ExitCode {
     let args = args::Skein::parse();
     let (background, simulates) = (args.command.is_in_background(), args.command.simulates());
     let end = logging::start(args.global.verbose, background, simulates);
+    #[cfg(feature = "mutants")]
+    let end = end.and_then(|()| mutants::plant());
     exit::code(end.and_then(|()| args.command.run(&args.global)))
 }

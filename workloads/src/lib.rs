@@ -15,6 +15,7 @@ mod model;
 pub mod multicast;
 pub mod report;
 pub mod retwis;
+pub mod simulate;
 pub mod smallbank;
 pub mod verify;
 pub mod ycsb;

@@ -8,7 +8,7 @@ use skein_workloads::history::Reader;
 
 /// File, what is found, what the literature calls it, and a part of the explanation.
 #[rustfmt::skip]
-const CATALOGUE: [(&str, &str, &str, &str); 35] = [
+const CATALOGUE: [(&str, &str, &str, &str); 36] = [
     ("lost-update",                       "lost update",                        "G-single",        "T2 read x (group 1) as nothing, and only then T1 appended t1 to x"),
     ("lost-update-register",              "lost update",                        "G-single",        "T2 read r (group 0) as v0 (version 2), and after that T1 set r (group 0) to v1 as version 4"),
     ("lost-update-counter",               "lost update",                        "lost update",     "both told to have made c (group 0) 1"),
@@ -20,6 +20,7 @@ const CATALOGUE: [(&str, &str, &str, &str); 35] = [
     ("long-fork",                         "long fork",                          "G-nonadjacent",   "as nothing, and only then"),
     ("write-skew",                        "write skew",                         "G2-item",         "as nothing, and only then"),
     ("real-time-inversion-across-shards", "real-time inversion across shards",  "G1c-realtime",    "before T2 was asked for"),
+    ("real-time-inversion-stale",         "real-time inversion",                "G1c-realtime",    "before T2 was asked for"),
     ("real-time-inversion",               "real-time inversion",                "G0-realtime",     "appended t1 to x (group 1) after that"),
     ("duplicate-application",             "duplicate application",              "duplicate",       "t1 stands in x (group 1) at places 1 and 3"),
     ("duplicate-application-register",    "duplicate application",              "duplicate",       "v1 was written to r (group 0) at versions 2 and 6"),
@@ -46,7 +47,8 @@ const CATALOGUE: [(&str, &str, &str, &str); 35] = [
     ("incompatible-order",                "incompatible order",                 "incompatible-order", "x (group 1) was read with t1 t2 at place 1 by one, and with t2 t1 by another"),
 ];
 
-const RIGHT: [&str; 3] = ["right", "right-record", "right-stale"];
+const RIGHT: [&str; 5] =
+    ["right", "right-bank", "right-record", "right-stale", "right-stale-ahead"];
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/catalogue").join(format!("{name}.jsonl"))

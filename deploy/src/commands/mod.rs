@@ -30,6 +30,7 @@ mod report;
 mod scan;
 mod screen;
 mod sim;
+mod sim_store;
 mod status;
 mod status_table;
 mod supervise;

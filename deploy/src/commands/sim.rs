@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use skein_multicast::simulate::{
 };
 use skein_workloads::chart::grouped;
 
+use super::sim_store::simulate;
 use crate::exit::{Exit, usage};
 use crate::output::say;
 use crate::progress::{Bars, Interrupt};
@@ -41,6 +43,13 @@ pub(crate) struct Args {
     #[arg(long, default_value = "default", value_name = "NAME", value_parser = profile)]
     #[arg(help = format!("Which mix of faults: {}", Profile::ALL.map(|p| p.name).join(", ")))]
     profile: Profile,
+    /// Runs the whole store in place of the ordering protocol: machines, sessions and clients that
+    /// retry; what clients are told is checked as a history is (docs/check.md)
+    #[arg(long, conflicts_with_all = ["profile", "trace"])]
+    store: bool,
+    /// Where to keep the history of a seed of the store that fails, for `skein check`
+    #[arg(long, value_name = "FILE", requires = "store")]
+    history: Option<PathBuf>,
     /// Prints everything that happens in the only seed given
     #[arg(long, conflicts_with = "json")]
     trace: bool,
@@ -110,6 +119,10 @@ impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         // What a run panics with is told with its seed.
         std::panic::set_hook(Box::new(|_| {}));
+        if self.store {
+            let until = self.minutes.map(|minutes| Instant::now() + minutes);
+            return simulate(self.seeds, until, self.history.as_deref(), self.json);
+        }
         if self.trace {
             return self.replay();
         }

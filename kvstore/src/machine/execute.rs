@@ -1,6 +1,7 @@
 //! What a transaction does in one group.
 
 use skein_multicast::application::Outbox;
+use skein_protocol::mutants::{Mutant, planted};
 
 use super::branch::{Draft, Room, Writes, commit, holds, increment, pair_bytes};
 use super::exchange::{Heard, Verdict};
@@ -62,7 +63,8 @@ impl<S: Store> Machine<S> {
         out: &mut dyn Outbox,
     ) -> Came {
         let alone = place.destinations.len() == 1;
-        if !alone && rules::needs_exchange(transaction) {
+        let exchanged = !alone && !planted(Mutant::VerdictsNotExchanged);
+        if exchanged && rules::needs_exchange(transaction) {
             let Some((verdict, judged, reply_bytes_max)) = self.judge(turn, transaction) else {
                 return Came::Unsure;
             };

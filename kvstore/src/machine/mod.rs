@@ -161,6 +161,10 @@ impl<S: Store> Machine<S> {
             }
             Request::Open => self.sessions.open(message),
             Request::Close => self.sessions.close(message),
+            Request::Expire(_) if !message.session.is_own() => {
+                let why = "only nodes end sessions of others";
+                Err(Refusal::Malformed(why.to_owned()))
+            }
             Request::Expire(sessions) => {
                 for session in sessions {
                     self.sessions.expire(*session);
@@ -185,7 +189,7 @@ impl<S: Store> Machine<S> {
             Request::Close if self.sessions.closes(place.message) => {
                 out.end_session(place.message.session);
             }
-            Request::Expire(sessions) => {
+            Request::Expire(sessions) if place.message.session.is_own() => {
                 for session in sessions {
                     out.end_session(*session);
                 }

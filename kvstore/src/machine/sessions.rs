@@ -19,7 +19,9 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
 use hashbrown::HashMap;
+use skein_protocol::guard;
 use skein_protocol::ids::{MessageId, SessionId};
+use skein_protocol::mutants::Mutant;
 
 use self::copy::SessionsCopy;
 use crate::reply::Refusal;
@@ -197,7 +199,7 @@ impl Sessions {
         };
         let fresh = session.delivered.insert(message.sequence);
         touch(&mut self.copy, session, message);
-        if fresh { Admission::Fresh } else { Admission::Known }
+        if guard!(Mutant::DuplicateExecuted, fresh) { Admission::Fresh } else { Admission::Known }
     }
 
     /// It is the turn of `message`, by which its session says that it is owed nothing below

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use skein_protocol::ids::{GroupSet, MessageId};
+use skein_protocol::mutants::{Mutant, planted};
 
 use super::Memo;
 use super::exchange::Heard;
@@ -144,6 +145,7 @@ impl UnderWay {
         let before = self.commands.iter().take(at);
         let mut deferred = before.filter_map(|(_, stage)| stage.deferred());
         deferred.any(|earlier| earlier.footprint.meets(footprint))
+            && !planted(Mutant::MeetingPasses)
     }
 
     /// Whether the one at `at` may be tried: it is blocked, and nothing before it is in its way.

@@ -295,7 +295,7 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
     for (position, payload) in (1..).zip(requests) {
         let alone = GroupSet::single(GroupId(0));
         let delivery = Delivery {
-            message: MessageId::new(SessionId(1), position),
+            message: MessageId::new(if position == 3 { NODE } else { SessionId(1) }, position),
             low_water: 1,
             destinations: if position == 2 { alone } else { slots.groups() },
             timestamp: Timestamp::new(position, GroupId(0)),

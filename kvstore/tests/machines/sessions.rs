@@ -127,6 +127,17 @@ fn a_session_that_is_not_open_commands_nothing() {
 }
 
 #[test]
+fn a_client_does_not_end_the_sessions_of_others() {
+    let mut bench = Bench::new(2, Limits::default());
+    let refused = bench.control(m(2), &Request::Expire(vec![SESSION, SessionId(9)]));
+    assert!(matches!(refused, Err(Refusal::Malformed(_))), "{refused:?}");
+    assert!(bench.cluster.ended.values().all(Vec::is_empty), "{:?}", bench.cluster.ended);
+    bench.send(m(3), 1, &put("a", b"1")).expect("its session is open");
+    let other = MessageId::new(SessionId(9), 1);
+    bench.control(other, &Request::Open).expect("and another one may be opened");
+}
+
+#[test]
 fn an_expired_session_frees_what_it_was_owed() {
     let mut bench = Bench::new(2, Limits::default());
     let dead = SessionId(9);

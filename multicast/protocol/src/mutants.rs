@@ -21,6 +21,26 @@ macro_rules! mutants {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
+            /// Those whose guards stand in the store and its clients, which the simulation of the
+            /// protocol has not: the simulation of the store tries them.
+            pub const OF_THE_STORE: &'static [Self] = &[
+                Self::VerdictsNotExchanged,
+                Self::MeetingPasses,
+                Self::LookedAtOnce,
+            ];
+
+            /// The one of that name.
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|mutant| mutant.name() == name)
+            }
+
+            /// What it is called.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)+
+                }
+            }
+
             /// What it does.
             pub const fn about(self) -> &'static str {
                 match self {
@@ -197,6 +217,15 @@ mutants! {
     LeaseOfEqualClocks,
     /// A read is made before its leader has delivered what others of its group have.
     ReadTooEarly,
+    /// Whatever comes again is ordered again and executed again. Two guards stand there, and each alone
+    /// would do: what a session has sent is known before it is ordered, and when it is executed.
+    DuplicateExecuted,
+    /// A group takes its own verdict on a transaction for that of all groups.
+    VerdictsNotExchanged,
+    /// A command goes on while one before it, which it meets, waits for verdicts.
+    MeetingPasses,
+    /// What was read of several groups under leases was looked at once.
+    LookedAtOnce,
 }
 
 /// Whether the guard is taken out.

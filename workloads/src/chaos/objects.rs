@@ -41,6 +41,10 @@ pub struct Objects {
     stems: Vec<String>,
     accounts: Vec<String>,
     began: u64,
+    /// Of a group.
+    lists: u64,
+    registers: u64,
+    counters: u64,
 }
 
 /// Who asks: draws what it asks for from a seed of its own, and writes tokens that nobody else does.
@@ -58,6 +62,11 @@ pub enum Mix {
     Everything,
     /// Only what concerns several groups, where there are several.
     ManyGroups,
+    /// Only what concerns one group.
+    OneGroup,
+    /// Appends to single lists, and readings of lists in several groups: for these no group waits for
+    /// another's word, so nothing but the gate of replies keeps them in real time.
+    Looks,
 }
 
 impl Asker {
@@ -97,7 +106,15 @@ impl Objects {
         let account =
             |account| format!("{}account/{account}", stems[usize::from(account % groups)]);
         let accounts = groups * ACCOUNTS.div_ceil(groups);
-        Self { accounts: (0..accounts).map(account).collect(), stems, began }
+        let accounts = (0..accounts).map(account).collect();
+        let (lists, registers, counters) = (LISTS, REGISTERS, COUNTERS);
+        Self { stems, accounts, began, lists, registers, counters }
+    }
+
+    /// The same with so few objects that whoever is asked for anything meets others.
+    #[must_use]
+    pub fn scarce(self) -> Self {
+        Self { lists: 2, registers: 2, counters: 1, ..self }
     }
 
     /// What the history's header says of the accounts.
@@ -128,9 +145,19 @@ impl Objects {
     pub fn draw(&self, mix: Mix, asker: &mut Asker, now: u64) -> (Transaction, bool) {
         let of = |operation| (Transaction::of(operation), false);
         let many = self.groups() > 1;
+        if mix == Mix::Looks {
+            if asker.random.random_bool(0.5) {
+                let get = |group, asker: &mut Asker| Operation::Get {
+                    key: self.list_of(group, asker, now),
+                };
+                return (self.parts(asker, get), many);
+            }
+            return of(Operation::Append { key: self.list(asker, now), value: asker.token() });
+        }
         let drawn = match mix {
             Mix::Everything => asker.random.random_range(0..100),
             Mix::ManyGroups => asker.random.random_range(68..100),
+            Mix::OneGroup | Mix::Looks => asker.random.random_range(0..68),
         };
         match drawn {
             0..25 => of(Operation::Append { key: self.list(asker, now), value: asker.token() }),
@@ -152,7 +179,7 @@ impl Objects {
     }
 
     fn list_of(&self, group: usize, asker: &mut Asker, now: u64) -> Vec<u8> {
-        let list = asker.random.random_range(0..LISTS);
+        let list = asker.random.random_range(0..self.lists);
         let period = now.saturating_sub(self.began) / LIST_FOR;
         format!("{}list/{list}.{period}", self.stems[group]).into_bytes()
     }
@@ -163,13 +190,13 @@ impl Objects {
     }
 
     fn register_of(&self, group: usize, asker: &mut Asker) -> Vec<u8> {
-        let register = asker.random.random_range(0..REGISTERS);
+        let register = asker.random.random_range(0..self.registers);
         format!("{}register/{register}", self.stems[group]).into_bytes()
     }
 
     fn counter(&self, asker: &mut Asker) -> Vec<u8> {
         let group = self.group(asker);
-        let counter = asker.random.random_range(0..COUNTERS);
+        let counter = asker.random.random_range(0..self.counters);
         format!("{}counter/{counter}", self.stems[group]).into_bytes()
     }
 

@@ -260,6 +260,12 @@ impl<'a> Inference<'a> {
             }
             for reader in here.iter().filter(other) {
                 self.builder.edge(last, reader.transaction, Why::Wr, key);
+                if let [writer] = writers[..]
+                    && self.model.transactions[reader.transaction as usize].stale
+                    && self.answered_before(reader.transaction, writer)
+                {
+                    self.builder.in_time(reader.transaction, writer);
+                }
             }
             (tail, before) = (Some(last), here);
         }

@@ -144,7 +144,7 @@ pub(super) struct Model {
 
 impl Model {
     pub(super) fn new(header: &Header) -> Self {
-        Self {
+        let mut model = Self {
             header: header.clone(),
             keys: Names::default(),
             values: Names::default(),
@@ -155,7 +155,13 @@ impl Model {
             contradictions: Vec::new(),
             facts: Vec::new(),
             open: HashMap::new(),
+        };
+        // Accounts have a value from before, and are taken from, whether or not a history shows it.
+        for account in header.bank.iter().flat_map(|bank| &bank.accounts) {
+            let key = model.key(account) as usize;
+            model.facts[key].taken_from = true;
         }
+        model
     }
 
     /// Takes the next record of the history.

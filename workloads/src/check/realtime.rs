@@ -16,7 +16,9 @@ pub(super) fn order(model: &Model, builder: &mut Builder) {
             continue;
         }
         moments.push((one.invoked, false, i));
-        if one.returned != NEVER {
+        // A stale read may be ahead of what others are told: nobody comes after it in time, but for those
+        // who had not asked for what it saw (`infer`).
+        if one.returned != NEVER && !one.stale {
             moments.push((one.returned, true, i));
         }
     }

@@ -257,8 +257,9 @@ impl<'a> Verifier<'a> {
             });
             return;
         }
-        // What is stale was so at some moment before the answer, and each key at one of its own.
-        let moment = Moment { process: p, invoked: if stale { 0 } else { t }, returned: end.t };
+        // What is stale was so at some moment, each key at one of its own, and others may be behind it.
+        let (invoked, returned) = if stale { (0, NEVER) } else { (t, end.t) };
+        let moment = Moment { process: p, invoked, returned };
         if !stale {
             self.bank.look(&guards, &ops, &end.out, moment, &mut self.verdict);
         }

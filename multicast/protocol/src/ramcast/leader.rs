@@ -48,7 +48,7 @@ impl Ramcast {
         effects: &mut Vec<Effect>,
     ) {
         let new = self.known.insert(message, low_water);
-        if !guard!(Mutant::DuplicateProposed, new) {
+        if !guard!(Mutant::DuplicateProposed, new) && !planted(Mutant::DuplicateExecuted) {
             if self.awaits_delivery(message) {
                 self.paths.duplicate_pending += 1;
             } else {

@@ -1,0 +1,196 @@
+//! The clients of a run: processes with a driver each, and a few sessions that ask one thing after the
+//! other. What they ask and are told is recorded.
+
+use std::time::Duration;
+
+use skein_client::{Driver, Error, Operation, Outcome, ReadMode, SessionKey, Shape, Ticket};
+use skein_client::{Reply, Transaction};
+use skein_fabric::sim::{Rng, SimFabric, World};
+use skein_protocol::ids::SessionId;
+
+use super::Style;
+use crate::chaos::objects::{Asker, Objects};
+use crate::history::{Final, Invoke, Process, Record, Unanswered, text};
+
+/// A client sleeps so long at most: what it asks next, nobody wakes it for.
+const NAP: Duration = Duration::from_micros(500);
+
+/// What was recorded so far.
+#[derive(Default)]
+pub(super) struct Tape {
+    pub(super) records: Vec<Record>,
+    processes: Process,
+    pub(super) invoked: u64,
+    pub(super) unknown: u64,
+}
+
+impl Tape {
+    /// The moment of the next record. One comes after the other: that is all the time there is.
+    pub(super) fn now(&self) -> u64 {
+        self.records.len() as u64
+    }
+
+    fn process(&mut self) -> Process {
+        self.processes += 1;
+        self.processes
+    }
+}
+
+/// A session, and what it has under way.
+struct Lane {
+    session: SessionKey,
+    process: Process,
+    asks: Option<Ticket>,
+    /// When it asks again at the earliest.
+    due: Duration,
+}
+
+/// A client process. It ends as one that was killed does: without a word.
+pub(super) struct Client {
+    pub(super) name: String,
+    driver: Option<Driver<SimFabric>>,
+    lanes: Vec<Lane>,
+    asker: Asker,
+    /// Of what no session has under way.
+    answer: Option<Result<Reply, Error>>,
+}
+
+impl Client {
+    /// The `number`th process, with so many sessions.
+    pub(super) fn new(
+        world: &World,
+        shape: &Shape,
+        number: u16,
+        sessions: usize,
+        rng: &mut Rng,
+        tape: &mut Tape,
+    ) -> Self {
+        let name = format!("c{number}");
+        let mut driver = Driver::new(world.join(&name), shape.clone());
+        let lanes = (0..sessions).map(|_| Lane {
+            session: driver.open_as(SessionId(rng.word())),
+            process: tape.process(),
+            asks: None,
+            due: Duration::ZERO,
+        });
+        let lanes = lanes.collect();
+        let asker = Asker::new(rng.word(), number);
+        Self { name, driver: Some(driver), lanes, asker, answer: None }
+    }
+
+    fn driver(&mut self) -> &mut Driver<SimFabric> {
+        self.driver.as_mut().expect("it lives")
+    }
+
+    /// Operations submitted from now on may take so long.
+    pub(super) fn set_timeout(&mut self, timeout: Duration) {
+        self.driver().set_timeout(timeout);
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.asks.is_none())
+    }
+
+    /// Submits a transaction in its first session, and records nothing of it.
+    pub(super) fn submit(&mut self, transaction: &Transaction) -> Result<Ticket, Error> {
+        let session = self.lanes[0].session;
+        self.driver().submit(session, transaction)
+    }
+
+    /// What came of that.
+    pub(super) fn take_answer(&mut self) -> Option<Result<Reply, Error>> {
+        self.answer.take()
+    }
+
+    /// Lets sessions that are free, and have thought, ask something.
+    pub(super) fn ask(
+        &mut self,
+        objects: &Objects,
+        style: &Style,
+        now: Duration,
+        thinks: Duration,
+        rng: &mut Rng,
+        tape: &mut Tape,
+    ) {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.asks.is_none() && lane.due <= now) {
+            let driver = self.driver.as_mut().expect("it lives");
+            let (transaction, _) = objects.draw(style.mix, &mut self.asker, 0);
+            let mode =
+                if transaction.only_reads() { *rng.pick(style.modes) } else { ReadMode::Ordered };
+            driver.set_read_mode(mode);
+            let invoke = Invoke::of(tape.now(), lane.process, &transaction, None);
+            tape.records.push(Record::Invoke(Invoke { stale: mode == ReadMode::Stale, ..invoke }));
+            tape.invoked += 1;
+            lane.due = now + thinks.mul_f64(rng.below(1_000) as f64 / 1e3);
+            match driver.submit(lane.session, &transaction) {
+                Ok(ticket) => lane.asks = Some(ticket),
+                Err(error) => lane.end(&Err(error), tape),
+            }
+        }
+    }
+
+    /// Takes replies and records them, or sleeps a little. Returns whether there was anything to do.
+    pub(super) fn turn(&mut self, tape: &mut Tape) -> Result<bool, Error> {
+        let Self { driver, lanes, answer, .. } = self;
+        let driver = driver.as_mut().expect("it lives");
+        let worked = driver.poll(&mut |ticket, result| match lanes
+            .iter_mut()
+            .find(|lane| lane.asks == Some(ticket))
+        {
+            Some(lane) => lane.end(&result, tape),
+            None => *answer = Some(result),
+        })?;
+        if !worked {
+            driver.wait(NAP);
+        }
+        Ok(worked)
+    }
+
+    /// Ends it, whatever is under way.
+    pub(super) fn kill(&mut self, world: &World, tape: &mut Tape) {
+        if let Some(driver) = self.driver.take() {
+            world.crash(&self.name);
+            driver.abandon();
+        }
+        for lane in self.lanes.drain(..).filter(|lane| lane.asks.is_some()) {
+            let why = "its process was killed".to_owned();
+            let t = tape.now();
+            tape.unknown += 1;
+            tape.records.push(Record::Unknown(Unanswered { t, p: lane.process, why }));
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Some(driver) = self.driver.take() {
+            driver.abandon();
+        }
+    }
+}
+
+impl Lane {
+    fn end(&mut self, result: &Result<Reply, Error>, tape: &mut Tape) {
+        let record = Record::end(tape.now(), self.process, result, None);
+        self.asks = None;
+        if matches!(record, Record::Unknown(_)) {
+            // Who does not know what it has done goes on under another name.
+            self.process = tape.process();
+            tape.unknown += 1;
+        }
+        tape.records.push(record);
+    }
+}
+
+/// What stands at a key when all is over, as it was read at `t`.
+pub(super) fn found(t: u64, key: &str, reply: &Reply) -> Option<Record> {
+    let [Outcome::Value(value)] = &reply.outcomes[..] else { return None };
+    let value = value.as_ref().map(|(value, version)| (text(value), *version));
+    Some(Record::Final(Final { t, key: key.to_owned(), value }))
+}
+
+/// The transaction that reads a key.
+pub(super) fn reading(key: &str) -> Transaction {
+    Transaction::of(Operation::Get { key: key.as_bytes().to_vec() })
+}

@@ -1,0 +1,420 @@
+//! The store on the simulated fabric: nodes with the machines that they have in earnest, clients that
+//! retry, in virtual time and drawn from one seed. What clients are told is recorded, and judged as any
+//! history is.
+//!
+//! The ordering protocol has a simulation of its own (`skein_multicast::simulate`), which looks at what
+//! replicas hold at every step. This one sees what stands above it, and only as a client does: sessions
+//! and their replies, what groups exchange, reads under leases and of any age.
+
+mod clients;
+mod faults;
+mod nodes;
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use skein_client::{ReadMode, Reply, Shape, Transaction, Waiting};
+use skein_fabric::sim::{Rng, SimConfig, World};
+use skein_kvstore::limits::Limits;
+use skein_kvstore::slots::SlotMap;
+use skein_multicast::config::{Topology, Tuning};
+
+use self::clients::{Client, Tape, found, reading};
+use self::faults::{Faults, Weights};
+use self::nodes::Nodes;
+use crate::chaos::objects::{Mix, Objects, TOKEN_BYTES};
+use crate::chart::Paint;
+use crate::check::check;
+use crate::history::{End, FORMAT, Header, Op, ReadError, Record};
+use crate::verify::verify;
+
+const NODES: u16 = 3;
+/// Client processes; now and then one is killed, and another takes its place.
+const CLIENTS: usize = 3;
+const CLIENT_DIES_ONE_IN: u64 = 20_000;
+/// Of the steps taken, so many of a hundred land something under way.
+const LANDING_PERCENT: u64 = 60;
+/// How long an operation may take, in times of what it takes to be suspected.
+const ALLOWED: u32 = 20;
+/// After so many operations a run stops asking, whatever has gone wrong by then.
+const OPERATIONS_MAX: u64 = 1_500;
+/// How long something may take when nothing is in its way any more.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Steps of a run, of which each does something: what takes more goes round in a circle.
+const STEPS_MAX: u64 = 20_000_000;
+/// Faults are looked after once in so many steps.
+const FAULTS_EVERY: u64 = 16;
+/// The longest time that passes at once.
+const NAP: Duration = Duration::from_millis(2);
+
+/// A run that was judged.
+pub struct Run {
+    /// What was recorded.
+    pub header: Header,
+    /// See there.
+    pub records: Vec<Record>,
+    /// Operations asked for, and those of which nobody knows.
+    pub operations: u64,
+    /// See there.
+    pub unknown: u64,
+    /// Things that went wrong with nodes, and nodes that died.
+    pub faults: u64,
+    /// See there.
+    pub crashes: u64,
+    /// Everything that landed, and when: the same seed has the same.
+    pub fingerprint: u64,
+    /// What is wrong, for people; nothing, if nothing is.
+    pub wrong: Option<String>,
+}
+
+/// Runs a seed.
+pub fn run(seed: u64) -> Run {
+    let mut simulation = Simulation::new(seed);
+    let end = catch_unwind(AssertUnwindSafe(|| simulation.run()));
+    let stuck = end.unwrap_or_else(|panic| Err(said(&*panic))).err();
+    let Simulation { header, tape, faults, world, .. } = simulation;
+    let wrong = stuck.or_else(|| judge(&header, &tape.records));
+    Run {
+        header,
+        operations: tape.invoked,
+        unknown: tape.unknown,
+        records: tape.records,
+        faults: faults.count,
+        crashes: faults.crashes,
+        fingerprint: world.fingerprint(),
+        wrong,
+    }
+}
+
+/// What somebody panicked with.
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("somebody panicked: {}", text.unwrap_or("without a word"))
+}
+
+/// What both checks find wrong with a history.
+fn judge(header: &Header, records: &[Record]) -> Option<String> {
+    let read = || records.iter().cloned().map(Ok::<_, ReadError>);
+    let verdict = verify(header, read()).expect("it was never a file");
+    let order = check(header, read()).expect("it was never a file");
+    let good = verdict.is_good() && order.strictly_serializable;
+    (!good).then(|| format!("{}\n{}", verdict.evidence.join("\n"), order.text(Paint(false))))
+}
+
+/// What a seed is about.
+#[derive(Clone, Copy)]
+struct Style {
+    mix: Mix,
+    /// What only reads is done in one of these ways.
+    modes: &'static [ReadMode],
+    /// Groups at least, and so many more at most.
+    groups: (u64, u64),
+    /// Sessions of each client.
+    sessions: (u64, u64),
+    /// Operations.
+    operations: (u64, u64),
+    /// How long a session thinks between two operations, in microseconds: one of these.
+    thinks: [u64; 3],
+    weights: Weights,
+    /// So many things go wrong in the time that it takes to be suspected.
+    hurry: u32,
+}
+
+const ALL_MODES: [ReadMode; 4] =
+    [ReadMode::Ordered, ReadMode::Lease, ReadMode::Lease, ReadMode::Stale];
+
+const STYLES: [Style; 3] = [
+    // Everything.
+    Style {
+        mix: Mix::Everything,
+        modes: &ALL_MODES,
+        groups: (2, 3),
+        sessions: (2, 4),
+        operations: (100, 200),
+        thinks: [1, 100, 5_000],
+        weights: Weights {
+            crashes: 3,
+            pauses: 2,
+            slows: 1,
+            cuts: 1,
+            one_way_cuts: 1,
+            held_links: 1,
+        },
+        hurry: 1,
+    },
+    // Transactions that overlap in chains of groups, between which links are held up.
+    Style {
+        mix: Mix::Looks,
+        modes: &[ReadMode::Ordered],
+        groups: (2, 4),
+        sessions: (4, 6),
+        operations: (400, 600),
+        thinks: [1, 50, 200],
+        weights: Weights {
+            crashes: 1,
+            pauses: 1,
+            slows: 1,
+            cuts: 0,
+            one_way_cuts: 0,
+            held_links: 8,
+        },
+        hurry: 16,
+    },
+    // Reads of leaders that others no longer follow.
+    Style {
+        mix: Mix::OneGroup,
+        modes: &ALL_MODES,
+        groups: (1, 3),
+        sessions: (2, 4),
+        operations: (100, 200),
+        thinks: [100, 500, 2_000],
+        weights: Weights {
+            crashes: 1,
+            pauses: 1,
+            slows: 0,
+            cuts: 5,
+            one_way_cuts: 3,
+            held_links: 0,
+        },
+        hurry: 1,
+    },
+];
+
+struct Simulation {
+    style: Style,
+    world: World,
+    rng: Rng,
+    shape: Shape,
+    header: Header,
+    objects: Objects,
+    nodes: Nodes,
+    faults: Faults,
+    clients: Vec<Client>,
+    joined: u16,
+    sessions: usize,
+    /// How long an operation may take while things go wrong.
+    allowed: Duration,
+    /// At least so many operations are asked for, and so many things go wrong meanwhile.
+    operations: u64,
+    wanted_faults: u64,
+    thinks: Duration,
+    tape: Tape,
+    steps: u64,
+    /// Turns in a row, of whomever, that found nothing.
+    idle: usize,
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0005_706e);
+        let style = STYLES[(seed % STYLES.len() as u64) as usize];
+        let mut draw = |(least, more): (u64, u64)| least + rng.below(more);
+        let (groups, sessions) = (draw(style.groups) as u16, draw(style.sessions) as usize);
+        let operations = draw(style.operations);
+        let topology = Topology { nodes: NODES, groups, replicas: 3, engines: 1 };
+        let heartbeat_ms = 1 + rng.below(4);
+        let missed = 4 + rng.below(8);
+        let silence = heartbeat_ms * missed;
+        let tuning = Tuning {
+            log_bytes: 16 << 10,
+            inline_bytes_max: 1 << 10,
+            ring_bytes: 4 << 10,
+            peer_ring_bytes: 4 << 10,
+            window: 8,
+            heartbeat_ms,
+            heartbeats_missed_max: missed as u32,
+            evict_after_ms: 20 + rng.below(80),
+            // Now shorter, now longer than it takes to be suspected.
+            lease_ms: silence / 2 + rng.below(4 * silence),
+            ..Tuning::default()
+        };
+        let rough = rng.one_in(3);
+        let usual = SimConfig::default();
+        let config = SimConfig {
+            latency: (Duration::from_nanos(500), Duration::from_micros(if rough { 50 } else { 5 })),
+            hiccup_one_in: if rough { 16 } else { 64 },
+            hiccup_max: Duration::from_micros(if rough { 3_000 } else { 300 }),
+            drag_one_in: if rough { 16 } else { 128 },
+            drag_max: if rough { 100 } else { 20 },
+            ..usual
+        };
+        let world = World::new(seed, config);
+        let slots = SlotMap::even(topology.groups);
+        let silence = Duration::from_millis(silence);
+        let objects = Objects::new("sim", &slots, groups, 0);
+        let objects = if rng.one_in(3) { objects } else { objects.scarce() };
+        let header = Header {
+            format: FORMAT,
+            workload: "simulated".to_owned(),
+            skein: env!("CARGO_PKG_VERSION").to_owned(),
+            cluster: topology,
+            seed,
+            t: 0,
+            unix_ms: 0,
+            token_bytes: TOKEN_BYTES,
+            bank: Some(objects.bank()),
+            record: None,
+            before: false,
+        };
+        let shape =
+            Shape { topology, tuning, slots, limits: Limits::default(), waiting: Waiting::Park };
+        Self {
+            nodes: Nodes::new(&world, topology, tuning),
+            faults: Faults::new(rng.fork(), style.weights, silence / style.hurry),
+            sessions,
+            allowed: ALLOWED * silence,
+            operations,
+            wanted_faults: rng.below(10) * u64::from(style.hurry),
+            thinks: Duration::from_micros(*rng.pick(&style.thinks)),
+            style,
+            clients: Vec::new(),
+            joined: 0,
+            tape: Tape::default(),
+            steps: 0,
+            idle: 0,
+            world,
+            shape,
+            header,
+            objects,
+            rng,
+        }
+    }
+
+    /// Everything. An error says what did not come to its end.
+    fn run(&mut self) -> Result<(), String> {
+        self.join(PATIENCE);
+        let opening = self.objects.opening();
+        self.ask(&opening)?;
+        self.clients.clear();
+        (0..CLIENTS).for_each(|_| self.join(self.allowed));
+        while !self.has_asked_enough() {
+            self.step(true)?;
+            if self.rng.one_in(CLIENT_DIES_ONE_IN) {
+                let at = self.rng.index(self.clients.len());
+                let mut client = self.clients.swap_remove(at);
+                client.kill(&self.world, &mut self.tape);
+                self.join(self.allowed);
+            }
+        }
+        self.faults.end_all(&mut self.nodes, &self.world);
+        self.until("every operation ends", |it| it.clients.iter().all(Client::is_idle))?;
+        self.until("every replica is let in", |it| it.nodes.are_whole())?;
+        self.read_everything()?;
+        self.until("replicas agree", |it| it.nodes.digests(0).is_some())?;
+        let digests = self.nodes.digests(self.tape.now()).expect("just looked at");
+        self.tape.records.extend(digests.into_iter().map(Record::Digest));
+        let t = self.tape.now();
+        self.tape.records.push(Record::End(End { t }));
+        Ok(())
+    }
+
+    fn has_asked_enough(&self) -> bool {
+        let (asked, faults) = (self.tape.invoked, self.faults.count);
+        asked >= OPERATIONS_MAX || (asked >= self.operations && faults >= self.wanted_faults)
+    }
+
+    /// Another client process, whose operations may take so long.
+    fn join(&mut self, allowed: Duration) {
+        self.joined += 1;
+        let Self { world, shape, joined, sessions, rng, tape, .. } = self;
+        let mut client = Client::new(world, shape, *joined, *sessions, rng, tape);
+        client.set_timeout(allowed);
+        self.clients.push(client);
+    }
+
+    /// Reads every key that anybody has asked for.
+    fn read_everything(&mut self) -> Result<(), String> {
+        self.join(PATIENCE);
+        let asked = self.tape.records.iter().filter_map(|record| match record {
+            Record::Invoke(invoke) => Some(invoke.ops.iter().map(Op::key)),
+            _ => None,
+        });
+        let keys: BTreeSet<String> = asked.flatten().map(str::to_owned).collect();
+        for key in keys {
+            let t = self.tape.now();
+            let reply = self.ask(&reading(&key))?;
+            self.tape.records.extend(found(t, &key, &reply));
+        }
+        Ok(())
+    }
+
+    /// Has the client that joined last do something, and waits for it.
+    fn ask(&mut self, transaction: &Transaction) -> Result<Reply, String> {
+        let client = self.clients.last_mut().expect("one has joined");
+        client.submit(transaction).map_err(|error| error.to_string())?;
+        loop {
+            let client = self.clients.last_mut().expect("nobody leaves");
+            match client.take_answer() {
+                Some(answer) => return answer.map_err(|error| error.to_string()),
+                None => self.step(false)?,
+            }
+        }
+    }
+
+    /// Goes on until something is so, as it must be before long.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<(), String> {
+        let end = self.world.now() + PATIENCE;
+        while !is_so(self) {
+            if self.world.now() > end {
+                return Err(format!("liveness: {what}, but not in {PATIENCE:?}"));
+            }
+            for _ in 0..FAULTS_EVERY {
+                self.step(false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lands something, or lets somebody do a turn.
+    fn step(&mut self, asking: bool) -> Result<(), String> {
+        self.steps += 1;
+        if self.steps > STEPS_MAX {
+            return Err(format!("liveness: {STEPS_MAX} steps were not enough"));
+        }
+        if self.rng.below(100) < LANDING_PERCENT {
+            self.world.step();
+        } else {
+            let worked = self.turn(asking)?;
+            self.idle = if worked { 0 } else { self.idle + 1 };
+        }
+        if self.idle > 4 * (self.nodes.len() + self.clients.len()) {
+            self.idle = 0;
+            self.let_time_pass();
+        }
+        if self.steps.is_multiple_of(FAULTS_EVERY) {
+            self.faults.go_on(&mut self.nodes, self.shape.topology.groups, &self.world);
+        }
+        Ok(())
+    }
+
+    /// Lets one process, chosen at random, do a turn. Returns whether it found anything to do.
+    fn turn(&mut self, asking: bool) -> Result<bool, String> {
+        let nodes = self.nodes.len();
+        let chosen = self.rng.index(nodes + self.clients.len());
+        let Some(at) = chosen.checked_sub(nodes) else { return Ok(self.nodes.turn(chosen)) };
+        let Self { style, clients, objects, rng, tape, world, thinks, .. } = self;
+        let client = &mut clients[at];
+        if world.is_parked(&client.name) {
+            return Ok(false);
+        }
+        if asking {
+            client.ask(objects, style, world.now(), *thinks, rng, tape);
+        }
+        client.turn(tape).map_err(|error| format!("a client is cut off for good: {error}"))
+    }
+
+    /// Nobody finds anything to do.
+    fn let_time_pass(&mut self) {
+        if self.world.next_due().is_some() {
+            self.world.step();
+            return;
+        }
+        let alarm = self.nodes.first_alarm();
+        let alarm = alarm.and_then(|alarm| alarm.checked_sub(self.world.now()));
+        let alarm = alarm.filter(|it| !it.is_zero()).unwrap_or(NAP);
+        self.world.advance(alarm.min(NAP));
+    }
+}

@@ -1,0 +1,170 @@
+//! The nodes of a run: engines with the store's own machines, which die, begin new lives, stand still.
+
+use std::time::Duration;
+
+use skein_fabric::sim::{SimFabric, World};
+use skein_fabric::wait::{Waiter, Waiting};
+use skein_kvstore::limits::Limits;
+use skein_kvstore::machine::Machine;
+use skein_kvstore::slots::SlotMap;
+use skein_kvstore::wire::Request;
+use skein_multicast::application::Application;
+use skein_multicast::config::{Topology, Tuning, endpoint_name};
+use skein_multicast::engine::Engine;
+use skein_multicast::operate::{Identity, Role};
+use skein_protocol::ids::ReplicaId;
+
+use crate::history::Digest;
+
+/// Sessions that a node ends with one message.
+const EXPIRED_MAX: usize = 16;
+
+/// The process of a node: one engine.
+struct Node {
+    name: String,
+    /// While it lives.
+    engine: Option<Engine<SimFabric, Machine>>,
+    waiter: Waiter,
+    stands_still: bool,
+    /// How often it was started before.
+    life: u32,
+}
+
+/// All of them.
+pub(super) struct Nodes {
+    world: World,
+    topology: Topology,
+    tuning: Tuning,
+    all: Vec<Node>,
+}
+
+impl Nodes {
+    pub(super) fn new(world: &World, topology: Topology, tuning: Tuning) -> Self {
+        let node = |node| Node {
+            name: endpoint_name(node, 0),
+            engine: None,
+            waiter: Waiter::new(Waiting::Park),
+            stands_still: false,
+            life: 0,
+        };
+        let all = (0..topology.nodes).map(node).collect();
+        let mut nodes = Self { world: world.clone(), topology, tuning, all };
+        (0..nodes.len()).for_each(|at| nodes.start(at));
+        nodes
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn name(&self, at: usize) -> &str {
+        &self.all[at].name
+    }
+
+    fn start(&mut self, at: usize) {
+        let node = &mut self.all[at];
+        let me = Identity { node: at as u16, engine: 0, life: node.life };
+        let groups = self.topology.groups;
+        let machine =
+            move |id: ReplicaId| Machine::new(id, SlotMap::even(groups), Limits::default(), groups);
+        let fabric = self.world.join(&node.name);
+        let engine = Engine::new(fabric, self.topology, self.tuning, me, machine)
+            .expect("simulated memory does not run out");
+        node.waiter = Waiter::new(Waiting::Park);
+        node.engine = Some(engine);
+    }
+
+    /// It dies with all it remembers.
+    pub(super) fn crash(&mut self, at: usize) {
+        let node = &mut self.all[at];
+        if let Some(engine) = node.engine.take() {
+            self.world.crash(&node.name);
+            drop(engine);
+            node.stands_still = false;
+        }
+    }
+
+    /// One that died begins its next life.
+    pub(super) fn restart(&mut self, at: usize) {
+        if self.all[at].engine.is_none() {
+            self.all[at].life += 1;
+            self.start(at);
+        }
+    }
+
+    pub(super) fn stand_still(&mut self, at: usize, still: bool) {
+        self.all[at].stands_still = still;
+    }
+
+    /// Lets it do a turn. Returns whether it found anything to do.
+    pub(super) fn turn(&mut self, at: usize) -> bool {
+        let node = &mut self.all[at];
+        let Some(engine) = node.engine.as_mut().filter(|_| !node.stands_still) else {
+            return false;
+        };
+        if self.world.is_parked(&node.name) {
+            return false;
+        }
+        self.world.stir(true);
+        let worked = engine.turn();
+        let dead = engine.take_dead_sessions(EXPIRED_MAX);
+        if !dead.is_empty() {
+            engine.originate(&Request::Expire(dead).encode());
+        }
+        if worked {
+            node.waiter.worked(engine.fabric());
+        } else {
+            engine.wait(&mut node.waiter, &|| true);
+        }
+        self.world.stir(false);
+        worked
+    }
+
+    /// When the first of those that sleep wakes by itself.
+    pub(super) fn first_alarm(&self) -> Option<Duration> {
+        let awake = self.all.iter().filter(|node| node.engine.is_some() && !node.stands_still);
+        awake.filter_map(|node| self.world.parked_until(&node.name)).min()
+    }
+
+    /// Whether every node lives, and every replica of it counts.
+    pub(super) fn are_whole(&self) -> bool {
+        let counts = |engine: &Engine<SimFabric, Machine>| {
+            engine.status().iter().all(|replica| replica.role != Role::Learner)
+        };
+        self.all.iter().all(|node| node.engine.as_ref().is_some_and(counts))
+    }
+
+    /// The node that leads a group, if one thinks it does.
+    pub(super) fn leader(&self, group: u16) -> Option<usize> {
+        let leads = |node: &Node| {
+            let status = node.engine.as_ref().map(Engine::status).unwrap_or_default();
+            status.iter().any(|replica| replica.group == group && replica.role == Role::Leader)
+        };
+        self.all.iter().position(leads)
+    }
+
+    /// What every replica holds, once those of each group have all delivered the same.
+    pub(super) fn digests(&self, t: u64) -> Option<Vec<Digest>> {
+        let engines = self
+            .all
+            .iter()
+            .enumerate()
+            .filter_map(|(at, node)| node.engine.as_ref().map(|engine| (at as u16, engine)));
+        let mut digests = Vec::new();
+        for (node, engine) in engines {
+            for (ReplicaId { group, slot }, machine) in engine.applications() {
+                let (position, digest) =
+                    (machine.history().0, format!("{:016x}", machine.digest()));
+                if machine.under_way() > 0 {
+                    return None;
+                }
+                digests.push(Digest { t, group: group.0, slot, node, position, digest });
+            }
+        }
+        let same = |one: &Digest| {
+            let mut group = digests.iter().filter(|other| other.group == one.group);
+            group.all(|other| other.position == one.position)
+        };
+        digests.iter().all(same).then_some(digests)
+    }
+}
