@@ -81,6 +81,8 @@ pub(crate) struct Next {
     pub len: usize,
     /// Part of it was taken before.
     pub begun: bool,
+    /// All of it is in one frame.
+    pub whole: bool,
 }
 
 struct Backlogged {
@@ -129,6 +131,8 @@ pub(crate) struct Channel {
     /// We are done with it, and only wait for the peer to be silent.
     pub leaving: bool,
     pub dirty: bool,
+    /// Its owner has noted that it is to be read later.
+    pub later: bool,
 }
 
 impl Channel {
@@ -158,6 +162,7 @@ impl Channel {
             silent: false,
             leaving: false,
             dirty: false,
+            later: false,
         }
     }
 
@@ -261,11 +266,10 @@ impl Channel {
         let len = extra + head.len() + body.len();
         let padded = (FRAME as usize) + len.next_multiple_of(8);
         let position = self.outgoing.reserve(padded as u64);
+        let mark = u64::from((position / 8) as u16);
+        let word = len as u64 | (kind as u64) << 32 | u64::from(flags) << 40 | mark << 48;
         scratch.clear();
-        scratch.extend_from_slice(&(len as u32).to_le_bytes());
-        scratch.push(kind as u8);
-        scratch.push(flags);
-        scratch.extend_from_slice(&((position / 8) as u16).to_le_bytes());
+        scratch.extend_from_slice(&word.to_le_bytes());
         if let Some(total) = total {
             scratch.extend_from_slice(&total.to_le_bytes());
         }
@@ -370,19 +374,17 @@ impl Channel {
     /// What the next datagram will be, if any of it is readable.
     pub(crate) fn next<F: Fabric>(&self, fabric: &F) -> Result<Option<Next>, Nonsense> {
         if let Some((kind, len, _)) = &self.assembling {
-            let next = Next { kind: *kind, len: *len, begun: true };
+            let next = Next { kind: *kind, len: *len, begun: true, whole: false };
             return Ok((self.incoming.available() > 0).then_some(next));
         }
         let Some(frame) = self.frame(fabric)? else { return Ok(None) };
         if frame.flags & FIRST == 0 {
             return Err(Nonsense);
         }
-        let len = if frame.flags & LAST != 0 {
-            frame.len
-        } else {
-            self.total(fabric, self.incoming.position() + FRAME)?
-        };
-        Ok(Some(Next { kind: frame.kind, len, begun: false }))
+        let whole = frame.flags & LAST != 0;
+        let len =
+            if whole { frame.len } else { self.total(fabric, self.incoming.position() + FRAME)? };
+        Ok(Some(Next { kind: frame.kind, len, begun: false, whole }))
     }
 
     /// Takes the next datagram into `into`, or as much of it as is there. Returns whether it is
@@ -433,6 +435,21 @@ impl Channel {
                 _ => return Err(Nonsense),
             }
         }
+    }
+
+    /// The first word of the next datagram, which is in one frame.
+    pub(crate) fn first_word<F: Fabric>(&self, fabric: &F) -> u64 {
+        self.word(fabric, self.incoming.position() + FRAME)
+    }
+
+    /// Passes over the next datagram, which is in one frame of `len` bytes.
+    pub(crate) fn skip(&mut self, len: usize) {
+        self.incoming.take(FRAME + (len as u64).next_multiple_of(8));
+    }
+
+    /// Whether what is not read takes most of the ring, or keeps it from growing: its writer may wait.
+    pub(crate) const fn is_crowded(&self) -> bool {
+        self.grow_at.is_some() || self.incoming.available() > self.incoming.capacity() / 2
     }
 
     /// Bytes of a datagram that is being put together.

@@ -51,6 +51,10 @@ pub struct Engine<F, A> {
     /// Channels with something readable: found by this turn's look, or left by the last one.
     ready: Vec<u32>,
     left: Vec<u32>,
+    /// Channels with messages that followers leave there, to find them in their logs.
+    later: Vec<u32>,
+    /// This turn leaves none: those that are found in no log are read once a tick.
+    leaves_none: bool,
     dead_sessions: BTreeSet<SessionId>,
     /// A peer's process has ended since this was last asked for.
     bereaved: bool,
@@ -67,8 +71,9 @@ pub struct Engine<F, A> {
     peers: Vec<Peer>,
     datagram: Vec<u8>,
     mail: Vec<u8>,
-    /// Taken from a ring at one look.
+    /// Taken from a ring at one look; words that had changed at one.
     datagrams: Sizes,
+    words: Sizes,
 }
 
 impl<F: Fabric, A: Application> Engine<F, A> {
@@ -105,6 +110,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             application,
             ready: Vec::new(),
             left: Vec::new(),
+            later: Vec::new(),
+            leaves_none: false,
             dead_sessions: BTreeSet::new(),
             bereaved: false,
             // No life gives a message a name that an earlier one has given.
@@ -120,6 +127,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             datagram: Vec::new(),
             mail: Vec::new(),
             datagrams: Sizes::default(),
+            words: Sizes::default(),
         })
     }
 
@@ -128,8 +136,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         let began = self.keep_time();
         let mut worked = self.read_mail();
         worked |= self.take_completions();
-        for (row, replica) in self.replicas.iter_mut().enumerate() {
-            worked |= replica.look_at_words(row, &self.wiring);
+        worked |= self.look_at_words();
+        for replica in &mut self.replicas {
             worked |= replica.read_log(&mut self.wiring);
         }
         worked |= self.read_channels();
@@ -167,12 +175,11 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         let idle = self.wiring.port.fabric.now() > self.last_work + IDLE_AFTER;
         let longest = if idle { IDLE_TICKS * self.tick } else { self.tick };
         let Self { wiring, replicas, .. } = self;
-        let words = wiring.words();
-        let (fabric, channels_quiet) = wiring.port.parking();
+        let (fabric, quiet) = wiring.parking();
         waiter.idle(fabric, longest, &mut |fabric: &F| {
             undisturbed()
-                && channels_quiet(fabric)
-                && replicas.iter().enumerate().all(|(row, r)| r.is_quiet(row, words, fabric))
+                && quiet(fabric)
+                && !replicas.iter().any(|replica| replica.log_has_more(fabric))
         });
     }
 
@@ -193,8 +200,11 @@ impl<F: Fabric, A: Application> Engine<F, A> {
 
     /// How many things were done together, at every stage.
     pub fn batches(&self) -> Batches {
-        let mut batches =
-            Batches { datagrams_per_look: self.datagrams.clone(), ..Batches::default() };
+        let mut batches = Batches {
+            datagrams_per_look: self.datagrams.clone(),
+            words_per_look: self.words.clone(),
+            ..Batches::default()
+        };
         for replica in &self.replicas {
             batches.add(&replica.batches);
         }
@@ -294,10 +304,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
 
     /// Whether a peer has written something that a turn would find.
     pub(crate) fn has_news(&self) -> bool {
-        let (wiring, fabric) = (&self.wiring, &self.wiring.port.fabric);
-        let words = wiring.words();
-        !(wiring.port.is_quiet()
-            && self.replicas.iter().enumerate().all(|(row, r)| r.is_quiet(row, words, fabric)))
+        let fabric = &self.wiring.port.fabric;
+        !self.wiring.is_quiet() || self.replicas.iter().any(|replica| replica.log_has_more(fabric))
     }
 
     /// Notes for an onlooker what happens from here on.
@@ -322,6 +330,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             return now;
         }
         self.last_tick = now;
+        self.leaves_none = true;
         self.wiring.beat();
         self.look_after_leaders();
         for replica in &mut self.replicas {
@@ -424,6 +433,19 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         if !self.left.contains(&channel) {
             self.left.push(channel);
         }
+    }
+
+    /// Looks at the words that peers write. Returns whether any has changed.
+    fn look_at_words(&mut self) -> bool {
+        let (mut from, mut changed) = (0, 0);
+        while let Some((at, word)) = self.wiring.look_at_words(from) {
+            from = at + 1;
+            changed += 1;
+            let (row, column, by) = self.wiring.word_of(at);
+            self.replicas[row].told(column, by, word);
+        }
+        self.words.note(changed);
+        changed > 0
     }
 
     fn read_mail(&mut self) -> bool {
@@ -530,12 +552,20 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     fn read_channels(&mut self) -> bool {
         let mut ready = std::mem::take(&mut self.ready);
         ready.append(&mut self.left);
+        let read_on = self.replicas.iter_mut().fold(false, |any, replica| replica.reads_on() | any);
+        if read_on || self.leaves_none {
+            for id in self.later.drain(..) {
+                self.wiring.port.read_on(id);
+                ready.push(id);
+            }
+        }
         self.wiring.port.look(&mut ready);
         let mut any = false;
         for _ in 0..self.wiring.loopback.len() {
             let Some(datagram) = self.wiring.next_here() else { break };
             let Some(to) = self.replicas.iter().position(|r| r.id == datagram.to) else { continue };
-            if self.replicas[to].admits_from_replica(datagram.from.group, datagram.kind) {
+            let len = datagram.bytes.len();
+            if self.replicas[to].admits_from_replica(datagram.from.group, datagram.kind, len) {
                 any = true;
                 self.take_from_replica(to, datagram.from, datagram.kind, &datagram.bytes);
                 self.wiring.buffers.keep(datagram.bytes);
@@ -547,7 +577,15 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             any |= self.read_channel(channel);
         }
         self.ready = ready;
+        self.leaves_none = false;
         any
+    }
+
+    /// Notes that a channel holds what a follower will find in its log.
+    fn leave(&mut self, id: u32) {
+        if self.wiring.port.read_later(id) {
+            self.later.push(id);
+        }
     }
 
     /// Takes what a channel holds, as far as it is admitted now. Returns whether it took anything.
@@ -570,6 +608,22 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                 Purpose::Replica { to, .. } => to,
             };
             let at = self.replicas.iter().position(|r| r.id == replica(to)).expect("admitted");
+            if let Purpose::Session { session, .. } = purpose
+                && next.kind == Kind::Message
+                && next.whole
+                && self.replicas[at].finds_in_log(SessionId(session), next.len)
+            {
+                let sequence = self.wiring.port.first_word(id);
+                let message = MessageId::new(SessionId(session), sequence);
+                if self.replicas[at].core.is_known(message) {
+                    self.wiring.port.skip(id, next);
+                    continue;
+                }
+                if !self.leaves_none && !self.wiring.port.channel(id).is_crowded() {
+                    self.leave(id);
+                    break true;
+                }
+            }
             let admitted = taken < DATAGRAMS_PER_TURN
                 && match purpose {
                     Purpose::Session { .. } if next.kind == Kind::Query => true,
@@ -580,7 +634,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                         }
                     }
                     Purpose::Replica { from, .. } => {
-                        self.replicas[at].admits_from_replica(replica(from).group, next.kind)
+                        let from = replica(from).group;
+                        self.replicas[at].admits_from_replica(from, next.kind, next.len)
                     }
                 };
             if !admitted {
@@ -644,8 +699,10 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         let ours = &mut self.replicas[at];
         match kind {
             Kind::Announce => {
-                if let Some(announcement) = Announcement::decode(datagram) {
+                let mut rest = datagram;
+                while let Some((announcement, next)) = Announcement::decode(rest) {
                     ours.announced(from, announcement);
+                    rest = next;
                 }
             }
             Kind::Fetch => {

@@ -497,11 +497,38 @@ impl<F: Fabric> Port<F> {
             tracing::warn!(purpose = ?channel.purpose, "a ring makes no sense");
             channel.dying = true;
         }
+        self.after_reading(id);
+        taken.unwrap_or(false)
+    }
+
+    /// The first word of the next datagram, which is whole.
+    pub(crate) fn first_word(&self, id: u32) -> u64 {
+        self.channel(id).first_word(&self.fabric)
+    }
+
+    /// Passes over the next datagram, which is whole.
+    pub(crate) fn skip(&mut self, id: u32, next: Next) {
+        self.channel_mut(id).skip(next.len);
+        self.after_reading(id);
+    }
+
+    fn after_reading(&mut self, id: u32) {
         self.touch(id);
         if self.channel(id).grow_at.is_some() {
             self.grow(id);
         }
-        taken.unwrap_or(false)
+    }
+
+    /// Takes note that the channel is to be read later. Returns whether that is new.
+    pub(crate) fn read_later(&mut self, id: u32) -> bool {
+        !std::mem::replace(&mut self.channel_mut(id).later, true)
+    }
+
+    /// The channel is to be read now, if it is there still.
+    pub(crate) fn read_on(&mut self, id: u32) {
+        if let Some(channel) = &mut self.channels[id as usize] {
+            channel.later = false;
+        }
     }
 
     /// Ends a turn: tails and credits become visible, and whoever sleeps is woken.

@@ -77,13 +77,16 @@ pub(crate) struct Wiring<F> {
     /// Of every replica of the cluster, the row that its engine has for it.
     rows: Vec<u16>,
     words: Region,
+    /// What they said when last looked at.
+    words_seen: Vec<u64>,
     /// Our own heartbeat, and, in the order of the links, those of others as last read.
     pulse: Region,
     links: BTreeMap<EngineId, Link>,
     routes: HashMap<(ReplicaId, ReplicaId), u32>,
     sessions: HashMap<(SessionId, ReplicaId), Vec<u32>>,
-    /// What we last told others: to be told again when a link comes up.
-    told: BTreeMap<(ReplicaId, ReplicaId, Column), u64>,
+    /// What we last told others, to be told again when a link comes up: for each replica here, and each
+    /// that it tells, a word of each column.
+    told: Vec<u64>,
     /// To replicas of this very engine.
     pub loopback: VecDeque<Datagram>,
     /// Bytes of relayed payloads among those.
@@ -123,6 +126,9 @@ pub(crate) enum Column {
     Applied,
 }
 
+/// All of them, in their order.
+const COLUMNS: [Column; 4] = [Column::Accepted, Column::Settled, Column::Freed, Column::Applied];
+
 impl<F: Fabric> Wiring<F> {
     pub(crate) fn new(
         mut port: Port<F>,
@@ -137,6 +143,7 @@ impl<F: Fabric> Wiring<F> {
                 rows[member(topology, replica)] = row;
             }
         }
+        let told = local.len() * members(topology) * COLUMNS.len();
         let len = local.len().max(1) * row_words(topology) * 8;
         let words = port.fabric.create(len, Access::Shared)?;
         let links: BTreeMap<_, _> = (0..topology.nodes)
@@ -153,11 +160,12 @@ impl<F: Fabric> Wiring<F> {
             local,
             rows,
             words,
+            words_seen: vec![0; len / 8],
             pulse,
             links,
             routes: HashMap::new(),
             sessions: HashMap::new(),
-            told: BTreeMap::new(),
+            told: vec![0; told],
             loopback: VecDeque::new(),
             relays_here: 0,
             buffers: Buffers::new(BUFFER_BYTES_MAX),
@@ -232,14 +240,15 @@ impl<F: Fabric> Wiring<F> {
         };
         let link = self.links.get_mut(&engine).expect("just found");
         (link.words, link.pulse) = (Some(words), Some(pulse));
-        let missed: Vec<_> = self
-            .told
-            .iter()
-            .filter(|((_, to, _), _)| self.engine_running(*to) == engine)
-            .map(|((from, to, column), word)| (*from, *to, *column, *word))
-            .collect();
-        for (from, to, column, word) in missed {
-            self.write_word(from, to, column, word);
+        for to in self.topology.replicas_on(engine.0, engine.1) {
+            for from in self.local.clone() {
+                for column in COLUMNS {
+                    let word = self.told[self.told_at(from, to, column)];
+                    if word != 0 {
+                        self.write_word(from, to, column, word);
+                    }
+                }
+            }
         }
         Some(engine)
     }
@@ -273,13 +282,13 @@ impl<F: Fabric> Wiring<F> {
     /// Forgets what a group's replica here was told by, and has told, the others of its group: it
     /// begins anew.
     pub(crate) fn forget_words(&mut self, replica: ReplicaId) {
-        self.told.retain(|(from, to, _), _| *from != replica || to.group != replica.group);
-        let row = self.local.iter().position(|local| *local == replica).expect("it runs here");
         for slot in 0..self.topology.replicas {
-            let by = ReplicaId::new(replica.group, slot);
-            for column in [Column::Accepted, Column::Settled, Column::Freed, Column::Applied] {
-                let at = row * row_words(self.topology) + self.column_at(by, column);
-                self.port.fabric.store(self.words, at * 8, 0);
+            let other = ReplicaId::new(replica.group, slot);
+            for column in COLUMNS {
+                let told = self.told_at(replica, other, column);
+                self.told[told] = 0;
+                let at = self.word_at(replica, other, column);
+                self.port.fabric.store(self.words, at, 0);
             }
         }
     }
@@ -303,8 +312,16 @@ impl<F: Fabric> Wiring<F> {
 
     /// Tells `to` a word of `from`'s; it is told again if the link is down now.
     pub(crate) fn tell_word(&mut self, from: ReplicaId, to: ReplicaId, column: Column, word: u64) {
-        self.told.insert((from, to, column), word);
+        let at = self.told_at(from, to, column);
+        self.told[at] = word;
         self.write_word(from, to, column, word);
+    }
+
+    /// Where `told` has what `from`, which runs here, told `to`.
+    fn told_at(&self, from: ReplicaId, to: ReplicaId, column: Column) -> usize {
+        let row = usize::from(self.rows[member(self.topology, from)]);
+        let pair = row * members(self.topology) + member(self.topology, to);
+        pair * COLUMNS.len() + column as usize
     }
 
     fn write_word(&mut self, from: ReplicaId, to: ReplicaId, column: Column, word: u64) {
@@ -340,30 +357,51 @@ impl<F: Fabric> Wiring<F> {
         }
     }
 
-    /// What the word number `i` of a row is, and whose, in a row of `group`.
-    pub(crate) fn word_of(topology: Topology, group: GroupId, i: usize) -> (Column, ReplicaId) {
-        let (members, replicas) = (members(topology), usize::from(topology.replicas));
+    /// Of the word number `at`, in which row it is, what it is, and whose.
+    pub(crate) fn word_of(&self, at: usize) -> (usize, Column, ReplicaId) {
+        let (row, i) = (at / row_words(self.topology), at % row_words(self.topology));
+        let group = self.local[row].group;
+        let (members, replicas) = (members(self.topology), usize::from(self.topology.replicas));
         let member =
             |i: usize| ReplicaId::new(GroupId((i / replicas) as u16), (i % replicas) as u8);
-        match i {
+        let (column, by) = match i {
             i if i < members => (Column::Accepted, member(i)),
             i if i < 2 * members => (Column::Settled, member(i - members)),
             i if i < 2 * members + replicas => {
                 (Column::Freed, ReplicaId::new(group, (i - 2 * members) as u8))
             }
             i => (Column::Applied, ReplicaId::new(group, (i - 2 * members - replicas) as u8)),
-        }
+        };
+        (row, column, by)
     }
 
-    /// All words of a local replica's row.
-    pub(crate) fn row(&self, row: usize) -> impl Iterator<Item = u64> {
-        let start = row * row_words(self.topology);
-        (start..start + row_words(self.topology)).map(|w| self.port.fabric.load(self.words, w * 8))
+    /// The next word, from number `from` on, that says something else than when it was last looked at:
+    /// its number, and what it says.
+    pub(crate) fn look_at_words(&mut self, from: usize) -> Option<(usize, u64)> {
+        let at = self.port.fabric.changed(self.words, &self.words_seen, from)?;
+        let word = self.port.fabric.load(self.words, 8 * at);
+        self.words_seen[at] = word;
+        Some((at, word))
     }
 
-    /// The region of words and the number of words in a row.
-    pub(crate) fn words(&self) -> (Region, usize) {
-        (self.words, row_words(self.topology))
+    /// A replica here begins anew: whatever its words say, it has not been told.
+    pub(crate) fn look_again(&mut self, replica: ReplicaId) {
+        let row = usize::from(self.rows[member(self.topology, replica)]);
+        let len = row_words(self.topology);
+        self.words_seen[row * len..][..len].fill(0);
+    }
+
+    /// Whether no peer has written a word, or about a channel, since the last look.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let Self { port, words, words_seen, .. } = self;
+        port.is_quiet() && port.fabric.changed(*words, words_seen, 0).is_none()
+    }
+
+    /// The fabric to sleep on, and what to look at once more before.
+    pub(crate) fn parking(&mut self) -> (&mut F, impl Fn(&F) -> bool) {
+        let Self { port, words, words_seen, .. } = self;
+        let (fabric, quiet) = port.parking();
+        (fabric, move |fabric: &F| quiet(fabric) && fabric.changed(*words, words_seen, 0).is_none())
     }
 
     /// Sends a datagram from one of our replicas to another replica, wherever that is.

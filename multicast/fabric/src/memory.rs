@@ -22,6 +22,9 @@ use crate::FabricError;
 /// Bytes in a word.
 pub(crate) const WORD: usize = size_of::<u64>();
 
+/// Words that are copied without counting in between.
+const BLOCK: usize = 8;
+
 /// A huge page. What is shorter is not worth one.
 const HUGE_PAGE: usize = 2 << 20;
 /// The smallest page there is.
@@ -192,9 +195,9 @@ impl Memory {
         }
         let (whole, tail) = rest.as_chunks::<WORD>();
         let words = self.span(at + head.len(), whole.len());
-        for (word, bytes) in words.iter().zip(whole) {
+        each(words, whole, |word, bytes| {
             word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
-        }
+        });
         if !tail.is_empty() {
             merge(self.word(at + head.len() + whole.len() * WORD), 0, tail);
         }
@@ -219,7 +222,14 @@ impl Memory {
         let at = at + head.len();
         let (whole, tail) = rest.as_chunks_mut::<WORD>();
         let words = self.span(at, whole.len());
-        for (bytes, word) in whole.iter_mut().zip(words) {
+        let (blocks, words_left) = words.as_chunks::<BLOCK>();
+        let (into_blocks, whole_left) = whole.as_chunks_mut::<BLOCK>();
+        for (into, block) in into_blocks.iter_mut().zip(blocks) {
+            for (bytes, word) in into.iter_mut().zip(block) {
+                *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+            }
+        }
+        for (bytes, word) in whole_left.iter_mut().zip(words_left) {
             *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
         }
         if !tail.is_empty() {
@@ -233,9 +243,9 @@ impl Memory {
         fence(Ordering::Release);
         let whole = len / WORD;
         let source = from.span(from_at, whole);
-        for (word, source) in self.span(at, whole).iter().zip(source) {
+        each(self.span(at, whole), source, |word, source| {
             word.store(source.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
+        });
         let tail = len % WORD;
         if tail > 0 {
             let word = from.word(from_at + whole * WORD).load(Ordering::Relaxed).to_ne_bytes();
@@ -258,6 +268,16 @@ impl Drop for Memory {
         let unmapped = unsafe { munmap(self.words.as_ptr().cast(), self.mapped) };
         unmapped.expect("the mapping is ours");
     }
+}
+
+/// Does something with each word and what belongs to it, block by block.
+fn each<T>(words: &[AtomicU64], others: &[T], mut act: impl FnMut(&AtomicU64, &T)) {
+    let (blocks, words_left) = words.as_chunks::<BLOCK>();
+    let (other_blocks, others_left) = others.as_chunks::<BLOCK>();
+    for (block, others) in blocks.iter().zip(other_blocks) {
+        block.iter().zip(others).for_each(|(word, other)| act(word, other));
+    }
+    words_left.iter().zip(others_left).for_each(|(word, other)| act(word, other));
 }
 
 /// Replaces the bytes from `at` on of a word, in one store.

@@ -24,17 +24,20 @@ impl Writer<'_> {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
+    pub(crate) fn words<const N: usize>(&mut self, words: [u64; N]) {
+        self.0.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
+    }
+
     pub(crate) fn message(&mut self, message: MessageId) {
-        self.u64(message.session.0);
-        self.u64(message.sequence);
+        self.words([message.session.0, message.sequence]);
     }
 
     /// A count, then the groups rising.
     pub(crate) fn groups(&mut self, groups: GroupSet) {
-        self.u16(groups.len() as u16);
-        for group in groups.iter() {
-            self.u16(group.0);
-        }
+        let mut list = [[0; 2]; 1 + GroupSet::CAPACITY as usize];
+        let numbers = [groups.len() as u16].into_iter().chain(groups.iter().map(|group| group.0));
+        list.iter_mut().zip(numbers).for_each(|(at, number)| *at = number.to_le_bytes());
+        self.0.extend_from_slice(list[..=groups.len()].as_flattened());
     }
 }
 

@@ -66,10 +66,9 @@ impl Remote {
     }
 
     pub(crate) fn encode(&self, out: &mut Writer<'_>) {
-        out.message(self.message);
-        out.u64(self.timestamp.to_word());
-        out.u64(self.ballot.to_word());
-        out.u64(self.index);
+        let MessageId { session, sequence } = self.message;
+        let (timestamp, ballot) = (self.timestamp.to_word(), self.ballot.to_word());
+        out.words([session.0, sequence, timestamp, ballot, self.index]);
     }
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Option<Self> {
@@ -386,11 +385,8 @@ impl<'a> Entry<'a> {
     fn encode_with(&self, cursor: Cursor, bytes: &mut Vec<u8>, body: impl FnOnce(&mut Writer<'_>)) {
         let start = bytes.len();
         let mut out = Writer(bytes);
-        out.u64(0);
-        out.u64(cursor.index);
-        out.u64(cursor.position);
-        out.u64(self.birth.to_word());
-        out.u64(self.written.to_word());
+        let (birth, written) = (self.birth.to_word(), self.written.to_word());
+        out.words([0, cursor.index, cursor.position, birth, written]);
         out.u32(0);
         out.u8(self.body.kind());
         out.u8(VERSION);

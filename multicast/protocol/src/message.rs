@@ -59,20 +59,21 @@ pub struct Announcement {
 }
 
 impl Announcement {
+    /// Bytes of one, at least.
+    pub const BYTES_MIN: usize = 16 + 4 * 8 + 1 + 2 + 2;
+
     /// Appends it to `bytes`.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
+        let MessageId { session, sequence } = self.message;
+        let (timestamp, ballot) = (self.timestamp.to_word(), self.ballot.to_word());
         let mut out = Writer(bytes);
-        out.message(self.message);
-        out.u64(self.low_water);
-        out.u64(self.timestamp.to_word());
-        out.u64(self.ballot.to_word());
-        out.u64(self.index);
+        out.words([session.0, sequence, self.low_water, timestamp, ballot, self.index]);
         out.u8(u8::from(self.again));
         out.groups(self.destinations);
     }
 
-    /// Reads what [`encode`](Self::encode) wrote.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    /// Splits an announcement from those behind it.
+    pub fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let mut from = Reader(bytes);
         let announcement = Self {
             message: from.message()?,
@@ -83,7 +84,8 @@ impl Announcement {
             again: from.u8()? != 0,
             destinations: from.groups()?,
         };
-        announcement.destinations.contains(announcement.timestamp.group()).then_some(announcement)
+        let sane = announcement.destinations.contains(announcement.timestamp.group());
+        sane.then_some((announcement, from.0))
     }
 }
 
@@ -124,8 +126,10 @@ mod tests {
         };
         bytes.clear();
         announcement.encode(&mut bytes);
-        assert_eq!(Announcement::decode(&bytes), Some(announcement));
-        assert!((0..bytes.len()).all(|cut| Announcement::decode(&bytes[..cut]).is_none()));
+        let len = bytes.len();
+        Announcement { index: 13, ..announcement }.encode(&mut bytes);
+        assert_eq!(Announcement::decode(&bytes), Some((announcement, &bytes[len..])));
+        assert!((0..len).all(|cut| Announcement::decode(&bytes[..cut]).is_none()));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::application::{Application, EXCHANGE_MAX};
 use crate::wiring::{Column, Note, Wiring};
 
 /// The most room that a leader keeps in its log for what a turn's announcements will need.
-const RESERVE_MAX: usize = 16 << 10;
+const RESERVE_MAX: usize = 64 << 10;
 /// Of that room, what one announcement may take: three times what it needs, because the last
 /// message received in a turn may bring as many as there are groups.
 const RESERVE_PER_REMOTE: usize = 128;
@@ -157,7 +157,8 @@ impl<A: Application> Replica<A> {
         });
     }
 
-    pub(super) fn log_has_more<F: Fabric>(&self, fabric: &F) -> bool {
+    /// Whether [`read_log`](Self::read_log) would find something.
+    pub(crate) fn log_has_more<F: Fabric>(&self, fabric: &F) -> bool {
         if self.core.leads() || self.core.role() == Role::Blank {
             return false;
         }
@@ -270,12 +271,19 @@ impl<A: Application> Replica<A> {
         }
     }
 
+    /// Whether another message may be taken, or another announcement.
     pub(crate) fn log_has_room(&self) -> bool {
+        self.log_has_room_for(1)
+    }
+
+    /// Whether so many announcements may be taken, of which the first in a turn may be a few more.
+    pub(super) fn log_has_room_for(&self, announced: usize) -> bool {
         let largest = Entry::local_len(self.topology.all_groups(), self.tuning.inline_bytes_max)
             .max(Entry::exchange_len(EXCHANGE_MAX));
         let reserve = RESERVE_MAX.min(self.tuning.log_bytes / 4);
         let wanted = reserve + RESERVE_FOR_CONTROL + largest;
-        self.announced < reserve / RESERVE_PER_REMOTE && self.space.fits(wanted, largest)
+        let within = self.announced + announced <= reserve / RESERVE_PER_REMOTE;
+        (self.announced == 0 || within) && self.space.fits(wanted, largest)
     }
 
     /// Appends an entry to our own copy of the log; a `Remote` or a decision stands for all those

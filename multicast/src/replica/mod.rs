@@ -1,5 +1,6 @@
 //! One replica: words and bytes in, events, step, effects out.
 
+mod announcements;
 mod election;
 mod footprint;
 mod gate;
@@ -27,6 +28,7 @@ use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
+use self::announcements::Announcements;
 use self::gate::Gate;
 use self::log::Follower;
 pub(crate) use self::log::untag;
@@ -41,7 +43,7 @@ use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
 use crate::election::{Election, Granted};
 use crate::payloads::Payloads;
-use crate::wiring::{Column, Note, Wiring, row_words};
+use crate::wiring::{Column, Note, Wiring};
 
 /// How many heartbeats candidates wait for each other, and a leader for an answer of other groups.
 const PATIENCE: u64 = 4;
@@ -138,6 +140,8 @@ pub(crate) struct Replica<A> {
     /// one was since the last tick.
     full_since: Option<u64>,
     refused: bool,
+    /// Whether it led, and which payload it waited for, when sessions' rings were last looked at.
+    reads_sessions: (bool, Option<MessageId>),
     /// As a new leader: sessions sent us what nobody has logged.
     unproposed: bool,
     /// When we last set out to lead, and what came of it.
@@ -158,8 +162,6 @@ pub(crate) struct Replica<A> {
     pub freed_index: u64,
     freed: u64,
     freed_told: u64,
-    /// The words of our row, as last looked at.
-    seen: Vec<u64>,
     exchanged: VecDeque<Exchanged>,
     /// Results that our machine was given, of messages that are not over here.
     heard: BTreeSet<(MessageId, GroupId)>,
@@ -178,6 +180,7 @@ pub(crate) struct Replica<A> {
     reads: Reads,
     effects: Vec<Effect>,
     said: Said,
+    announcements: Announcements,
     announced: usize,
     entry: Vec<u8>,
     remotes: Vec<Remote>,
@@ -235,6 +238,7 @@ impl<A: Application> Replica<A> {
             left_behind_since: None,
             full_since: None,
             refused: false,
+            reads_sessions: (false, None),
             unproposed: false,
             set_out_at: None,
             put_off: None,
@@ -248,7 +252,6 @@ impl<A: Application> Replica<A> {
             freed_index: 0,
             freed: 0,
             freed_told: 0,
-            seen: vec![0; row_words(topology)],
             exchanged: VecDeque::new(),
             heard: BTreeSet::new(),
             results: BTreeMap::new(),
@@ -262,6 +265,7 @@ impl<A: Application> Replica<A> {
             reads: Reads::default(),
             effects: Vec::new(),
             said: Said::default(),
+            announcements: Announcements::new(id, topology.groups),
             announced: 0,
             entry: Vec::new(),
             remotes: Vec::new(),
@@ -297,50 +301,23 @@ impl<A: Application> Replica<A> {
         }
     }
 
-    /// Looks at the words that peers write. Returns whether any has changed.
-    pub(crate) fn look_at_words<F: Fabric>(&mut self, row: usize, wiring: &Wiring<F>) -> bool {
-        let mut changed = 0;
-        for (i, word) in wiring.row(row).enumerate() {
-            if word == self.seen[i] {
-                continue;
+    /// A peer has written a word for us.
+    pub(crate) fn told(&mut self, column: Column, by: ReplicaId, word: u64) {
+        let event = match column {
+            Column::Accepted => Event::Acknowledged { by, acceptance: Acceptance::from_word(word) },
+            Column::Settled => {
+                Event::Settled { group: by.group, timestamp: Timestamp::from_word(word) }
             }
-            self.seen[i] = word;
-            changed += 1;
-            let (column, by) = Wiring::<F>::word_of(self.topology, self.id.group, i);
-            let event = match column {
-                Column::Accepted => {
-                    Event::Acknowledged { by, acceptance: Acceptance::from_word(word) }
-                }
-                Column::Settled => {
-                    Event::Settled { group: by.group, timestamp: Timestamp::from_word(word) }
-                }
-                Column::Applied => {
-                    Event::Applied { slot: by.slot, timestamp: Timestamp::from_word(word) }
-                }
-                Column::Freed => {
-                    let freed = &mut self.followers[usize::from(by.slot)].freed;
-                    *freed = word.max(*freed);
-                    continue;
-                }
-            };
-            self.core.step(event, &mut self.effects);
-        }
-        self.batches.words_per_look.note(changed);
-        changed > 0
-    }
-
-    /// Whether [`look_at_words`](Self::look_at_words) or [`read_log`](Self::read_log) would find
-    /// something.
-    pub(crate) fn is_quiet<F: Fabric>(
-        &self,
-        row: usize,
-        words: (Region, usize),
-        fabric: &F,
-    ) -> bool {
-        let (region, row_words) = words;
-        let same =
-            |(i, seen): (usize, &u64)| fabric.load(region, (row * row_words + i) * 8) == *seen;
-        self.seen.iter().enumerate().all(same) && !self.log_has_more(fabric)
+            Column::Applied => {
+                Event::Applied { slot: by.slot, timestamp: Timestamp::from_word(word) }
+            }
+            Column::Freed => {
+                let freed = &mut self.followers[usize::from(by.slot)].freed;
+                *freed = word.max(*freed);
+                return;
+            }
+        };
+        self.core.step(event, &mut self.effects);
     }
 
     /// Whether a datagram of `len` bytes from a session may be read now, when `assembling` bytes
@@ -361,12 +338,27 @@ impl<A: Application> Replica<A> {
         has_room && (waited_for || (within_window && within_budget))
     }
 
+    /// Whether a message of that length will be found in the log, payload and all, if it matters: there
+    /// is no need to read it before. A leader has nobody to find it with.
+    pub(crate) fn finds_in_log(&self, session: SessionId, len: usize) -> bool {
+        let waited_for = self.core.stalled_on().is_some_and(|m| m.session == session);
+        !self.core.leads() && !waited_for && len <= self.tuning.inline_bytes_max
+    }
+
+    /// Whether it has just begun to lead, or to wait for a payload: what was left to be found in the log
+    /// is to be read.
+    pub(crate) fn reads_on(&mut self) -> bool {
+        let reads = (self.core.leads(), self.core.stalled_on());
+        std::mem::replace(&mut self.reads_sessions, reads) != reads && reads != (false, None)
+    }
+
     /// Whether a datagram from another replica may be read now. A fetch always may: our log can be
     /// full because the follower that asks waits for the payload, and holds everything back. And so
     /// may whatever members of our group say: it can be full because we wait for their votes.
-    pub(crate) fn admits_from_replica(&self, from: GroupId, kind: Kind) -> bool {
+    pub(crate) fn admits_from_replica(&self, from: GroupId, kind: Kind, len: usize) -> bool {
         let vital = matches!(kind, Kind::Fetch | Kind::Passed) || from == self.id.group;
-        vital || !self.core.leads() || self.log_has_room()
+        let announced = if kind == Kind::Announce { len / Announcement::BYTES_MIN } else { 1 };
+        vital || !self.core.leads() || self.log_has_room_for(announced)
     }
 
     /// A payload is here that we have asked for. A leader whose log is full has no use for it now: one
@@ -460,6 +452,7 @@ impl<A: Application> Replica<A> {
         self.core.step(Event::TurnEnd, &mut self.effects);
         self.announced = 0;
         self.carry_out(wiring);
+        self.announcements.send(wiring);
         self.write_followers(wiring);
         self.free_log(wiring);
         if self.core.leads() {
@@ -523,15 +516,16 @@ impl<A: Application> Replica<A> {
 
     /// Does what the protocol asks for, in order.
     fn carry_out<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        if self.effects.is_empty() {
+            return;
+        }
         let mut effects = std::mem::take(&mut self.effects);
-        let mut remaining = effects.drain(..).peekable();
+        let mut remaining = effects.iter().peekable();
         while let Some(effect) = remaining.next() {
             let by = self.id;
-            if let Effect::Append { index, record, .. } = effect {
-                wiring.note(|| Note::Logged { by, index, record });
-            }
-            match effect {
+            match *effect {
                 Effect::Append { index, time_ms, record } => {
+                    wiring.note(|| Note::Logged { by, index, record });
                     match record {
                         Record::Remote(remote) => self.remotes.push(remote),
                         Record::Decided(decision) => self.decisions.push(decision),
@@ -546,14 +540,14 @@ impl<A: Application> Replica<A> {
                 Effect::Announce { to, announcement } => {
                     let about = About::Message(announcement.message);
                     wiring.note(|| Note::Told(Touch { by, to, about }));
-                    let mut bytes = wiring.borrow();
-                    announcement.encode(&mut bytes);
                     if announcement.again {
+                        let mut bytes = wiring.borrow();
+                        announcement.encode(&mut bytes);
                         wiring.ask(self.id, to, Kind::Announce, &bytes);
+                        wiring.keep(bytes);
                     } else {
-                        wiring.send(self.id, to, Kind::Announce, &bytes, &[]);
+                        self.announcements.push(to, &announcement, wiring);
                     }
-                    wiring.keep(bytes);
                 }
                 Effect::Settle { group, timestamp } => {
                     for to in self.topology.replicas_of(group).filter(|to| *to != by) {
@@ -589,7 +583,7 @@ impl<A: Application> Replica<A> {
                 }
             }
         }
-        drop(remaining);
+        effects.clear();
         self.effects = effects;
     }
 

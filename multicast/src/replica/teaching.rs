@@ -398,7 +398,7 @@ impl<A: Application> Replica<A> {
         let taking = self.taking.take()?;
         tracing::info!(replica = %self.id, bytes = taking.bytes, index = end.index - 1,
             took = ?taking.began.elapsed(), "has the state");
-        self.begin_at(core, taking.application, runs, &wiring.port.fabric);
+        self.begin_at(core, taking.application, runs, wiring);
         for (message, low_water, destinations, bytes) in payloads {
             self.payloads.insert(message, low_water, destinations, &bytes);
         }
@@ -418,12 +418,18 @@ impl<A: Application> Replica<A> {
     }
 
     /// Goes on from the end of `runs` with another core and state machine than before.
-    fn begin_at<F: Fabric>(&mut self, core: Ramcast, application: A, runs: Runs, fabric: &F) {
+    fn begin_at<F: Fabric>(
+        &mut self,
+        core: Ramcast,
+        application: A,
+        runs: Runs,
+        wiring: &mut Wiring<F>,
+    ) {
         let end = runs.end();
         self.core = core;
         self.application = application;
         // The new core has heard nothing of what others' words said to the old one.
-        self.seen.fill(0);
+        wiring.look_again(self.id);
         self.cursor = end;
         self.runs = runs;
         self.ends.clear();
@@ -433,7 +439,7 @@ impl<A: Application> Replica<A> {
         self.rewritten = end;
         // A leader that was let in before began where we do not stand any more: it must begin again.
         self.grants += 1;
-        self.header_seen = self.header_there(fabric);
+        self.header_seen = self.header_there(&wiring.port.fabric);
         self.awaiting = true;
         self.answered = None;
         self.behind = None;
@@ -453,7 +459,7 @@ impl<A: Application> Replica<A> {
         let view = View::of(incarnations.iter().copied());
         let mut core = Ramcast::anew(self.config, view, ballot_counter, clock);
         core.resume_time(self.core.now_ms());
-        self.begin_at(core, fresh(self.id), Runs::EMPTY, &wiring.port.fabric);
+        self.begin_at(core, fresh(self.id), Runs::EMPTY, wiring);
         self.taking = None;
         self.heard.clear();
         self.results.clear();

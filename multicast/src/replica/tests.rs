@@ -248,9 +248,9 @@ fn a_full_log_keeps_nobody_of_the_group_from_being_heard() {
     assert_eq!(last, 1 + sent, "nothing is committed");
     let (ours, other) = (GroupId(0), GroupId(1));
     for kind in [Kind::Election, Kind::Fetch, Kind::Relay] {
-        assert!(scene.replica.admits_from_replica(ours, kind), "{kind:?}");
+        assert!(scene.replica.admits_from_replica(ours, kind, 1), "{kind:?}");
     }
-    assert!(!scene.replica.admits_from_replica(other, Kind::Announce));
+    assert!(!scene.replica.admits_from_replica(other, Kind::Announce, 1));
     scene.replica.relayed(&relay(SessionId(1), sent + 1), &mut scene.wiring);
     assert_eq!(scene.replica.core.last_index(), last, "it has no room");
 }

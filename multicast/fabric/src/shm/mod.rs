@@ -283,7 +283,7 @@ impl Fabric for ShmFabric {
         tag: Option<u64>,
     ) -> Result<(), FabricError> {
         let remote = self.remotes.get(to)?;
-        let state = self.peers.get(remote.peer).ok_or(FabricError::Gone)?;
+        let Some(state) = self.peers.get(remote.peer) else { return Err(FabricError::Gone) };
         let outcome = remote.write(at, from, &self.regions, state)?;
         // A fence covers the writes before it too.
         self.unfenced = !remote.fenced;
@@ -301,7 +301,7 @@ impl Fabric for ShmFabric {
         tag: u64,
     ) -> Result<(), FabricError> {
         let remote = self.remotes.get(from)?;
-        let state = self.peers.get(remote.peer).ok_or(FabricError::Gone)?;
+        let Some(state) = self.peers.get(remote.peer) else { return Err(FabricError::Gone) };
         let outcome = remote.read(at, len, into, &self.regions, state)?;
         self.unfenced = true;
         self.completions.push(Completion { tag, outcome });

@@ -82,7 +82,10 @@ pub(super) struct RemoteState {
 impl Remotes {
     /// What a handle stands for. It is an ordinary thing that a peer was hung up on meanwhile.
     pub(super) fn get(&self, remote: Remote) -> Result<&RemoteState, FabricError> {
-        self.0.get(remote.0).ok_or(FabricError::Gone)
+        match self.0.get(remote.0) {
+            Some(state) => Ok(state),
+            None => Err(FabricError::Gone),
+        }
     }
 
     pub(super) fn attach(

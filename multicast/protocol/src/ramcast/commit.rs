@@ -15,6 +15,7 @@ impl Ramcast {
     pub(super) fn count(&mut self, by: ReplicaId, acceptance: Acceptance) {
         let ordinal = self.ordinal(by);
         self.words[ordinal] = acceptance;
+        self.held[by.group.index()].set(None);
     }
 
     pub(super) fn complete(&mut self, slot: u8, index: u64) {
@@ -100,12 +101,23 @@ impl Ramcast {
     /// Whether f+1 replicas of the proposing group hold the proposal, in the ballot it was made in.
     /// The announcing leader is one of them.
     pub(super) fn remote_quorum(&self, remote: &Remote) -> bool {
-        let group = remote.group();
-        let others = (0..self.config.replicas)
-            .filter(|slot| *slot != remote.ballot.slot())
-            .filter(|slot| self.accepted(group, *slot, remote.ballot) >= remote.index)
-            .count();
-        1 + others >= self.quorum()
+        self.held(remote.group(), remote.ballot) >= remote.index
+    }
+
+    /// Up to which index f+1 replicas of a group hold what its leader logged in a ballot.
+    fn held(&self, group: GroupId, ballot: Ballot) -> u64 {
+        let known = &self.held[group.index()];
+        if let Some((_, index)) = known.get().filter(|(of, _)| *of == ballot) {
+            return index;
+        }
+        let accepted = |slot| self.accepted(group, slot, ballot);
+        let others = || (0..self.config.replicas).filter(|slot| *slot != ballot.slot());
+        let hold = |index: u64| 1 + others().filter(|slot| accepted(*slot) >= index).count();
+        let enough = |index: &u64| hold(*index) >= self.quorum();
+        // A leader without others is a quorum by itself.
+        let index = others().map(accepted).filter(enough).max().unwrap_or(u64::MAX);
+        known.set(Some((ballot, index)));
+        index
     }
 
     /// Everything up to `index` is committed: it is part of the replicated state from here on.
@@ -132,6 +144,7 @@ impl Ramcast {
                 let shared = destinations.len() > 1;
                 let remotes = if shared { self.lists.take() } else { Vec::new() };
                 let mut pending = Pending::new(
+                    message,
                     low_water,
                     destinations,
                     timestamp,
@@ -141,7 +154,7 @@ impl Ramcast {
                     remotes,
                 );
                 pending.since_ms = self.now_ms;
-                self.order.local(message, pending);
+                self.order.local(pending);
                 self.afloat.remove(&message);
             }
             Record::Remote(remote) => self.order.remote(remote),

@@ -11,9 +11,10 @@
 //! the same prefix of the log, and nothing has to be taken out again when a leader's last entries
 //! are lost. What is not committed yet can only end above what is: the clock has risen meanwhile.
 //!
-//! A message to this group alone is final when it is committed, and local timestamps rise along the
-//! log: such messages wait in a queue and cost no search. Only a message whose bound has risen above
-//! its local timestamp is moved to a heap.
+//! Local timestamps rise along the log, so messages wait in a queue, and each is named by its *place*
+//! there. One whose bound is its local timestamp is the next of its kind when it heads the queue: a
+//! message to this group alone, which is final when it is committed, costs no search. Only the places of
+//! messages whose bound has risen above their local timestamp are in a heap.
 
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -32,17 +33,23 @@ use crate::timestamp::Timestamp;
 /// Messages committed and not delivered.
 #[derive(Default)]
 pub(super) struct Order {
-    table: HashMap<MessageId, Pending>,
-    /// By local timestamp, which is log order.
-    queue: VecDeque<(Timestamp, MessageId)>,
-    /// By bound, as it was when pushed; stale ones are pushed again when they surface.
-    heap: BinaryHeap<Reverse<(Timestamp, MessageId)>>,
+    /// By local timestamp, which is log order. One that is delivered before those ahead of it leaves its
+    /// place empty.
+    queue: VecDeque<Option<Pending>>,
+    /// The place at the queue's front.
+    front: u64,
+    /// No bound is still the local timestamp before this place: those that wait there are in the heap.
+    next: u64,
+    places: HashMap<MessageId, u64>,
+    /// Places by bound, as it was when pushed; stale ones are pushed again when they surface.
+    heap: BinaryHeap<Reverse<(Timestamp, u64)>>,
     delivered: u64,
 }
 
 /// A logged message and what is known of its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pending {
+    pub(super) message: MessageId,
     pub(super) low_water: u64,
     pub(super) destinations: GroupSet,
     /// Our own proposal.
@@ -64,16 +71,19 @@ pub(super) struct Pending {
 }
 
 /// The message that heads the order, as far as is known.
+#[derive(Clone, Copy)]
 pub(super) struct Candidate {
     bound: Timestamp,
-    message: MessageId,
+    place: u64,
     /// Whether it heads the queue; otherwise, the heap.
     queued: bool,
 }
 
 impl Pending {
     /// A message of which only our own proposal is known. `remotes` is an empty list for the others'.
+    #[expect(clippy::too_many_arguments, reason = "what the log says of it")]
     pub(super) fn new(
+        message: MessageId,
         low_water: u64,
         destinations: GroupSet,
         local: Timestamp,
@@ -85,6 +95,7 @@ impl Pending {
         let bound = local;
         let (decided, proven, pinned) = (false, GroupSet::EMPTY, GroupSet::EMPTY);
         Self {
+            message,
             low_water,
             destinations,
             local,
@@ -113,6 +124,12 @@ impl Pending {
     /// Nothing at or below this can end before it.
     pub(super) const fn bound(&self) -> Timestamp {
         self.bound
+    }
+
+    /// Whether this very proposal, or one of a later ballot, is known.
+    pub(super) fn has_remote(&self, remote: &Remote) -> bool {
+        let known = self.remotes.iter().find(|known| known.group() == remote.group());
+        known.is_some_and(|known| known.ballot >= remote.ballot)
     }
 
     /// Whether every destination group's proposal is proven.
@@ -153,12 +170,20 @@ impl Lists {
 
 impl Order {
     /// Our own proposal is committed.
-    pub(super) fn local(&mut self, message: MessageId, pending: Pending) {
-        let timestamp = pending.local;
-        let before = self.table.insert(message, pending);
-        assert!(before.is_none(), "{message} is logged twice");
-        debug_assert!(self.queue.back().is_none_or(|(last, _)| *last < timestamp));
-        self.queue.push_back((timestamp, message));
+    pub(super) fn local(&mut self, pending: Pending) {
+        let place = self.front + self.queue.len() as u64;
+        let before = self.places.insert(pending.message, place);
+        assert!(before.is_none(), "{} is logged twice", pending.message);
+        debug_assert!(self.iter().next_back().is_none_or(|last| last.local < pending.local));
+        self.queue.push_back(Some(pending));
+    }
+
+    fn at(&self, place: u64) -> Option<&Pending> {
+        self.queue.get(place.checked_sub(self.front)? as usize)?.as_ref()
+    }
+
+    fn at_mut(&mut self, place: u64) -> Option<&mut Pending> {
+        self.queue.get_mut(place.checked_sub(self.front)? as usize)?.as_mut()
     }
 
     /// Another group's proposal is committed here. A later ballot's replaces an earlier one's, which
@@ -168,7 +193,8 @@ impl Order {
     /// have seen its quorum, and delivered the message. It is proven to all of us when our log says
     /// that the group has begun anew, for nobody will see that quorum any more.
     pub(super) fn remote(&mut self, remote: Remote) {
-        let Some(pending) = self.table.get_mut(&remote.message) else { return };
+        let Some(&place) = self.places.get(&remote.message) else { return };
+        let pending = self.at_mut(place).expect("what has a place is pending");
         let group = remote.group();
         if remote.timestamp.is_over() {
             // It proposes nothing any more: no quorum need be seen for that.
@@ -211,7 +237,7 @@ impl Order {
 
     /// Quorums of these groups were seen to hold their proposals of the candidate.
     pub(super) fn prove(&mut self, candidate: &Candidate, groups: GroupSet) {
-        let pending = self.table.get_mut(&candidate.message).expect("candidates are in the table");
+        let pending = self.at_mut(candidate.place).expect("candidates are pending");
         pending.proven = groups.iter().fold(pending.proven, GroupSet::with);
         let proven = pending.remotes.iter().filter(|remote| groups.contains(remote.group()));
         pending.bound = proven.fold(pending.bound, |bound, remote| bound.max(remote.timestamp));
@@ -219,59 +245,46 @@ impl Order {
 
     /// It is committed here that this is the message's final timestamp.
     pub(super) fn decide(&mut self, decision: Decision) {
-        let Some(pending) = self.table.get_mut(&decision.message) else { return };
+        let Some(&place) = self.places.get(&decision.message) else { return };
+        let pending = self.at_mut(place).expect("what has a place is pending");
         pending.decided = true;
         pending.bound = decision.timestamp;
-        self.heap.push(Reverse((decision.timestamp, decision.message)));
-    }
-
-    /// Whether this very proposal, or one of a later ballot, is committed here.
-    pub(super) fn has_remote(&self, remote: &Remote) -> bool {
-        self.table.get(&remote.message).is_some_and(|pending| {
-            let known = pending.remotes.iter().find(|known| known.group() == remote.group());
-            known.is_some_and(|known| known.ballot >= remote.ballot)
-        })
+        self.heap.push(Reverse((decision.timestamp, place)));
     }
 
     /// The message with the least bound: the only one that can be next.
     pub(super) fn least(&mut self) -> Option<Candidate> {
         if planted(Mutant::FirstLocalTakenForLeast) {
-            let first = self.table.iter().min_by_key(|(_, pending)| pending.local);
-            return first.map(|(message, pending)| {
-                let (bound, message) = (pending.bound, *message);
-                Candidate { bound, message, queued: false }
-            });
+            let first = self.iter().next()?;
+            let (bound, place) = (first.bound, self.places[&first.message]);
+            return Some(Candidate { bound, place, queued: false });
         }
-        while let Some(&(local, message)) = self.queue.front() {
-            match self.table.get(&message).map(|pending| pending.bound) {
-                Some(bound) if bound == local => break,
-                Some(bound) => self.heap.push(Reverse((bound, message))),
+        let queued = loop {
+            let Some(place) = self.queue.get((self.next - self.front) as usize) else { break None };
+            match place {
+                Some(first) if first.bound == first.local => {
+                    let (bound, place) = (first.bound, self.next);
+                    break Some(Candidate { bound, place, queued: true });
+                }
+                Some(raised) => self.heap.push(Reverse((raised.bound, self.next))),
                 None => {}
             }
-            self.queue.pop_front();
-        }
-        while let Some(&Reverse((pushed, message))) = self.heap.peek() {
-            let bound = self.table.get(&message).map(|pending| pending.bound);
+            self.next += 1;
+        };
+        let heaped = loop {
+            let Some(&Reverse((pushed, place))) = self.heap.peek() else { break None };
+            let bound = self.at(place).map(|pending| pending.bound);
             if bound == Some(pushed) {
-                break;
+                break Some(Candidate { bound: pushed, place, queued: false });
             }
             self.heap.pop();
             // One that fell was pushed when it did.
             if let Some(bound) = bound.filter(|bound| *bound > pushed) {
-                self.heap.push(Reverse((bound, message)));
+                self.heap.push(Reverse((bound, place)));
             }
-        }
-        let queued =
-            self.queue.front().map(|&(bound, message)| Candidate { bound, message, queued: true });
-        let heaped = self.heap.peek().map(|&Reverse((bound, message))| Candidate {
-            bound,
-            message,
-            queued: false,
-        });
+        };
         match (queued, heaped) {
-            (Some(queued), Some(heaped)) => {
-                Some(if queued.bound < heaped.bound { queued } else { heaped })
-            }
+            (Some(queued), Some(heaped)) if heaped.bound <= queued.bound => Some(heaped),
             (queued, heaped) => queued.or(heaped),
         }
     }
@@ -279,7 +292,7 @@ impl Order {
     /// The least bound of any pending message, and since when that message waits.
     pub(super) fn head(&mut self) -> Option<(Timestamp, u64)> {
         let candidate = self.least()?;
-        Some((candidate.bound, self.table[&candidate.message].since_ms))
+        Some((candidate.bound, self.pending(&candidate).since_ms))
     }
 
     /// The least bound of any pending message: nothing ends below it.
@@ -289,29 +302,31 @@ impl Order {
 
     /// Whether a message with an earlier local timestamp is seen to be passed by.
     pub(super) fn overtakes(&self, candidate: &Candidate) -> bool {
-        let index = self.table[&candidate.message].index;
         let top = self.heap.peek().filter(|_| candidate.queued);
-        top.and_then(|Reverse((_, message))| self.table.get(message))
-            .is_some_and(|pending| pending.index < index)
+        top.is_some_and(|Reverse((_, place))| *place < candidate.place)
     }
 
     /// What is known of the candidate.
     pub(super) fn pending(&self, candidate: &Candidate) -> &Pending {
-        &self.table[&candidate.message]
+        self.at(candidate.place).expect("candidates are pending")
     }
 
     /// Takes the candidate out of the table: it is next, and its bound is its final timestamp.
     pub(super) fn take(&mut self, candidate: &Candidate) -> (Deliver, Pending) {
-        if candidate.queued {
-            self.queue.pop_front();
-        } else {
+        if !candidate.queued {
             self.heap.pop();
         }
-        let pending = self.table.remove(&candidate.message).expect("candidates are in the table");
+        let index = (candidate.place - self.front) as usize;
+        let pending = self.queue[index].take().expect("candidates are pending");
+        self.places.remove(&pending.message);
+        while self.queue.pop_front_if(|place| place.is_none()).is_some() {
+            self.front += 1;
+        }
+        self.next = self.next.max(self.front);
         debug_assert!(pending.is_final());
         self.delivered += 1;
         let deliver = Deliver {
-            message: candidate.message,
+            message: pending.message,
             low_water: pending.low_water,
             destinations: pending.destinations,
             timestamp: candidate.bound,
@@ -322,11 +337,11 @@ impl Order {
     }
 
     pub(super) fn contains(&self, message: MessageId) -> bool {
-        self.table.contains_key(&message)
+        self.places.contains_key(&message)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.table.len()
+        self.places.len()
     }
 
     pub(super) const fn delivered(&self) -> u64 {
@@ -335,22 +350,20 @@ impl Order {
 
     /// What is known of a message.
     pub(super) fn get(&self, message: MessageId) -> Option<&Pending> {
-        self.table.get(&message)
+        self.at(*self.places.get(&message)?)
     }
 
-    /// Every pending message.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (MessageId, &Pending)> {
-        self.table.iter().map(|(message, pending)| (*message, pending))
+    /// Every pending message, in log order.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Pending> {
+        self.queue.iter().flatten()
     }
 
     /// Appends everything, in log order.
     pub(super) fn save(&self, out: &mut Writer<'_>) {
-        let mut all: Vec<_> = self.iter().collect();
-        all.sort_unstable_by_key(|(_, pending)| pending.index);
         out.u64(self.delivered);
-        out.u64(all.len() as u64);
-        for (message, pending) in all {
-            out.message(message);
+        out.u64(self.len() as u64);
+        for pending in self.iter() {
+            out.message(pending.message);
             out.u64(pending.low_water);
             out.groups(pending.destinations);
             out.u64(pending.local.to_word());
@@ -379,8 +392,16 @@ impl Order {
             let bound = Timestamp::from_word(from.u64()?);
             let flags = from.u8()?;
             let (inline, remotes) = (flags & 1 != 0, Vec::new());
-            let mut pending =
-                Pending::new(low_water, destinations, local, index, time_ms, inline, remotes);
+            let mut pending = Pending::new(
+                message,
+                low_water,
+                destinations,
+                local,
+                index,
+                time_ms,
+                inline,
+                remotes,
+            );
             pending.since_ms = now_ms;
             for _ in 0..from.u16()? {
                 let remote = Remote::decode(from)?;
@@ -394,14 +415,13 @@ impl Order {
                 pending.remotes.push(remote);
             }
             (pending.bound, pending.decided) = (bound, flags & 2 != 0);
-            order.table.insert(message, pending);
-            order.queue.push_back((local, message));
+            order.local(pending);
         }
         Some(order)
     }
 
     /// The oldest pending message: since when it waits, and which it is.
     pub(super) fn oldest(&self) -> Option<(u64, MessageId)> {
-        self.iter().map(|(message, pending)| (pending.since_ms, message)).min()
+        self.iter().map(|pending| (pending.since_ms, pending.message)).min()
     }
 }

@@ -437,8 +437,8 @@ impl Ramcast {
         let mut large: Vec<_> = self
             .order
             .iter()
-            .filter(|(_, pending)| !pending.inline)
-            .map(|(message, pending)| Large { index: pending.index, message, delivered: false })
+            .filter(|pending| !pending.inline)
+            .map(|p| Large { index: p.index, message: p.message, delivered: false })
             .collect();
         for Uncommitted { index, record, .. } in &self.suffix {
             if let Record::Local { message, destinations, inline, .. } = *record {
@@ -489,7 +489,7 @@ impl Ramcast {
     /// Every message shared with a group that it may not be done with, sorted.
     fn shared_with(&self, group: GroupId) -> Vec<MessageId> {
         let goes = |destinations: GroupSet| destinations.contains(group);
-        let pending = self.order.iter().filter(|(_, p)| goes(p.destinations)).map(|(m, _)| m);
+        let pending = self.order.iter().filter(|p| goes(p.destinations)).map(|p| p.message);
         let afloat = self.suffix.iter().filter_map(|entry| match entry.record {
             Record::Local { message, destinations, .. } if goes(destinations) => Some(message),
             _ => None,
@@ -613,7 +613,7 @@ impl Ramcast {
             _ => false,
         };
         until == 0
-            || !self.order.iter().any(|(_, pending)| lacks(pending.destinations, pending.index))
+            || !self.order.iter().any(|pending| lacks(pending.destinations, pending.index))
                 && !self.suffix.iter().any(logged)
     }
 

@@ -78,7 +78,7 @@ impl Ramcast {
             Record::Local { destinations, .. } => Some(destinations),
             _ => None,
         });
-        let pending = self.order.iter().map(|(_, pending)| pending.destinations);
+        let pending = self.order.iter().map(|pending| pending.destinations);
         let delivered = self.shared.iter().map(|owed| owed.destinations);
         let groups = afloat.chain(pending).chain(delivered).flat_map(GroupSet::iter);
         self.owed = groups.fold(self.owed, GroupSet::with).with(self.group());

@@ -107,8 +107,10 @@ impl Ramcast {
             return;
         }
         let remote = Remote { message, timestamp, ballot, index };
-        if self.order.contains(message) || self.afloat.contains(&message) {
-            if !self.order.has_remote(&remote) && !self.remotes.contains(&remote) {
+        let pending = self.order.get(message);
+        if pending.is_some() || self.afloat.contains(&message) {
+            // What comes twice in one turn is logged twice, and folded in once.
+            if !pending.is_some_and(|pending| pending.has_remote(&remote)) {
                 self.remotes.push(remote);
             }
             if again {
@@ -213,13 +215,13 @@ impl Ramcast {
             return;
         }
         self.asked_ms = now;
-        let late = self.order.iter().filter(|(_, pending)| now >= pending.since_ms + patience);
-        let mut late: Vec<_> = late
-            .map(|(message, pending)| (pending.local, message, self.lacking(pending)))
-            .filter(|(.., lacking)| !lacking.is_empty())
+        let late = self.order.iter().filter(|pending| now >= pending.since_ms + patience);
+        let late: Vec<_> = late
+            .map(|pending| (pending.message, self.lacking(pending)))
+            .filter(|(_, lacking)| !lacking.is_empty())
+            .take(ASKED_MAX)
             .collect();
-        late.sort_unstable_by_key(|(local, message, _)| (*local, *message));
-        for (_, message, lacking) in late.into_iter().take(ASKED_MAX) {
+        for (message, lacking) in late {
             self.ask_everybody(message, lacking, effects);
         }
     }
@@ -233,14 +235,9 @@ impl Ramcast {
         }
         self.asked_ms = now;
         let waits = |since: u64| now >= since + FOLLOWERS_PATIENCE * patience;
-        let late = self.order.iter().filter(|(_, pending)| waits(pending.since_ms));
-        let mut late: Vec<_> = late
-            .filter(|(_, pending)| !self.lacking(pending).is_empty())
-            .map(|(message, pending)| (pending.local, message))
-            .collect();
-        late.sort_unstable();
-        late.truncate(LACKING_MAX);
-        late.into_iter().map(|(_, message)| message).collect()
+        let late = self.order.iter().filter(|pending| waits(pending.since_ms));
+        let late = late.filter(|pending| !self.lacking(pending).is_empty());
+        late.take(LACKING_MAX).map(|pending| pending.message).collect()
     }
 
     /// A follower of ours cannot deliver a message: if we have, our log shall say so.
@@ -275,7 +272,6 @@ impl Ramcast {
     /// nothing proposed from here on can end below.
     pub(super) fn log_remotes(&mut self, effects: &mut Vec<Effect>) {
         let mut remotes = core::mem::take(&mut self.remotes);
-        remotes.retain(|remote| !self.order.has_remote(remote));
         for entry in remotes.chunks(REMOTES_MAX) {
             self.paths.remotes_merged += u64::from(entry.len() > 1);
             for remote in entry {

@@ -41,6 +41,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 use hashbrown::HashSet;
 
@@ -169,6 +170,8 @@ pub struct Ramcast {
     suffix: VecDeque<Uncommitted>,
     /// Acceptance words as read here, by [`Ramcast::ordinal`].
     words: Vec<Acceptance>,
+    /// Of each group, what [`Ramcast::held`] came to last, until a word of the group changes.
+    held: Vec<Cell<Option<(Ballot, u64)>>>,
     /// Up to where our writes to each follower completed.
     completed: Vec<u64>,
     /// The followers to which we write.
@@ -233,6 +236,7 @@ impl Ramcast {
             commit_birth: Ballot::ZERO,
             suffix: VecDeque::new(),
             words: vec![Acceptance::default(); groups * replicas],
+            held: vec![Cell::new(None); groups],
             completed: vec![0; replicas],
             fed: vec![None; replicas],
             large: VecDeque::new(),
@@ -327,6 +331,9 @@ impl Ramcast {
 
     /// The next message whose turn it is, if there is one.
     pub fn deliver(&mut self, effects: &mut Vec<Effect>) -> Option<Deliver> {
+        if let Some(next) = self.next(effects) {
+            return Some(next);
+        }
         self.advance_commit();
         let next = self.next(effects);
         if next.is_none() {
@@ -501,9 +508,9 @@ impl Ramcast {
     /// The pending message to several groups that no other such can pass by: since when it waits,
     /// which it is, and the groups whose proposal, or whose quorum for it, is missing here.
     pub fn stuck(&self) -> Option<(u64, MessageId, GroupSet)> {
-        let several = self.order.iter().filter(|(_, pending)| pending.destinations.len() > 1);
-        let (message, pending) = several.min_by_key(|(_, pending)| pending.bound())?;
-        Some((pending.since_ms, message, self.lacking(pending)))
+        let several = self.order.iter().filter(|pending| pending.destinations.len() > 1);
+        let pending = several.min_by_key(|pending| pending.bound())?;
+        Some((pending.since_ms, pending.message, self.lacking(pending)))
     }
 
     /// What keeps the next message from being delivered, for an onlooker.

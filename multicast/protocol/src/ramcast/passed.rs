@@ -114,6 +114,8 @@ pub(super) struct Passed {
     /// Up to where each group was told that we have passed.
     told: Vec<Timestamp>,
     told_members: Timestamp,
+    /// Something was delivered since it was last said.
+    delivered: bool,
     /// Somebody may wait for what changed; there is something to find out.
     urgent: bool,
     dirty: bool,
@@ -135,6 +137,7 @@ impl Passed {
             owed: vec![GroupSet::EMPTY; usize::from(groups)],
             told: zero,
             told_members: Timestamp::ZERO,
+            delivered: false,
             urgent: false,
             dirty: false,
             stands: (Timestamp::ZERO, 0),
@@ -170,7 +173,14 @@ impl Passed {
         if next.timestamp > row.passed {
             self.recent.push_back((next.timestamp, others));
         }
-        self.changed(self.own, self.own);
+        self.delivered = true;
+    }
+
+    /// What was delivered since the last time is news to others.
+    fn note_delivered(&mut self) {
+        if core::mem::take(&mut self.delivered) {
+            self.changed(self.own, self.own);
+        }
     }
 
     /// It is committed that nothing which is logged later ends at or below a timestamp.
@@ -422,8 +432,9 @@ impl Ramcast {
         if !self.leads() {
             return;
         }
+        let own = self.group();
+        self.passed.note_delivered();
         if core::mem::take(&mut self.passed.urgent) {
-            let own = self.group();
             for group in (0..self.config.groups).map(GroupId).filter(|group| *group != own) {
                 if self.passed.owed[group.index()].is_empty() || !self.passed.concerns(group) {
                     continue;
@@ -470,7 +481,7 @@ impl Ramcast {
         {
             return;
         }
-        let pending = |(_, p): (_, &Pending)| p.destinations.contains(group) && p.bound() <= last;
+        let pending = |p: &Pending| p.destinations.contains(group) && p.bound() <= last;
         let logged = |entry: &Uncommitted| match entry.record {
             Record::Local { destinations, .. } => destinations.contains(group),
             Record::Raise { timestamp } => timestamp >= last,

@@ -49,7 +49,9 @@ impl World {
             position: 0,
             time_ms: 0,
         };
-        self.groups[group.index()].deliver(&next);
+        let passed = &mut self.groups[group.index()];
+        passed.deliver(&next);
+        passed.note_delivered();
     }
 
     fn report(&mut self, from: GroupId, rows: GroupSet, asks: bool) -> Vec<u8> {

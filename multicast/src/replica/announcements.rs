@@ -1,0 +1,64 @@
+//! What a leader announces to the leaders of other groups: all that a turn brings, in a few datagrams.
+
+use skein_fabric::Fabric;
+use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_protocol::message::Announcement;
+
+use crate::channel::Kind;
+use crate::wiring::Wiring;
+
+/// Announcements in one datagram, at most: whoever reads it must have room in its log for all of them.
+const TOGETHER_MAX: usize = 16;
+
+/// Those to one group.
+struct Batch {
+    slot: u8,
+    count: usize,
+    bytes: Vec<u8>,
+}
+
+/// Those that are to be sent, by group.
+pub(super) struct Announcements {
+    batches: Vec<Batch>,
+    by: ReplicaId,
+}
+
+impl Announcements {
+    pub(super) fn new(by: ReplicaId, groups: u16) -> Self {
+        let batch = |_| Batch { slot: 0, count: 0, bytes: Vec::new() };
+        Self { batches: (0..groups).map(batch).collect(), by }
+    }
+
+    pub(super) fn push<F: Fabric>(
+        &mut self,
+        to: ReplicaId,
+        announcement: &Announcement,
+        wiring: &mut Wiring<F>,
+    ) {
+        let batch = &self.batches[to.group.index()];
+        if batch.count == TOGETHER_MAX || batch.slot != to.slot {
+            self.send_to(to.group, wiring);
+        }
+        let batch = &mut self.batches[to.group.index()];
+        announcement.encode(&mut batch.bytes);
+        batch.slot = to.slot;
+        batch.count += 1;
+    }
+
+    /// Sends what waits.
+    pub(super) fn send<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        for group in (0..self.batches.len()).map(|group| GroupId(group as u16)) {
+            self.send_to(group, wiring);
+        }
+    }
+
+    fn send_to<F: Fabric>(&mut self, group: GroupId, wiring: &mut Wiring<F>) {
+        let batch = &mut self.batches[group.index()];
+        if batch.count > 0 {
+            let to = ReplicaId::new(group, batch.slot);
+            wiring.send(self.by, to, Kind::Announce, &batch.bytes, &[]);
+            batch.count = 0;
+            batch.bytes.clear();
+        }
+    }
+}
