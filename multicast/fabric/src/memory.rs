@@ -163,9 +163,16 @@ impl Memory {
 
     /// The first word, from number `from` on and counted from byte offset `at`, that is not as in `seen`.
     pub(crate) fn changed(&self, at: usize, seen: &[u64], from: usize) -> Option<usize> {
-        let words = self.span(at, seen.len());
-        let differs = |i: &usize| words[*i].load(Ordering::Relaxed) != seen[*i];
-        (from..seen.len()).find(differs)
+        let (words, seen) = (self.span(at, seen.len()).get(from..)?, seen.get(from..)?);
+        let differs = |(word, seen): (&AtomicU64, &u64)| word.load(Ordering::Relaxed) ^ seen;
+        // Few change: as long as none does, a block is passed over at a time.
+        let blocks = words.as_chunks::<BLOCK>().0.iter().zip(seen.as_chunks::<BLOCK>().0);
+        let changed = |(words, seen): &(&[AtomicU64; BLOCK], &[u64; BLOCK])| {
+            words.iter().zip(*seen).map(differs).fold(0, |any, differs| any | differs) != 0
+        };
+        let same = BLOCK * blocks.take_while(|block| !changed(block)).count();
+        let found = words[same..].iter().zip(&seen[same..]).position(|pair| differs(pair) != 0);
+        found.map(|i| from + same + i)
     }
 
     /// Has the word at byte offset `at` say something else, when all that was written before it is
@@ -307,6 +314,23 @@ mod tests {
                 let mut part = vec![0; usize::from(len)];
                 memory.get(at, &mut part);
                 assert_eq!(part, bytes, "{at}+{len}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_word_that_changed_is_found_wherever_it_is() {
+        let memory = Memory::anonymous(64 * WORD).unwrap();
+        for len in [0, 1, 7, 8, 9, 40] {
+            let seen = vec![0; len];
+            assert_eq!(memory.changed(3 * WORD, &seen, 0), None);
+            for at in 0..len {
+                memory.store((3 + at) * WORD, 1);
+                for from in 0..=len {
+                    let found = memory.changed(3 * WORD, &seen, from);
+                    assert_eq!(found, (from <= at).then_some(at), "{at} of {len} from {from}");
+                }
+                memory.store((3 + at) * WORD, 0);
             }
         }
     }
