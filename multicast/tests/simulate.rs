@@ -11,7 +11,7 @@ use std::time::Duration;
 use skein_multicast::simulate::{Campaign, Coverage, Kept, Profile, Tally, run};
 
 /// What every test run runs: so many seeds of each profile, from 0 on.
-const RUNS: [(&str, u64); 15] = [
+const RUNS: [(&str, u64); 16] = [
     ("default", 1500),
     ("elections", 600),
     ("crashes", 500),
@@ -20,6 +20,7 @@ const RUNS: [(&str, u64); 15] = [
     ("forks", 200),
     ("deaf", 60),
     ("losses", 60),
+    ("wrecks", 60),
     ("learners", 120),
     ("overlaps", 200),
     ("leases", 200),

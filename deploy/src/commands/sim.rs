@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use skein_multicast::simulate::{
-    Campaign, Failure, Kept, Profile, Reduction, Scenario, Tally, run_scenario,
+    Campaign, Failure, Kept, Profile, Reduction, Scenario, Tally, keep_panics_quiet, run_scenario,
 };
 use skein_workloads::chart::grouped;
 
@@ -118,7 +118,7 @@ struct Failed {
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         // What a run panics with is told with its seed.
-        std::panic::set_hook(Box::new(|_| {}));
+        keep_panics_quiet();
         if self.store {
             let until = self.minutes.map(|minutes| Instant::now() + minutes);
             return simulate(self.seeds, until, self.history.as_deref(), self.json);
@@ -221,7 +221,8 @@ impl Summary {
         for (name, count) in &self.hit {
             let _ = writeln!(text, "{:>14}  {}", grouped(*count), name.replace('_', " "));
         }
-        if !self.never_hit.is_empty() {
+        // Of seeds that were not run there is nothing to say.
+        if !self.never_hit.is_empty() && failure.is_none() {
             let never = self.never_hit.join(", ").replace('_', " ");
             let _ = writeln!(text, "never hit, and so holes in what was run: {never}");
         }

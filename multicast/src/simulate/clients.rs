@@ -86,7 +86,7 @@ impl Clients {
         let mut clients = Self {
             processes: Vec::new(),
             joined: 0,
-            inherit: scenario.faults.iter().any(|fault| inherits(&fault.kind)),
+            inherit: !scenario.loses && scenario.faults.iter().any(|it| inherits(&it.kind)),
             reopen_at: scenario.reopen_at,
             sent: 0,
             sessions: 0,
@@ -278,6 +278,9 @@ impl Clients {
     }
 
     fn crash(&mut self, at: usize, again: bool, stage: &mut Stage) {
+        // An heir begins below the mark up to which its predecessor had all replies. A group that was
+        // recreated meanwhile goes by that mark, and has forgotten the replies.
+        let again = again && !stage.scenario.loses;
         self.crashes += 1;
         stage.world.crash(&self.processes[at].name);
         let sessions = std::mem::take(&mut self.processes[at].sessions);

@@ -21,8 +21,9 @@ mod rules;
 mod scenario;
 mod world;
 
+use std::cell::Cell;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use skein_fabric::sim::Counters;
@@ -89,6 +90,17 @@ pub struct Failure {
     pub trace: Vec<String>,
 }
 
+thread_local! {
+    /// Where the last panic of this thread was, if panics are kept quiet.
+    static PANICKED_AT: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// From here on nothing is printed when a thread panics: a run that does has failed, and what it panicked
+/// with, and where, is told with its seed.
+pub fn keep_panics_quiet() {
+    panic::set_hook(Box::new(|panic| PANICKED_AT.set(panic.location().map(ToString::to_string))));
+}
+
 /// Runs what a profile draws from a seed. With `trace`, keeps what happened, for people to read.
 pub fn run(seed: u64, profile: Profile, trace: bool) -> Result<Report, Box<Failure>> {
     run_scenario(&Scenario::draw(seed, profile), trace)
@@ -110,7 +122,9 @@ pub fn run_scenario(scenario: &Scenario, trace: bool) -> Result<Report, Box<Fail
         Err(panic) => {
             let said = panic.downcast_ref::<String>().cloned();
             let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));
-            let evidence = said.unwrap_or_else(|| "a panic without words".to_owned());
+            let said = said.unwrap_or_else(|| "a panic without words".to_owned());
+            let at = PANICKED_AT.take().map(|at| format!(", at {at}")).unwrap_or_default();
+            let evidence = format!("{said}{at}");
             Violation { property: "an assertion", evidence }
         }
     };

@@ -93,7 +93,7 @@ const PLAIN: Profile = Profile {
 
 impl Profile {
     /// All profiles; the first is what is run if none is named.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that falls in every seed",
@@ -305,6 +305,17 @@ impl Profile {
             messages: (120, 120),
             large_one_in: 1000,
             learners: true,
+            ..PLAIN
+        },
+        Self {
+            name: "wrecks",
+            about: "a group is lost and recreated while clients die",
+            faults: (1, 4),
+            mix: Mix { crashes: 2, pauses: 2, flaps: 1, client_crashes: 6, resends: 1, ..QUIET },
+            messages: (80, 160),
+            large_one_in: 1000,
+            single: true,
+            loses: true,
             ..PLAIN
         },
         Self {
