@@ -198,6 +198,22 @@ mutants! {
     LeftBehindLeads,
     /// A leader gives its state to a learner though it lacks what its group was done with before.
     LeftBehindTeaches,
+    /// A state lacks the results that its machine was given of messages that are not over.
+    HeardNotTaken,
+    /// A state lacks what its machine has said to groups that may ask for it.
+    ResultsNotTaken,
+    /// A state lacks what its group has proposed for messages that others are not done with.
+    OwedNotTaken,
+    /// A `Join` does not end an eviction.
+    EvictedForEver,
+    /// A replica reads what its old leader has written and closes its log to it after that (hole 11).
+    ReadBeforeRevoked,
+    /// A candidate counts what was granted to an earlier attempt of its own.
+    GrantOfAnyBallotCounts,
+    /// A machine that waits for results counts as having applied what it was given.
+    AppliedTooEarly,
+    /// The log is not kept for a life that is about to be let in.
+    LogNotHeldForJoiner,
     /// Another group's result is logged as often as it comes.
     ResultGivenTwice,
     /// A reply leaves though what it rests on has not been passed.

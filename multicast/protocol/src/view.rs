@@ -8,6 +8,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::mutants::{Mutant, planted};
+
 /// A replica slot, as its group sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -57,7 +59,8 @@ impl View {
     /// A `Join` was committed.
     pub fn join(&mut self, slot: u8, incarnation: u32) {
         if let Some(member) = self.0.get_mut(usize::from(slot)) {
-            *member = Member { incarnation, evicted: false };
+            let evicted = member.evicted && planted(Mutant::EvictedForEver);
+            *member = Member { incarnation, evicted };
         }
     }
 }

@@ -75,13 +75,16 @@ impl<A: Application> Replica<A> {
 
     /// Lets nobody write our log any more, and reads what is whole in it.
     pub(super) fn close_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        if planted(Mutant::ReadBeforeRevoked) {
+            self.read_log(wiring);
+        }
         if self.granted.take().is_some()
             && let Err(error) = wiring.port.fabric.revoke(self.log)
         {
             // Without this guarantee nothing of the group's order can be relied on.
             panic!("{}: the log cannot be closed to its old leader: {error}", self.id);
         }
-        if !planted(Mutant::LogUnreadAtGrant) {
+        if !planted(Mutant::LogUnreadAtGrant) && !planted(Mutant::ReadBeforeRevoked) {
             self.read_log(wiring);
         }
         self.core.step(Event::TurnEnd, &mut self.effects);
@@ -443,7 +446,8 @@ impl<A: Application> Replica<A> {
     pub(super) fn waited_for(&self) -> impl Iterator<Item = u8> {
         (0..self.topology.replicas).filter(|slot| {
             let taught = self.teaching.as_ref().is_some_and(|it| it.holds_log_for(*slot));
-            let joins = self.followers[usize::from(*slot)].joining.is_some();
+            let joins = self.followers[usize::from(*slot)].joining.is_some()
+                && !planted(Mutant::LogNotHeldForJoiner);
             let counts = !self.core.view().member(*slot).evicted;
             *slot != self.id.slot && (counts || taught || joins)
         })

@@ -18,9 +18,11 @@ use std::time::Duration;
 
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region};
 use skein_protocol::ballot::{Acceptance, Ballot};
+use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{Cursor, Decision, PREAMBLE, Remote, Space};
 use skein_protocol::message::{Announcement, Head, decode_name, encode_name};
+use skein_protocol::mutants::Mutant;
 use skein_protocol::properties::{About, Touch};
 use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
 use skein_protocol::runs::Runs;
@@ -289,7 +291,7 @@ impl<A: Application> Replica<A> {
 
     /// Tells the leader how far our machine is, so that it can tell other groups.
     fn tell_applied<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        if self.given.is_empty() {
+        if guard!(Mutant::AppliedTooEarly, self.given.is_empty()) {
             self.last_applied = self.last_applied.max(self.last_delivered);
         }
         self.core.applied(Timestamp::from_word(self.last_applied));

@@ -239,10 +239,16 @@ impl<A: Application> Replica<A> {
             runs: runs.iter().map(|(birth, first)| (birth.to_word(), place(first))).collect(),
             end: place(end),
             payloads: payloads.collect(),
-            heard: self.heard.iter().map(|(m, g)| (m.session.0, m.sequence, g.0)).collect(),
+            heard: self
+                .heard
+                .iter()
+                .filter(|_| !planted(Mutant::HeardNotTaken))
+                .map(|(m, g)| (m.session.0, m.sequence, g.0))
+                .collect(),
             results: self
                 .results
                 .iter()
+                .filter(|_| !planted(Mutant::ResultsNotTaken))
                 .map(|(m, (to, result))| (m.session.0, m.sequence, groups(*to), result.clone()))
                 .collect(),
             last_applied: self.last_applied,
@@ -349,6 +355,7 @@ impl<A: Application> Replica<A> {
         taking.next += 1;
         taking.bytes += bytes.len() as u64;
         taking.last_ms = now;
+        self.core.stand_back_until(now + PART_WAIT_MS);
         self.paths.parts_taken += 1;
         let taken = match part.content {
             Content::Machine => taking.application.restore(bytes, false).is_ok(),

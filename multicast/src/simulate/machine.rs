@@ -13,8 +13,8 @@ use crate::application::{Application, Delivery, Malformed, Outbox};
 const CELLS: u64 = 64;
 /// So many messages are under way at most, in a machine that takes more while it waits.
 const UNDER_WAY_MAX: u64 = 12;
-/// Entries in a part of a copy: few, so that there are many parts.
-const PART: usize = 16;
+/// Entries in a part of a copy at most: few, so that there are many parts.
+const PART_MAX: usize = 16;
 
 /// The bytes that message `message` carries: its sender and its replicas know them alike.
 pub(super) fn payload(message: MessageId, exchanges: bool, reply: u16, len: usize) -> Vec<u8> {
@@ -89,6 +89,8 @@ pub(super) struct Machine {
     places: BTreeMap<Place, u64>,
     rest: Rest,
     copying: Option<Copying>,
+    /// Entries in a part of a copy.
+    part: usize,
     /// How often it was asked something.
     asked: u64,
     /// The first thing that was not as it should be.
@@ -97,11 +99,14 @@ pub(super) struct Machine {
 
 impl Machine {
     /// A machine that waits for one message's results before it takes another, or goes on with others
-    /// until several wait.
-    pub(super) fn new(group: GroupId, goes_on: bool) -> Self {
+    /// until several wait; whose copies take long, or very long. Drawn apart, so that it changes nothing else
+    /// that a seed draws.
+    pub(super) fn new(group: GroupId, seed: u64) -> Self {
+        let drawn = mix(seed);
         Self {
             group,
-            waiting_max: if goes_on { 4 } else { 1 },
+            waiting_max: if drawn & 1 == 0 { 4 } else { 1 },
+            part: if drawn & 6 == 0 { 1 } else { PART_MAX },
             places: BTreeMap::new(),
             rest: Rest::default(),
             copying: None,
@@ -243,10 +248,10 @@ impl Application for Machine {
     }
 
     fn copy(&mut self, _: usize, part: &mut Vec<u8>) -> bool {
-        let places = self.next_places(PART);
+        let places = self.next_places(self.part);
         part.extend(postcard::to_stdvec(&Part { places, rest: None }).expect("plain data"));
         let copying = self.copying.as_ref().expect("a copy was begun");
-        copying.left.is_empty() && copying.changed.len() <= PART
+        copying.left.is_empty() && copying.changed.len() <= PART_MAX
     }
 
     fn finish_copy(&mut self, part: &mut Vec<u8>) {

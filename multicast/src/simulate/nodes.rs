@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use skein_fabric::sim::mix;
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, ReplicaId, SessionId};
@@ -83,9 +82,8 @@ impl Nodes {
             }
             let me = Identity { node, engine: process.number, life };
             let fabric = stage.world.join(&process.name);
-            // Drawn apart, so that it changes nothing else that a seed draws.
-            let goes_on = mix(stage.scenario.seed) & 1 == 0;
-            let machine = move |id: ReplicaId| Machine::new(id.group, goes_on);
+            let seed = stage.scenario.seed;
+            let machine = move |id: ReplicaId| Machine::new(id.group, seed);
             let mut engine = Engine::new(fabric, *topology, stage.scenario.tuning, me, machine)
                 .expect("simulated memory does not run out");
             engine.look_on();

@@ -241,6 +241,12 @@ impl Ramcast {
         self.after(4 * (2 + u64::from(self.config.me.slot)))
     }
 
+    /// We are given the state of whoever leads, for whose words we wait: that one is well until then, and
+    /// would have to begin again if we led.
+    pub fn stand_back_until(&mut self, until_ms: u64) {
+        self.retry_ms = self.retry_ms.max(until_ms);
+    }
+
     /// A tick that comes late has kept us from reading what came meanwhile: whoever was let lead has
     /// not had the time that has passed.
     pub(super) fn wait_for_late(&mut self, now_ms: u64) {

@@ -94,7 +94,10 @@ impl Ramcast {
         self.clock = if planted(Mutant::ClockNotTaken) { self.clock } else { clock };
         self.last_time_ms = time_ms;
         (self.view, self.order, self.known) = (view, order, known);
-        (self.shared, self.passed) = (shared, passed);
+        self.passed = passed;
+        if !planted(Mutant::OwedNotTaken) {
+            self.shared = shared;
+        }
         self.role = Role::Follower;
         let member = self.view.member(self.config.me.slot);
         let waited_for = member.incarnation == self.config.incarnation && !member.evicted;

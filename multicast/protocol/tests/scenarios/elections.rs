@@ -258,6 +258,26 @@ fn whoever_lets_others_lead_in_vain_waits_longer_each_time() {
 }
 
 #[test]
+fn who_is_given_a_state_does_not_set_out_meanwhile() {
+    let config = config(replica(0, 1), 0, 1, 3);
+    let mut core = Ramcast::new(config, View::first(3));
+    core.step(Event::Tick { now_ms: 1 }, &mut Vec::new());
+    core.promise(Ballot::new(1, 2, 0));
+    for now_ms in 2..1000 {
+        for slot in [0, 2] {
+            core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
+        }
+        core.step(Event::Tick { now_ms }, &mut Vec::new());
+        assert_eq!(core.wants_to_lead(), None, "at {now_ms}");
+        core.stand_back_until(now_ms + 100);
+    }
+    // But whoever gives it may die.
+    core.step(Event::Heartbeat { slot: 2, pulse: Pulse::Dead }, &mut Vec::new());
+    core.step(Event::Tick { now_ms: 1000 + config.patience_ms }, &mut Vec::new());
+    assert_eq!(core.wants_to_lead(), Some(Cause::Death));
+}
+
+#[test]
 fn whoever_is_kept_from_running_has_not_waited() {
     let config = config(replica(0, 1), 0, 1, 3);
     let ballot = Ballot::new(1, 2, 0);
