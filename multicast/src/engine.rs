@@ -553,7 +553,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         let mut ready = std::mem::take(&mut self.ready);
         ready.append(&mut self.left);
         let read_on = self.replicas.iter_mut().fold(false, |any, replica| replica.reads_on() | any);
-        if read_on || self.leaves_none {
+        if read_on || self.wiring.port.take_asked_to_grow() || self.leaves_none {
             for id in self.later.drain(..) {
                 self.wiring.port.read_on(id);
                 ready.push(id);

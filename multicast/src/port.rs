@@ -96,6 +96,8 @@ pub(crate) struct Port<F> {
     assembling: usize,
     /// A channel has failed since this was last asked for.
     failed: bool,
+    /// A writer has asked for a larger ring since this was last asked for.
+    asked_to_grow: bool,
     /// How often each path was taken that is not the common one.
     pub paths: PortPaths,
     /// Mail for which its peer's box had no room.
@@ -128,6 +130,7 @@ impl<F: Fabric> Port<F> {
             rings_bytes: 0,
             assembling: 0,
             failed: false,
+            asked_to_grow: false,
             paths: PortPaths::default(),
             unposted: VecDeque::new(),
             scratch: Vec::new(),
@@ -197,6 +200,7 @@ impl<F: Fabric> Port<F> {
             Mail::Grow { channel, position, wanted_bytes } => {
                 if self.owned(channel, from) {
                     self.channel_mut(channel).grow_at = Some((position, wanted_bytes));
+                    self.asked_to_grow = true;
                     self.grow(channel);
                     self.touch(channel);
                 }
@@ -517,6 +521,11 @@ impl<F: Fabric> Port<F> {
         if self.channel(id).grow_at.is_some() {
             self.grow(id);
         }
+    }
+
+    /// Whether a writer has asked for a larger ring since the last call, and waits for its own to be read.
+    pub(crate) fn take_asked_to_grow(&mut self) -> bool {
+        std::mem::take(&mut self.asked_to_grow)
     }
 
     /// Takes note that the channel is to be read later. Returns whether that is new.
