@@ -364,7 +364,7 @@ impl Report {
             let bar = chart::steps(&[p50, p95, p99, p999], longest, 24);
             let _ = writeln!(
                 text,
-                "  {:<18}{:>10}{p50:>10.1}{p95:>10.1}{p99:>10.1}{p999:>10.1}{max:>10.1}   {bar}",
+                "  {:<18}{:>10} {p50:>9.1} {p95:>9.1} {p99:>9.1} {p999:>9.1} {max:>9.1}   {bar}",
                 kind.replace('_', "-"),
                 chart::grouped(*count),
             );

@@ -285,7 +285,7 @@ impl Report {
             let count = grouped(*count as u64);
             let _ = writeln!(
                 text,
-                "  {:<18}{count:>10}{p50:>12.1}{p99:>12.1}{max:>12.1}",
+                "  {:<18}{count:>10} {p50:>11.1} {p99:>11.1} {max:>11.1}",
                 phase.replace('_', " ")
             );
         }
