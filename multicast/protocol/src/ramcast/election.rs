@@ -291,7 +291,11 @@ impl Ramcast {
 
     /// A replica has refused our ballot, because it has granted `promised`.
     pub fn refused(&mut self, promised: Ballot) {
-        self.hear_of(promised);
+        // Whom we have asked to succeed us is not outbid, though its question be late: we would take
+        // back with every tick what we ask for.
+        if self.heir() != Some(promised.slot()) {
+            self.hear_of(promised);
+        }
     }
 
     /// Somebody has a ballot of our group. One that has our own counter and a higher slot is above

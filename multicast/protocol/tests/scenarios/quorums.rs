@@ -263,6 +263,11 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
     assert_eq!(leader.heir(), None, "nobody is known to be better off");
     leader.step(Event::Applied { slot: 2, timestamp: settled }, &mut effects);
     assert_eq!(leader.heir(), Some(2));
+    // It sets out, and whoever has granted it refuses us before we have heard of it ourselves.
+    leader.refused(Ballot::new(2, 2, 0));
+    assert!(!leader.is_outbid(), "it was asked to lead");
+    leader.refused(Ballot::new(2, 1, 0));
+    assert!(leader.is_outbid());
 }
 
 #[test]
