@@ -177,6 +177,34 @@ fn strangers_are_told_why_they_are_refused_and_harm_nothing() {
     check_alive(&mut a, &mut b, to_b);
 }
 
+/// A cluster is of one fabric. Nodes that were told different ones are told so; clients need no card.
+#[cfg(feature = "verbs")]
+#[test]
+fn nodes_with_a_card_and_without_refuse_each_other() {
+    use skein_fabric::verbs::{Config, VerbsFabric};
+    if !crate::crew::has_adapter() {
+        return;
+    }
+    let net = net(&["with", "without"]);
+    let mut with = VerbsFabric::join(&net, "with", &Config::default()).unwrap();
+    let mut without = net.join("without").unwrap();
+    let mut client = net.visit("client").unwrap();
+    let (mut refused, mut said) = ([false; 2], [None, None]);
+    let end = Instant::now() + WATCHDOG;
+    while refused != [true; 2] || client.dial("with").is_err() {
+        assert!(Instant::now() < end, "{said:?}");
+        said = [without.dial("with").err(), with.dial("without").err()];
+        let whys = ["\"tcp\", and here it is \"verbs\"", "\"verbs\", and here it is \"tcp\""];
+        for ((refused, said), why) in refused.iter_mut().zip(&said).zip(whys) {
+            *refused |=
+                matches!(said, Some(FabricError::Refused { why: it, .. }) if it.contains(why));
+        }
+        with.park(Duration::ZERO, &mut |_| true);
+        look(&mut without);
+        look(&mut client);
+    }
+}
+
 #[test]
 fn whoever_says_nothing_is_sent_away() {
     let net = net(&["b"]);
