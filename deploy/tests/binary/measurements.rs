@@ -138,6 +138,25 @@ fn the_multicast_is_measured_wherever_its_replicas_run() {
     assert_eq!(sandbox.expect(0, &csv).out.lines().count(), 3);
 }
 
+/// In virtual time a run takes moments, and is the same each time.
+#[test]
+fn the_multicast_is_simulated_on_hardware_that_is_not_here() {
+    let sandbox = Sandbox::new();
+    let simulated = ["bench", "multicast", "--simulated", "--duration", "0.001", "--seed", "1"];
+    let measure = |more: &[&str]| {
+        let ended = sandbox.expect(0, &[&simulated[..], &["--json", "--runs", "1"], more].concat());
+        let report = json(&ended.out);
+        assert_eq!((&report["placement"], &report["good"]), (&"simulated".into(), &true.into()));
+        [&report["p50_us"], &report["messages_per_s"]].map(|it| it["median"].as_f64().unwrap())
+    };
+    let [one, four] = ["1", "4"].map(|groups| measure(&["--groups", groups]));
+    // Four writes one after the other, and what comes with them; and more where groups must agree.
+    assert!((6.8..20.0).contains(&one[0]) && four[0] > one[0], "{one:?}, {four:?}");
+    assert!(measure(&["--clients", "16"])[1] > 2.0 * one[1]);
+    assert_eq!(measure(&[]), one);
+    sandbox.expect(2, &["bench", "multicast", "--simulated", "--threads"]);
+}
+
 #[test]
 fn reports_make_a_page() {
     let sandbox = Sandbox::new();

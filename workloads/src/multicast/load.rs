@@ -311,7 +311,7 @@ impl Load {
 }
 
 /// As many groups as a message goes to, each as likely as any other.
-fn draw(random: &mut SmallRng, plan: &Plan) -> GroupSet {
+pub(super) fn draw(random: &mut SmallRng, plan: &Plan) -> GroupSet {
     let mut set = GroupSet::EMPTY;
     while set.len() < usize::from(plan.destinations) {
         set = set.with(GroupId(random.random_range(0..plan.groups)));

@@ -6,6 +6,7 @@
 //! | who delivers | [`engines`] |
 //! | who multicasts, and how long does it take | [`load`] |
 //! | how fast is the machine at this moment | [`cores`] |
+//! | what would it be on other hardware | [`simulated`] |
 //! | what came of several runs | [`report`] |
 //!
 //! Follows RamCast, §5.3 and §5.4.
@@ -14,3 +15,4 @@ pub mod cores;
 pub mod engines;
 pub mod load;
 pub mod report;
+pub mod simulated;

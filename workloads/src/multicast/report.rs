@@ -28,9 +28,9 @@ pub struct Setting {
     pub workload: &'static str,
     /// The command that does it again.
     pub command: String,
-    /// `processes`, a process for each node; or `threads` of one process.
+    /// `processes`, a process for each node; `threads` of one process; or `simulated`.
     pub placement: &'static str,
-    /// What joins them: `shm` or `tcp`.
+    /// What joins them: `shm`, `tcp` or `tls`; if simulated, `rdma`.
     pub fabric: &'static str,
     /// How engines and generator wait: `adaptive`, `busy` or `park`.
     pub waiting: String,

@@ -15,6 +15,7 @@ use skein_workloads::bench::{Phase, Watch, any_seed};
 use skein_workloads::multicast::cores;
 use skein_workloads::multicast::load::{self, Measured, Plan};
 use skein_workloads::multicast::report::{Report, Setting};
+use skein_workloads::multicast::simulated;
 
 use self::cluster::Running;
 use crate::exit::{Exit, usage};
@@ -52,6 +53,10 @@ pub(crate) struct Args {
     /// Each node is a process, as `skein up` would run them: this is the default
     #[arg(long, conflicts_with = "threads")]
     processes: bool,
+    /// In virtual time, on the hardware of the papers: RDMA cards, and a core for each replica and
+    /// session (docs/performance.md says what is modelled). Seconds are virtual ones, too
+    #[arg(long, conflicts_with_all = ["threads", "processes", "fabric", "nodes", "engines", "waiting", "open_loop"])]
+    simulated: bool,
     /// What joins them
     #[arg(long, default_value = "shm", value_name = "FABRIC")]
     fabric: FabricName,
@@ -70,12 +75,12 @@ pub(crate) struct Args {
     /// How often to measure
     #[arg(long, default_value_t = 3, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// How long to measure each time
-    #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = super::bench::seconds)]
-    duration: Duration,
-    /// How long each runs before
-    #[arg(long, default_value = "0.5", value_name = "SECONDS", value_parser = super::bench::seconds)]
-    warmup: Duration,
+    /// How long to measure each time [default: 2; 0.02 if simulated]
+    #[arg(long, value_name = "SECONDS", value_parser = super::bench::seconds)]
+    duration: Option<Duration>,
+    /// How long each runs before [default: 0.5; 0.002 if simulated]
+    #[arg(long, value_name = "SECONDS", value_parser = super::bench::seconds)]
+    warmup: Option<Duration>,
     /// What destinations and times are drawn from [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -86,6 +91,10 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "json")]
     csv: bool,
 }
+
+/// How long is measured, and not measured before, unless somebody says.
+const REAL: [Duration; 2] = [Duration::from_secs(2), Duration::from_millis(500)];
+const SIMULATED: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(2)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FabricName {
@@ -123,9 +132,15 @@ impl Args {
         let placement = self.placement(plan.window)?;
         let mut bars = Bars::new(Interrupt::listen_and_stay()?);
         let mut measured = Vec::new();
-        for _ in 0..self.runs {
-            let round_trip = cores::round_trip_ns();
-            let one = measure(&plan, placement, verbose, &mut bars)?;
+        for run in 0..self.runs {
+            let (round_trip, one) = if self.simulated {
+                bars.begin(Phase::Run(plan.warm_up + plan.duration));
+                let plan = Plan { seed: plan.seed.wrapping_add(run.into()), ..plan };
+                let watch = &mut |progress| bars.progress(progress);
+                (None, simulated::run(&plan, placement.topology, watch)?)
+            } else {
+                (cores::round_trip_ns(), measure(&plan, placement, verbose, &mut bars)?)
+            };
             let stop = one.ended_early.is_some();
             measured.push((round_trip, one));
             if stop {
@@ -133,7 +148,11 @@ impl Args {
             }
         }
         bars.end();
-        let words = [if self.threads { "threads" } else { "processes" }, self.fabric.word()];
+        let words = match (self.simulated, self.threads) {
+            (true, _) => ["simulated", "rdma"],
+            (false, true) => ["threads", self.fabric.word()],
+            (false, false) => ["processes", self.fabric.word()],
+        };
         let waiting = placement.waiting.to_string();
         let skein = BUILD.text().to_owned();
         let setting = Setting::new(&plan, placement.topology, words, waiting, command(), skein);
@@ -161,7 +180,10 @@ impl Args {
             let payload = self.payload;
             return Err(usage(format!("--payload {payload} is too long: {max} bytes at most")));
         }
-        if self.duration.is_zero() {
+        let [duration, warm_up] = if self.simulated { SIMULATED } else { REAL };
+        let (duration, warm_up) =
+            (self.duration.unwrap_or(duration), self.warmup.unwrap_or(warm_up));
+        if duration.is_zero() {
             return Err(usage("--duration 0 measures nothing: give a number of seconds above 0"));
         }
         let depth = self.window.unwrap_or(if self.open_loop.is_some() { 64 } else { 1 });
@@ -174,8 +196,8 @@ impl Args {
             depth,
             window: depth.max(Tuning::default().window),
             rate: self.open_loop,
-            warm_up: self.warmup,
-            duration: self.duration,
+            warm_up,
+            duration,
             seed: self.seed.unwrap_or_else(any_seed),
         })
     }
@@ -183,9 +205,14 @@ impl Args {
     fn placement(&self, window: usize) -> anyhow::Result<Placement> {
         let nodes = self.nodes.unwrap_or_else(|| u16::from(self.replicas));
         let Self { groups, replicas, engines, .. } = *self;
-        let topology = Topology { nodes, groups, replicas, engines };
+        let topology = if self.simulated {
+            simulated::topology(groups, replicas)
+        } else {
+            Topology { nodes, groups, replicas, engines }
+        };
         topology.check().map_err(usage)?;
-        let adaptive_or_busy = if self.threads { Waiting::Busy } else { Waiting::Adaptive };
+        let adaptive_or_busy =
+            if self.threads || self.simulated { Waiting::Busy } else { Waiting::Adaptive };
         Ok(Placement {
             threads: self.threads,
             fabric: self.fabric,

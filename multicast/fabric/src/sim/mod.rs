@@ -69,6 +69,35 @@ pub struct SimConfig {
     pub mail_waiting_max: usize,
     /// That a connection has ended says nothing of the process behind it, as over a network.
     pub peers_may_return: bool,
+    /// What operations take, each as long as any other of its kind: for figures, and not for finding
+    /// faults.
+    pub costs: Option<Costs>,
+}
+
+/// What operations take on some hardware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// From when a request leaves until what it has written is seen, or what it reads is read.
+    pub write: Duration,
+    /// What it takes a process to post a request: the next leaves so much later.
+    pub post: Duration,
+    /// Bytes that leave a process in a microsecond, and bytes that reach it.
+    pub bytes_per_us: u64,
+}
+
+impl SimConfig {
+    /// A world in which nothing happens but what was posted, and each takes what it costs.
+    pub fn of_costs(costs: Costs) -> Self {
+        Self {
+            latency: (Duration::from_nanos(1), Duration::from_nanos(1)),
+            hiccup_one_in: 0,
+            drag_one_in: 0,
+            tear_one_in: 0,
+            late_spans: false,
+            costs: Some(costs),
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for SimConfig {
@@ -91,6 +120,7 @@ impl Default for SimConfig {
             late_completions_one_in: 64,
             mail_waiting_max: 4096,
             peers_may_return: false,
+            costs: None,
         }
     }
 }
@@ -138,6 +168,12 @@ impl World {
     /// The time, as [`Fabric::now`](crate::Fabric::now) tells it to everybody whose clock is true.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.0.borrow().now)
+    }
+
+    /// Until when the process is busy with posting what it has posted so far. Without
+    /// [costs](SimConfig::costs) that takes no time.
+    pub fn busy_until(&self, name: &str) -> Duration {
+        self.with(name, |state, it| Duration::from_nanos(state.processes[it].busy_until))
     }
 
     /// Lets time pass, landing what falls due.

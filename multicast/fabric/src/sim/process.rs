@@ -27,6 +27,10 @@ pub(super) struct Process {
     pub(super) generations: u32,
     /// The latest posting time of what has landed here, to notice reordering.
     pub(super) landed: u64,
+    /// Until when it posts what it has posted.
+    pub(super) busy_until: u64,
+    /// Until when bytes reach it that were posted so far.
+    pub(super) reached_until: u64,
     pub(super) clock: Clock,
 }
 
@@ -130,6 +134,8 @@ impl Process {
             mail: VecDeque::new(),
             generations: 0,
             landed: 0,
+            busy_until: 0,
+            reached_until: 0,
             clock: Clock::TRUE,
         }
     }

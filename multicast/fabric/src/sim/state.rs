@@ -8,7 +8,7 @@ use super::counters::Counters;
 use super::link::{Lane, Link, Piece, Step, Way, cut};
 use super::process::{Landing, Process};
 use super::rng::{Rng, mix};
-use super::{SimConfig, nanos};
+use super::{Costs, SimConfig, nanos};
 use crate::slab::Slab;
 use crate::{Completion, Outcome};
 
@@ -134,10 +134,31 @@ impl State {
         {
             latency += self.rng.between(0, late_max);
         }
-        let ready = self.now + latency;
+        let ready = match self.config.costs {
+            Some(costs) if way != Way::Back => self.travel(link, &step, costs),
+            _ => self.now + latency,
+        };
         let lane = self.links[link].lane(way);
         lane.steps.push_back((ready, step));
         self.arm(link, way);
+    }
+
+    /// When a request is there: it leaves after all that its process has posted before, and its bytes
+    /// arrive after all that were on their way to the same process.
+    fn travel(&mut self, link: usize, step: &Step, costs: Costs) -> u64 {
+        let bytes = match step {
+            Step::Land { piece, .. } => piece.len,
+            Step::Mail(bytes) => bytes.len(),
+            _ => 0,
+        };
+        let bytes = bytes as u64 * 1_000 / costs.bytes_per_us;
+        let Link { from, to, .. } = self.links[link];
+        let from = &mut self.processes[from];
+        from.busy_until = from.busy_until.max(self.now) + nanos(costs.post) + bytes;
+        let there = from.busy_until + nanos(costs.write);
+        let to = &mut self.processes[to];
+        to.reached_until = there.max(to.reached_until + bytes);
+        to.reached_until
     }
 
     fn latency(&mut self, link: usize) -> u64 {

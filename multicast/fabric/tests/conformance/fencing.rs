@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use skein_fabric::sim::Rng;
 use skein_fabric::{Access, Fabric, Outcome, Peer, Region, Source};
 
-use crate::crew::{Crew, Ground, Hand, OWNER, WATCHDOG, Wire, ends, keys, look, mail, put, words};
+use crate::crew::{
+    Crew, Ground, Hand, WATCHDOG, Wire, ends, keys, look, mail, meet_owner, put, words,
+};
 
 /// Deaths of each kind that are tried between machines.
 const DEATHS: usize = 8;
@@ -67,7 +69,7 @@ impl Report {
 
 /// Writes under each grant it is given until it is denied, then under the next.
 pub(crate) fn hammer<F: Fabric>(mut fabric: F) {
-    let owner = fabric.dial(OWNER).unwrap();
+    let owner = meet_owner(&mut fabric);
     fabric.send(owner, b"ready").unwrap();
     let (_, letter) = mail(&mut fabric);
     let progress = keys(&letter).next().unwrap();
@@ -448,7 +450,7 @@ fn until_gone<F: Fabric>(fabric: &mut F, peer: Peer) {
 
 /// Lends out memory until it is killed.
 pub(crate) fn victim<F: Fabric>(mut fabric: F) {
-    let owner = fabric.dial(OWNER).unwrap();
+    let owner = meet_owner(&mut fabric);
     let region = fabric.create(SIZE_MAX, Access::Shared).unwrap();
     fabric.send(owner, &fabric.key(region).0).unwrap();
     loop {

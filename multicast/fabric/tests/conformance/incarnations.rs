@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use skein_fabric::shm::Host;
 use skein_fabric::{Access, Fabric, FabricError, Outcome, Peer};
 
-use crate::crew::{Crew, Ground, OWNER, WATCHDOG, ends, keys, mail, put};
+use crate::crew::{Crew, Ground, OWNER, WATCHDOG, ends, keys, mail, meet_owner, put};
 
 /// Holds some of everything, and waits to be killed or dismissed.
 pub(crate) fn tenant<F: Fabric>(mut fabric: F) {
-    let owner = fabric.dial(OWNER).unwrap();
+    let owner = meet_owner(&mut fabric);
     let small = fabric.create(64, Access::Shared).unwrap();
     let _large = fabric.create(1 << 20, Access::Shared).unwrap();
     let log = fabric.create(1 << 20, Access::Granted).unwrap();
@@ -156,7 +156,7 @@ fn garbage_in_the_mailbox_is_dropped() {
     for name in ["x", "nobody.00000000000000ff.0000000000000000", "..", "other.zz.0", "é.1.2"] {
         let _ = fs::write(dir.join(name), b"garbage");
     }
-    let to_owner = other.dial(OWNER).unwrap();
+    let to_owner = meet_owner(&mut other);
     other.send(to_owner, b"mail").unwrap();
     let (from, bytes) = mail(&mut owner);
     assert_eq!(owner.who(from).map(|who| who.0), Some("other"));
@@ -172,7 +172,7 @@ fn asking_whether_peers_live_is_cheap() {
     let mut others = Vec::new();
     for i in 0..100 {
         let mut other = crew.host().join(&format!("c-{i:016x}")).unwrap();
-        let to_owner = other.dial(OWNER).unwrap();
+        let to_owner = meet_owner(&mut other);
         other.send(to_owner, b"ready").unwrap();
         others.push(other);
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use skein_fabric::{Access, Fabric, Source};
 
-use crate::crew::{Crew, Ground, OWNER, WATCHDOG, Wire, ends, keys, look, mail, put, words};
+use crate::crew::{Crew, Ground, WATCHDOG, Wire, ends, keys, look, mail, meet_owner, put, words};
 
 const BODY: usize = 128; // words
 /// Bodies that may be under way.
@@ -25,7 +25,7 @@ fn untwin(word: u64) -> u64 {
 
 /// Writes a word before, a body, and a word after, again and again.
 pub(crate) fn writer<F: Fabric>(mut fabric: F) {
-    let owner = fabric.dial(OWNER).unwrap();
+    let owner = meet_owner(&mut fabric);
     fabric.send(owner, b"ready").unwrap();
     let (_, letter) = mail(&mut fabric);
     let remotes: Vec<_> = keys(&letter).map(|key| fabric.attach(owner, &key).unwrap()).collect();

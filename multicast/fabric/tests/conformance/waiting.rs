@@ -8,7 +8,7 @@ use skein_fabric::sim::Rng;
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_fabric::{Access, Fabric, Peer, Region, Remote};
 
-use crate::crew::{Crew, Ground, OWNER, WATCHDOG, Wire, keys, mail, put};
+use crate::crew::{Crew, Ground, WATCHDOG, Wire, keys, mail, meet_owner, put};
 
 const ROUNDS: u64 = 20_000;
 /// Much longer than a wake-up takes: who sleeps this long was not woken.
@@ -56,7 +56,7 @@ fn rally<F: Fabric>(fabric: &mut F, peer: Peer, serve: bool, seed: u64, rounds: 
 }
 
 pub(crate) fn partner<F: Fabric>(mut fabric: F) {
-    let owner = fabric.dial(OWNER).unwrap();
+    let owner = meet_owner(&mut fabric);
     fabric.send(owner, b"ready").unwrap();
     let rounds = u64::from_le_bytes(mail(&mut fabric).1.try_into().unwrap());
     rally(&mut fabric, owner, false, 1, rounds);
@@ -98,7 +98,7 @@ fn no_wake_up_is_lost_between_cards() {
 
 /// Sleeps until there is mail, and answers it.
 pub(crate) fn sleeper<F: Fabric>(mut fabric: F) {
-    let owner = fabric.dial(OWNER).unwrap();
+    let owner = meet_owner(&mut fabric);
     fabric.send(owner, b"ready").unwrap();
     let mut waiter = Waiter::new(Waiting::Adaptive);
     let mut bytes = Vec::new();
