@@ -590,7 +590,10 @@ impl<F: Fabric, A: Application> Engine<F, A> {
 
     /// Takes what a channel holds, as far as it is admitted now. Returns whether it took anything.
     fn read_channel(&mut self, id: u32) -> bool {
-        let Some(channel) = self.wiring.port.get(id) else { return false };
+        // One that was to be read later, and that we are done with since, has no ring any more.
+        let Some(channel) = self.wiring.port.get(id).filter(|channel| !channel.leaving) else {
+            return false;
+        };
         let (purpose, dying) = (channel.purpose, channel.dying);
         if dying && !self.reads_last_words(purpose) {
             self.remove_channel(id, purpose);

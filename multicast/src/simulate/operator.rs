@@ -6,6 +6,7 @@ use std::time::Duration;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::properties::Violation;
 
+use super::machine::Machine;
 use super::nodes::Nodes;
 use super::world::Stage;
 use crate::engine::Engine;
@@ -30,7 +31,8 @@ skein_protocol::paths! {
 #[derive(Default)]
 pub(super) struct Operator {
     lost: GroupSet,
-    /// Those that said so: since when, and how many deliveries they had made.
+    /// Those that said so: since when, and where their longest log ended then. A member that lags may
+    /// learn yet what was committed before; nothing is committed after.
     said: Vec<(GroupId, Duration, u64)>,
     pub(super) counts: LossCounts,
 }
@@ -65,15 +67,16 @@ impl Operator {
             let Some(at) = said else {
                 if says_that_it_is_lost(nodes, group) {
                     stage.note(|| format!("{group} says that it is lost"));
-                    let deliveries = stage.onlooker.history.deliveries_of(group);
-                    self.said.push((group, now, deliveries));
+                    let ends = replicas(nodes, group).map(|replica| replica.core.last_index());
+                    self.said.push((group, now, ends.max().unwrap_or(0)));
                 }
                 continue;
             };
-            let (_, since, before) = self.said[at];
-            let deliveries = stage.onlooker.history.deliveries_of(group);
-            if deliveries != before {
-                let evidence = format!("{group} is lost, and made delivery {deliveries}");
+            let (_, since, end) = self.said[at];
+            let committed = replicas(nodes, group).map(|replica| replica.core.commit_index());
+            if let Some(index) = committed.max().filter(|index| *index > end) {
+                let evidence =
+                    format!("{group} is lost, its log ended at {end}, and it committed {index}");
                 return Err(Violation { property: "a lost group keeps still", evidence });
             }
             if now >= since + LOOKED_AT_FOR {
@@ -115,6 +118,10 @@ impl Operator {
             evidence: format!("{group}: {error}"),
         })
     }
+}
+
+fn replicas(nodes: &Nodes, group: GroupId) -> impl Iterator<Item = &Replica<Machine>> {
+    nodes.members(group).filter_map(|id| nodes.find(id))
 }
 
 /// Whether all replicas of the group run, and none of those that could know denies that it is lost:
