@@ -293,6 +293,14 @@ impl<F: Fabric> Wiring<F> {
         }
     }
 
+    /// What `writer` has told a replica here counts no more: another life of it tells anew, and perhaps
+    /// the same.
+    pub(crate) fn forget_word(&mut self, reader: ReplicaId, writer: ReplicaId, column: Column) {
+        let at = self.word_at(reader, writer, column);
+        self.port.fabric.store(self.words, at, 0);
+        self.words_seen[at / 8] = 0;
+    }
+
     /// An engine's process is gone.
     pub(crate) fn lost(&mut self, peer: Peer) {
         for link in self.links.values_mut().filter(|link| link.peer == Some(peer)) {

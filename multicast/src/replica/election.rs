@@ -16,7 +16,7 @@ use super::log::RESERVE_FOR_CONTROL;
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::election::{Election, Granted, Piece, Prepare, cursor, place};
-use crate::wiring::{Note, Wiring};
+use crate::wiring::{Column, Note, Wiring};
 
 impl<A: Application> Replica<A> {
     /// Once a tick: takes in who is alive, sets out to lead if it is time, asks those who have not
@@ -478,6 +478,10 @@ impl<A: Application> Replica<A> {
         };
         let (ballot, grant) = (self.core.ballot(), granted.grant);
         let header = Leadership { ballot, base, grant, first: self.core.first_index() }.encode();
+        if !self.core.view().names(slot, granted.incarnation) {
+            // What its former life had applied says nothing of this one, which tells when it has this header.
+            wiring.forget_word(self.id, follower, Column::Applied);
+        }
         if let Err(error) = wiring.port.fabric.write(log, 0, Source::Inline(&header), None) {
             self.followers[usize::from(slot)].attempt += 1;
             return tracing::debug!(%error, %follower, "a granted log cannot be written");
