@@ -484,8 +484,8 @@ impl<A: Application> Replica<A> {
                     self.behind = Some(ballot);
                 }
             }
-            Election::Ask { incarnation, silent } => {
-                self.asked_for_state(from.slot, incarnation, silent);
+            Election::Ask { incarnation, silent, needs } => {
+                self.asked_for_state(from.slot, incarnation, silent, needs);
             }
             Election::Lacks { .. } if !self.log_has_room() => {} // It asks again.
             Election::Lacks { messages } => {

@@ -121,13 +121,20 @@ fn group_set(groups: &[u16]) -> Option<GroupSet> {
 }
 
 impl<A: Application> Replica<A> {
-    /// A learner asks for the state.
-    pub(super) fn asked_for_state(&mut self, slot: u8, incarnation: u32, silent: bool) {
+    /// A learner asks for the state, or says that it is there: one that has a state takes no other, and
+    /// would not be asked to be let in as long as it is given one.
+    pub(super) fn asked_for_state(
+        &mut self,
+        slot: u8,
+        incarnation: u32,
+        silent: bool,
+        needs: bool,
+    ) {
         let at_ms = self.core.now_ms();
         self.asking[usize::from(slot)] = Some(Asking { incarnation, silent, at_ms });
         self.core.saw_learner(slot, incarnation);
         let busy = self.teaching.as_ref().is_some_and(|teaching| teaching.slot != slot);
-        if !self.core.leads() || busy || !self.core.may_teach() {
+        if !needs || !self.core.leads() || busy || !self.core.may_teach() {
             return; // It asks again.
         }
         self.give_up_teaching();
@@ -264,9 +271,9 @@ impl<A: Application> Replica<A> {
         self.notice_left_behind(now);
         let needs = self.core.role() == Role::Blank || self.behind.is_some();
         // One that has a state, and nobody who could let it in, says at least that it is there.
-        let needs = needs || self.core.is_forlorn();
+        let asks = needs || self.core.is_forlorn();
         let takes = self.taking.as_ref().is_some_and(|taking| now < taking.last_ms + PART_WAIT_MS);
-        if !needs || takes || self.last_ask_ms.is_some_and(|last| now < last + ASK_EVERY_MS) {
+        if !asks || takes || self.last_ask_ms.is_some_and(|last| now < last + ASK_EVERY_MS) {
             return;
         }
         self.last_ask_ms = Some(now);
@@ -274,7 +281,7 @@ impl<A: Application> Replica<A> {
         let asking = Asking { incarnation, silent, at_ms: now };
         self.asking[usize::from(self.id.slot)] = Some(asking);
         for slot in self.other_slots() {
-            self.ask_member(slot, &Election::Ask { incarnation, silent }, wiring);
+            self.ask_member(slot, &Election::Ask { incarnation, silent, needs }, wiring);
         }
     }
 
