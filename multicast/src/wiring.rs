@@ -109,6 +109,8 @@ pub(crate) enum Note {
     Promised { by: ReplicaId, ballot: Ballot },
     /// A replica has delivered a message.
     Delivered { by: ReplicaId, deliver: Deliver },
+    /// A replica has given its state away, as of that delivery.
+    Gave { by: ReplicaId, delivered: u64 },
     /// A replica goes on from another's state, or, with nothing delivered, from nothing.
     Restored { by: ReplicaId, delivered: u64 },
 }

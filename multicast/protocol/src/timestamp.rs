@@ -10,7 +10,7 @@ use crate::ids::GroupId;
 /// One 64-bit word: 54 bits of clock above 10 bits of group. Words order as timestamps do: by
 /// clock, then by group, so no two messages ever share one. At ten million proposals a second the
 /// clock lasts fifty years.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 const GROUP_BITS: u32 = 10;

@@ -695,6 +695,11 @@ impl<A: Application> Replica<A> {
         self.payloads.retain_all(|message| core.may_need(message));
     }
 
+    /// How long the replicas of a group wait for each other.
+    pub(crate) const fn patience(&self) -> Duration {
+        Duration::from_millis(self.config.patience_ms)
+    }
+
     /// Replicas of its group.
     pub(crate) const fn replicas(&self) -> u8 {
         self.topology.replicas

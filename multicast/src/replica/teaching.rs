@@ -192,6 +192,8 @@ impl<A: Application> Replica<A> {
         self.send_part(Content::MachineLast, &part, wiring);
         let order = self.save_order();
         self.send_part(Content::Order, &order, wiring);
+        let (by, delivered) = (self.id, self.core.delivered());
+        wiring.note(|| Note::Gave { by, delivered });
         self.end_teaching();
     }
 

@@ -10,14 +10,14 @@ use skein_protocol::ramcast::Cause;
 
 use super::Replica;
 use super::log::RESERVE_FOR_CONTROL;
+use super::teaching::Teaching;
 use crate::application::{Application, Delivery, Malformed, Outbox};
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning, endpoint_name};
-use crate::election::{Election, Granted, Piece, Place, Prepare, place};
-
+use crate::election::{Content, Election, Granted, Part, Piece, Place, Prepare, place};
 use crate::mail::Purpose;
 use crate::port::{Port, RingSizes};
-use crate::wiring::Wiring;
+use crate::wiring::{Column, Wiring};
 
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
 const OLD: Ballot = Ballot::new(1, 1, 0);
@@ -129,6 +129,28 @@ impl Scene {
         self.replica.election(from, &datagram, &mut self.wiring, &mut |_| Nothing);
     }
 
+    /// A member has applied what it delivers up to a final timestamp, by the word that it writes here.
+    fn applies(&mut self, slot: u8, timestamp: u64) {
+        let by = ReplicaId::new(GroupId(0), slot);
+        self.wiring.tell_word(by, self.replica.id, Column::Applied, timestamp);
+    }
+
+    /// The words that say something new, by whom.
+    fn words(&mut self) -> Vec<(ReplicaId, u64)> {
+        let (mut words, mut from) = (Vec::new(), 0);
+        while let Some((at, word)) = self.wiring.look_at_words(from) {
+            words.push((self.wiring.word_of(at).2, word));
+            from = at + 1;
+        }
+        words
+    }
+
+    /// A part of the state of whoever leads.
+    fn is_given(&mut self, slot: u8, number: u64) {
+        let part = Part { incarnation: 0, number, content: Content::Machine };
+        self.hear(slot, &Election::State(part), &[]);
+    }
+
     /// How much a member was told that it has not taken.
     fn told(&self, slot: u8) -> usize {
         let to_slot = |purpose| matches!(purpose, Purpose::Replica { to, .. } if to == (0, slot));
@@ -218,6 +240,53 @@ fn what_was_cut_off_of_a_session_that_is_gone_is_forgotten() {
     scene.replica.read_log(&mut scene.wiring);
     assert_eq!((scene.replica.core.ballot(), scene.replica.core.pending()), (ballot, 0));
     assert_eq!(scene.replica.payloads.messages(), [MessageId::new(here, 1)]);
+}
+
+#[test]
+fn what_a_former_life_has_applied_hides_not_that_the_next_one_has() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let slot = ReplicaId::new(GroupId(0), 2);
+    scene.applies(2, 77);
+    assert_eq!(scene.words(), [(slot, 77)]);
+    scene.applies(2, 77);
+    assert_eq!(scene.words(), [], "it says nothing new");
+    let (granted, tail) = scene.granted(2, 0, true);
+    let granted = Granted { incarnation: 1 << 10, ..granted };
+    scene.hear(2, &Election::Granted(granted), &tail);
+    assert_eq!(scene.words(), [], "it has said nothing yet");
+    scene.applies(2, 77);
+    assert_eq!(scene.words(), [(slot, 77)], "what the former life had said counts no more");
+}
+
+#[test]
+fn who_has_a_state_is_not_given_another_but_asked_to_be_let_in() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let (incarnation, silent) = (1 << 10, true);
+    scene.hear(2, &Election::Ask { incarnation, silent, needs: false }, &[]);
+    assert!(scene.replica.teaching.is_none() && scene.replica.has_lost_its_memory(2));
+    scene.hear(2, &Election::Ask { incarnation, silent, needs: true }, &[]);
+    let taught = scene.replica.teaching.as_ref().map(Teaching::slot);
+    assert_eq!(taught, Some(2));
+}
+
+#[test]
+fn who_is_given_a_state_does_not_set_out_to_lead_meanwhile() {
+    for taught in [true, false] {
+        let mut scene = Scene::new();
+        scene.replica.tick(1, &mut scene.wiring);
+        let ballot = scene.let_lead(1);
+        scene.hear(1, &Election::Behind { ballot: ballot.to_word() }, &[]);
+        // Nothing else is heard of the leader, but not for so long that it is suspected.
+        for number in 0..18 {
+            if taught {
+                scene.is_given(1, number);
+            }
+            scene.replica.tick(1 + 20 * (number + 1), &mut scene.wiring);
+        }
+        assert_eq!(scene.replica.core.promised() == ballot, taught);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use skein_fabric::Fabric;
 use skein_fabric::sim::SimFabric;
 use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_protocol::properties::{
@@ -12,7 +13,7 @@ use skein_protocol::step::{Deliver, Record};
 use skein_protocol::timestamp::Timestamp;
 
 use super::machine::Machine;
-use super::rules::{Rules, check_elections};
+use super::rules::{Rules, check_elections, check_lease};
 use crate::engine::Engine;
 use crate::replica::Replica;
 use crate::wiring::Note;
@@ -90,7 +91,8 @@ impl Onlooker {
                 trace.push(format!("{now:.3?} {}", describe(same)));
             }
         }
-        let mut spoke = Vec::new();
+        let (mut spoke, mut promised) = (Vec::new(), BTreeSet::new());
+        let (replicas, port) = turned.inside();
         for note in notes {
             match note {
                 Note::Logged { by, index, record } => {
@@ -106,7 +108,14 @@ impl Onlooker {
                         spoke.push(touch.by);
                     }
                 }
-                Note::Promised { by, ballot } => self.rules.promises(by, ballot)?,
+                Note::Promised { by, ballot } => {
+                    self.rules.promises(by, ballot, port.fabric.now())?;
+                    promised.insert(by.group);
+                }
+                Note::Gave { by, delivered } => {
+                    let (_, giver) = find(engines(), by).expect("it turned");
+                    self.rules.gives(giver, delivered, port.fabric.now())?;
+                }
                 Note::Restored { by, delivered } => {
                     let core = &find(engines(), by).expect("it turned").1.core;
                     self.logs.insert(by, Held::given(core.commit_index()));
@@ -136,11 +145,25 @@ impl Onlooker {
                         self.check_elections(&engines, by, &deliver, holds)?;
                     }
                     self.history.delivers(by, &deliver)?;
+                    let core = &find(engines(), by).expect("it turned").1.core;
+                    let of_group = replicas_of(engines(), by.group);
+                    let absent = of_group.filter(|it| {
+                        let member = core.view().member(it.id.slot);
+                        member.evicted || member.incarnation != it.incarnation
+                    });
+                    self.rules.delivers(by, &deliver, absent.map(|it| it.id));
                 }
             }
         }
         self.rules.look_at(turned, &spoke)?;
         self.rules.look_at_logs(turned, |group| members(engines(), group))?;
+        // A lease is gained by whoever did a turn, and broken by what somebody has promised in it.
+        for leader in replicas {
+            check_lease(leader, &port.fabric, members(engines(), leader.id.group))?;
+        }
+        for (fabric, leader) in promised.iter().flat_map(|group| members(engines(), *group)) {
+            check_lease(leader, fabric, members(engines(), leader.id.group))?;
+        }
         for replica in turned.inside().0.iter().filter(|replica| replica.core.won().is_some()) {
             let now = (replica.id, replica.incarnation);
             let before = self.leaders.insert(replica.id.group, now);
@@ -232,6 +255,15 @@ fn members<'a>(
     replicas.filter(move |(_, it)| it.id.group == group && !it.core.is_silent())
 }
 
+/// All replicas of a group whose processes live.
+fn replicas_of<'a>(
+    engines: impl Iterator<Item = &'a SimEngine>,
+    group: GroupId,
+) -> impl Iterator<Item = &'a Replica<Machine>> {
+    let replicas = engines.flat_map(|engine| engine.inside().0);
+    replicas.filter(move |replica| replica.id.group == group)
+}
+
 /// A replica, and the fabric under it.
 fn find<'a>(
     mut engines: impl Iterator<Item = &'a SimEngine>,
@@ -272,6 +304,7 @@ fn describe(notes: &[Note]) -> String {
             format!("{by} tells {to} what was delivered and passed")
         }
         Note::Promised { by, ballot } => format!("{by} promises {ballot}"),
+        Note::Gave { by, delivered } => format!("{by} gives its state after delivery {delivered}"),
         Note::Restored { by, delivered } => format!("{by} goes on after delivery {delivered}"),
         Note::Delivered { by, deliver } => {
             format!("{by} delivers {} at {}", deliver.message, deliver.timestamp)

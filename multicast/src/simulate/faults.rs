@@ -472,6 +472,34 @@ pub(super) fn learners_lead(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     faults
 }
 
+/// A replica is not waited for, and hears nothing, while its group gets done with what it lacks; other
+/// groups change their leaders, who tell nobody any more what is done; its own leader dies with what it
+/// had to say; and then it leads, and is asked for a state.
+pub(super) fn left_behind_leads(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let silence = scenario.suspected_after();
+    let group = rng.below(u64::from(topology.groups)) as u16;
+    let slots = u64::from(topology.replicas);
+    let slot = rng.below(slots) as u8;
+    let node = Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot)));
+    let lasts = silence + some_of(rng, 2 * silence);
+    let after = rng.between(scenario.messages / 8, scenario.messages);
+    let fault = |delay, kind| Fault { after, delay, kind };
+    let deaf = Kind::Isolate { node, outbound: false, inbound: true, lasts };
+    let mut faults =
+        vec![fault(Duration::ZERO, deaf), fault(Duration::ZERO, Kind::Evict { group, slot })];
+    for of in (0..topology.groups).filter(|of| *of != group) {
+        let slot = rng.below(slots) as u8;
+        faults.push(fault(lasts / 2 + some_of(rng, lasts / 4), Kind::Transfer { group: of, slot }));
+    }
+    let dies = lasts.saturating_sub(some_of(rng, lasts / 4));
+    let (leader, back_after) = (Target::Leader(group), some_of(rng, lasts / 4));
+    faults.push(fault(dies, Kind::Flap { one: node, other: leader }));
+    faults.push(fault(dies, Kind::Crash { node: leader, back_after }));
+    faults.push(fault(lasts, Kind::Transfer { group, slot }));
+    faults
+}
+
 /// More memories of a group die than it tolerates, while there is load.
 pub(super) fn group_is_lost(scenario: &Scenario, rng: &mut Rng) -> Fault {
     let topology = scenario.topology;

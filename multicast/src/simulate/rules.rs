@@ -1,18 +1,25 @@
 //! What replicas owe each other at any moment, whatever comes of it: looked at after each turn, so that
 //! a guard that is missing shows where it is missing, and not only where something was lost by it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
+use skein_fabric::Fabric;
 use skein_fabric::sim::SimFabric;
 use skein_protocol::ballot::{Acceptance, Ballot};
-use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::log::{Cursor, Remote};
 use skein_protocol::properties::Violation;
 use skein_protocol::runs::Runs;
+use skein_protocol::step::Deliver;
+use skein_protocol::timestamp::Timestamp;
 
 use super::checker::SimEngine;
 use super::machine::Machine;
 use crate::replica::Replica;
+
+/// After how many patiences whoever set out to lead has led for long.
+const LONG: u32 = 10;
 
 /// What replicas have bound themselves to, each in its present life; and what each group has.
 #[derive(Default)]
@@ -26,6 +33,25 @@ pub(super) struct Rules {
     ends: BTreeMap<(GroupId, Ballot, u64), u64>,
     /// Index of the first entry of each ballot of each group.
     firsts: BTreeMap<(GroupId, Ballot), u64>,
+    /// What each group has delivered that others share.
+    shared: BTreeMap<GroupId, Shared>,
+    /// Up to which delivery each replica's group had come when it last did not wait for that replica.
+    missed: BTreeMap<ReplicaId, u64>,
+    /// When each set out to lead last, by its own clock.
+    set_out: BTreeMap<ReplicaId, Duration>,
+    /// A group was recreated: what its former self had in common with others is delivered nowhere.
+    recreated: bool,
+}
+
+/// What a group has delivered of messages to several groups.
+#[derive(Default)]
+struct Shared {
+    /// Up to where some replica of it has delivered them all.
+    delivered: Timestamp,
+    /// Those that nobody who counts on it was seen to have passed, and where they go.
+    unpassed: VecDeque<(Timestamp, GroupSet)>,
+    /// Up to where it was seen to have passed.
+    passed: Timestamp,
 }
 
 impl Rules {
@@ -33,6 +59,7 @@ impl Rules {
     pub(super) fn begins(&mut self, id: ReplicaId) {
         self.promised.remove(&id);
         self.said.remove(&id);
+        self.missed.remove(&id);
     }
 
     /// A group begins anew.
@@ -42,10 +69,74 @@ impl Rules {
         self.committed.remove(&group);
         self.ends.retain(|(of, ..), _| *of != group);
         self.firsts.retain(|(of, _), _| *of != group);
+        self.recreated = true;
+    }
+
+    /// A replica has delivered a message, when its group did not wait for these.
+    pub(super) fn delivers(
+        &mut self,
+        by: ReplicaId,
+        deliver: &Deliver,
+        absent: impl Iterator<Item = ReplicaId>,
+    ) {
+        let Deliver { destinations, timestamp, position, .. } = *deliver;
+        if destinations.len() == 1 {
+            return;
+        }
+        for id in absent {
+            let missed = self.missed.entry(id).or_default();
+            *missed = position.max(*missed);
+        }
+        let shared = self.shared.entry(by.group).or_default();
+        if timestamp > shared.delivered {
+            shared.delivered = timestamp;
+            shared.unpassed.push_back((timestamp, destinations.without(by.group)));
+        }
+    }
+
+    /// A replica takes its group to have passed a timestamp: whatever the group has delivered up to there,
+    /// and all that this rests on, was delivered everywhere.
+    fn passes(&mut self, by: ReplicaId, timestamp: Timestamp) -> Result<(), Violation> {
+        let (mut levels, mut left) = (BTreeMap::from([(by.group, timestamp)]), vec![by.group]);
+        while let Some(from) = left.pop() {
+            let level = levels[&from];
+            let messages = self.shared.get(&from).map(|shared| &shared.unpassed);
+            for (at, others) in messages.into_iter().flatten().take_while(|(at, _)| *at <= level) {
+                for to in others.iter() {
+                    if self.shared.get(&to).is_none_or(|shared| shared.delivered < *at) {
+                        let property = "what is passed was delivered everywhere";
+                        let evidence = format!(
+                            "{by} has passed {timestamp}, and rests on what {from} has at {at}: {to} \
+                            has not delivered it"
+                        );
+                        return Err(Violation { property, evidence });
+                    }
+                    let known = levels.entry(to).or_default();
+                    if *known < *at {
+                        *known = *at;
+                        left.push(to);
+                    }
+                }
+            }
+        }
+        for (group, level) in levels {
+            let unpassed = &mut self.shared.entry(group).or_default().unpassed;
+            while unpassed.pop_front_if(|(at, _)| *at <= level).is_some() {}
+        }
+        self.shared.entry(by.group).or_default().passed = timestamp;
+        Ok(())
     }
 
     /// A replica has promised that nobody below a ballot may write its log any more.
-    pub(super) fn promises(&mut self, by: ReplicaId, ballot: Ballot) -> Result<(), Violation> {
+    pub(super) fn promises(
+        &mut self,
+        by: ReplicaId,
+        ballot: Ballot,
+        now: Duration,
+    ) -> Result<(), Violation> {
+        if ballot.slot() == by.slot {
+            self.set_out.insert(by, now);
+        }
         match self.promised.insert(by, ballot).filter(|before| *before > ballot) {
             None => Ok(()),
             Some(before) => {
@@ -80,8 +171,35 @@ impl Rules {
         }
     }
 
+    /// A replica has given its state away, as of that delivery. Others may have let go of what it takes to
+    /// deliver what was delivered while its group did not wait for it; so it has that too, or has led for
+    /// so long that whoever can deliver more has said so.
+    pub(super) fn gives(
+        &self,
+        by: &Replica<Machine>,
+        delivered: u64,
+        now: Duration,
+    ) -> Result<(), Violation> {
+        let missed = self.missed.get(&by.id).copied().unwrap_or(0);
+        let set_out = self.set_out.get(&by.id).copied().unwrap_or_default();
+        if delivered >= missed || now >= set_out + LONG * by.patience() || self.recreated {
+            return Ok(());
+        }
+        let id = by.id;
+        let evidence =
+            format!("{id} gives its state after delivery {delivered}, and missed {missed}");
+        Err(Violation {
+            property: "a state holds what was delivered before its giver counted",
+            evidence,
+        })
+    }
+
     /// Holds of every replica of an engine that has done a turn.
-    pub(super) fn look_at(&self, engine: &SimEngine, spoke: &[ReplicaId]) -> Result<(), Violation> {
+    pub(super) fn look_at(
+        &mut self,
+        engine: &SimEngine,
+        spoke: &[ReplicaId],
+    ) -> Result<(), Violation> {
         let (replicas, _) = engine.inside();
         replicas.iter().try_for_each(|replica| {
             let (id, core) = (replica.id, &replica.core);
@@ -106,6 +224,10 @@ impl Rules {
             if !kept {
                 let evidence = format!("{id} said {word:?}, and holds up to {}", core.last_index());
                 return violated("what was acknowledged is held", evidence);
+            }
+            let (before, passed) = (self.shared.get(&id.group).map(|it| it.passed), core.passed());
+            if !self.recreated && before.is_some_and(|before| before < passed) {
+                return self.passes(id, passed);
             }
             Ok(())
         })
@@ -198,6 +320,26 @@ pub(super) fn check_counted(
     let (one, other) = (leader.id, follower.id);
     let evidence = format!("{one} counts on {other} up to {counted}, which holds up to {held}");
     Err(Violation { property: "what is counted on is there", evidence })
+}
+
+/// Holds of a leader that may answer what is not ordered: as long as it holds its lease, nobody can be
+/// elected after it. `members` are the replicas of its group whose memory counts.
+pub(super) fn check_lease<'a>(
+    leader: &Replica<Machine>,
+    fabric: &SimFabric,
+    members: impl Iterator<Item = (&'a SimFabric, &'a Replica<Machine>)>,
+) -> Result<(), Violation> {
+    if !leader.core.leads() || !leader.core.holds_lease(fabric.now()) {
+        return Ok(());
+    }
+    let ballot = leader.core.ballot();
+    let later = members.filter(|(_, member)| member.core.promised() > ballot);
+    let later: Vec<_> = later.map(|(_, it)| (it.id, it.core.promised())).collect();
+    if later.len() <= usize::from(leader.replicas()) / 2 {
+        return Ok(());
+    }
+    let evidence = format!("{} holds a lease in {ballot}, and {later:?} have promised", leader.id);
+    Err(Violation { property: "while a lease is held nobody else is elected", evidence })
 }
 
 /// Holds of an entry of a group that something rests on: whoever is elected next has it. `members` are

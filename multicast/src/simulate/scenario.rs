@@ -500,6 +500,9 @@ impl Scenario {
         }
         if profile.learners {
             more.extend(faults::learners_lead(&scenario, &mut rng));
+            for _ in 0..rng.below(4) {
+                more.extend(faults::left_behind_leads(&scenario, &mut rng));
+            }
         }
         for fault in more {
             let at = scenario.faults.partition_point(|before| before.after <= fault.after);

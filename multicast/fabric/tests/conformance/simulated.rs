@@ -292,6 +292,29 @@ fn a_wake_up_that_nobody_sends_is_a_world_that_stands_still() {
 }
 
 #[test]
+fn who_dies_before_it_has_woken_its_reader_leaves_it_asleep() {
+    let hour = Duration::from_hours(1);
+    let (mut left, mut woken) = (0, 0);
+    for seed in 0..100 {
+        let Pair { world, mut a, mut b, to_b, region, there } = pair(seed, 64);
+        b.park(hour, &mut |b| b.load(region, 0) == 0);
+        put(&mut a, there, 0, 1, None);
+        a.wake(to_b);
+        world.crash("a");
+        while world.step() {}
+        let asleep = world.is_parked("b");
+        assert_eq!(asleep, world.is_left_asleep("b"), "seed {seed}");
+        left += u32::from(asleep && b.load(region, 0) == 1);
+        woken += u32::from(!asleep);
+        // Who looks once more is left by nobody.
+        world.wake("b");
+        b.park(hour, &mut |_| true);
+        assert!(world.is_parked("b") && !world.is_left_asleep("b"));
+    }
+    assert!(left > 0 && woken > 0, "{left} were left with something to read, {woken} were woken");
+}
+
+#[test]
 fn a_span_is_read_when_it_lands_unless_told_otherwise() {
     for late in [true, false] {
         let world = World::new(1, SimConfig { late_spans: late, ..SimConfig::default() });

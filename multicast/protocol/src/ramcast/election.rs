@@ -636,8 +636,9 @@ impl Ramcast {
     /// As leader: whether our state is of use to a replica that has none. It is not if we lack what others
     /// tell nobody any more, and somebody can lead who does not.
     pub fn may_teach(&mut self) -> bool {
-        let whole = guard!(Mutant::LeftBehindTeaches, self.is_whole() || self.has_led_for_long());
-        whole && !self.is_left_behind() && self.heir().is_none()
+        let whole = self.is_whole() || self.has_led_for_long();
+        self.paths.not_whole += u64::from(!whole);
+        guard!(Mutant::LeftBehindTeaches, whole) && !self.is_left_behind() && self.heir().is_none()
     }
 
     /// As leader that is left behind: we were elected for our log, having been evicted before, and

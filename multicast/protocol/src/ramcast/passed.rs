@@ -420,6 +420,11 @@ impl Ramcast {
         self.passed.row(self.group()).delivered
     }
 
+    /// Up to where our group has passed, as far as we know.
+    pub fn passed(&self) -> Timestamp {
+        self.passed.row(self.group()).passed
+    }
+
     /// Whether everything that this group has delivered up to a timestamp, and all that it rests on,
     /// was delivered by all its destinations.
     pub fn has_passed(&self, timestamp: Timestamp) -> bool {

@@ -106,6 +106,8 @@ paths! {
     evicted,
     /// A replica was let in.
     joined,
+    /// A leader gave nobody its state, since it may lack what others tell nobody any more.
+    not_whole,
     /// A state was given away.
     saved,
     /// A state was taken.
