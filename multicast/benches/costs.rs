@@ -1,30 +1,22 @@
 //! How many instructions a message takes: `cargo bench -p skein-multicast --bench costs`.
 //!
-//! Time on a shared machine moves by factors; instructions do not. Each case runs under valgrind's
-//! cachegrind twice, the second time with twice as many messages, so that neither starting nor
-//! warming up is in the difference. It is of all that takes part: the sessions, and the
-//! engines of all three replicas of each group.
-//!
-//! `costs.txt` holds what they took when it was written. A case that takes more than `TOLERANCE` more
-//! fails; if that is meant, `cargo bench -p skein-multicast --bench costs -- --write` writes the file
-//! anew, for the commit to say why.
+//! Counted is all that takes part: the sessions, and the engines of all three replicas of each group.
+//! What they took is recorded in `costs.txt`.
 
+mod counting;
 #[path = "../tests/crew/mod.rs"]
 mod crew;
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::path::Path;
-use std::process::{Command, ExitCode};
-use std::{env, fs, process};
+use std::process::ExitCode;
 
+use self::counting::Case;
 use self::crew::Crew;
 
-/// A case: its name, groups, sessions, messages that each has under way, and bursts of those.
-type Case = (&'static str, u16, usize, usize, usize);
+/// By case: groups, sessions, messages that each has under way, and bursts of those.
+type Load = (&'static str, u16, usize, usize, usize);
 
 #[rustfmt::skip]
-const CASES: [Case; 5] = [
+const LOADS: [Load; 5] = [
     ("1 group, 1 under way",                1,  1,  1, 2_000),
     ("1 group, 64 under way",               1,  1, 64,   100),
     ("1 group, 64 sessions, 1 under way",   1, 64,  1,   100),
@@ -32,87 +24,12 @@ const CASES: [Case; 5] = [
     ("8 groups addressed, 64 under way",    8,  1, 64,    20),
 ];
 
-/// The share by which a count may exceed the one recorded. Two runs on one machine differ by less than
-/// a thousandth; another processor has the C library copy bytes in another way.
-const TOLERANCE: f64 = 0.05;
-
 fn main() -> ExitCode {
-    let arguments: Vec<_> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    if let [case, bursts] = &arguments[..] {
-        let (case, bursts) = (case.parse::<usize>().unwrap(), bursts.parse().unwrap());
-        let (_, groups, sessions, depth, _) = CASES[case];
+    let case = |(name, _, sessions, depth, bursts)| Case { name, burst: sessions * depth, bursts };
+    let package = env!("CARGO_MANIFEST_DIR");
+    counting::count("a message", &LOADS.map(case), package, "benches/costs.txt", |case, bursts| {
+        let (_, groups, sessions, depth, _) = LOADS[case];
         let mut crew = Crew::start(groups, sessions);
         crew.multicast(bursts, depth, &mut |turn| turn(), &mut |turn| turn());
-        // What follows costs nothing that is of interest.
-        process::exit(0);
-    }
-    let Some(version) = valgrind() else {
-        println!("costs: not run: valgrind is not installed");
-        return ExitCode::SUCCESS;
-    };
-    let write = arguments.iter().any(|argument| argument == "--write");
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/costs.txt");
-    let recorded = read(&file);
-    let mut text = format!("# Instructions a message, by benches/costs.rs under {version}.\n");
-    let mut good = true;
-    println!("{:<40}{:>14}{:>14}{:>10}", "instructions a message", "recorded", "now", "");
-    for (case, (name, _, sessions, depth, bursts)) in CASES.iter().enumerate() {
-        let before = instructions(case, *bursts);
-        let messages = bursts * sessions * depth;
-        let each = (instructions(case, 2 * bursts) - before) / messages as u64;
-        let _ = writeln!(text, "{each:>8}  {name}");
-        let before = recorded.get(*name).copied();
-        let change = before.map_or(f64::INFINITY, |before| each as f64 / before as f64 - 1.0);
-        let fits = change <= TOLERANCE;
-        good &= fits;
-        let before = before.map_or_else(|| "–".to_owned(), |before| before.to_string());
-        let verdict = if fits { "" } else { "  <-" };
-        println!("{name:<40}{before:>14}{each:>14}{:>+9.1} %{verdict}", change * 100.0);
-    }
-    if write {
-        fs::write(&file, text).expect("the file of costs can be written");
-        return ExitCode::SUCCESS;
-    }
-    if good {
-        return ExitCode::SUCCESS;
-    }
-    println!(
-        "costs: more than {} % above {}: if that is meant, write it anew with -- --write",
-        TOLERANCE * 100.0,
-        file.display()
-    );
-    ExitCode::FAILURE
-}
-
-fn valgrind() -> Option<String> {
-    let output = Command::new("valgrind").arg("--version").output().ok()?;
-    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
-/// Instructions of a whole process that multicasts so many bursts.
-fn instructions(case: usize, bursts: usize) -> u64 {
-    let out = env::temp_dir().join(format!("skein-costs-{}", process::id()));
-    let output = Command::new("valgrind")
-        .args(["-q", "--tool=cachegrind", "--cache-sim=no"])
-        .arg(format!("--cachegrind-out-file={}", out.display()))
-        .arg(env::current_exe().expect("a program has a name"))
-        .args([case.to_string(), bursts.to_string()])
-        .output()
-        .expect("valgrind runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "valgrind: {}: {said}", output.status);
-    let text = fs::read_to_string(&out).expect("cachegrind writes what it counted");
-    let _ = fs::remove_file(&out);
-    let summary = text.lines().find_map(|line| line.strip_prefix("summary: "));
-    summary.and_then(|count| count.trim().parse().ok()).expect("a line with the sum")
-}
-
-/// What was recorded, by case.
-fn read(file: &Path) -> BTreeMap<String, u64> {
-    let text = fs::read_to_string(file).unwrap_or_default();
-    let line = |line: &str| {
-        let (count, name) = line.trim().split_once("  ")?;
-        Some((name.to_owned(), count.parse().ok()?))
-    };
-    text.lines().filter_map(line).collect()
+    })
 }

@@ -329,6 +329,9 @@ impl Fabric for Rough {
     fn load(&self, region: Region, at: usize) -> u64 {
         self.fabric.load(region, at)
     }
+    fn changed(&self, region: Region, seen: &[u64], from: usize) -> Option<usize> {
+        self.fabric.changed(region, seen, from)
+    }
     fn store(&mut self, region: Region, at: usize, word: u64) {
         self.fabric.store(region, at, word);
     }

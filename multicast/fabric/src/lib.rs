@@ -244,9 +244,7 @@ pub trait Fabric {
     /// The first of a region's words, from number `from` on, that is not what `seen` has in its place:
     /// one look at many words of which few change. It says that a word is to be loaded, and not what
     /// is visible: [`load`](Self::load) does.
-    fn changed(&self, region: Region, seen: &[u64], from: usize) -> Option<usize> {
-        (from..seen.len()).find(|&i| self.load(region, 8 * i) != seen[i])
-    }
+    fn changed(&self, region: Region, seen: &[u64], from: usize) -> Option<usize>;
 
     /// Sets a word of our own memory, for peers to read.
     fn store(&mut self, region: Region, at: usize, word: u64);

@@ -141,6 +141,10 @@ impl Fabric for Clocked {
         self.fabric.load(region, at)
     }
 
+    fn changed(&self, region: Region, seen: &[u64], from: usize) -> Option<usize> {
+        self.fabric.changed(region, seen, from)
+    }
+
     fn store(&mut self, region: Region, at: usize, word: u64) {
         self.fabric.store(region, at, word);
     }

@@ -1,0 +1,112 @@
+//! Counts what operations cost, in instructions, and compares with what was recorded.
+//!
+//! Time on a shared machine moves by factors; instructions do not. Each case runs under valgrind's
+//! cachegrind twice, the second time with twice as many operations, so that neither starting nor
+//! warming up is in the difference.
+//!
+//! The file of a bench holds what its cases took when it was written. A case that takes more than
+//! [`TOLERANCE`] more fails; if that is meant, `-- --write` writes the file anew, for the commit to say
+//! why.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::{env, fs, process};
+
+/// What is counted.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    /// So many operations are under way together.
+    pub(crate) burst: usize,
+    pub(crate) bursts: usize,
+}
+
+/// The share by which a count may exceed the one recorded. Two runs on one machine differ by less than
+/// a thousandth; another processor has the C library copy bytes in another way.
+const TOLERANCE: f64 = 0.05;
+
+/// Counts what `unit` of each case takes, beside what stands in `file` of the package at `package`. `run`
+/// does so many bursts of a case.
+pub(crate) fn count(
+    unit: &str,
+    cases: &[Case],
+    package: &str,
+    file: &str,
+    run: impl Fn(usize, usize),
+) -> ExitCode {
+    let arguments: Vec<_> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    if let [case, bursts] = &arguments[..] {
+        run(case.parse().unwrap(), bursts.parse().unwrap());
+        // What follows costs nothing that is of interest.
+        process::exit(0);
+    }
+    let Some(version) = valgrind() else {
+        println!("costs: not run: valgrind is not installed");
+        return ExitCode::SUCCESS;
+    };
+    let write = arguments.iter().any(|argument| argument == "--write");
+    let path = Path::new(package).join(file);
+    let recorded = read(&path);
+    let mut text = format!("# Instructions {unit}, by benches/costs.rs under {version}.\n");
+    let mut good = true;
+    println!("{:<40}{:>14}{:>14}{:>10}", format!("instructions {unit}"), "recorded", "now", "");
+    for (at, Case { name, burst, bursts }) in cases.iter().enumerate() {
+        let before = instructions(at, *bursts);
+        let each = (instructions(at, 2 * bursts) - before) / (bursts * burst) as u64;
+        let _ = writeln!(text, "{each:>8}  {name}");
+        let before = recorded.get(*name).copied();
+        let change = before.map_or(f64::INFINITY, |before| each as f64 / before as f64 - 1.0);
+        let fits = change <= TOLERANCE;
+        good &= fits;
+        let before = before.map_or_else(|| "–".to_owned(), |before| before.to_string());
+        let verdict = if fits { "" } else { "  <-" };
+        println!("{name:<40}{before:>14}{each:>14}{:>+9.1} %{verdict}", change * 100.0);
+    }
+    if write {
+        fs::write(&path, text).expect("the file of costs can be written");
+        return ExitCode::SUCCESS;
+    }
+    if good {
+        return ExitCode::SUCCESS;
+    }
+    println!(
+        "costs: more than {} % above {}: if that is meant, write it anew with -- --write",
+        TOLERANCE * 100.0,
+        path.display()
+    );
+    ExitCode::FAILURE
+}
+
+fn valgrind() -> Option<String> {
+    let output = Command::new("valgrind").arg("--version").output().ok()?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Instructions of a whole process that does so many bursts.
+fn instructions(case: usize, bursts: usize) -> u64 {
+    let out = env::temp_dir().join(format!("skein-costs-{}", process::id()));
+    let output = Command::new("valgrind")
+        .args(["-q", "--tool=cachegrind", "--cache-sim=no"])
+        .arg(format!("--cachegrind-out-file={}", out.display()))
+        .arg(env::current_exe().expect("a program has a name"))
+        .args([case.to_string(), bursts.to_string()])
+        .output()
+        .expect("valgrind runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "valgrind: {}: {said}", output.status);
+    let text = fs::read_to_string(&out).expect("cachegrind writes what it counted");
+    let _ = fs::remove_file(&out);
+    let summary = text.lines().find_map(|line| line.strip_prefix("summary: "));
+    summary.and_then(|count| count.trim().parse().ok()).expect("a line with the sum")
+}
+
+/// What was recorded, by case.
+fn read(file: &Path) -> BTreeMap<String, u64> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let line = |line: &str| {
+        let (count, name) = line.trim().split_once("  ")?;
+        Some((name.to_owned(), count.parse().ok()?))
+    };
+    text.lines().filter_map(line).collect()
+}
