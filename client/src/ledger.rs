@@ -263,9 +263,19 @@ impl Ledger {
         }
         match std::mem::replace(sent, Sent::Settled) {
             Sent::Operation { operation, parts, .. } => {
+                let joined = operation.plan.join(all(&parts, group, bytes));
+                if joined == Err(Refusal::Forgotten)
+                    && operation.plan.may_be_asked_again()
+                    && matches!(session.stage, Stage::Open)
+                {
+                    // Who led when it was answered does not any more.
+                    session.queue.push_back(operation);
+                    self.counts.queued += 1;
+                    session.trim();
+                    return true;
+                }
                 session.waiting -= 1;
                 self.counts.waiting -= 1;
-                let joined = operation.plan.join(all(&parts, group, bytes));
                 if joined == Err(Refusal::SessionExpired) {
                     session.refuse(&Refusal::SessionExpired, &mut self.counts, finished);
                 }

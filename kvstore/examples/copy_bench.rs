@@ -100,6 +100,7 @@ impl Driver {
             position: self.position,
             time_ms: 0,
             payload: plan.request(),
+            answers: true,
         };
         self.machine.deliver(delivery, &mut Discard);
     }

@@ -55,6 +55,7 @@ impl Driver {
             position: self.sequence,
             time_ms: 0,
             payload,
+            answers: true,
         };
         self.machine.deliver(delivery, &mut self.out);
     }

@@ -149,9 +149,14 @@ impl<B> Default for Transaction<B> {
 }
 
 impl<B> Transaction<B> {
-    /// Whether it changes nothing, whatever there is.
+    /// Whether it changes nothing, whatever there is, and reads the same whatever there is.
     pub fn only_reads(&self) -> bool {
-        self.guards.is_empty() && self.then.iter().all(Operation::is_read)
+        self.guards.is_empty() && self.has_no_effect()
+    }
+
+    /// Whether it changes nothing, whatever there is.
+    pub fn has_no_effect(&self) -> bool {
+        self.then.iter().chain(&self.otherwise).all(Operation::is_read)
     }
 }
 

@@ -21,6 +21,7 @@ pub struct Plan {
     otherwise: Vec<Source>,
     page_bytes_max: usize,
     only_reads: bool,
+    has_no_effect: bool,
 }
 
 /// Who gives the outcome of an operation.
@@ -46,7 +47,7 @@ impl Plan {
             Operation::Scan { limit, .. } => Source::All { pairs_max: pairs_max(*limit, limits) },
             keyed => Source::Group(slots.owner(keyed.key().expect("no scan").0)),
         };
-        let only_reads = transaction.only_reads();
+        let (only_reads, has_no_effect) = (transaction.only_reads(), transaction.has_no_effect());
         let then = transaction.then.iter().map(source).collect();
         let otherwise = transaction.otherwise.iter().map(source).collect();
         let request = Request::Transaction(Command { epoch: slots.epoch, transaction }).encode();
@@ -55,7 +56,15 @@ impl Plan {
             return Err(Refusal::TransactionTooLarge { len: request.len() as u64, max });
         }
         let page_bytes_max = limits.scan_page_bytes_max;
-        Ok(Self { destinations, request, then, otherwise, page_bytes_max, only_reads })
+        Ok(Self {
+            destinations,
+            request,
+            then,
+            otherwise,
+            page_bytes_max,
+            only_reads,
+            has_no_effect,
+        })
     }
 
     /// Opens the session: its first message.
@@ -76,6 +85,7 @@ impl Plan {
             otherwise: Vec::new(),
             page_bytes_max: 0,
             only_reads: false,
+            has_no_effect: false,
         }
     }
 
@@ -94,9 +104,18 @@ impl Plan {
         &self.request
     }
 
-    /// It was multicast: the bytes are somebody else's now, and a copy of them is not kept.
+    /// It was multicast: the bytes are somebody else's now, and a copy of them is not kept, unless
+    /// it [may be asked again](Self::may_be_asked_again).
     pub fn forget_request(&mut self) {
-        self.request = Vec::new();
+        if !self.has_no_effect {
+            self.request = Vec::new();
+        }
+    }
+
+    /// Whether it changes nothing: where its answer [is lost](Refusal::Forgotten), the same is asked under
+    /// another name.
+    pub fn may_be_asked_again(&self) -> bool {
+        self.has_no_effect
     }
 
     /// What the groups' parts come to: one of each destination, in any order.

@@ -148,8 +148,9 @@ pub enum Refusal {
         /// How many there can be.
         max: u64,
     },
-    /// The command only read, its reply was lost, and the cluster no longer keeps it: read again.
-    #[error("the reply to this read is no longer kept: read again")]
+    /// The command only read, and its reply was lost, for replies to mere reads are not kept. Open
+    /// sessions of the client library read again by themselves.
+    #[error("the reply to this read was lost with the leader that gave it: read again")]
     Forgotten,
     /// The sender's slot map is not ours: read the cluster's configuration again.
     #[error("the slot map has changed: read the cluster's configuration again")]

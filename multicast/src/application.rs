@@ -20,10 +20,15 @@ pub struct Delivery<'a> {
     pub time_ms: u64,
     /// What was multicast.
     pub payload: &'a [u8],
+    /// Whether what this replica answers goes out, as it leads. The one thing in which replicas differ: one
+    /// that does not answer may leave undone what changes nothing, and has nothing to
+    /// [repeat](Application::repeat) then.
+    pub answers: bool,
 }
 
 /// A deterministic state machine, one per replica. Everything it does follows from the calls below,
-/// which every replica of a group makes with the same arguments in the same order.
+/// which every replica of a group makes in the same order with the same arguments, but for
+/// [`Delivery::answers`].
 pub trait Application {
     /// Takes the next message of the order.
     fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox);

@@ -53,19 +53,25 @@ const LOADS: [Load; 7] = [
 fn main() -> ExitCode {
     let case = |(name, _, _)| Case { name, burst: SESSIONS, bursts: BURSTS };
     let package = env!("CARGO_MANIFEST_DIR");
-    counting::count("an operation", &LOADS.map(case), package, "benches/costs.txt", |case, bursts| {
-        let (_, transaction, mode) = LOADS[case];
-        let mut cluster = Cluster::start();
-        for first in (0..RECORDS).step_by(SESSIONS) {
-            cluster.burst(|session| load(first + session));
-        }
-        cluster.driver.set_read_mode(mode);
-        for burst in 0..bursts {
-            cluster.burst(|session| transaction(burst * SESSIONS + session));
-        }
-        // A driver takes its leave, by a clock that nobody moves any more.
-        mem::forget(cluster);
-    })
+    counting::count(
+        "an operation",
+        &LOADS.map(case),
+        package,
+        "benches/costs.txt",
+        |case, bursts| {
+            let (_, transaction, mode) = LOADS[case];
+            let mut cluster = Cluster::start();
+            for first in (0..RECORDS).step_by(SESSIONS) {
+                cluster.burst(|session| load(first + session));
+            }
+            cluster.driver.set_read_mode(mode);
+            for burst in 0..bursts {
+                cluster.burst(|session| transaction(burst * SESSIONS + session));
+            }
+            // A driver takes its leave, by a clock that nobody moves any more.
+            mem::forget(cluster);
+        },
+    )
 }
 
 fn load(i: usize) -> Transaction {
@@ -139,9 +145,8 @@ impl Cluster {
         let engine = |node| {
             let fabric = join(&endpoint_name(node, 0));
             let slots = slots.clone();
-            let machine = move |id: ReplicaId| {
-                Machine::new(id, slots.clone(), limits, TOPOLOGY.groups)
-            };
+            let machine =
+                move |id: ReplicaId| Machine::new(id, slots.clone(), limits, TOPOLOGY.groups);
             Engine::new(fabric, TOPOLOGY, tuning, Identity::first(node, 0), machine).unwrap()
         };
         let mut engines: Vec<_> = (0..TOPOLOGY.nodes).map(engine).collect();

@@ -289,3 +289,37 @@ fn a_group_that_stays_silent_does_not_keep_a_session_for_ever() {
     world.ledger.farewells(ALLOWED, &mut farewells);
     assert_eq!(farewells, [Farewell::Forget(KEY)]);
 }
+
+#[test]
+fn a_read_whose_answer_was_lost_is_asked_again_under_another_name() {
+    let mut world = World::open();
+    let read = world.submit(&[IN_G1], Duration::ZERO);
+    world.send(2);
+    assert!(world.reply(2, 1, &refused(&Refusal::Forgotten)), "that message is done with");
+    assert!(world.ended.is_empty(), "its caller waits");
+    assert!(world.next().is_some_and(|plan| !plan.request().is_empty()), "and it is sent again");
+    world.send(3);
+    assert!(world.reply(3, 1, &done(&[b"here"])));
+    assert!(matches!(world.ended[..], [(ticket, Ok(_))] if ticket == read), "{:?}", world.ended);
+    assert_eq!(world.ledger.counts(), Counts::default());
+}
+
+#[test]
+fn its_time_goes_on_meanwhile_and_a_session_that_is_closed_asks_nothing() {
+    let mut world = World::open();
+    world.submit(&[IN_G1], Duration::ZERO);
+    world.send(2);
+    world.reply(2, 1, &refused(&Refusal::Forgotten));
+    world.expire(ALLOWED);
+    assert!(matches!(world.ended[..], [(1, Err(Error::Unavailable { .. }))]), "{:?}", world.ended);
+
+    world.submit(&[IN_G1], ALLOWED);
+    world.send(3);
+    world.ledger.close(KEY, 2 * ALLOWED, &mut Vec::new());
+    world.reply(3, 1, &refused(&Refusal::Forgotten));
+    assert!(
+        matches!(world.ended[1], (2, Err(Error::Refused(Refusal::Forgotten)))),
+        "{:?}",
+        world.ended
+    );
+}

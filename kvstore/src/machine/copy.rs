@@ -12,6 +12,7 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId};
 use super::exchange::{Heard, Verdict};
 use super::execute::Judged;
 use super::part::{PartMaker, Record, StageRecord, id, open};
+use super::sessions::Sessions;
 use super::under_way::{Deferred, Place, Stage, UnderWay};
 use super::{Machine, Memo};
 use crate::store::Store;
@@ -105,7 +106,6 @@ impl<S: Store> Machine<S> {
             history: self.history,
             keys: self.keys(),
             bytes: self.bytes(),
-            reads_bytes: self.sessions.reads_bytes(),
         }
     }
 
@@ -139,7 +139,7 @@ impl<S: Store> Machine<S> {
     fn clear(&mut self) {
         self.give_up();
         self.store.clear();
-        self.sessions = self.sessions.emptied();
+        self.sessions = Sessions::default();
         self.early = super::Early::default();
         self.under_way = UnderWay::default();
         self.position = 0;
@@ -230,7 +230,6 @@ impl<S: Store> Machine<S> {
                 if first.is_some_and(|(_, stage)| !matches!(stage, Stage::Spoken { .. })) {
                     return Err(Malformed);
                 }
-                self.sessions.end_restore();
                 (self.position, self.history) = (position, history);
                 // What was heard while the state came may be about what the state has behind it.
                 let sessions = &self.sessions;

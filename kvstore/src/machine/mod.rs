@@ -28,8 +28,6 @@ mod part;
 mod sessions;
 mod under_way;
 
-use std::num::NonZeroU64;
-
 use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -40,7 +38,7 @@ use self::exchange::{Early, Heard, Verdict};
 use self::execute::{Came, Turn};
 use self::sessions::{Admission, Owed, Sessions};
 use self::under_way::{Deferred, Place, Stage, UnderWay};
-use crate::command::{Operation, Transaction, Version};
+use crate::command::{Transaction, Version};
 use crate::limits::Limits;
 use crate::reply::Refusal;
 use crate::rules;
@@ -52,9 +50,8 @@ use crate::wire::{Bytes, Command, PartWriter, Request};
 
 /// One replica's keys, values and sessions.
 ///
-/// It holds at most its share of `limits.memory_bytes_max`: fifteen sixteenths for keys, values and
-/// what sessions are owed, beyond which writes are refused, and one for replies to reads, beyond
-/// which the oldest are forgotten.
+/// It holds at most its share of `limits.memory_bytes_max`, keys, values and what sessions are owed:
+/// beyond that, writes are refused.
 pub struct Machine<S = Memory> {
     group: GroupId,
     slots: SlotMap,
@@ -94,15 +91,14 @@ impl<S: Store> Machine<S> {
     ) -> Self {
         assert!(store.is_empty(), "a machine starts with nothing in it");
         let share = limits.memory_bytes_max / u64::from(groups_on_node.max(1));
-        let for_reads = share / 16;
         Self {
             group: replica.group,
             groups: slots.groups(),
             slots,
             limits,
-            ceiling: share - for_reads,
+            ceiling: share,
             store: Tracked::new(store),
-            sessions: Sessions::new(for_reads),
+            sessions: Sessions::default(),
             early: Early::default(),
             under_way: UnderWay::default(),
             position: 0,
@@ -133,9 +129,9 @@ impl<S: Store> Machine<S> {
         self.store.bytes() + self.keys() * PAIR_OVERHEAD
     }
 
-    /// The last position up to which everything is over, and a hash of every answer given up to it, of
-    /// long ones of their beginning. Two replicas of a group at the same position have the same; asking
-    /// costs nothing.
+    /// The last position up to which everything is over, and a hash of the answers given up to it to what
+    /// may have had effects, of long ones of their beginning. Two replicas of a group at the same position
+    /// have the same; asking costs nothing.
     pub fn history(&self) -> (Version, u64) {
         (self.position, self.history)
     }
@@ -236,13 +232,14 @@ impl<S: Store> Machine<S> {
     }
 
     /// A new command of an open session: it takes effect, or waits for its turn, or speaks and waits
-    /// for others.
+    /// for others. If nobody hears our answer, what only reads is left to who leads.
     fn start(
         &mut self,
         place: Place,
         command: Result<Command<'_>, Refusal>,
         payload: &[u8],
         heard: Heard,
+        answers: bool,
         out: &mut dyn Outbox,
     ) {
         let command = command.and_then(|command| {
@@ -257,6 +254,10 @@ impl<S: Store> Machine<S> {
             }
         };
         let last = self.under_way.len();
+        if !answers && last == 0 && transaction.only_reads() {
+            self.position = place.position;
+            return;
+        }
         let behind = (last > 0).then(|| self.footprint(&transaction));
         let came = if behind.as_ref().is_some_and(|behind| self.under_way.meets(last, behind)) {
             None
@@ -369,12 +370,10 @@ impl<S: Store> Machine<S> {
     /// A command is over.
     fn keep(&mut self, place: Place, reply: &[u8], memo: Option<Memo>) {
         self.position = place.position;
-        if let Some(memo) = memo {
-            let read_at = match memo {
-                Memo::Owed => None,
-                Memo::OnlyRead => NonZeroU64::new(place.position),
-            };
-            self.sessions.record(place.message, reply, read_at);
+        match memo {
+            Some(Memo::OnlyRead) => return,
+            Some(Memo::Owed) => self.sessions.record(place.message, reply),
+            None => {}
         }
         let begins = &reply[..reply.len().min(HASHED)];
         let seed = self.history ^ place.position.rotate_left(32) ^ reply.len() as u64;
@@ -407,27 +406,28 @@ impl<S: Store> Machine<S> {
     }
 }
 
-/// Why a reply is kept.
+/// Whether a reply is kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Memo {
     /// The command had effects, or was refused: it must never be executed in place of being
     /// answered, so its reply is owed.
     Owed,
-    /// The command could only read. It can be given again under another name.
+    /// The command could only read: it can be given again under another name. Only who leads has
+    /// executed it.
     OnlyRead,
 }
 
 impl Memo {
     fn of(transaction: &Transaction<Bytes<'_>>) -> Self {
-        let mut operations = transaction.then.iter().chain(&transaction.otherwise);
-        if operations.all(Operation::is_read) { Self::OnlyRead } else { Self::Owed }
+        if transaction.has_no_effect() { Self::OnlyRead } else { Self::Owed }
     }
 }
 
 impl<S: Store> Application for Machine<S> {
     fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
         assert!(self.ready(), "delivered without room for it");
-        let Delivery { message, position, low_water, destinations, payload, .. } = delivery;
+        let Delivery { message, position, low_water, destinations, payload, answers, .. } =
+            delivery;
         let place = Place { message, position, low_water, destinations };
         let is_first = self.under_way.is_empty();
         let command = match Request::decode(payload) {
@@ -454,7 +454,7 @@ impl<S: Store> Application for Machine<S> {
             self.sessions.free_for(message, low_water);
         }
         match admission {
-            Admission::Fresh => self.start(place, command, payload, heard, out),
+            Admission::Fresh => self.start(place, command, payload, heard, answers, out),
             Admission::Known if is_first => {
                 self.position = position;
                 self.repeat(message, out);

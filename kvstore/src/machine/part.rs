@@ -12,8 +12,6 @@
 //! copy. Numbers are little-endian. Parts travel between replicas of one build or of builds that
 //! agree on [`VERSION`], and are never stored.
 
-use std::num::NonZeroU64;
-
 use serde::{Deserialize, Serialize};
 use skein_multicast::application::Malformed;
 use skein_protocol::ids::{GroupId, SessionId};
@@ -24,7 +22,7 @@ use crate::reply::Refusal;
 use crate::wire::{Bytes, append, take};
 
 /// The version of the form. It changes with any change to a record.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 const HEAD: usize = 7;
 const CHECKSUM: usize = 8;
 
@@ -65,7 +63,6 @@ pub(super) enum Record<'a> {
     Reply {
         session: u64,
         sequence: u64,
-        read_at: Option<NonZeroU64>,
         #[serde(borrow)]
         reply: Bytes<'a>,
     },
@@ -88,7 +85,7 @@ pub(super) enum Record<'a> {
     /// A command that was refused, on which nobody waits for verdicts.
     Refused { session: u64, sequence: u64 },
     /// The rest, and what must have come together. Nothing follows.
-    End { epoch: u32, position: Version, history: u64, keys: u64, bytes: u64, reads_bytes: u64 },
+    End { epoch: u32, position: Version, history: u64, keys: u64, bytes: u64 },
 }
 
 /// How far a command that is not over has come.

@@ -16,7 +16,6 @@
 mod copy;
 
 use std::collections::VecDeque;
-use std::num::NonZeroU64;
 
 use hashbrown::HashMap;
 use skein_protocol::guard;
@@ -40,6 +39,7 @@ const SESSION_OVERHEAD: u64 = 2 << 10;
 /// What a kept reply is counted at besides its bytes.
 pub(crate) const REPLY_OVERHEAD: u64 = 64;
 
+#[derive(Default)]
 pub(crate) struct Sessions {
     open: HashMap<SessionId, Session>,
     /// With the sequence number of the message that closed it; 0 for one that expired.
@@ -47,10 +47,8 @@ pub(crate) struct Sessions {
     ended_order: VecDeque<SessionId>,
     /// So many have ever ended.
     ended_count: u64,
-    kept: Totals,
-    /// Replies to mere reads, the oldest first, among names of some that were freed since.
-    reads: VecDeque<(NonZeroU64, MessageId)>,
-    reads_bytes_max: u64,
+    /// What all sessions are owed together.
+    owed_bytes: u64,
     copy: Option<Box<SessionsCopy>>,
     /// So many times was a copy begun.
     generation: u32,
@@ -71,42 +69,11 @@ struct Session {
 struct Kept {
     sequence: u64,
     reply: Compact,
-    /// Of a command that only read, the position at which it did. No two have the same.
-    read_at: Option<NonZeroU64>,
 }
 
 impl Kept {
     fn bytes(&self) -> u64 {
         self.reply.as_slice().len() as u64 + REPLY_OVERHEAD
-    }
-}
-
-/// What all sessions are owed together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Totals {
-    /// For effects: what must be kept.
-    owed_bytes: u64,
-    reads: usize,
-    reads_bytes: u64,
-}
-
-impl Totals {
-    fn add(&mut self, kept: &Kept) {
-        if kept.read_at.is_some() {
-            self.reads_bytes += kept.bytes();
-            self.reads += 1;
-        } else {
-            self.owed_bytes += kept.bytes();
-        }
-    }
-
-    fn remove(&mut self, kept: &Kept) {
-        if kept.read_at.is_some() {
-            self.reads_bytes -= kept.bytes();
-            self.reads -= 1;
-        } else {
-            self.owed_bytes -= kept.bytes();
-        }
     }
 }
 
@@ -135,21 +102,6 @@ pub(crate) enum Owed<'a> {
 }
 
 impl Sessions {
-    /// None yet. Replies to mere reads are kept up to `reads_bytes_max`.
-    pub(crate) fn new(reads_bytes_max: u64) -> Self {
-        Self {
-            open: HashMap::new(),
-            ended: HashMap::new(),
-            ended_order: VecDeque::new(),
-            ended_count: 0,
-            kept: Totals::default(),
-            reads: VecDeque::new(),
-            reads_bytes_max,
-            copy: None,
-            generation: 0,
-        }
-    }
-
     /// Opens the session of `message`, unless it has ended. Again is as good as once.
     pub(crate) fn open(&mut self, message: MessageId) -> Result<(), Refusal> {
         if self.ended.contains_key(&message.session) {
@@ -162,7 +114,7 @@ impl Sessions {
         let new = || Session { copied, ..Session::default() };
         let session = self.open.entry(message.session).or_insert_with(new);
         session.delivered.insert(message.sequence);
-        session.raise(message.sequence, 0, &mut self.kept);
+        session.raise(message.sequence, 0, &mut self.owed_bytes);
         touch(&mut self.copy, session, message);
         Ok(())
     }
@@ -206,27 +158,22 @@ impl Sessions {
     /// `low_water`.
     pub(crate) fn free_for(&mut self, message: MessageId, low_water: u64) {
         let Some(session) = self.open.get_mut(&message.session) else { return };
-        if session.raise(message.sequence, low_water, &mut self.kept) {
+        if session.raise(message.sequence, low_water, &mut self.owed_bytes) {
             touch(&mut self.copy, session, message);
         }
     }
 
-    /// Keeps the reply to an admitted message until its session is owed it no more. One that only
-    /// read, at the position given, may be forgotten earlier.
-    pub(crate) fn record(&mut self, message: MessageId, reply: &[u8], read_at: Option<NonZeroU64>) {
+    /// Keeps the reply to an admitted message until its session is owed it no more.
+    pub(crate) fn record(&mut self, message: MessageId, reply: &[u8]) {
         let Some(session) = self.open.get_mut(&message.session) else { return };
         if message.sequence < session.floor {
             return;
         }
         let Err(at) = session.find(message.sequence) else { return };
-        let kept = Kept { sequence: message.sequence, reply: reply.into(), read_at };
-        self.kept.add(&kept);
+        let kept = Kept { sequence: message.sequence, reply: reply.into() };
+        self.owed_bytes += kept.bytes();
         session.replies.insert(at, kept);
         touch(&mut self.copy, session, message);
-        if let Some(read_at) = read_at {
-            self.reads.push_back((read_at, message));
-            self.forget_reads();
-        }
     }
 
     /// What is owed for a message that came again.
@@ -239,6 +186,7 @@ impl Sessions {
         };
         match session.find(message.sequence) {
             Ok(at) => Owed::Reply(session.replies[at].reply.as_slice()),
+            // It only read.
             Err(_) if session.is_owed(message.sequence) => Owed::Refusal(Refusal::Forgotten),
             Err(_) => Owed::Nothing,
         }
@@ -252,14 +200,9 @@ impl Sessions {
         }
     }
 
-    /// What counts against the ceiling. Replies to reads do not: they have a bound of their own.
+    /// What counts against the ceiling.
     pub(crate) fn bytes(&self) -> u64 {
-        self.open.len() as u64 * SESSION_OVERHEAD + self.kept.owed_bytes
-    }
-
-    /// Bytes of replies to reads.
-    pub(crate) fn reads_bytes(&self) -> u64 {
-        self.kept.reads_bytes
+        self.open.len() as u64 * SESSION_OVERHEAD + self.owed_bytes
     }
 
     /// Everything that the table holds, each thing once, in an order that does not depend on how it
@@ -275,7 +218,6 @@ impl Sessions {
             session.delivered.words.iter().for_each(|word| see(&word.to_le_bytes()));
             for kept in &session.replies {
                 see(&kept.sequence.to_le_bytes());
-                see(&[u8::from(kept.read_at.is_some())]);
                 see(kept.reply.as_slice());
             }
         }
@@ -283,16 +225,12 @@ impl Sessions {
             see(&id.0.to_le_bytes());
             see(&self.ended[id].to_le_bytes());
         }
-        for (_, message) in self.reads.iter().filter(|read| is_kept(&self.open, read)) {
-            see(&message.session.0.to_le_bytes());
-            see(&message.sequence.to_le_bytes());
-        }
     }
 
     /// Closes it, if it is open, with everything that it is owed.
     fn free(&mut self, id: SessionId) -> bool {
         let Some(session) = self.open.remove(&id) else { return false };
-        session.replies.iter().for_each(|kept| self.kept.remove(kept));
+        self.owed_bytes -= session.replies.iter().map(Kept::bytes).sum::<u64>();
         true
     }
 
@@ -305,30 +243,6 @@ impl Sessions {
         self.ended_order.push_back(id);
         self.ended.insert(id, closed_by);
     }
-
-    fn forget_reads(&mut self) {
-        while self.kept.reads_bytes > self.reads_bytes_max {
-            let read = self.reads.pop_front().expect("what is kept is in the queue");
-            if !is_kept(&self.open, &read) {
-                continue;
-            }
-            let (_, message) = read;
-            let session = self.open.get_mut(&message.session).expect("just found");
-            session.forget(message.sequence, &mut self.kept);
-            touch(&mut self.copy, session, message);
-        }
-        // Names of what was freed otherwise are dropped when they are the most of the queue.
-        if self.reads.len() > 2 * self.kept.reads + 64 {
-            self.reads.retain(|read| is_kept(&self.open, read));
-        }
-    }
-}
-
-fn is_kept(open: &HashMap<SessionId, Session>, read: &(NonZeroU64, MessageId)) -> bool {
-    let (read_at, MessageId { session, sequence }) = *read;
-    open.get(&session).is_some_and(|session| {
-        session.find(sequence).is_ok_and(|at| session.replies[at].read_at == Some(read_at))
-    })
 }
 
 /// Something of the session has changed: a copy that it is in must hear of it.
@@ -351,26 +265,26 @@ impl Session {
 
     /// It is the turn of a message with this number and mark: frees what it is owed no more. Returns
     /// whether that is news.
-    fn raise(&mut self, sequence: u64, low_water: u64, totals: &mut Totals) -> bool {
+    fn raise(&mut self, sequence: u64, low_water: u64, owed_bytes: &mut u64) -> bool {
         // A session that never raises its mark is owed no more than the window.
         let window = sequence.saturating_add(1).saturating_sub(WINDOW);
-        self.free_below(low_water.max(window), totals)
+        self.free_below(low_water.max(window), owed_bytes)
     }
 
-    fn free_below(&mut self, floor: u64, totals: &mut Totals) -> bool {
+    fn free_below(&mut self, floor: u64, owed_bytes: &mut u64) -> bool {
         if floor <= self.floor {
             return false;
         }
         self.floor = floor;
         while let Some(kept) = self.replies.pop_front_if(|kept| kept.sequence < floor) {
-            totals.remove(&kept);
+            *owed_bytes -= kept.bytes();
         }
         true
     }
 
-    fn forget(&mut self, sequence: u64, totals: &mut Totals) {
+    fn forget(&mut self, sequence: u64, owed_bytes: &mut u64) {
         if let Ok(at) = self.find(sequence) {
-            totals.remove(&self.replies.remove(at).expect("just found"));
+            *owed_bytes -= self.replies.remove(at).expect("just found").bytes();
         }
     }
 

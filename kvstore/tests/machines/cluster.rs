@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use skein_kvstore::limits::Limits;
 use skein_kvstore::machine::Machine;
 use skein_kvstore::slots::SlotMap;
+use skein_kvstore::wire::{Part, Request};
 use skein_multicast::application::{Application, Delivery, EXCHANGE_MAX, Outbox};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::timestamp::Timestamp;
@@ -50,7 +51,10 @@ pub(crate) struct Cluster {
     verdicts: Vec<Verdict>,
     said: BTreeMap<(MessageId, GroupId), Vec<u8>>,
     replies: BTreeMap<MessageId, BTreeMap<GroupId, Vec<u8>>>,
-    /// What a group answered to a message that was delivered there once, twice, ….
+    /// Messages that only read.
+    reads: BTreeSet<MessageId>,
+    /// What a group answered to a message that was delivered there once, twice, …. To one that only reads,
+    /// what whoever executed it answered.
     answers: BTreeMap<(u16, MessageId, usize), Vec<u8>>,
     /// How often each replica has answered a message.
     answered: BTreeMap<((u16, u8), MessageId), usize>,
@@ -118,6 +122,7 @@ impl Cluster {
             verdicts: Vec::new(),
             said: BTreeMap::new(),
             replies: BTreeMap::new(),
+            reads: BTreeSet::new(),
             answers: BTreeMap::new(),
             answered: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -135,6 +140,11 @@ impl Cluster {
         destinations: GroupSet,
         payload: &[u8],
     ) {
+        if let Ok(Request::Transaction(command)) = Request::decode(payload)
+            && command.transaction.has_no_effect()
+        {
+            self.reads.insert(message);
+        }
         let sent = Sent { message, low_water, destinations, payload: payload.to_vec() };
         for group in destinations.iter() {
             self.orders[group.index()].push(sent.clone());
@@ -201,7 +211,11 @@ impl Cluster {
             let group = self.random.below(usize::from(self.groups)) as u16;
             let slot = self.random.below(usize::from(REPLICAS)) as u8;
             let other = 1 + self.random.below(usize::from(REPLICAS) - 1) as u8;
-            let (from, to) = ((group, slot), (group, (slot + other) % REPLICAS));
+            // Who leads is not taught.
+            let (from, to) = match (slot, (slot + other) % REPLICAS) {
+                (from, 0) => ((group, 0), (group, from)),
+                (from, to) => ((group, from), (group, to)),
+            };
             self.machines.get_mut(&from).expect("a replica").begin_copy();
             let machine = empty(to, &self.slots, self.limits, self.groups);
             self.copy = Some(Copy { from, to, machine });
@@ -259,6 +273,8 @@ impl Cluster {
             position: *at as u64,
             time_ms: 0,
             payload: &sent.payload,
+            // One leads from beginning to end. Others who have led for a while differ in nothing but that.
+            answers: id.1 == 0 || self.random.below(2) == 0,
         };
         let mut words = Words::default();
         self.machines.get_mut(&id).expect("a replica").deliver(delivery, &mut words);
@@ -283,11 +299,18 @@ impl Cluster {
         let from = GroupId(id.0);
         self.ended.entry(id).or_default().extend(words.ended);
         for (message, reply) in words.replies {
-            let group = self.replies.entry(message).or_default();
-            group.entry(from).or_insert_with(|| reply.clone());
-            let times = self.answered.entry((id, message)).or_default();
-            *times += 1;
-            let place = (id.0, message, *times);
+            let said = self.replies.entry(message).or_default();
+            let first = said.entry(from).or_insert_with(|| reply.clone());
+            let mut times = 0;
+            if !self.reads.contains(&message) {
+                times = *self.answered.entry((id, message)).and_modify(|n| *n += 1).or_insert(1);
+            } else if !matches!(Part::decode(&reply), Ok(Part::Done { .. })) {
+                // Nobody keeps it, and those who did not lead had left it undone.
+                continue;
+            } else {
+                first.clone_from(&reply);
+            }
+            let place = (id.0, message, times);
             let answer = self.answers.entry(place).or_insert_with(|| reply.clone());
             assert_eq!(*answer, reply, "{from} answers {message} in two ways");
         }

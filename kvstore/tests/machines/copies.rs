@@ -302,6 +302,7 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
             position,
             time_ms: 0,
             payload,
+            answers: true,
         };
         source.deliver(delivery, &mut Words::default());
     }
@@ -372,6 +373,7 @@ fn deliver(machine: &mut Machine, message: MessageId, position: u64, payload: &[
         position,
         time_ms: 0,
         payload,
+        answers: true,
     };
     machine.deliver(delivery, &mut Words::default());
 }

@@ -81,6 +81,7 @@ impl Bench {
             position: self.position,
             time_ms: 0,
             payload,
+            answers: true,
         };
         let mut words = Words::default();
         self.machine.deliver(delivery, &mut words);

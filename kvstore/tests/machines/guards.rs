@@ -139,13 +139,13 @@ fn the_ceiling_refuses_growth_and_nothing_else() {
         sequence += 1;
         sequence
     };
-    // Half of fifteen sixteenths of 16 MiB each: seven values of a mebibyte, and a little.
+    // Half of 16 MiB each: seven values of a mebibyte, and a little.
     for number in 0..7 {
         send(&mut cluster, &limits, next(), &put(0, number, 1 << 20)).expect("there is room");
     }
     let refusal = send(&mut cluster, &limits, next(), &put(0, 7, 1 << 20)).unwrap_err();
     let Refusal::OutOfMemory { group: 0, used, ceiling } = refusal else { panic!("{refusal}") };
-    assert!(used <= ceiling && ceiling == (8 << 20) - (8 << 20) / 16, "{refusal}");
+    assert!(used <= ceiling && ceiling == 8 << 20, "{refusal}");
 
     // The other group has room, but not for half a transaction.
     let key = |group, number| key_in(&slots, group, number);

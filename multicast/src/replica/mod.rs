@@ -611,6 +611,7 @@ impl<A: Application> Replica<A> {
                     position: next.position,
                     time_ms: next.time_ms,
                     payload: &held.bytes,
+                    answers: self.core.leads(),
                 };
                 self.given.push_back(Given {
                     message: next.message,

@@ -184,8 +184,7 @@ impl Args {
 
     fn own_config(&self) -> anyhow::Result<ClusterConfig> {
         let mut config = self.shape.config()?;
-        // A sixteenth of it is for replies to reads.
-        let state = self.records * (self.value_size as u64 + RECORD_OVERHEAD) / 15 * 16;
+        let state = self.records * (self.value_size as u64 + RECORD_OVERHEAD);
         let needed = state + ROOM_BYTES;
         config.limits.memory_bytes_max = config.limits.memory_bytes_max.max(needed);
         Ok(config)

@@ -171,15 +171,10 @@ impl Sessions {
         self.ended_count - self.ended_order.len() as u64
     }
 
-    /// The same with nothing in it.
-    pub(crate) fn emptied(&self) -> Self {
-        Self::new(self.reads_bytes_max)
-    }
-
     /// Takes what a record says of sessions.
     pub(crate) fn restore(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
         match *record {
-            Record::NoSessions => *self = self.emptied(),
+            Record::NoSessions => *self = Self::default(),
             Record::Session { id, floor, highest, delivered } => {
                 let delivered = Delivered::from_bytes(highest, delivered.0)?;
                 self.free(SessionId(id));
@@ -191,19 +186,19 @@ impl Sessions {
                 self.restored(id)?;
                 let session = self.open.get_mut(&id).ok_or(Malformed)?;
                 session.delivered.insert(sequence);
-                session.free_below(floor, &mut self.kept);
+                session.free_below(floor, &mut self.owed_bytes);
             }
-            Record::Reply { session, sequence, read_at, reply } => {
+            Record::Reply { session, sequence, reply } => {
                 let session = self.open.get_mut(&SessionId(session)).ok_or(Malformed)?;
-                session.forget(sequence, &mut self.kept);
+                session.forget(sequence, &mut self.owed_bytes);
                 let at = session.find(sequence).unwrap_or_else(|at| at);
-                let kept = Kept { sequence, reply: reply.0.into(), read_at };
-                self.kept.add(&kept);
+                let kept = Kept { sequence, reply: reply.0.into() };
+                self.owed_bytes += kept.bytes();
                 session.replies.insert(at, kept);
             }
             Record::NoReply { session, sequence } => {
                 let session = self.open.get_mut(&SessionId(session)).ok_or(Malformed)?;
-                session.forget(sequence, &mut self.kept);
+                session.forget(sequence, &mut self.owed_bytes);
             }
             Record::Ended { session, closed_by } => {
                 let id = SessionId(session);
@@ -216,17 +211,6 @@ impl Sessions {
             _ => return Err(Malformed),
         }
         Ok(())
-    }
-
-    /// Everything was told: puts replies to reads into the order in which they were given.
-    pub(crate) fn end_restore(&mut self) {
-        let kept = self.open.iter().flat_map(|(id, session)| {
-            let replies = session.replies.iter();
-            replies.filter_map(|kept| Some((kept.read_at?, MessageId::new(*id, kept.sequence))))
-        });
-        let mut reads: Vec<_> = kept.collect();
-        reads.sort_unstable_by_key(|(at, _)| *at);
-        self.reads = reads.into();
     }
 
     /// An open session, which it is from now on if it was not.
@@ -245,7 +229,6 @@ impl Kept {
         Record::Reply {
             session: session.0,
             sequence: self.sequence,
-            read_at: self.read_at,
             reply: Bytes(self.reply.as_slice()),
         }
     }

@@ -19,7 +19,7 @@ fn admit(sessions: &mut Sessions, message: MessageId, low_water: u64) -> Admissi
 }
 
 fn with_open(session: u64) -> Sessions {
-    let mut sessions = Sessions::new(1 << 20);
+    let mut sessions = Sessions::default();
     sessions.open(m(session, 1)).expect("there is room for one");
     sessions
 }
@@ -49,10 +49,10 @@ proptest! {
     /// What is counted is what is kept, whatever is admitted, recorded, forgotten and closed.
     #[test]
     fn bytes_are_counted(
-        steps in vec((0u64..4, 1u64..60, 0u64..60, 0usize..400, any::<bool>(), 0u8..12), 0..200),
+        steps in vec((0u64..4, 1u64..60, 0u64..60, 0usize..400, 0u8..12), 0..200),
     ) {
-        let mut sessions = Sessions::new(2_000);
-        for (at, (session, sequence, low_water, len, only_read, kind)) in (1..).zip(steps) {
+        let mut sessions = Sessions::default();
+        for (session, sequence, low_water, len, kind) in steps {
             match kind {
                 0 => _ = sessions.open(m(session, sequence)),
                 1 => _ = sessions.close(m(session, sequence)),
@@ -60,16 +60,12 @@ proptest! {
                 _ => {
                     let message = m(session, sequence);
                     if admit(&mut sessions, message, low_water) == Admission::Fresh {
-                        let read_at = NonZeroU64::new(at).filter(|_| only_read);
-                        sessions.record(message, &vec![1; len], read_at);
+                        sessions.record(message, &vec![1; len]);
                     }
                 }
             }
-            let mut totals = Totals::default();
-            sessions.open.values().flat_map(|session| &session.replies).for_each(|k| totals.add(k));
-            prop_assert_eq!(sessions.kept, totals);
-            prop_assert!(totals.reads_bytes <= 2_000);
-            prop_assert!(sessions.reads.len() <= 2 * totals.reads + 65);
+            let kept = sessions.open.values().flat_map(|session| &session.replies);
+            prop_assert_eq!(sessions.owed_bytes, kept.map(Kept::bytes).sum::<u64>());
         }
     }
 }
@@ -87,7 +83,7 @@ fn the_dead_are_remembered_in_a_bounded_number() {
 
 #[test]
 fn no_more_sessions_open_than_there_is_room_for() {
-    let mut sessions = Sessions::new(0);
+    let mut sessions = Sessions::default();
     for session in 0..SESSIONS_MAX as u64 {
         sessions.open(m(session, 1)).expect("there is room");
     }
@@ -103,7 +99,7 @@ fn a_session_that_never_raises_its_mark_is_owed_a_window_at_most() {
     let mut sessions = with_open(1);
     for sequence in 2..3 * WINDOW {
         assert_eq!(admit(&mut sessions, m(1, sequence), 0), Admission::Fresh);
-        sessions.record(m(1, sequence), b"done", None);
+        sessions.record(m(1, sequence), b"done");
     }
     assert!(sessions.open[&SessionId(1)].replies.len() as u64 <= WINDOW);
     assert_eq!(sessions.owed(m(1, 2)), Owed::Nothing);
@@ -131,7 +127,7 @@ fn assert_same(one: &Sessions, other: &Sessions) {
         all
     };
     assert_eq!(seen(one), seen(other));
-    assert_eq!((one.kept, one.bytes()), (other.kept, other.bytes()));
+    assert_eq!(one.bytes(), other.bytes());
 }
 
 #[test]
@@ -139,7 +135,7 @@ fn a_copy_that_is_left_waiting_begins_again_and_takes_no_more_memory() {
     let expire: fn(&mut Sessions, u64) = |sessions, n| sessions.expire(SessionId(1_000 + n));
     let command: fn(&mut Sessions, u64) = |sessions, n| {
         admit(sessions, m(3, 2 + n), n.saturating_sub(10));
-        sessions.record(m(3, 2 + n), b"done", None);
+        sessions.record(m(3, 2 + n), b"done");
     };
     for (many, because) in [(expire, "more end than are remembered"), (command, "all is touched")] {
         let mut sessions = with_open(1);
@@ -147,7 +143,7 @@ fn a_copy_that_is_left_waiting_begins_again_and_takes_no_more_memory() {
         for session in 2..5 {
             sessions.open(m(session, 1)).expect("there is room");
         }
-        let mut copy = Sessions::new(1 << 20);
+        let mut copy = Sessions::default();
         assert!(copy_some(&mut sessions, &mut copy, usize::MAX));
         sessions.close(m(2, 2)).expect("it is open");
         for n in 0..ENDED_MAX as u64 + 10 {
@@ -156,7 +152,6 @@ fn a_copy_that_is_left_waiting_begins_again_and_takes_no_more_memory() {
         let remembered = sessions.copy.as_ref().expect("a copy is under way").remembered();
         assert!(remembered <= ENDED_MAX / 2, "{because}: {remembered} messages are remembered");
         while !copy_some(&mut sessions, &mut copy, 1_000) {}
-        copy.end_restore();
         assert_same(&sessions, &copy);
     }
 }
@@ -164,43 +159,19 @@ fn a_copy_that_is_left_waiting_begins_again_and_takes_no_more_memory() {
 #[test]
 fn replies_of_one_session_go_into_many_parts() {
     let mut sessions = with_open(1);
-    let mut copy = Sessions::new(1 << 20);
+    let mut copy = Sessions::default();
     for sequence in 2..1_000 {
         admit(&mut sessions, m(1, sequence), 1);
-        let read_at = NonZeroU64::new(sequence).filter(|at| at.get() % 3 == 0);
-        sessions.record(m(1, sequence), &[7; 100], read_at);
+        sessions.record(m(1, sequence), &[7; 100]);
     }
     let mut parts = 1;
     while !copy_some(&mut sessions, &mut copy, 4_000) {
         parts += 1;
         // Some are owed no more, one comes to those that were copied, one to those that were not.
         admit(&mut sessions, m(1, 2_000 + parts), 2 * parts);
-        sessions.record(m(1, 2_000 + parts), b"late", None);
+        sessions.record(m(1, 2_000 + parts), b"late");
         sessions.open(m(2 + parts, 1)).expect("there is room");
     }
     assert!(parts > 20, "{parts} parts of 100,000 bytes");
-    copy.end_restore();
-    assert_same(&sessions, &copy);
-}
-
-#[test]
-fn a_copy_forgets_the_reads_that_are_forgotten() {
-    let mut sessions = Sessions::new(1_000);
-    sessions.open(m(1, 1)).expect("there is room");
-    let read = |sessions: &mut Sessions, sequence| {
-        admit(sessions, m(1, sequence), 1);
-        sessions.record(m(1, sequence), &[7; 100], NonZeroU64::new(sequence));
-    };
-    (2..6).for_each(|sequence| read(&mut sessions, sequence));
-    let mut copy = Sessions::new(1_000);
-    assert!(copy_some(&mut sessions, &mut copy, usize::MAX));
-    (6..12).for_each(|sequence| read(&mut sessions, sequence));
-    assert!(copy_some(&mut sessions, &mut copy, usize::MAX));
-    copy.end_restore();
-    assert_same(&sessions, &copy);
-    // And in the same order from here on.
-    for table in [&mut sessions, &mut copy] {
-        read(table, 12);
-    }
     assert_same(&sessions, &copy);
 }
