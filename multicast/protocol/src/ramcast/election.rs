@@ -644,12 +644,15 @@ impl Ramcast {
     /// As leader that is left behind: we were elected for our log, having been evicted before, and
     /// cannot be given a state while we lead. The slot that shall lead instead is the one that has
     /// applied most. Who settled what we lack may have died before we were told; then what tells is
-    /// that we cannot deliver for long what somebody has applied.
+    /// that we cannot deliver for long what somebody has applied. One that is evicted is no heir: it may
+    /// lack what our log has let go of, and then neither can lead without the state of the other. Those
+    /// that count have all that our group is done with; what it is not, others still tell.
     pub fn heir(&mut self) -> Option<u8> {
         if !self.leads() || planted(Mutant::LeftBehindLeads) {
             return None;
         }
-        let well = self.others().filter(|slot| !self.detector.suspects(*slot));
+        let counts = |slot: &u8| !self.view.member(*slot).evicted && self.changing & 1 << slot == 0;
+        let well = self.others().filter(counts).filter(|slot| !self.detector.suspects(*slot));
         let heir = well.max_by_key(|slot| self.shared.applied_by(*slot))?;
         let applied = self.shared.applied_by(heir);
         let stuck = self.order.head().is_some_and(|(bound, since_ms)| {
