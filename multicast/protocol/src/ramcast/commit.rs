@@ -174,10 +174,6 @@ impl Ramcast {
                 if slot == self.config.me.slot {
                     self.doubtful = index;
                 }
-                if slot == self.config.me.slot && !self.is_silent() {
-                    // From here on our word counts, and others may wait for it.
-                    self.owe_everybody();
-                }
             }
         }
     }

@@ -425,3 +425,73 @@ impl Order {
         self.iter().map(|pending| (pending.since_ms, pending.message)).min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ballot::Ballot;
+    use crate::ids::{GroupId, SessionId};
+
+    fn message(number: u64) -> MessageId {
+        MessageId::new(SessionId(1), number)
+    }
+
+    fn at(clock: u64, group: u16) -> Timestamp {
+        Timestamp::new(clock, GroupId(group))
+    }
+
+    /// What group 1 proposes.
+    fn remote(number: u64, clock: u64) -> Remote {
+        let (message, timestamp) = (message(number), at(clock, 1));
+        Remote { message, timestamp, ballot: Ballot::new(1, 0, 0), index: 5 }
+    }
+
+    /// Messages 1 to `count`, to groups 0, 1 and 2, as group 0 has logged them.
+    fn order(count: u64) -> Order {
+        let mut order = Order::default();
+        for number in 1..=count {
+            let (destinations, local) = (GroupSet::first(3), at(number, 0));
+            let (index, time_ms, inline) = (number, 0, number % 2 == 0);
+            let (message, remotes) = (message(number), Vec::new());
+            order.local(Pending::new(
+                message,
+                1,
+                destinations,
+                local,
+                index,
+                time_ms,
+                inline,
+                remotes,
+            ));
+        }
+        order
+    }
+
+    #[test]
+    fn a_message_ends_where_it_was_decided() {
+        let mut order = order(1);
+        order.remote(remote(1, 40));
+        order.decide(Decision { message: message(1), timestamp: at(60, 2) });
+        let candidate = order.least().expect("it is pending");
+        assert!(order.pending(&candidate).is_final());
+        assert_eq!(order.take(&candidate).0.timestamp, at(60, 2));
+    }
+
+    #[test]
+    fn a_state_has_all_that_is_known_of_a_pending_message() {
+        let mut order = order(3);
+        for clock in [41, 42] {
+            order.remote(remote(clock - 40, clock));
+        }
+        let first = order.least().expect("they are pending");
+        order.prove(&first, GroupSet::single(GroupId(1)));
+        order.decide(Decision { message: message(3), timestamp: at(60, 2) });
+        let mut bytes = Vec::new();
+        order.save(&mut Writer(&mut bytes));
+        let restored = Order::restore(&mut Reader(&bytes), 0).expect("what was saved");
+        for number in 1..=3 {
+            let (is, was) = (restored.get(message(number)), order.get(message(number)));
+            assert_eq!(is, was, "what a quorum was seen to hold may be told nobody any more");
+        }
+    }
+}

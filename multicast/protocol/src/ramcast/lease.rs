@@ -256,7 +256,7 @@ impl Ramcast {
 mod tests {
     use super::*;
     use crate::ballot::Acceptance;
-    use crate::ids::{GroupId, ReplicaId};
+    use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
     use crate::ramcast::{Cause, Config, Verdict};
     use crate::step::Event;
     use crate::view::View;
@@ -270,7 +270,7 @@ mod tests {
         let config = Config {
             me,
             incarnation: 0,
-            groups: 1,
+            groups: 2,
             replicas,
             fetch_after_ms: 20,
             patience_ms: 20,
@@ -383,6 +383,57 @@ mod tests {
         let mut anew = replica(2, 3);
         anew.resume_time(1_000);
         assert!(anew.is_bound(), "its former self may have promised anything");
+    }
+
+    #[test]
+    fn a_lease_is_of_one_ballot() {
+        let mut core = leader(3);
+        let number = core.ask_for_lease(at(1_000)).expect("it was never asked");
+        core.lease_promised((1, 0), core.ballot(), number, at(1_001));
+        assert!(core.holds_lease(at(1_002)));
+        core.step(Event::Denied, &mut Vec::new());
+        let ballot = core.campaign(Cause::Silence);
+        core.granted(0, 0, (core.last_birth(), core.last_index()), vec![0; 3]);
+        core.granted(1, 0, (core.last_birth(), core.last_index()), vec![0; 3]);
+        core.lead(&mut Vec::new());
+        let acceptance = Acceptance { tag: ballot.tag(), index: core.last_index() };
+        let by = ReplicaId::new(GroupId(0), 1);
+        core.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
+        core.step(Event::TurnEnd, &mut Vec::new());
+        assert_eq!(core.commit_index(), core.last_index());
+        assert!(!core.holds_lease(at(1_002)), "who has promised may have let another lead since");
+    }
+
+    #[test]
+    fn a_read_waits_for_what_others_may_have_delivered() {
+        let mut core = leader(3);
+        let receive = |core: &mut Ramcast, sequence, destinations| {
+            let message = MessageId::new(SessionId(1), sequence);
+            let (low_water, inline) = (1, true);
+            let event = Event::Received { message, low_water, destinations, inline };
+            core.step(event, &mut Vec::new());
+        };
+        receive(&mut core, 1, GroupSet::first(1));
+        let from = core.read_from();
+        assert!(core.has_caught_up(from), "nobody but us answers that");
+        receive(&mut core, 2, GroupSet::first(2));
+        let from = core.read_from();
+        assert!(!core.has_caught_up(from), "the other group may have delivered it");
+    }
+
+    #[test]
+    fn who_is_not_let_in_promises_nothing() {
+        let mut leader = leader(3);
+        let mut state = Vec::new();
+        leader.save(&mut state);
+        for life in [0, 1_024] {
+            let mut core = replica(1, 3);
+            let config = Config { incarnation: life, ..core.config };
+            core = core.blank(config);
+            core.restore(&state).expect("what was saved");
+            core.follow(leader.ballot(), core.last_index(), leader.first_index());
+            assert_eq!(core.promise_lease(leader.ballot(), at(1_000)), life == 0);
+        }
     }
 
     #[test]

@@ -503,6 +503,7 @@ impl Stage {
         core.restore(&state).expect("what was saved");
         (node.core, node.runs, node.applied) = (core, runs, applied);
         (node.log, node.delivered) = (Vec::new(), delivered);
+        (node.header, node.unread) = (None, VecDeque::new());
         self.say(format_args!("{leader} gives {learner} its state, up to {commit}"));
     }
 

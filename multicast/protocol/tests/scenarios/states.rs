@@ -1,7 +1,9 @@
 //! What a state holds that is given to a replica without one, and when what is owed to other groups
 //! may be forgotten.
 
+use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
+use skein_protocol::message::Announcement;
 use skein_protocol::ramcast::{Ramcast, Role};
 use skein_protocol::step::{Effect, Event};
 use skein_protocol::timestamp::Timestamp;
@@ -156,6 +158,92 @@ fn a_leader_waits_for_all_that_count_before_it_says_that_its_group_is_done() {
 }
 
 #[test]
+fn who_is_dead_and_may_come_back_is_waited_for_until_it_is_evicted() {
+    let slow = replica(0, 2);
+    let mut stage = shared_without(slow);
+    stage.told();
+    stage.pass(5, &[slow]);
+    assert!(stage.core(replica(0, 0)).detector().suspects(slow.slot));
+    assert!(!stage.told().contains("g0.0 tells"), "it has applied nothing");
+}
+
+#[test]
+fn what_a_former_life_had_applied_the_next_one_may_lack() {
+    let (leader, slot) = (replica(0, 0), 2);
+    for applied in [false, true] {
+        let mut stage = shared_without(replica(0, slot));
+        let (timestamp, now_ms) = (stage.nodes[&leader].delivered[0].1, 5);
+        let core = stage.core(leader);
+        for slot in [1, slot] {
+            core.step(Event::Applied { slot, timestamp }, &mut Vec::new());
+        }
+        core.applied(timestamp);
+        core.feeds(slot, 1);
+        if applied {
+            core.step(Event::Applied { slot, timestamp }, &mut Vec::new());
+        }
+        let mut effects = Vec::new();
+        core.step(Event::Tick { now_ms }, &mut effects);
+        let settles = effects.iter().any(|effect| matches!(effect, Effect::Settle { .. }));
+        assert_eq!(settles, applied);
+    }
+}
+
+#[test]
+fn who_is_given_a_state_tells_others_what_it_holds_of_theirs_when_it_counts() {
+    let (leader, other) = (replica(0, 0), replica(0, 2));
+    for dies in [true, false] {
+        // m1 is committed in g0, and g1 has not heard of it.
+        let mut stage = Stage::new(2, 3);
+        stage.land(leader, message(1), GroupSet::first(2));
+        for id in [leader, replica(0, 1), leader] {
+            stage.turn(id);
+        }
+        let tells = |stage: &mut Stage| {
+            stage.turn(other);
+            stage.told().lines().any(|it| it.starts_with("g0.2 ack") && it.ends_with("{g0 g1}"))
+        };
+        if dies {
+            stage.restart(other);
+        }
+        stage.teach(leader, other);
+        assert_eq!(tells(&mut stage), !dies, "one that has lost its memory is to be let in first");
+        stage.let_in(leader, other);
+        for id in [replica(0, 1), leader] {
+            stage.turn(id);
+        }
+        stage.complete(leader);
+        // It reads that it is let in, and says so in its next turn.
+        assert!(tells(&mut stage) || tells(&mut stage) || !dies);
+    }
+}
+
+#[test]
+fn who_begins_anew_in_the_same_life_forgets_no_ballot_of_anybody() {
+    let (leader, slow) = (replica(0, 0), replica(0, 2));
+    let (ours, theirs) = (Ballot::new(9, 1, 0), Ballot::new(3, 2, 0));
+    let mut stage = busy();
+    let bytes = saved(stage.core(leader));
+    let core = stage.core(slow);
+    core.refused(ours);
+    let announcement = Announcement {
+        message: message(7),
+        low_water: 1,
+        destinations: GroupSet::first(2),
+        timestamp: Timestamp::new(7, GroupId(1)),
+        ballot: theirs,
+        index: 2,
+        again: false,
+    };
+    let from = replica(1, theirs.slot());
+    core.step(Event::Announced { from, announcement }, &mut Vec::new());
+    let mut blank = core.blank(config(slow, 0, 2, 3));
+    blank.restore(&bytes).expect("what was saved");
+    assert_eq!(blank.leader_of(GroupId(1)), from, "the state is of before it led");
+    assert_eq!(blank.ballot_counter(), ours.counter());
+}
+
+#[test]
 fn what_a_group_was_done_with_once_stays_so_when_a_slow_replica_counts_again() {
     let (leader, next, slow) = (replica(0, 0), replica(0, 1), replica(0, 2));
     let mut stage = shared_without(slow);
@@ -228,6 +316,24 @@ fn who_was_not_waited_for_and_leads_gives_no_state_before_it_has_delivered_what_
         }
         assert_eq!(stage.delivered(slow), [1]);
         assert!(stage.core(slow).may_teach());
+    }
+}
+
+#[test]
+fn who_is_evicted_succeeds_nobody_for_it_may_lack_the_log() {
+    let (old, slow, ahead) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    for evicted in [false, true] {
+        let mut stage = shared_without(slow);
+        if evicted {
+            assert!(stage.evict(old, ahead.slot));
+            turns_without(&mut stage, slow);
+        }
+        stage.run(slow, &[ahead]);
+        assert_eq!((stage.core(slow).leads(), stage.delivered(slow)), (true, vec![]));
+        stage.pass(5, &[old]);
+        assert!(stage.core(slow).may_teach() || !evicted);
+        stage.pass(500, &[old]);
+        assert_eq!(stage.core(slow).heir(), (!evicted).then_some(ahead.slot));
     }
 }
 

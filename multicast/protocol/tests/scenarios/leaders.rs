@@ -1,0 +1,132 @@
+//! What a leader does not do yet, does not do at all, and does no more.
+
+use skein_protocol::ballot::Ballot;
+use skein_protocol::ids::{GroupId, GroupSet};
+use skein_protocol::message::Announcement;
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::step::{Effect, Event, Record};
+use skein_protocol::timestamp::Timestamp;
+
+use crate::stage::{Stage, message, replica};
+
+/// What g1's leader of a ballot proposes for message 1, which goes to both groups.
+fn proposed(ballot: Ballot, clock: u64) -> Event {
+    let announcement = Announcement {
+        message: message(1),
+        low_water: 1,
+        destinations: GroupSet::first(2),
+        timestamp: Timestamp::new(clock, GroupId(1)),
+        ballot,
+        index: 2,
+        again: false,
+    };
+    Event::Announced { from: replica(1, ballot.slot()), announcement }
+}
+
+/// What a replica logs of others' proposals in a turn in which it is told these things.
+fn logs(core: &mut Ramcast, events: impl IntoIterator<Item = Event>) -> Vec<u64> {
+    let mut effects = Vec::new();
+    for event in events {
+        core.step(event, &mut effects);
+    }
+    core.step(Event::TurnEnd, &mut effects);
+    let remotes = effects.into_iter().filter_map(|effect| match effect {
+        Effect::Append { record: Record::Remote(remote), .. } => Some(remote.timestamp.clock()),
+        _ => None,
+    });
+    remotes.collect()
+}
+
+fn received() -> Event {
+    let (message, destinations) = (message(1), GroupSet::first(2));
+    Event::Received { message, low_water: 1, destinations, inline: true }
+}
+
+#[test]
+fn nobody_is_let_in_before_the_leaders_own_first_entry_is_committed() {
+    let (old, new, learner) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    let mut stage = Stage::new(1, 3);
+    stage.restart(learner);
+    stage.run(new, &[old]);
+    let last = stage.core(new).last_index();
+    stage.let_in(new, learner);
+    assert_eq!(stage.core(new).last_index(), last, "another may lead in its place still");
+    stage.turn(old);
+    stage.turn(new);
+    stage.let_in(new, learner);
+    assert_eq!(stage.core(new).last_index(), last + 1);
+}
+
+#[test]
+fn a_leader_waits_for_itself() {
+    let leader = replica(0, 0);
+    let mut stage = Stage::new(1, 3);
+    assert!(!stage.evict(leader, leader.slot));
+    assert!(stage.evict(leader, 1));
+}
+
+#[test]
+fn what_a_deposed_leader_announces_is_not_logged() {
+    let (old, new) = (Ballot::new(1, 0, 0), Ballot::new(2, 1, 0));
+    let mut stage = Stage::new(2, 3);
+    let core = stage.core(replica(0, 0));
+    assert_eq!(logs(core, [received(), proposed(new, 9)]), [9]);
+    assert_eq!(logs(core, [proposed(old, 7)]), []);
+    assert_eq!(core.leader_of(GroupId(1)), replica(1, 1));
+}
+
+#[test]
+fn what_was_announced_early_is_forgotten_by_who_leads_no_more() {
+    let fetches = |deposed: bool| {
+        let mut stage = Stage::new(2, 3);
+        let core = stage.core(replica(0, 0));
+        assert_eq!(logs(core, [proposed(Ballot::new(1, 0, 0), 7)]), []);
+        let mut effects = Vec::new();
+        if deposed {
+            core.step(Event::Denied, &mut effects);
+        }
+        core.step(Event::Tick { now_ms: 1_000 }, &mut effects);
+        effects.iter().any(|effect| matches!(effect, Effect::Fetch { .. }))
+    };
+    assert!(fetches(false), "a leader proposes what others have proposed");
+    assert!(!fetches(true), "and nobody else does");
+}
+
+#[test]
+fn the_time_that_entries_carry_never_falls() {
+    let leader = replica(0, 1);
+    let mut stage = Stage::new(1, 3);
+    stage.pass(5, &[]);
+    // Its former leader, whose clock is ahead, had said so.
+    let core = stage.core(leader);
+    let (index, birth) = (core.last_index() + 1, core.ballot());
+    let (record, held, last) = (Record::Exchange, true, true);
+    let logged = Event::Logged { index, birth, time_ms: 7_000, record, held, last };
+    core.step(logged, &mut Vec::new());
+    stage.run(leader, &[replica(0, 2)]);
+    let (mut times, core) = (Vec::new(), stage.core(leader));
+    for now_ms in [10, 400] {
+        let mut effects = Vec::new();
+        core.step(Event::Tick { now_ms }, &mut effects);
+        core.step(Event::Exchanged, &mut effects);
+        times.extend(effects.into_iter().filter_map(|effect| match effect {
+            Effect::Append { time_ms, .. } => Some(time_ms),
+            _ => None,
+        }));
+    }
+    assert_eq!(times, [7_005, 7_395], "and goes on from there");
+}
+
+#[test]
+fn what_a_follower_reads_in_its_log_says_what_sessions_are_done_with() {
+    let mut stage = Stage::new(1, 3);
+    let core = stage.core(replica(0, 1));
+    let (index, birth) = (core.last_index() + 1, core.ballot());
+    let (timestamp, destinations) = (Timestamp::new(1, GroupId(0)), GroupSet::first(1));
+    let (message, low_water, inline) = (message(9), 8, true);
+    let record = Record::Local { message, low_water, timestamp, destinations, inline };
+    let (held, last) = (true, true);
+    core.step(Event::Logged { index, birth, time_ms: 0, record, held, last }, &mut Vec::new());
+    assert!(core.is_known(self::message(7)), "it will never be proposed again");
+    assert!(!core.is_known(self::message(8)));
+}
