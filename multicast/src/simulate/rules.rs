@@ -173,7 +173,8 @@ impl Rules {
 
     /// A replica has given its state away, as of that delivery. Others may have let go of what it takes to
     /// deliver what was delivered while its group did not wait for it; so it has that too, or has led for
-    /// so long that whoever can deliver more has said so.
+    /// so long that whoever can deliver more has said so. One that is deposed does not know what went on
+    /// without it; who leads now writes the log of whoever was given its state.
     pub(super) fn gives(
         &self,
         by: &Replica<Machine>,
@@ -182,7 +183,10 @@ impl Rules {
     ) -> Result<(), Violation> {
         let missed = self.missed.get(&by.id).copied().unwrap_or(0);
         let set_out = self.set_out.get(&by.id).copied().unwrap_or_default();
-        if delivered >= missed || now >= set_out + LONG * by.patience() || self.recreated {
+        let committed = self.committed.get(&by.id.group);
+        let deposed = committed.is_some_and(|(_, ballot)| *ballot > by.core.ballot());
+        let led_for_long = now >= set_out + LONG * by.patience();
+        if delivered >= missed || led_for_long || deposed || self.recreated {
             return Ok(());
         }
         let id = by.id;
