@@ -53,6 +53,12 @@ fn what_is_no_history_is_said() {
         ("short",    1, whole.replace(end, ""),                            "breaks off"),
         ("torn",     1, whole[..whole.len() - 5].to_owned(),               "breaks off"),
         ("twice",    1, format!("{header}\n{{\"ok\":{{\"t\":1,\"p\":1,\"out\":[]}}}}\n{end}"), "without"),
+        ("tokens",   2, whole.replace("\"token_bytes\":2", "\"token_bytes\":0"), "tokens:1: not a record"),
+        ("width",    1, whole.replace("\"token_bytes\":2", "\"token_bytes\":1"), "writes the token"),
+        ("no group", 2, whole.replace("\"groups\":2", "\"groups\":0"),       "groups = 0"),
+        ("renamed",  2, whole.replacen("\"ops\":", "\"if_any\":[],\"ops\":", 1), "unknown field `if_any`"),
+        ("early",    1, whole.replacen("{\"t\":10,", "{\"t\":5000,", 1),       "asked at 5000 and was answered at"),
+        ("goes on",  1, format!("{whole}{{\"final\":{{\"t\":1,\"key\":\"k\",\"value\":null}}}}\n"), "after its end"),
     ];
     for (name, code, text, wanted) in cases {
         let path = root.join(name);

@@ -136,6 +136,10 @@ pub(super) struct Model {
     pub(super) diverged: Vec<Diverged>,
     /// Whether it ends as a history does.
     pub(super) ended: bool,
+    /// Whether it was said that something follows its end, and that a token has another length than the
+    /// header says: once is enough.
+    goes_on: bool,
+    odd_token: bool,
     /// What contradicts itself: answers to nothing, or to something else.
     pub(super) contradictions: Vec<String>,
     facts: Vec<Key>,
@@ -152,6 +156,8 @@ impl Model {
             steps: Vec::new(),
             diverged: Vec::new(),
             ended: false,
+            goes_on: false,
+            odd_token: false,
             contradictions: Vec::new(),
             facts: Vec::new(),
             open: HashMap::new(),
@@ -166,10 +172,15 @@ impl Model {
 
     /// Takes the next record of the history.
     pub(super) fn take(&mut self, record: &Record) -> Result<(), ReadError> {
+        if self.ended && !self.goes_on {
+            self.goes_on = true;
+            self.contradicts(|| "it goes on after its end".to_owned());
+        }
         match record {
             Record::Invoke(invoke) => {
                 for op in &invoke.ops {
                     self.asked(op);
+                    self.measure(op, invoke.p);
                 }
                 if let Some(before) = self.open.insert(invoke.p, invoke.clone()) {
                     let p = before.p;
@@ -178,7 +189,7 @@ impl Model {
                 }
             }
             Record::Ok(end) => {
-                let Some(invoke) = self.opened(end.p) else { return Ok(()) };
+                let Some(invoke) = self.opened(end.p, end.t) else { return Ok(()) };
                 if !end.held {
                     self.end(&invoke, end.t, Fate::Refused, &[]);
                 } else if invoke.ops.len() == end.out.len() {
@@ -192,11 +203,11 @@ impl Model {
                 }
             }
             Record::Fail(end) => {
-                let Some(invoke) = self.opened(end.p) else { return Ok(()) };
+                let Some(invoke) = self.opened(end.p, end.t) else { return Ok(()) };
                 self.end(&invoke, end.t, Fate::Refused, &[]);
             }
             Record::Unknown(end) => {
-                let Some(invoke) = self.opened(end.p) else { return Ok(()) };
+                let Some(invoke) = self.opened(end.p, end.t) else { return Ok(()) };
                 self.end(&invoke, NEVER, Fate::Unknown, &[]);
             }
             Record::Final(last) => {
@@ -256,15 +267,38 @@ impl Model {
 
     /// Bytes of each value of a list.
     pub(super) fn width(&self) -> usize {
-        self.header.token_bytes.max(1)
+        self.header.token_bytes
     }
 
-    fn opened(&mut self, p: Process) -> Option<Invoke> {
+    /// What process `p` has asked, to which it gets an answer at `t`.
+    fn opened(&mut self, p: Process, t: u64) -> Option<Invoke> {
         let invoke = self.open.remove(&p);
-        if invoke.is_none() {
-            self.contradicts(|| format!("process {p} is answered without having asked"));
+        match &invoke {
+            None => self.contradicts(|| format!("process {p} is answered without having asked")),
+            Some(Invoke { t: asked, .. }) if t < *asked => {
+                self.contradicts(|| {
+                    format!("process {p} asked at {asked} and was answered at {t}")
+                });
+            }
+            Some(_) => {}
         }
         invoke
+    }
+
+    /// By the header's word on their length are tokens told apart that stand one after the other.
+    fn measure(&mut self, op: &Op, p: Process) {
+        let (token, wanted) = match op {
+            Op::Append(_, token) => (token, Some(self.header.token_bytes)),
+            Op::Patch(.., token) => (token, self.header.record.map(|record| record.token_bytes)),
+            _ => return,
+        };
+        if wanted != Some(token.len()) && !self.odd_token {
+            self.odd_token = true;
+            let wanted = wanted.map_or("of none".to_owned(), |wanted| format!("of {wanted} bytes"));
+            self.contradicts(|| {
+                format!("process {p} writes the token {token:?}, and its header tells {wanted}")
+            });
+        }
     }
 
     fn contradicts(&mut self, what: impl FnOnce() -> String) {

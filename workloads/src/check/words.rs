@@ -18,7 +18,7 @@ pub(super) struct Words<'a> {
 
 impl<'a> Words<'a> {
     pub(super) fn new(model: &'a Model) -> Self {
-        Self { model, slots: SlotMap::even(model.header.cluster.groups.max(1)) }
+        Self { model, slots: SlotMap::even(model.header.cluster.groups) }
     }
 
     /// The group of a key.

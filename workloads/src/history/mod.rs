@@ -56,6 +56,7 @@ pub enum Record {
 
 /// What a history is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Header {
     /// The version of the format.
     pub format: u32,
@@ -83,9 +84,36 @@ pub struct Header {
     pub before: bool,
 }
 
+impl Header {
+    /// Why no history can begin with it.
+    pub(crate) fn contradiction(&self) -> Option<String> {
+        if let Err(conflict) = self.cluster.check() {
+            return Some(format!("its cluster cannot be: {conflict}"));
+        }
+        if !(1..=TOKEN_BYTES_MAX).contains(&self.token_bytes) {
+            let bytes = self.token_bytes;
+            return Some(format!("token_bytes is {bytes}: tokens have 1 to {TOKEN_BYTES_MAX}"));
+        }
+        let record = self.record.filter(|record| !record.is_possible())?;
+        Some(format!("no record has the fields that it says: {record:?}"))
+    }
+}
+
+/// No token of a list has more bytes.
+const TOKEN_BYTES_MAX: usize = 1 << 20;
+
+impl RecordHeader {
+    fn is_possible(&self) -> bool {
+        let Self { fields, field_bytes, token_at, token_bytes } = *self;
+        let within = token_at.checked_add(token_bytes).is_some_and(|end| end <= field_bytes);
+        fields > 0 && token_bytes > 0 && within && fields.checked_mul(field_bytes).is_some()
+    }
+}
+
 /// A record is so many fields, one after the other. In a history each stands for itself by a few bytes
 /// of it, which nobody else writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RecordHeader {
     /// How many fields there are.
     pub fields: usize,
@@ -99,6 +127,7 @@ pub struct RecordHeader {
 
 /// Accounts, and what they add up to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BankHeader {
     /// Their keys.
     pub accounts: Vec<String>,
@@ -111,6 +140,7 @@ pub struct BankHeader {
 
 /// What a client asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Invoke {
     /// When.
     pub t: u64,
@@ -158,6 +188,7 @@ pub enum Op {
 
 /// How an operation was answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Return {
     /// When.
     pub t: u64,
@@ -194,6 +225,7 @@ pub enum Out {
 
 /// Why an operation was not answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Unanswered {
     /// When the client was told.
     pub t: u64,
@@ -205,10 +237,11 @@ pub struct Unanswered {
 
 /// Something that was done to the cluster, or seen of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Fault {
     /// When.
     pub t: u64,
-    /// What: `kill`, `stop`, `continue`, `restart`, `client-kill`, `recovered`.
+    /// What: `kill`, `stop`, `stutter`, `continue`, `restart`, `client-kill`, `recovered`.
     pub what: String,
     /// The node concerned, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -223,6 +256,7 @@ pub struct Fault {
 
 /// What stood at a key when all was over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Final {
     /// When it was read.
     pub t: u64,
@@ -234,6 +268,7 @@ pub struct Final {
 
 /// What a replica held when all was over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Digest {
     /// When it said so.
     pub t: u64,
@@ -251,6 +286,7 @@ pub struct Digest {
 
 /// Nothing follows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct End {
     /// When.
     pub t: u64,

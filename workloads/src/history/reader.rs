@@ -88,11 +88,15 @@ impl<R: BufRead> Reader<R> {
             Some(format) => return Err(ReadError::Version { path, format: format as u32 }),
             None => return Err(ReadError::NoHeader { path }),
         }
+        let wrong = |path, why| Err(ReadError::Line { path, line: 1, why });
         let header = match serde_json::from_slice(&text) {
             Ok(Record::Header(header)) => *header,
             Ok(_) => return Err(ReadError::NoHeader { path }),
-            Err(error) => return Err(ReadError::Line { path, line: 1, why: error.to_string() }),
+            Err(error) => return wrong(path, error.to_string()),
         };
+        if let Some(why) = header.contradiction() {
+            return wrong(path, why);
+        }
         Ok(Self { header, lines, path, line: 1, text })
     }
 }

@@ -26,8 +26,8 @@ impl<'a> Bank<'a> {
         self.opened.is_some_and(|bank| bank.open)
     }
 
-    fn total(&self) -> i64 {
-        self.opened.map_or(0, |bank| bank.accounts.iter().map(|_| bank.opening).sum())
+    fn total(&self) -> i128 {
+        self.opened.map_or(0, |bank| bank.accounts.len() as i128 * i128::from(bank.opening))
     }
 
     /// Looks at an answer: a sum, or a transfer, or something that is not the bank's.
@@ -57,7 +57,7 @@ impl<'a> Bank<'a> {
         if self.is_open() || !all {
             return;
         }
-        let sum: Option<i64> = out.iter().map(balance).sum();
+        let sum: Option<i128> = out.iter().map(|out| balance(out).map(i128::from)).sum();
         if sum != Some(self.total()) {
             verdict.wrong("wrong_sum", || {
                 let (total, who) = (self.total(), moment.show(self.header));
@@ -75,21 +75,21 @@ impl<'a> Bank<'a> {
             // Nothing can be told without having looked, and that was not done is told elsewhere.
             return;
         }
-        let mut sum = 0;
+        let mut sum = 0i128;
         let mut found = 0;
         for (name, key) in keys.iter().filter(|(name, _)| self.has(name)) {
             let value = key.last.as_ref().and_then(|last| last.value.as_ref());
             let balance = value.and_then(|(text, _)| text.parse::<i64>().ok());
-            let Some(balance) = balance else {
+            let Some(balance) = balance.map(i128::from) else {
                 verdict.wrong("lost", || format!("account {name} is missing or is no number"));
                 continue;
             };
             sum += balance;
             found += 1;
             // What it was opened with, and what it certainly got, and some of what it may have got.
-            let (mut certain, mut less, mut more) = (bank.opening, 0, 0);
+            let (mut certain, mut less, mut more) = (i128::from(bank.opening), 0, 0);
             for increment in &key.increments {
-                match (increment.result, increment.what) {
+                match (increment.result, i128::from(increment.what)) {
                     (Some(_), by) => certain += by,
                     (None, by) if by < 0 => less += by,
                     (None, by) => more += by,

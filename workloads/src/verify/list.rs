@@ -8,7 +8,7 @@ use crate::history::{Final, Header};
 
 pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
     let value = last.found().map_or("", |(value, _)| value);
-    let width = header.token_bytes.max(1);
+    let width = header.token_bytes;
     if !value.len().is_multiple_of(width) || !value.is_ascii() {
         let bytes = value.len();
         verdict.wrong("invented", || format!("{name} ends with a part of a token: {bytes} bytes"));
