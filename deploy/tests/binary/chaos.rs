@@ -99,7 +99,7 @@ fn what_cannot_be_done_is_said() {
     assert!(ended.err.contains("skein up") && ended.out.is_empty(), "{}", ended.err);
     sandbox.expect(0, &["up", "--detach", "--nodes", "1", "--replicas", "1"]);
     for (arguments, wanted) in [
-        (&["--faults", "flood"][..], "kill, stop, restart, client-kill"),
+        (&["--faults", "flood"][..], "kill, stop, stutter, restart, client-kill"),
         (&["--duration", "0"], "does nothing"),
         (&["--kills", "3", "--faults", "stop"], "never ends"),
         (&["--nodes", "5"], "a cluster of its own"),

@@ -16,8 +16,10 @@ use crate::keys;
 
 /// Bytes of each token: four hexadecimal digits of its writer, eight of its number.
 pub const TOKEN_BYTES: usize = 12;
-/// Lists of a group that are appended to at a time.
+/// Lists of a group that are appended to at a time, and in every other period: few enough that what
+/// overlaps for a moment only is still about the same.
 const LISTS: u64 = 8;
+const LISTS_FEW: u64 = 2;
 /// How long a list is appended to, in nanoseconds; then another takes its place. Reads take the
 /// whole list, so it must not become long.
 const LIST_FOR: u64 = 500_000_000;
@@ -114,7 +116,7 @@ impl Objects {
     /// The same with so few objects that whoever is asked for anything meets others.
     #[must_use]
     pub fn scarce(self) -> Self {
-        Self { lists: 2, registers: 2, counters: 1, ..self }
+        Self { lists: LISTS_FEW, registers: 2, counters: 1, ..self }
     }
 
     /// What the history's header says of the accounts.
@@ -179,8 +181,9 @@ impl Objects {
     }
 
     fn list_of(&self, group: usize, asker: &mut Asker, now: u64) -> Vec<u8> {
-        let list = asker.random.random_range(0..self.lists);
         let period = now.saturating_sub(self.began) / LIST_FOR;
+        let lists = if period % 2 == 1 { LISTS_FEW.min(self.lists) } else { self.lists };
+        let list = asker.random.random_range(0..lists);
         format!("{}list/{list}.{period}", self.stems[group]).into_bytes()
     }
 

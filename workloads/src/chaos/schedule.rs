@@ -19,6 +19,9 @@ pub enum Kind {
     Kill,
     /// SIGSTOP to a node, and SIGCONT after a while.
     Stop,
+    /// The same for moments, again and again: so that it is stopped at one place and at another of
+    /// what it does. The last time is about as long as it takes to be suspected.
+    Stutter,
     /// A node is told to end, and comes back without its memory.
     Restart,
     /// SIGKILL to a client in the middle of transactions.
@@ -27,13 +30,15 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Kill, Self::Stop, Self::Restart, Self::ClientKill];
+    pub const ALL: [Self; 5] =
+        [Self::Kill, Self::Stop, Self::Stutter, Self::Restart, Self::ClientKill];
 
     /// Its name, on the command line and in histories.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Kill => "kill",
             Self::Stop => "stop",
+            Self::Stutter => "stutter",
             Self::Restart => "restart",
             Self::ClientKill => "client-kill",
         }
@@ -63,10 +68,21 @@ pub enum Fault {
     Kill(Vec<u16>),
     /// Stop a node, for so long.
     Stop(u16, Duration),
+    /// Stop a node and let it go on, for so long each, again and again.
+    Stutter(u16, Vec<Moment>),
     /// Tell a node to end, and start it again.
     Restart(u16),
     /// Kill a client.
     ClientKill,
+}
+
+/// A node stands still, and then goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// So long does it stand still.
+    pub stopped: Duration,
+    /// And goes on for so long at least.
+    pub goes_on: Duration,
 }
 
 /// The cluster as it is.
@@ -86,6 +102,8 @@ pub struct Schedule {
     topology: Topology,
     kinds: Vec<Kind>,
     target: Target,
+    /// How long a node is silent until it is suspected.
+    silence: Duration,
     random: SmallRng,
 }
 
@@ -93,14 +111,28 @@ pub struct Schedule {
 pub const STOP_MAX: Duration = Duration::from_secs(10);
 /// The shortest.
 const STOP_MIN: Duration = Duration::from_millis(10);
+/// How often a node stutters, and the longest moments but for the last one.
+const MOMENTS: [usize; 2] = [4, 24];
+const MOMENT_MAX: Moment =
+    Moment { stopped: Duration::from_millis(20), goes_on: Duration::from_millis(10) };
+/// The shortest.
+const MOMENT_MIN: Duration = Duration::from_micros(200);
 /// Between two faults.
 const GAP: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(1)];
 
 impl Schedule {
-    /// Faults of these `kinds`, at least one, for a cluster of this shape.
-    pub fn new(topology: Topology, kinds: Vec<Kind>, target: Target, seed: u64) -> Self {
+    /// Faults of these `kinds`, at least one, for a cluster of this shape, whose nodes suspect who is
+    /// silent for `silence`.
+    pub fn new(
+        topology: Topology,
+        kinds: Vec<Kind>,
+        target: Target,
+        silence: Duration,
+        seed: u64,
+    ) -> Self {
         assert!(!kinds.is_empty(), "without faults there is nothing to draw");
-        Self { topology, kinds, target, random: SmallRng::seed_from_u64(seed ^ 0x000c_4a05) }
+        let random = SmallRng::seed_from_u64(seed ^ 0x000c_4a05);
+        Self { topology, kinds, target, silence, random }
     }
 
     /// How long to wait before the next.
@@ -117,12 +149,30 @@ impl Schedule {
             Kind::Restart => self.one(view).map(Fault::Restart),
             Kind::Stop => {
                 let node = self.one(view)?;
-                // As often a tenth of a time as the time itself.
-                let (low, high) = (STOP_MIN.as_secs_f64().ln(), stop_max.as_secs_f64().ln());
-                let drawn = self.random.random_range(low..=high.max(low + 1e-6)).exp();
-                Some(Fault::Stop(node, Duration::from_secs_f64(drawn).min(stop_max)))
+                Some(Fault::Stop(node, self.time(STOP_MIN, stop_max)))
+            }
+            Kind::Stutter => {
+                let node = self.one(view)?;
+                let count = self.random.random_range(MOMENTS[0]..=MOMENTS[1]);
+                let mut moments: Vec<Moment> = (0..count).map(|_| self.moment()).collect();
+                let stopped = self.time(self.silence / 2, 3 * self.silence).min(stop_max);
+                moments.push(Moment { stopped, goes_on: Duration::ZERO });
+                Some(Fault::Stutter(node, moments))
             }
         }
+    }
+
+    fn moment(&mut self) -> Moment {
+        let Moment { stopped, goes_on } = MOMENT_MAX;
+        let [stopped, goes_on] = [stopped, goes_on].map(|most| self.time(MOMENT_MIN, most));
+        Moment { stopped, goes_on }
+    }
+
+    /// A time between two: as often a tenth of one as the one itself.
+    fn time(&mut self, least: Duration, most: Duration) -> Duration {
+        let (low, high) = (least.as_secs_f64().ln(), most.as_secs_f64().ln());
+        let drawn = self.random.random_range(low..=high.max(low + 1e-6)).exp();
+        Duration::from_secs_f64(drawn).min(most)
     }
 
     /// All leaders at once, one time out of three; else one node.
@@ -172,17 +222,18 @@ impl Schedule {
 mod tests {
     use super::*;
 
+    const SILENCE: Duration = Duration::from_millis(100);
     const FIVE: Topology = Topology { nodes: 5, groups: 3, replicas: 5, engines: 1 };
     const THREE: Topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
 
     fn schedule(topology: Topology, target: Target) -> Schedule {
-        Schedule::new(topology, Kind::ALL.to_vec(), target, 1)
+        Schedule::new(topology, Kind::ALL.to_vec(), target, SILENCE, 1)
     }
 
     fn hit(fault: &Fault) -> Vec<u16> {
         match fault {
             Fault::Kill(nodes) => nodes.clone(),
-            Fault::Stop(node, _) | Fault::Restart(node) => vec![*node],
+            Fault::Stop(node, _) | Fault::Stutter(node, _) | Fault::Restart(node) => vec![*node],
             Fault::ClientKill => Vec::new(),
         }
     }
@@ -246,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_node_is_stopped_for_long_and_for_short_and_never_longer_than_allowed() {
-        let mut schedule = Schedule::new(THREE, vec![Kind::Stop], Target::Any, 1);
+        let mut schedule = Schedule::new(THREE, vec![Kind::Stop], Target::Any, SILENCE, 1);
         let view = View { leaders: vec![Some(0), Some(1)], ..View::default() };
         let mut times = Vec::new();
         for _ in 0..300 {
@@ -256,5 +307,23 @@ mod tests {
         }
         assert!(times.iter().any(|time| *time > STOP_MAX / 3));
         assert!(times.iter().any(|time| *time < STOP_MAX / 100));
+    }
+
+    #[test]
+    fn a_node_stutters_for_moments_and_once_for_about_as_long_as_it_takes_to_be_suspected() {
+        let mut schedule = Schedule::new(THREE, vec![Kind::Stutter], Target::Any, SILENCE, 1);
+        let view = View { leaders: vec![Some(0), Some(1)], ..View::default() };
+        let (mut moments, mut suspected) = (0, 0);
+        for _ in 0..300 {
+            let Some(Fault::Stutter(_, mut all)) = schedule.next(&view, STOP_MAX) else { continue };
+            let last = all.pop().expect("it stutters once at least");
+            assert!((SILENCE / 2..=3 * SILENCE).contains(&last.stopped), "{last:?}");
+            assert!(
+                all.iter().all(|one| one.stopped <= MOMENT_MAX.stopped && one.stopped < SILENCE)
+            );
+            moments += all.len();
+            suspected += usize::from(last.stopped > SILENCE);
+        }
+        assert!(moments > 2_000 && (50..250).contains(&suspected), "{moments} {suspected}");
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use skein_multicast::config::Topology;
 use skein_workloads::chaos::report::Injected;
-use skein_workloads::chaos::schedule::{Fault, Schedule};
+use skein_workloads::chaos::schedule::{Fault, Moment, Schedule};
 use skein_workloads::history::{Fault as Noted, Record, Recorder, Scribe, now};
 
 use super::client::Clients;
@@ -140,6 +140,7 @@ impl<'a> Chaos<'a> {
             Fault::Stop(node, time) => {
                 self.signal_nodes("stop", Signal::STOP, &[node], &seen, Some(time))
             }
+            Fault::Stutter(node, moments) => self.stutter(node, &moments, &seen),
             Fault::ClientKill => self.kill_a_client(),
         };
         if let Err(error) = done {
@@ -171,6 +172,18 @@ impl<'a> Chaos<'a> {
         let nodes = nodes.to_vec();
         self.done.push(Injected { t, what, nodes, led: led_by_all, recovered: None });
         Ok(())
+    }
+
+    /// The last time is a stop like another.
+    fn stutter(&mut self, node: u16, moments: &[Moment], seen: &Seen) -> anyhow::Result<()> {
+        let Some((last, moments)) = moments.split_last() else { return Ok(()) };
+        for Moment { stopped, goes_on } in moments {
+            self.patient.signal(&[node], Signal::STOP)?;
+            thread::sleep(*stopped);
+            self.patient.signal(&[node], Signal::CONT)?;
+            thread::sleep(*goes_on);
+        }
+        self.signal_nodes("stutter", Signal::STOP, &[node], seen, Some(last.stopped))
     }
 
     fn kill_a_client(&mut self) -> anyhow::Result<()> {

@@ -32,8 +32,8 @@ const RECORD_OVERHEAD: u64 = 160;
 
 /// Kills and stops nodes and clients under load, and checks that nothing is lost
 ///
-/// Nodes are killed, stopped for up to ten seconds and restarted, and clients are killed in the
-/// middle of transactions, in an order drawn from the seed. No group ever misses more than f replicas
+/// Nodes are killed, stopped for up to ten seconds, for moments, and restarted, and clients are killed
+/// in the middle of transactions, in an order drawn from the seed. No group ever misses more than f replicas
 /// at a time. Meanwhile appends, registers, counters and transactions over all groups are recorded
 /// (docs/histories.md). Then everything is read back, all replicas are compared, and the history is
 /// checked. With --dir, or SKEIN_DIR, it is done to the cluster there, otherwise to one of its own.
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Ends after so many kills, of nodes or clients, instead
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     kills: Option<u32>,
-    /// What is done: kill, stop, restart, client-kill [default: all; with --kills only kill]
+    /// What is done: kill, stop, stutter, restart, client-kill [default: all; with --kills only kill]
     #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = kind)]
     faults: Vec<Kind>,
     /// To which nodes [default: leaders two times out of three]

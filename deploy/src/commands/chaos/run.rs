@@ -246,7 +246,10 @@ impl Run {
         let Plan { end, kinds, target, stop_max, seed, .. } = &self.plan;
         let topology = self.running.config.topology;
         let patient = Patient::new(self.directory.clone(), topology);
-        let schedule = Schedule::new(topology, kinds.clone(), *target, *seed);
+        let tuning = self.running.config.tuning;
+        let silence =
+            Duration::from_millis(tuning.heartbeat_ms * u64::from(tuning.heartbeats_missed_max));
+        let schedule = Schedule::new(topology, kinds.clone(), *target, silence, *seed);
         let dir = self.directory.path();
         let clients = Clients::new(dir, &self.records.run, began, *seed, WRITER);
         let mut chaos = Chaos::new(patient, schedule, clients, recorder, topology, *stop_max);
