@@ -1,5 +1,5 @@
 //! Takes out one guard after the other, and shows for each the seed of the store's simulation that
-//! notices, and what the checks of histories say of it.
+//! notices, and what the check of its history says, read from a file as `skein check` does.
 //!
 //! ```console
 //! $ cargo run --profile simulation -p skein-workloads --features mutants --example store
@@ -7,15 +7,20 @@
 //! ```
 //!
 //! A seed that fails with all guards in place too proves nothing: each that fails is run again without
-//! the mutant and must pass. A mutant that lives through all its seeds is a hole: the exit code is 1.
+//! the mutant and must pass. One in which somebody stumbles shows no client anything: only histories
+//! count that come to their end, and that the checks find wrong. A mutant that lives through all its
+//! seeds is a hole: the exit code is 1.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use skein_multicast::simulate::keep_panics_quiet;
 use skein_protocol::mutants::{Mutant, plant};
-use skein_workloads::history::{Record, line};
+use skein_workloads::check::check;
+use skein_workloads::history::{ReadError, Reader};
 use skein_workloads::simulate::{Run, run};
+use skein_workloads::verify::verify;
 
 /// Seeds that a mutant may live through.
 const SEEDS: u64 = 2_000;
@@ -55,6 +60,10 @@ fn hunt(mutant: Mutant, seeds: u64) -> Option<(u64, Run)> {
             continue;
         }
         match run(seed).wrong {
+            None if !planted.judged => {
+                let wrong = planted.wrong.as_deref().unwrap_or_default();
+                println!("seed {seed} has no history to judge: {}", wrong.trim());
+            }
             None => return Some((seed, planted)),
             Some(wrong) => println!("seed {seed} fails without any mutant:\n{wrong}"),
         }
@@ -62,10 +71,12 @@ fn hunt(mutant: Mutant, seeds: u64) -> Option<(u64, Run)> {
     None
 }
 
-fn write(path: &PathBuf, run: Run) -> std::io::Result<()> {
-    let mut file = std::fs::File::create_new(path)?;
-    line(&mut file, &Record::Header(Box::new(run.header)))?;
-    run.records.iter().try_for_each(|record| line(&mut file, record))
+/// Keeps the history at `path`, and reads and checks it there. Returns whether it is right.
+fn look_again(run: &Run, path: &Path) -> Result<bool, ReadError> {
+    run.keep(path).map_err(|source| ReadError::System { path: path.to_owned(), source })?;
+    let header = Reader::open(path)?.header;
+    let order = check(&header, Reader::open(path)?)?;
+    Ok(order.strictly_serializable && verify(&header, Reader::open(path)?)?.is_good())
 }
 
 fn main() -> ExitCode {
@@ -73,26 +84,33 @@ fn main() -> ExitCode {
         eprintln!("usage: store [--only NAME] [--seeds COUNT] [--history FILE]");
         return ExitCode::from(2);
     };
+    keep_panics_quiet();
     let all = OF_THE_PROTOCOL.iter().chain(Mutant::OF_THE_STORE).copied();
     let mut alive = Vec::new();
     for mutant in all.filter(|mutant| only.is_none_or(|only| only == *mutant)) {
         let begun = Instant::now();
+        let (name, about) = (mutant.name(), mutant.about());
         let Some((seed, run)) = hunt(mutant, seeds.unwrap_or(SEEDS)) else {
-            println!("{}: LIVES ({:.1} s)\n", mutant.name(), begun.elapsed().as_secs_f64());
-            alive.push(mutant.name());
+            println!("{name}: LIVES ({:.1} s)\n", begun.elapsed().as_secs_f64());
+            alive.push(name);
             continue;
         };
-        let (name, took) = (mutant.name(), begun.elapsed().as_secs_f64());
-        println!(
-            "{name}: seed {seed} ({took:.1} s), which passes without it\n    {}",
-            mutant.about()
-        );
+        let took = begun.elapsed().as_secs_f64();
+        println!("{name}: seed {seed} ({took:.1} s), which passes without it\n    {about}");
         println!("{}", run.wrong.as_deref().unwrap_or_default());
-        if let Some(path) = &history
-            && let Err(error) = write(path, run)
-        {
-            eprintln!("cannot write {}: {error}", path.display());
-            return ExitCode::from(2);
+        let own = std::env::temp_dir().join(format!("skein-{}-{name}.jsonl", std::process::id()));
+        let looked = look_again(&run, history.as_deref().unwrap_or(&own));
+        let _ = std::fs::remove_file(&own);
+        match looked {
+            Ok(false) => {}
+            Ok(true) => {
+                println!("{name}: the same history, read from a file, passes\n");
+                alive.push(name);
+            }
+            Err(error) => {
+                eprintln!("the history of seed {seed}: {error}");
+                return ExitCode::from(2);
+            }
         }
     }
     if alive.is_empty() {

@@ -1,7 +1,5 @@
 //! `skein sim --store`: the store and its clients under faults drawn from seeds.
 
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
@@ -12,8 +10,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use serde::Serialize;
 use skein_workloads::chart::grouped;
-use skein_workloads::history::{Record, line};
-use skein_workloads::simulate::{Run, run};
+use skein_workloads::simulate::run;
 
 use crate::exit::Exit;
 use crate::output::say;
@@ -81,7 +78,7 @@ pub(super) fn simulate(
     summary.seconds = begun.elapsed().as_secs_f64();
     if let Some((seed, run)) = failed {
         if let Some(path) = history {
-            write(path, &run).with_context(|| format!("cannot write {}", path.display()))?;
+            run.keep(path).with_context(|| format!("cannot write {}", path.display()))?;
         }
         let what = run.wrong.expect("it failed").trim().to_owned();
         summary.failure = Some(Failed { seed, what });
@@ -92,13 +89,6 @@ pub(super) fn simulate(
         say(summary.text())?;
     }
     Ok(if summary.failure.is_some() { Exit::No } else { Exit::Ok })
-}
-
-fn write(path: &Path, run: &Run) -> std::io::Result<()> {
-    let mut out = BufWriter::new(File::create_new(path)?);
-    line(&mut out, &Record::Header(Box::new(run.header.clone())))?;
-    run.records.iter().try_for_each(|record| line(&mut out, record))?;
-    out.flush()
 }
 
 impl Summary {

@@ -22,7 +22,7 @@ use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{Cursor, Decision, PREAMBLE, Remote, Space};
 use skein_protocol::message::{Announcement, Head, decode_name, encode_name};
-use skein_protocol::mutants::Mutant;
+use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::properties::{About, Touch};
 use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
 use skein_protocol::runs::Runs;
@@ -396,7 +396,9 @@ impl<A: Application> Replica<A> {
         }
         // Of nodes' own messages only a leader has any use. And what our log waits for may be known
         // already: the state that we began with says up to where the session has all its replies.
-        let new = !self.core.is_known(message) && (self.core.leads() || !session.is_own());
+        let known = self.core.is_known(message)
+            && !(planted(Mutant::DuplicateExecuted) && self.payloads.get(message).is_none());
+        let new = !known && (self.core.leads() || !session.is_own());
         if new || self.core.stalled_on() == Some(message) {
             self.payloads.insert(message, low_water, destinations, payload);
         }

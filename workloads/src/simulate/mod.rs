@@ -12,7 +12,10 @@ mod nodes;
 
 use std::any::Any;
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::time::Duration;
 
 use skein_client::{ReadMode, Reply, Shape, Transaction, Waiting};
@@ -27,7 +30,7 @@ use self::nodes::Nodes;
 use crate::chaos::objects::{Mix, Objects, TOKEN_BYTES};
 use crate::chart::Paint;
 use crate::check::check;
-use crate::history::{End, FORMAT, Header, Op, ReadError, Record};
+use crate::history::{End, FORMAT, Header, Op, ReadError, Record, line};
 use crate::verify::verify;
 
 const NODES: u16 = 3;
@@ -67,6 +70,18 @@ pub struct Run {
     pub fingerprint: u64,
     /// What is wrong, for people; nothing, if nothing is.
     pub wrong: Option<String>,
+    /// Whether there is a history to judge: nobody stumbled, and everything came to its end.
+    pub judged: bool,
+}
+
+impl Run {
+    /// Keeps its history at `path`, where nothing may be, for `skein check`.
+    pub fn keep(&self, path: &Path) -> io::Result<()> {
+        let mut out = BufWriter::new(File::create_new(path)?);
+        line(&mut out, &Record::Header(Box::new(self.header.clone())))?;
+        self.records.iter().try_for_each(|record| line(&mut out, record))?;
+        out.flush()
+    }
 }
 
 /// Runs a seed.
@@ -75,6 +90,7 @@ pub fn run(seed: u64) -> Run {
     let end = catch_unwind(AssertUnwindSafe(|| simulation.run()));
     let stuck = end.unwrap_or_else(|panic| Err(said(&*panic))).err();
     let Simulation { header, tape, faults, world, .. } = simulation;
+    let judged = stuck.is_none();
     let wrong = stuck.or_else(|| judge(&header, &tape.records));
     Run {
         header,
@@ -85,6 +101,7 @@ pub fn run(seed: u64) -> Run {
         crashes: faults.crashes,
         fingerprint: world.fingerprint(),
         wrong,
+        judged,
     }
 }
 

@@ -48,7 +48,11 @@ impl Ramcast {
         effects: &mut Vec<Effect>,
     ) {
         let new = self.known.insert(message, low_water);
-        if !guard!(Mutant::DuplicateProposed, new) && !planted(Mutant::DuplicateExecuted) {
+        // That one is of what was done and comes again; what is under way is logged twice by the other.
+        let done_again = planted(Mutant::DuplicateExecuted)
+            && destinations.len() == 1
+            && !self.awaits_delivery(message);
+        if !guard!(Mutant::DuplicateProposed, new) && !done_again {
             if self.awaits_delivery(message) {
                 self.paths.duplicate_pending += 1;
             } else {
