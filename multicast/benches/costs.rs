@@ -12,24 +12,30 @@ use std::process::ExitCode;
 use self::counting::Case;
 use self::crew::Crew;
 
-/// By case: groups, sessions, messages that each has under way, and bursts of those.
-type Load = (&'static str, u16, usize, usize, usize);
+/// By case: groups, sessions, those of them that are busy, messages that each of those has under way, and bursts
+/// of them.
+type Load = (&'static str, u16, usize, usize, usize, usize);
 
 #[rustfmt::skip]
-const LOADS: [Load; 5] = [
-    ("1 group, 1 under way",                1,  1,  1, 2_000),
-    ("1 group, 64 under way",               1,  1, 64,   100),
-    ("1 group, 64 sessions, 1 under way",   1, 64,  1,   100),
-    ("4 groups addressed, 64 under way",    4,  1, 64,    40),
-    ("8 groups addressed, 64 under way",    8,  1, 64,    20),
+const LOADS: [Load; 7] = [
+    ("1 group, 1 under way",                1,     1,  1,  1, 2_000),
+    ("1 group, 64 under way",               1,     1,  1, 64,   100),
+    ("1 group, 64 sessions, 1 under way",   1,    64, 64,  1,   100),
+    ("1 group, 10 sessions, 1 under way",   1,    10, 10,  1,   400),
+    ("the same beside 990 idle ones",       1, 1_000, 10,  1,   400),
+    ("4 groups addressed, 64 under way",    4,     1,  1, 64,    40),
+    ("8 groups addressed, 64 under way",    8,     1,  1, 64,    20),
 ];
 
 fn main() -> ExitCode {
-    let case = |(name, _, sessions, depth, bursts)| Case { name, burst: sessions * depth, bursts };
+    let case = |(name, _, _, busy, depth, bursts)| Case { name, burst: busy * depth, bursts };
     let package = env!("CARGO_MANIFEST_DIR");
     counting::count("a message", &LOADS.map(case), package, "benches/costs.txt", |case, bursts| {
-        let (_, groups, sessions, depth, _) = LOADS[case];
+        let (_, groups, sessions, busy, depth, _) = LOADS[case];
         let mut crew = Crew::start(groups, sessions);
+        // Everybody says something once, so that everybody is known.
+        crew.multicast(1, 1, &mut |turn| turn(), &mut |turn| turn());
+        crew.keep_busy(busy);
         crew.multicast(bursts, depth, &mut |turn| turn(), &mut |turn| turn());
     })
 }

@@ -26,6 +26,7 @@ mod payloads;
 mod port;
 mod replica;
 pub mod simulate;
+mod slots;
 mod wiring;
 
 pub use mail::WIRE_VERSION;

@@ -1,17 +1,18 @@
 //! A process's end of all its channels: slots, rings, and the mail that opens them.
 //!
-//! Idle channels cost next to nothing: what peers write is announced in a dense array of slots, two
-//! words each, and only the array is polled, never the rings.
+//! Idle channels cost next to nothing: what peers write is announced in [slots](crate::slots), and only
+//! those are polled, never the rings.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote};
+use skein_fabric::{Access, Fabric, FabricError, Peer, RegionKey, Remote};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ring::Outgoing;
 
 use crate::channel::{Channel, Kind, Next, Out};
 use crate::mail::{Mail, Purpose, Side, WIRE_VERSION, key};
+use crate::slots::{Slots, Words};
 
 skein_protocol::paths! {
     /// Counts of paths taken in a process's channels.
@@ -32,9 +33,6 @@ skein_protocol::paths! {
     reply_dropped,
 }
 
-/// Slots in one region of them.
-const CHUNK: usize = 1024;
-const SLOT_BYTES: usize = 16;
 /// The smallest and the largest ring that anybody makes.
 const RING_BYTES_MIN: u64 = 4 << 10;
 const RING_BYTES_MAX: u64 = 1 << 30;
@@ -52,37 +50,11 @@ pub(crate) struct RingSizes {
     pub total_max: u64,
 }
 
-/// A region of slots, and what they said when last looked at: a tail word and a credit word each.
-struct Slots {
-    region: Region,
-    seen: Vec<u64>,
-}
-
-impl Slots {
-    /// The first slot, from number `from` on, that says something else. One that has no channel any
-    /// more says what it said in the end, at most once.
-    fn changed<F: Fabric>(&self, fabric: &F, from: usize) -> Option<usize> {
-        fabric.changed(self.region, &self.seen, 2 * from).map(|word| word / 2)
-    }
-
-    /// The credit word is read first: once it says goodbye, the tail word is the last.
-    fn words<F: Fabric>(&self, fabric: &F, slot: usize) -> [u64; 2] {
-        let credit = fabric.load(self.region, slot * SLOT_BYTES + 8);
-        [fabric.load(self.region, slot * SLOT_BYTES), credit]
-    }
-
-    fn note(&mut self, slot: usize, words: [u64; 2]) {
-        let end = 2 * slot + 2;
-        self.seen.resize(end.max(self.seen.len()), 0);
-        self.seen[end - 2..end].copy_from_slice(&words);
-    }
-}
-
 /// Channels by number: the index of their slot.
 pub(crate) struct Port<F> {
     pub fabric: F,
     sizes: RingSizes,
-    chunks: Vec<Slots>,
+    slots: Slots,
     channels: Vec<Option<Channel>>,
     free: Vec<u32>,
     /// Channels written to or read from since [`Port::tell`].
@@ -103,6 +75,8 @@ pub(crate) struct Port<F> {
     /// Mail for which its peer's box had no room.
     unposted: VecDeque<(Peer, Mail)>,
     scratch: Vec<u8>,
+    /// What the slots say, while it is looked at.
+    news: Vec<(u32, Words)>,
 }
 
 /// What a piece of mail about channels came to.
@@ -120,7 +94,7 @@ impl<F: Fabric> Port<F> {
         Self {
             fabric,
             sizes,
-            chunks: Vec::new(),
+            slots: Slots::default(),
             channels: Vec::new(),
             free: Vec::new(),
             dirty: Vec::new(),
@@ -134,6 +108,7 @@ impl<F: Fabric> Port<F> {
             paths: PortPaths::default(),
             unposted: VecDeque::new(),
             scratch: Vec::new(),
+            news: Vec::new(),
         }
     }
 
@@ -280,27 +255,18 @@ impl<F: Fabric> Port<F> {
             self.channels.push(None);
             self.channels.len() as u32 - 1
         });
-        if id as usize / CHUNK == self.chunks.len() {
-            match self.fabric.create(CHUNK * SLOT_BYTES, Access::Shared) {
-                Ok(region) => self.chunks.push(Slots { region, seen: Vec::new() }),
-                Err(error) => {
-                    if let Some(ring) = ring {
-                        self.fabric.destroy(ring);
-                    }
-                    self.free.push(id);
-                    return Err(error);
-                }
+        if let Err(error) = self.slots.make(&mut self.fabric, id) {
+            if let Some(ring) = ring {
+                self.fabric.destroy(ring);
             }
+            self.free.push(id);
+            return Err(error);
         }
         self.rings_bytes += ring_bytes;
-        let (chunk, at) = self.slot(id);
-        self.fabric.store(chunk, at, 0);
-        self.fabric.store(chunk, at + 8, 0);
-        self.chunks[id as usize / CHUNK].note(id as usize % CHUNK, [0; 2]);
         self.channels[id as usize] = Some(Channel::new(purpose, peer, ring, ring_bytes, out_bytes));
         let ring_key = ring.map_or([0; 32], |ring| key(self.fabric.key(ring)));
-        let slots = key(self.fabric.key(chunk));
-        let side = Side { channel: id, slots, slot_at: at as u32, ring: ring_key, ring_bytes };
+        let (slots, slot_at) = self.slots.place(&self.fabric, id);
+        let side = Side { channel: id, slots: key(slots), slot_at, ring: ring_key, ring_bytes };
         Ok((id, side))
     }
 
@@ -431,24 +397,18 @@ impl<F: Fabric> Port<F> {
         self.post(peer, Mail::Grow { channel: theirs, position, wanted_bytes: wanted });
     }
 
-    /// Looks at all slots and appends the channels about which a peer has written something.
+    /// Looks at the slots and appends the channels about which a peer has written something.
     pub(crate) fn look(&mut self, ready: &mut Vec<u32>) {
         let found = ready.len();
-        for (chunk, slots) in self.chunks.iter_mut().enumerate() {
-            let mut from = 0;
-            while let Some(slot) = slots.changed(&self.fabric, from) {
-                from = slot + 1;
-                let words = slots.words(&self.fabric, slot);
-                slots.note(slot, words);
-                let id = chunk * CHUNK + slot;
-                let Some(channel) = &mut self.channels[id] else { continue };
-                if channel.see(words).is_err() {
-                    tracing::warn!(purpose = ?channel.purpose, ?words, "a slot makes no sense");
-                    channel.dying = true;
-                    channel.drop_backlog();
-                }
-                ready.push(id as u32);
+        self.slots.look(&self.fabric, &mut self.news);
+        for (id, words) in self.news.drain(..) {
+            let Some(channel) = &mut self.channels[id as usize] else { continue };
+            if channel.see(words).is_err() {
+                tracing::warn!(purpose = ?channel.purpose, ?words, "a slot makes no sense");
+                channel.dying = true;
+                channel.drop_backlog();
             }
+            ready.push(id);
         }
         let mut kept = found;
         for i in found..ready.len() {
@@ -463,20 +423,15 @@ impl<F: Fabric> Port<F> {
         ready.truncate(kept);
     }
 
-    /// Whether [`look`](Self::look) would find nothing.
-    fn quiet(fabric: &F, chunks: &[Slots]) -> bool {
-        chunks.iter().all(|slots| slots.changed(fabric, 0).is_none())
-    }
-
     /// Whether there is nothing that a peer has written.
     pub(crate) fn is_quiet(&self) -> bool {
-        Self::quiet(&self.fabric, &self.chunks)
+        self.slots.is_quiet(&self.fabric)
     }
 
     /// The fabric to sleep on, and what to look at once more before.
     pub(crate) fn parking(&mut self) -> (&mut F, impl Fn(&F) -> bool) {
-        let chunks = &self.chunks;
-        (&mut self.fabric, move |fabric: &F| Self::quiet(fabric, chunks))
+        let slots = &self.slots;
+        (&mut self.fabric, move |fabric: &F| slots.is_quiet(fabric))
     }
 
     /// What the next datagram of a channel will be. A channel that holds nonsense is given up.
@@ -582,6 +537,7 @@ impl<F: Fabric> Port<F> {
         let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
         if !std::mem::replace(&mut channel.dirty, true) {
             self.dirty.push(id);
+            self.slots.use_soon(id);
         }
     }
 
@@ -697,10 +653,6 @@ impl<F: Fabric> Port<F> {
     /// Bytes of all rings that peers write here.
     pub(crate) const fn rings_bytes(&self) -> u64 {
         self.rings_bytes
-    }
-
-    fn slot(&self, id: u32) -> (Region, usize) {
-        (self.chunks[id as usize / CHUNK].region, id as usize % CHUNK * SLOT_BYTES)
     }
 }
 

@@ -1,0 +1,225 @@
+//! Where peers say that they have written something: two words a channel, in dense arrays.
+//!
+//! While there are few, each look is at all of them. Of many, a look is at those that were in use lately,
+//! and at a share of the others, which takes turns: so what a look costs does not grow with the
+//! sessions that are connected and say nothing. One of those that speaks again is heard a few looks later
+//! than at once. Whoever is about to sleep looks at all: see [`Slots::is_quiet`].
+
+use skein_fabric::{Access, Fabric, FabricError, Region, RegionKey};
+
+/// Slots in one region of them.
+const CHUNK: usize = 1024;
+const SLOT_BYTES: usize = 16;
+/// Slots that are looked at, or not, together.
+const BLOCK: usize = 8;
+/// If there are no more blocks than these, each look is at all.
+const FEW: usize = 16;
+/// Otherwise, of those that are not in use, at so many.
+const SWEEP: usize = 8;
+/// A block counts as in use for so many looks after something happened there.
+const LOOKS_IN_USE: u64 = 1 << 8;
+
+/// What a slot says: a tail word and a credit word.
+pub(crate) type Words = [u64; 2];
+
+/// The slots of a process's channels, by the channels' numbers.
+#[derive(Default)]
+pub(crate) struct Slots {
+    chunks: Vec<Chunk>,
+    /// There are so many.
+    len: usize,
+    /// The blocks in use.
+    in_use: Vec<u32>,
+    /// By block: the last look before which something happened there, while it is in use.
+    used_at: Vec<Option<u64>>,
+    looks: u64,
+    /// The first block of those whose turn is next.
+    next: usize,
+}
+
+struct Chunk {
+    region: Region,
+    /// What they said when last looked at.
+    seen: Vec<u64>,
+}
+
+impl Slots {
+    /// Makes slot number `id`, which was made before or is the next one: it says nothing.
+    pub(crate) fn make<F: Fabric>(&mut self, fabric: &mut F, id: u32) -> Result<(), FabricError> {
+        let at = id as usize;
+        assert!(at <= self.len, "slots are dense");
+        if at / CHUNK == self.chunks.len() {
+            let region = fabric.create(CHUNK * SLOT_BYTES, Access::Shared)?;
+            self.chunks.push(Chunk { region, seen: Vec::new() });
+        }
+        let chunk = &mut self.chunks[at / CHUNK];
+        let word = 2 * (at % CHUNK);
+        chunk.seen.resize(chunk.seen.len().max(word + 2), 0);
+        for word in [word, word + 1] {
+            fabric.store(chunk.region, 8 * word, 0);
+            chunk.seen[word] = 0;
+        }
+        self.len = self.len.max(at + 1);
+        self.used_at.resize(self.len.div_ceil(BLOCK), None);
+        Ok(())
+    }
+
+    /// Where a peer writes it: a region, and a byte offset there.
+    pub(crate) fn place<F: Fabric>(&self, fabric: &F, id: u32) -> (RegionKey, u32) {
+        let at = id as usize;
+        (fabric.key(self.chunks[at / CHUNK].region), (at % CHUNK * SLOT_BYTES) as u32)
+    }
+
+    /// The channel is in use: its peer is likely to write soon.
+    pub(crate) fn use_soon(&mut self, id: u32) {
+        let block = id as usize / BLOCK;
+        if self.used_at[block].replace(self.looks).is_none() {
+            self.in_use.push(block as u32);
+        }
+    }
+
+    /// Looks, and appends which slots say something new, and what. One that has no channel any more says
+    /// what it said in the end, at most once.
+    pub(crate) fn look<F: Fabric>(&mut self, fabric: &F, news: &mut Vec<(u32, Words)>) {
+        self.looks += 1;
+        let blocks = self.used_at.len();
+        if blocks <= FEW {
+            return self.compare(fabric, 0, self.len, news);
+        }
+        let mut at = 0;
+        while let Some(&block) = self.in_use.get(at) {
+            let block = block as usize;
+            let before = news.len();
+            self.compare(fabric, block * BLOCK, (block + 1) * BLOCK, news);
+            let used_at = self.used_at[block].expect("it is in use");
+            if news.len() > before {
+                self.used_at[block] = Some(self.looks);
+            } else if self.looks - used_at > LOOKS_IN_USE {
+                self.used_at[block] = None;
+                self.in_use.swap_remove(at);
+                continue;
+            }
+            at += 1;
+        }
+        let until = (self.next + SWEEP).min(blocks);
+        for block in self.next..until {
+            let before = news.len();
+            if self.used_at[block].is_none() {
+                self.compare(fabric, block * BLOCK, (block + 1) * BLOCK, news);
+            }
+            if let Some((id, _)) = news.get(before) {
+                self.use_soon(*id);
+            }
+        }
+        self.next = if until == blocks { 0 } else { until };
+    }
+
+    /// Looks at slots `from` to `until`, all of one chunk unless they begin with the first.
+    fn compare<F: Fabric>(
+        &mut self,
+        fabric: &F,
+        from: usize,
+        until: usize,
+        news: &mut Vec<(u32, Words)>,
+    ) {
+        let chunk = &mut self.chunks[..];
+        let Some(Chunk { region, seen }) = chunk.get_mut(from / CHUNK) else { return };
+        let first = from / CHUNK * CHUNK;
+        let end = seen.len().min(2 * (until - first));
+        let mut word = 2 * (from - first);
+        while let Some(changed) = fabric.changed(*region, &seen[..end], word) {
+            let slot = changed / 2;
+            // The credit word is read first: once it says goodbye, the tail word is the last.
+            let credit = fabric.load(*region, slot * SLOT_BYTES + 8);
+            let words = [fabric.load(*region, slot * SLOT_BYTES), credit];
+            seen[2 * slot..2 * slot + 2].copy_from_slice(&words);
+            news.push(((first + slot) as u32, words));
+            word = 2 * slot + 2;
+        }
+    }
+
+    /// Whether no slot says anything new.
+    pub(crate) fn is_quiet<F: Fabric>(&self, fabric: &F) -> bool {
+        self.chunks.iter().all(|Chunk { region, seen }| fabric.changed(*region, seen, 0).is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_fabric::shm::{Host, ShmFabric};
+
+    use super::*;
+
+    const MANY: u32 = 3_000;
+
+    fn slots(count: u32) -> (ShmFabric, Slots) {
+        let mut fabric = Host::anonymous().join("slots").expect("memory for one");
+        let mut slots = Slots::default();
+        (0..count).for_each(|id| slots.make(&mut fabric, id).expect("there is room"));
+        (fabric, slots)
+    }
+
+    /// As its peer would.
+    fn write(fabric: &mut ShmFabric, slots: &Slots, id: u32, words: Words) {
+        let Chunk { region, .. } = slots.chunks[id as usize / CHUNK];
+        let at = id as usize % CHUNK * SLOT_BYTES;
+        fabric.store(region, at, words[0]);
+        fabric.store(region, at + 8, words[1]);
+    }
+
+    /// After how many looks it is heard.
+    fn heard(fabric: &ShmFabric, slots: &mut Slots, id: u32, words: Words) -> usize {
+        let mut news = Vec::new();
+        let looks = (1..=MANY as usize).find(|_| {
+            slots.look(fabric, &mut news);
+            !news.is_empty()
+        });
+        assert_eq!(news, [(id, words)]);
+        looks.expect("it is heard in the end")
+    }
+
+    #[test]
+    fn few_are_all_heard_at_once() {
+        let (mut fabric, mut slots) = slots((FEW * BLOCK) as u32);
+        for id in (0..slots.len as u32).rev() {
+            write(&mut fabric, &slots, id, [7, 0]);
+            assert_eq!(heard(&fabric, &mut slots, id, [7, 0]), 1);
+        }
+    }
+
+    #[test]
+    fn of_many_those_in_use_are_heard_at_once_and_others_when_it_is_their_turn() {
+        let (mut fabric, mut slots) = slots(MANY);
+        let turns = (MANY as usize).div_ceil(BLOCK).div_ceil(SWEEP);
+        for id in [0, 1_023, 1_024, 2_047, MANY - 1] {
+            write(&mut fabric, &slots, id, [1, 0]);
+            assert!(!slots.is_quiet(&fabric), "whoever sleeps now sleeps through it");
+            assert!(heard(&fabric, &mut slots, id, [1, 0]) <= turns);
+            assert!(slots.is_quiet(&fabric));
+            for tail in 2..10 {
+                write(&mut fabric, &slots, id, [tail, 5]);
+                assert_eq!(heard(&fabric, &mut slots, id, [tail, 5]), 1);
+            }
+        }
+        // We have written to this one, and it will answer.
+        slots.use_soon(500);
+        write(&mut fabric, &slots, 500, [1, 0]);
+        assert_eq!(heard(&fabric, &mut slots, 500, [1, 0]), 1);
+    }
+
+    #[test]
+    fn what_is_not_used_any_more_is_not_looked_at_each_time() {
+        let (mut fabric, mut slots) = slots(MANY);
+        for id in 0..MANY {
+            write(&mut fabric, &slots, id, [1, 0]);
+        }
+        let (mut news, turns) = (Vec::new(), slots.used_at.len().div_ceil(SWEEP));
+        (0..turns).for_each(|_| slots.look(&fabric, &mut news));
+        news.sort_unstable();
+        assert!(news.iter().map(|(id, _)| *id).eq(0..MANY), "each once");
+        assert_eq!(slots.in_use.len(), slots.used_at.len());
+        (0..=LOOKS_IN_USE).for_each(|_| slots.look(&fabric, &mut news));
+        assert!(slots.in_use.is_empty(), "{} blocks", slots.in_use.len());
+        assert!(slots.used_at.iter().all(Option::is_none));
+    }
+}
