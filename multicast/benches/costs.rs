@@ -17,7 +17,7 @@ use self::crew::Crew;
 type Load = (&'static str, u16, usize, usize, usize, usize);
 
 #[rustfmt::skip]
-const LOADS: [Load; 7] = [
+const LOADS: [Load; 8] = [
     ("1 group, 1 under way",                1,     1,  1,  1, 2_000),
     ("1 group, 64 under way",               1,     1,  1, 64,   100),
     ("1 group, 64 sessions, 1 under way",   1,    64, 64,  1,   100),
@@ -25,6 +25,7 @@ const LOADS: [Load; 7] = [
     ("the same beside 990 idle ones",       1, 1_000, 10,  1,   400),
     ("4 groups addressed, 64 under way",    4,     1,  1, 64,    40),
     ("8 groups addressed, 64 under way",    8,     1,  1, 64,    20),
+    ("4 groups addressed, 1 under way",     4,     1,  1,  1, 1_000),
 ];
 
 fn main() -> ExitCode {

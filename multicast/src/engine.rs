@@ -67,6 +67,8 @@ pub struct Engine<F, A> {
     last_work: Duration,
     last_roll_call: Duration,
     completions: Vec<Completion>,
+    /// Words that have changed, by number.
+    news: Vec<(usize, u64)>,
     /// Those who are asked after.
     peers: Vec<Peer>,
     datagram: Vec<u8>,
@@ -123,6 +125,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             last_roll_call: now,
             roll_calls: 0,
             completions: Vec::new(),
+            news: Vec::new(),
             peers: Vec::new(),
             datagram: Vec::new(),
             mail: Vec::new(),
@@ -142,19 +145,35 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         }
         worked |= self.read_channels();
         let kept_waiting = self.wiring.loopback.len();
-        for replica in &mut self.replicas {
-            replica.end_turn(&mut self.wiring);
+        let mut announced = false;
+        for replica in self.replicas.iter_mut().filter(|replica| replica.is_stirred()) {
+            announced |= replica.end_turn(&mut self.wiring);
         }
-        // Where writes complete at once, what was just logged is committed by now.
-        self.wiring.port.fabric.flush();
+        if announced {
+            // It is in the followers' logs by now, and others wait for it.
+            self.wiring.port.tell();
+        } else {
+            self.wiring.port.fabric.flush();
+        }
+        // Where writes complete at once, what was just logged is committed by now; and what replicas here
+        // say to each other was said.
         self.take_completions();
-        for replica in &mut self.replicas {
-            worked |= replica.deliver(&mut self.wiring);
-            worked |= replica.answer_reads(&mut self.wiring);
+        if self.replicas.len() > 1 {
+            worked |= self.look_at_words();
         }
+        // Sessions wait for what leaders have to say, and for nothing else.
+        worked |= self.deliver(|replica| replica.core.leads());
+        if self.replicas.iter().any(|replica| replica.is_stirred() && !replica.core.leads()) {
+            self.wiring.port.tell();
+        }
+        worked |= self.deliver(|replica| !replica.core.leads());
+        self.replicas.iter_mut().for_each(Replica::rest);
         worked |= self.wiring.loopback.len() > kept_waiting;
         for replica in &mut self.replicas {
-            worked |= replica.teach(&mut self.wiring);
+            if replica.teach(&mut self.wiring) {
+                replica.stir();
+                worked = true;
+            }
         }
         self.wiring.port.tell();
         if worked {
@@ -166,6 +185,17 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             }
         }
         worked
+    }
+
+    /// Hands to the state machines of some replicas what is their turn, and lets their answers out.
+    /// Returns whether there was anything.
+    fn deliver(&mut self, whose: impl Fn(&Replica<A>) -> bool) -> bool {
+        let Self { replicas, wiring, .. } = self;
+        let some = replicas.iter_mut().filter(|replica| whose(replica));
+        some.fold(false, |any, replica| {
+            let delivered = replica.is_stirred() && replica.deliver(wiring);
+            replica.answer_reads(wiring) | delivered | any
+        })
     }
 
     /// After a turn that found nothing: waits as `waiter` sees fit until a peer has written something
@@ -228,6 +258,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         let Self { replicas, wiring, application, .. } = self;
         let replica = replicas.iter_mut().find(|replica| replica.id.group == group);
         let replica = replica.ok_or(CommandError::NotHere(group))?;
+        replica.stir();
         match command {
             Command::Lead(_) => replica.transfer_here(wiring),
             Command::Evict(whom) => replica.evict(*whom, wiring),
@@ -437,13 +468,14 @@ impl<F: Fabric, A: Application> Engine<F, A> {
 
     /// Looks at the words that peers write. Returns whether any has changed.
     fn look_at_words(&mut self) -> bool {
-        let (mut from, mut changed) = (0, 0);
-        while let Some((at, word)) = self.wiring.look_at_words(from) {
-            from = at + 1;
-            changed += 1;
+        let mut news = std::mem::take(&mut self.news);
+        self.wiring.look_at_words(&mut news);
+        let changed = news.len();
+        for (at, word) in news.drain(..) {
             let (row, column, by) = self.wiring.word_of(at);
             self.replicas[row].told(column, by, word);
         }
+        self.news = news;
         self.words.note(changed);
         changed > 0
     }

@@ -56,6 +56,9 @@ struct Link {
 /// Ticks between two greetings of one that does not answer.
 const GREET_EVERY: u32 = 4;
 
+/// Words that are looked at together.
+const WORDS_AT_ONCE: usize = 64;
+
 /// Completions of reads of heartbeats; those of writes to logs have another first bit.
 pub(crate) const PULSE_TAG: u64 = 1 << 63;
 
@@ -385,13 +388,24 @@ impl<F: Fabric> Wiring<F> {
         (row, column, by)
     }
 
-    /// The next word, from number `from` on, that says something else than when it was last looked at:
-    /// its number, and what it says.
-    pub(crate) fn look_at_words(&mut self, from: usize) -> Option<(usize, u64)> {
-        let at = self.port.fabric.changed(self.words, &self.words_seen, from)?;
-        let word = self.port.fabric.load(self.words, 8 * at);
-        self.words_seen[at] = word;
-        Some((at, word))
+    /// Looks at all words once, and appends those that say something else than when they were last
+    /// looked at: the number of each, and what it says.
+    pub(crate) fn look_at_words(&mut self, news: &mut Vec<(usize, u64)>) {
+        let Self { port, words, words_seen, .. } = self;
+        let (mut from, mut now) = (0, [0; WORDS_AT_ONCE * 8]);
+        while let Some(at) = port.fabric.changed(*words, words_seen, from) {
+            // Where one has changed, others have too.
+            from = (at + WORDS_AT_ONCE).min(words_seen.len());
+            let now = &mut now[..8 * (from - at)];
+            port.fabric.copy_out(*words, 8 * at, now);
+            let said = now.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
+            for (at, (word, seen)) in (at..).zip(said.zip(&mut words_seen[at..from])) {
+                if word != *seen {
+                    *seen = word;
+                    news.push((at, word));
+                }
+            }
+        }
     }
 
     /// A replica here begins anew: whatever its words say, it has not been told.

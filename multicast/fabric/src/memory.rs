@@ -44,7 +44,7 @@ pub(crate) fn check_span(size: usize, at: usize, len: usize) {
 /// The same of a peer's region, of which we know what peers say: it may be anything.
 pub(crate) fn check_remote_span(size: usize, at: usize, len: usize) -> Result<(), FabricError> {
     let inside = at.is_multiple_of(WORD) && at <= size && len <= size - at;
-    inside.then_some(()).ok_or(FabricError::Outside { at, len, size })
+    if inside { Ok(()) } else { Err(FabricError::Outside { at, len, size }) }
 }
 
 /// A mapping of shared memory, as words.
@@ -192,6 +192,11 @@ impl Memory {
     /// Copies bytes in. A word written in part keeps its other bytes; as a word has one writer,
     /// that is no race.
     pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
+        if let Ok(word) = bytes.try_into()
+            && at.is_multiple_of(WORD)
+        {
+            return self.store(at, u64::from_ne_bytes(word));
+        }
         fence(Ordering::Release);
         let (head, rest) = bytes.split_at(bytes.len().min(at.wrapping_neg() % WORD));
         if !head.is_empty() {

@@ -78,10 +78,11 @@ impl<'a> Reader<'a> {
     /// Refuses an empty list, one that does not rise, and groups that no cluster has.
     pub(crate) fn groups(&mut self) -> Option<GroupSet> {
         let count = self.u16()?;
+        let list = self.take(2 * usize::from(count))?;
         let mut set = GroupSet::EMPTY;
         let mut least = 0;
-        for _ in 0..count {
-            let group = self.u16()?;
+        for number in list.as_chunks().0 {
+            let group = u16::from_le_bytes(*number);
             if group < least || group >= GroupSet::CAPACITY {
                 return None;
             }

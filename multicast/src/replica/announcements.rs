@@ -21,12 +21,16 @@ struct Batch {
 pub(super) struct Announcements {
     batches: Vec<Batch>,
     by: ReplicaId,
+    /// The last one, and its bytes: it goes to several groups.
+    last: Option<Announcement>,
+    bytes: Vec<u8>,
 }
 
 impl Announcements {
     pub(super) fn new(by: ReplicaId, groups: u16) -> Self {
         let batch = |_| Batch { slot: 0, count: 0, bytes: Vec::new() };
-        Self { batches: (0..groups).map(batch).collect(), by }
+        let batches = (0..groups).map(batch).collect();
+        Self { batches, by, last: None, bytes: Vec::new() }
     }
 
     pub(super) fn push<F: Fabric>(
@@ -39,17 +43,27 @@ impl Announcements {
         if batch.count == TOGETHER_MAX || batch.slot != to.slot {
             self.send_to(to.group, wiring);
         }
+        if self.last != Some(*announcement) {
+            self.last = Some(*announcement);
+            self.bytes.clear();
+            announcement.encode(&mut self.bytes);
+        }
         let batch = &mut self.batches[to.group.index()];
-        announcement.encode(&mut batch.bytes);
+        batch.bytes.extend_from_slice(&self.bytes);
         batch.slot = to.slot;
         batch.count += 1;
     }
 
-    /// Sends what waits.
-    pub(super) fn send<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    /// Sends what waits. Returns whether there was anything.
+    pub(super) fn send<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
+        // None since the last time.
+        if self.last.take().is_none() {
+            return false;
+        }
         for group in (0..self.batches.len()).map(|group| GroupId(group as u16)) {
             self.send_to(group, wiring);
         }
+        true
     }
 
     fn send_to<F: Fabric>(&mut self, group: GroupId, wiring: &mut Wiring<F>) {

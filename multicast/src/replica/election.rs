@@ -53,6 +53,7 @@ impl<A: Application> Replica<A> {
         died: Option<Peer>,
         wiring: &mut Wiring<F>,
     ) {
+        self.stir();
         if died.is_some() && died == self.granted {
             self.core.leader_has_died();
         }

@@ -103,6 +103,7 @@ impl<A: Application> Replica<A> {
         report: &[u8],
         wiring: &mut Wiring<F>,
     ) {
+        self.stir();
         if self.core.hear_passed(from, report, &mut self.effects) && self.log_has_room() {
             self.announced += 1; // It may need an entry. If there is no room, it asks again.
             self.core.raise_for(from.group, &mut self.effects);

@@ -220,6 +220,9 @@ impl<A: Application> Replica<A> {
         }
         self.batches.entries_per_look.note(entries);
         self.entry = entry;
+        if any {
+            self.stir();
+        }
         any
     }
 
@@ -539,6 +542,7 @@ impl<A: Application> Replica<A> {
 
     /// A write of the log to a follower has completed.
     pub(crate) fn completed(&mut self, slot: u8, number: u64) {
+        self.stir();
         if let Some(index) = self.followers[usize::from(slot)].completed(number) {
             self.core.step(Event::Completed { slot, index }, &mut self.effects);
         }
@@ -547,6 +551,7 @@ impl<A: Application> Replica<A> {
     /// A write of the log to a follower was denied, or its end is not known. One of an earlier grant
     /// says nothing of this one.
     pub(crate) fn failed(&mut self, slot: u8, number: u64, denied: bool) {
+        self.stir();
         if denied && planted(Mutant::DeniedLeaderGoesOn) {
             return self.completed(slot, number);
         }

@@ -180,6 +180,9 @@ pub(crate) struct Replica<A> {
     pub orphans: BTreeMap<SessionId, u8>,
     gate: Gate,
     reads: Reads,
+    /// Something has happened to it in this turn; and in the one before.
+    stirred: bool,
+    stirred_before: bool,
     effects: Vec<Effect>,
     said: Said,
     announcements: Announcements,
@@ -265,6 +268,8 @@ impl<A: Application> Replica<A> {
             orphans: BTreeMap::new(),
             gate: Gate::default(),
             reads: Reads::default(),
+            stirred: true,
+            stirred_before: true,
             effects: Vec::new(),
             said: Said::default(),
             announcements: Announcements::new(id, topology.groups),
@@ -277,8 +282,26 @@ impl<A: Application> Replica<A> {
         })
     }
 
+    /// Something has happened to it, or it has done something: it has a turn, and another one.
+    pub(crate) const fn stir(&mut self) {
+        self.stirred = true;
+    }
+
+    /// Whether its turn may come to something. What happens in a turn may leave something for the end
+    /// of the next one; but if nothing has happened in two, nothing is left.
+    pub(crate) const fn is_stirred(&self) -> bool {
+        self.stirred || self.stirred_before
+    }
+
+    /// Its turn is over.
+    pub(crate) const fn rest(&mut self) {
+        self.stirred_before = self.stirred;
+        self.stirred = false;
+    }
+
     /// Takes note of the time, and does what is to be done once a tick.
     pub(crate) fn tick<F: Fabric>(&mut self, now_ms: u64, wiring: &mut Wiring<F>) {
+        self.stir();
         self.core.step(Event::Tick { now_ms }, &mut self.effects);
         self.tell_applied(wiring);
         self.ask_for_results(now_ms);
@@ -305,6 +328,7 @@ impl<A: Application> Replica<A> {
 
     /// A peer has written a word for us.
     pub(crate) fn told(&mut self, column: Column, by: ReplicaId, word: u64) {
+        self.stir();
         let event = match column {
             Column::Accepted => Event::Acknowledged { by, acceptance: Acceptance::from_word(word) },
             Column::Settled => {
@@ -383,6 +407,7 @@ impl<A: Application> Replica<A> {
         payload: &[u8],
         wiring: &mut Wiring<F>,
     ) {
+        self.stir();
         let Head { sequence, low_water, destinations } = head;
         let message = MessageId::new(session, sequence);
         let valid = destinations.contains(self.id.group)
@@ -411,6 +436,7 @@ impl<A: Application> Replica<A> {
 
     /// Another group's leader announced its proposal.
     pub(crate) fn announced(&mut self, from: ReplicaId, announcement: Announcement) {
+        self.stir();
         let sane = announcement.timestamp.group() == from.group
             && announcement.destinations.contains(self.id.group)
             && self.topology.all_groups().contains_all(announcement.destinations);
@@ -450,18 +476,20 @@ impl<A: Application> Replica<A> {
         wiring.keep(head);
     }
 
-    /// Everything readable was told: logs, writes and acknowledges what came together.
-    pub(crate) fn end_turn<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    /// Everything readable was told: logs, writes and acknowledges what came together. Returns whether
+    /// anything was announced to other groups.
+    pub(crate) fn end_turn<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
         self.propose_held(wiring);
         self.core.step(Event::TurnEnd, &mut self.effects);
         self.announced = 0;
         self.carry_out(wiring);
-        self.announcements.send(wiring);
+        let announced = self.announcements.send(wiring);
         self.write_followers(wiring);
         self.free_log(wiring);
         if self.core.leads() {
             self.note_failover(wiring);
         }
+        announced
     }
 
     /// Something of another replica of our group about who leads it and who is in it. `fresh` makes
@@ -473,6 +501,7 @@ impl<A: Application> Replica<A> {
         wiring: &mut Wiring<F>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) {
+        self.stir();
         let sane = from.group == self.id.group && from.slot < self.topology.replicas;
         let Some((election, tail)) = Election::decode(datagram).filter(|_| sane) else { return };
         match election {
@@ -523,6 +552,7 @@ impl<A: Application> Replica<A> {
         if self.effects.is_empty() {
             return;
         }
+        self.stir();
         let mut effects = std::mem::take(&mut self.effects);
         let mut remaining = effects.iter().peekable();
         while let Some(effect) = remaining.next() {
@@ -631,6 +661,7 @@ impl<A: Application> Replica<A> {
                 break;
             }
             any = true;
+            self.stir();
             self.speak(wiring);
             self.take_over();
             self.carry_out(wiring);

@@ -137,12 +137,9 @@ impl Scene {
 
     /// The words that say something new, by whom.
     fn words(&mut self) -> Vec<(ReplicaId, u64)> {
-        let (mut words, mut from) = (Vec::new(), 0);
-        while let Some((at, word)) = self.wiring.look_at_words(from) {
-            words.push((self.wiring.word_of(at).2, word));
-            from = at + 1;
-        }
-        words
+        let mut words = Vec::new();
+        self.wiring.look_at_words(&mut words);
+        words.into_iter().map(|(at, word)| (self.wiring.word_of(at).2, word)).collect()
     }
 
     /// A part of the state of whoever leads.

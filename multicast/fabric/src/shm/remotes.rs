@@ -48,6 +48,11 @@ impl PeerState {
         self.gone
     }
 
+    /// Known to be dead, or seen to have left.
+    fn has_ended(&self) -> bool {
+        self.gone || self.bell.has_left()
+    }
+
     pub(super) fn ring(&mut self) {
         self.bell.ring(&mut self.rung);
     }
@@ -158,10 +163,11 @@ impl RemoteState {
                 self.block.memory.copy(to, &source.memory, source.place(at, len), len);
             }
         }
-        if self.fenced {
-            // See the invariant of `block`: bytes, fence, look.
-            fence(Ordering::SeqCst);
+        if !self.fenced {
+            return Ok(if peer.has_ended() { Outcome::Unknown } else { Outcome::Done });
         }
+        // See the invariant of `block`: bytes, fence, look.
+        fence(Ordering::SeqCst);
         Ok(self.outcome(peer))
     }
 
@@ -184,7 +190,7 @@ impl RemoteState {
 
     /// How what was done a moment ago has ended.
     fn outcome(&self, peer: &PeerState) -> Outcome {
-        if peer.gone || peer.bell.has_left() {
+        if peer.has_ended() {
             Outcome::Unknown
         } else if self.block.is_open(self.generation) {
             Outcome::Done
@@ -201,5 +207,5 @@ impl RemoteState {
 
 /// Why nothing was written: who is gone does not deny anything.
 fn refusal(peer: &PeerState) -> Outcome {
-    if peer.gone || peer.bell.has_left() { Outcome::Unknown } else { Outcome::Denied }
+    if peer.has_ended() { Outcome::Unknown } else { Outcome::Denied }
 }

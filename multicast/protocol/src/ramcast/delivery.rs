@@ -62,8 +62,9 @@ pub(super) struct Pending {
     bound: Timestamp,
     /// A committed entry says that the bound is final.
     decided: bool,
-    /// The other groups' proposals, of the highest ballot logged for each.
+    /// The other groups' proposals, of the highest ballot logged for each; and whose there are.
     remotes: Vec<Remote>,
+    there: GroupSet,
     /// Those of them that a quorum was seen to hold.
     proven: GroupSet,
     /// Those among these whose group was recreated since, and proposes something else.
@@ -93,7 +94,7 @@ impl Pending {
         remotes: Vec<Remote>,
     ) -> Self {
         let bound = local;
-        let (decided, proven, pinned) = (false, GroupSet::EMPTY, GroupSet::EMPTY);
+        let (there, proven, pinned) = (GroupSet::EMPTY, GroupSet::EMPTY, GroupSet::EMPTY);
         Self {
             message,
             low_water,
@@ -104,8 +105,9 @@ impl Pending {
             since_ms: 0,
             inline,
             bound,
-            decided,
+            decided: false,
             remotes,
+            there,
             proven,
             pinned,
         }
@@ -128,8 +130,15 @@ impl Pending {
 
     /// Whether this very proposal, or one of a later ballot, is known.
     pub(super) fn has_remote(&self, remote: &Remote) -> bool {
-        let known = self.remotes.iter().find(|known| known.group() == remote.group());
-        known.is_some_and(|known| known.ballot >= remote.ballot)
+        let known = |known: &Remote| known.group() == remote.group();
+        let known = |it: &Remote| known(it) && it.ballot >= remote.ballot;
+        self.there.contains(remote.group()) && self.remotes.iter().any(known)
+    }
+
+    /// Takes in a group's first proposal.
+    fn push(&mut self, remote: Remote) {
+        self.there = self.there.with(remote.group());
+        self.remotes.push(remote);
     }
 
     /// Whether every destination group's proposal is proven.
@@ -200,13 +209,15 @@ impl Order {
             // It proposes nothing any more: no quorum need be seen for that.
             if !pending.proven.contains(group) {
                 pending.remotes.retain(|old| old.group() != group);
-                pending.remotes.push(remote);
+                pending.push(remote);
                 pending.pinned = pending.pinned.with(group);
                 pending.proven = pending.proven.with(group);
             }
             return;
         }
-        match pending.remotes.iter_mut().find(|old| old.group() == group) {
+        let of_group = |old: &&mut Remote| old.group() == group;
+        let there = pending.there.contains(group);
+        match there.then(|| pending.remotes.iter_mut().find(of_group)).flatten() {
             Some(old) if guard!(Mutant::OldProposalKept, old.ballot >= remote.ballot) => return,
             Some(old)
                 if old.ballot.generation() < remote.ballot.generation()
@@ -227,7 +238,7 @@ impl Order {
                 );
                 *old = remote;
             }
-            None => pending.remotes.push(remote),
+            None => pending.push(remote),
         }
         if planted(Mutant::UnprovenRaisesBound) && !pending.decided {
             let timestamps = pending.remotes.iter().map(|remote| remote.timestamp);
@@ -412,7 +423,7 @@ impl Order {
                 if flags & 2 != 0 {
                     pending.pinned = pending.pinned.with(remote.group());
                 }
-                pending.remotes.push(remote);
+                pending.push(remote);
             }
             (pending.bound, pending.decided) = (bound, flags & 2 != 0);
             order.local(pending);

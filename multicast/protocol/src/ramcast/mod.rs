@@ -268,23 +268,10 @@ impl Ramcast {
     }
 
     /// Takes one event to its conclusion, appending what follows from it to `effects`.
+    #[inline] // Whoever calls it knows which event it is, and need not look.
     pub fn step(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::Tick { now_ms } => {
-                if self.now_ms == 0 {
-                    self.retry_ms = now_ms + START_PATIENCE * self.config.patience_ms;
-                }
-                self.wait_for_late(now_ms);
-                self.now_ms = self.now_ms.max(now_ms);
-                self.fetch_missing(effects);
-                if self.leads() {
-                    self.ask_again(effects);
-                    self.settle_own(effects);
-                    self.settle_passed(effects);
-                    self.evict_dead(effects);
-                }
-                self.shared.trim(self.group(), effects);
-            }
+            Event::Tick { now_ms } => self.tick(now_ms, effects),
             Event::Received { message, low_water, destinations, inline } => {
                 assert!(
                     destinations.contains(self.group()),
@@ -315,18 +302,36 @@ impl Ramcast {
             Event::Settled { group, timestamp } => self.shared.settled(group, timestamp),
             Event::Applied { slot, timestamp } => self.shared.applied(slot, timestamp),
             Event::Denied => self.step_down(),
-            Event::TurnEnd => {
-                if self.leads() {
-                    self.log_remotes(effects);
-                    self.log_decisions(effects);
-                    self.release(effects);
-                } else {
-                    self.forget_kept(effects);
-                    self.acknowledge(effects);
-                }
-                self.advance_commit();
-            }
+            Event::TurnEnd => self.end_turn(effects),
         }
+    }
+
+    fn tick(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+        if self.now_ms == 0 {
+            self.retry_ms = now_ms + START_PATIENCE * self.config.patience_ms;
+        }
+        self.wait_for_late(now_ms);
+        self.now_ms = self.now_ms.max(now_ms);
+        self.fetch_missing(effects);
+        if self.leads() {
+            self.ask_again(effects);
+            self.settle_own(effects);
+            self.settle_passed(effects);
+            self.evict_dead(effects);
+        }
+        self.shared.trim(self.group(), effects);
+    }
+
+    fn end_turn(&mut self, effects: &mut Vec<Effect>) {
+        if self.leads() {
+            self.log_remotes(effects);
+            self.log_decisions(effects);
+            self.release(effects);
+        } else {
+            self.forget_kept(effects);
+            self.acknowledge(effects);
+        }
+        self.advance_commit();
     }
 
     /// The next message whose turn it is, if there is one.
@@ -334,8 +339,9 @@ impl Ramcast {
         if let Some(next) = self.next(effects) {
             return Some(next);
         }
+        let before = self.commit;
         self.advance_commit();
-        let next = self.next(effects);
+        let next = if self.commit > before { self.next(effects) } else { None };
         if next.is_none() {
             self.stand();
         }

@@ -17,7 +17,8 @@
 //! it has *delivered*, the *last* message of those that it shares with each other group, and up to
 //! where it is known to have *passed*. Facts only grow, stay true whoever leads, and may come late,
 //! twice and from anybody: leaders tell theirs, and what they were told, to the groups with which they
-//! share something that is not passed.
+//! share something that is not passed. What was delivered is told at once. What is known to be passed only
+//! makes walks shorter: it goes with what was delivered, or in the next tick.
 //!
 //! From us it is a walk to all that our messages can rest on: to the groups with which we share
 //! something that is not passed, to those with which these do, and so on. Everything up to T is passed
@@ -111,6 +112,8 @@ pub(super) struct Passed {
     raised: Timestamp,
     /// Rows that each group has not been told since they changed.
     owed: Vec<GroupSet>,
+    /// Those of them that it may wait for.
+    awaited: Vec<GroupSet>,
     /// Up to where each group was told that we have passed.
     told: Vec<Timestamp>,
     told_members: Timestamp,
@@ -135,6 +138,7 @@ impl Passed {
             before: Timestamp::ZERO,
             raised: Timestamp::ZERO,
             owed: vec![GroupSet::EMPTY; usize::from(groups)],
+            awaited: vec![GroupSet::EMPTY; usize::from(groups)],
             told: zero,
             told_members: Timestamp::ZERO,
             delivered: false,
@@ -197,8 +201,19 @@ impl Passed {
     /// A row has changed in a way that others may wait for, as told by group `by`.
     fn changed(&mut self, row: GroupId, by: GroupId) {
         self.owe(row, by);
+        for (awaited, owed) in self.awaited.iter_mut().zip(&self.owed) {
+            if owed.contains(row) {
+                *awaited = awaited.with(row);
+            }
+        }
         self.urgent = true;
         self.dirty = true;
+    }
+
+    /// Whatever is owed is told now.
+    fn hurry(&mut self) {
+        self.urgent |= self.owed.iter().any(|owed| !owed.is_empty());
+        self.awaited.copy_from_slice(&self.owed);
     }
 
     fn owe(&mut self, row: GroupId, by: GroupId) {
@@ -299,8 +314,14 @@ impl Passed {
     /// itself.
     fn take_owed(&mut self, group: GroupId) -> GroupSet {
         let by_itself = |row: &GroupId| *row != self.own && self.row(*row).shares.contains(group);
-        let owed = self.owed[group.index()];
+        let (owed, awaited) = (self.owed[group.index()], self.awaited[group.index()]);
         let rows = owed.iter().filter(|row| !by_itself(row)).collect::<GroupSet>();
+        self.awaited[group.index()] = GroupSet::EMPTY;
+        if !rows.iter().any(|row| awaited.contains(row)) {
+            // Nobody waits for them: they go with what somebody waits for, or in the next tick.
+            self.owed[group.index()] = rows;
+            return GroupSet::EMPTY;
+        }
         self.owed[group.index()] = GroupSet::EMPTY;
         if rows.contains(self.own) {
             self.told[group.index()] = self.row(self.own).passed;
@@ -312,8 +333,7 @@ impl Passed {
     pub(super) fn lead(&mut self) {
         self.told.fill(Timestamp::ZERO);
         self.told_members = Timestamp::ZERO;
-        self.owe(self.own, self.own);
-        (self.urgent, self.dirty) = (true, true);
+        self.changed(self.own, self.own);
         self.stands = (self.row(self.own).passed, 0);
     }
 
@@ -534,7 +554,7 @@ impl Ramcast {
     pub(super) fn settle_passed(&mut self, effects: &mut Vec<Effect>) {
         let (own, now) = (self.group(), self.now_ms);
         let (delivered, passed) = (self.passed.row(own).delivered, self.passed.row(own).passed);
-        self.passed.urgent |= self.passed.owed.iter().any(|owed| !owed.is_empty());
+        self.passed.hurry();
         if passed > self.passed.told_members {
             self.passed.told_members = passed;
             let rows = GroupSet::single(own);

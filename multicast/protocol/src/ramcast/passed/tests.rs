@@ -298,6 +298,24 @@ fn commit(leader: &mut Ramcast) {
     assert_eq!(leader.deliver(&mut Vec::new()), None);
 }
 
+#[test]
+fn what_is_passed_is_told_with_what_was_delivered_or_in_a_tick() {
+    let (a, b, both) = (GroupId(0), GroupId(1), GroupSet::first(2));
+    let mut world = World::new(2, vec![both, both]);
+    world.deliver(a);
+    world.deliver(b);
+    world.tell(a, b, false);
+    world.tell(b, a, false);
+    let a = &mut world.groups[a.index()];
+    a.look();
+    assert_eq!(a.row(a.own).passed, at(0));
+    assert_eq!(a.take_owed(b), GroupSet::EMPTY, "b knows what it needs to find that out");
+    a.hurry();
+    assert_eq!(a.take_owed(b), GroupSet::single(a.own));
+    a.hurry();
+    assert_eq!(a.take_owed(b), GroupSet::EMPTY, "once");
+}
+
 fn receive(leader: &mut Ramcast, destinations: GroupSet) -> Vec<Effect> {
     let (message, mut effects) = (MessageId::new(SessionId(1), 1), Vec::new());
     let event = Event::Received { message, low_water: 1, destinations, inline: true };
