@@ -209,7 +209,8 @@ impl Args {
             messages: tally.messages,
             leader_changes: tally.leader_changes,
             hit: tally.coverage.all().filter(|(_, count)| *count > 0).collect(),
-            never_hit: tally.coverage.holes().collect(),
+            // Of seeds that were not run there is nothing to say.
+            never_hit: tally.coverage.never_hit().filter(|_| failure.is_none()).collect(),
             failure: failure.map(failed),
         }
     }
@@ -221,8 +222,7 @@ impl Summary {
         for (name, count) in &self.hit {
             let _ = writeln!(text, "{:>14}  {}", grouped(*count), name.replace('_', " "));
         }
-        // Of seeds that were not run there is nothing to say.
-        if !self.never_hit.is_empty() && failure.is_none() {
+        if !self.never_hit.is_empty() {
             let never = self.never_hit.join(", ").replace('_', " ");
             let _ = writeln!(text, "never hit, and so holes in what was run: {never}");
         }

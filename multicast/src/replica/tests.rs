@@ -2,7 +2,7 @@
 
 use skein_fabric::sim::{SimConfig, SimFabric, World};
 use skein_fabric::{Access, Fabric};
-use skein_protocol::ballot::Ballot;
+use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{Body, Cursor, Entry, Leadership};
 use skein_protocol::message::{Head, encode_name};
@@ -284,6 +284,73 @@ fn who_is_given_a_state_does_not_set_out_to_lead_meanwhile() {
         }
         assert_eq!(scene.replica.core.promised() == ballot, taught);
     }
+}
+
+#[test]
+fn nobody_leads_whose_slot_lives_another_life_by_the_best_log() {
+    for (named, leads) in [(vec![0, 0, 0], true), (vec![1 << 10, 0, 0], false)] {
+        let mut scene = Scene::new();
+        let (granted, tail) = scene.granted(2, 3, true);
+        scene.hear(2, &Election::Granted(Granted { named, ..granted }), &tail);
+        scene.grant(1, 0, true);
+        assert_eq!(scene.replica.core.leads(), leads, "the group may have gone on without us");
+    }
+}
+
+#[test]
+fn a_session_that_goes_beyond_its_window_waits_and_no_other_does() {
+    let mut scene = Scene::new();
+    let (one, other) = (SessionId(1), SessionId(2));
+    let window = Tuning::default().window as u64;
+    for sequence in 1..=window {
+        assert!(scene.replica.admits(one, 1, 0), "{sequence}");
+        scene.replica.relayed(&relay(one, sequence), &mut scene.wiring);
+    }
+    assert!(!scene.replica.admits(one, 1, 0) && scene.replica.admits(other, 1, 0));
+    assert_eq!(scene.replica.paths.window_full, 1);
+}
+
+#[test]
+fn announcements_that_come_together_leave_each_other_room() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let most = (scene.replica.log_bytes() / 4) / 128;
+    assert!(scene.replica.log_has_room_for(1 + most), "the first of a turn may be a few more");
+    scene.replica.announced = most - 1;
+    assert!(scene.replica.log_has_room_for(1));
+    assert!(!scene.replica.log_has_room_for(2), "what they take is kept free, and no more");
+}
+
+#[test]
+fn how_far_a_former_life_had_read_says_nothing_of_the_next_one() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    for freed in [960, 64] {
+        scene.replica.follower_lost(2);
+        let (granted, tail) = scene.granted(2, 0, true);
+        scene.hear(2, &Election::Granted(Granted { freed, ..granted }), &tail);
+        assert_eq!(scene.replica.followers[2].freed, freed);
+    }
+}
+
+#[test]
+fn nobody_is_let_in_before_it_has_all_that_was_written() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let by = ReplicaId::new(GroupId(0), 1);
+    let acceptance = Acceptance { tag: scene.replica.core.ballot().tag(), index: 1 };
+    scene.replica.told(Column::Accepted, by, acceptance.to_word());
+    scene.replica.end_turn(&mut scene.wiring);
+    let (granted, tail) = scene.granted(2, 0, true);
+    let granted = Granted { incarnation: 1 << 10, ..granted };
+    scene.hear(2, &Election::Granted(granted), &tail);
+    scene.replica.end_turn(&mut scene.wiring);
+    let last = scene.replica.core.last_index();
+    scene.replica.let_in(&mut scene.wiring);
+    assert_eq!(scene.replica.core.last_index(), last, "what it lacks may be lost with us");
+    scene.replica.completed(2, scene.replica.writes);
+    scene.replica.let_in(&mut scene.wiring);
+    assert_eq!(scene.replica.core.last_index(), last + 1);
 }
 
 #[test]

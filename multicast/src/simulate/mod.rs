@@ -101,6 +101,11 @@ pub fn keep_panics_quiet() {
     panic::set_hook(Box::new(|panic| PANICKED_AT.set(panic.location().map(ToString::to_string))));
 }
 
+/// Where this thread has panicked since it was last asked, if panics are [kept quiet](keep_panics_quiet).
+pub fn panicked_at() -> Option<String> {
+    PANICKED_AT.take()
+}
+
 /// Runs what a profile draws from a seed. With `trace`, keeps what happened, for people to read.
 pub fn run(seed: u64, profile: Profile, trace: bool) -> Result<Report, Box<Failure>> {
     run_scenario(&Scenario::draw(seed, profile), trace)
@@ -123,7 +128,7 @@ pub fn run_scenario(scenario: &Scenario, trace: bool) -> Result<Report, Box<Fail
             let said = panic.downcast_ref::<String>().cloned();
             let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));
             let said = said.unwrap_or_else(|| "a panic without words".to_owned());
-            let at = PANICKED_AT.take().map(|at| format!(", at {at}")).unwrap_or_default();
+            let at = panicked_at().map(|at| format!(", at {at}")).unwrap_or_default();
             let evidence = format!("{said}{at}");
             Violation { property: "an assertion", evidence }
         }
@@ -143,11 +148,14 @@ impl Coverage {
         self.replicas.add(&other.replicas);
     }
 
+    /// What was never hit.
+    pub fn never_hit(&self) -> impl Iterator<Item = &'static str> {
+        self.all().filter(|(_, count)| *count == 0).map(|(name, _)| name)
+    }
+
     /// What was never hit, though it can be: each is a hole in what was run.
     pub fn holes(&self) -> impl Iterator<Item = &'static str> {
-        self.all()
-            .filter(|(name, count)| *count == 0 && *name != Self::SELDOM)
-            .map(|(name, _)| name)
+        self.never_hit().filter(|name| *name != Self::SELDOM)
     }
 
     /// What need not happen: that a span changed while a write that names it was under way. A leader

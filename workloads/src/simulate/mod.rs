@@ -23,6 +23,7 @@ use skein_fabric::sim::{Rng, SimConfig, World};
 use skein_kvstore::limits::Limits;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::{Topology, Tuning};
+use skein_multicast::simulate::panicked_at;
 
 use self::clients::{Client, Tape, found, reading};
 use self::faults::{Faults, Weights};
@@ -105,11 +106,12 @@ pub fn run(seed: u64) -> Run {
     }
 }
 
-/// What somebody panicked with.
+/// What somebody panicked with, and where.
 fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("somebody panicked: {}", text.unwrap_or("without a word"))
+    let at = panicked_at().map(|at| format!(", at {at}")).unwrap_or_default();
+    format!("somebody panicked: {}{at}", text.unwrap_or("without a word"))
 }
 
 /// What both checks find wrong with a history.
