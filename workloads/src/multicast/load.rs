@@ -28,8 +28,10 @@ pub struct Plan {
     pub destinations: u16,
     /// Bytes of each message.
     pub payload_bytes: usize,
-    /// Sessions.
+    /// Sessions that multicast.
     pub clients: usize,
+    /// More of them, which say something once and are idle from then on.
+    pub idle: usize,
     /// Messages that each has under way; in an open loop, at most.
     pub depth: usize,
     /// Messages that the replicas let a session have under way, answered ones behind an unanswered
@@ -101,6 +103,7 @@ struct UnderWay {
 
 struct Load {
     plan: Plan,
+    /// The idle ones last.
     clients: Vec<Client>,
     payload: Vec<u8>,
     destinations: Vec<GroupSet>,
@@ -129,7 +132,7 @@ impl Load {
         let measure_from = began + plan.warm_up;
         Self {
             plan: *plan,
-            clients: (0..plan.clients).map(client).collect(),
+            clients: (0..plan.clients + plan.idle).map(client).collect(),
             payload: vec![0x5a; plan.payload_bytes],
             destinations: (0..DRAWS).map(|_| draw(&mut random, plan)).collect(),
             drawn: 0,
@@ -159,7 +162,10 @@ impl Load {
         // Sessions by their keys, which count from 0.
         assert!(self.clients.iter().enumerate().all(|(i, client)| client.key.0 as usize == i));
         if self.arrivals.is_none() {
-            (0..self.clients.len()).for_each(|client| self.fill(access, client, self.began));
+            (0..self.plan.clients).for_each(|client| self.fill(access, client, self.began));
+        }
+        for client in self.plan.clients..self.clients.len() {
+            self.send(access, client, self.began);
         }
         let mut answered: Vec<(SessionKey, u64)> = Vec::new();
         let mut watch_at = self.began + WATCH_INTERVAL;
@@ -188,8 +194,10 @@ impl Load {
                 self.count(session, sequence, now);
                 last_answer = now;
                 access.settle(session, sequence);
-                if self.arrivals.is_none() && now < self.measure_until {
-                    self.fill(access, session.0 as usize, now);
+                let client = session.0 as usize;
+                if self.arrivals.is_none() && now < self.measure_until && client < self.plan.clients
+                {
+                    self.fill(access, client, now);
                 }
             }
             let mut longest = LONGEST_WAIT;
@@ -245,7 +253,7 @@ impl Load {
                 return (due - now).min(LONGEST_WAIT);
             }
             // One whose window is full is passed over; if all are, the message waits.
-            let sessions = self.clients.len();
+            let sessions = self.plan.clients;
             let sent = (0..sessions).any(|_| {
                 self.turn = (self.turn + 1) % sessions;
                 self.send(access, self.turn, due)
@@ -360,6 +368,7 @@ mod tests {
         destinations: 2,
         payload_bytes: 64,
         clients: 3,
+        idle: 0,
         depth: 4,
         window: 64,
         rate: None,
@@ -373,6 +382,15 @@ mod tests {
         let measured = measure(&PLAN, &mut |_| true);
         assert!(measured.ended_early.is_none() && measured.errors.total() == 0, "{measured:?}");
         assert!(measured.latency_ns.len() > 100, "{}", measured.latency_ns.len());
+    }
+
+    #[test]
+    fn those_who_are_idle_are_there_and_in_nobodys_way() {
+        for rate in [None, Some(1_000.0)] {
+            let measured = measure(&Plan { idle: 200, rate, ..PLAN }, &mut |_| true);
+            assert!(measured.ended_early.is_none() && measured.errors.total() == 0, "{measured:?}");
+            assert!(measured.latency_ns.len() > 100, "{}", measured.latency_ns.len());
+        }
     }
 
     #[test]

@@ -38,8 +38,10 @@ pub struct Setting {
     pub destinations: u16,
     /// Bytes of each message.
     pub payload_bytes: usize,
-    /// Sessions.
+    /// Sessions that multicast.
     pub clients: usize,
+    /// More sessions, which are connected and idle.
+    pub idle: usize,
     /// Messages that each may have under way.
     pub window: usize,
     /// Messages a second that were due, of an open loop.
@@ -77,6 +79,7 @@ impl Setting {
             destinations: plan.destinations,
             payload_bytes: plan.payload_bytes,
             clients: plan.clients,
+            idle: plan.idle,
             window: plan.depth,
             rate: plan.rate,
             duration_s: millis(plan.duration),
@@ -189,11 +192,11 @@ impl Report {
     pub fn csv(&self) -> String {
         let mut text =
             "placement,fabric,waiting,groups,destinations,replicas,payload_bytes,clients,\
-                        window,rate,run,messages_per_s,p50_us,p95_us,p99_us,p999_us,max_us,\
+                        idle,window,rate,run,messages_per_s,p50_us,p95_us,p99_us,p999_us,max_us,\
                         cross_core_ns,errors\n"
                 .to_owned();
         let Setting { placement, fabric, waiting, destinations, .. } = &self.setting;
-        let Setting { payload_bytes, clients, window, rate, topology, .. } = &self.setting;
+        let Setting { payload_bytes, clients, idle, window, rate, topology, .. } = &self.setting;
         let or_empty =
             |number: Option<f64>| number.map_or_else(String::new, |number| number.to_string());
         for (i, run) in self.runs.iter().enumerate() {
@@ -202,7 +205,7 @@ impl Report {
             let _ = writeln!(
                 text,
                 "{placement},{fabric},{waiting},{},{destinations},{},{payload_bytes},{clients},\
-                 {window},{rate},{i},{},{p50},{p95},{p99},{p999},{max},{round_trip},{}",
+                 {idle},{window},{rate},{i},{},{p50},{p95},{p99},{p999},{max},{round_trip},{}",
                 topology.groups, topology.replicas, run.messages_per_s, run.errors
             );
         }
@@ -213,7 +216,8 @@ impl Report {
     pub fn table(&self, colour: bool) -> String {
         let paint = chart::Paint(colour);
         let Setting { placement, fabric, waiting, topology, .. } = &self.setting;
-        let Setting { destinations, payload_bytes, clients, window, rate, .. } = &self.setting;
+        let Setting { destinations, payload_bytes, clients, idle, window, rate, .. } =
+            &self.setting;
         let Topology { nodes, groups, replicas, engines } = topology;
         let mut text = String::new();
         let each = if *engines > 1 { format!(", {engines} engines each") } else { String::new() };
@@ -229,9 +233,10 @@ impl Report {
             }
             None => "closed loop".to_owned(),
         };
+        let beside = if *idle > 0 { format!(" beside {idle} idle ones") } else { String::new() };
         let _ = writeln!(
             text,
-            "  {loops}, {clients} sessions with {window} under way, {} s a run\n",
+            "  {loops}, {clients} sessions with {window} under way{beside}, {} s a run\n",
             self.setting.duration_s
         );
         let _ = writeln!(
@@ -306,6 +311,7 @@ mod tests {
             destinations: 2,
             payload_bytes: 64,
             clients: 1,
+            idle: 0,
             depth: 1,
             window: 64,
             rate: None,
@@ -344,7 +350,7 @@ mod tests {
         assert_eq!(
             keys(&found),
             "batches clients command cross_core_ns destinations distribution_us duration_s fabric good \
-             machine messages_per_s p50_us p95_us p99_us payload_bytes placement rate runs seed \
+             idle machine messages_per_s p50_us p95_us p99_us payload_bytes placement rate runs seed \
              skein topology waiting warmup_s window workload"
         );
         assert_eq!(

@@ -243,6 +243,7 @@ mod tests {
             destinations: groups,
             payload_bytes: 64,
             clients,
+            idle: 0,
             depth: 1,
             window: 64,
             rate: None,

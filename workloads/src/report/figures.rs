@@ -115,6 +115,10 @@ fn words(multicast: &Multicast, without: &[&str]) -> String {
         None if without.contains(&"load") => "closed loop".to_owned(),
         None => format!("{} × {} under way", multicast.clients, multicast.window),
     };
+    let load = match multicast.idle {
+        0 => load,
+        idle => format!("{load} beside {idle} idle sessions"),
+    };
     let all = [
         ("destinations", to),
         ("groups", format!("{} groups", topology.groups)),

@@ -43,6 +43,9 @@ pub(super) struct Multicast {
     pub(super) destinations: u16,
     pub(super) payload_bytes: usize,
     pub(super) clients: usize,
+    /// Reports of versions without idle sessions do not speak of them.
+    #[serde(default)]
+    pub(super) idle: usize,
     pub(super) window: usize,
     pub(super) rate: Option<f64>,
     pub(super) topology: Topology,

@@ -40,6 +40,9 @@ pub(crate) struct Args {
     /// Sessions
     #[arg(long, default_value_t = 1, value_name = "C", value_parser = super::bench::clients)]
     clients: usize,
+    /// More sessions, which are connected and say nothing
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=10_000), conflicts_with = "simulated")]
+    idle: u16,
     /// Messages that each session has under way; of an open loop, at most [default: 1, or 64 of an open loop]
     #[arg(long, value_name = "W", value_parser = clap::value_parser!(u16).range(1..=4096))]
     window: Option<u16>,
@@ -193,6 +196,7 @@ impl Args {
             destinations,
             payload_bytes: self.payload,
             clients: self.clients,
+            idle: usize::from(self.idle),
             depth,
             window: depth.max(Tuning::default().window),
             rate: self.open_loop,
