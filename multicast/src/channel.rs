@@ -323,6 +323,14 @@ impl Channel {
         self.backlog.is_empty()
     }
 
+    /// Whether the very same datagram waits for room already.
+    pub(crate) fn holds(&self, kind: Kind, head: &[u8], body: &[u8]) -> bool {
+        self.backlog.iter().any(|waiting| {
+            let bytes = waiting.bytes.strip_prefix(head);
+            waiting.kind == kind && bytes.is_some_and(|rest| rest == body)
+        })
+    }
+
     /// Datagrams that wait for room.
     pub(crate) fn waiting(&self) -> usize {
         self.backlog.len()

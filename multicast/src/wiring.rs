@@ -445,11 +445,15 @@ impl<F: Fabric> Wiring<F> {
             return;
         }
         if let Some(&id) = self.routes.get(&(from, to)) {
-            // What is told again on demand need not wait for one that stands still.
+            // What is told again on demand need not wait for one that stands still, nor twice: what is
+            // asked for again and again would keep everything else from its place.
             let told_again =
                 matches!(kind, Kind::Announce | Kind::Exchange | Kind::Fetch | Kind::Passed);
+            let waits = |channel: &Channel| {
+                channel.waiting() >= WAITING_MAX || channel.holds(kind, head, body)
+            };
             match self.port.get(id).filter(|channel| !channel.dying) {
-                Some(channel) if told_again && channel.waiting() >= WAITING_MAX => return,
+                Some(channel) if told_again && waits(channel) => return,
                 Some(_) => return self.port.send(id, kind, head, body),
                 None => self.routes.remove(&(from, to)),
             };
