@@ -81,8 +81,12 @@ pub(crate) fn destinations(transaction: &Transaction<Bytes<'_>>, slots: &SlotMap
         Some(key) => GroupSet::single(slots.owner(key.0)),
         None => slots.groups(),
     });
-    let set = guards.chain(owners).flat_map(GroupSet::iter).collect::<GroupSet>();
-    if set.is_empty() { GroupSet::single(GroupId(0)) } else { set }
+    somebody(guards.chain(owners).flat_map(GroupSet::iter).collect())
+}
+
+/// Those to whom a command goes whose keys are `owners`': to one at least.
+pub(crate) fn somebody(owners: GroupSet) -> GroupSet {
+    if owners.is_empty() { GroupSet::single(GroupId(0)) } else { owners }
 }
 
 /// Whether groups must hear each other before any of them applies: one's guards decide what the

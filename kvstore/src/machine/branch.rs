@@ -100,14 +100,11 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
 
     /// Runs `branch`, of which only operations of this group are left. The outcomes follow what is
     /// in `reply`. Gives what to commit.
-    pub(crate) fn run<'o>(
+    pub(crate) fn run(
         mut self,
-        branch: impl Iterator<Item = &'o Operation<Bytes<'a>>>,
+        branch: &[Operation<Bytes<'a>>],
         reply: &mut PartWriter,
-    ) -> Result<Writes<'a>, Refusal>
-    where
-        'a: 'o,
-    {
+    ) -> Result<Writes<'a>, Refusal> {
         let mut has_read = false;
         for operation in branch {
             has_read |= matches!(operation, Operation::Get { .. } | Operation::Scan { .. });

@@ -11,8 +11,10 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId};
 
 use super::exchange::{Heard, Verdict};
 use super::execute::Judged;
+use super::footprint::Footprint;
 use super::part::{PartMaker, Record, StageRecord, id, open};
 use super::sessions::Sessions;
+use super::share::Share;
 use super::under_way::{Deferred, Place, Stage, UnderWay};
 use super::{Machine, Memo};
 use crate::store::Store;
@@ -187,11 +189,10 @@ impl<S: Store> Machine<S> {
         else {
             return Err(Malformed);
         };
-        Ok(Deferred {
-            payload: payload.0.to_vec(),
-            footprint: self.footprint(&transaction),
-            growth_max: self.growth_max(&transaction, self.limits.reply_bytes_max),
-        })
+        let (share, _) = Share::of(transaction, &self.slots, self.group);
+        let growth_max = self.growth_max(&share, self.limits.reply_bytes_max);
+        let footprint = Footprint::of(&share);
+        Ok(Deferred { payload: payload.0.to_vec(), footprint, growth_max })
     }
 
     fn restore_record(&mut self, record: &Record<'_>) -> Result<(), Malformed> {

@@ -5,10 +5,10 @@ use skein_protocol::mutants::{Mutant, planted};
 
 use super::branch::{Draft, Room, Writes, commit, holds, increment, pair_bytes};
 use super::exchange::{Heard, Verdict};
-use super::footprint::Footprint;
+use super::share::Share;
 use super::under_way::Place;
 use super::{Machine, Memo};
-use crate::command::{Operation, Transaction, Version};
+use crate::command::{Operation, Version};
 use crate::reply::{Outcome, Refusal};
 use crate::rules;
 use crate::store::Store;
@@ -58,14 +58,14 @@ impl<S: Store> Machine<S> {
         &mut self,
         turn: Turn,
         place: Place,
-        transaction: &Transaction<Bytes<'_>>,
+        share: &Share<'_>,
         mut heard: Heard,
         out: &mut dyn Outbox,
     ) -> Came {
         let alone = place.destinations.len() == 1;
         let exchanged = !alone && !planted(Mutant::VerdictsNotExchanged);
-        if exchanged && rules::needs_exchange(transaction) {
-            let Some((verdict, judged, reply_bytes_max)) = self.judge(turn, transaction) else {
+        if exchanged && share.exchanged {
+            let Some((verdict, judged, reply_bytes_max)) = self.judge(turn, share) else {
                 return Came::Unsure;
             };
             out.exchange(place.message, place.destinations.without(self.group), &verdict.encode());
@@ -73,14 +73,14 @@ impl<S: Store> Machine<S> {
             if !heard.from.contains_all(place.destinations) {
                 return Came::Spoken { heard, judged, reply_bytes_max };
             }
-            self.conclude(place.position, transaction, &judged, heard.verdict);
-            return Came::Answered(Memo::of(transaction));
+            self.conclude(place.position, share, &judged, heard.verdict);
+            return Came::Answered(share.memo);
         }
-        let done = if alone && transaction.guards.is_empty() && transaction.then.len() == 1 {
-            self.single(turn, &transaction.then[0])
+        let done = if alone && !share.guarded && share.ours.then.len() == 1 {
+            self.single(turn, &share.ours.then[0])
         } else {
-            let held = self.held(transaction);
-            let writes = self.run(turn, transaction, held);
+            let held = self.held(share);
+            let writes = self.run(turn, share, held);
             writes.map(|writes| commit(&mut self.store, writes, turn.position))
         };
         if is_unsure(&done, turn) {
@@ -89,35 +89,30 @@ impl<S: Store> Machine<S> {
         if let Err(refusal) = done {
             self.writer.refused(Some(&refusal));
         }
-        Came::Answered(Memo::of(transaction))
+        Came::Answered(share.memo)
     }
 
-    fn held(&self, transaction: &Transaction<Bytes<'_>>) -> bool {
-        let mut ours = transaction.guards.iter().filter(|guard| self.owns(guard.key));
-        ours.all(|guard| holds(&self.store, guard))
+    fn held(&self, share: &Share<'_>) -> bool {
+        share.ours.guards.iter().all(|guard| holds(&self.store, guard))
     }
 
     /// This group's verdict, which it tells the others, what it rests on, and how long an answer may
     /// be. None if it is not sure.
-    fn judge(
-        &mut self,
-        turn: Turn,
-        transaction: &Transaction<Bytes<'_>>,
-    ) -> Option<(Verdict, Judged, usize)> {
-        let held = self.held(transaction);
+    fn judge(&mut self, turn: Turn, share: &Share<'_>) -> Option<(Verdict, Judged, usize)> {
+        let held = self.held(share);
         let mut judged = Judged::default();
         let mut reply_bytes_max = 0;
         // If our guards do not hold, `then` is out of the question. If there are none, `otherwise`.
         if held {
-            let then = self.run(turn, transaction, true);
+            let then = self.run(turn, share, true);
             if is_unsure(&then, turn) {
                 return None;
             }
             judged.then = then.err();
             reply_bytes_max = self.writer.bytes().len();
         }
-        if !transaction.guards.is_empty() {
-            let otherwise = self.run(turn, transaction, false);
+        if share.guarded {
+            let otherwise = self.run(turn, share, false);
             if is_unsure(&otherwise, turn) {
                 return None;
             }
@@ -133,7 +128,7 @@ impl<S: Store> Machine<S> {
     pub(super) fn conclude(
         &mut self,
         position: Version,
-        transaction: &Transaction<Bytes<'_>>,
+        share: &Share<'_>,
         judged: &Judged,
         verdict: Verdict,
     ) {
@@ -144,7 +139,7 @@ impl<S: Store> Machine<S> {
         // Whether there is room was judged when it was the turn of the command.
         let room = Room { ceiling: u64::MAX, ..self.room(0) };
         let turn = Turn { position, room, early: false };
-        let writes = self.run(turn, transaction, held).expect("we judged that it can be done");
+        let writes = self.run(turn, share, held).expect("we judged that it can be done");
         commit(&mut self.store, writes, position);
     }
 
@@ -152,15 +147,14 @@ impl<S: Store> Machine<S> {
     pub(super) fn run<'a>(
         &mut self,
         turn: Turn,
-        transaction: &Transaction<Bytes<'a>>,
+        share: &Share<'a>,
         held: bool,
     ) -> Result<Writes<'a>, Refusal> {
-        let branch = if held { &transaction.then } else { &transaction.otherwise };
+        let branch = if held { &share.ours.then } else { &share.ours.otherwise };
         let mut writer = std::mem::take(&mut self.writer);
-        let ours = || branch.iter().filter(|op| op.key().is_none_or(|key| self.owns(*key)));
-        writer.done(held, ours().count());
+        writer.done(held, branch.len());
         let draft = Draft::new(&self.store, &self.limits, turn.room, turn.position);
-        let result = draft.run(ours(), &mut writer);
+        let result = draft.run(branch, &mut writer);
         self.writer = writer;
         result
     }
@@ -198,7 +192,7 @@ impl<S: Store> Machine<S> {
             Operation::Get { .. } | Operation::Exists { .. } | Operation::Scan { .. } => {
                 self.writer.done(true, 1);
                 let draft = Draft::new(&self.store, &self.limits, room, position);
-                let nothing = draft.run(std::iter::once(operation), &mut self.writer)?;
+                let nothing = draft.run(std::slice::from_ref(operation), &mut self.writer)?;
                 debug_assert!(nothing.is_empty(), "reads write nothing");
                 return Ok(());
             }
@@ -224,15 +218,6 @@ impl<S: Store> Machine<S> {
         Ok(Outcome::Length(self.store.patch(key.0, offset, bytes, turn.position) as u64))
     }
 
-    /// What a transaction touches of this group's.
-    pub(super) fn footprint(&self, transaction: &Transaction<Bytes<'_>>) -> Footprint {
-        Footprint::of(transaction, |key| self.owns(key))
-    }
-
-    fn owns(&self, key: Bytes<'_>) -> bool {
-        self.slots.owner(key.0) == self.group
-    }
-
     /// The room there is for a command, if what is held when it is its turn is so much more than now.
     pub(super) fn room(&self, more: i64) -> Room {
         let used = self.bytes().saturating_add_signed(more);
@@ -246,18 +231,13 @@ impl<S: Store> Machine<S> {
 
     /// The most by which a transaction may let grow what this group holds: what it writes in both
     /// branches, and what it is owed as an answer, which is as long as `read_bytes_max` if it reads.
-    pub(super) fn growth_max(
-        &self,
-        transaction: &Transaction<Bytes<'_>>,
-        read_bytes_max: usize,
-    ) -> u64 {
+    pub(super) fn growth_max(&self, share: &Share<'_>, read_bytes_max: usize) -> u64 {
         /// An outcome that is not what was read, and the longest number.
         const OUTCOME_MAX: u64 = 32;
-        let both = || transaction.then.iter().chain(&transaction.otherwise);
-        let operations = || both().filter(|op| op.key().is_none_or(|key| self.owns(*key)));
-        if both().all(Operation::is_read) {
-            return 0; // Replies to mere reads are kept where there is room.
+        if share.memo == Memo::OnlyRead {
+            return 0; // Replies to mere reads are not kept.
         }
+        let operations = || share.ours.then.iter().chain(&share.ours.otherwise);
         let grown = |operation: &Operation<Bytes<'_>>| match *operation {
             Operation::Put { key, value } | Operation::Append { key, value } => {
                 pair_bytes(key.0, value.0.len())

@@ -4,7 +4,9 @@ use std::cmp::Ordering;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::command::{Key, Operation, Transaction};
+use super::share::Share;
+use crate::command::{Key, Operation};
+use crate::store::compact::Compact;
 use crate::wire::Bytes;
 
 /// The keys and ranges of one group's part of a command.
@@ -14,7 +16,7 @@ use crate::wire::Bytes;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Footprint {
     /// In their order, each once, with whether it may be written.
-    keys: Vec<(Key, bool)>,
+    keys: Vec<(Compact, bool)>,
     /// Ranges that are read: start, end.
     ranges: Vec<(Key, Option<Key>)>,
     /// A bit for each key, which many share; all of them if there is a range.
@@ -22,16 +24,13 @@ pub(super) struct Footprint {
 }
 
 impl Footprint {
-    /// Of what `owns` says is this group's, in both branches.
-    pub(super) fn of(
-        transaction: &Transaction<Bytes<'_>>,
-        owns: impl Fn(Bytes<'_>) -> bool,
-    ) -> Self {
+    /// Of a group's share, in both branches.
+    pub(super) fn of(share: &Share<'_>) -> Self {
         let mut footprint = Self::default();
-        for guard in &transaction.guards {
-            footprint.add(guard.key, false, &owns);
+        for guard in &share.ours.guards {
+            footprint.add(guard.key, false);
         }
-        for operation in transaction.then.iter().chain(&transaction.otherwise) {
+        for operation in share.ours.then.iter().chain(&share.ours.otherwise) {
             match operation {
                 Operation::Scan { start, end, .. } => {
                     let end = end.map(|end| end.0.to_vec());
@@ -40,7 +39,7 @@ impl Footprint {
                 }
                 keyed => {
                     let key = *keyed.key().expect("no scan");
-                    footprint.add(key, !keyed.is_read(), &owns);
+                    footprint.add(key, !keyed.is_read());
                 }
             }
         }
@@ -50,11 +49,14 @@ impl Footprint {
         footprint
     }
 
-    fn add(&mut self, key: Bytes<'_>, written: bool, owns: &impl Fn(Bytes<'_>) -> bool) {
-        if owns(key) {
-            self.keys.push((key.0.to_vec(), written));
-            self.bits |= 1 << (xxh3_64(key.0) % 64);
-        }
+    fn add(&mut self, key: Bytes<'_>, written: bool) {
+        self.keys.push((key.0.into(), written));
+        self.bits |= 1 << (xxh3_64(key.0) % 64);
+    }
+
+    /// Two that share none do not meet; all of them of one with a range.
+    pub(super) fn bits(&self) -> u64 {
+        self.bits
     }
 
     /// Whether one may write what the other looks at or writes.
@@ -66,7 +68,7 @@ impl Footprint {
     }
 
     fn writes_into(&self, other: &Self) -> bool {
-        let within = |key: &Key| {
+        let within = |key: &Compact| {
             let (mut ranges, key) = (other.ranges.iter(), key.as_slice());
             ranges.any(|(start, end)| {
                 start.as_slice() <= key && end.as_ref().is_none_or(|end| key < end.as_slice())
@@ -92,8 +94,11 @@ impl Footprint {
 
 #[cfg(test)]
 mod tests {
+    use skein_protocol::ids::GroupId;
+
     use super::*;
-    use crate::command::Test;
+    use crate::command::{Test, Transaction};
+    use crate::slots::SlotMap;
 
     #[test]
     fn commands_meet_where_one_writes_what_the_other_touches() {
@@ -124,11 +129,12 @@ mod tests {
             (of(scan("a", None)), of(get("b")),        false, "both only read"),
             (of(scan("a", None)), of(scan("a", None)), false, "both only read"),
             (of(get("a")).then(put("a")), of(get("a")), true, "it reads and writes it"),
-            (of(put("other")), of(put("other")),       false, "it is of another group"),
         ];
         for (one, other, meet, because) in cases {
-            let owns = |key: Bytes<'_>| key.0 != b"other";
-            let footprint = |of: &Transaction| Footprint::of(&of.borrowed(), owns);
+            let footprint = |of: &Transaction| {
+                let (share, _) = Share::of(of.borrowed(), &SlotMap::even(1), GroupId(0));
+                Footprint::of(&share)
+            };
             let (one, other) = (footprint(&one), footprint(&other));
             assert_eq!((one.meets(&other), other.meets(&one)), (meet, meet), "{because}");
         }

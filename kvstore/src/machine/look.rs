@@ -1,32 +1,26 @@
 //! Reads that are not ordered: this group's part of what a transaction reads, from the state as it is.
 
-use skein_protocol::ids::GroupSet;
-
 use super::Machine;
 use super::execute::Turn;
 use super::footprint::Footprint;
-use crate::command::Transaction;
+use super::share::Share;
 use crate::look;
 use crate::reply::Refusal;
 use crate::rules;
 use crate::store::Store;
-use crate::wire::{Bytes, Command, Request};
+use crate::wire::{Command, Request};
 
 impl<S: Store> Machine<S> {
     /// Answers a look, unless what it would see is being decided together with other groups.
     pub(super) fn look(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
         let read = match self.readable(query) {
-            Ok(transaction) => {
-                let owns = |key: Bytes<'_>| self.slots.owner(key.0) == self.group;
-                if !self.under_way.is_empty()
-                    && self
-                        .under_way
-                        .meets(self.under_way.len(), &Footprint::of(&transaction, owns))
-                {
+            Ok(share) => {
+                let last = self.under_way.len();
+                if last > 0 && self.under_way.meets(last, &Footprint::of(&share)) {
                     return false;
                 }
                 let turn = Turn { position: self.position, room: self.room(0), early: false };
-                self.run(turn, &transaction, true).map(drop)
+                self.run(turn, &share, true).map(drop)
             }
             Err(refusal) => Err(refusal),
         };
@@ -39,7 +33,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// What a look asks for, if it only reads, and this group is among those that it is for.
-    fn readable<'a>(&self, query: &'a [u8]) -> Result<Transaction<Bytes<'a>>, Refusal> {
+    fn readable<'a>(&self, query: &'a [u8]) -> Result<Share<'a>, Refusal> {
         let malformed = |why: &str| Refusal::Malformed(why.to_owned());
         let command = match Request::decode(query) {
             Ok(Request::Transaction(command)) => command,
@@ -54,10 +48,10 @@ impl<S: Store> Machine<S> {
             return Err(malformed("only what reads need not be ordered"));
         }
         rules::check(&transaction, &self.limits)?;
-        let groups: GroupSet = rules::destinations(&transaction, &self.slots);
+        let (share, groups) = Share::of(transaction, &self.slots, self.group);
         if !groups.contains(self.group) {
             return Err(malformed("it was sent to another group than those that own its keys"));
         }
-        Ok(transaction)
+        Ok(share)
     }
 }

@@ -26,6 +26,7 @@ mod footprint;
 mod look;
 mod part;
 mod sessions;
+mod share;
 mod under_way;
 
 use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
@@ -36,7 +37,9 @@ use self::branch::PAIR_OVERHEAD;
 use self::copy::Progress;
 use self::exchange::{Early, Heard, Verdict};
 use self::execute::{Came, Turn};
+use self::footprint::Footprint;
 use self::sessions::{Admission, Owed, Sessions};
+use self::share::Share;
 use self::under_way::{Deferred, Place, Stage, UnderWay};
 use crate::command::{Transaction, Version};
 use crate::limits::Limits;
@@ -214,8 +217,13 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// What the command's bytes decide, in every group alike.
-    fn check(&self, command: &Command<'_>, len: usize, to: GroupSet) -> Result<(), Refusal> {
+    /// What the command's bytes decide, in every group alike. Gives what is ours to do.
+    fn check<'a>(
+        &self,
+        command: Command<'a>,
+        len: usize,
+        to: GroupSet,
+    ) -> Result<Share<'a>, Refusal> {
         if command.epoch != self.slots.epoch {
             return Err(Refusal::WrongEpoch);
         }
@@ -224,11 +232,12 @@ impl<S: Store> Machine<S> {
             return Err(Refusal::TransactionTooLarge { len: len as u64, max });
         }
         rules::check(&command.transaction, &self.limits)?;
-        if rules::destinations(&command.transaction, &self.slots) != to {
+        let (share, owners) = Share::of(command.transaction, &self.slots, self.group);
+        if owners != to {
             let why = "it was sent to other groups than those that own its keys";
             return Err(Refusal::Malformed(why.to_owned()));
         }
-        Ok(())
+        Ok(share)
     }
 
     /// A new command of an open session: it takes effect, or waits for its turn, or speaks and waits
@@ -242,30 +251,28 @@ impl<S: Store> Machine<S> {
         answers: bool,
         out: &mut dyn Outbox,
     ) {
-        let command = command.and_then(|command| {
-            self.check(&command, payload.len(), place.destinations)?;
-            Ok(command)
-        });
-        let transaction = match command {
-            Ok(command) => command.transaction,
+        let checked =
+            command.and_then(|command| self.check(command, payload.len(), place.destinations));
+        let share = match checked {
+            Ok(share) => share,
             Err(refusal) => {
                 self.writer.refused(Some(&refusal));
                 return self.answer(place, Some(Memo::Owed), 0, out);
             }
         };
         let last = self.under_way.len();
-        if !answers && last == 0 && transaction.only_reads() {
+        if !answers && last == 0 && share.only_reads() {
             self.position = place.position;
             return;
         }
-        let behind = (last > 0).then(|| self.footprint(&transaction));
+        let behind = (last > 0).then(|| Footprint::of(&share));
         let came = if behind.as_ref().is_some_and(|behind| self.under_way.meets(last, behind)) {
             None
         } else {
             let room = self.room(self.under_way.growth_before(last));
             let turn = Turn { position: place.position, room, early: last > 0 };
             let before = self.stored();
-            match self.execute(turn, place, &transaction, heard, out) {
+            match self.execute(turn, place, &share, heard, out) {
                 Came::Answered(memo) => {
                     let grown = self.stored().cast_signed() - before.cast_signed();
                     return self.answer(place, Some(memo), grown, out);
@@ -279,8 +286,8 @@ impl<S: Store> Machine<S> {
         };
         let command = Deferred {
             payload: payload.to_vec(),
-            footprint: behind.unwrap_or_else(|| self.footprint(&transaction)),
-            growth_max: self.growth_max(&transaction, read_bytes_max),
+            footprint: behind.unwrap_or_else(|| Footprint::of(&share)),
+            growth_max: self.growth_max(&share, read_bytes_max),
         };
         let stage = match came {
             Some(Came::Spoken { heard, judged, .. }) => Stage::Spoken { command, heard, judged },
@@ -299,14 +306,15 @@ impl<S: Store> Machine<S> {
         let before = self.stored();
         let came = match Request::decode(&command.payload).expect("it was decoded when delivered") {
             Request::Transaction(Command { transaction, .. }) => {
+                let (share, _) = Share::of(transaction, &self.slots, self.group);
                 if at == 0 {
                     self.sessions.free_for(place.message, place.low_water);
                 }
                 let room = self.room(self.under_way.growth_before(at));
                 let turn = Turn { position: place.position, room, early: at > 0 };
-                let came = self.execute(turn, place, &transaction, heard, out);
+                let came = self.execute(turn, place, &share, heard, out);
                 if let Came::Spoken { reply_bytes_max, .. } = came {
-                    command.growth_max = self.growth_max(&transaction, reply_bytes_max);
+                    command.growth_max = self.growth_max(&share, reply_bytes_max);
                 }
                 Some(came)
             }
@@ -340,10 +348,11 @@ impl<S: Store> Machine<S> {
         else {
             unreachable!("it was decoded when it was delivered");
         };
+        let (share, _) = Share::of(transaction, &self.slots, self.group);
         let before = self.stored();
-        self.conclude(place.position, &transaction, &judged, heard.verdict);
+        self.conclude(place.position, &share, &judged, heard.verdict);
         let grown = self.stored().cast_signed() - before.cast_signed();
-        self.answered(at, Some(Memo::of(&transaction)), grown, out);
+        self.answered(at, Some(share.memo), grown, out);
     }
 
     /// Sends what the writer holds in answer to what was just delivered, and keeps it when all before
@@ -392,15 +401,13 @@ impl<S: Store> Machine<S> {
                     self.repeat(place.message, out);
                 }
             }
-            let mut any = false;
-            for at in 0..self.under_way.len() {
-                if self.under_way.is_free(at) {
-                    self.resume(at, out);
-                    any = true;
-                }
-            }
-            if !any {
+            let mut next = self.under_way.next_free(0);
+            if next.is_none() {
                 return;
+            }
+            while let Some(at) = next {
+                self.resume(at, out);
+                next = self.under_way.next_free(at + 1);
             }
         }
     }
@@ -489,16 +496,12 @@ impl<S: Store> Application for Machine<S> {
             return;
         };
         let destinations = self.under_way.place(at).destinations;
-        match self.under_way.stage(at) {
-            Stage::Blocked { heard, .. } => heard.hear(from, verdict),
-            Stage::Spoken { heard, .. } => {
-                heard.hear(from, verdict);
-                if heard.from.contains_all(destinations) {
-                    self.concluded(at, out);
-                    self.catch_up(out);
-                }
-            }
-            Stage::Answered { .. } | Stage::Again => {}
+        let Some(heard) = self.under_way.heard(at) else { return };
+        heard.hear(from, verdict);
+        let all = heard.from.contains_all(destinations);
+        if all && matches!(self.under_way.stage(at), Stage::Spoken { .. }) {
+            self.concluded(at, out);
+            self.catch_up(out);
         }
     }
 

@@ -68,6 +68,24 @@ impl Stage {
         }
     }
 
+    /// The most by which it will yet let grow what the group holds. Something that made it shrink
+    /// out of its turn counts as well: it will seem to those before it that it has not.
+    fn growth_max(&self) -> i64 {
+        match self {
+            Self::Blocked { command, .. } | Self::Spoken { command, .. } => {
+                command.growth_max.cast_signed()
+            }
+            Self::Answered { reply, grown, .. } => {
+                (reply.len() as u64 + REPLY_OVERHEAD).cast_signed() - grown.min(&0)
+            }
+            Self::Again => 0,
+        }
+    }
+
+    fn grown(&self) -> i64 {
+        if let Self::Answered { grown, .. } = self { *grown } else { 0 }
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Self::Blocked { command, .. } | Self::Spoken { command, .. } => command.payload.len(),
@@ -77,10 +95,30 @@ impl Stage {
     }
 }
 
+/// What is looked for in all that are under way, side by side.
+#[derive(Clone, Copy)]
+struct Mark {
+    message: MessageId,
+    /// Of its footprint, until it has taken effect.
+    bits: u64,
+    /// It is what was not delivered before.
+    is_new: bool,
+    /// What it met when it was last tried, counted from the first that was ever under way.
+    behind: Option<u64>,
+}
+
 #[derive(Default)]
 pub(super) struct UnderWay {
     commands: VecDeque<(Place, Stage)>,
+    /// Of each.
+    marks: VecDeque<Mark>,
+    /// So many were under way and are over.
+    over: u64,
+    /// Of all stages together.
     bytes: usize,
+    growth_max: i64,
+    grown: i64,
+    blocked: usize,
 }
 
 impl UnderWay {
@@ -101,23 +139,24 @@ impl UnderWay {
     }
 
     pub(super) fn push(&mut self, place: Place, stage: Stage) {
-        self.bytes += stage.bytes();
-        self.commands.push_back((place, stage));
+        let message = place.message;
+        self.marks.push_back(Mark { message, bits: 0, is_new: true, behind: None });
+        self.commands.push_back((place, Stage::Again));
+        self.replace(self.len() - 1, stage);
     }
 
     /// Takes the first one, if it has taken effect: it is over.
     pub(super) fn pop_over(&mut self) -> Option<(Place, Stage)> {
-        let over = self.commands.pop_front_if(|(_, stage)| stage.deferred().is_none())?;
-        self.bytes -= over.1.bytes();
-        Some(over)
+        self.commands.front().filter(|(_, stage)| stage.deferred().is_none())?;
+        let stage = self.replace(0, Stage::Again);
+        self.marks.pop_front();
+        self.over += 1;
+        self.commands.pop_front().map(|(place, _)| (place, stage))
     }
 
     /// Where the message is, unless it has only come again.
     pub(super) fn find(&self, message: MessageId) -> Option<usize> {
-        let first = |(place, stage): &(Place, Stage)| {
-            place.message == message && !matches!(stage, Stage::Again)
-        };
-        self.commands.iter().position(first)
+        self.marks.iter().position(|mark| mark.message == message && mark.is_new)
     }
 
     pub(super) fn last_position(&self) -> Option<Version> {
@@ -128,49 +167,76 @@ impl UnderWay {
         self.commands[at].0
     }
 
-    pub(super) fn stage(&mut self, at: usize) -> &mut Stage {
-        &mut self.commands[at].1
+    /// What the one at `at` has heard so far, if it has yet to hear.
+    pub(super) fn heard(&mut self, at: usize) -> Option<&mut Heard> {
+        match &mut self.commands[at].1 {
+            Stage::Blocked { heard, .. } | Stage::Spoken { heard, .. } => Some(heard),
+            Stage::Answered { .. } | Stage::Again => None,
+        }
+    }
+
+    pub(super) fn stage(&self, at: usize) -> &Stage {
+        &self.commands[at].1
     }
 
     /// Moves one down its list. Returns what it was.
     pub(super) fn replace(&mut self, at: usize, stage: Stage) -> Stage {
-        self.bytes += stage.bytes();
+        let mark = &mut self.marks[at];
+        mark.bits = stage.deferred().map_or(0, |command| command.footprint.bits());
+        mark.is_new = !matches!(stage, Stage::Again);
         let before = std::mem::replace(&mut self.commands[at].1, stage);
-        self.bytes -= before.bytes();
+        let after = &self.commands[at].1;
+        self.bytes = self.bytes + after.bytes() - before.bytes();
+        self.growth_max += after.growth_max() - before.growth_max();
+        self.grown += after.grown() - before.grown();
+        self.blocked += usize::from(matches!(after, Stage::Blocked { .. }));
+        self.blocked -= usize::from(matches!(before, Stage::Blocked { .. }));
         before
     }
 
     /// Whether something before `at` that has yet to take effect meets what has this footprint.
     pub(super) fn meets(&self, at: usize, footprint: &Footprint) -> bool {
-        let before = self.commands.iter().take(at);
-        let mut deferred = before.filter_map(|(_, stage)| stage.deferred());
-        deferred.any(|earlier| earlier.footprint.meets(footprint))
-            && !planted(Mutant::MeetingPasses)
+        self.first_met(at, footprint).is_some()
     }
 
-    /// Whether the one at `at` may be tried: it is blocked, and nothing before it is in its way.
-    pub(super) fn is_free(&self, at: usize) -> bool {
-        match &self.commands[at].1 {
-            Stage::Blocked { needs_turn, .. } if at == 0 || *needs_turn => at == 0,
-            Stage::Blocked { command, .. } => !self.meets(at, &command.footprint),
-            _ => false,
+    fn first_met(&self, at: usize, footprint: &Footprint) -> Option<usize> {
+        let bits = footprint.bits();
+        let mut before = self.marks.iter().take(at).enumerate();
+        let met = before.find(|(i, mark)| {
+            mark.bits & bits != 0
+                && self.commands[*i].1.deferred().is_some_and(|it| it.footprint.meets(footprint))
+        });
+        met.map(|(i, _)| i).filter(|_| !planted(Mutant::MeetingPasses))
+    }
+
+    /// The first one from `from` on that may be tried: it is blocked, and nothing before it is in
+    /// its way.
+    pub(super) fn next_free(&mut self, from: usize) -> Option<usize> {
+        if self.blocked == 0 {
+            return None;
         }
+        (from..self.len()).find(|at| self.is_free(*at))
+    }
+
+    fn is_free(&mut self, at: usize) -> bool {
+        let Stage::Blocked { command, needs_turn, .. } = &self.commands[at].1 else { return false };
+        if at == 0 || *needs_turn {
+            return at == 0;
+        }
+        // Most often what was in its way still is.
+        let behind = self.marks[at].behind.and_then(|behind| behind.checked_sub(self.over));
+        if behind.is_some_and(|behind| self.marks[behind as usize].bits != 0) {
+            return false;
+        }
+        let met = self.first_met(at, &command.footprint);
+        self.marks[at].behind = met.map(|met| self.over + met as u64);
+        met.is_none()
     }
 
     /// How much more, at most, the group would hold than it does, if all before `at` were over, and
     /// nothing behind had taken effect. Exact for the first.
     pub(super) fn growth_before(&self, at: usize) -> i64 {
-        let growth = |(i, (_, stage)): (usize, &(Place, Stage))| match stage {
-            Stage::Answered { reply, .. } if i < at => {
-                (reply.len() as u64 + REPLY_OVERHEAD).cast_signed()
-            }
-            Stage::Answered { grown, .. } if i > at => -grown,
-            Stage::Blocked { command, .. } | Stage::Spoken { command, .. } if i < at => {
-                i64::try_from(command.growth_max).unwrap_or(i64::MAX)
-            }
-            _ => 0,
-        };
-        self.commands.iter().enumerate().map(growth).fold(0, i64::saturating_add)
+        if at == 0 { -self.grown } else { self.growth_max }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &(Place, Stage)> {

@@ -6,10 +6,10 @@ use std::cmp::Ordering;
 /// Up to [`Compact::INLINE`] bytes in place, more on the heap; four words either way.
 ///
 /// A tree of these is walked without leaving its nodes, which is most of what a look-up costs.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Compact(Repr);
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum Repr {
     Inline { len: u8, bytes: [u8; Compact::INLINE] },
     Heap(Box<[u8]>),

@@ -1,0 +1,105 @@
+//! What of a transaction is one group's to do.
+
+use skein_protocol::ids::{GroupId, GroupSet};
+
+use super::Memo;
+use crate::command::Transaction;
+use crate::rules;
+use crate::slots::SlotMap;
+use crate::wire::Bytes;
+
+/// One group's share of a transaction, and what the group must know of the rest.
+///
+/// Which keys are whose is found out here, once: to hash a key takes as long as to look at it.
+pub(super) struct Share<'a> {
+    /// The guards and operations on the group's keys, and scans, in their order.
+    pub(super) ours: Transaction<Bytes<'a>>,
+    /// Whether any group has a guard.
+    pub(super) guarded: bool,
+    /// Whether groups must hear each other before any of them applies.
+    pub(super) exchanged: bool,
+    /// Whether what all groups answer is kept.
+    pub(super) memo: Memo,
+}
+
+impl<'a> Share<'a> {
+    /// What `group` owns by `slots` of the transaction, and the groups that own any of it.
+    pub(super) fn of(
+        mut transaction: Transaction<Bytes<'a>>,
+        slots: &SlotMap,
+        group: GroupId,
+    ) -> (Self, GroupSet) {
+        let (guarded, memo) = (!transaction.guards.is_empty(), Memo::of(&transaction));
+        let exchanged = rules::needs_exchange(&transaction);
+        let mut owners = GroupSet::EMPTY;
+        let mut owns = |key: &Bytes<'_>| {
+            let owner = slots.owner(key.0);
+            owners = owners.with(owner);
+            owner == group
+        };
+        transaction.guards.retain(|guard| owns(&guard.key));
+        let mut scans = false;
+        for branch in [&mut transaction.then, &mut transaction.otherwise] {
+            branch.retain(|operation| {
+                scans |= operation.key().is_none();
+                operation.key().is_none_or(&mut owns)
+            });
+        }
+        if scans {
+            owners = slots.groups();
+        }
+        (Self { ours: transaction, guarded, exchanged, memo }, rules::somebody(owners))
+    }
+
+    /// Whether it changes nothing, whatever there is, and reads the same whatever there is.
+    pub(super) fn only_reads(&self) -> bool {
+        !self.guarded && self.memo == Memo::OnlyRead
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Operation, Test};
+
+    #[test]
+    fn shares_of_all_groups_are_the_transaction_and_go_where_its_sender_sends_it() {
+        let slots = SlotMap::even(3);
+        let (get, put) = (
+            |key: &str| Operation::Get { key: key.into() },
+            |key: &str| Operation::Put { key: key.into(), value: b"1".to_vec() },
+        );
+        let scan = Operation::Scan { start: b"a".to_vec(), end: None, limit: 1 };
+        let of = Transaction::of;
+        let cases = [
+            Transaction::default(),
+            of(get("a")),
+            of(get("a")).then(put("b")).then(get("c")).then(get("d")),
+            of(put("a")).guard("b", Test::Exists).otherwise(get("c")).otherwise(put("a")),
+            Transaction::default().guard("e", Test::Missing),
+            of(get("a")).then(scan),
+        ];
+        for transaction in cases {
+            let whole = transaction.borrowed();
+            let groups: Vec<_> = slots.groups().iter().collect();
+            let mut parts = (0, 0);
+            for group in groups {
+                let (share, owners) = Share::of(whole.clone(), &slots, group);
+                assert_eq!(owners, rules::destinations(&whole, &slots), "{whole:?}");
+                assert_eq!(share.guarded, !whole.guards.is_empty());
+                assert_eq!(share.exchanged, rules::needs_exchange(&whole));
+                assert_eq!(share.only_reads(), whole.only_reads());
+                let all = share.ours.then.iter().chain(&share.ours.otherwise);
+                for operation in all {
+                    let owner = operation.key().map(|key| slots.owner(key.0));
+                    assert_eq!(owner.unwrap_or(group), group, "{operation:?}");
+                    parts.1 += usize::from(owner.is_some());
+                }
+                assert!(share.ours.guards.iter().all(|guard| slots.owner(guard.key.0) == group));
+                parts.0 += share.ours.guards.len();
+            }
+            let keyed = whole.then.iter().chain(&whole.otherwise).filter(|it| it.key().is_some());
+            assert_eq!(parts, (whole.guards.len(), keyed.count()), "each has one owner");
+        }
+    }
+}
