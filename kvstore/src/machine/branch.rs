@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::command::{Compare, Guard, Operation, Test, Version};
+use crate::command::{Compare, Guard, Key, Operation, Test, Value, Version};
 use crate::limits::Limits;
 use crate::plan::pairs_max;
 use crate::reply::{Outcome, Page, Refusal};
@@ -119,13 +119,17 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
         }
         // A reply that tells what was written is small. One that tells what was read may not be,
         // and has to be kept with the writes beside it.
-        let mut grown = if has_read { reply.bytes().len() as u64 } else { 0 };
-        let mut shrunk = 0;
-        for (key, value) in &self.writes {
-            grown += value.as_ref().map_or(0, |value| pair_bytes(key, value.len()));
-            shrunk += self.store.get(key).map_or(0, |found| pair_bytes(key, found.value.len()));
+        let told = if has_read { reply.bytes().len() as u64 } else { 0 };
+        let pair = |(key, value): (&&[u8], &Option<Cow<'_, [u8]>>)| {
+            value.as_ref().map_or(0, |value| pair_bytes(key, value.len()))
+        };
+        let grown = told + self.writes.iter().map(pair).sum::<u64>();
+        // Most often there is room for it, whatever stood there.
+        if self.room.check(grown, 0).is_err() {
+            let stored =
+                |key| self.store.get(key).map_or(0, |found| pair_bytes(key, found.value.len()));
+            self.room.check(grown, self.writes.keys().copied().map(stored).sum())?;
         }
-        self.room.check(grown, shrunk)?;
         Ok(self.writes)
     }
 
@@ -236,11 +240,40 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
 }
 
 /// Makes a draft true.
-pub(crate) fn commit(store: &mut impl Store, writes: Writes<'_>, position: Version) {
+pub(crate) fn commit<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+    store: &mut impl Store,
+    writes: impl IntoIterator<Item = (K, Option<V>)>,
+    position: Version,
+) {
     for (key, value) in writes {
         match value {
-            Some(value) => store.put(key, &value, position),
-            None => _ = store.delete(key),
+            Some(value) => store.put(key.as_ref(), value.as_ref(), position),
+            None => _ = store.delete(key.as_ref()),
         }
+    }
+}
+
+/// What a branch comes to, apart from the command's bytes: so it need not be run again.
+pub(crate) struct Drafted {
+    pub(crate) reply: Vec<u8>,
+    pub(crate) writes: Vec<(Key, Option<Value>)>,
+}
+
+impl Drafted {
+    /// A longer one is not worth its memory.
+    const BYTES_MAX: usize = 2 << 10;
+
+    /// With `reply` and `writes`, unless it is long.
+    pub(crate) fn of(reply: &[u8], writes: Writes<'_>) -> Option<Self> {
+        let pair = |(key, value): (&&[u8], &Option<Cow<'_, [u8]>>)| {
+            key.len() + value.as_ref().map_or(0, |value| value.len())
+        };
+        if reply.len() + writes.iter().map(pair).sum::<usize>() > Self::BYTES_MAX {
+            return None;
+        }
+        let own = |(key, value): (&[u8], Option<Cow<'_, [u8]>>)| {
+            (key.to_vec(), value.map(Cow::into_owned))
+        };
+        Some(Self { reply: reply.to_vec(), writes: writes.into_iter().map(own).collect() })
     }
 }

@@ -173,7 +173,8 @@ impl<S: Store> Machine<S> {
             StageRecord::Spoken { payload, ref then, ref otherwise, ref from, verdict } => {
                 let heard = Heard { from: self.ours(from)?, verdict: Verdict::decode(&[verdict]) };
                 let judged = Judged { then: then.clone(), otherwise: otherwise.clone() };
-                Stage::Spoken { command: self.restore_deferred(payload)?, heard, judged }
+                let command = self.restore_deferred(payload)?;
+                Stage::Spoken { command, heard, judged, then: None }
             }
             StageRecord::Answered { reply, only_read, grown } => {
                 let memo = |reads| if reads { Memo::OnlyRead } else { Memo::Owed };
@@ -253,7 +254,7 @@ fn under_way<'a>(place: &Place, stage: &'a Stage) -> Record<'a> {
             from: numbers(heard.from),
             verdict: heard.verdict.encode()[0],
         },
-        Stage::Spoken { command, heard, judged } => StageRecord::Spoken {
+        Stage::Spoken { command, heard, judged, then: _ } => StageRecord::Spoken {
             payload: Bytes(&command.payload),
             then: judged.then.clone(),
             otherwise: judged.otherwise.clone(),

@@ -49,6 +49,11 @@ impl Verdict {
         self.0 & HELD != 0
     }
 
+    /// Whether `then` is taken, and can be executed.
+    pub(crate) fn takes_then(self) -> bool {
+        self.held() && self.executable()
+    }
+
     /// Whether the branch taken can be executed.
     pub(crate) fn executable(self) -> bool {
         self.0 & if self.held() { THEN } else { OTHERWISE } != 0

@@ -3,7 +3,7 @@
 use skein_multicast::application::Outbox;
 use skein_protocol::mutants::{Mutant, planted};
 
-use super::branch::{Draft, Room, Writes, commit, holds, increment, pair_bytes};
+use super::branch::{Draft, Drafted, Room, Writes, commit, holds, increment, pair_bytes};
 use super::exchange::{Heard, Verdict};
 use super::share::Share;
 use super::under_way::Place;
@@ -30,7 +30,8 @@ pub(super) enum Came {
     Answered(Memo),
     /// We have told our verdict, and others have yet to. The answer has at most so many bytes, if it
     /// is not a refusal.
-    Spoken { heard: Heard, judged: Judged, reply_bytes_max: usize },
+    /// `then` is what it would do, if that is little and has effects.
+    Spoken { heard: Heard, judged: Judged, then: Option<Drafted>, reply_bytes_max: usize },
     /// Whether it is refused depends on what commands before it come to. Nothing has changed.
     Unsure,
 }
@@ -40,6 +41,16 @@ pub(super) enum Came {
 pub(super) struct Judged {
     pub(super) then: Option<Refusal>,
     pub(super) otherwise: Option<Refusal>,
+}
+
+/// What a group comes to by itself.
+struct Opinion<'a> {
+    verdict: Verdict,
+    judged: Judged,
+    /// What `then` writes, if it can be executed. Its reply stands in the writer.
+    then: Option<Writes<'a>>,
+    /// How long an answer may be.
+    reply_bytes_max: usize,
 }
 
 impl Judged {
@@ -65,15 +76,23 @@ impl<S: Store> Machine<S> {
         let alone = place.destinations.len() == 1;
         let exchanged = !alone && !planted(Mutant::VerdictsNotExchanged);
         if exchanged && share.exchanged {
-            let Some((verdict, judged, reply_bytes_max)) = self.judge(turn, share) else {
+            let Some(opinion) = self.judge(turn, share) else {
                 return Came::Unsure;
             };
+            let Opinion { verdict, judged, then, reply_bytes_max } = opinion;
             out.exchange(place.message, place.destinations.without(self.group), &verdict.encode());
             heard.hear(self.group, verdict);
             if !heard.from.contains_all(place.destinations) {
-                return Came::Spoken { heard, judged, reply_bytes_max };
+                let then = then.filter(|_| share.memo == Memo::Owed);
+                let then = then.and_then(|writes| Drafted::of(self.writer.bytes(), writes));
+                return Came::Spoken { heard, judged, then, reply_bytes_max };
             }
-            self.conclude(place.position, share, &judged, heard.verdict);
+            match then {
+                Some(writes) if heard.verdict.takes_then() => {
+                    commit(&mut self.store, writes, place.position);
+                }
+                _ => self.conclude(place.position, share, &judged, heard.verdict),
+            }
             return Came::Answered(share.memo);
         }
         let done = if alone && !share.guarded && share.ours.then.len() == 1 {
@@ -96,31 +115,34 @@ impl<S: Store> Machine<S> {
         share.ours.guards.iter().all(|guard| holds(&self.store, guard))
     }
 
-    /// This group's verdict, which it tells the others, what it rests on, and how long an answer may
-    /// be. None if it is not sure.
-    fn judge(&mut self, turn: Turn, share: &Share<'_>) -> Option<(Verdict, Judged, usize)> {
+    /// This group's verdict, which it tells the others, and what it rests on. None if it is not sure.
+    fn judge<'a>(&mut self, turn: Turn, share: &Share<'a>) -> Option<Opinion<'a>> {
         let held = self.held(share);
         let mut judged = Judged::default();
         let mut reply_bytes_max = 0;
-        // If our guards do not hold, `then` is out of the question. If there are none, `otherwise`.
-        if held {
-            let then = self.run(turn, share, true);
-            if is_unsure(&then, turn) {
-                return None;
-            }
-            judged.then = then.err();
-            reply_bytes_max = self.writer.bytes().len();
-        }
+        // If there are no guards, `otherwise` is out of the question. If ours do not hold, `then`.
         if share.guarded {
             let otherwise = self.run(turn, share, false);
             if is_unsure(&otherwise, turn) {
                 return None;
             }
             judged.otherwise = otherwise.err();
-            reply_bytes_max = reply_bytes_max.max(self.writer.bytes().len());
+            reply_bytes_max = self.writer.bytes().len();
         }
-        let then = held && judged.then.is_none();
-        Some((Verdict::new(held, then, judged.otherwise.is_none()), judged, reply_bytes_max))
+        let mut writes = None;
+        if held {
+            let then = self.run(turn, share, true);
+            if is_unsure(&then, turn) {
+                return None;
+            }
+            reply_bytes_max = reply_bytes_max.max(self.writer.bytes().len());
+            match then {
+                Ok(then) => writes = Some(then),
+                Err(refusal) => judged.then = Some(refusal),
+            }
+        }
+        let verdict = Verdict::new(held, writes.is_some(), judged.otherwise.is_none());
+        Some(Opinion { verdict, judged, then: writes, reply_bytes_max })
     }
 
     /// All its groups have given their verdicts, and this is what they come to. What we judged by

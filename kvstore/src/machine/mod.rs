@@ -33,7 +33,7 @@ use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use self::branch::PAIR_OVERHEAD;
+use self::branch::{Drafted, PAIR_OVERHEAD, commit};
 use self::copy::Progress;
 use self::exchange::{Early, Heard, Verdict};
 use self::execute::{Came, Turn};
@@ -290,7 +290,9 @@ impl<S: Store> Machine<S> {
             growth_max: self.growth_max(&share, read_bytes_max),
         };
         let stage = match came {
-            Some(Came::Spoken { heard, judged, .. }) => Stage::Spoken { command, heard, judged },
+            Some(Came::Spoken { heard, judged, then, .. }) => {
+                Stage::Spoken { command, heard, judged, then }
+            }
             unsure => Stage::Blocked { command, heard, needs_turn: unsure.is_some() },
         };
         self.under_way.push(place, stage);
@@ -330,7 +332,9 @@ impl<S: Store> Machine<S> {
                 let grown = self.stored().cast_signed() - before.cast_signed();
                 return self.answered(at, Some(memo), grown, out);
             }
-            Some(Came::Spoken { heard, judged, .. }) => Stage::Spoken { command, heard, judged },
+            Some(Came::Spoken { heard, judged, then, .. }) => {
+                Stage::Spoken { command, heard, judged, then }
+            }
             Some(Came::Unsure) => Stage::Blocked { command, heard, needs_turn: true },
         };
         self.under_way.replace(at, stage);
@@ -339,19 +343,28 @@ impl<S: Store> Machine<S> {
     /// The command at `at` has told its verdict, and now all others have.
     fn concluded(&mut self, at: usize, out: &mut dyn Outbox) {
         let place = self.under_way.place(at);
-        let Stage::Spoken { command, heard, judged } = self.under_way.replace(at, Stage::Again)
+        let Stage::Spoken { command, heard, judged, then } =
+            self.under_way.replace(at, Stage::Again)
         else {
             unreachable!("nothing else waits for verdicts");
         };
+        let before = self.stored();
+        let grown = |stored: u64| stored.cast_signed() - before.cast_signed();
+        if let Some(Drafted { reply, writes }) = then
+            && heard.verdict.takes_then()
+        {
+            commit(&mut self.store, writes, place.position);
+            let grown = grown(self.stored());
+            return self.answered_with(at, reply, Some(Memo::Owed), grown, out);
+        }
         let Ok(Request::Transaction(Command { transaction, .. })) =
             Request::decode(&command.payload)
         else {
             unreachable!("it was decoded when it was delivered");
         };
         let (share, _) = Share::of(transaction, &self.slots, self.group);
-        let before = self.stored();
         self.conclude(place.position, &share, &judged, heard.verdict);
-        let grown = self.stored().cast_signed() - before.cast_signed();
+        let grown = grown(self.stored());
         self.answered(at, Some(share.memo), grown, out);
     }
 
@@ -372,6 +385,17 @@ impl<S: Store> Machine<S> {
     /// Sends what the writer holds in answer to the command at `at`.
     fn answered(&mut self, at: usize, memo: Option<Memo>, grown: i64, out: &mut dyn Outbox) {
         let reply = self.writer.bytes().to_vec();
+        self.answered_with(at, reply, memo, grown, out);
+    }
+
+    fn answered_with(
+        &mut self,
+        at: usize,
+        reply: Vec<u8>,
+        memo: Option<Memo>,
+        grown: i64,
+        out: &mut dyn Outbox,
+    ) {
         out.reply(self.under_way.place(at).message, &reply);
         self.under_way.replace(at, Stage::Answered { reply, memo, grown });
     }

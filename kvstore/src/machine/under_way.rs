@@ -12,6 +12,7 @@ use skein_protocol::ids::{GroupSet, MessageId};
 use skein_protocol::mutants::{Mutant, planted};
 
 use super::Memo;
+use super::branch::Drafted;
 use super::exchange::Heard;
 use super::execute::Judged;
 use super::footprint::Footprint;
@@ -53,7 +54,7 @@ pub(super) enum Stage {
     /// over.
     Blocked { command: Deferred, heard: Heard, needs_turn: bool },
     /// We have told the other groups our verdict, and wait for theirs.
-    Spoken { command: Deferred, heard: Heard, judged: Judged },
+    Spoken { command: Deferred, heard: Heard, judged: Judged, then: Option<Drafted> },
     /// It has taken effect, by which the store has grown so much, and was answered.
     Answered { reply: Vec<u8>, memo: Option<Memo>, grown: i64 },
     /// It is one that came before: what that is owed is repeated when it is its turn.
