@@ -13,6 +13,8 @@ use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, MessageId, ReplicaId, SessionId};
 use skein_protocol::properties::Touch;
 use skein_protocol::step::{Deliver, Record};
+use skein_protocol::timestamp::Timestamp;
+use skein_protocol::view::View;
 
 use crate::buffers::Buffers;
 use crate::channel::{Channel, Kind};
@@ -102,7 +104,7 @@ pub(crate) struct Wiring<F> {
 }
 
 /// Something that an onlooker saw.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Note {
     /// A replica has put a record into its log.
     Logged { by: ReplicaId, index: u64, record: Record },
@@ -112,6 +114,8 @@ pub(crate) enum Note {
     Promised { by: ReplicaId, ballot: Ballot },
     /// A replica has delivered a message.
     Delivered { by: ReplicaId, deliver: Deliver },
+    /// A leader has said how far all of its group are done that it waits for: those of this view.
+    Settled { by: ReplicaId, timestamp: Timestamp, view: View },
     /// A replica has given its state away, as of that delivery.
     Gave { by: ReplicaId, delivered: u64 },
     /// A replica goes on from another's state, or, with nothing delivered, from nothing.

@@ -584,6 +584,7 @@ impl<A: Application> Replica<A> {
                     }
                 }
                 Effect::Settle { group, timestamp } => {
+                    wiring.note(|| Note::Settled { by, timestamp, view: self.core.view().clone() });
                     for to in self.topology.replicas_of(group).filter(|to| *to != by) {
                         wiring.tell_word(by, to, Column::Settled, timestamp.to_word());
                     }

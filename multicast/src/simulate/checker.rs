@@ -112,6 +112,9 @@ impl Onlooker {
                     self.rules.promises(by, ballot, port.fabric.now())?;
                     promised.insert(by.group);
                 }
+                Note::Settled { by, timestamp, view } => {
+                    self.rules.settles(by, timestamp, &view, replicas_of(engines(), by.group))?;
+                }
                 Note::Gave { by, delivered } => {
                     let (_, giver) = find(engines(), by).expect("it turned");
                     self.rules.gives(giver, delivered, port.fabric.now())?;
@@ -304,6 +307,9 @@ fn describe(notes: &[Note]) -> String {
             format!("{by} tells {to} what was delivered and passed")
         }
         Note::Promised { by, ballot } => format!("{by} promises {ballot}"),
+        Note::Settled { by, timestamp, .. } => {
+            format!("{by} says that its group is done up to {timestamp}")
+        }
         Note::Gave { by, delivered } => format!("{by} gives its state after delivery {delivered}"),
         Note::Restored { by, delivered } => format!("{by} goes on after delivery {delivered}"),
         Note::Delivered { by, deliver } => {

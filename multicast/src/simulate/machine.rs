@@ -124,6 +124,11 @@ impl Machine {
         places.fold(mix(self.rest.digest ^ self.rest.delivered), |digest, word| mix(digest ^ word))
     }
 
+    /// Deliveries that are over, and so are all before them.
+    pub(super) fn done(&self) -> u64 {
+        self.rest.waiting.first().map_or(self.rest.delivered, |first| first.position - 1)
+    }
+
     fn go_on(&mut self, out: &mut dyn Outbox) {
         let results = &mut self.rest.results;
         self.rest.waiting.retain(|Waits { session, sequence, needed, reply, .. }| {

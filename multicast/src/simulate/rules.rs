@@ -13,6 +13,7 @@ use skein_protocol::properties::Violation;
 use skein_protocol::runs::Runs;
 use skein_protocol::step::Deliver;
 use skein_protocol::timestamp::Timestamp;
+use skein_protocol::view::View;
 
 use super::checker::SimEngine;
 use super::machine::Machine;
@@ -52,6 +53,10 @@ struct Shared {
     unpassed: VecDeque<(Timestamp, GroupSet)>,
     /// Up to where it was seen to have passed.
     passed: Timestamp,
+    /// Those that it was not said to be done with, and their positions.
+    unsettled: VecDeque<(Timestamp, u64)>,
+    /// Up to where it was said to be done with them.
+    settled: Timestamp,
 }
 
 impl Rules {
@@ -69,6 +74,9 @@ impl Rules {
         self.committed.remove(&group);
         self.ends.retain(|(of, ..), _| *of != group);
         self.firsts.retain(|(of, _), _| *of != group);
+        if let Some(shared) = self.shared.get_mut(&group) {
+            shared.unsettled.clear();
+        }
         self.recreated = true;
     }
 
@@ -91,6 +99,42 @@ impl Rules {
         if timestamp > shared.delivered {
             shared.delivered = timestamp;
             shared.unpassed.push_back((timestamp, destinations.without(by.group)));
+            shared.unsettled.push_back((timestamp, position));
+        }
+    }
+
+    /// A leader has said that its group is done with what it shares with others, which forget it then:
+    /// every replica that its log waits for has applied whatever the group has delivered up to there. One
+    /// that was not waited for when that was said for the first time may lack it, and must take a state.
+    pub(super) fn settles<'a>(
+        &mut self,
+        by: ReplicaId,
+        timestamp: Timestamp,
+        view: &View,
+        group: impl Iterator<Item = &'a Replica<Machine>>,
+    ) -> Result<(), Violation> {
+        let shared = self.shared.entry(by.group).or_default();
+        if timestamp <= shared.settled {
+            return Ok(());
+        }
+        shared.settled = timestamp;
+        let mut needed = 0;
+        while let Some((_, position)) = shared.unsettled.pop_front_if(|(at, _)| *at <= timestamp) {
+            needed = position;
+        }
+        let waits_for = |it: &&Replica<Machine>| {
+            view.names(it.id.slot, it.incarnation) && !view.member(it.id.slot).evicted
+        };
+        match group.filter(waits_for).find(|it| it.application.done() < needed) {
+            None => Ok(()),
+            Some(it) => {
+                let (id, done) = (it.id, it.application.done());
+                let evidence = format!(
+                    "{by} says that its group is done up to {timestamp}, which is delivery {needed}: \
+                    {id} is done with {done}"
+                );
+                Err(Violation { property: "what is settled was applied everywhere", evidence })
+            }
         }
     }
 
