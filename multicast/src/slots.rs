@@ -208,6 +208,21 @@ mod tests {
     }
 
     #[test]
+    fn one_that_is_used_now_and_then_stays_in_use() {
+        let (mut fabric, mut slots) = slots(MANY);
+        let last = MANY - 1;
+        write(&mut fabric, &slots, last, [1, 0]);
+        heard(&fabric, &mut slots, last, [1, 0]);
+        let (mut news, pause) = (Vec::new(), LOOKS_IN_USE * 3 / 4);
+        for tail in 2..10 {
+            (0..pause).for_each(|_| slots.look(&fabric, &mut news));
+            write(&mut fabric, &slots, last, [tail, 0]);
+            assert_eq!(heard(&fabric, &mut slots, last, [tail, 0]), 1, "after {pause} looks");
+        }
+        assert!(news.is_empty());
+    }
+
+    #[test]
     fn what_is_not_used_any_more_is_not_looked_at_each_time() {
         let (mut fabric, mut slots) = slots(MANY);
         for id in 0..MANY {

@@ -66,11 +66,14 @@ impl Ballot {
         Self(word)
     }
 
-    /// What an acceptance word keeps of it: 12 bits of counter, 4 of slot. Full ballots stand in
-    /// grants and headers, and a replica rewrites its words everywhere before it acknowledges in a
-    /// new ballot, so a tag only has to tell neighbours apart.
+    /// What an acceptance word keeps of it: 2 bits of generation, 10 of counter, 4 of slot. Full ballots
+    /// stand in grants and headers, and a replica rewrites its words everywhere before it
+    /// acknowledges in a new ballot, so a tag only has to tell neighbours apart. A group that has
+    /// forgotten its counters begins them again, and its indices too: only the generation tells what
+    /// it writes from what others still have of its former self.
     pub const fn tag(self) -> u16 {
-        ((self.counter() & 0xfff) << 4) as u16 | (self.slot() & 0xf) as u16
+        let (generation, counter) = (self.generation() & 0x3, self.counter() & 0x3ff);
+        (generation << 14 | counter << 4) as u16 | (self.slot() & 0xf) as u16
     }
 }
 
@@ -139,6 +142,9 @@ mod tests {
         let new = Ballot::new(Ballot::recreated(old.counter()) + 1, 0, 0);
         assert!(new > old && new.generation() == 1 && old.generation() == 0);
         assert_ne!(new.tag(), Ballot::new(7, 0, 0).tag(), "words of old say nothing of it");
+        // All of its members have lost their memory, and nobody knows what it had reached.
+        let forgotten = Ballot::new(Ballot::recreated(0) + 7, 2, 0);
+        assert!(forgotten > old && forgotten.tag() != old.tag());
         assert_eq!(std::format!("{old} {new}"), "7.r2i0 1:8.r0i0");
     }
 

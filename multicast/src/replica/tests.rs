@@ -387,3 +387,39 @@ fn a_full_log_keeps_nobody_of_the_group_from_being_heard() {
     scene.replica.relayed(&relay(SessionId(1), sent + 1), &mut scene.wiring);
     assert_eq!(scene.replica.core.last_index(), last, "it has no room");
 }
+
+#[test]
+fn what_waits_for_room_already_is_not_told_again_behind_it() {
+    let mut scene = Scene::new();
+    let (ours, other) = (scene.replica.id, ReplicaId::new(GroupId(0), 2));
+    #[rustfmt::skip]
+    let datagrams: [(_, &[u8], &[u8], _, _); 8] = [
+        // kind            head   body   waits  because
+        (Kind::Fetch,     b"ab", b"c",  true,  "nothing like it waits"),
+        (Kind::Fetch,     b"ab", b"c",  false, "it waits already"),
+        (Kind::Fetch,     b"a",  b"bc", false, "it is the same to who reads it"),
+        (Kind::Fetch,     b"ab", b"",   true,  "it is the beginning of another"),
+        (Kind::Announce,  b"ab", b"c",  true,  "another kind is another datagram"),
+        (Kind::Announce,  b"ab", b"c",  false, "whatever else was told meanwhile"),
+        (Kind::Relay,     b"ab", b"c",  true,  "its payload is told once"),
+        (Kind::Relay,     b"ab", b"c",  true,  "and twice if it is sent twice"),
+    ];
+    for (kind, head, body, waits, because) in datagrams {
+        let before = scene.told(2);
+        scene.wiring.send(ours, other, kind, head, body);
+        assert_eq!(scene.told(2) - before, usize::from(waits), "{kind:?}: {because}");
+    }
+}
+
+#[test]
+fn what_is_told_again_on_demand_does_not_wait_for_who_stands_still() {
+    let mut scene = Scene::new();
+    let (ours, other) = (scene.replica.id, ReplicaId::new(GroupId(0), 2));
+    for number in 0..1000_u64 {
+        scene.wiring.send(ours, other, Kind::Announce, &number.to_le_bytes(), &[]);
+    }
+    let waiting = scene.told(2);
+    assert!(waiting < 200, "{waiting} wait, and each can be told again");
+    scene.wiring.send(ours, other, Kind::Election, &[], &[]);
+    assert_eq!(scene.told(2), waiting + 1, "nobody asks for this one again");
+}
