@@ -22,11 +22,16 @@ use crate::wiring::{Column, Wiring};
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
 const OLD: Ballot = Ballot::new(1, 1, 0);
 
-/// A state machine without a state.
-struct Nothing;
+/// A state machine without a state, and whether what it answered to each message went out.
+#[derive(Default)]
+struct Nothing {
+    answered: Vec<bool>,
+}
 
 impl Application for Nothing {
-    fn deliver(&mut self, _: Delivery<'_>, _: &mut dyn Outbox) {}
+    fn deliver(&mut self, delivery: Delivery<'_>, _: &mut dyn Outbox) {
+        self.answered.push(delivery.answers);
+    }
     fn exchanged(&mut self, _: MessageId, _: GroupId, _: &[u8], _: &mut dyn Outbox) {}
     fn ready(&self) -> bool {
         true
@@ -62,7 +67,7 @@ impl Scene {
         let mut wiring =
             Wiring::new(Port::new(fabric, sizes), TOPOLOGY, tuning.window, (0, 0)).unwrap();
         let id = ReplicaId::new(GroupId(0), 0);
-        let mut replica = Replica::new(id, 0, Nothing, &mut wiring, tuning).unwrap();
+        let mut replica = Replica::new(id, 0, Nothing::default(), &mut wiring, tuning).unwrap();
         wiring.greet();
         replica.set_out(Cause::Start, &mut wiring);
         Self { replica, wiring, members }
@@ -126,7 +131,22 @@ impl Scene {
     fn hear(&mut self, slot: u8, what: &Election, tail: &[u8]) {
         let datagram = [&what.encode()[..], tail].concat();
         let from = ReplicaId::new(GroupId(0), slot);
-        self.replica.election(from, &datagram, &mut self.wiring, &mut |_| Nothing);
+        self.replica.election(from, &datagram, &mut self.wiring, &mut |_| Nothing::default());
+    }
+
+    /// A member has all of our log, and we know it: what is committed by that is delivered.
+    fn commit(&mut self) {
+        let by = ReplicaId::new(GroupId(0), 1);
+        let Replica { core, .. } = &self.replica;
+        let acceptance = Acceptance { tag: core.ballot().tag(), index: core.last_index() };
+        self.replica.told(Column::Accepted, by, acceptance.to_word());
+        self.replica.end_turn(&mut self.wiring);
+    }
+
+    /// Whether what was delivered until now was answered.
+    fn answered(&mut self) -> &[bool] {
+        self.replica.deliver(&mut self.wiring);
+        &self.replica.application.answered
     }
 
     /// A member has applied what it delivers up to a final timestamp, by the word that it writes here.
@@ -337,10 +357,7 @@ fn how_far_a_former_life_had_read_says_nothing_of_the_next_one() {
 fn nobody_is_let_in_before_it_has_all_that_was_written() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
-    let by = ReplicaId::new(GroupId(0), 1);
-    let acceptance = Acceptance { tag: scene.replica.core.ballot().tag(), index: 1 };
-    scene.replica.told(Column::Accepted, by, acceptance.to_word());
-    scene.replica.end_turn(&mut scene.wiring);
+    scene.commit();
     let (granted, tail) = scene.granted(2, 0, true);
     let granted = Granted { incarnation: 1 << 10, ..granted };
     scene.hear(2, &Election::Granted(granted), &tail);
@@ -422,4 +439,19 @@ fn what_is_told_again_on_demand_does_not_wait_for_who_stands_still() {
     assert!(waiting < 200, "{waiting} wait, and each can be told again");
     scene.wiring.send(ours, other, Kind::Election, &[], &[]);
     assert_eq!(scene.told(2), waiting + 1, "nobody asks for this one again");
+}
+
+#[test]
+fn who_leads_answers_whoever_led_before() {
+    let (mut scene, session) = (Scene::new(), SessionId(1));
+    scene.let_lead(2);
+    scene.replica.set_out(Cause::Start, &mut scene.wiring);
+    scene.grant(1, 0, true);
+    scene.replica.relayed(&relay(session, 1), &mut scene.wiring);
+    scene.commit();
+    assert_eq!(scene.answered(), [true]);
+    scene.replica.relayed(&relay(session, 2), &mut scene.wiring);
+    scene.commit();
+    scene.let_lead(1);
+    assert_eq!(scene.answered(), [true, false], "another has to answer it now");
 }
