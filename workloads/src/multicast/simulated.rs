@@ -3,8 +3,8 @@
 //!
 //! A process takes turns one after the other. A turn takes what looking at everything takes, and then
 //! as long as what it has posted takes to post; a request that was posted is seen some time after it
-//! has left. No process sends or takes more bytes than its cable carries. Nothing else takes time: how the protocol's own instructions compare is for
-//! `docs/performance.md`.
+//! has left. No process sends or takes more bytes than its cable carries. Nothing else takes time: how
+//! the protocol's own instructions compare is for `docs/performance.md`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -35,6 +35,9 @@ pub const COSTS: Costs = Costs {
 };
 /// How long a turn takes that finds nothing.
 pub const POLL: Duration = Duration::from_nanos(300);
+/// Until everybody has had an answer nothing is measured, and whoever finds nothing takes his time:
+/// leaders are elected by a clock that passes in milliseconds.
+const POLL_AT_START: Duration = Duration::from_micros(20);
 
 /// Messages without an answer for so long will never have one.
 const STUCK_AFTER: Duration = Duration::from_millis(500);
@@ -166,7 +169,8 @@ impl Simulation<'_> {
             if self.strangers == 0 {
                 self.from.get_or_insert(at + self.plan.warm_up);
             }
-            let next = (at + POLL).max(self.world.busy_until(&self.names[actor]));
+            let poll = if self.from.is_some() { POLL } else { POLL_AT_START };
+            let next = (at + poll).max(self.world.busy_until(&self.names[actor]));
             turns.push(Reverse((next, actor)));
             looks += 1;
             if looks.is_multiple_of(WATCH_EVERY) {
