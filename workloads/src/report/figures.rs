@@ -48,7 +48,15 @@ pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
 /// A point of a series, which the report of this number made.
 struct Made {
     from: usize,
+    /// How far along its series: across, unless something else rises along it.
+    along: f64,
     point: Point,
+}
+
+impl Made {
+    fn of(from: usize, point: Point) -> Self {
+        Self { from, along: point.x, point }
+    }
 }
 
 /// Points by the names of their series.
@@ -121,7 +129,10 @@ fn words(multicast: &Multicast, without: &[&str]) -> String {
     };
     let all = [
         ("destinations", to),
-        ("groups", format!("{} groups", topology.groups)),
+        (
+            "groups",
+            format!("{} group{}", topology.groups, if topology.groups == 1 { "" } else { "s" }),
+        ),
         ("replicas", format!("{} replicas", topology.replicas)),
         ("payload", format!("{payload_bytes} B")),
         ("place", format!("{placement}, {fabric}, {waiting}")),
@@ -141,25 +152,28 @@ fn of_multicasts(sources: &[Source]) -> Vec<(usize, &Multicast)> {
     multicasts.collect()
 }
 
-/// Lines of what `y` says against what `x` says, one for each of `words`.
+/// Lines of what `y` says against what `x` says, joined as `along` rises, one for each of `words`.
 fn lines(
     all: &[(usize, &Multicast)],
     without: &[&str],
+    along: impl Fn(&Multicast) -> f64,
     x: impl Fn(&Multicast) -> f64,
     y: impl Fn(&Multicast) -> Spread,
 ) -> Lines {
     let mut lines = Lines::new();
     for (from, multicast) in all {
-        let made = Made { from: *from, point: spread(x(multicast), y(multicast)) };
+        let (along, point) = (along(multicast), spread(x(multicast), y(multicast)));
         let line = lines.entry(words(multicast, without)).or_default();
         // What was measured again replaces what was measured before.
-        line.retain(|earlier| earlier.point.x.total_cmp(&made.point.x).is_ne());
-        line.push(made);
+        line.retain(|earlier: &Made| earlier.along.total_cmp(&along).is_ne());
+        line.push(Made { from: *from, along, point });
     }
-    for line in lines.values_mut() {
-        line.sort_by(|a, b| a.point.x.total_cmp(&b.point.x));
-    }
+    join(lines.values_mut());
     lines
+}
+
+fn join<'a>(lines: impl Iterator<Item = &'a mut Vec<Made>>) {
+    lines.for_each(|line| line.sort_by(|a, b| a.along.total_cmp(&b.along)));
 }
 
 /// What experiments differ in, along a line.
@@ -175,6 +189,9 @@ fn multicasts(sources: &[Source]) -> Vec<Figure> {
     let all = of_multicasts(sources);
     let mut figures = Vec::new();
     let rate = |multicast: &Multicast| multicast.messages_per_s.median;
+    let load = |multicast: &Multicast| {
+        multicast.rate.unwrap_or((multicast.clients * multicast.window) as f64)
+    };
     let about = "Each point is the median of several runs, with their range; along a line the load \
                  rises. A closed loop cannot overload what it measures.";
     for (name, title, of) in [
@@ -182,7 +199,7 @@ fn multicasts(sources: &[Source]) -> Vec<Figure> {
         ("latency-throughput-p99", "Latency of 99 % against throughput", true),
     ] {
         let y = |multicast: &Multicast| if of { multicast.p99_us } else { multicast.p50_us };
-        let lines = lines(&all, &["load"], rate, y);
+        let lines = lines(&all, &["load"], load, rate, y);
         figures.extend(figure(name, title, about, [log(RATE), log(LATENCY)], Style::Line, lines));
     }
     let varied = [
@@ -214,8 +231,8 @@ fn multicasts(sources: &[Source]) -> Vec<Figure> {
                 || multicast.destinations == multicast.topology.groups
         };
         let fitting: Vec<_> = all.iter().copied().filter(|(_, m)| one_or_all(m)).collect();
-        let throughput = lines(&fitting, &[name], of, |multicast| multicast.messages_per_s);
-        let latency = lines(&fitting, &[name], of, |multicast| multicast.p50_us);
+        let throughput = lines(&fitting, &[name], of, of, |multicast| multicast.messages_per_s);
+        let latency = lines(&fitting, &[name], of, of, |multicast| multicast.p50_us);
         let axes = [axis, log(RATE)];
         let title = format!("Throughput against {what}");
         let name_of = |measure| format!("{measure}-{name}");
@@ -236,10 +253,10 @@ fn distributions(all: &[(usize, &Multicast)]) -> Vec<Figure> {
     // Without queues, if there are such; they show the protocol.
     let any_alone = all.iter().any(|(_, multicast)| alone(multicast));
     for (from, multicast) in all.iter().filter(|(_, multicast)| alone(multicast) || !any_alone) {
-        let made = multicast.distribution_us.iter().map(|[share, micros]| Made {
-            from: *from,
-            point: Point { x: *micros, y: *share, range: None },
-        });
+        let made = multicast
+            .distribution_us
+            .iter()
+            .map(|[share, micros]| Made::of(*from, Point { x: *micros, y: *share, range: None }));
         lines.insert(words(multicast, &[]), made.collect());
     }
     let about = "How large a share of all messages was answered within which time.";
@@ -254,9 +271,9 @@ fn batches(all: &[(usize, &Multicast)]) -> Vec<Figure> {
     for (from, multicast) in all {
         for (stage, counts) in &multicast.batches {
             let sum = counts.iter().sum::<u64>().max(1) as f64;
-            let made = |(power, count): (usize, &u64)| Made {
-                from: *from,
-                point: Point { x: (1_u64 << power) as f64, y: *count as f64 / sum, range: None },
+            let made = |(power, count): (usize, &u64)| {
+                let (x, y) = ((1_u64 << power) as f64, *count as f64 / sum);
+                Made::of(*from, Point { x, y, range: None })
             };
             let last = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
             // And that there are none beyond.
@@ -290,7 +307,7 @@ fn stores(sources: &[Source]) -> Vec<Figure> {
     for (from, source) in sources.iter().enumerate() {
         let What::Store(store) = &source.what else { continue };
         let Store { workload, topology, clients, ops_per_s, rate, .. } = store;
-        let at = |x, y| Made { from, point: Point { x, y, range: None } };
+        let at = |x, y| Made::of(from, Point { x, y, range: None });
         let name = format!("{workload}, {} groups × {}", topology.groups, topology.replicas);
         if let Some(rate) = rate {
             // What comes at given times says nothing of how much more could have come.
@@ -304,13 +321,11 @@ fn stores(sources: &[Source]) -> Vec<Figure> {
         }
         if let Some((operation, Percentiles { p50, .. })) = main_operation(store) {
             let line = latency.entry(format!("{name}: {operation}")).or_default();
-            line.push(at(*ops_per_s, p50));
+            line.push(Made { along: *clients as f64, ..at(*ops_per_s, p50) });
         }
         throughput.entry(name).or_default().push(at(*clients as f64, *ops_per_s));
     }
-    for line in throughput.values_mut().chain(latency.values_mut()).chain(load.values_mut()) {
-        line.sort_by(|a, b| a.point.x.total_cmp(&b.point.x));
-    }
+    join(throughput.values_mut().chain(latency.values_mut()).chain(load.values_mut()));
     let about = "Sessions of a closed loop, each with one operation under way.";
     let axes = [doubling("sessions"), linear("operations per second")];
     let title = "Operations of the store against sessions";
@@ -336,7 +351,7 @@ fn timelines(number: usize, file: &str, events: &[Event], timeline: &Timeline) -
             let seconds = ops.len() as f64 * interval;
             let x = (range.start + i * chunk) as f64 * interval;
             let y = ops.iter().sum::<u64>() as f64 / seconds;
-            Made { from: number, point: Point { x, y, range: None } }
+            Made::of(number, Point { x, y, range: None })
         };
         ops.chunks(chunk).enumerate().map(rate).collect::<Vec<_>>()
     };
@@ -396,9 +411,8 @@ fn failovers(sources: &[Source]) -> Vec<Figure> {
     let line = |(name, mut times): (String, Vec<(f64, usize)>)| {
         times.sort_by(|a, b| a.0.total_cmp(&b.0));
         let count = times.len() as f64;
-        let made = |(i, (ms, from)): (usize, (f64, usize))| Made {
-            from,
-            point: Point { x: ms, y: (i + 1) as f64 / count, range: None },
+        let made = |(i, (ms, from)): (usize, (f64, usize))| {
+            Made::of(from, Point { x: ms, y: (i + 1) as f64 / count, range: None })
         };
         (name, times.into_iter().enumerate().map(made).collect())
     };

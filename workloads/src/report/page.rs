@@ -276,6 +276,15 @@ mod tests {
     }
 
     #[test]
+    fn points_are_joined_as_the_load_rises_and_the_last_of_equal_ones_counts() {
+        let measured = [(1, 1e5), (64, 3e5), (16, 5e5), (16, 4e5)];
+        let lines: Vec<_> = measured.map(|(clients, rate)| multicast(clients, 1, rate)).into();
+        let figures = figures(&source::read("a.json", &lines.join("\n")).unwrap());
+        let at: Vec<_> = figures[0].plot.series[0].points.iter().map(|point| point.x).collect();
+        assert_eq!(at, [1e5, 4e5, 3e5], "with more clients than can be served throughput falls");
+    }
+
+    #[test]
     fn nothing_measured_is_a_page_too() {
         assert!(page(&[]).html.contains("0 reports"));
     }

@@ -52,7 +52,7 @@ pub(super) struct Series {
 pub(super) enum Style {
     /// A line with a sign at each point.
     Line,
-    /// A line alone, of many points.
+    /// A line of many points, with a sign now and then.
     Curve,
 }
 
@@ -81,6 +81,8 @@ const RIGHT: f64 = 20.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 50.0;
 const LEGEND_LINE: f64 = 18.0;
+/// So many along a curve.
+const SIGNS: usize = 6;
 
 impl Plot {
     /// The picture, an `svg` element.
@@ -178,9 +180,17 @@ fn draw(svg: &mut String, series: &Series, number: usize, x: &Scaled, y: &Scaled
                 at - 3.0
             );
         }
-        if series.style == Style::Line {
-            sign(svg, number, at, y.at(point.y));
+    }
+    let (first, step) = match series.style {
+        Style::Line => (0, 1),
+        // Not all at one place, where curves lie upon each other.
+        Style::Curve => {
+            let step = series.points.len().div_ceil(SIGNS);
+            (step * number / SERIES_MAX, step)
         }
+    };
+    for point in series.points.iter().skip(first).step_by(step.max(1)) {
+        sign(svg, number, x.at(point.x), y.at(point.y));
     }
 }
 
