@@ -67,9 +67,10 @@ impl Kind {
         use Kind::{
             Announce, Answer, Election, Exchange, Fetch, Message, Passed, Query, Relay, Reply,
         };
-        [Message, Reply, Announce, Fetch, Relay, Exchange, Election, Passed, Query, Answer]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        // In the order of their numbers, from 1.
+        const KINDS: [Kind; 10] =
+            [Message, Reply, Announce, Fetch, Relay, Exchange, Election, Passed, Query, Answer];
+        KINDS.get(usize::from(byte.wrapping_sub(1))).copied()
     }
 }
 
@@ -408,7 +409,6 @@ impl Channel {
             let padded = FRAME + (frame.len as u64).next_multiple_of(8);
             match (&mut self.assembling, frame.flags & FIRST != 0, frame.flags & LAST != 0) {
                 (None, true, true) => {
-                    into.clear();
                     into.resize(frame.len, 0);
                     self.copy(fabric, at, into);
                     self.incoming.take(padded);

@@ -4,6 +4,7 @@
 //! large for the log waits in its session's ring while those held take all of their budget.
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use skein_protocol::ids::{GroupSet, MessageId, SessionId};
 
 use crate::buffers::Buffers;
@@ -47,16 +48,14 @@ impl Payloads {
         destinations: GroupSet,
         bytes: &[u8],
     ) {
-        if self.held.contains_key(&message) {
-            return;
-        }
+        let Entry::Vacant(place) = self.held.entry(message) else { return };
         let copy = self.buffers.copy(bytes);
+        place.insert(Held { low_water, destinations, bytes: copy });
         self.bytes += bytes.len();
         if bytes.len() > self.inline_bytes_max {
             self.large_bytes += bytes.len();
         }
         *self.by_session.entry(message.session).or_default() += 1;
-        self.held.insert(message, Held { low_water, destinations, bytes: copy });
     }
 
     pub(crate) fn get(&self, message: MessageId) -> Option<&Held> {

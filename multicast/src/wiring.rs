@@ -5,7 +5,7 @@
 //! writer and what it said last is what counts, so it can be written again whenever a link comes up.
 //! And each engine has a word that shows that it is alive, which the others read.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source};
@@ -39,9 +39,9 @@ pub(crate) const WAITING_MAX: usize = 128;
 /// not had, and as many that it may have had from another leader.
 const REPLIES_WAITING: usize = 2;
 
-/// What we know of another engine.
-#[derive(Default)]
+/// Another engine, and what we know of it.
 struct Link {
+    engine: EngineId,
     peer: Option<Peer>,
     /// Its region of words, once it has welcomed us, and its heartbeat.
     words: Option<Remote>,
@@ -55,11 +55,27 @@ struct Link {
     greeted: u32,
 }
 
+impl Link {
+    const fn to(engine: EngineId) -> Self {
+        Self { engine, peer: None, words: None, pulse: None, seen: 0, beats: false, greeted: 0 }
+    }
+}
+
+/// Where a replica of the cluster runs.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The number of the link to its engine; `None` if that is ours.
+    link: Option<u16>,
+    /// The row that its engine has for it.
+    row: u16,
+}
+
 /// Ticks between two greetings of one that does not answer.
 const GREET_EVERY: u32 = 4;
 
-/// Words that are looked at together.
+/// Words that are looked at together, and those of them that are passed over together if none has changed.
 const WORDS_AT_ONCE: usize = 64;
+const BLOCK: usize = 8;
 
 /// Completions of reads of heartbeats; those of writes to logs have another first bit.
 pub(crate) const PULSE_TAG: u64 = 1 << 63;
@@ -79,14 +95,14 @@ pub(crate) struct Wiring<F> {
     /// Messages that a session may have under way.
     window: usize,
     pub local: Vec<ReplicaId>,
-    /// Of every replica of the cluster, the row that its engine has for it.
-    rows: Vec<u16>,
+    /// Of every replica of the cluster.
+    places: Vec<Place>,
     words: Region,
     /// What they said when last looked at.
     words_seen: Vec<u64>,
     /// Our own heartbeat, and, in the order of the links, those of others as last read.
     pulse: Region,
-    links: BTreeMap<EngineId, Link>,
+    links: Vec<Link>,
     routes: HashMap<(ReplicaId, ReplicaId), u32>,
     sessions: HashMap<(SessionId, ReplicaId), Vec<u32>>,
     /// What we last told others, to be told again when a link comes up: for each replica here, and each
@@ -143,31 +159,32 @@ impl<F: Fabric> Wiring<F> {
         mut port: Port<F>,
         topology: Topology,
         window: usize,
-        (node, engine): (u16, u16),
+        me: EngineId,
     ) -> Result<Self, FabricError> {
-        let local = topology.replicas_on(node, engine);
-        let mut rows = vec![0; members(topology)];
+        let local = topology.replicas_on(me.0, me.1);
+        let mut links = Vec::new();
+        let mut places = vec![Place { link: None, row: 0 }; members(topology)];
         for engine in (0..topology.nodes).flat_map(|n| (0..topology.engines).map(move |e| (n, e))) {
-            for (row, replica) in (0..).zip(topology.replicas_on(engine.0, engine.1)) {
-                rows[member(topology, replica)] = row;
+            let replicas = topology.replicas_on(engine.0, engine.1);
+            let link = (engine != me).then_some(links.len() as u16);
+            if link.is_some() && !replicas.is_empty() {
+                links.push(Link::to(engine));
+            }
+            for (row, replica) in (0..).zip(replicas) {
+                places[member(topology, replica)] = Place { link, row };
             }
         }
         let told = local.len() * members(topology) * COLUMNS.len();
         let len = local.len().max(1) * row_words(topology) * 8;
         let words = port.fabric.create(len, Access::Shared)?;
-        let links: BTreeMap<_, _> = (0..topology.nodes)
-            .flat_map(|n| (0..topology.engines).map(move |e| (n, e)))
-            .filter(|id| *id != (node, engine) && !topology.replicas_on(id.0, id.1).is_empty())
-            .map(|id| (id, Link::default()))
-            .collect();
         let pulse = port.fabric.create((1 + links.len()) * 8, Access::Shared)?;
         Ok(Self {
             port,
             topology,
-            me: (node, engine),
+            me,
             window,
             local,
-            rows,
+            places,
             words,
             words_seen: vec![0; len / 8],
             pulse,
@@ -185,7 +202,7 @@ impl<F: Fabric> Wiring<F> {
 
     /// Whether every other engine has welcomed us.
     pub(crate) fn connected(&self) -> bool {
-        self.links.values().all(|link| link.words.is_some())
+        self.links.iter().all(|link| link.words.is_some())
     }
 
     /// Introduces us to the engines that we have not met. To be called now and then. Returns the peers
@@ -193,12 +210,13 @@ impl<F: Fabric> Wiring<F> {
     /// whatever was opened to those goes nowhere.
     pub(crate) fn greet(&mut self) -> Vec<Peer> {
         let mut over = Vec::new();
-        for ((node, engine), link) in &mut self.links {
+        for link in &mut self.links {
             if link.words.is_some() {
                 continue;
             }
             // Not there yet is normal while a cluster starts.
-            let Ok(peer) = self.port.fabric.dial(&endpoint_name(*node, *engine)) else { continue };
+            let name = endpoint_name(link.engine.0, link.engine.1);
+            let Ok(peer) = self.port.fabric.dial(&name) else { continue };
             if let Some(former) = link.peer.filter(|former| *former != peer) {
                 over.push(former);
                 continue;
@@ -220,7 +238,7 @@ impl<F: Fabric> Wiring<F> {
 
     /// The engine behind `peer`, if we have greeted it.
     pub(crate) fn engine_of(&self, peer: Peer) -> Option<EngineId> {
-        self.links.iter().find(|(_, link)| link.peer == Some(peer)).map(|(id, _)| *id)
+        self.links.iter().find(|link| link.peer == Some(peer)).map(|link| link.engine)
     }
 
     /// Answers an engine that introduced itself. Returns the peer that it was to us in a life or on
@@ -229,7 +247,8 @@ impl<F: Fabric> Wiring<F> {
         let words = key(self.port.fabric.key(self.words));
         let pulse = key(self.port.fabric.key(self.pulse));
         self.port.post(peer, Mail::Welcome { words, pulse });
-        self.links.get(&engine)?.peer.filter(|known| *known != peer)
+        let link = self.links.iter().find(|link| link.engine == engine)?;
+        link.peer.filter(|known| *known != peer)
     }
 
     /// Takes another engine's welcome: its words can be written from here on, and are told again
@@ -247,7 +266,7 @@ impl<F: Fabric> Wiring<F> {
                 return None;
             }
         };
-        let link = self.links.get_mut(&engine).expect("just found");
+        let link = self.links.iter_mut().find(|link| link.engine == engine).expect("just found");
         (link.words, link.pulse) = (Some(words), Some(pulse));
         for to in self.topology.replicas_on(engine.0, engine.1) {
             for from in self.local.clone() {
@@ -268,7 +287,7 @@ impl<F: Fabric> Wiring<F> {
         let fabric = &mut self.port.fabric;
         let count = fabric.load(self.pulse, 0);
         fabric.store(self.pulse, 0, count + 1);
-        for (i, link) in self.links.values_mut().enumerate() {
+        for (i, link) in self.links.iter_mut().enumerate() {
             let at = (1 + i) * 8;
             let word = fabric.load(self.pulse, at);
             link.beats = link.pulse.is_some() && word != link.seen;
@@ -285,7 +304,7 @@ impl<F: Fabric> Wiring<F> {
 
     /// Whether the engine that runs `replica` was seen to be alive at the last look.
     pub(crate) fn beats(&self, replica: ReplicaId) -> bool {
-        self.links.get(&self.engine_running(replica)).is_some_and(|link| link.beats)
+        self.link_to(replica).is_some_and(|link| link.beats)
     }
 
     /// Forgets what a group's replica here was told by, and has told, the others of its group: it
@@ -312,19 +331,28 @@ impl<F: Fabric> Wiring<F> {
 
     /// An engine's process is gone.
     pub(crate) fn lost(&mut self, peer: Peer) {
-        for link in self.links.values_mut().filter(|link| link.peer == Some(peer)) {
-            *link = Link::default();
+        for link in self.links.iter_mut().filter(|link| link.peer == Some(peer)) {
+            *link = Link::to(link.engine);
         }
         self.routes.retain(|_, id| self.port.get(*id).is_some_and(|channel| channel.peer != peer));
     }
 
     /// The engines that we have met.
     pub(crate) fn peers(&self) -> impl Iterator<Item = Peer> {
-        self.links.values().filter_map(|link| link.peer)
+        self.links.iter().filter_map(|link| link.peer)
     }
 
-    fn engine_running(&self, replica: ReplicaId) -> EngineId {
-        (self.topology.node_of(replica), self.topology.engine_of(replica.group))
+    fn place(&self, replica: ReplicaId) -> Place {
+        self.places[member(self.topology, replica)]
+    }
+
+    /// The link to the engine that runs `replica`, if that is not ours.
+    fn link_to(&self, replica: ReplicaId) -> Option<&Link> {
+        self.place(replica).link.map(|link| &self.links[usize::from(link)])
+    }
+
+    fn runs_here(&self, replica: ReplicaId) -> bool {
+        self.place(replica).link.is_none()
     }
 
     /// Tells `to` a word of `from`'s; it is told again if the link is down now.
@@ -336,19 +364,17 @@ impl<F: Fabric> Wiring<F> {
 
     /// Where `told` has what `from`, which runs here, told `to`.
     fn told_at(&self, from: ReplicaId, to: ReplicaId, column: Column) -> usize {
-        let row = usize::from(self.rows[member(self.topology, from)]);
+        let row = usize::from(self.place(from).row);
         let pair = row * members(self.topology) + member(self.topology, to);
         pair * COLUMNS.len() + column as usize
     }
 
     fn write_word(&mut self, from: ReplicaId, to: ReplicaId, column: Column, word: u64) {
-        let engine = self.engine_running(to);
         let at = self.word_at(to, from, column);
-        if engine == self.me {
+        let Some(link) = self.link_to(to) else {
             self.port.fabric.store(self.words, at, word);
             return;
-        }
-        let link = &self.links[&engine];
+        };
         let (Some(peer), Some(words)) = (link.peer, link.words) else { return };
         match self.port.fabric.write(words, at, Source::Inline(&word.to_le_bytes()), None) {
             Ok(()) => self.port.wake_later(peer),
@@ -358,7 +384,7 @@ impl<F: Fabric> Wiring<F> {
 
     /// Offset, in the words of `reader`'s engine, of what `writer` tells `reader`.
     fn word_at(&self, reader: ReplicaId, writer: ReplicaId, column: Column) -> usize {
-        let row = usize::from(self.rows[member(self.topology, reader)]);
+        let row = usize::from(self.place(reader).row);
         (row * row_words(self.topology) + self.column_at(writer, column)) * 8
     }
 
@@ -402,19 +428,22 @@ impl<F: Fabric> Wiring<F> {
             from = (at + WORDS_AT_ONCE).min(words_seen.len());
             let now = &mut now[..8 * (from - at)];
             port.fabric.copy_out(*words, 8 * at, now);
-            let said = now.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
-            for (at, (word, seen)) in (at..).zip(said.zip(&mut words_seen[at..from])) {
-                if word != *seen {
-                    *seen = word;
-                    news.push((at, word));
+            let (blocks, rest) = now.as_chunks().0.as_chunks::<BLOCK>();
+            let (seen_blocks, seen_rest) = words_seen[at..from].as_chunks_mut::<BLOCK>();
+            let mut at = at;
+            for (now, seen) in blocks.iter().zip(seen_blocks) {
+                if now.map(u64::from_ne_bytes) != *seen {
+                    note_changes(at, now, seen, news);
                 }
+                at += BLOCK;
             }
+            note_changes(at, rest, seen_rest, news);
         }
     }
 
     /// A replica here begins anew: whatever its words say, it has not been told.
     pub(crate) fn look_again(&mut self, replica: ReplicaId) {
-        let row = usize::from(self.rows[member(self.topology, replica)]);
+        let row = usize::from(self.place(replica).row);
         let len = row_words(self.topology);
         self.words_seen[row * len..][..len].fill(0);
     }
@@ -441,8 +470,7 @@ impl<F: Fabric> Wiring<F> {
         head: &[u8],
         body: &[u8],
     ) {
-        let engine = self.engine_running(to);
-        if engine == self.me {
+        if self.runs_here(to) {
             let mut bytes = self.buffers.copy(head);
             bytes.extend_from_slice(body);
             self.keep_here(Datagram { from, to, kind, bytes });
@@ -463,7 +491,7 @@ impl<F: Fabric> Wiring<F> {
             };
         }
         // Whoever is not there is told later: all that matters is told again until it is heard.
-        let Some(peer) = self.links[&engine].peer else { return };
+        let Some(peer) = self.peer_of(to) else { return };
         let purpose = Purpose::Replica { from: name(from), to: name(to) };
         match self.port.open(peer, purpose) {
             Ok(channel) => {
@@ -487,7 +515,7 @@ impl<F: Fabric> Wiring<F> {
     /// Whether another payload can go from one of our replicas to another: whoever waits for it asks
     /// again, and may ask much faster than payloads are taken.
     pub(crate) fn has_room_to_relay(&self, from: ReplicaId, to: ReplicaId) -> bool {
-        if self.engine_running(to) == self.me {
+        if self.runs_here(to) {
             return self.relays_here < RELAYS_HERE_MAX;
         }
         let route = self.routes.get(&(from, to)).and_then(|id| self.port.get(*id));
@@ -585,7 +613,7 @@ impl<F: Fabric> Wiring<F> {
 
     /// The peer that runs `replica`, if it is another engine that we have met.
     pub(crate) fn peer_of(&self, replica: ReplicaId) -> Option<Peer> {
-        self.links.get(&self.engine_running(replica))?.peer
+        self.link_to(replica)?.peer
     }
 
     /// Notes something, if there is an onlooker.
@@ -609,6 +637,17 @@ impl<F: Fabric> Wiring<F> {
 
     pub(crate) fn keep(&mut self, buffer: Vec<u8>) {
         self.scratch = buffer;
+    }
+}
+
+/// Appends those words, of which the first has number `at`, that say something else than `seen` does.
+fn note_changes(at: usize, now: &[[u8; 8]], seen: &mut [u64], news: &mut Vec<(usize, u64)>) {
+    let now = now.iter().map(|word| u64::from_ne_bytes(*word));
+    for (at, (now, seen)) in (at..).zip(now.zip(seen)) {
+        if now != *seen {
+            *seen = now;
+            news.push((at, now));
+        }
     }
 }
 

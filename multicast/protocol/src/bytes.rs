@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::ids::{GroupId, GroupSet, MessageId, SessionId};
+use crate::ids::{GroupSet, MessageId, SessionId};
 
 /// Appends fields to a buffer.
 pub(crate) struct Writer<'a>(pub(crate) &'a mut Vec<u8>);
@@ -71,24 +71,21 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    pub(crate) fn words<const N: usize>(&mut self) -> Option<[u64; N]> {
+        let bytes = self.take(8 * N)?;
+        let words: &[[u8; 8]; N] = bytes.as_chunks().0.try_into().expect("just cut to length");
+        Some(words.map(u64::from_le_bytes))
+    }
+
     pub(crate) fn message(&mut self) -> Option<MessageId> {
-        Some(MessageId::new(SessionId(self.u64()?), self.u64()?))
+        self.words().map(|[session, sequence]| MessageId::new(SessionId(session), sequence))
     }
 
     /// Refuses an empty list, one that does not rise, and groups that no cluster has.
     pub(crate) fn groups(&mut self) -> Option<GroupSet> {
         let count = self.u16()?;
         let list = self.take(2 * usize::from(count))?;
-        let mut set = GroupSet::EMPTY;
-        let mut least = 0;
-        for number in list.as_chunks().0 {
-            let group = u16::from_le_bytes(*number);
-            if group < least || group >= GroupSet::CAPACITY {
-                return None;
-            }
-            least = group + 1;
-            set = set.with(GroupId(group));
-        }
-        (count > 0).then_some(set)
+        let numbers = list.as_chunks().0.iter().map(|number| u16::from_le_bytes(*number));
+        GroupSet::from_rising(numbers).filter(|set| !set.is_empty())
     }
 }

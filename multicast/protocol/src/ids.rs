@@ -124,7 +124,8 @@ impl GroupSet {
 
     /// Groups 0 to `count - 1`.
     pub fn first(count: u16) -> Self {
-        (0..count).map(GroupId).collect()
+        assert!(count <= Self::CAPACITY, "{count} groups are more than {}", Self::CAPACITY);
+        Self(u64::MAX.checked_shr(u32::from(Self::CAPACITY - count)).unwrap_or(0))
     }
 
     /// This set and `group`.
@@ -139,6 +140,12 @@ impl GroupSet {
     pub fn without(self, group: GroupId) -> Self {
         assert!(group.0 < Self::CAPACITY, "{group} is outside a set of {}", Self::CAPACITY);
         Self(self.0 & !(1 << group.0))
+    }
+
+    /// This set and all of `other`.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// Whether `group` is in it.
@@ -156,9 +163,27 @@ impl GroupSet {
         self.0.count_ones() as usize
     }
 
+    /// Whether there are at least two: cheaper than to count them.
+    pub const fn has_several(self) -> bool {
+        self.0 & self.0.wrapping_sub(1) != 0
+    }
+
     /// Whether no group is in it.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
+    }
+
+    /// From numbers that rise, all of them below [`CAPACITY`](Self::CAPACITY); `None` otherwise.
+    pub(crate) fn from_rising(numbers: impl Iterator<Item = u16>) -> Option<Self> {
+        let mut bits = 0;
+        for number in numbers {
+            let bit = 1u64.checked_shl(u32::from(number))?;
+            if bit <= bits {
+                return None;
+            }
+            bits |= bit;
+        }
+        Some(Self(bits))
     }
 
     /// Its groups, rising.

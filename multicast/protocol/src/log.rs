@@ -27,7 +27,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::guard;
-use crate::ids::{GroupId, GroupSet, MessageId};
+use crate::ids::{GroupId, GroupSet, MessageId, SessionId};
 use crate::mutants::{Mutant, planted};
 use crate::timestamp::Timestamp;
 
@@ -72,11 +72,12 @@ impl Remote {
     }
 
     pub(crate) fn decode(from: &mut Reader<'_>) -> Option<Self> {
+        let [session, sequence, timestamp, ballot, index] = from.words()?;
         Some(Self {
-            message: from.message()?,
-            timestamp: Timestamp::from_word(from.u64()?),
-            ballot: Ballot::from_word(from.u64()?),
-            index: from.u64()?,
+            message: MessageId::new(SessionId(session), sequence),
+            timestamp: Timestamp::from_word(timestamp),
+            ballot: Ballot::from_word(ballot),
+            index,
         })
     }
 }
@@ -225,7 +226,7 @@ pub struct Remotes<'a>(&'a [u8]);
 
 impl<'a> Remotes<'a> {
     /// In the order in which the leader read them.
-    pub fn iter(self) -> impl Iterator<Item = Remote> + use<'a> {
+    pub fn iter(self) -> impl Iterator<Item = Remote> + Clone + use<'a> {
         self.0.chunks_exact(Remote::BYTES).map_while(|bytes| Remote::decode(&mut Reader(bytes)))
     }
 }
@@ -386,14 +387,10 @@ impl<'a> Entry<'a> {
         let start = bytes.len();
         let mut out = Writer(bytes);
         let (birth, written) = (self.birth.to_word(), self.written.to_word());
-        out.words([0, cursor.index, cursor.position, birth, written]);
-        out.u32(0);
-        out.u8(self.body.kind());
-        out.u8(VERSION);
-        out.u16(0);
-        out.u64(self.time_ms);
-        out.u32(self.epoch);
-        out.u32(0);
+        let shape = u64::from(self.body.kind()) << 32 | u64::from(VERSION) << 40;
+        let Cursor { index, position } = cursor;
+        let epoch = u64::from(self.epoch);
+        out.words([0, index, position, birth, written, shape, self.time_ms, epoch]);
         body(&mut out);
         let exact = bytes.len() - start;
         let len = exact.next_multiple_of(8);
@@ -424,18 +421,16 @@ impl<'a> Entry<'a> {
     /// found valid before, or comes by other ways than by writes into the log.
     pub fn parse(bytes: &'a [u8], cursor: Cursor) -> Option<Self> {
         let mut from = Reader(bytes);
-        let check = from.u64()?;
-        let belongs = (from.u64()?, from.u64()?) == (cursor.index, cursor.position);
+        let [check, index, position, birth, written, shape, time_ms, epoch] = from.words()?;
+        let belongs = (index, position) == (cursor.index, cursor.position);
         if !guard!(Mutant::LapNotChecked, belongs) {
             return None;
         }
-        let birth = Ballot::from_word(from.u64()?);
-        let written = Ballot::from_word(from.u64()?);
-        let len = from.u32()? as usize;
-        let (kind, version, padding) = (from.u8()?, from.u8()?, usize::from(from.u16()?));
-        let time_ms = from.u64()?;
-        let epoch = from.u32()?;
-        from.u32()?;
+        let (birth, written) = (Ballot::from_word(birth), Ballot::from_word(written));
+        let (len, kind, version) =
+            (shape as u32 as usize, (shape >> 32) as u8, (shape >> 40) as u8);
+        let padding = (shape >> 48) as usize;
+        let epoch = epoch as u32;
         let covered = if kind == Body::Pad.kind() { HEADER } else { len };
         if !guard!(Mutant::EntryLengthNotChecked, bytes.len() == covered) {
             return None;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
-use crate::ids::{GroupSet, MessageId};
+use crate::ids::{GroupSet, MessageId, SessionId};
 use crate::timestamp::Timestamp;
 
 /// What a session writes before a payload.
@@ -24,16 +24,15 @@ impl Head {
     /// Appends it to `bytes`.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         let mut out = Writer(bytes);
-        out.u64(self.sequence);
-        out.u64(self.low_water);
+        out.words([self.sequence, self.low_water]);
         out.groups(self.destinations);
     }
 
     /// Splits a head from the payload behind it.
     pub fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let mut from = Reader(bytes);
-        let head =
-            Self { sequence: from.u64()?, low_water: from.u64()?, destinations: from.groups()? };
+        let [sequence, low_water] = from.words()?;
+        let head = Self { sequence, low_water, destinations: from.groups()? };
         (head.low_water <= head.sequence && head.sequence > 0).then_some((head, from.0))
     }
 }
@@ -75,12 +74,13 @@ impl Announcement {
     /// Splits an announcement from those behind it.
     pub fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let mut from = Reader(bytes);
+        let [session, sequence, low_water, timestamp, ballot, index] = from.words()?;
         let announcement = Self {
-            message: from.message()?,
-            low_water: from.u64()?,
-            timestamp: Timestamp::from_word(from.u64()?),
-            ballot: Ballot::from_word(from.u64()?),
-            index: from.u64()?,
+            message: MessageId::new(SessionId(session), sequence),
+            low_water,
+            timestamp: Timestamp::from_word(timestamp),
+            ballot: Ballot::from_word(ballot),
+            index,
             again: from.u8()? != 0,
             destinations: from.groups()?,
         };

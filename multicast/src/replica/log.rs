@@ -194,11 +194,11 @@ impl<A: Application> Replica<A> {
             let mut header = [0; log::HEADER];
             fabric.copy_out(self.log, at, &mut header);
             let Some(len) = log::announced_len(&header, self.cursor, capacity) else { break };
-            entry.clear();
-            entry.extend_from_slice(&header);
             // A pad announces the rest of the ring, of which only the header says anything.
-            let pad = log::is_pad(&header);
-            if !pad {
+            if log::is_pad(&header) {
+                entry.clear();
+                entry.extend_from_slice(&header);
+            } else {
                 entry.resize(len, 0);
                 fabric.copy_out(self.log, at, &mut entry);
             }
@@ -256,10 +256,14 @@ impl<A: Application> Replica<A> {
                 log(record, payloads.contains(message), true);
             }
             Body::Remotes(remotes) => {
-                let mut remotes = remotes.iter().peekable();
-                while let Some(remote) = remotes.next() {
-                    log(Record::Remote(remote), true, remotes.peek().is_none());
+                for remote in remotes.iter() {
+                    wiring.note(|| Note::Logged {
+                        by: self.id,
+                        index,
+                        record: Record::Remote(remote),
+                    });
                 }
+                self.core.accept_proposals(index, entry.birth, entry.time_ms, remotes.iter());
             }
             Body::Exchange { message, from, result } => {
                 exchanged.push_back(Exchanged { index, message, from, result: result.to_vec() });

@@ -613,6 +613,7 @@ impl<A: Application> Replica<A> {
                 }
                 Effect::Forget { message } => self.payloads.remove(message),
                 Effect::Repeat { message } => {
+                    self.said.replies = self.core.leads();
                     self.application.repeat(message, &mut self.said);
                     self.speak(wiring);
                 }
@@ -625,6 +626,7 @@ impl<A: Application> Replica<A> {
     /// Hands to the state machine what is its turn. Returns whether there was anything.
     pub(crate) fn deliver<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
         let (mut any, mut delivered) = (false, 0);
+        self.said.replies = self.core.leads();
         for _ in 0..DELIVERIES_PER_TURN {
             let commit = self.core.commit_index();
             if let Some(next) = self.exchanged.pop_front_if(|next| next.index <= commit) {
@@ -665,9 +667,12 @@ impl<A: Application> Replica<A> {
             self.stir();
             self.speak(wiring);
             self.take_over();
-            self.carry_out(wiring);
-            self.finish_teaching(wiring);
+            if self.teaching.is_some() {
+                self.carry_out(wiring);
+                self.finish_teaching(wiring);
+            }
         }
+        self.carry_out(wiring);
         self.note_waiting(wiring);
         self.batches.deliveries_per_turn.note(delivered);
         self.pass_on(wiring);
@@ -676,6 +681,9 @@ impl<A: Application> Replica<A> {
 
     /// Sends what the state machine said, if it is ours to say.
     fn speak<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        if self.said.words.is_empty() {
+            return;
+        }
         let mut said = std::mem::take(&mut self.said);
         let mut from = 0;
         for word in said.words.drain(..) {
@@ -683,9 +691,7 @@ impl<A: Application> Replica<A> {
                 Word::Reply { message, len } => {
                     let bytes = &said.bytes[from..from + len];
                     from += len;
-                    if self.core.leads() {
-                        self.reply(message, bytes, wiring);
-                    }
+                    self.reply(message, bytes, wiring);
                 }
                 Word::Exchange { message, to, len } => {
                     let bytes = &said.bytes[from..from + len];

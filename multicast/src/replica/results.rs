@@ -159,6 +159,9 @@ impl<A: Application> Replica<A> {
     /// The message is over: what was heard of it is of no use. One that is behind has heard of
     /// thousands, so nothing but its own is looked at.
     fn forget_heard(&mut self, over: MessageId) {
+        if self.heard.is_empty() {
+            return;
+        }
         let mut from = (over, GroupId(0));
         while let Some(&heard) = self.heard.range(from..).next().filter(|(of, _)| *of == over) {
             self.heard.remove(&heard);

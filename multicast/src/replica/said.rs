@@ -9,6 +9,8 @@ pub(super) struct Said {
     pub(super) words: Vec<Word>,
     /// The bytes of all of them, one after the other.
     pub(super) bytes: Vec<u8>,
+    /// It is ours to reply: what others would reply is dropped at once.
+    pub(super) replies: bool,
 }
 
 pub(super) enum Word {
@@ -19,6 +21,9 @@ pub(super) enum Word {
 
 impl Outbox for Said {
     fn reply(&mut self, message: MessageId, reply: &[u8]) {
+        if !self.replies {
+            return;
+        }
         self.bytes.extend_from_slice(reply);
         self.words.push(Word::Reply { message, len: reply.len() });
     }

@@ -141,7 +141,6 @@ impl ShmFabric {
                 let outcome = failed.and_then(Option::take).unwrap_or(outcome);
                 self.completions.push(Completion { tag, outcome });
             }
-            None if outcome == Outcome::Done => {}
             None => _ = failed.map(|failed| failed.get_or_insert(outcome)),
         }
     }
@@ -288,7 +287,9 @@ impl Fabric for ShmFabric {
         // A fence covers the writes before it too.
         self.unfenced = !remote.fenced;
         let peer = remote.peer;
-        self.report(peer, outcome, tag);
+        if tag.is_some() || outcome != Outcome::Done {
+            self.report(peer, outcome, tag);
+        }
         Ok(())
     }
 

@@ -123,7 +123,7 @@ impl Ramcast {
     /// Everything up to `index` is committed: it is part of the replicated state from here on.
     fn fold(&mut self, index: u64) {
         self.commit = index;
-        while let Some(entry) = self.suffix.pop_front_if(|entry| entry.index <= index) {
+        while let Some(entry) = self.suffix.pop_front(index) {
             self.commit_birth = entry.birth;
             self.fold_record(entry);
         }
@@ -141,7 +141,7 @@ impl Ramcast {
             Record::Exchange => {}
             Record::Local { message, low_water, timestamp, destinations, inline } => {
                 // A message to us alone has no others' proposals.
-                let shared = destinations.len() > 1;
+                let shared = destinations.has_several();
                 let remotes = if shared { self.lists.take() } else { Vec::new() };
                 let mut pending = Pending::new(
                     message,
@@ -157,7 +157,10 @@ impl Ramcast {
                 self.order.local(pending);
                 self.afloat.remove(&message);
             }
-            Record::Remote(remote) => self.order.remote(remote),
+            Record::Remote(first) => {
+                self.order.remote(first);
+                self.suffix.take_proposals().for_each(|remote| self.order.remote(remote));
+            }
             Record::Decided(decision) => self.order.decide(decision),
             Record::Raise { timestamp } => self.passed.raise(timestamp),
             Record::Evict { slot } => {

@@ -143,17 +143,12 @@ impl Pending {
 
     /// Whether every destination group's proposal is proven.
     pub(super) fn is_final(&self) -> bool {
-        self.decided || self.proven.len() + 1 == self.destinations.len()
+        self.decided || self.proven.with(self.local.group()).contains_all(self.destinations)
     }
 
     /// Whether a committed entry says that nothing more is needed.
     pub(super) const fn is_decided(&self) -> bool {
         self.decided
-    }
-
-    /// The list of the other groups' proposals: nothing more is asked of the message.
-    pub(super) fn into_remotes(self) -> Vec<Remote> {
-        self.remotes
     }
 }
 
@@ -249,7 +244,7 @@ impl Order {
     /// Quorums of these groups were seen to hold their proposals of the candidate.
     pub(super) fn prove(&mut self, candidate: &Candidate, groups: GroupSet) {
         let pending = self.at_mut(candidate.place).expect("candidates are pending");
-        pending.proven = groups.iter().fold(pending.proven, GroupSet::with);
+        pending.proven = pending.proven.union(groups);
         let proven = pending.remotes.iter().filter(|remote| groups.contains(remote.group()));
         pending.bound = proven.fold(pending.bound, |bound, remote| bound.max(remote.timestamp));
     }
@@ -322,29 +317,38 @@ impl Order {
         self.at(candidate.place).expect("candidates are pending")
     }
 
-    /// Takes the candidate out of the table: it is next, and its bound is its final timestamp.
-    pub(super) fn take(&mut self, candidate: &Candidate) -> (Deliver, Pending) {
-        if !candidate.queued {
-            self.heap.pop();
-        }
-        let index = (candidate.place - self.front) as usize;
-        let pending = self.queue[index].take().expect("candidates are pending");
-        self.places.remove(&pending.message);
-        while self.queue.pop_front_if(|place| place.is_none()).is_some() {
-            self.front += 1;
-        }
-        self.next = self.next.max(self.front);
-        debug_assert!(pending.is_final());
+    /// The candidate is next, and its bound is its final timestamp.
+    pub(super) fn deliver(&mut self, candidate: &Candidate) -> Deliver {
         self.delivered += 1;
-        let deliver = Deliver {
+        let (position, pending) = (self.delivered, self.pending(candidate));
+        debug_assert!(pending.is_final());
+        Deliver {
             message: pending.message,
             low_water: pending.low_water,
             destinations: pending.destinations,
             timestamp: candidate.bound,
-            position: self.delivered,
+            position,
             time_ms: pending.time_ms,
-        };
-        (deliver, pending)
+        }
+    }
+
+    /// Takes the candidate out of the table. Returns its list of the other groups' proposals, for another
+    /// message.
+    pub(super) fn remove(&mut self, candidate: &Candidate) -> Vec<Remote> {
+        if !candidate.queued {
+            self.heap.pop();
+        }
+        let place = &mut self.queue[(candidate.place - self.front) as usize];
+        let pending = place.as_mut().expect("candidates are pending");
+        let remotes = core::mem::take(&mut pending.remotes);
+        self.places.remove(&pending.message);
+        *place = None;
+        while let Some(None) = self.queue.front() {
+            self.queue.pop_front();
+            self.front += 1;
+        }
+        self.next = self.next.max(self.front);
+        remotes
     }
 
     pub(super) fn contains(&self, message: MessageId) -> bool {
@@ -485,7 +489,7 @@ mod tests {
         order.decide(Decision { message: message(1), timestamp: at(60, 2) });
         let candidate = order.least().expect("it is pending");
         assert!(order.pending(&candidate).is_final());
-        assert_eq!(order.take(&candidate).0.timestamp, at(60, 2));
+        assert_eq!(order.deliver(&candidate).timestamp, at(60, 2));
     }
 
     #[test]

@@ -362,7 +362,7 @@ impl Ramcast {
     /// The lives that the view at the end of our log names.
     pub fn named(&self) -> Vec<u32> {
         let mut view = self.view.clone();
-        for entry in &self.suffix {
+        for entry in self.suffix.iter() {
             if let Record::Join { slot, incarnation } = entry.record {
                 view.join(slot, incarnation);
             }
@@ -374,8 +374,8 @@ impl Ramcast {
     pub fn truncate(&mut self, index: u64) {
         assert!(index >= self.commit, "what is committed is in every log that is chosen");
         self.stalled = None;
-        while let Some(entry) = self.suffix.pop_back_if(|entry| entry.index > index) {
-            self.paths.truncated += 1;
+        while let Some((entry, records)) = self.suffix.pop_back(index) {
+            self.paths.truncated += records as u64;
             if let Record::Local { message, .. } = entry.record
                 && !planted(Mutant::TruncatedRemembered)
             {
@@ -450,12 +450,12 @@ impl Ramcast {
             .filter(|pending| !pending.inline)
             .map(|p| Large { index: p.index, message: p.message, delivered: false })
             .collect();
-        for Uncommitted { index, record, .. } in &self.suffix {
+        for Uncommitted { index, record, .. } in self.suffix.iter() {
             if let Record::Local { message, destinations, inline, .. } = *record {
                 if !inline {
                     large.push(Large { index: *index, message, delivered: false });
                 }
-                if destinations.len() > 1 {
+                if destinations.has_several() {
                     self.afloat.insert(message);
                 }
             }
@@ -617,7 +617,7 @@ impl Ramcast {
         let evicted = self.suffix.iter().any(|entry| entry.record == evict);
         let until = if evicted { u64::MAX } else { self.doubtful };
         let until = until.min(self.new_ballot_index);
-        let lacks = |to: GroupSet, index: u64| to.len() > 1 && index < until;
+        let lacks = |to: GroupSet, index: u64| to.has_several() && index < until;
         let logged = |entry: &Uncommitted| match entry.record {
             Record::Local { destinations, .. } => lacks(destinations, entry.index),
             _ => false,

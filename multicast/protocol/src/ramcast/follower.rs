@@ -3,9 +3,10 @@
 use alloc::vec::Vec;
 
 use super::{Ramcast, Uncommitted};
-use crate::ballot::Acceptance;
+use crate::ballot::{Acceptance, Ballot};
 use crate::guard;
 use crate::ids::{GroupSet, MessageId};
+use crate::log::Remote;
 use crate::mutants::{Mutant, planted};
 use crate::step::{Effect, Record};
 use crate::timestamp::Timestamp;
@@ -43,16 +44,40 @@ impl Ramcast {
             Record::Local { message, low_water, timestamp, destinations, .. } => {
                 self.raise_clock(timestamp);
                 self.known.insert(message, low_water);
-                self.owed = destinations.iter().fold(self.owed, GroupSet::with);
+                self.owed = self.owed.union(destinations);
             }
             Record::Remote(remote) => self.raise_clock(remote.timestamp),
             Record::Raise { timestamp } => self.raise_clock(timestamp),
             Record::Exchange | Record::Decided(_) | Record::Evict { .. } | Record::Join { .. } => {}
         }
-        self.last_time_ms = self.last_time_ms.max(entry.time_ms);
-        self.suffix.push_back(entry);
+        self.suffix.push(entry);
+        self.note_accepted(entry.index, entry.time_ms, last);
+    }
+
+    /// Task 3, of an entry of other groups' proposals: takes all of them, as [`Logged`](crate::step::Event::Logged)
+    /// would one after the other.
+    pub fn accept_proposals(
+        &mut self,
+        index: u64,
+        birth: Ballot,
+        time_ms: u64,
+        proposals: impl Iterator<Item = Remote> + Clone,
+    ) {
+        assert!(!self.leads(), "nobody else writes the leader's log");
+        assert!(self.stalled.is_none(), "the log waits for a payload");
+        assert_eq!(index, self.last + 1, "a follower never skips an entry");
+        debug_assert!(birth >= self.last_birth(), "births never fall along a log");
+        for proposal in proposals.clone() {
+            self.raise_clock(proposal.timestamp);
+        }
+        self.suffix.push_proposals(index, birth, time_ms, proposals);
+        self.note_accepted(index, time_ms, true);
+    }
+
+    fn note_accepted(&mut self, index: u64, time_ms: u64, last: bool) {
+        self.last_time_ms = self.last_time_ms.max(time_ms);
         if last {
-            self.last = entry.index;
+            self.last = index;
             self.owed = self.owed.with(self.group());
         }
     }
@@ -80,8 +105,8 @@ impl Ramcast {
         });
         let pending = self.order.iter().map(|pending| pending.destinations);
         let delivered = self.shared.iter().map(|owed| owed.destinations);
-        let groups = afloat.chain(pending).chain(delivered).flat_map(GroupSet::iter);
-        self.owed = groups.fold(self.owed, GroupSet::with).with(self.group());
+        let groups = afloat.chain(pending).chain(delivered);
+        self.owed = groups.fold(self.owed, GroupSet::union).with(self.group());
     }
 
     /// One word covers everything accepted in this turn. It goes to our own group, and to the

@@ -50,7 +50,7 @@ impl Ramcast {
         let new = self.known.insert(message, low_water);
         // That one is of what was done and comes again; what is under way is logged twice by the other.
         let done_again = planted(Mutant::DuplicateExecuted)
-            && destinations.len() == 1
+            && !destinations.has_several()
             && !self.awaits_delivery(message);
         if !guard!(Mutant::DuplicateProposed, new) && !done_again {
             if self.awaits_delivery(message) {
@@ -68,7 +68,7 @@ impl Ramcast {
         if !inline {
             self.large.push_back(Large { index, message, delivered: false });
         }
-        if destinations.len() == 1 {
+        if !destinations.has_several() {
             return;
         }
         self.afloat.insert(message);
@@ -284,7 +284,11 @@ impl Ramcast {
                     self.clock_has_risen();
                 }
             }
-            self.append_all(entry.iter().map(|remote| Record::Remote(*remote)), effects);
+            let (index, birth, time_ms) = self.next_entry();
+            self.suffix.push_proposals(index, birth, time_ms, entry.iter().copied());
+            self.lease.logged(index, &Record::Remote(entry[0]));
+            let append = |record| Effect::Append { index, time_ms, record };
+            effects.extend(entry.iter().map(|remote| append(Record::Remote(*remote))));
         }
         remotes.clear();
         self.remotes = remotes;
@@ -371,13 +375,17 @@ impl Ramcast {
 
     /// Appends one entry, of these records.
     fn append_all(&mut self, records: impl IntoIterator<Item = Record>, effects: &mut Vec<Effect>) {
-        self.last += 1;
-        let (index, time_ms) = (self.last, self.time());
-        let birth: Ballot = self.ballot();
+        let (index, birth, time_ms) = self.next_entry();
         for record in records {
             self.lease.logged(index, &record);
-            self.suffix.push_back(Uncommitted { index, birth, time_ms, record });
+            self.suffix.push(Uncommitted { index, birth, time_ms, record });
             effects.push(Effect::Append { index, time_ms, record });
         }
+    }
+
+    /// The next entry's index, and the ballot and the time of its birth.
+    fn next_entry(&mut self) -> (u64, Ballot, u64) {
+        self.last += 1;
+        (self.last, self.ballot(), self.time())
     }
 }

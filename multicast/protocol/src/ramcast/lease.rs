@@ -85,7 +85,7 @@ impl Lease {
     pub(super) fn logged(&mut self, index: u64, record: &Record) {
         let shared = match record {
             Record::NewBallot | Record::Remote(_) | Record::Decided(_) => true,
-            Record::Local { destinations, .. } => destinations.len() > 1,
+            Record::Local { destinations, .. } => destinations.has_several(),
             Record::Exchange
             | Record::Evict { .. }
             | Record::Join { .. }

@@ -35,6 +35,7 @@ mod passed;
 mod paths;
 mod saved;
 mod shared;
+mod suffix;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -54,6 +55,7 @@ use self::lease::Lease;
 use self::passed::Passed;
 pub use self::paths::Paths;
 use self::shared::Shared;
+use self::suffix::{Suffix, Uncommitted};
 use crate::ballot::{Acceptance, Ballot};
 use crate::detector::Detector;
 use crate::guard;
@@ -104,25 +106,6 @@ pub enum Role {
     Blank,
 }
 
-/// An entry's record that is not known to be committed.
-#[derive(Clone, Copy, Debug)]
-struct Uncommitted {
-    index: u64,
-    birth: Ballot,
-    time_ms: u64,
-    record: Record,
-}
-
-impl Uncommitted {
-    /// The message that it gives its place in the order, if that is what it does.
-    fn message(&self) -> Option<MessageId> {
-        match self.record {
-            Record::Local { message, .. } => Some(message),
-            _ => None,
-        }
-    }
-}
-
 /// A follower to which we write.
 #[derive(Clone, Copy, Debug)]
 struct Fed {
@@ -167,7 +150,7 @@ pub struct Ramcast {
     /// Ballot of birth of the entry at `commit`.
     commit_birth: Ballot,
     /// What stands in our log behind `commit`.
-    suffix: VecDeque<Uncommitted>,
+    suffix: Suffix,
     /// Acceptance words as read here, by [`Ramcast::ordinal`].
     words: Vec<Acceptance>,
     /// Of each group, what [`Ramcast::held`] came to last, until a word of the group changes.
@@ -234,7 +217,7 @@ impl Ramcast {
             last: 0,
             commit: 0,
             commit_birth: Ballot::ZERO,
-            suffix: VecDeque::new(),
+            suffix: Suffix::default(),
             words: vec![Acceptance::default(); groups * replicas],
             held: vec![Cell::new(None); groups],
             completed: vec![0; replicas],
@@ -366,16 +349,16 @@ impl Ramcast {
         if self.order.overtakes(&candidate) {
             self.paths.overtaken += 1;
         }
-        let decided = self.order.pending(&candidate).is_decided();
-        let (next, pending) = self.order.take(&candidate);
-        self.paths.delivered_on_decision += u64::from(decided);
+        let next = self.order.deliver(&candidate);
+        let pending = self.order.pending(&candidate);
+        self.paths.delivered_on_decision += u64::from(pending.is_decided());
         self.paths.final_above_local += u64::from(next.timestamp.group() != self.group());
         assert!(self.clock >= next.timestamp.clock(), "later proposals would end below");
-        if next.destinations.len() > 1 {
-            self.shared.push(&next, &pending);
+        if next.destinations.has_several() {
+            self.shared.push(&next, pending);
             self.passed.deliver(&next);
         }
-        self.lists.keep(pending.into_remotes());
+        self.lists.keep(self.order.remove(&candidate));
         let large = self.large.iter_mut().find(|large| large.message == next.message);
         match large {
             Some(large) => {
@@ -514,7 +497,7 @@ impl Ramcast {
     /// The pending message to several groups that no other such can pass by: since when it waits,
     /// which it is, and the groups whose proposal, or whose quorum for it, is missing here.
     pub fn stuck(&self) -> Option<(u64, MessageId, GroupSet)> {
-        let several = self.order.iter().filter(|pending| pending.destinations.len() > 1);
+        let several = self.order.iter().filter(|pending| pending.destinations.has_several());
         let pending = several.min_by_key(|pending| pending.bound())?;
         Some((pending.since_ms, pending.message, self.lacking(pending)))
     }

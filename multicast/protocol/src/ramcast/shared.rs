@@ -9,6 +9,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 
 use hashbrown::{HashMap, HashSet};
 
@@ -37,9 +38,7 @@ pub(super) struct Owed {
 /// timestamps.
 pub(super) struct Shared {
     owed: VecDeque<Owed>,
-    /// What each ended at. There are thousands while a replica stands still, and a new leader looks
-    /// for every one of them.
-    last: HashMap<MessageId, Timestamp>,
+    ended: RefCell<Ended>,
     /// Those whose decision this leader has logged: once is enough, however often somebody asks.
     decided: HashSet<MessageId>,
     /// Up to where each group has applied everything, at all its replicas; our own among them.
@@ -52,6 +51,15 @@ pub(super) struct Shared {
     dirty: bool,
 }
 
+/// What messages that are kept ended at. There are thousands while a replica stands still, and a new leader
+/// looks for every one of them; most of the time, nobody looks for any. So it is made when somebody does.
+#[derive(Default)]
+struct Ended {
+    last: HashMap<MessageId, Timestamp>,
+    /// Those that ended up to here are in it.
+    until: Timestamp,
+}
+
 /// Replicas of a group at most: a slot is named in four bits.
 const SLOTS: usize = 16;
 
@@ -60,7 +68,7 @@ impl Shared {
         let zero = vec![Timestamp::ZERO; usize::from(groups)];
         Self {
             owed: VecDeque::new(),
-            last: HashMap::new(),
+            ended: RefCell::default(),
             decided: HashSet::new(),
             settled: zero.clone(),
             applied: vec![Timestamp::ZERO; SLOTS],
@@ -88,7 +96,6 @@ impl Shared {
 
     fn keep(&mut self, owed: Owed) {
         debug_assert!(self.owed.back().is_none_or(|before| before.last < owed.last));
-        self.last.insert(owed.message, owed.last);
         self.owed.push_back(owed);
     }
 
@@ -117,7 +124,8 @@ impl Shared {
         if !core::mem::take(&mut self.dirty) {
             return;
         }
-        let Self { owed, last, decided, settled, .. } = self;
+        let Self { owed, ended, decided, settled, .. } = self;
+        let last = &mut ended.get_mut().last;
         owed.retain(|message| {
             let done = |group: GroupId| settled[group.index()] >= message.last;
             let over = done(own) && message.destinations.iter().all(done);
@@ -139,7 +147,7 @@ impl Shared {
 
     /// What a message that is kept ended at, if this leader has not said so yet: it is to be logged.
     pub(super) fn decide(&mut self, message: MessageId) -> Option<Decision> {
-        let timestamp = *self.last.get(&message)?;
+        let timestamp = self.ended_at(message)?;
         self.decided.insert(message).then_some(Decision { message, timestamp })
     }
 
@@ -154,9 +162,18 @@ impl Shared {
     }
 
     pub(super) fn get(&self, message: MessageId) -> Option<&Owed> {
-        let last = self.last.get(&message)?;
-        let at = self.owed.binary_search_by_key(last, |owed| owed.last).ok()?;
+        let last = self.ended_at(message)?;
+        let at = self.owed.binary_search_by_key(&last, |owed| owed.last).ok()?;
         self.owed.get(at)
+    }
+
+    /// What a message that is kept ended at.
+    fn ended_at(&self, message: MessageId) -> Option<Timestamp> {
+        let Ended { last, until } = &mut *self.ended.borrow_mut();
+        let new = self.owed.partition_point(|owed| owed.last <= *until);
+        last.extend(self.owed.range(new..).map(|owed| (owed.message, owed.last)));
+        *until = self.owed.back().map_or(*until, |owed| owed.last.max(*until));
+        last.get(&message).copied()
     }
 
     pub(super) fn len(&self) -> usize {

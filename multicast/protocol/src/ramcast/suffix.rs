@@ -1,0 +1,152 @@
+//! What stands in our log and is not known to be committed.
+
+use alloc::collections::VecDeque;
+
+use crate::ballot::Ballot;
+use crate::ids::MessageId;
+use crate::log::Remote;
+use crate::step::Record;
+
+/// An entry's record that is not known to be committed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Uncommitted {
+    pub(super) index: u64,
+    pub(super) birth: Ballot,
+    pub(super) time_ms: u64,
+    pub(super) record: Record,
+}
+
+impl Uncommitted {
+    /// The message that it gives its place in the order, if that is what it does.
+    pub(super) fn message(&self) -> Option<MessageId> {
+        match self.record {
+            Record::Local { message, .. } => Some(message),
+            _ => None,
+        }
+    }
+}
+
+/// Records in log order. Of several groups' messages most are proposals, dozens to an entry: they are kept
+/// together, and only the first of an entry as a record of its own.
+#[derive(Default)]
+pub(super) struct Suffix {
+    records: VecDeque<Uncommitted>,
+    /// The other proposals of entries that begin with one, and how many each of these has.
+    proposals: VecDeque<Remote>,
+    counts: VecDeque<usize>,
+}
+
+impl Suffix {
+    /// Appends a record.
+    pub(super) fn push(&mut self, record: Uncommitted) {
+        match record.record {
+            Record::Remote(remote) => {
+                let Uncommitted { index, birth, time_ms, .. } = record;
+                self.push_proposals(index, birth, time_ms, [remote].into_iter());
+            }
+            _ => self.records.push_back(record),
+        }
+    }
+
+    /// Appends proposals of one entry, all or some.
+    pub(super) fn push_proposals(
+        &mut self,
+        index: u64,
+        birth: Ballot,
+        time_ms: u64,
+        mut proposals: impl Iterator<Item = Remote>,
+    ) {
+        if self.records.back().is_none_or(|last| last.index != index) {
+            let Some(first) = proposals.next() else { return };
+            let record = Record::Remote(first);
+            self.records.push_back(Uncommitted { index, birth, time_ms, record });
+            self.counts.push_back(0);
+        }
+        let before = self.proposals.len();
+        self.proposals.extend(proposals);
+        let count = self.counts.back_mut().expect("the last entry is of proposals");
+        *count += self.proposals.len() - before;
+    }
+
+    /// Takes the first record, if its entry's index is not above `index`.
+    pub(super) fn pop_front(&mut self, index: u64) -> Option<Uncommitted> {
+        self.records.pop_front_if(|record| record.index <= index)
+    }
+
+    /// Takes the other proposals of the entry whose first one was taken just now.
+    pub(super) fn take_proposals(&mut self) -> impl Iterator<Item = Remote> {
+        let count = self.counts.pop_front().expect("an entry of proposals was taken");
+        self.proposals.drain(..count)
+    }
+
+    /// Takes what is logged behind `index`, last first: each record, and how many there are in it.
+    pub(super) fn pop_back(&mut self, index: u64) -> Option<(Uncommitted, usize)> {
+        let record = self.records.pop_back_if(|record| record.index > index)?;
+        let mut count = 1;
+        if let Record::Remote(_) = record.record {
+            let more = self.counts.pop_back().expect("an entry of proposals was taken");
+            self.proposals.truncate(self.proposals.len() - more);
+            count += more;
+        }
+        Some((record, count))
+    }
+
+    /// The last record.
+    pub(super) fn back(&self) -> Option<&Uncommitted> {
+        self.records.back()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// In log order; of an entry of proposals, the first.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Uncommitted> {
+        self.records.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::ids::{GroupId, SessionId};
+    use crate::timestamp::Timestamp;
+
+    fn remote(number: u64) -> Remote {
+        let message = MessageId::new(SessionId(1), number);
+        let timestamp = Timestamp::new(number, GroupId(1));
+        Remote { message, timestamp, ballot: Ballot::new(1, 0, 0), index: number }
+    }
+
+    /// Entries: three proposals, a new ballot, one proposal.
+    fn suffix() -> Suffix {
+        let (mut suffix, birth) = (Suffix::default(), Ballot::new(1, 0, 0));
+        let record = |index, record| Uncommitted { index, birth, time_ms: 0, record };
+        suffix.push(record(1, Record::Remote(remote(1))));
+        suffix.push_proposals(1, birth, 0, [2, 3].map(remote).into_iter());
+        suffix.push(record(2, Record::NewBallot));
+        suffix.push_proposals(3, birth, 0, [4].map(remote).into_iter());
+        suffix
+    }
+
+    #[test]
+    fn an_entry_keeps_its_proposals_from_both_ends() {
+        let mut front = suffix();
+        let mut taken = Vec::new();
+        while let Some(record) = front.pop_front(3) {
+            if let Record::Remote(first) = record.record {
+                taken.push((record.index, first));
+                taken.extend(front.take_proposals().map(|remote| (record.index, remote)));
+            }
+        }
+        assert_eq!(taken, [(1, 1), (1, 2), (1, 3), (3, 4)].map(|(at, n)| (at, remote(n))));
+
+        let mut back = suffix();
+        let popped = core::iter::from_fn(|| back.pop_back(0));
+        assert!(popped.map(|(record, count)| (record.index, count)).eq([(3, 1), (2, 1), (1, 3)]));
+        assert!(back.is_empty() && back.proposals.is_empty() && back.counts.is_empty());
+        assert!(suffix().pop_back(3).is_none() && suffix().pop_front(0).is_none());
+    }
+}
