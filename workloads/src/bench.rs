@@ -27,6 +27,8 @@ pub struct Cluster {
     pub window: usize,
     /// The version of Skein that it runs.
     pub skein: String,
+    /// Nanoseconds from one core of the machine to another and back, just now.
+    pub cross_core_ns: Option<f64>,
 }
 
 /// What to measure with YCSB.
@@ -296,8 +298,9 @@ pub fn retwis(
 }
 
 fn about(workload: String, records: u64, clients: usize, terms: Terms, cluster: &Cluster) -> About {
-    let (skein, topology) = (cluster.skein.clone(), cluster.topology);
-    About { workload, records, clients, terms, skein, topology }
+    let Cluster { topology, cross_core_ns, .. } = *cluster;
+    let skein = cluster.skein.clone();
+    About { workload, records, clients, terms, skein, topology, cross_core_ns }
 }
 
 fn measure(
@@ -368,6 +371,7 @@ mod tests {
             slots: SlotMap::even(2),
             window: 64,
             skein: "test".to_owned(),
+            cross_core_ns: Some(120.0),
         }
     }
 

@@ -59,6 +59,8 @@ pub struct Report {
     pub skein: String,
     /// Where it ran.
     pub machine: Machine,
+    /// Nanoseconds from one core to another and back, just before; null with one core only.
+    pub cross_core_ns: Option<f64>,
     /// The cluster.
     pub topology: Topology,
     /// Throughput over time.
@@ -241,6 +243,8 @@ pub struct About {
     pub skein: String,
     /// The cluster.
     pub topology: Topology,
+    /// Nanoseconds from one core of the machine to another and back, just before.
+    pub cross_core_ns: Option<f64>,
 }
 
 impl Report {
@@ -272,6 +276,7 @@ impl Report {
             seed: about.terms.seed,
             skein: about.skein,
             machine: Machine::here(),
+            cross_core_ns: about.cross_core_ns,
             topology: about.topology,
             timeline: Timeline {
                 interval_ms: TIMELINE_INTERVAL.as_millis() as u64,
@@ -346,6 +351,10 @@ impl Report {
         let over_time = chart::sparkline(self.timeline_without_tail());
         let line = format!("  {rate} operations/s{due}   {over_time}");
         let _ = writeln!(text, "{}", line.trim_end());
+        if let Some(trip) = self.cross_core_ns {
+            let _ =
+                writeln!(text, "  from one core to another and back, just before: {trip:.0} ns");
+        }
         for Event { at_s, what, nodes, led } in &self.events {
             let _ = writeln!(text, "  {what} of node {nodes:?}, leader of {led:?}, at {at_s:.3} s");
         }
@@ -515,6 +524,7 @@ mod tests {
             },
             skein: "0.1.0 (abc)".into(),
             topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
+            cross_core_ns: Some(120.0),
         };
         Report::new(about, &["transfer", "sum"], measured)
     }
@@ -576,6 +586,7 @@ mod tests {
             "seed": "number",
             "skein": "text",
             "machine": {"cores": "number", "model": "text"},
+            "cross_core_ns": "number",
             "topology": {"nodes": "number", "groups": "number", "replicas": "number",
                          "engines": "number"},
             "timeline": {"interval_ms": "number", "ops": ["number"]},

@@ -39,6 +39,7 @@ fn cluster() -> (Cluster, bench::Cluster) {
         slots: SlotMap::even(GROUPS),
         window: 64,
         skein: "test".to_owned(),
+        cross_core_ns: None,
     };
     (Cluster::builder().groups(GROUPS).start().unwrap(), facts)
 }

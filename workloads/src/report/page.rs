@@ -131,6 +131,9 @@ fn between_cores(source: &Source) -> String {
                 trip.median, trip.low, trip.high
             )
         }
+        What::Store(Store { cross_core_ns: Some(trip), .. }) => {
+            format!("; from core to core and back in {trip:.0} ns")
+        }
         _ => String::new(),
     }
 }
@@ -154,13 +157,13 @@ fn everything(html: &mut String, sources: &[Source]) {
             What::Chaos(Chaos { clients, ops_per_s, .. }) => {
                 (format!("{clients} × 1"), *ops_per_s, None, None)
             }
-            What::Store(Store { clients, ops_per_s, operations, rate, .. }) => {
+            What::Store(Store { clients, ops_per_s, operations, rate, cross_core_ns, .. }) => {
                 let most = operations.values().max_by_key(|operation| operation.count);
                 let latency = most.map(|it| [it.latency_us.p50, it.latency_us.p99]);
                 let due = rate.map_or_else(String::new, |rate| {
                     format!(", {} due a second", grouped(whole(rate)))
                 });
-                (format!("{clients} × 1{due}"), *ops_per_s, latency, None)
+                (format!("{clients} × 1{due}"), *ops_per_s, latency, *cross_core_ns)
             }
         };
         let [p50, p99] =

@@ -96,6 +96,7 @@ pub(super) struct Store {
     pub(super) clients: usize,
     pub(super) records: u64,
     pub(super) seed: u64,
+    pub(super) cross_core_ns: Option<f64>,
     /// Operations a second that were due, of an open loop.
     #[serde(default)]
     pub(super) rate: Option<f64>,

@@ -15,6 +15,7 @@ use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::Topology;
 use skein_workloads::bench::{self, BankPlan, Cluster, RetwisPlan, SmallBankPlan, Watch, YcsbPlan};
 use skein_workloads::mix::{Kind, RECORD};
+use skein_workloads::multicast::cores;
 use skein_workloads::report::Report;
 use skein_workloads::retwis::{TRANSACTION_KEYS, TWEET};
 use skein_workloads::smallbank::SmallBank;
@@ -153,6 +154,7 @@ fn connect(dir: &Path) -> anyhow::Result<(Driver<AnyFabric>, Cluster, ClusterCon
         slots,
         window: config.tuning.window,
         skein: BUILD.text().to_owned(),
+        cross_core_ns: cores::round_trip_ns(),
     };
     Ok((driver, cluster, config))
 }
