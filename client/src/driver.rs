@@ -234,7 +234,7 @@ impl<F: Fabric> Driver<F> {
             }
         };
         self.reads.begin(ticket, plan, of, deadline, allowed);
-        self.ask(ticket);
+        self.ask(now, ticket);
         Ok(ticket)
     }
 
@@ -271,7 +271,7 @@ impl<F: Fabric> Driver<F> {
         }
         let counts = self.ledger.counts();
         if counts != Counts::default() || self.reads.len() > 0 {
-            let now = self.access.fabric().now();
+            let now = self.access.turned_at();
             self.look(now);
             busy |= self.send_queued();
             if self.presence.nobody {
@@ -377,13 +377,11 @@ impl<F: Fabric> Driver<F> {
     }
 
     /// Asks the groups of a read what is missing.
-    fn ask(&mut self, ticket: Ticket) {
-        let Some((question, of, groups)) = self.reads.questions(ticket) else { return };
-        let ask = |group| (self.access.query(ticket.session, group, of, question), group);
-        let asked: Vec<_> = groups.iter().map(ask).collect();
-        for (query, group) in asked {
-            self.reads.asked(query, ticket, group);
-        }
+    fn ask(&mut self, now: Duration, ticket: Ticket) {
+        let access = &mut self.access;
+        self.reads.ask(ticket, |group, of, question| {
+            access.query(now, ticket.session, group, of, question)
+        });
     }
 
     /// Takes the answers to reads that are in.
@@ -392,7 +390,7 @@ impl<F: Fabric> Driver<F> {
             let next = self.reads.answer(query, &answer, finished);
             self.access.give_back(answer);
             match next {
-                Some((ticket, Next::Look)) => self.ask(ticket),
+                Some((ticket, Next::Look)) => self.ask(self.access.turned_at(), ticket),
                 Some((ticket, Next::Order { plan, deadline, allowed })) => {
                     self.ledger.submit(ticket, plan, deadline, allowed);
                     self.send(ticket.session);

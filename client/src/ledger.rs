@@ -506,7 +506,8 @@ impl Sent {
     }
 }
 
-fn all<'a>(
+/// What is in, and what came last.
+pub(crate) fn all<'a>(
     parts: &'a Parts,
     group: GroupId,
     bytes: &'a [u8],

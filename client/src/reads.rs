@@ -7,19 +7,20 @@
 //! group, and, when all have answered, once more: what no look found changed was so at the moment
 //! between the two (`skein_kvstore::look`). If too much is written meanwhile it is ordered after all.
 
-use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use skein_kvstore::look;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::{Refusal, Reply};
 use skein_multicast::access::{Of, QueryKey, SessionKey};
+use skein_multicast::ascending::Ascending;
 use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::mutants::{Mutant, planted};
 
 use crate::driver::Ticket;
 use crate::error::{Error, Unavailability};
-use crate::ledger::Finished;
+use crate::ledger::{Finished, all};
 
 /// Looks that a transaction over several groups may take before it is ordered after all.
 const LOOKS_MAX: u32 = 4;
@@ -45,11 +46,20 @@ pub enum ReadMode {
 /// All reads of a driver that are not ordered.
 #[derive(Default)]
 pub(crate) struct Reads {
-    under_way: BTreeMap<Ticket, Read>,
-    /// What each query is for.
-    queries: BTreeMap<QueryKey, (Ticket, GroupId)>,
+    sessions: Vec<Session>,
+    /// How many are under way.
+    len: usize,
     /// No deadline is before this.
     earliest: Option<Duration>,
+}
+
+/// Those of one session.
+#[derive(Default)]
+struct Session {
+    /// By the numbers of their tickets.
+    under_way: Ascending<Read>,
+    /// What each query is for: the number of a ticket, and of what group.
+    queries: Ascending<(u64, GroupId)>,
 }
 
 struct Read {
@@ -58,13 +68,14 @@ struct Read {
     deadline: Duration,
     allowed: Duration,
     missing: GroupSet,
+    /// But for the last one, which ends a look.
     answers: Answers,
     /// What the look before saw.
     before: Option<Answers>,
     looks: u32,
 }
 
-type Answers = BTreeMap<GroupId, Vec<u8>>;
+type Answers = Vec<(GroupId, Vec<u8>)>;
 
 /// What follows from an answer.
 pub(crate) enum Next {
@@ -79,13 +90,12 @@ pub(crate) enum Next {
 impl Reads {
     /// How many are under way.
     pub(crate) fn len(&self) -> usize {
-        self.under_way.len()
+        self.len
     }
 
     /// How many of a session are.
     pub(crate) fn of(&self, session: SessionKey) -> usize {
-        let ticket = |number| Ticket { session, number };
-        self.under_way.range(ticket(0)..=ticket(u64::MAX)).count()
+        self.sessions.get(session.0 as usize).map_or(0, |session| session.under_way.len())
     }
 
     /// The earliest time at which [`expire`](Self::expire) may have something to do.
@@ -93,7 +103,7 @@ impl Reads {
         self.earliest
     }
 
-    /// A read begins; its groups are to be [asked](Self::questions).
+    /// A read begins; its groups are to be [asked](Self::ask).
     pub(crate) fn begin(
         &mut self,
         ticket: Ticket,
@@ -105,18 +115,26 @@ impl Reads {
         self.earliest = Some(self.earliest.map_or(deadline, |earliest| earliest.min(deadline)));
         let (missing, answers, before) = (plan.destinations(), Answers::new(), None);
         let read = Read { plan, of, deadline, allowed, missing, answers, before, looks: 1 };
-        self.under_way.insert(ticket, read);
+        let at = ticket.session.0 as usize;
+        if self.sessions.len() <= at {
+            self.sessions.resize_with(at + 1, Session::default);
+        }
+        self.sessions[at].under_way.push(ticket.number, read);
+        self.len += 1;
     }
 
-    /// What a read asks, of which groups.
-    pub(crate) fn questions(&self, ticket: Ticket) -> Option<(&[u8], Of, GroupSet)> {
-        let read = self.under_way.get(&ticket)?;
-        Some((read.plan.request(), read.of, read.missing))
-    }
-
-    /// A group was asked.
-    pub(crate) fn asked(&mut self, query: QueryKey, ticket: Ticket, group: GroupId) {
-        self.queries.insert(query, (ticket, group));
+    /// Asks the groups of a read what is missing.
+    pub(crate) fn ask(
+        &mut self,
+        ticket: Ticket,
+        mut query: impl FnMut(GroupId, Of, &[u8]) -> QueryKey,
+    ) {
+        let Some(session) = self.sessions.get_mut(ticket.session.0 as usize) else { return };
+        let Some(read) = session.under_way.get(ticket.number) else { return };
+        for group in read.missing.iter() {
+            let query = query(group, read.of, read.plan.request());
+            session.queries.push(query.number, (ticket.number, group));
+        }
     }
 
     /// An answer is in: to which read, and what follows.
@@ -126,26 +144,31 @@ impl Reads {
         answer: &[u8],
         finished: &mut Finished<'_>,
     ) -> Option<(Ticket, Next)> {
-        let (ticket, group) = self.queries.remove(&query)?;
-        let read = self.under_way.get_mut(&ticket)?;
+        let session = self.sessions.get_mut(query.session.0 as usize)?;
+        let (number, group) = session.queries.remove(query.number)?;
+        let ticket = Ticket { session: query.session, number };
+        let read = session.under_way.get_mut(number)?;
         read.missing = read.missing.without(group);
-        read.answers.insert(group, answer.to_vec());
         if !read.missing.is_empty() {
+            read.answers.push((group, answer.to_vec()));
             return Some((ticket, Next::Nothing));
         }
-        if read.is_over() {
-            let read = self.under_way.remove(&ticket).expect("it was there a moment ago");
-            finished(ticket, read.join().map_err(|why| Error::refused(why, false)));
-            return Some((ticket, Next::Nothing));
-        }
-        if read.looks < LOOKS_MAX {
+        let reply = read.join(group, answer);
+        let over = reply.is_err() || read.is_seen(group, answer);
+        if !over && read.looks < LOOKS_MAX {
             read.looks += 1;
+            read.answers.push((group, answer.to_vec()));
             read.before = Some(std::mem::take(&mut read.answers));
             read.missing = read.plan.destinations();
             return Some((ticket, Next::Look));
         }
-        let Read { plan, deadline, allowed, .. } =
-            self.under_way.remove(&ticket).expect("it was there a moment ago");
+        let read = session.under_way.remove(number).expect("it was there a moment ago");
+        self.len -= 1;
+        if over {
+            finished(ticket, reply.map_err(|why| Error::refused(why, false)));
+            return Some((ticket, Next::Nothing));
+        }
+        let Read { plan, deadline, allowed, .. } = read;
         Some((ticket, Next::Order { plan, deadline, allowed }))
     }
 
@@ -160,9 +183,10 @@ impl Reads {
     ) {
         let late = |read: &Read| read.deadline <= now;
         if self.earliest.is_some_and(|earliest| earliest <= now) {
-            let left = self.under_way.values().filter(|read| !late(read));
-            self.earliest = left.map(|read| read.deadline).min();
-            self.end(finished, forget, |_, read| {
+            let all = self.sessions.iter().flat_map(|session| session.under_way.iter());
+            let left = all.filter(|(_, read)| !late(read));
+            self.earliest = left.map(|(_, read)| read.deadline).min();
+            self.end(0..self.sessions.len(), finished, forget, |read| {
                 let (silent, after) = (read.missing, read.allowed);
                 let groups: GroupSet =
                     silent.iter().filter(|group| without_quorum.contains(*group)).collect();
@@ -184,45 +208,58 @@ impl Reads {
         finished: &mut Finished<'_>,
         forget: &mut dyn FnMut(QueryKey),
     ) {
-        self.end(finished, forget, |ticket, _| {
-            session.is_none_or(|session| ticket.session == session).then(|| error.clone())
-        });
+        let all = self.sessions.len();
+        let one = |session: SessionKey| session.0 as usize..all.min(session.0 as usize + 1);
+        let sessions = session.map_or(0..all, one);
+        self.end(sessions, finished, forget, |_| Some(error.clone()));
     }
 
     fn end(
         &mut self,
+        sessions: Range<usize>,
         finished: &mut Finished<'_>,
         forget: &mut dyn FnMut(QueryKey),
-        verdict: impl Fn(Ticket, &Read) -> Option<Error>,
+        verdict: impl Fn(&Read) -> Option<Error>,
     ) {
-        self.under_way.retain(|ticket, read| {
-            let Some(error) = verdict(*ticket, read) else { return true };
-            finished(*ticket, Err(error));
-            false
-        });
-        let under_way = &self.under_way;
-        self.queries.retain(|query, (ticket, _)| {
-            let waited_for = under_way.contains_key(ticket);
-            if !waited_for {
-                forget(*query);
-            }
-            waited_for
-        });
+        for at in sessions {
+            let Some(Session { under_way, queries }) = self.sessions.get_mut(at) else { continue };
+            let session = SessionKey(at as u32);
+            under_way.retain(|number, read| {
+                let ticket = Ticket { session, number };
+                let Some(error) = verdict(read) else { return true };
+                self.len -= 1;
+                finished(ticket, Err(error));
+                false
+            });
+            queries.retain(|number, (ticket, _)| {
+                let waited_for = under_way.get(*ticket).is_some();
+                if !waited_for {
+                    forget(QueryKey { session, number });
+                }
+                waited_for
+            });
+        }
     }
 }
 
 impl Read {
-    /// Whether what was seen is a reply: of one group, of whatever state, the same twice, or refused.
-    fn is_over(&self) -> bool {
-        let once = self.answers.len() == 1 || planted(Mutant::LookedAtOnce);
-        if once || self.of == Of::Anybody || self.join().is_err() {
+    /// Whether what was seen, this answer last, was so at one moment: in one group, or the same twice.
+    /// Who may be told of whatever state does not mind.
+    fn is_seen(&self, group: GroupId, last: &[u8]) -> bool {
+        let once = self.answers.is_empty() || planted(Mutant::LookedAtOnce);
+        if once || self.of == Of::Anybody {
             return true;
         }
         let Some(before) = &self.before else { return false };
-        self.answers.iter().all(|(group, now)| look::is_unchanged(&before[group], now))
+        let unchanged = |(group, now)| {
+            let before = before.iter().find(|(of, _)| *of == group);
+            before.is_some_and(|(_, before)| look::is_unchanged(before, now))
+        };
+        all(&self.answers, group, last).all(unchanged)
     }
 
-    fn join(&self) -> Result<Reply, Refusal> {
-        self.plan.join(self.answers.iter().map(|(group, answer)| (*group, look::part(answer))))
+    /// What the answers come to, this one being the last.
+    fn join(&self, group: GroupId, last: &[u8]) -> Result<Reply, Refusal> {
+        self.plan.join(all(&self.answers, group, last).map(|(of, answer)| (of, look::part(answer))))
     }
 }

@@ -17,6 +17,9 @@ use crate::reply::{Outcome, Refusal};
 /// The version of the form. It changes with any change of what lies behind it.
 pub const VERSION: u8 = 2;
 
+/// Most requests are shorter, and need no more memory while they are written.
+const REQUEST_USUAL: usize = 256;
+
 /// What a session, or a node, multicasts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request<'a> {
@@ -44,7 +47,8 @@ pub struct Command<'a> {
 impl<'a> Request<'a> {
     /// As multicast.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION];
+        let mut bytes = Vec::with_capacity(REQUEST_USUAL);
+        bytes.push(VERSION);
         append(self, &mut bytes);
         bytes
     }

@@ -21,7 +21,8 @@ use skein_protocol::mutants::{Mutant, planted};
 
 pub use self::queries::{Of, QueryKey};
 
-use self::queries::Queries;
+use self::queries::{Queries, Query};
+use crate::ascending::Ascending;
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, Tuning, endpoint_name};
 use crate::mail::{Mail, Purpose, replica};
@@ -51,6 +52,8 @@ pub struct Access<F> {
     ready: Vec<u32>,
     /// Sessions that have a replica to reach which is not there.
     unopened: BTreeSet<u32>,
+    /// When the last turn began.
+    turned_at: Duration,
     last_retry: Duration,
     last_roll_call: Duration,
     refusal: Option<FabricError>,
@@ -107,6 +110,8 @@ struct Session {
     next: u64,
     /// Queries so far.
     asked: u64,
+    /// Those that have no answer.
+    queries: Ascending<Query>,
     /// Messages from the low-water mark on, oldest first.
     window: VecDeque<UnderWay>,
     routes: BTreeMap<ReplicaId, Route>,
@@ -157,6 +162,7 @@ impl<F: Fabric> Access<F> {
             free: Vec::new(),
             ready: Vec::new(),
             unopened: BTreeSet::new(),
+            turned_at: Duration::ZERO,
             last_retry: Duration::ZERO,
             last_roll_call: Duration::ZERO,
             refusal: None,
@@ -174,7 +180,8 @@ impl<F: Fabric> Access<F> {
     pub fn open(&mut self, random: SessionId) -> SessionKey {
         let id = SessionId::from_random(random.0);
         let (window, routes) = (VecDeque::new(), BTreeMap::new());
-        let session = Session { id, next: 1, asked: 0, window, routes };
+        let session =
+            Session { id, next: 1, asked: 0, queries: Ascending::default(), window, routes };
         let key = self.free.pop().unwrap_or_else(|| {
             self.sessions.push(None);
             self.sessions.len() as u32 - 1
@@ -338,6 +345,7 @@ impl<F: Fabric> Access<F> {
             return Err(failure);
         }
         let now = self.port.fabric.now();
+        self.turned_at = now;
         let mut any = self.read_mail();
         if self.port.take_failed() || now >= self.last_roll_call + ROLL_CALL {
             self.last_roll_call = now;
@@ -357,6 +365,11 @@ impl<F: Fabric> Access<F> {
         self.ready = ready;
         self.port.tell();
         Ok(any)
+    }
+
+    /// When the last turn began: the time, for those who need not know it better.
+    pub const fn turned_at(&self) -> Duration {
+        self.turned_at
     }
 
     /// Waits, as `waiter` sees fit after a turn that found nothing, until a reply may be in or
@@ -384,6 +397,7 @@ impl<F: Fabric> Access<F> {
     /// Gives the session's rings back. Its unsettled messages may or may not be delivered.
     pub fn close(&mut self, session: SessionKey) {
         let closed = self.sessions[session.0 as usize].take().expect("an open session");
+        self.queries.forget_all(session, &closed.queries);
         for route in closed.routes.into_values() {
             if let Route::Open(channel) = route
                 && self.port.get(channel).is_some()
@@ -395,7 +409,6 @@ impl<F: Fabric> Access<F> {
             self.under_way -= usize::from(!message.unanswered.is_empty());
             self.pool.extend(message.bytes.into_buffer().filter(|_| self.pool.len() < POOL_MAX));
         }
-        self.queries.forget_all(session);
         self.unopened.remove(&session.0);
         self.free.push(session.0);
     }
@@ -527,12 +540,12 @@ impl<F: Fabric> Access<F> {
             }
             let Some((sequence, bytes)) = datagram.split_first_chunk::<8>() else { continue };
             let sequence = u64::from_le_bytes(*sequence);
+            let Some(Some(session)) = self.sessions.get_mut(owner as usize) else { continue };
             if next.kind == Kind::Answer {
                 let key = QueryKey { session: SessionKey(owner), number: sequence };
-                self.queries.answered(key, replica(to), bytes);
+                self.queries.answered(&mut session.queries, key, replica(to), bytes);
                 continue;
             }
-            let Some(Some(session)) = self.sessions.get_mut(owner as usize) else { continue };
             let Some(message) = session.under_way(sequence) else { continue };
             if next.kind != Kind::Reply || !message.unanswered.contains(group) {
                 continue; // A reply repeated: the first one counted.

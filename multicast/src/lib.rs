@@ -14,6 +14,7 @@
 
 pub mod access;
 pub mod application;
+pub mod ascending;
 pub mod batches;
 mod buffers;
 mod channel;

@@ -16,7 +16,7 @@ const BLOCK: usize = 8;
 const FEW: usize = 16;
 /// Otherwise, of those that are not in use, at so many.
 const SWEEP: usize = 8;
-/// A block counts as in use for so many looks after something happened there.
+/// A block counts as in use for so many looks after something happened there, or up to twice as many.
 const LOOKS_IN_USE: u64 = 1 << 8;
 
 /// What a slot says: a tail word and a credit word.
@@ -28,7 +28,7 @@ pub(crate) struct Slots {
     chunks: Vec<Chunk>,
     /// There are so many.
     len: usize,
-    /// The blocks in use.
+    /// The blocks in use, in order.
     in_use: Vec<u32>,
     /// By block: the last look before which something happened there, while it is in use.
     used_at: Vec<Option<u64>>,
@@ -74,7 +74,8 @@ impl Slots {
     pub(crate) fn use_soon(&mut self, id: u32) {
         let block = id as usize / BLOCK;
         if self.used_at[block].replace(self.looks).is_none() {
-            self.in_use.push(block as u32);
+            let at = self.in_use.partition_point(|before| (*before as usize) < block);
+            self.in_use.insert(at, block as u32);
         }
     }
 
@@ -86,20 +87,22 @@ impl Slots {
         if blocks <= FEW {
             return self.compare(fabric, 0, self.len, news);
         }
+        if self.looks.is_multiple_of(LOOKS_IN_USE) {
+            self.forget_unused();
+        }
+        let first = news.len();
         let mut at = 0;
         while let Some(&block) = self.in_use.get(at) {
-            let block = block as usize;
-            let before = news.len();
-            self.compare(fabric, block * BLOCK, (block + 1) * BLOCK, news);
-            let used_at = self.used_at[block].expect("it is in use");
-            if news.len() > before {
-                self.used_at[block] = Some(self.looks);
-            } else if self.looks - used_at > LOOKS_IN_USE {
-                self.used_at[block] = None;
-                self.in_use.swap_remove(at);
-                continue;
-            }
+            // Those side by side are looked at in one go.
+            let mut end = block as usize + 1;
             at += 1;
+            while self.in_use.get(at) == Some(&(end as u32)) && end % (CHUNK / BLOCK) != 0 {
+                (end, at) = (end + 1, at + 1);
+            }
+            self.compare(fabric, block as usize * BLOCK, end * BLOCK, news);
+        }
+        for (id, _) in &news[first..] {
+            self.used_at[*id as usize / BLOCK] = Some(self.looks);
         }
         let until = (self.next + SWEEP).min(blocks);
         for block in self.next..until {
@@ -112,6 +115,18 @@ impl Slots {
             }
         }
         self.next = if until == blocks { 0 } else { until };
+    }
+
+    /// What nothing has happened to lately is not in use any more.
+    fn forget_unused(&mut self) {
+        self.in_use.retain(|block| {
+            let used_at = &mut self.used_at[*block as usize];
+            let kept = used_at.is_some_and(|used_at| self.looks - used_at <= LOOKS_IN_USE);
+            if !kept {
+                *used_at = None;
+            }
+            kept
+        });
     }
 
     /// Looks at slots `from` to `until`, all of one chunk unless they begin with the first.
@@ -233,7 +248,7 @@ mod tests {
         news.sort_unstable();
         assert!(news.iter().map(|(id, _)| *id).eq(0..MANY), "each once");
         assert_eq!(slots.in_use.len(), slots.used_at.len());
-        (0..=LOOKS_IN_USE).for_each(|_| slots.look(&fabric, &mut news));
+        (0..=2 * LOOKS_IN_USE).for_each(|_| slots.look(&fabric, &mut news));
         assert!(slots.in_use.is_empty(), "{} blocks", slots.in_use.len());
         assert!(slots.used_at.iter().all(Option::is_none));
     }

@@ -3,8 +3,8 @@
 //!
 //! In a **closed loop** a client's next operation is invoked when its last one has returned, so the
 //! load adapts to the cluster: its latencies are those at the throughput reported beside them and say
-//! nothing about any other. The clock is read twice per operation: when it is invoked, and when its
-//! reply is handed over.
+//! nothing about any other. An operation lasts from when it is invoked until the poll that brought its
+//! reply has returned.
 //!
 //! In an **open loop** operations are due at times drawn beforehand, whoever is free then invokes them,
 //! and the latency of each runs from when it was *due*. What waited for a client, because all of them
@@ -399,12 +399,12 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
         let mut watch_at = now + WATCH_INTERVAL;
         let mut drained_by = None;
         while self.has_more() && drained_by.is_none_or(|by| now < by) {
-            let polled = self.sessions.poll(&mut |ticket, result| {
-                finished.push((ticket, Instant::now(), result));
-            });
-            for (ticket, at, result) in finished.drain(..) {
-                now = at;
-                self.finished(ticket, at, result);
+            let polled = self.sessions.poll(&mut |ticket, result| finished.push((ticket, result)));
+            if !finished.is_empty() {
+                now = Instant::now();
+            }
+            for (ticket, result) in finished.drain(..) {
+                self.finished(ticket, now, result);
             }
             match polled {
                 Ok(true) if self.arrivals.is_none() => {}

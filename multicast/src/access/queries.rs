@@ -1,12 +1,14 @@
 //! What sessions ask that is not ordered: of whom, and again, until there is an answer.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::mem;
 use std::time::Duration;
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, ReplicaId};
 
 use super::{Access, POOL_MAX, SHARED_FROM, SessionKey};
+use crate::ascending::Ascending;
 use crate::channel::{Channel, Kind};
 
 /// After how long a query without an answer is sent to every replica of its group, and again.
@@ -48,17 +50,19 @@ pub struct QueryKey {
 }
 
 /// Something that was asked and has no answer.
-struct Query {
+pub(super) struct Query {
     group: GroupId,
     of: Of,
     sent_at: Duration,
     bytes: Vec<u8>,
 }
 
-/// All queries of an [`Access`].
+/// What is known of all queries of an [`Access`]; those under way are with their sessions.
 pub(super) struct Queries {
     /// Those that have no answer.
-    under_way: BTreeMap<QueryKey, Query>,
+    under_way: usize,
+    /// None of them is to be asked again before this.
+    ask_next: Duration,
     /// Answers that nobody has taken yet.
     answers: VecDeque<(QueryKey, Vec<u8>)>,
     /// The slot that last answered for each group's leader.
@@ -68,18 +72,34 @@ pub(super) struct Queries {
 impl Queries {
     pub(super) fn new(groups: u16) -> Self {
         let leaders = vec![0; usize::from(groups)];
-        Self { under_way: BTreeMap::new(), answers: VecDeque::new(), leaders }
+        Self { under_way: 0, ask_next: Duration::ZERO, answers: VecDeque::new(), leaders }
     }
 
     /// For how long nothing needs to be done, if for any time at all.
     pub(super) fn wait_for(&self, longest: Duration) -> Option<Duration> {
-        let longest = if self.under_way.is_empty() { longest } else { longest.min(ASK_AGAIN) };
+        let longest = if self.under_way == 0 { longest } else { longest.min(ASK_AGAIN) };
         self.answers.is_empty().then_some(longest)
     }
 
+    /// A query of the session is under way from `now` on.
+    fn begin(&mut self, of: &mut Ascending<Query>, number: u64, query: Query) {
+        if self.under_way == 0 {
+            self.ask_next = query.sent_at + ASK_AGAIN;
+        }
+        self.under_way += 1;
+        of.push(number, query);
+    }
+
     /// An answer is in. The first one counts.
-    pub(super) fn answered(&mut self, key: QueryKey, by: ReplicaId, answer: &[u8]) {
-        let Some(Query { of, mut bytes, .. }) = self.under_way.remove(&key) else { return };
+    pub(super) fn answered(
+        &mut self,
+        under_way: &mut Ascending<Query>,
+        key: QueryKey,
+        by: ReplicaId,
+        answer: &[u8],
+    ) {
+        let Some(Query { of, mut bytes, .. }) = under_way.remove(key.number) else { return };
+        self.under_way -= 1;
         if of == Of::Leader {
             self.leaders[by.group.index()] = by.slot;
         }
@@ -88,29 +108,38 @@ impl Queries {
         self.answers.push_back((key, bytes));
     }
 
-    /// A session is over.
-    pub(super) fn forget_all(&mut self, session: SessionKey) {
-        self.under_way.retain(|key, _| key.session != session);
+    /// A session is over, with these queries under way.
+    pub(super) fn forget_all(&mut self, session: SessionKey, under_way: &Ascending<Query>) {
+        self.under_way -= under_way.len();
         self.answers.retain(|(key, _)| key.session != session);
     }
 }
 
 impl<F: Fabric> Access<F> {
     /// Asks a replica of `group` something that is not ordered; it is asked again, and others are too,
-    /// until the answer is [taken](Self::take_answer) or nobody [waits](Self::forget_query) for it.
-    pub fn query(&mut self, session: SessionKey, group: GroupId, of: Of, query: &[u8]) -> QueryKey {
+    /// until the answer is [taken](Self::take_answer) or nobody [waits](Self::forget_query) for it. It
+    /// is `now`.
+    pub fn query(
+        &mut self,
+        now: Duration,
+        session: SessionKey,
+        group: GroupId,
+        of: Of,
+        query: &[u8],
+    ) -> QueryKey {
         assert!(self.topology.all_groups().contains(group));
         let slot = match of {
             Of::Leader => self.queries.leaders[group.index()],
             // Each session has another that it asks first.
             Of::Anybody => (session.0 % u32::from(self.topology.replicas)) as u8,
         };
-        self.query_at(session, ReplicaId::new(group, slot), of, query)
+        self.query_at(now, session, ReplicaId::new(group, slot), of, query)
     }
 
     /// The same, of this replica first.
     pub(crate) fn query_at(
         &mut self,
+        now: Duration,
         session: SessionKey,
         first: ReplicaId,
         of: Of,
@@ -129,8 +158,9 @@ impl<F: Fabric> Access<F> {
             Some(channel) => self.port.send(channel, Kind::Query, &bytes, &[]),
             None => self.ask_all(session, group, &bytes),
         }
-        let sent_at = self.port.fabric.now();
-        self.queries.under_way.insert(key, Query { group, of, sent_at, bytes });
+        let query = Query { group, of, sent_at: now, bytes };
+        let at = self.sessions[session.0 as usize].as_mut().expect("an open session");
+        self.queries.begin(&mut at.queries, key.number, query);
         key
     }
 
@@ -147,16 +177,23 @@ impl<F: Fabric> Access<F> {
 
     /// Asks again what has no answer. Whoever led when it was asked may lead no more.
     pub(super) fn ask_again(&mut self, now: Duration) {
-        let late = |query: &Query| now >= query.sent_at + ASK_AGAIN;
-        let under_way = self.queries.under_way.iter();
-        let keys: Vec<_> =
-            under_way.filter(|(_, query)| late(query)).map(|(key, _)| *key).collect();
-        for key in keys {
-            let mut query = self.queries.under_way.remove(&key).expect("just listed");
-            query.sent_at = now;
-            self.ask_all(key.session, query.group, &query.bytes);
-            self.queries.under_way.insert(key, query);
+        if self.queries.under_way == 0 || now < self.queries.ask_next {
+            return;
         }
+        let mut ask_next = now + ASK_AGAIN;
+        for at in 0..self.sessions.len() {
+            let Some(session) = &mut self.sessions[at] else { continue };
+            let mut queries = mem::take(&mut session.queries);
+            for (_, query) in queries.iter_mut() {
+                if now >= query.sent_at + ASK_AGAIN {
+                    query.sent_at = now;
+                    self.ask_all(SessionKey(at as u32), query.group, &query.bytes);
+                }
+                ask_next = ask_next.min(query.sent_at + ASK_AGAIN);
+            }
+            self.get(SessionKey(at as u32)).queries = queries;
+        }
+        self.queries.ask_next = ask_next;
     }
 
     /// An answer that is in, if there is one: to which query, and the buffer that
@@ -174,7 +211,9 @@ impl<F: Fabric> Access<F> {
 
     /// Nobody waits for the answer any more.
     pub fn forget_query(&mut self, key: QueryKey) {
-        if let Some(query) = self.queries.under_way.remove(&key) {
+        let Some(Some(session)) = self.sessions.get_mut(key.session.0 as usize) else { return };
+        if let Some(query) = session.queries.remove(key.number) {
+            self.queries.under_way -= 1;
             self.give_back(query.bytes);
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use skein_fabric::Fabric;
 use skein_fabric::sim::{Rng, SimFabric};
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
@@ -247,13 +248,13 @@ impl Clients {
         let group = GroupId(stage.rng.below(groups) as u16);
         let patience: u16 = if stage.rng.one_in(4) { 1 << stage.rng.below(8) } else { 1 };
         let query = patience.to_le_bytes();
-        let asked_at = stage.onlooker.history.asks();
+        let (asked_at, now) = (stage.onlooker.history.asks(), access.fabric().now());
         // Some ask whoever led when they last heard of it, some whoever may still think that it does.
         let key = if stage.rng.one_in(2) {
             let slot = stage.rng.below(u64::from(stage.scenario.topology.replicas)) as u8;
-            access.query_at(session.key, ReplicaId::new(group, slot), Of::Leader, &query)
+            access.query_at(now, session.key, ReplicaId::new(group, slot), Of::Leader, &query)
         } else {
-            access.query(session.key, group, Of::Leader, &query)
+            access.query(now, session.key, group, Of::Leader, &query)
         };
         session.reads.insert(key, (group, asked_at));
         true

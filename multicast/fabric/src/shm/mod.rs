@@ -135,6 +135,9 @@ impl ShmFabric {
     }
 
     fn report(&mut self, peer: u32, outcome: Outcome, tag: Option<u64>) {
+        if tag.is_none() && outcome == Outcome::Done {
+            return;
+        }
         let failed = self.peers.get_mut(peer).map(|state| &mut state.failed);
         match tag {
             Some(tag) => {

@@ -1,0 +1,95 @@
+//! What is numbered upwards and ends in any order: a few at a time, found by their numbers.
+
+use std::collections::VecDeque;
+
+/// Values under rising numbers. The oldest one is mostly the next to end, and then this costs no more
+/// however many there are.
+#[derive(Clone, Debug)]
+pub struct Ascending<T> {
+    values: VecDeque<(u64, T)>,
+}
+
+impl<T> Default for Ascending<T> {
+    fn default() -> Self {
+        Self { values: VecDeque::new() }
+    }
+}
+
+impl<T> Ascending<T> {
+    /// Adds a value under a number above all others.
+    pub fn push(&mut self, number: u64, value: T) {
+        debug_assert!(self.values.back().is_none_or(|(last, _)| *last < number), "numbers rise");
+        self.values.push_back((number, value));
+    }
+
+    /// The value of that number.
+    pub fn get(&self, number: u64) -> Option<&T> {
+        Some(&self.values[self.place(number)?].1)
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+        let place = self.place(number)?;
+        Some(&mut self.values[place].1)
+    }
+
+    /// Takes out the value of that number.
+    pub fn remove(&mut self, number: u64) -> Option<T> {
+        let (_, value) = self.values.remove(self.place(number)?)?;
+        Some(value)
+    }
+
+    /// Keeps those that it is to keep, from the lowest number up.
+    pub fn retain(&mut self, mut keep: impl FnMut(u64, &mut T) -> bool) {
+        self.values.retain_mut(|(number, value)| keep(*number, value));
+    }
+
+    /// All of them, from the lowest number up.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        self.values.iter().map(|(number, value)| (*number, value))
+    }
+
+    /// The same, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
+        self.values.iter_mut().map(|(number, value)| (*number, value))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    fn place(&self, number: u64) -> Option<usize> {
+        match self.values.front() {
+            Some((first, _)) if *first == number => Some(0),
+            _ => self.values.binary_search_by_key(&number, |(number, _)| *number).ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_found_by_their_numbers_until_they_end() {
+        let mut values = Ascending::default();
+        for number in [3, 5, 6, 9] {
+            values.push(number, number * 10);
+        }
+        assert_eq!((values.remove(5), values.remove(5), values.remove(4)), (Some(50), None, None));
+        assert_eq!((values.get(3), values.get(9), values.get(10)), (Some(&30), Some(&90), None));
+        *values.get_mut(6).unwrap() += 1;
+        for (_, value) in values.iter_mut() {
+            *value += 100;
+        }
+        assert!(values.iter().eq([(3, &130), (6, &161), (9, &190)]));
+        values.retain(|number, value| number == 9 || *value == 161);
+        assert_eq!((values.remove(6), values.len(), values.is_empty()), (Some(161), 1, false));
+    }
+}
