@@ -206,7 +206,7 @@ impl<F: Fabric> Driver<F> {
     ) -> Result<Ticket, Error> {
         self.ready(session)?;
         let plan = self.shape.plan(transaction)?;
-        self.submit_plan(session, plan, self.read_mode, timeout, timeout)
+        Ok(self.start(session, plan, self.read_mode, timeout, timeout))
     }
 
     /// Sends a plan on its way that has `left` of the `allowed` time.
@@ -219,6 +219,18 @@ impl<F: Fabric> Driver<F> {
         allowed: Duration,
     ) -> Result<Ticket, Error> {
         self.ready(session)?;
+        Ok(self.start(session, plan, mode, left, allowed))
+    }
+
+    /// The same, of a session that is [ready](Self::ready).
+    fn start(
+        &mut self,
+        session: SessionKey,
+        plan: Plan,
+        mode: ReadMode,
+        left: Duration,
+        allowed: Duration,
+    ) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket { session, number: self.tickets };
         let now = self.access.fabric().now();
@@ -230,12 +242,12 @@ impl<F: Fabric> Driver<F> {
             _ => {
                 self.ledger.submit(ticket, plan, deadline, allowed);
                 self.send(session);
-                return Ok(ticket);
+                return ticket;
             }
         };
         self.reads.begin(ticket, plan, of, deadline, allowed);
         self.ask(now, ticket);
-        Ok(ticket)
+        ticket
     }
 
     /// Does what there is to do, without waiting, and calls `finished` for each operation that has

@@ -185,7 +185,7 @@ impl Ledger {
     /// What the session would multicast next if groups `held` are to be sent nothing.
     pub(crate) fn next(&self, key: SessionKey, held: GroupSet) -> Option<(Next, &Plan)> {
         let session = self.sessions.get(key.0 as usize)?.as_ref()?;
-        let goes = |plan: &Plan| common(plan.destinations(), held).is_empty();
+        let goes = |plan: &Plan| plan.destinations().intersection(held).is_empty();
         match &session.stage {
             Stage::New(plan) => goes(plan).then_some((Next::Opening, plan)),
             Stage::Open => {
@@ -322,8 +322,8 @@ impl Ledger {
                 }
                 Progress::Queued { silent } => silent,
             };
-            let needed = operation.plan.destinations().iter().chain(silent.iter()).collect();
-            let groups = common(needed, without_quorum);
+            let needed = operation.plan.destinations().union(silent);
+            let groups = needed.intersection(without_quorum);
             let why = if groups.is_empty() {
                 Unavailability::NotSent { after, silent }
             } else {
@@ -473,7 +473,7 @@ impl Session {
             | Sent::Abandoned { missing } => *missing,
             Sent::Settled => GroupSet::EMPTY,
         };
-        self.sent.iter().flat_map(|sent| missing(sent).iter()).collect()
+        self.sent.iter().map(missing).fold(GroupSet::EMPTY, GroupSet::union)
     }
 
     fn push(&mut self, sequence: u64, sent: Sent) {
@@ -513,11 +513,6 @@ pub(crate) fn all<'a>(
     bytes: &'a [u8],
 ) -> impl Iterator<Item = (GroupId, &'a [u8])> {
     parts.iter().map(|(group, bytes)| (*group, bytes.as_slice())).chain([(group, bytes)])
-}
-
-/// The groups in both.
-fn common(one: GroupSet, other: GroupSet) -> GroupSet {
-    one.iter().filter(|group| other.contains(*group)).collect()
 }
 
 #[cfg(test)]

@@ -188,8 +188,7 @@ impl Reads {
             self.earliest = left.map(|(_, read)| read.deadline).min();
             self.end(0..self.sessions.len(), finished, forget, |read| {
                 let (silent, after) = (read.missing, read.allowed);
-                let groups: GroupSet =
-                    silent.iter().filter(|group| without_quorum.contains(*group)).collect();
+                let groups = silent.intersection(without_quorum);
                 let why = if groups.is_empty() {
                     Unavailability::NotSent { after, silent }
                 } else {

@@ -1,6 +1,6 @@
 //! The sender's half of a transaction: where it goes, and what the groups' parts come to.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use skein_protocol::ids::{GroupId, GroupSet};
@@ -10,7 +10,7 @@ use crate::limits::Limits;
 use crate::reply::{Outcome, Page, Refusal, Reply};
 use crate::rules;
 use crate::slots::SlotMap;
-use crate::wire::{Bytes, Command, Part, Request};
+use crate::wire::{Bytes, Command, Part, Request, Unreadable};
 
 /// A request on its way: to which groups, in which bytes, and how to put their parts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,9 +43,13 @@ impl Plan {
         let transaction = transaction.borrowed();
         rules::check(&transaction, limits)?;
         let destinations = rules::destinations(&transaction, slots);
+        let only = destinations.iter().next().filter(|_| destinations.len() == 1);
         let source = |operation: &Operation<Bytes<'_>>| match operation {
             Operation::Scan { limit, .. } => Source::All { pairs_max: pairs_max(*limit, limits) },
-            keyed => Source::Group(slots.owner(keyed.key().expect("no scan").0)),
+            keyed => {
+                let owner = || slots.owner(keyed.key().expect("no scan").0);
+                Source::Group(only.unwrap_or_else(owner))
+            }
         };
         let (only_reads, has_no_effect) = (transaction.only_reads(), transaction.has_no_effect());
         let then = transaction.then.iter().map(source).collect();
@@ -123,11 +127,16 @@ impl Plan {
         &self,
         parts: impl IntoIterator<Item = (GroupId, &'a [u8])>,
     ) -> Result<Reply, Refusal> {
+        let mut parts = parts.into_iter();
+        if self.destinations.len() == 1
+            && let Some((group, bytes)) = parts.next()
+        {
+            return self.whole(group, bytes);
+        }
         let mut done = Vec::with_capacity(self.destinations.len());
         let mut refused: Option<(GroupId, Option<Refusal>)> = None;
         for (group, bytes) in parts {
-            let unreadable = |why: String| Refusal::Unreadable { group: group.0, why };
-            match Part::decode(bytes).map_err(|error| unreadable(error.to_string()))? {
+            match decode(group, bytes)? {
                 Part::Done { held, outcomes } => done.push((group, held, outcomes.into_iter())),
                 // The lowest group's reason, whichever answered first.
                 Part::Refused(refusal) => match &refused {
@@ -139,9 +148,33 @@ impl Plan {
         }
         match refused {
             Some((_, Some(refusal))) => Err(refusal),
-            Some((group, None)) => Err(disagree(group, "it was refused, and no group says why")),
+            Some((group, None)) => Err(disagree(group, NO_GROUP_SAYS_WHY)),
             None => self.put_together(done),
         }
+    }
+
+    /// What the part of the only group comes to: all outcomes are there, in order.
+    fn whole(&self, group: GroupId, bytes: &[u8]) -> Result<Reply, Refusal> {
+        let (held, outcomes) = match decode(group, bytes)? {
+            Part::Done { held, outcomes } => (held, outcomes),
+            Part::Refused(refusal) => return Err(refusal),
+            Part::RefusedElsewhere => return Err(disagree(group, NO_GROUP_SAYS_WHY)),
+        };
+        let branch = if held { &self.then } else { &self.otherwise };
+        match outcomes.len().cmp(&branch.len()) {
+            Ordering::Less => return Err(disagree(group, TOO_LITTLE)),
+            Ordering::Greater => return Err(disagree(group, TOO_MUCH)),
+            Ordering::Equal => {}
+        }
+        let outcome = |(source, outcome): (&Source, Outcome<Bytes<'_>>)| match (source, outcome) {
+            (Source::Group(_), outcome) => Ok(outcome.to_owned()),
+            (Source::All { pairs_max }, Outcome::Page(page)) => {
+                Ok(Outcome::Page(merge(vec![page], *pairs_max, self.page_bytes_max)))
+            }
+            (Source::All { .. }, _) => Err(disagree(group, NO_PAGE)),
+        };
+        let outcomes = branch.iter().zip(outcomes).map(outcome).collect::<Result<_, _>>()?;
+        Ok(Reply { held, outcomes })
     }
 
     fn put_together<'a>(
@@ -162,7 +195,7 @@ impl Plan {
             let mut next = |group: GroupId| {
                 let part = done.iter_mut().find(|part| part.0 == group);
                 let outcome = part.and_then(|(.., outcomes)| outcomes.next());
-                outcome.ok_or_else(|| disagree(group, "it answered too little"))
+                outcome.ok_or_else(|| disagree(group, TOO_LITTLE))
             };
             outcomes.push(match source {
                 Source::Group(group) => next(*group)?.to_owned(),
@@ -171,7 +204,7 @@ impl Plan {
                     for group in self.destinations.iter() {
                         match next(group)? {
                             Outcome::Page(page) => pages.push(page),
-                            _ => return Err(disagree(group, "it answered a scan with no page")),
+                            _ => return Err(disagree(group, NO_PAGE)),
                         }
                     }
                     Outcome::Page(merge(pages, *pairs_max, self.page_bytes_max))
@@ -179,7 +212,7 @@ impl Plan {
             });
         }
         match done.iter_mut().find_map(|(group, _, rest)| rest.next().map(|_| *group)) {
-            Some(group) => Err(disagree(group, "it answered too much")),
+            Some(group) => Err(disagree(group, TOO_MUCH)),
             None => Ok(Reply { held, outcomes }),
         }
     }
@@ -188,6 +221,16 @@ impl Plan {
 /// How many pairs a page may have that was asked for `limit`.
 pub(crate) fn pairs_max(limit: u32, limits: &Limits) -> usize {
     (limit as usize).min(limits.scan_pairs_max)
+}
+
+const TOO_LITTLE: &str = "it answered too little";
+const TOO_MUCH: &str = "it answered too much";
+const NO_PAGE: &str = "it answered a scan with no page";
+const NO_GROUP_SAYS_WHY: &str = "it was refused, and no group says why";
+
+fn decode(group: GroupId, bytes: &[u8]) -> Result<Part<'_>, Refusal> {
+    let unreadable = |why: Unreadable| Refusal::Unreadable { group: group.0, why: why.to_string() };
+    Part::decode(bytes).map_err(unreadable)
 }
 
 fn disagree(group: GroupId, why: &str) -> Refusal {

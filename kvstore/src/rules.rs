@@ -81,7 +81,7 @@ pub(crate) fn destinations(transaction: &Transaction<Bytes<'_>>, slots: &SlotMap
         Some(key) => GroupSet::single(slots.owner(key.0)),
         None => slots.groups(),
     });
-    somebody(guards.chain(owners).flat_map(GroupSet::iter).collect())
+    somebody(guards.chain(owners).fold(GroupSet::EMPTY, GroupSet::union))
 }
 
 /// Those to whom a command goes whose keys are `owners`': to one at least.

@@ -9,7 +9,7 @@
 
 mod queries;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,7 +114,8 @@ struct Session {
     queries: Ascending<Query>,
     /// Messages from the low-water mark on, oldest first.
     window: VecDeque<UnderWay>,
-    routes: BTreeMap<ReplicaId, Route>,
+    /// By group, and by slot within it.
+    routes: Vec<Route>,
 }
 
 /// A message that is not settled, or not answered by every group.
@@ -135,6 +136,8 @@ enum Bytes {
 /// A session's way to one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
+    /// Nothing went there yet.
+    Unused,
     Open(u32),
     /// Its engine is not there.
     Waiting,
@@ -179,7 +182,8 @@ impl<F: Fabric> Access<F> {
     /// use.
     pub fn open(&mut self, random: SessionId) -> SessionKey {
         let id = SessionId::from_random(random.0);
-        let (window, routes) = (VecDeque::new(), BTreeMap::new());
+        let replicas = usize::from(self.topology.groups) * usize::from(self.topology.replicas);
+        let (window, routes) = (VecDeque::new(), vec![Route::Unused; replicas]);
         let session =
             Session { id, next: 1, asked: 0, queries: Ascending::default(), window, routes };
         let key = self.free.pop().unwrap_or_else(|| {
@@ -226,15 +230,16 @@ impl<F: Fabric> Access<F> {
             bytes.extend_from_slice(payload);
             Bytes::Short(bytes)
         };
-        at.window.push_back(UnderWay { unanswered: destinations, settled: false, bytes });
-        self.under_way += 1;
         for group in destinations.iter() {
             for to in self.topology.replicas_of(group) {
                 if let Some(channel) = self.route(session, to) {
-                    self.write(session, sequence, channel);
+                    bytes.write(&mut self.port, channel);
                 }
             }
         }
+        let message = UnderWay { unanswered: destinations, settled: false, bytes };
+        self.get(session).window.push_back(message);
+        self.under_way += 1;
         Ok(sequence)
     }
 
@@ -247,7 +252,8 @@ impl<F: Fabric> Access<F> {
         let Some(message) = at.under_way(sequence) else { return };
         for group in message.unanswered.iter() {
             for to in self.topology.replicas_of(group) {
-                if let Some(Route::Open(channel)) = self.get(session).routes.get(&to).copied()
+                let at = self.route_to(to);
+                if let Route::Open(channel) = self.get(session).routes[at]
                     && self.port.get(channel).is_some_and(Channel::sent_all)
                 {
                     self.write(session, sequence, channel);
@@ -259,17 +265,23 @@ impl<F: Fabric> Access<F> {
     /// The session's channel to a replica, opened at its first use. There is none to one that is
     /// not there now, which does not stop the others.
     fn route(&mut self, session: SessionKey, to: ReplicaId) -> Option<u32> {
-        match self.get(session).routes.get(&to) {
-            Some(Route::Open(channel)) => return Some(*channel),
-            Some(Route::Waiting) => return None,
-            None => {}
+        let at = self.route_to(to);
+        match self.get(session).routes[at] {
+            Route::Open(channel) => return Some(channel),
+            Route::Waiting => return None,
+            Route::Unused => {}
         }
         let opened = self.open_route(session, to);
         if opened.is_none() {
-            self.get(session).routes.insert(to, Route::Waiting);
+            self.get(session).routes[at] = Route::Waiting;
             self.unopened.insert(session.0);
         }
         opened
+    }
+
+    /// Where a session's route to a replica is.
+    fn route_to(&self, to: ReplicaId) -> usize {
+        to.group.index() * usize::from(self.topology.replicas) + usize::from(to.slot)
     }
 
     fn open_route(&mut self, session: SessionKey, to: ReplicaId) -> Option<u32> {
@@ -278,7 +290,8 @@ impl<F: Fabric> Access<F> {
         match opened {
             Ok(channel) => {
                 self.port.channel_mut(channel).owner = session.0;
-                self.get(session).routes.insert(to, Route::Open(channel));
+                let at = self.route_to(to);
+                self.get(session).routes[at] = Route::Open(channel);
                 Some(channel)
             }
             Err(error) => {
@@ -317,13 +330,7 @@ impl<F: Fabric> Access<F> {
     fn write(&mut self, session: SessionKey, sequence: u64, channel: u32) {
         let at = self.sessions[session.0 as usize].as_mut().expect("an open session");
         let message = at.under_way(sequence).expect("only what is under way is sent");
-        match &message.bytes {
-            Bytes::Short(bytes) => self.port.send(channel, Kind::Message, bytes, &[]),
-            Bytes::Long(bytes) => {
-                self.port.send_shared(channel, Kind::Message, Arc::clone(bytes));
-            }
-            Bytes::Answered => {}
-        }
+        message.bytes.write(&mut self.port, channel);
     }
 
     /// Nobody waits for replies to message `sequence` any more; those still to come are not given
@@ -398,7 +405,7 @@ impl<F: Fabric> Access<F> {
     pub fn close(&mut self, session: SessionKey) {
         let closed = self.sessions[session.0 as usize].take().expect("an open session");
         self.queries.forget_all(session, &closed.queries);
-        for route in closed.routes.into_values() {
+        for route in closed.routes {
             if let Route::Open(channel) = route
                 && self.port.get(channel).is_some()
             {
@@ -463,11 +470,11 @@ impl<F: Fabric> Access<F> {
         let (owner, purpose) =
             (self.port.channel(channel).owner, self.port.channel(channel).purpose);
         if let Purpose::Session { replica: to, .. } = purpose
+            && let at = self.route_to(replica(to))
             && let Some(Some(session)) = self.sessions.get_mut(owner as usize)
-            && let Some(route) = session.routes.get_mut(&replica(to))
-            && *route == Route::Open(channel)
+            && session.routes[at] == Route::Open(channel)
         {
-            *route = Route::Waiting;
+            session.routes[at] = Route::Waiting;
             self.unopened.insert(owner);
         }
         self.port.close(channel);
@@ -492,8 +499,13 @@ impl<F: Fabric> Access<F> {
     fn reopen(&mut self) {
         for key in std::mem::take(&mut self.unopened) {
             let session = SessionKey(key);
-            let waiting = self.get(session).routes.iter().filter(|(_, r)| **r == Route::Waiting);
-            for to in waiting.map(|(to, _)| *to).collect::<Vec<_>>() {
+            let topology = self.topology;
+            let groups = topology.all_groups();
+            for to in groups.iter().flat_map(|group| topology.replicas_of(group)) {
+                let at = self.route_to(to);
+                if self.get(session).routes[at] != Route::Waiting {
+                    continue;
+                }
                 let Some(channel) = self.open_route(session, to) else {
                     self.unopened.insert(key);
                     continue;
@@ -570,6 +582,15 @@ impl<F: Fabric> Access<F> {
 }
 
 impl Bytes {
+    /// Sends them into a channel.
+    fn write<F: Fabric>(&self, port: &mut Port<F>, channel: u32) {
+        match self {
+            Self::Short(bytes) => port.send(channel, Kind::Message, bytes, &[]),
+            Self::Long(bytes) => port.send_shared(channel, Kind::Message, Arc::clone(bytes)),
+            Self::Answered => {}
+        }
+    }
+
     /// The buffer, if it is of the pool's.
     fn into_buffer(self) -> Option<Vec<u8>> {
         match self {

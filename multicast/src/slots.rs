@@ -96,7 +96,7 @@ impl Slots {
             // Those side by side are looked at in one go.
             let mut end = block as usize + 1;
             at += 1;
-            while self.in_use.get(at) == Some(&(end as u32)) && end % (CHUNK / BLOCK) != 0 {
+            while self.in_use.get(at) == Some(&(end as u32)) && !end.is_multiple_of(CHUNK / BLOCK) {
                 (end, at) = (end + 1, at + 1);
             }
             self.compare(fabric, block as usize * BLOCK, end * BLOCK, news);

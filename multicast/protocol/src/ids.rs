@@ -148,6 +148,12 @@ impl GroupSet {
         Self(self.0 | other.0)
     }
 
+    /// The groups in both.
+    #[must_use]
+    pub const fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// Whether `group` is in it.
     pub const fn contains(self, group: GroupId) -> bool {
         group.0 < Self::CAPACITY && self.0 & (1 << group.0) != 0

@@ -1,5 +1,7 @@
 //! Sessions against replicas that only take down what they are sent, and die.
 
+use std::collections::BTreeMap;
+
 use skein_fabric::sim::{SimConfig, SimFabric, World};
 
 use super::*;
