@@ -102,17 +102,22 @@ fn a_replica_with_a_state_takes_no_other() {
     busy().core(replica(0, 1)).restore(&bytes);
 }
 
-#[test]
-fn what_is_owed_is_kept_until_every_destination_is_done() {
-    let both = GroupSet::first(2);
+/// Two groups that have a message in common, which all have delivered.
+fn shared() -> Stage {
     let mut stage = Stage::new(2, 3);
     for id in [replica(0, 0), replica(1, 0)] {
-        stage.land(id, message(1), both);
+        stage.land(id, message(1), GroupSet::first(2));
     }
     let all: Vec<_> = stage.nodes.keys().copied().collect();
     for id in all.iter().chain(&all).chain(&all) {
         stage.turn(*id);
     }
+    stage
+}
+
+#[test]
+fn what_is_owed_is_kept_until_every_destination_is_done() {
+    let mut stage = shared();
     let (leader, last) = (replica(0, 0), stage.nodes[&replica(0, 0)].delivered[0].1);
     let settled = |stage: &mut Stage, group, timestamp| {
         let mut effects = Vec::new();
@@ -124,6 +129,42 @@ fn what_is_owed_is_kept_until_every_destination_is_done() {
     assert!(!settled(&mut stage, GroupId(1), last), "our own group is not done");
     assert!(!settled(&mut stage, GroupId(0), before), "nor is it, quite");
     assert!(settled(&mut stage, GroupId(0), last), "now all are");
+}
+
+#[test]
+fn what_was_forgotten_is_over_for_a_group_that_begins_anew_and_for_nobody_else() {
+    let mut stage = shared();
+    let last = stage.nodes[&replica(0, 0)].delivered[0].1;
+    let (leader, mut effects) = (stage.core(replica(0, 0)), Vec::new());
+    for group in [GroupId(0), GroupId(1)] {
+        leader.step(Event::Settled { group, timestamp: last }, &mut effects);
+    }
+    leader.step(Event::Tick { now_ms: 1 }, &mut effects);
+    assert!(effects.contains(&Effect::Settled { message: message(1) }));
+    let mut is_over = |from: ReplicaId, ballot, timestamp| {
+        let (message, destinations) = (message(1), GroupSet::first(2));
+        let again = true;
+        let announcement = Announcement {
+            message,
+            low_water: 1,
+            destinations,
+            timestamp,
+            ballot,
+            index: 9,
+            again,
+        };
+        effects.clear();
+        leader.step(Event::Announced { from, announcement }, &mut effects);
+        let says_so = |effect: &Effect| matches!(effect, Effect::Announce { announcement, .. } if announcement.timestamp.is_over());
+        effects.iter().any(says_so)
+    };
+    let (lags, later) = (Ballot::new(2, 1, 0), Timestamp::new(last.clock() + 1, GroupId(1)));
+    assert!(
+        !is_over(replica(1, 1), lags, last),
+        "it would deliver it in another place than the others"
+    );
+    let anew = Ballot::new(Ballot::recreated(2) + 1, 0, 0);
+    assert!(is_over(replica(1, 0), anew, later));
 }
 
 /// Two groups that have a message in common, which all have delivered but for `slow`, who did nothing.
