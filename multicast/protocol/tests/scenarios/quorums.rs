@@ -4,7 +4,7 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::message::Announcement;
 use skein_protocol::ramcast::{Cause, Ramcast};
-use skein_protocol::step::{Event, Record};
+use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
@@ -293,4 +293,24 @@ fn a_gap_in_the_log_is_no_log() {
     let record = Record::NewBallot;
     let event = Event::Logged { index: 2, birth, time_ms: 0, record, held: true, last: true };
     follower(birth, 1).step(event, &mut Vec::new());
+}
+
+#[test]
+fn a_group_that_begins_anew_proposes_above_all_that_its_former_self_may_have() {
+    let (mut effects, clock) = (Vec::new(), 100);
+    let view = View::of([1 << 10, 1 << 10, 1 << 10]);
+    let mut leader = Ramcast::anew(config(replica(0, 0), 1 << 10, 2, 3), view, 7, clock);
+    let ballot = leader.campaign(Cause::Start);
+    assert!(ballot > Ballot::new(8, 2, 0) && ballot.generation() == 1);
+    for slot in 0..2 {
+        leader.granted(slot, 1 << 10, (Ballot::ZERO, 0), vec![1 << 10; 3]);
+    }
+    leader.lead(&mut effects);
+    leader.step(received(GroupSet::first(2)), &mut effects);
+    let proposed = effects.iter().find_map(|effect| match effect {
+        Effect::Announce { announcement, .. } => Some(announcement.timestamp),
+        _ => None,
+    });
+    let former = Timestamp::new(clock, GroupId(0));
+    assert!(proposed > Some(former), "others may have that one pinned of another message");
 }
