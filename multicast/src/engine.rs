@@ -19,9 +19,10 @@ use crate::port::{Opening, Port, RingSizes};
 use crate::replica::{Replica, untag};
 use crate::wiring::{Note, PULSE_TAG, Wiring};
 
-/// After how long without anything to do an engine sleeps through so many ticks.
+/// After how long without anything to do an engine sleeps through so many ticks: no more misses than a
+/// beat makes up for to one who looks in every tick.
 const IDLE_AFTER: Duration = Duration::from_millis(100);
-const IDLE_TICKS: u32 = 4;
+const IDLE_TICKS: u32 = 5;
 /// A turn that takes longer is worth a line when somebody looks for what holds others up.
 const LONG_TURN: Duration = Duration::from_millis(10);
 /// Of a replica's incarnation, what is left for its own use within a life of its node.
