@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use skein_fabric::{Fabric, FabricError, Peer, Region, Remote, Source};
 use skein_protocol::mutants::{Mutant, planted};
-use skein_protocol::ring::{Incoming, Nonsense, Outgoing, spans};
+use skein_protocol::ring::{Incoming, Nonsense, Outgoing, offset, spans};
 
 use crate::mail::Purpose;
 
@@ -495,7 +495,7 @@ impl Channel {
 
     fn word<F: Fabric>(&self, fabric: &F, position: u64) -> u64 {
         let ring = self.ring.expect("only a channel with a ring is read");
-        fabric.load(ring, (position % self.incoming.capacity()) as usize)
+        fabric.load(ring, offset(self.incoming.capacity(), position) as usize)
     }
 
     fn copy<F: Fabric>(&self, fabric: &F, position: u64, into: &mut [u8]) {

@@ -98,6 +98,8 @@ pub(crate) struct Wiring<F> {
     /// Of every replica of the cluster.
     places: Vec<Place>,
     words: Region,
+    /// Of each of them, in which row it is, what it is, and whose.
+    meanings: Vec<(usize, Column, ReplicaId)>,
     /// What they said when last looked at.
     words_seen: Vec<u64>,
     /// Our own heartbeat, and, in the order of the links, those of others as last read.
@@ -183,6 +185,7 @@ impl<F: Fabric> Wiring<F> {
             topology,
             me,
             window,
+            meanings: meanings(topology, &local),
             local,
             places,
             words,
@@ -402,20 +405,7 @@ impl<F: Fabric> Wiring<F> {
 
     /// Of the word number `at`, in which row it is, what it is, and whose.
     pub(crate) fn word_of(&self, at: usize) -> (usize, Column, ReplicaId) {
-        let (row, i) = (at / row_words(self.topology), at % row_words(self.topology));
-        let group = self.local[row].group;
-        let (members, replicas) = (members(self.topology), usize::from(self.topology.replicas));
-        let member =
-            |i: usize| ReplicaId::new(GroupId((i / replicas) as u16), (i % replicas) as u8);
-        let (column, by) = match i {
-            i if i < members => (Column::Accepted, member(i)),
-            i if i < 2 * members => (Column::Settled, member(i - members)),
-            i if i < 2 * members + replicas => {
-                (Column::Freed, ReplicaId::new(group, (i - 2 * members) as u8))
-            }
-            i => (Column::Applied, ReplicaId::new(group, (i - 2 * members - replicas) as u8)),
-        };
-        (row, column, by)
+        self.meanings[at]
     }
 
     /// Looks at all words once, and appends those that say something else than when they were last
@@ -640,6 +630,24 @@ impl<F: Fabric> Wiring<F> {
     }
 }
 
+/// What the words of these replicas' rows are, in their order: see [`Wiring::column_at`].
+fn meanings(topology: Topology, local: &[ReplicaId]) -> Vec<(usize, Column, ReplicaId)> {
+    let mut meanings = Vec::new();
+    for (row, reader) in local.iter().enumerate() {
+        let groups = (0..topology.groups).map(GroupId);
+        let everybody: Vec<_> = groups.flat_map(|group| topology.replicas_of(group)).collect();
+        let group: Vec<_> = topology.replicas_of(reader.group).collect();
+        for column in COLUMNS {
+            let writers = match column {
+                Column::Accepted | Column::Settled => &everybody,
+                Column::Freed | Column::Applied => &group,
+            };
+            meanings.extend(writers.iter().map(|by| (row, column, *by)));
+        }
+    }
+    meanings
+}
+
 /// Appends those words, of which the first has number `at`, that say something else than `seen` does.
 fn note_changes(at: usize, now: &[[u8; 8]], seen: &mut [u64], news: &mut Vec<(usize, u64)>) {
     let now = now.iter().map(|word| u64::from_ne_bytes(*word));
@@ -663,4 +671,34 @@ fn member(topology: Topology, replica: ReplicaId) -> usize {
 
 pub(crate) fn row_words(topology: Topology) -> usize {
     2 * (members(topology) + usize::from(topology.replicas))
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_fabric::sim::{SimConfig, World};
+
+    use super::*;
+    use crate::port::RingSizes;
+
+    #[test]
+    fn a_word_means_what_it_was_told_as() {
+        let topology = Topology { nodes: 3, groups: 4, replicas: 3, engines: 1 };
+        let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 4096 };
+        let fabric = World::new(1, SimConfig::default()).join("n1e0");
+        let wiring = Wiring::new(Port::new(fabric, sizes), topology, 1, (1, 0)).unwrap();
+        let mut found = 0;
+        for (row, reader) in wiring.local.iter().enumerate() {
+            for writer in (0..4).flat_map(|group| topology.replicas_of(GroupId(group))) {
+                for column in COLUMNS {
+                    let of_group = matches!(column, Column::Freed | Column::Applied);
+                    if !of_group || writer.group == reader.group {
+                        let at = wiring.word_at(*reader, writer, column) / 8;
+                        assert_eq!(wiring.word_of(at), (row, column, writer));
+                        found += 1;
+                    }
+                }
+            }
+        }
+        assert_eq!(found, wiring.words_seen.len(), "there are no others");
+    }
 }

@@ -29,6 +29,7 @@ use crate::bytes::{Reader, Writer};
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, SessionId};
 use crate::mutants::{Mutant, planted};
+use crate::ring;
 use crate::timestamp::Timestamp;
 
 /// Bytes of an entry before its body.
@@ -247,11 +248,11 @@ impl Cursor {
     /// Offset of the next entry in the log region, past the ring's end if that is too short for a
     /// header.
     pub fn offset(&mut self, capacity: u64) -> usize {
-        let left = capacity - self.position % capacity;
+        let left = capacity - ring::offset(capacity, self.position);
         if left < HEADER as u64 {
             self.position += left;
         }
-        PREAMBLE + (self.position % capacity) as usize
+        PREAMBLE + ring::offset(capacity, self.position) as usize
     }
 
     /// Steps over an entry.
@@ -284,7 +285,7 @@ pub struct NotThere;
 /// the right entry, and whole, is for [`Entry::decode`] to say.
 pub fn announced_len(header: &[u8; HEADER], cursor: Cursor, capacity: u64) -> Option<usize> {
     let len = u32::from_le_bytes(header[40..44].try_into().expect("four bytes")) as usize;
-    let left = (capacity - cursor.position % capacity) as usize;
+    let left = (capacity - ring::offset(capacity, cursor.position)) as usize;
     (len.is_multiple_of(8) && (HEADER..=left).contains(&len)).then_some(len)
 }
 
@@ -534,7 +535,7 @@ impl Space {
     /// The bytes to skip before an entry of `len`, because it would straddle the ring's end.
     pub fn skip(&mut self, len: usize) -> Option<usize> {
         self.cursor.offset(self.capacity);
-        let left = (self.capacity - self.cursor.position % self.capacity) as usize;
+        let left = (self.capacity - ring::offset(self.capacity, self.cursor.position)) as usize;
         (left < len).then_some(left)
     }
 

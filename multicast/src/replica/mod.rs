@@ -595,11 +595,11 @@ impl<A: Application> Replica<A> {
                     self.results.remove(&message);
                 }
                 Effect::Acknowledge { groups, acceptance } => {
-                    for to in groups.iter().flat_map(|group| self.topology.replicas_of(group)) {
-                        if to != self.id {
-                            let about = About::Log(acceptance);
+                    let (about, word) = (About::Log(acceptance), acceptance.to_word());
+                    for group in groups.iter() {
+                        for to in self.topology.replicas_of(group).filter(|to| *to != by) {
                             wiring.note(|| Note::Told(Touch { by, to, about }));
-                            wiring.tell_word(self.id, to, Column::Accepted, acceptance.to_word());
+                            wiring.tell_word(by, to, Column::Accepted, word);
                         }
                     }
                 }
