@@ -302,7 +302,7 @@ impl Ramcast {
             self.settle_passed(effects);
             self.evict_dead(effects);
         }
-        self.shared.trim(self.group(), effects);
+        self.shared.trim(effects);
     }
 
     fn end_turn(&mut self, effects: &mut Vec<Effect>) {

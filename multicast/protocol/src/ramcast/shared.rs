@@ -119,8 +119,8 @@ impl Shared {
         self.applied[usize::from(slot)]
     }
 
-    /// Lets go of what everybody is done with.
-    pub(super) fn trim(&mut self, own: GroupId, effects: &mut Vec<Effect>) {
+    /// Lets go of what everybody is done with, our own group among them.
+    pub(super) fn trim(&mut self, effects: &mut Vec<Effect>) {
         if !core::mem::take(&mut self.dirty) {
             return;
         }
@@ -128,7 +128,7 @@ impl Shared {
         let last = &mut ended.get_mut().last;
         owed.retain(|message| {
             let done = |group: GroupId| settled[group.index()] >= message.last;
-            let over = done(own) && message.destinations.iter().all(done);
+            let over = message.destinations.iter().all(done);
             if over {
                 last.remove(&message.message);
                 decided.remove(&message.message);
@@ -262,7 +262,7 @@ mod tests {
         let mut effects = Vec::new();
         shared.settled(GroupId(0), at(60));
         shared.settled(GroupId(1), at(45));
-        shared.trim(GroupId(0), &mut effects);
+        shared.trim(&mut effects);
         // The even ones go to g1, which is done with 2 and 4.
         let left: Vec<_> = (1..=6).filter(|n| shared.get(message(*n)).is_some()).collect();
         assert_eq!(left, [1, 3, 5, 6]);
