@@ -268,3 +268,40 @@ fn merge(pages: Vec<Page<Bytes<'_>>>, pairs_max: usize, bytes_max: usize) -> Pag
     merged.next = complete_to.map(|key| key.0.to_vec());
     merged
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::PartWriter;
+
+    #[test]
+    fn what_does_not_answer_the_question_is_no_reply_from_one_group_or_several() {
+        let get = |key: &str| Operation::Get { key: key.into() };
+        let scan = Operation::Scan { start: Vec::new(), end: None, limit: 9 };
+        let (gets, scan) = (Transaction::of(get("a")).then(get("a")), Transaction::of(scan));
+        let (absent, page) = (Outcome::Value(None), Outcome::Page(Page::default()));
+        #[rustfmt::skip]
+        let cases = [
+            (&gets, vec![absent.clone(), absent.clone()],                 None),
+            (&gets, vec![absent.clone()],                                 Some(TOO_LITTLE)),
+            (&gets, vec![absent.clone(), absent.clone(), absent.clone()], Some(TOO_MUCH)),
+            (&scan, vec![page.clone()],                                   None),
+            (&scan, vec![],                                               Some(TOO_LITTLE)),
+            (&scan, vec![page.clone(), page],                             Some(TOO_MUCH)),
+            (&scan, vec![absent],                                         Some(NO_PAGE)),
+        ];
+        let both = |case| [(1, case), (2, case)];
+        for (groups, (transaction, outcomes, wrong)) in cases.iter().flat_map(both) {
+            let plan = Plan::of(transaction, &SlotMap::even(groups), &Limits::default()).unwrap();
+            let mut part = PartWriter::default();
+            part.done(true, outcomes.len());
+            for outcome in outcomes {
+                part.outcome(outcome);
+            }
+            let parts = plan.destinations().iter().map(|group| (group, part.bytes()));
+            let why = plan.join(parts).err().map(|refusal| refusal.to_string());
+            assert_eq!(why.is_some(), wrong.is_some(), "{groups} {transaction:?} {outcomes:?}");
+            assert!(wrong.is_none_or(|wrong| why.unwrap().ends_with(wrong)), "{outcomes:?}");
+        }
+    }
+}
