@@ -15,7 +15,7 @@ const PAIRS_FREED_AT_ONCE: usize = 1_000;
 /// twice the bytes of keys and values; a test counts them.
 #[derive(Default)]
 pub struct Memory {
-    map: BTreeMap<Compact, Pair>,
+    map: Map,
     bytes: u64,
 }
 
@@ -31,14 +31,27 @@ impl Pair {
     }
 }
 
+type Map = BTreeMap<Compact, Pair>;
+
+fn pair_mut<'a>(map: &'a mut Map, key: &[u8]) -> Option<&'a mut Pair> {
+    match Compact::in_place(key) {
+        Some(key) => map.get_mut(&key),
+        None => map.get_mut(key),
+    }
+}
+
 impl Store for Memory {
     fn get(&self, key: &[u8]) -> Option<Found<'_>> {
-        self.map.get(key).map(Pair::found)
+        let pair = match Compact::in_place(key) {
+            Some(key) => self.map.get(&key),
+            None => self.map.get(key),
+        };
+        pair.map(Pair::found)
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], version: Version) {
         self.bytes += value.len() as u64;
-        let Some(pair) = self.map.get_mut(key) else {
+        let Some(pair) = pair_mut(&mut self.map, key) else {
             self.bytes += key.len() as u64;
             self.map.insert(key.into(), Pair { value: value.into(), version });
             return;
@@ -54,7 +67,7 @@ impl Store for Memory {
 
     fn patch(&mut self, key: &[u8], offset: usize, bytes: &[u8], version: Version) -> usize {
         let end = offset + bytes.len();
-        let Some(pair) = self.map.get_mut(key) else {
+        let Some(pair) = pair_mut(&mut self.map, key) else {
             let mut value = vec![0; end];
             value[offset..].copy_from_slice(bytes);
             self.bytes += (key.len() + end) as u64;
