@@ -150,9 +150,13 @@ impl Onlooker {
                     self.history.delivers(by, &deliver)?;
                     let core = &find(engines(), by).expect("it turned").1.core;
                     let of_group = replicas_of(engines(), by.group);
+                    // Who leads has it in its log, counted or not, and says itself what may be forgotten.
+                    let leads = |it: &Replica<Machine>| {
+                        it.core.leads() && it.core.ballot() == core.ballot()
+                    };
                     let absent = of_group.filter(|it| {
                         let member = core.view().member(it.id.slot);
-                        member.evicted || member.incarnation != it.incarnation
+                        (member.evicted || member.incarnation != it.incarnation) && !leads(it)
                     });
                     self.rules.delivers(by, &deliver, absent.map(|it| it.id));
                 }
