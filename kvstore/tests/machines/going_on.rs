@@ -258,6 +258,45 @@ fn what_there_is_room_for_is_decided_in_turn() {
 }
 
 #[test]
+fn what_is_deleted_out_of_turn_makes_no_room_for_those_before() {
+    let limits = Limits { memory_bytes_max: 20_000, ..Limits::default() };
+    let run = |late: bool, names: &[&str]| {
+        let mut bench = Bench::with(limits);
+        if !late {
+            for sequence in [3, 4] {
+                bench.verdict(sequence);
+            }
+        }
+        let old = bench.append("old", &"o".repeat(8_000));
+        let waiting = ["hot", "warm"].map(|name| bench.transfer(name, "1"));
+        for (sequence, transaction) in (2..).zip([&old, &waiting[0], &waiting[1]]) {
+            bench.send(sequence, transaction);
+        }
+        let mut replies = Vec::new();
+        for (sequence, name) in (5..).zip(names) {
+            let large = bench.append(name, &"x".repeat(11_000));
+            replies.extend(bench.send(sequence, &large).replies);
+        }
+        let delete = Transaction::of(Operation::Delete { key: bench.ours("old") });
+        assert_eq!(answered(&bench.send(7, &delete)), [7], "nothing meets it");
+        if late {
+            assert!(replies.is_empty(), "they meet what waits");
+            bench.copy();
+            // One behind another that waits, then the first.
+            replies.extend(bench.verdict(4).replies);
+            replies.extend(bench.verdict(3).replies);
+        }
+        let is_refused = |part: &[u8]| matches!(Part::decode(part), Ok(Part::Refused(_)));
+        let refused = replies.iter().filter(|(_, part)| is_refused(part)).count();
+        (refused, bench.machine.history())
+    };
+    for names in [&["hot", "warm"][..], &["hot"], &["warm"]] {
+        assert_eq!(run(false, names).0, names.len(), "what is deleted behind them was there");
+        assert_eq!(run(true, names), run(false, names), "{names:?}: to the byte");
+    }
+}
+
+#[test]
 fn sessions_begin_and_end_in_their_turn() {
     let mut bench = Bench::new();
     let first = bench.transfer("hot", "1");
