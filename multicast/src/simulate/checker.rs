@@ -123,6 +123,7 @@ impl Onlooker {
                     let core = &find(engines(), by).expect("it turned").1.core;
                     self.logs.insert(by, Held::given(core.commit_index()));
                     self.history.begins(by, delivered)?;
+                    self.rules.restores(by, delivered);
                 }
                 Note::Delivered { by, deliver } => {
                     let holds = |of: ReplicaId, at| {

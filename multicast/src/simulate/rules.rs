@@ -67,10 +67,9 @@ impl Rules {
         self.missed.remove(&id);
     }
 
-    /// A group begins anew.
+    /// A group begins anew: each replica when it is [told so](Self::restores), and until then it keeps to
+    /// what it has promised.
     pub(super) fn recreates(&mut self, group: GroupId) {
-        self.promised.retain(|id, _| id.group != group);
-        self.said.retain(|id, _| id.group != group);
         self.committed.remove(&group);
         self.ends.retain(|(of, ..), _| *of != group);
         self.firsts.retain(|(of, _), _| *of != group);
@@ -78,6 +77,13 @@ impl Rules {
             shared.unsettled.clear();
         }
         self.recreated = true;
+    }
+
+    /// A replica goes on after that delivery. With nothing, where groups were recreated, it begins anew.
+    pub(super) fn restores(&mut self, id: ReplicaId, delivered: u64) {
+        if self.recreated && delivered == 0 {
+            self.begins(id);
+        }
     }
 
     /// A replica has delivered a message, when its group did not wait for these.
