@@ -19,10 +19,13 @@ use crate::port::{Opening, Port, RingSizes};
 use crate::replica::{Replica, untag};
 use crate::wiring::{Note, PULSE_TAG, Wiring};
 
-/// After how long without anything to do an engine sleeps through so many ticks: no more misses than a
-/// beat makes up for to one who looks in every tick.
+/// After how long without anything to do an engine sleeps through so many ticks, or half of the misses
+/// that are borne if they are fewer: no more than a beat makes up for to one who looks in every tick.
 const IDLE_AFTER: Duration = Duration::from_millis(100);
-const IDLE_TICKS: u32 = 5;
+const IDLE_TICKS: u32 = 10;
+/// Of an idle engine's roll calls, one in so many asks after sessions' processes, too: of a hundred of
+/// them that would be all that it does, and nobody waits for one who asked for nothing.
+const IDLE_ROLL_CALLS: u32 = 10;
 /// A turn that takes longer is worth a line when somebody looks for what holds others up.
 const LONG_TURN: Duration = Duration::from_millis(10);
 /// Of a replica's incarnation, what is left for its own use within a life of its node.
@@ -63,6 +66,8 @@ pub struct Engine<F, A> {
     /// The last message of our own, and which replica of ours multicast it.
     own: Option<(ReplicaId, MessageId)>,
     tick: Duration,
+    /// So many of them pass between two looks of an engine that is idle.
+    idle_ticks: u32,
     roll_calls: u32,
     last_tick: Duration,
     last_work: Duration,
@@ -121,6 +126,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             originated: me.life << ORIGINATED_BITS,
             own: None,
             tick: Duration::from_millis(tuning.heartbeat_ms),
+            idle_ticks: (tuning.heartbeats_missed_max / 2).clamp(1, IDLE_TICKS),
             last_tick: now,
             last_work: now,
             last_roll_call: now,
@@ -203,8 +209,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// or the fabric is woken, and never for so long that others take this engine for dead.
     /// `undisturbed` is asked too before it sleeps, for what the fabric knows nothing of.
     pub fn wait(&mut self, waiter: &mut Waiter, undisturbed: &dyn Fn() -> bool) {
-        let idle = self.wiring.port.fabric.now() > self.last_work + IDLE_AFTER;
-        let longest = if idle { IDLE_TICKS * self.tick } else { self.tick };
+        let ticks = if self.is_idle(self.wiring.port.fabric.now()) { self.idle_ticks } else { 1 };
+        let longest = ticks * self.tick;
         let Self { wiring, replicas, .. } = self;
         let (fabric, quiet) = wiring.parking();
         waiter.idle(fabric, longest, &mut |fabric: &F| {
@@ -378,6 +384,10 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         now
     }
 
+    fn is_idle(&self, now: Duration) -> bool {
+        now > self.last_work + IDLE_AFTER
+    }
+
     fn greet(&mut self) {
         for former in self.wiring.greet() {
             self.lose(former);
@@ -390,7 +400,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         for replica in &self.replicas {
             replica.prepare_log(&mut self.wiring);
         }
-        self.peers.extend(self.wiring.port.correspondents());
+        if !self.is_idle(self.last_roll_call) || self.roll_calls.is_multiple_of(IDLE_ROLL_CALLS) {
+            self.peers.extend(self.wiring.port.correspondents());
+        }
         self.peers.extend(self.wiring.peers());
         self.look_after_peers();
         self.replicas.iter_mut().for_each(Replica::drop_useless);

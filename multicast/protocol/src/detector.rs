@@ -25,9 +25,9 @@ pub enum Pulse {
     Dead,
 }
 
-/// A beat makes up for so many misses: one who has nothing to do may sleep through a few of the
-/// looks of one who has.
-const BEAT: u32 = 5;
+/// A beat makes up for so many misses: one who has nothing to do may sleep through ten looks of one who
+/// has, and get up late.
+const BEAT: u32 = 15;
 /// How much longer replicas that were never seen are waited for: a cluster is starting.
 const UNSEEN_PATIENCE: u32 = 10;
 /// The most that mistakes raise the misses that are borne: with 20 of 5 ms, from 0.1 s to 1.6 s.
@@ -113,11 +113,11 @@ impl Detector {
 }
 
 impl Health {
-    /// Whoever beats for long enough without a silence of half the time that is borne at least is
-    /// as good as new, step by step.
+    /// Whoever beats for long enough without a silence of three quarters of the time that is borne at
+    /// least is as good as new, step by step.
     fn grow_calm(&mut self, base: u32) {
         let silent = self.patience.saturating_sub(self.score);
-        self.calm = if silent > base / 2 { 0 } else { self.calm + 1 };
+        self.calm = if silent > base * 3 / 4 { 0 } else { self.calm + 1 };
         if self.calm >= CALM {
             self.calm = 0;
             self.patience = (self.patience / 2).max(base);
@@ -169,6 +169,25 @@ mod tests {
             assert!(!detector.suspects(1), "one beat shows that it lives");
         }
         assert_eq!(detector.patience(0), 4, "each for its own mistakes");
+    }
+
+    #[test]
+    fn whoever_sleeps_through_ten_looks_and_gets_up_late_is_not_suspected_and_calm() {
+        let mut detector = Detector::new(3, 20);
+        detector.look(1, Pulse::Beat, 0);
+        borne(&mut detector);
+        detector.look(1, Pulse::Beat, 0);
+        assert_eq!(detector.patience(1), 40);
+        for _ in 0..2 * CALM {
+            assert!((0..15).all(|_| !detector.look(1, Pulse::Missed, 1)));
+            detector.look(1, Pulse::Beat, 1);
+        }
+        assert_eq!(detector.patience(1), 20, "what was given for a mistake is taken back");
+        for _ in 0..20 {
+            (0..16).for_each(|_| _ = detector.look(1, Pulse::Missed, 1));
+            detector.look(1, Pulse::Beat, 1);
+        }
+        assert!(detector.patience(1) > 20, "who misses more than it makes up for is suspected");
     }
 
     #[test]
