@@ -259,7 +259,7 @@ mod tests {
     fn measure(model: &mut Model, bank: &mut Bank) -> Measured {
         let settings = Settings {
             clients: 10,
-            depth: 1,
+            sessions: 10,
             warm_up: Duration::ZERO,
             duration: Some(Duration::from_millis(150)),
             pace: None,

@@ -96,12 +96,21 @@ pub struct Terms {
     pub warm_up: Duration,
     /// How long to measure.
     pub duration: Duration,
+    /// How many sessions the clients share; each has its own if `None`.
+    pub sessions: Option<usize>,
     /// Operations a second that are due, all clients together; a closed loop if `None`.
     pub rate: Option<f64>,
     /// How what only reads is done while that is measured.
     pub read_mode: ReadMode,
     /// What all choices are drawn from.
     pub seed: u64,
+}
+
+impl Terms {
+    /// How many sessions so many clients have.
+    pub fn sessions_of(&self, clients: usize) -> usize {
+        self.sessions.unwrap_or(clients)
+    }
 }
 
 /// A part of a benchmark that takes a while.
@@ -310,10 +319,16 @@ fn measure(
     terms: Terms,
     watch: &mut impl Watch,
 ) -> Measured {
-    let Terms { warm_up, duration, rate, read_mode, seed } = terms;
+    let Terms { warm_up, duration, rate, read_mode, seed, .. } = terms;
     watch.begin(Phase::Run(warm_up + duration));
     let pace = rate.map(|rate| Pace { rate, seed });
-    let settings = Settings { clients, depth: 1, warm_up, duration: Some(duration), pace };
+    let settings = Settings {
+        clients,
+        sessions: terms.sessions_of(clients),
+        warm_up,
+        duration: Some(duration),
+        pace,
+    };
     sessions.set_read_mode(read_mode);
     let measured =
         generator::run(sessions, workload, settings, &mut |progress| watch.progress(progress));
@@ -341,6 +356,10 @@ fn nothing(errors: Errors, why: String) -> Measured {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use skein_client::{Reply, SessionKey, Ticket, Transaction};
+
     use super::*;
     use crate::mix::CORE;
     use crate::model::Model;
@@ -389,6 +408,7 @@ mod tests {
     const TERMS: Terms = Terms {
         warm_up: Duration::from_millis(5),
         duration: Duration::from_millis(100),
+        sessions: None,
         rate: None,
         read_mode: ReadMode::Ordered,
         seed: 1,
@@ -411,6 +431,69 @@ mod tests {
             let mut report = bank(&mut model, &cluster(), &bank_plan(), &mut looker);
             report.bank.as_mut().unwrap().pending = Some(0);
             assert!(report.is_good(), "{report:?}");
+        }
+    }
+
+    /// Looks how many operations each session has under way.
+    #[derive(Default)]
+    struct Watched {
+        model: Model,
+        now: BTreeMap<SessionKey, usize>,
+        most: BTreeMap<SessionKey, usize>,
+    }
+
+    impl Sessions for Watched {
+        fn open(&mut self) -> SessionKey {
+            self.model.open()
+        }
+
+        fn submit(
+            &mut self,
+            session: SessionKey,
+            transaction: &Transaction,
+        ) -> Result<Ticket, Error> {
+            let now = self.now.entry(session).or_default();
+            *now += 1;
+            let most = self.most.entry(session).or_default();
+            *most = (*most).max(*now);
+            self.model.submit(session, transaction)
+        }
+
+        fn poll(
+            &mut self,
+            finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
+        ) -> Result<bool, Error> {
+            let Self { model, now, .. } = self;
+            model.poll(&mut |ticket, result| {
+                *now.get_mut(&ticket.session).unwrap() -= 1;
+                finished(ticket, result);
+            })
+        }
+
+        fn wait(&mut self, longest: Duration) {
+            self.model.wait(longest);
+        }
+
+        fn close(&mut self, session: SessionKey) {
+            self.model.close(session);
+        }
+    }
+
+    #[test]
+    fn clients_share_sessions_evenly_or_have_their_own() {
+        for (sessions, wanted) in [(None, vec![1; 5]), (Some(2), vec![3, 2]), (Some(1), vec![5])] {
+            let terms = Terms { sessions, ..TERMS };
+            let plan =
+                YcsbPlan { clients: 5, load: false, terms, ..plan(Mix::named('c').unwrap()) };
+            let mut watched = Watched::default();
+            fill(&mut watched, &cluster(), &mut Load::new(0..200, 1), 200, &mut looker()).unwrap();
+            watched.most.clear();
+            let report = ycsb(&mut watched, &cluster(), &plan, &mut looker());
+            assert!(report.is_good(), "{report:?}");
+            assert_eq!(watched.most.into_values().collect::<Vec<_>>(), wanted);
+            assert_eq!((report.clients, report.sessions), (5, wanted.len()));
+            let shared = report.table(false).contains(" 5 clients in ");
+            assert_eq!(shared, sessions.is_some(), "{}", report.table(false));
         }
     }
 

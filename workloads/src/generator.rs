@@ -1,5 +1,5 @@
 //! The generator: N clients, each with one operation under way, on one thread, in a closed or an open
-//! loop.
+//! loop. Each has a session of its own, or many share a few.
 //!
 //! In a **closed loop** a client's next operation is invoked when its last one has returned, so the
 //! load adapts to the cluster: its latencies are those at the throughput reported beside them and say
@@ -161,10 +161,10 @@ pub struct Fault {
 /// How to drive a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Sessions.
+    /// How many clients the workload sees.
     pub clients: usize,
-    /// Operations that each has under way at a time; the workload sees `clients × depth` clients.
-    pub depth: usize,
+    /// Sessions, which the clients share evenly: one each at most.
+    pub sessions: usize,
     /// How long to run before measuring.
     pub warm_up: Duration,
     /// How long to measure; until no client has anything more to do if `None`.
@@ -175,8 +175,10 @@ pub struct Settings {
 
 impl Settings {
     /// Everything that there is to do, as fast as it goes: not to be measured.
-    pub const fn to_the_end(clients: usize, depth: usize) -> Self {
-        Self { clients, depth, warm_up: Duration::ZERO, duration: None, pace: None }
+    /// Each of the `sessions` has `depth` operations under way.
+    pub const fn to_the_end(sessions: usize, depth: usize) -> Self {
+        let clients = sessions * depth;
+        Self { clients, sessions, warm_up: Duration::ZERO, duration: None, pace: None }
     }
 }
 
@@ -277,9 +279,9 @@ pub fn run(
     settings: Settings,
     watch: &mut dyn FnMut(Progress) -> bool,
 ) -> Measured {
-    let keys: Vec<_> = (0..settings.clients).map(|_| sessions.open()).collect();
+    let keys: Vec<_> = (0..settings.sessions).map(|_| sessions.open()).collect();
     let mut run = Run::new(sessions, workload, settings, &keys);
-    for client in 0..settings.clients * settings.depth {
+    for client in 0..settings.clients {
         run.next(client);
     }
     run.drive(watch);
@@ -370,8 +372,8 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
             |pace: Pace| Arrivals::new(SmallRng::seed_from_u64(pace.seed), pace.rate, started);
         Self {
             keys,
-            clients: (0..settings.clients * settings.depth).map(client).collect(),
-            under_way: HashMap::with_capacity(2 * settings.clients * settings.depth),
+            clients: (0..settings.clients).map(client).collect(),
+            under_way: HashMap::with_capacity(2 * settings.clients),
             arrivals: settings.pace.map(arrivals),
             free: VecDeque::new(),
             started,

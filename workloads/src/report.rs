@@ -43,8 +43,10 @@ pub struct Report {
     pub records: u64,
     /// What was loaded before, if anything was.
     pub load: Option<LoadReport>,
-    /// Sessions, each with one operation under way.
+    /// Clients, each with one operation under way.
     pub clients: usize,
+    /// Sessions that they share: as many, if each has its own.
+    pub sessions: usize,
     /// How long was measured.
     pub duration_s: f64,
     /// How long it ran before that.
@@ -235,7 +237,7 @@ pub struct About {
     pub workload: String,
     /// Records that were there when it began.
     pub records: u64,
-    /// Sessions.
+    /// Clients.
     pub clients: usize,
     /// How long, how fast and on whose dice.
     pub terms: Terms,
@@ -269,6 +271,7 @@ impl Report {
             records: about.records,
             load: None,
             clients: about.clients,
+            sessions: about.terms.sessions_of(about.clients),
             duration_s: millis(measured.measured_for),
             warmup_s: millis(about.terms.warm_up),
             rate: about.terms.rate,
@@ -336,9 +339,14 @@ impl Report {
         let paint = chart::Paint(colour);
         let mut text = String::new();
         let Topology { nodes, groups, replicas, .. } = self.topology;
+        let shared = if self.sessions < self.clients {
+            format!(" in {} sessions", self.sessions)
+        } else {
+            String::new()
+        };
         let _ = writeln!(
             text,
-            "{}   {} records, {} clients, {} s   {nodes} nodes, {groups} groups × {replicas} replicas",
+            "{}   {} records, {} clients{shared}, {} s   {nodes} nodes, {groups} groups × {replicas} replicas",
             paint.strong(&self.workload),
             chart::grouped(self.records),
             self.clients,
@@ -501,7 +509,7 @@ mod tests {
         once(&mut model, &bank.opening()).unwrap();
         let settings = Settings {
             clients: 3,
-            depth: 1,
+            sessions: 3,
             warm_up: Duration::ZERO,
             duration: Some(Duration::from_millis(100)),
             pace: None,
@@ -518,6 +526,7 @@ mod tests {
             terms: Terms {
                 warm_up: Duration::from_secs(1),
                 duration: Duration::from_secs(1),
+                sessions: None,
                 rate: None,
                 read_mode: ReadMode::Ordered,
                 seed: 7,
@@ -578,6 +587,7 @@ mod tests {
             "records": "number",
             "load": null,
             "clients": "number",
+            "sessions": "number",
             "duration_s": "number",
             "warmup_s": "number",
             "rate": null,

@@ -298,7 +298,7 @@ mod tests {
         let mut ycsb = Ycsb::new(mix, mix.distribution, existing, 8, 1);
         let settings = Settings {
             clients: 8,
-            depth: 1,
+            sessions: 8,
             warm_up: Duration::from_millis(5),
             duration: Some(Duration::from_millis(150)),
             pace: None,

@@ -53,6 +53,7 @@ fn bank_plan() -> BankPlan {
         terms: Terms {
             warm_up: Duration::ZERO,
             duration: Duration::from_millis(500),
+            sessions: None,
             rate: None,
             read_mode: ReadMode::Ordered,
             seed: 1,
@@ -77,6 +78,7 @@ fn every_core_workload_runs_twice_without_an_error() {
             terms: Terms {
                 warm_up: Duration::from_millis(20),
                 duration: Duration::from_millis(200),
+                sessions: None,
                 rate: None,
                 read_mode: ReadMode::Ordered,
                 seed: 1,
@@ -149,6 +151,7 @@ fn what_is_recorded_of_every_workload_is_right() {
             terms: Terms {
                 warm_up: Duration::ZERO,
                 duration: Duration::from_millis(200),
+                sessions: None,
                 rate: None,
                 read_mode: ReadMode::Ordered,
                 seed: 1,

@@ -69,7 +69,7 @@ struct Ycsb {
     #[arg(long, default_value_t = 100_000, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     records: u64,
-    /// Sessions, each with one operation under way
+    /// Clients, each with one operation under way
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clients)]
     clients: usize,
     /// Measures the records that are there, without putting them first
@@ -90,7 +90,7 @@ struct SmallBank {
     #[arg(long, default_value_t = 100_000, value_name = "N",
           value_parser = clap::value_parser!(u64).range(2..=100_000_000))]
     customers: u64,
-    /// Sessions, each with one transaction under way
+    /// Clients, each with one transaction under way
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clients)]
     clients: usize,
     #[command(flatten)]
@@ -103,7 +103,7 @@ struct Retwis {
     #[arg(long, default_value_t = 100_000, value_name = "N",
           value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
     records: u64,
-    /// Sessions, each with one transaction under way
+    /// Clients, each with one transaction under way
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clients)]
     clients: usize,
     /// Measures the records that are there, without putting them first
@@ -124,10 +124,10 @@ struct Bank {
     /// Money moves among this many of the accounts only, so that transfers meet [default: all]
     #[arg(long, value_name = "N", value_parser = accounts)]
     hot: Option<usize>,
-    /// Sessions that move money, each with one transfer under way
+    /// Clients that move money, each with one transfer under way
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clients)]
     clients: usize,
-    /// Sessions that add all accounts up
+    /// Clients that add all accounts up
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clients)]
     readers: usize,
     #[command(flatten)]
@@ -148,6 +148,9 @@ struct Run {
     /// What all random choices are drawn from [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Clients share this many sessions, as tasks of one application do [default: each has its own]
+    #[arg(long, value_name = "N", value_parser = clients)]
+    sessions: Option<usize>,
     /// So many operations a second are due, whether or not those before were answered; latencies run
     /// from when an operation was due. Several, separated by commas, are measured one after the other
     #[arg(long, value_name = "RATE", value_delimiter = ',', value_parser = rate)]
@@ -318,7 +321,8 @@ impl Run {
         let mut exit = Exit::Ok;
         for (i, rate) in rates.into_iter().enumerate() {
             let (warm_up, seed) = (self.warmup, self.seed.unwrap_or_else(bench::any_seed));
-            let terms = Terms { warm_up, duration, rate, read_mode: ReadMode::Ordered, seed };
+            let (sessions, read_mode) = (self.sessions, ReadMode::Ordered);
+            let terms = Terms { warm_up, duration, sessions, rate, read_mode, seed };
             let mut drill = Drill::new(dir, topology, &self.kill, warm_up, &mut bars)?;
             let mut report = measure(Round { terms, first: i == 0 }, &mut drill)?;
             report.events = drill.end()?;

@@ -72,7 +72,7 @@ impl Recording {
     ) -> anyhow::Result<()> {
         let keys: Vec<String> = self.recorder.keys().into_iter().collect();
         watch.begin(Phase::Load(keys.len() as u64));
-        let mut survey = Survey::new(keys, MANY.clients * MANY.depth, self.record);
+        let mut survey = Survey::new(keys, MANY.clients, self.record);
         let done =
             generator::run(driver, &mut survey, MANY, &mut |progress| watch.progress(progress));
         let mut scribe = self.recorder.scribe();

@@ -59,6 +59,30 @@ fn benchmarks_run_where_others_were_killed_and_leave_nothing_pending() {
 }
 
 #[test]
+fn clients_share_as_many_sessions_as_they_are_given() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach"]);
+    let short = ["--records", "500", "--warmup", "0.1", "--duration", "0.3", "--json"];
+    let ycsb = |load: &[&'static str]| [&["bench", "ycsb", "-w", "a"], load, &short].concat();
+    let shared = ["--clients", "65", "--sessions", "2"];
+    let report = json(&sandbox.expect(0, &ycsb(&shared)).out);
+    let found = ["clients", "sessions", "errors"].map(|name| report[name].as_u64());
+    assert_eq!(found, [Some(65), Some(2), Some(0)], "{report}");
+    #[rustfmt::skip]
+    let refused = [
+        (["--clients", "65", "--sessions", "1"], "give 2 sessions at least"),
+        (["--clients", "8", "--sessions", "9"],  "give 8 at most"),
+    ];
+    for (load, why) in refused {
+        let ended = sandbox.expect(2, &ycsb(&load));
+        assert!(ended.err.contains(why), "{}", ended.err);
+    }
+    let bank =
+        ["bench", "bank", "--sessions", "3", "--warmup", "0.1", "--duration", "0.5", "--json"];
+    assert_eq!(json(&sandbox.expect(0, &bank).out)["sessions"], 3);
+}
+
+#[test]
 fn an_interrupted_benchmark_and_one_whose_cluster_stops_report_what_they_have() {
     let sandbox = Sandbox::new();
     sandbox.expect(0, &["up", "--detach"]);

@@ -308,7 +308,9 @@ fn stores(sources: &[Source]) -> Vec<Figure> {
         let What::Store(store) = &source.what else { continue };
         let Store { workload, topology, clients, ops_per_s, rate, .. } = store;
         let at = |x, y| Made::of(from, Point { x, y, range: None });
-        let name = format!("{workload}, {} groups × {}", topology.groups, topology.replicas);
+        let shared = store.shared().map_or_else(String::new, |n| format!(", {n} sessions"));
+        let name =
+            format!("{workload}, {} groups × {}{shared}", topology.groups, topology.replicas);
         if let Some(rate) = rate {
             // What comes at given times says nothing of how much more could have come.
             if let Some((operation, Percentiles { p50, p99 })) = main_operation(store) {
@@ -326,13 +328,13 @@ fn stores(sources: &[Source]) -> Vec<Figure> {
         throughput.entry(name).or_default().push(at(*clients as f64, *ops_per_s));
     }
     join(throughput.values_mut().chain(latency.values_mut()).chain(load.values_mut()));
-    let about = "Sessions of a closed loop, each with one operation under way.";
-    let axes = [doubling("sessions"), linear("operations per second")];
-    let title = "Operations of the store against sessions";
+    let about = "Clients of a closed loop, each with one operation under way, and a session of its own unless it says how many they share.";
+    let axes = [doubling("clients"), linear("operations per second")];
+    let title = "Operations of the store against clients";
     let mut all = figure("store-sessions", title, about, axes, Style::Line, throughput);
     let axes = [linear("operations per second"), log(LATENCY)];
     let title = "Median latency of the store against throughput";
-    let about = "Of the operation that there were most of. Along a line the sessions become more.";
+    let about = "Of the operation that there were most of. Along a line the clients become more.";
     all.extend(figure("store-latency", title, about, axes, Style::Line, latency));
     let axes = [log("operations due per second"), log(LATENCY)];
     let title = "Latency of the store against the load offered";

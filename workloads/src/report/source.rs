@@ -94,6 +94,9 @@ pub(super) struct Store {
     pub(super) workload: String,
     pub(super) ops_per_s: f64,
     pub(super) clients: usize,
+    /// Sessions, if it says so: there may be fewer than clients.
+    #[serde(default)]
+    pub(super) sessions: Option<usize>,
     pub(super) records: u64,
     pub(super) seed: u64,
     pub(super) cross_core_ns: Option<f64>,
@@ -150,6 +153,13 @@ fn one(file: &str, value: Value) -> Result<Source, serde_json::Error> {
     Ok(Source { file: file.to_owned(), skein, machine, what })
 }
 
+impl Store {
+    /// How many sessions the clients share, unless each has its own.
+    pub(super) fn shared(&self) -> Option<usize> {
+        self.sessions.filter(|sessions| *sessions < self.clients)
+    }
+}
+
 impl Source {
     /// The command that did it, or what is known of it.
     pub(super) fn command(&self) -> String {
@@ -158,7 +168,8 @@ impl Source {
             What::Chaos(Chaos { seed, clients, .. }) => {
                 format!("skein bench chaos --clients {clients} --seed {seed} --json")
             }
-            What::Store(Store { workload, clients, records, seed, rate, .. }) => {
+            What::Store(store) => {
+                let Store { workload, clients, records, seed, rate, .. } = store;
                 let command = match (workload.strip_prefix("ycsb-"), workload.as_str()) {
                     (Some(letter), _) => format!("ycsb --workload {letter} --records {records}"),
                     (None, "smallbank") => format!("smallbank --customers {}", records / 2),
@@ -166,7 +177,11 @@ impl Source {
                     (None, other) => other.to_owned(),
                 };
                 let rate = rate.map_or_else(String::new, |rate| format!(" --rate {rate}"));
-                format!("skein bench {command} --clients {clients}{rate} --seed {seed} --json")
+                let shared =
+                    store.shared().map_or_else(String::new, |n| format!(" --sessions {n}"));
+                format!(
+                    "skein bench {command} --clients {clients}{shared}{rate} --seed {seed} --json"
+                )
             }
         }
     }

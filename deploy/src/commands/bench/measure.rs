@@ -13,7 +13,9 @@ use skein_kvstore::node::directory::Directory;
 use skein_kvstore::node::status::NodeStatus;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::Topology;
-use skein_workloads::bench::{self, BankPlan, Cluster, RetwisPlan, SmallBankPlan, Watch, YcsbPlan};
+use skein_workloads::bench::{
+    self, BankPlan, Cluster, RetwisPlan, SmallBankPlan, Terms, Watch, YcsbPlan,
+};
 use skein_workloads::mix::{Kind, RECORD};
 use skein_workloads::multicast::cores;
 use skein_workloads::report::Report;
@@ -31,7 +33,7 @@ pub(in super::super) fn ycsb(
     history: Option<&Path>,
     watch: &mut impl Watch,
 ) -> anyhow::Result<Report> {
-    let (mut driver, cluster, _) = connect(dir)?;
+    let (mut driver, cluster, _) = connect(dir, plan.terms, plan.clients)?;
     let Some(path) = history else { return Ok(bench::ycsb(&mut driver, &cluster, plan, watch)) };
     let about = About {
         workload: format!("ycsb-{}", plan.mix.letter),
@@ -54,7 +56,7 @@ pub(super) fn smallbank(
     history: Option<&Path>,
     watch: &mut impl Watch,
 ) -> anyhow::Result<Report> {
-    let (mut driver, cluster, _) = connect(dir)?;
+    let (mut driver, cluster, _) = connect(dir, plan.terms, plan.clients)?;
     let Some(path) = history else {
         return Ok(bench::smallbank(&mut driver, &cluster, plan, watch));
     };
@@ -78,7 +80,7 @@ pub(super) fn retwis(
     history: Option<&Path>,
     watch: &mut impl Watch,
 ) -> anyhow::Result<Report> {
-    let (mut driver, cluster, config) = connect(dir)?;
+    let (mut driver, cluster, config) = connect(dir, plan.terms, plan.clients)?;
     let max = config.limits.transaction_keys_max;
     if max < TRANSACTION_KEYS {
         return Err(usage(format!(
@@ -108,7 +110,7 @@ pub(in super::super) fn bank(
     history: Option<&Path>,
     watch: &mut impl Watch,
 ) -> anyhow::Result<Report> {
-    let (mut driver, cluster, config) = connect(dir)?;
+    let (mut driver, cluster, config) = connect(dir, plan.terms, plan.clients + plan.readers)?;
     let max = config.limits.transaction_keys_max;
     if plan.accounts > max {
         let accounts = plan.accounts;
@@ -144,9 +146,27 @@ pub(in super::super) fn bank(
     Ok(report)
 }
 
-fn connect(dir: &Path) -> anyhow::Result<(Driver<AnyFabric>, Cluster, ClusterConfig)> {
+/// For so many clients, on these terms.
+fn connect(
+    dir: &Path,
+    terms: Terms,
+    clients: usize,
+) -> anyhow::Result<(Driver<AnyFabric>, Cluster, ClusterConfig)> {
     let running = Directory::connect(dir)?;
     let config = running.config.clone();
+    let (sessions, window) = (terms.sessions_of(clients), config.tuning.window);
+    if sessions > clients {
+        return Err(usage(format!(
+            "--sessions {sessions} are more than there are clients: give {clients} at most"
+        )));
+    }
+    let each = clients.div_ceil(sessions);
+    if each > window {
+        let least = clients.div_ceil(window);
+        return Err(usage(format!(
+            "--sessions {sessions} leave each session {each} operations under way, and this cluster's tuning.window is {window}: give {least} sessions at least"
+        )));
+    }
     let slots = SlotMap::even(config.topology.groups);
     let driver = Driver::to(&running).context("cannot reach the cluster's memory")?;
     let cluster = Cluster {

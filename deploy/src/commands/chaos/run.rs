@@ -42,7 +42,7 @@ const AGREE_WITHIN: Duration = Duration::from_secs(30);
 const DIGESTS_WITHIN: Duration = Duration::from_secs(30);
 /// Reading everything and putting records: many at a time, for it is not measured.
 const MANY: Settings = Settings::to_the_end(8, 8);
-const MANY_AT_A_TIME: usize = MANY.clients * MANY.depth;
+const MANY_AT_A_TIME: usize = MANY.clients;
 /// The number of the writer of this process; those of clients that are killed come after it.
 const WRITER: u16 = 1;
 

@@ -126,6 +126,7 @@ fn drive(
         terms: Terms {
             warm_up: WARM_UP,
             duration: YCSB_FOR,
+            sessions: None,
             rate: None,
             read_mode: ReadMode::Ordered,
             seed: bench::any_seed(),
@@ -160,6 +161,7 @@ fn open_bank(
         terms: Terms {
             warm_up: Duration::ZERO,
             duration: BANK_FOR,
+            sessions: None,
             rate: None,
             read_mode: ReadMode::Ordered,
             seed: bench::any_seed(),
