@@ -54,7 +54,10 @@ impl Plan {
         let (only_reads, has_no_effect) = (transaction.only_reads(), transaction.has_no_effect());
         let then = transaction.then.iter().map(source).collect();
         let otherwise = transaction.otherwise.iter().map(source).collect();
-        let request = Request::Transaction(Command { epoch: slots.epoch, transaction }).encode();
+        let command = Command { epoch: slots.epoch, transaction };
+        let request =
+            if only_reads { Request::Read(command) } else { Request::Transaction(command) };
+        let request = request.encode();
         if request.len() > limits.transaction_bytes_max {
             let max = limits.transaction_bytes_max as u64;
             return Err(Refusal::TransactionTooLarge { len: request.len() as u64, max });

@@ -15,7 +15,7 @@ use crate::command::Transaction;
 use crate::reply::{Outcome, Refusal};
 
 /// The version of the form. It changes with any change of what lies behind it.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// Most requests are shorter, and need no more memory while they are written.
 const REQUEST_USUAL: usize = 256;
@@ -32,7 +32,12 @@ pub enum Request<'a> {
     /// A transaction, to the groups it touches.
     #[serde(borrow)]
     Transaction(Command<'a>),
+    /// The same, of one that [only reads](Transaction::only_reads).
+    Read(Command<'a>),
 }
+
+/// The second byte of a [`Request::Read`], and of nothing else.
+const READ: u8 = 4;
 
 /// A transaction and the slot map by which it was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +64,19 @@ impl<'a> Request<'a> {
             Some((&VERSION, rest)) => whole(rest),
             Some((version, _)) => Err(Unreadable::Version(*version)),
             None => Err(Unreadable::Bytes),
+        }
+    }
+
+    /// Whether these bytes say that they only read. Whoever does not answer them can leave them at that.
+    pub fn is_read(bytes: &[u8]) -> bool {
+        matches!(bytes, [VERSION, READ, ..])
+    }
+
+    /// What it commands, unless it begins or ends sessions.
+    pub fn command(self) -> Option<Command<'a>> {
+        match self {
+            Self::Transaction(command) | Self::Read(command) => Some(command),
+            Self::Open | Self::Close | Self::Expire(_) => None,
         }
     }
 }

@@ -18,7 +18,7 @@ use super::share::Share;
 use super::under_way::{Deferred, Place, Stage, UnderWay};
 use super::{Machine, Memo};
 use crate::store::Store;
-use crate::wire::{Bytes, Command, Request};
+use crate::wire::{Bytes, Request};
 
 /// How far it is.
 #[derive(Clone, Copy, Default)]
@@ -186,11 +186,8 @@ impl<S: Store> Machine<S> {
     }
 
     fn restore_deferred(&self, payload: Bytes<'_>) -> Result<Deferred, Malformed> {
-        let Ok(Request::Transaction(Command { transaction, .. })) = Request::decode(payload.0)
-        else {
-            return Err(Malformed);
-        };
-        let (share, _) = Share::of(transaction, &self.slots, self.group);
+        let command = Request::decode(payload.0).ok().and_then(Request::command);
+        let (share, _) = Share::of(command.ok_or(Malformed)?.transaction, &self.slots, self.group);
         let growth_max = self.growth_max(&share, self.limits.reply_bytes_max);
         let footprint = Footprint::of(&share);
         Ok(Deferred { payload: payload.0.to_vec(), footprint, growth_max })

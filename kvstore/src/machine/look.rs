@@ -36,7 +36,7 @@ impl<S: Store> Machine<S> {
     fn readable<'a>(&self, query: &'a [u8]) -> Result<Share<'a>, Refusal> {
         let malformed = |why: &str| Refusal::Malformed(why.to_owned());
         let command = match Request::decode(query) {
-            Ok(Request::Transaction(command)) => command,
+            Ok(Request::Read(command)) => command,
             Ok(_) => return Err(malformed("only what reads need not be ordered")),
             Err(unreadable) => return Err(malformed(&unreadable.to_string())),
         };

@@ -170,7 +170,9 @@ impl<S: Store> Machine<S> {
                 }
                 Ok(())
             }
-            Request::Transaction(_) => unreachable!("transactions are no control requests"),
+            Request::Transaction(_) | Request::Read(_) => {
+                unreachable!("transactions are no control requests")
+            }
         };
         match &result {
             Ok(()) => self.writer.done(true, 0),
@@ -241,14 +243,13 @@ impl<S: Store> Machine<S> {
     }
 
     /// A new command of an open session: it takes effect, or waits for its turn, or speaks and waits
-    /// for others. If nobody hears our answer, what only reads is left to who leads.
+    /// for others.
     fn start(
         &mut self,
         place: Place,
         command: Result<Command<'_>, Refusal>,
         payload: &[u8],
         heard: Heard,
-        answers: bool,
         out: &mut dyn Outbox,
     ) {
         let checked =
@@ -257,14 +258,12 @@ impl<S: Store> Machine<S> {
             Ok(share) => share,
             Err(refusal) => {
                 self.writer.refused(Some(&refusal));
-                return self.answer(place, Some(Memo::Owed), 0, out);
+                // Who leads alone has looked into what says that it only reads.
+                let memo = if Request::is_read(payload) { Memo::OnlyRead } else { Memo::Owed };
+                return self.answer(place, Some(memo), 0, out);
             }
         };
         let last = self.under_way.len();
-        if !answers && last == 0 && share.only_reads() {
-            self.position = place.position;
-            return;
-        }
         let behind = (last > 0).then(|| Footprint::of(&share));
         let came = if behind.as_ref().is_some_and(|behind| self.under_way.meets(last, behind)) {
             None
@@ -298,6 +297,23 @@ impl<S: Store> Machine<S> {
         self.under_way.push(place, stage);
     }
 
+    /// Leaves what only reads to who leads: nobody hears our answer, and nothing changes but its
+    /// session. Whoever asks for it again is told that its answer is forgotten.
+    fn leave(&mut self, place: Place, out: &mut dyn Outbox) {
+        let is_first = self.under_way.is_empty();
+        let admission = self.sessions.note(place.message);
+        if admission == Admission::Closed {
+            self.writer.refused(Some(&Refusal::SessionExpired));
+            return self.answer(place, None, 0, out);
+        }
+        if is_first {
+            self.sessions.free_for(place.message, place.low_water);
+            self.position = place.position;
+        } else {
+            self.under_way.push(place, Stage::Again);
+        }
+    }
+
     /// Tries the command at `at`, which was blocked and is not any more.
     fn resume(&mut self, at: usize, out: &mut dyn Outbox) {
         let place = self.under_way.place(at);
@@ -307,7 +323,8 @@ impl<S: Store> Machine<S> {
         };
         let before = self.stored();
         let came = match Request::decode(&command.payload).expect("it was decoded when delivered") {
-            Request::Transaction(Command { transaction, .. }) => {
+            Request::Transaction(Command { transaction, .. })
+            | Request::Read(Command { transaction, .. }) => {
                 let (share, _) = Share::of(transaction, &self.slots, self.group);
                 if at == 0 {
                     self.sessions.free_for(place.message, place.low_water);
@@ -460,9 +477,16 @@ impl<S: Store> Application for Machine<S> {
         let Delivery { message, position, low_water, destinations, payload, answers, .. } =
             delivery;
         let place = Place { message, position, low_water, destinations };
+        if !answers && Request::is_read(payload) {
+            return self.leave(place, out);
+        }
         let is_first = self.under_way.is_empty();
         let command = match Request::decode(payload) {
             Ok(Request::Transaction(command)) => Ok(command),
+            Ok(Request::Read(command)) if command.transaction.only_reads() => Ok(command),
+            Ok(Request::Read(_)) => {
+                Err(Refusal::Malformed("it says that it only reads, and does not".to_owned()))
+            }
             Ok(control) => {
                 self.end_sessions(place, &control, out);
                 if is_first {
@@ -485,7 +509,7 @@ impl<S: Store> Application for Machine<S> {
             self.sessions.free_for(message, low_water);
         }
         match admission {
-            Admission::Fresh => self.start(place, command, payload, heard, answers, out),
+            Admission::Fresh => self.start(place, command, payload, heard, out),
             Admission::Known if is_first => {
                 self.position = position;
                 self.repeat(message, out);

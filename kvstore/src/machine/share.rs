@@ -50,11 +50,6 @@ impl<'a> Share<'a> {
         }
         (Self { ours: transaction, guarded, exchanged, memo }, rules::somebody(owners))
     }
-
-    /// Whether it changes nothing, whatever there is, and reads the same whatever there is.
-    pub(super) fn only_reads(&self) -> bool {
-        !self.guarded && self.memo == Memo::OnlyRead
-    }
 }
 
 #[cfg(test)]
@@ -88,7 +83,7 @@ mod tests {
                 assert_eq!(owners, rules::destinations(&whole, &slots), "{whole:?}");
                 assert_eq!(share.guarded, !whole.guards.is_empty());
                 assert_eq!(share.exchanged, rules::needs_exchange(&whole));
-                assert_eq!(share.only_reads(), whole.only_reads());
+                assert_eq!(share.memo == Memo::OnlyRead, whole.has_no_effect());
                 let all = share.ours.then.iter().chain(&share.ours.otherwise);
                 for operation in all {
                     let owner = operation.key().map(|key| slots.owner(key.0));

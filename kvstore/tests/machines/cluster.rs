@@ -140,9 +140,9 @@ impl Cluster {
         destinations: GroupSet,
         payload: &[u8],
     ) {
-        if let Ok(Request::Transaction(command)) = Request::decode(payload)
-            && command.transaction.has_no_effect()
-        {
+        let command = Request::decode(payload).ok().and_then(Request::command);
+        let has_no_effect = command.is_some_and(|command| command.transaction.has_no_effect());
+        if has_no_effect || Request::is_read(payload) {
             self.reads.insert(message);
         }
         let sent = Sent { message, low_water, destinations, payload: payload.to_vec() };

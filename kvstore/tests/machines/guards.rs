@@ -105,6 +105,31 @@ fn a_command_for_other_groups_or_another_map_is_refused_in_all() {
 }
 
 #[test]
+fn what_says_that_it_only_reads_and_writes_is_refused_and_done_nowhere() {
+    let put = Operation::Put { key: b"a".to_vec(), value: b"1".to_vec() };
+    let get = Operation::Get { key: b"a".to_vec() };
+    let cases = [
+        Transaction::of(put.clone()),
+        Transaction::of(get.clone()).then(put.clone()),
+        Transaction::of(get.clone()).otherwise(put),
+        Transaction::of(get).guard("a", Test::Missing),
+    ];
+    for transaction in cases {
+        let mut cluster = opened(2, LIMITS);
+        let request = Request::Read(Command { epoch: 1, transaction: transaction.borrowed() });
+        let message = MessageId::new(SESSION, 2);
+        // Sent to all groups, which must not wait for each other either.
+        cluster.order(message, 1, GroupSet::first(2), &request.encode());
+        cluster.run();
+        for (group, bytes) in cluster.parts(message) {
+            let refused = matches!(Part::decode(bytes), Ok(Part::Refused(Refusal::Malformed(_))));
+            assert!(refused, "{group}: {transaction:?}");
+        }
+        assert!(cluster.machines.values().all(|machine| machine.keys() == 0));
+    }
+}
+
+#[test]
 fn one_group_s_refusal_is_every_group_s() {
     let limits = Limits::default();
     let mut cluster = opened(3, limits);
@@ -202,13 +227,15 @@ proptest! {
     #[test]
     fn a_request_comes_back_as_it_was_sent(transaction in transaction(), epoch in any::<u32>()) {
         let command = Command { epoch, transaction: transaction.borrowed() };
-        let request = Request::Transaction(command);
-        let bytes = request.encode();
-        prop_assert_eq!(Request::decode(&bytes), Ok(request));
-        for len in 0..bytes.len() {
-            prop_assert!(Request::decode(&bytes[..len]).is_err(), "cut at {}", len);
+        for request in [Request::Transaction(command.clone()), Request::Read(command)] {
+            let bytes = request.encode();
+            prop_assert_eq!(Request::is_read(&bytes), matches!(request, Request::Read(_)));
+            prop_assert_eq!(Request::decode(&bytes), Ok(request));
+            for len in 0..bytes.len() {
+                prop_assert!(Request::decode(&bytes[..len]).is_err(), "cut at {}", len);
+            }
+            prop_assert!(Request::decode(&[&bytes[..], &[0]].concat()).is_err(), "with more behind");
         }
-        prop_assert!(Request::decode(&[&bytes[..], &[0]].concat()).is_err(), "with more behind");
     }
 
     #[test]
@@ -227,13 +254,15 @@ proptest! {
         transaction in transaction(),
         damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
-        let mut bytes =
-            Request::Transaction(Command { epoch: 1, transaction: transaction.borrowed() }).encode();
-        for (at, byte) in damage {
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
+        let command = Command { epoch: 1, transaction: transaction.borrowed() };
+        for request in [Request::Transaction(command.clone()), Request::Read(command)] {
+            let mut bytes = request.encode();
+            for (at, byte) in &damage {
+                let at = at.index(bytes.len());
+                bytes[at] = *byte;
+            }
+            refused_or_done_alike(&bytes);
         }
-        refused_or_done_alike(&bytes);
     }
 
     #[test]
