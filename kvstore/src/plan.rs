@@ -42,18 +42,24 @@ impl Plan {
     ) -> Result<Self, Refusal> {
         let transaction = transaction.borrowed();
         rules::check(&transaction, limits)?;
-        let destinations = rules::destinations(&transaction, slots);
-        let only = destinations.iter().next().filter(|_| destinations.len() == 1);
-        let source = |operation: &Operation<Bytes<'_>>| match operation {
-            Operation::Scan { limit, .. } => Source::All { pairs_max: pairs_max(*limit, limits) },
+        // To find out whose a key is takes as long as to write it down: it is done once.
+        let guards = transaction.guards.iter().map(|guard| slots.owner(guard.key.0));
+        let mut owners: GroupSet = guards.collect();
+        let mut source = |operation: &Operation<Bytes<'_>>| match operation {
+            Operation::Scan { limit, .. } => {
+                owners = slots.groups();
+                Source::All { pairs_max: pairs_max(*limit, limits) }
+            }
             keyed => {
-                let owner = || slots.owner(keyed.key().expect("no scan").0);
-                Source::Group(only.unwrap_or_else(owner))
+                let owner = slots.owner(keyed.key().expect("no scan").0);
+                owners = owners.with(owner);
+                Source::Group(owner)
             }
         };
         let (only_reads, has_no_effect) = (transaction.only_reads(), transaction.has_no_effect());
-        let then = transaction.then.iter().map(source).collect();
-        let otherwise = transaction.otherwise.iter().map(source).collect();
+        let then = transaction.then.iter().map(&mut source).collect();
+        let otherwise = transaction.otherwise.iter().map(&mut source).collect();
+        let destinations = rules::somebody(owners);
         let command = Command { epoch: slots.epoch, transaction };
         let request =
             if only_reads { Request::Read(command) } else { Request::Transaction(command) };

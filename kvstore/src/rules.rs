@@ -5,7 +5,6 @@ use skein_protocol::ids::{GroupId, GroupSet};
 use crate::command::{Operation, Transaction};
 use crate::limits::Limits;
 use crate::reply::Refusal;
-use crate::slots::SlotMap;
 use crate::wire::Bytes;
 
 /// Whether the command can be executed at all, whatever the groups hold. Looks at both branches:
@@ -73,18 +72,7 @@ pub(crate) fn check_value(key: Bytes<'_>, len: usize, limits: &Limits) -> Result
     Err(Refusal::ValueTooLarge { key: key.0.to_vec(), len: len as u64, max })
 }
 
-/// The groups that own what the command mentions. A command that mentions nothing goes to one.
-pub(crate) fn destinations(transaction: &Transaction<Bytes<'_>>, slots: &SlotMap) -> GroupSet {
-    let guards = transaction.guards.iter().map(|guard| GroupSet::single(slots.owner(guard.key.0)));
-    let branches = transaction.then.iter().chain(&transaction.otherwise);
-    let owners = branches.map(|operation| match operation.key() {
-        Some(key) => GroupSet::single(slots.owner(key.0)),
-        None => slots.groups(),
-    });
-    somebody(guards.chain(owners).fold(GroupSet::EMPTY, GroupSet::union))
-}
-
-/// Those to whom a command goes whose keys are `owners`': to one at least.
+/// Those to whom a command goes whose keys are `owners`': one that mentions nothing goes to one group.
 pub(crate) fn somebody(owners: GroupSet) -> GroupSet {
     if owners.is_empty() { GroupSet::single(GroupId(0)) } else { owners }
 }

@@ -5,9 +5,8 @@
 //! refusal leaves no trace, and a dry run is a run whose draft is dropped.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::ops::Bound;
 
+use super::writes::{Writes, Written};
 use crate::command::{Compare, Guard, Key, Operation, Test, Value, Version};
 use crate::limits::Limits;
 use crate::plan::pairs_max;
@@ -90,12 +89,9 @@ pub(crate) struct Draft<'a, 's, S> {
     writes: Writes<'a>,
 }
 
-/// What a branch wrote, by key; `None` where it deleted.
-pub(crate) type Writes<'a> = BTreeMap<&'a [u8], Option<Cow<'a, [u8]>>>;
-
 impl<'a, 's, S: Store> Draft<'a, 's, S> {
     pub(crate) fn new(store: &'s S, limits: &'s Limits, room: Room, position: Version) -> Self {
-        Self { store, limits, room, position, writes: BTreeMap::new() }
+        Self { store, limits, room, position, writes: Writes::default() }
     }
 
     /// Runs `branch`, of which only operations of this group are left. The outcomes follow what is
@@ -120,15 +116,16 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
         // A reply that tells what was written is small. One that tells what was read may not be,
         // and has to be kept with the writes beside it.
         let told = if has_read { reply.bytes().len() as u64 } else { 0 };
-        let pair = |(key, value): (&&[u8], &Option<Cow<'_, [u8]>>)| {
+        let pair = |(key, value): (&[u8], &Written<'_>)| {
             value.as_ref().map_or(0, |value| pair_bytes(key, value.len()))
         };
         let grown = told + self.writes.iter().map(pair).sum::<u64>();
         // Most often there is room for it, whatever stood there.
         if self.room.check(grown, 0).is_err() {
-            let stored =
-                |key| self.store.get(key).map_or(0, |found| pair_bytes(key, found.value.len()));
-            self.room.check(grown, self.writes.keys().copied().map(stored).sum())?;
+            let stored = |(key, _): (&[u8], _)| {
+                self.store.get(key).map_or(0, |found| pair_bytes(key, found.value.len()))
+            };
+            self.room.check(grown, self.writes.iter().map(stored).sum())?;
         }
         Ok(self.writes)
     }
@@ -196,7 +193,7 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
         let len = before.max(offset + bytes.len());
         check_value(key, len, self.limits)?;
         let stored = || self.store.get(key.0).map(|found| Cow::Owned(found.value.to_vec()));
-        let written = self.writes.entry(key.0).or_insert_with(stored);
+        let written = self.writes.get_or(key.0, stored);
         let value = written.get_or_insert_default().to_mut();
         value.resize(len, 0);
         value[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -209,20 +206,19 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
         if end.is_some_and(|end| end <= start) {
             return page;
         }
-        let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut ours = self.writes.range::<[u8], _>((Bound::Included(start), upper)).peekable();
+        let mut ours = self.writes.range(start, end).peekable();
         let mut stored = self.store.range(start, end).peekable();
         let mut bytes = 0;
         loop {
             // The lower key next; of equal ones ours, which stands for both.
             let key = match (ours.peek(), stored.peek()) {
-                (Some((ours, _)), Some((stored, _))) => (**ours).min(stored),
+                (Some((ours, _)), Some((stored, _))) => (*ours).min(stored),
                 (Some((ours, _)), None) => ours,
                 (None, Some((stored, _))) => stored,
                 (None, None) => return page,
             };
             let stored = stored.next_if(|(stored, _)| *stored == key);
-            let value = match ours.next_if(|(ours, _)| **ours == key) {
+            let value = match ours.next_if(|(ours, _)| *ours == key) {
                 Some((_, None)) => continue,
                 Some((_, Some(value))) => &value[..],
                 None => stored.expect("the key is of one of the two").1.value,
@@ -265,15 +261,13 @@ impl Drafted {
 
     /// With `reply` and `writes`, unless it is long.
     pub(crate) fn of(reply: &[u8], writes: Writes<'_>) -> Option<Self> {
-        let pair = |(key, value): (&&[u8], &Option<Cow<'_, [u8]>>)| {
+        let pair = |(key, value): (&[u8], &Written<'_>)| {
             key.len() + value.as_ref().map_or(0, |value| value.len())
         };
         if reply.len() + writes.iter().map(pair).sum::<usize>() > Self::BYTES_MAX {
             return None;
         }
-        let own = |(key, value): (&[u8], Option<Cow<'_, [u8]>>)| {
-            (key.to_vec(), value.map(Cow::into_owned))
-        };
+        let own = |(key, value): (&[u8], Written<'_>)| (key.to_vec(), value.map(Cow::into_owned));
         Some(Self { reply: reply.to_vec(), writes: writes.into_iter().map(own).collect() })
     }
 }

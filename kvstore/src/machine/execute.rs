@@ -3,10 +3,11 @@
 use skein_multicast::application::Outbox;
 use skein_protocol::mutants::{Mutant, planted};
 
-use super::branch::{Draft, Drafted, Room, Writes, commit, holds, increment, pair_bytes};
+use super::branch::{Draft, Drafted, Room, commit, holds, increment, pair_bytes};
 use super::exchange::{Heard, Verdict};
 use super::share::Share;
 use super::under_way::Place;
+use super::writes::Writes;
 use super::{Machine, Memo};
 use crate::command::{Operation, Version};
 use crate::reply::{Outcome, Refusal};

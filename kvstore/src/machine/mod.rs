@@ -28,6 +28,7 @@ mod part;
 mod sessions;
 mod share;
 mod under_way;
+mod writes;
 
 use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};

@@ -56,6 +56,8 @@ impl<'a> Share<'a> {
 mod tests {
     use super::*;
     use crate::command::{Operation, Test};
+    use crate::limits::Limits;
+    use crate::plan::Plan;
 
     #[test]
     fn shares_of_all_groups_are_the_transaction_and_go_where_its_sender_sends_it() {
@@ -76,11 +78,12 @@ mod tests {
         ];
         for transaction in cases {
             let whole = transaction.borrowed();
+            let plan = Plan::of(&transaction, &slots, &Limits::default()).expect("it can be done");
             let groups: Vec<_> = slots.groups().iter().collect();
             let mut parts = (0, 0);
             for group in groups {
                 let (share, owners) = Share::of(whole.clone(), &slots, group);
-                assert_eq!(owners, rules::destinations(&whole, &slots), "{whole:?}");
+                assert_eq!(owners, plan.destinations(), "{whole:?}");
                 assert_eq!(share.guarded, !whole.guards.is_empty());
                 assert_eq!(share.exchanged, rules::needs_exchange(&whole));
                 assert_eq!(share.memo == Memo::OnlyRead, whole.has_no_effect());
