@@ -18,7 +18,7 @@ enum Step {
     Range(Vec<u8>, Option<Vec<u8>>),
 }
 
-/// Few keys, so that they meet; some longer than what a tree keeps in place, the empty one too.
+/// Few keys, so that they meet; some longer than what is kept in place, the empty one too.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         4 => vec(prop_oneof![Just(0u8), Just(b'a'), Just(0xff)], 0..3),

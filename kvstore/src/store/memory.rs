@@ -1,28 +1,30 @@
 //! A store in this process's memory.
+//!
+//! Pairs have numbers; one list finds a number by the key's hash, another has all numbers in the order of
+//! the keys. So whoever reads or overwrites a key goes to one place of memory and to the pair, however
+//! many there are, and down no tree; new keys and ranges alone need the order. What is removed leaves its
+//! place to the next.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::thread;
 
 use super::compact::Compact;
+use super::index::Index;
+use super::order::Order;
+use super::pairs::{Pair, Pairs};
 use super::{Found, Store};
 use crate::command::Version;
 
 /// To free so many pairs takes no longer than a turn may.
 const PAIRS_FREED_AT_ONCE: usize = 1_000;
 
-/// A tree with the keys, if they are short, in its nodes. For values of 100 bytes it takes at most
-/// twice the bytes of keys and values; a test counts them.
+/// For values of 100 bytes it takes at most twice the bytes of keys and values; a test counts them.
 #[derive(Default)]
 pub struct Memory {
-    map: Map,
+    pairs: Pairs,
+    index: Index,
+    order: Order,
+    len: usize,
     bytes: u64,
-}
-
-struct Pair {
-    // Boxed to its length: spare room in a million values is memory nobody asked for.
-    value: Box<[u8]>,
-    version: Version,
 }
 
 impl Pair {
@@ -31,32 +33,33 @@ impl Pair {
     }
 }
 
-type Map = BTreeMap<Compact, Pair>;
+impl Memory {
+    fn find(&self, hash: u32, key: &[u8]) -> Option<u32> {
+        self.index.find(hash, |number| self.pairs.get(number).key.as_slice() == key)
+    }
 
-fn pair_mut<'a>(map: &'a mut Map, key: &[u8]) -> Option<&'a mut Pair> {
-    match Compact::in_place(key) {
-        Some(key) => map.get_mut(&key),
-        None => map.get_mut(key),
+    fn add(&mut self, hash: u32, key: &[u8], value: Box<[u8]>, version: Version) {
+        self.len += 1;
+        self.bytes += (key.len() + value.len()) as u64;
+        let number = self.pairs.insert(Pair { key: key.into(), value, version });
+        self.index.insert(hash, number);
+        self.order.insert(number, &self.pairs);
     }
 }
 
 impl Store for Memory {
     fn get(&self, key: &[u8]) -> Option<Found<'_>> {
-        let pair = match Compact::in_place(key) {
-            Some(key) => self.map.get(&key),
-            None => self.map.get(key),
-        };
-        pair.map(Pair::found)
+        let number = self.find(self.index.hash(key), key)?;
+        Some(self.pairs.get(number).found())
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], version: Version) {
-        self.bytes += value.len() as u64;
-        let Some(pair) = pair_mut(&mut self.map, key) else {
-            self.bytes += key.len() as u64;
-            self.map.insert(key.into(), Pair { value: value.into(), version });
-            return;
+        let hash = self.index.hash(key);
+        let Some(number) = self.find(hash, key) else {
+            return self.add(hash, key, value.into(), version);
         };
-        self.bytes -= pair.value.len() as u64;
+        let pair = self.pairs.get_mut(number);
+        self.bytes = self.bytes + value.len() as u64 - pair.value.len() as u64;
         if pair.value.len() == value.len() {
             pair.value.copy_from_slice(value);
         } else {
@@ -66,14 +69,14 @@ impl Store for Memory {
     }
 
     fn patch(&mut self, key: &[u8], offset: usize, bytes: &[u8], version: Version) -> usize {
-        let end = offset + bytes.len();
-        let Some(pair) = pair_mut(&mut self.map, key) else {
+        let (hash, end) = (self.index.hash(key), offset + bytes.len());
+        let Some(number) = self.find(hash, key) else {
             let mut value = vec![0; end];
             value[offset..].copy_from_slice(bytes);
-            self.bytes += (key.len() + end) as u64;
-            self.map.insert(key.into(), Pair { value: value.into(), version });
+            self.add(hash, key, value.into(), version);
             return end;
         };
+        let pair = self.pairs.get_mut(number);
         if end > pair.value.len() {
             let mut value = std::mem::take(&mut pair.value).into_vec();
             self.bytes += (end - value.len()) as u64;
@@ -87,15 +90,19 @@ impl Store for Memory {
     }
 
     fn delete(&mut self, key: &[u8]) -> bool {
-        let removed = self.map.remove(key);
-        self.bytes -= removed.as_ref().map_or(0, |pair| (key.len() + pair.value.len()) as u64);
-        removed.is_some()
+        let hash = self.index.hash(key);
+        let Some(number) = self.find(hash, key) else { return false };
+        self.order.remove(number, &self.pairs);
+        self.index.remove(hash, number);
+        let pair = self.pairs.remove(number);
+        self.len -= 1;
+        self.bytes -= (key.len() + pair.value.len()) as u64;
+        true
     }
 
     fn clear(&mut self) {
-        self.bytes = 0;
-        let old = std::mem::take(&mut self.map);
-        if old.len() > PAIRS_FREED_AT_ONCE {
+        let old = std::mem::take(self);
+        if old.len > PAIRS_FREED_AT_ONCE {
             // A million take a tenth of a second, in which whoever calls would seem dead to others.
             // If no thread is to be had, they are freed here after all.
             let _ = thread::Builder::new().name("free".to_owned()).spawn(move || drop(old));
@@ -107,17 +114,14 @@ impl Store for Memory {
         start: &[u8],
         end: Option<&[u8]>,
     ) -> impl Iterator<Item = (&'a [u8], Found<'a>)> {
-        // The map would panic at a range that ends before it starts; to us it is an empty one.
-        let bounds = match end {
-            Some(end) if end <= start => (Bound::Included(start), Bound::Excluded(start)),
-            Some(end) => (Bound::Included(start), Bound::Excluded(end)),
-            None => (Bound::Included(start), Bound::Unbounded),
-        };
-        self.map.range::<[u8], _>(bounds).map(|(key, pair)| (key.as_slice(), pair.found()))
+        let end = end.map(Compact::from);
+        let pairs = self.order.from(&start.into(), &self.pairs).map(|at| self.pairs.get(at));
+        let inside = move |pair: &&Pair| end.as_ref().is_none_or(|end| pair.key < *end);
+        pairs.take_while(inside).map(|pair| (pair.key.as_slice(), pair.found()))
     }
 
     fn len(&self) -> usize {
-        self.map.len()
+        self.len
     }
 
     fn bytes(&self) -> u64 {

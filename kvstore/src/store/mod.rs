@@ -1,7 +1,10 @@
 //! Where keys and values are: an ordered map with versions.
 
 pub(crate) mod compact;
+mod index;
 pub mod memory;
+mod order;
+mod pairs;
 pub(crate) mod tracked;
 
 #[cfg(test)]
