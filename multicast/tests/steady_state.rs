@@ -5,6 +5,7 @@
 mod crew;
 
 use allocation_counter::measure;
+use skein_protocol::ids::{GroupId, GroupSet};
 
 use self::crew::Crew;
 
@@ -48,12 +49,31 @@ fn a_message_costs_no_allocation() {
     assert!(good, "more than what tables may grow by, for {COUNTED} log entries");
 }
 
+/// Of so many groups, all together, or some and then others: what goes to some rests on what went to others.
+fn destinations(groups: u16, overlap: bool) -> Vec<GroupSet> {
+    let all = GroupSet::first(groups);
+    if !overlap {
+        return vec![all];
+    }
+    let next = |group: GroupId, by| GroupId((group.0 + by) % groups);
+    let pairs = all.iter().map(|group| GroupSet::single(group).with(next(group, 1)));
+    let others = all.iter().map(|group| GroupSet::single(group).with(next(group, 2)));
+    let each = pairs.zip(others).zip(all.iter()).flat_map(|((pair, other), group)| {
+        [pair, other, GroupSet::single(group), pair.union(other), all.without(group)]
+    });
+    each.collect()
+}
+
 #[test]
 fn a_message_waits_for_no_tick() {
-    for (groups, clients, depth) in CASES {
+    let overlapping = CASES.into_iter().filter(|(groups, ..)| *groups > 2).map(|case| (case, true));
+    for ((groups, clients, depth), overlap) in
+        CASES.map(|case| (case, false)).into_iter().chain(overlapping)
+    {
         let mut crew = Crew::start(groups, clients);
         // The first ones wait until there are leaders.
         crew.multicast(10, depth, &mut |turn| turn(), &mut |turn| turn());
+        crew.send_to(destinations(groups, overlap));
         crew.stop_clock();
         let bursts = WARM_UP / (usize::from(groups) * clients * depth);
         let mut turns = 0_usize;
@@ -63,6 +83,7 @@ fn a_message_waits_for_no_tick() {
             turn();
         };
         crew.multicast(bursts, depth, &mut engines, &mut |turn| turn());
-        println!("{groups} groups, {depth} under way: {} turns a burst", turns / bursts);
+        let how = if overlap { "some of" } else { "all of" };
+        println!("{how} {groups} groups, {depth} under way: {} turns a burst", turns / bursts);
     }
 }

@@ -30,7 +30,8 @@ pub(crate) struct Crew {
     /// By session, and by sequence number modulo the window: groups that have not answered.
     unanswered: Vec<Vec<GroupSet>>,
     answered: Vec<(SessionKey, u64)>,
-    groups: GroupSet,
+    /// Where messages go, in turn.
+    destinations: Vec<GroupSet>,
     window: usize,
 }
 
@@ -66,7 +67,7 @@ impl Crew {
             unanswered: vec![vec![GroupSet::EMPTY; tuning.window]; sessions.len()],
             sessions,
             answered: Vec::new(),
-            groups: topology.all_groups(),
+            destinations: vec![topology.all_groups()],
             window: tuning.window,
         }
     }
@@ -83,8 +84,13 @@ impl Crew {
         self.sessions.truncate(active);
     }
 
-    /// Multicasts `bursts` times `depth` messages of each busy session to all groups, and returns when all
-    /// are answered. A burst begins when the one before is over: where each message follows an answer,
+    /// From here on messages go to these, in turn.
+    #[allow(dead_code, reason = "most of those who have a crew send everything to all groups")]
+    pub(crate) fn send_to(&mut self, destinations: Vec<GroupSet>) {
+        self.destinations = destinations;
+    }
+
+    /// Multicasts `bursts` times `depth` messages of each busy session, and returns when all are answered. A burst begins when the one before is over: where each message follows an answer,
     /// how many travel together is left to chance. `engines` and `sessions` do what they are given: a
     /// turn each.
     pub(crate) fn multicast(
@@ -99,10 +105,12 @@ impl Crew {
             sessions(&mut || {
                 for session in &self.sessions {
                     for _ in 0..depth {
-                        let sequence = self.access.multicast(*session, self.groups, &[0x5a; 64]);
+                        self.destinations.rotate_left(1);
+                        let to = self.destinations[0];
+                        let sequence = self.access.multicast(*session, to, &[0x5a; 64]);
                         let sequence = sequence.expect("all are answered, and fit the window");
                         let unanswered = &mut self.unanswered[session.0 as usize];
-                        unanswered[sequence as usize % self.window] = self.groups;
+                        unanswered[sequence as usize % self.window] = to;
                         under_way += 1;
                     }
                 }
