@@ -42,9 +42,6 @@ impl SlotMap {
 /// The hash slot of `key`: CRC16 of the key, or of what stands between its first `{` and the next
 /// `}` if that is not empty.
 pub fn slot_of(key: &[u8]) -> HashSlot {
-    if !key.contains(&b'{') {
-        return HashSlot(crc16(key) % SLOTS); // As most have none, and that is found out faster.
-    }
     let tag = key.iter().position(|b| *b == b'{').and_then(|open| {
         let rest = &key[open + 1..];
         rest.iter().position(|b| *b == b'}').filter(|len| *len > 0).map(|len| &rest[..len])
