@@ -21,6 +21,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// A node and its clients live on small pieces of memory: a value, a reply, a request.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = args::Skein::parse();
     let (background, simulates) = (args.command.is_in_background(), args.command.simulates());

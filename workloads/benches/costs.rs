@@ -27,6 +27,10 @@ use skein_protocol::ids::{ReplicaId, SessionId};
 use self::clocked::{Clock, Clocked};
 use self::counting::Case;
 
+/// As the binary has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
 const SESSIONS: usize = 64;
 const BURSTS: usize = 60;
