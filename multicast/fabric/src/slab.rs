@@ -41,6 +41,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    #[inline]
     pub(crate) fn get(&self, handle: u32) -> Option<&T> {
         let place = self.places.get((handle & INDEX_MASK) as usize)?;
         if place.0 == handle >> INDEX_BITS { place.1.as_ref() } else { None }

@@ -78,6 +78,7 @@ impl Block {
     }
 
     /// Whether that generation is open. For a writer: after its bytes, and a fence.
+    #[inline]
     pub(super) fn is_open(&self, generation: u32) -> bool {
         self.word(OPEN).load(Ordering::Acquire) == u64::from(generation)
     }
@@ -126,6 +127,7 @@ impl Block {
         self.word(WRITER).load(Ordering::Relaxed) != 0
     }
 
+    #[inline]
     fn word(&self, field: usize) -> &std::sync::atomic::AtomicU64 {
         self.memory.word(self.header + field)
     }

@@ -48,6 +48,7 @@ enum Kind {
 }
 
 impl Regions {
+    #[inline]
     pub(super) fn get(&self, region: Region) -> &RegionState {
         self.slab.get(region.0).expect("the region was destroyed")
     }
@@ -196,6 +197,7 @@ impl RegionState {
         (self.memory, self.start, self.kind) = (memory, start, kind);
     }
 
+    #[inline]
     pub(super) fn load(&self, at: usize) -> u64 {
         self.memory.load(self.place(at, WORD))
     }
@@ -217,6 +219,7 @@ impl RegionState {
     }
 
     /// Where in the memory a span of the region starts.
+    #[inline]
     pub(super) fn place(&self, at: usize, len: usize) -> usize {
         assert!(at <= self.len && len <= self.len - at, "span {at}+{len} leaves {}", self.len);
         self.start + at
