@@ -34,6 +34,9 @@ impl Writer<'_> {
 
     /// A count, then the groups rising.
     pub(crate) fn groups(&mut self, groups: GroupSet) {
+        if let Some(only) = groups.iter().next().filter(|_| !groups.has_several()) {
+            return self.u32(1 | u32::from(only.0) << 16);
+        }
         let mut list = [[0; 2]; 1 + GroupSet::CAPACITY as usize];
         let numbers = [groups.len() as u16].into_iter().chain(groups.iter().map(|group| group.0));
         list.iter_mut().zip(numbers).for_each(|(at, number)| *at = number.to_le_bytes());

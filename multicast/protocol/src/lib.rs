@@ -11,6 +11,7 @@ extern crate std;
 
 pub mod ballot;
 mod bytes;
+mod check;
 pub mod detector;
 pub mod ids;
 pub mod known;

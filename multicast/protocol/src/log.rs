@@ -22,10 +22,9 @@
 
 use alloc::vec::Vec;
 
-use xxhash_rust::xxh3::xxh3_64;
-
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
+use crate::check::check;
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, SessionId};
 use crate::mutants::{Mutant, planted};
@@ -130,7 +129,7 @@ impl Leadership {
     /// Reads what [`encode`](Self::encode) wrote, if it is whole.
     pub fn decode(bytes: &[u8; LEADERSHIP]) -> Option<Self> {
         let mut from = Reader(bytes);
-        let whole = from.u64()? == xxh3_64(&bytes[8..]);
+        let whole = from.u64()? == check(&bytes[8..]);
         if !guard!(Mutant::TornHeaderTaken, whole) {
             return None;
         }
@@ -335,9 +334,8 @@ impl<'a> Entry<'a> {
         self.encode_with(cursor, bytes, |out| match self.body {
             Body::Pad | Body::NewBallot => {}
             Body::Local { message, low_water, timestamp, destinations, payload } => {
-                out.message(message);
-                out.u64(low_water);
-                out.u64(timestamp.to_word());
+                let MessageId { session, sequence } = message;
+                out.words([session.0, sequence, low_water, timestamp.to_word()]);
                 out.groups(destinations);
                 match payload {
                     Payload::Held => out.u8(0),
@@ -386,6 +384,7 @@ impl<'a> Entry<'a> {
 
     fn encode_with(&self, cursor: Cursor, bytes: &mut Vec<u8>, body: impl FnOnce(&mut Writer<'_>)) {
         let start = bytes.len();
+        bytes.reserve(2 * HEADER);
         let mut out = Writer(bytes);
         let (birth, written) = (self.birth.to_word(), self.written.to_word());
         let shape = u64::from(self.body.kind()) << 32 | u64::from(VERSION) << 40;
@@ -422,7 +421,7 @@ impl<'a> Entry<'a> {
     /// found valid before, or comes by other ways than by writes into the log.
     pub fn parse(bytes: &'a [u8], cursor: Cursor) -> Option<Self> {
         let mut from = Reader(bytes);
-        let [check, index, position, birth, written, shape, time_ms, epoch] = from.words()?;
+        let [sum, index, position, birth, written, shape, time_ms, epoch] = from.words()?;
         let belongs = (index, position) == (cursor.index, cursor.position);
         if !guard!(Mutant::LapNotChecked, belongs) {
             return None;
@@ -436,7 +435,7 @@ impl<'a> Entry<'a> {
         if !guard!(Mutant::EntryLengthNotChecked, bytes.len() == covered) {
             return None;
         }
-        let whole = xxh3_64(bytes.get(8..covered)?) == check;
+        let whole = check(bytes.get(8..covered)?) == sum;
         if version != VERSION || padding >= 8 || !guard!(Mutant::TornEntryTaken, whole) {
             return None;
         }
@@ -502,8 +501,8 @@ pub fn rewrite(entry: &mut [u8], ballot: Ballot) {
 }
 
 fn seal(entry: &mut [u8]) {
-    let check = xxh3_64(&entry[8..]);
-    entry[..8].copy_from_slice(&check.to_le_bytes());
+    let sum = check(&entry[8..]);
+    entry[..8].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// The leader's account of a log ring: where the next entry goes, and what may be overwritten.
