@@ -8,8 +8,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use hashbrown::HashMap;
-
+use crate::by_session::BySession;
 use crate::bytes::{Reader, Writer};
 use crate::ids::{MessageId, SessionId};
 use crate::mutants::{Mutant, planted};
@@ -21,7 +20,7 @@ const ENDED_MAX: usize = 1 << 16;
 /// The sequence numbers of each session that this group has logged.
 #[derive(Default)]
 pub struct Known {
-    sessions: HashMap<SessionId, Window>,
+    sessions: BySession<Window>,
     ended: VecDeque<SessionId>,
 }
 
@@ -36,12 +35,12 @@ struct Window {
 impl Known {
     /// Whether the message was logged before.
     pub fn contains(&self, message: MessageId) -> bool {
-        self.sessions.get(&message.session).is_some_and(|window| window.contains(message.sequence))
+        self.sessions.get(message.session).is_some_and(|window| window.contains(message.sequence))
     }
 
     /// Notes the message and the mark that came with it. Returns whether it is new.
     pub fn insert(&mut self, message: MessageId, low_water: u64) -> bool {
-        let window = self.sessions.entry(message.session).or_default();
+        let window = self.sessions.or_default(message.session);
         // First the mark, which is never above the message: a session may begin with any number.
         window.raise(low_water);
         window.insert(message.sequence)
@@ -49,7 +48,7 @@ impl Known {
 
     /// The message's entry was lost with its leader before it was committed: it may be logged again.
     pub fn remove(&mut self, message: MessageId) {
-        if let Some(window) = self.sessions.get_mut(&message.session) {
+        if let Some(window) = self.sessions.get_mut(message.session) {
             window.remove(message.sequence);
         }
     }
@@ -58,7 +57,7 @@ impl Known {
     pub fn recent(&self) -> Vec<MessageId> {
         let open = self.sessions.iter().filter(|(_, window)| !window.ended);
         let numbers = open.flat_map(|(session, window)| {
-            window.recent().map(|sequence| MessageId::new(*session, sequence))
+            window.recent().map(move |sequence| MessageId::new(session, sequence))
         });
         let mut recent: Vec<_> = numbers.collect();
         recent.sort_unstable();
@@ -67,7 +66,7 @@ impl Known {
 
     pub(crate) fn save(&self, out: &mut Writer<'_>) {
         let mut sessions: Vec<_> = self.sessions.iter().collect();
-        sessions.sort_unstable_by_key(|(session, _)| **session);
+        sessions.sort_unstable_by_key(|(session, _)| *session);
         out.u64(sessions.len() as u64);
         for (session, window) in sessions {
             out.u64(session.0);
@@ -91,11 +90,11 @@ impl Known {
             for _ in 0..from.u64()? {
                 window.bits.push_back(from.u64()?);
             }
-            known.sessions.insert(session, window);
+            *known.sessions.or_default(session) = window;
         }
         for _ in 0..from.u64()? {
             let session = SessionId(from.u64()?);
-            known.sessions.get_mut(&session)?.ended = true;
+            known.sessions.get_mut(session)?.ended = true;
             known.ended.push_back(session);
         }
         Some(known)
@@ -103,20 +102,20 @@ impl Known {
 
     /// The session has ended: its record is dropped when enough others have ended after it.
     pub fn end(&mut self, session: SessionId) {
-        let Some(window) = self.sessions.get_mut(&session) else { return };
+        let Some(window) = self.sessions.get_mut(session) else { return };
         if core::mem::replace(&mut window.ended, true) {
             return;
         }
         self.ended.push_back(session);
         if self.ended.len() > ENDED_MAX {
             let oldest = self.ended.pop_front().expect("just counted");
-            self.sessions.remove(&oldest);
+            self.sessions.remove(oldest);
         }
     }
 
     /// Whether the session has ended.
     pub fn has_ended(&self, session: SessionId) -> bool {
-        self.sessions.get(&session).is_some_and(|window| window.ended)
+        self.sessions.get(session).is_some_and(|window| window.ended)
     }
 
     /// How many sessions it remembers.
@@ -177,7 +176,9 @@ impl Window {
             return;
         }
         let words = (low_water / 64 - self.low / 64) as usize;
-        self.bits.drain(..words.min(self.bits.len()));
+        if words > 0 {
+            self.bits.drain(..words.min(self.bits.len()));
+        }
         self.low = low_water;
     }
 }
@@ -207,7 +208,7 @@ mod tests {
         assert!(known.insert(id(u64::MAX - 1), u64::MAX - 9));
         assert!(known.insert(id(u64::MAX - 2), u64::MAX - 9));
         assert!(!known.insert(id(u64::MAX - 1), u64::MAX - 9));
-        assert!(known.sessions[&SessionId(7)].bits.len() <= 2);
+        assert!(known.sessions.get(SessionId(7)).unwrap().bits.len() <= 2);
         assert!(known.contains(id(1)) && !known.contains(id(u64::MAX)));
     }
 
@@ -217,7 +218,7 @@ mod tests {
         for sequence in 1..10_000 {
             assert!(known.insert(id(sequence), sequence.saturating_sub(10)));
         }
-        let window = &known.sessions[&SessionId(7)];
+        let window = known.sessions.get(SessionId(7)).unwrap();
         assert!(window.bits.len() <= 2, "{}", window.bits.len());
         assert!(known.contains(id(3)) && known.contains(id(9_999)) && !known.contains(id(10_000)));
     }

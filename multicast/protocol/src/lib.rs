@@ -10,6 +10,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod ballot;
+pub mod by_session;
 mod bytes;
 mod check;
 pub mod detector;

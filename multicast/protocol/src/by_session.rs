@@ -1,0 +1,138 @@
+//! Something for each session, found without a search as long as the same one is asked for.
+
+use alloc::vec::Vec;
+use core::cell::Cell;
+
+use hashbrown::HashMap;
+
+use crate::ids::SessionId;
+
+/// Values by session.
+pub struct BySession<T> {
+    /// Where the value of each is.
+    places: HashMap<SessionId, usize>,
+    values: Vec<T>,
+    /// Places that are nobody's.
+    free: Vec<usize>,
+    /// The session that was asked for last: what is done about a message asks for its session many times.
+    last: Cell<Option<(SessionId, usize)>>,
+}
+
+impl<T> Default for BySession<T> {
+    fn default() -> Self {
+        let (places, last) = (HashMap::new(), Cell::new(None));
+        Self { places, values: Vec::new(), free: Vec::new(), last }
+    }
+}
+
+impl<T: Default> BySession<T> {
+    /// The session's value, if it has one.
+    #[inline]
+    pub fn get(&self, session: SessionId) -> Option<&T> {
+        Some(&self.values[self.place(session)?])
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub fn get_mut(&mut self, session: SessionId) -> Option<&mut T> {
+        let place = self.place(session)?;
+        Some(&mut self.values[place])
+    }
+
+    /// The session's value, made if it has none.
+    #[inline]
+    pub fn or_default(&mut self, session: SessionId) -> &mut T {
+        let place = self.place(session).unwrap_or_else(|| self.add(session));
+        &mut self.values[place]
+    }
+
+    /// Forgets the session.
+    pub fn remove(&mut self, session: SessionId) {
+        self.last.set(None);
+        if let Some(place) = self.places.remove(&session) {
+            self.values[place] = T::default();
+            self.free.push(place);
+        }
+    }
+
+    /// Forgets the sessions whose values `keep` does not want.
+    pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        self.last.set(None);
+        let Self { places, values, free, .. } = self;
+        places.retain(|_, place| {
+            let kept = keep(&values[*place]);
+            if !kept {
+                values[*place] = T::default();
+                free.push(*place);
+            }
+            kept
+        });
+    }
+
+    /// Each session and its value, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (SessionId, &T)> {
+        self.places.iter().map(|(session, place)| (*session, &self.values[*place]))
+    }
+
+    /// How many sessions have a value.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether no session has one.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    #[inline]
+    fn place(&self, session: SessionId) -> Option<usize> {
+        match self.last.get() {
+            Some((last, place)) if last == session => Some(place),
+            _ => self.find(session),
+        }
+    }
+
+    fn find(&self, session: SessionId) -> Option<usize> {
+        let place = self.places.get(&session).copied()?;
+        self.last.set(Some((session, place)));
+        Some(place)
+    }
+
+    fn add(&mut self, session: SessionId) -> usize {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.values.push(T::default());
+            self.values.len() - 1
+        });
+        self.places.insert(session, place);
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_given_what_was_another_sessions() {
+        let mut values = BySession::<u64>::default();
+        for round in 0..3 {
+            let (first, second) = (SessionId(2 * round), SessionId(2 * round + 1));
+            *values.or_default(first) = 7;
+            *values.or_default(second) = 8;
+            assert_eq!((values.get(first), values.get(second)), (Some(&7), Some(&8)));
+            values.remove(second);
+            assert!(values.get(second).is_none() && values.get_mut(second).is_none());
+            assert_eq!(
+                (*values.or_default(second), values.len()),
+                (0, 2),
+                "its place was another's"
+            );
+            assert_eq!(values.get(first), Some(&7));
+            values.retain(|value| *value == 7);
+            assert_eq!((values.get(second), values.iter().count()), (None, 1));
+            values.retain(|_| false);
+            assert!(values.get(first).is_none() && values.is_empty());
+        }
+        assert_eq!(values.values.len(), 2);
+    }
+}
