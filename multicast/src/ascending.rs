@@ -22,6 +22,17 @@ impl<T> Ascending<T> {
         self.values.push_back((number, value));
     }
 
+    /// Adds a value under a number, unless there is one. Returns whether it was added.
+    pub fn insert(&mut self, number: u64, value: impl FnOnce() -> T) -> bool {
+        if self.values.back().is_none_or(|(last, _)| *last < number) {
+            self.values.push_back((number, value()));
+            return true;
+        }
+        let Err(place) = self.find(number) else { return false };
+        self.values.insert(place, (number, value()));
+        true
+    }
+
     /// The value of that number.
     pub fn get(&self, number: u64) -> Option<&T> {
         Some(&self.values[self.place(number)?].1)
@@ -35,7 +46,10 @@ impl<T> Ascending<T> {
 
     /// Takes out the value of that number.
     pub fn remove(&mut self, number: u64) -> Option<T> {
-        let (_, value) = self.values.remove(self.place(number)?)?;
+        let (_, value) = match self.place(number)? {
+            0 => self.values.pop_front()?,
+            place => self.values.remove(place)?,
+        };
         Some(value)
     }
 
@@ -65,10 +79,16 @@ impl<T> Ascending<T> {
     }
 
     fn place(&self, number: u64) -> Option<usize> {
-        match self.values.front() {
-            Some((first, _)) if *first == number => Some(0),
-            _ => self.values.binary_search_by_key(&number, |(number, _)| *number).ok(),
+        // Where it is if none is left out.
+        let place = number.checked_sub(self.values.front()?.0)? as usize;
+        match self.values.get(place) {
+            Some((there, _)) if *there == number => Some(place),
+            _ => self.find(number).ok(),
         }
+    }
+
+    fn find(&self, number: u64) -> Result<usize, usize> {
+        self.values.binary_search_by_key(&number, |(number, _)| *number)
     }
 }
 
@@ -89,6 +109,9 @@ mod tests {
             *value += 100;
         }
         assert!(values.iter().eq([(3, &130), (6, &161), (9, &190)]));
+        assert!(values.insert(4, || 140) && !values.insert(6, || 0) && values.insert(11, || 0));
+        assert!(values.iter().map(|(number, _)| number).eq([3, 4, 6, 9, 11]));
+        assert_eq!((values.get(6), values.get(5), values.get(2)), (Some(&161), None, None));
         values.retain(|number, value| number == 9 || *value == 161);
         assert_eq!((values.remove(6), values.len(), values.is_empty()), (Some(161), 1, false));
     }

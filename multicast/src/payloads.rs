@@ -3,10 +3,10 @@
 //! Bounded: a session is not read further while it has a window of messages here, and a payload too
 //! large for the log waits in its session's ring while those held take all of their budget.
 
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
+use skein_protocol::by_session::BySession;
 use skein_protocol::ids::{GroupSet, MessageId, SessionId};
 
+use crate::ascending::Ascending;
 use crate::buffers::Buffers;
 
 /// Longer ones leave no buffer for others.
@@ -20,8 +20,9 @@ pub(crate) struct Held {
 }
 
 pub(crate) struct Payloads {
-    held: HashMap<MessageId, Held>,
-    by_session: HashMap<SessionId, usize>,
+    /// Of sessions that have nothing here any more, nothing, until somebody [tidies](Self::tidy).
+    sessions: BySession<Ascending<Held>>,
+    len: usize,
     buffers: Buffers,
     inline_bytes_max: usize,
     bytes: usize,
@@ -31,8 +32,8 @@ pub(crate) struct Payloads {
 impl Payloads {
     pub(crate) fn new(inline_bytes_max: usize) -> Self {
         Self {
-            held: HashMap::new(),
-            by_session: HashMap::new(),
+            sessions: BySession::default(),
+            len: 0,
             buffers: Buffers::new(BUFFER_BYTES_MAX),
             inline_bytes_max,
             bytes: 0,
@@ -48,42 +49,57 @@ impl Payloads {
         destinations: GroupSet,
         bytes: &[u8],
     ) {
-        let Entry::Vacant(place) = self.held.entry(message) else { return };
-        let copy = self.buffers.copy(bytes);
-        place.insert(Held { low_water, destinations, bytes: copy });
+        let (messages, buffers) = (self.sessions.or_default(message.session), &mut self.buffers);
+        let held = || Held { low_water, destinations, bytes: buffers.copy(bytes) };
+        if !messages.insert(message.sequence, held) {
+            return;
+        }
+        self.len += 1;
         self.bytes += bytes.len();
         if bytes.len() > self.inline_bytes_max {
             self.large_bytes += bytes.len();
         }
-        *self.by_session.entry(message.session).or_default() += 1;
     }
 
     pub(crate) fn get(&self, message: MessageId) -> Option<&Held> {
-        self.held.get(&message)
+        self.sessions.get(message.session)?.get(message.sequence)
     }
 
     pub(crate) fn contains(&self, message: MessageId) -> bool {
-        self.held.contains_key(&message)
+        self.get(message).is_some()
     }
 
     /// Lets go of a message.
     pub(crate) fn remove(&mut self, message: MessageId) {
-        let Some(held) = self.held.remove(&message) else { return };
+        if let Some(held) = self.take(message) {
+            self.recycle(held);
+        }
+    }
+
+    /// Takes a message out, of which nobody has any use when it is done with: it is to be given
+    /// [back](Self::recycle) then.
+    pub(crate) fn take(&mut self, message: MessageId) -> Option<Held> {
+        let held = self.sessions.get_mut(message.session)?.remove(message.sequence)?;
+        self.len -= 1;
         self.bytes -= held.bytes.len();
         if held.bytes.len() > self.inline_bytes_max {
             self.large_bytes -= held.bytes.len();
         }
-        let count = self.by_session.get_mut(&message.session).expect("counted when inserted");
-        *count -= 1;
-        if *count == 0 {
-            self.by_session.remove(&message.session);
-        }
+        Some(held)
+    }
+
+    /// What was taken out has been done with.
+    pub(crate) fn recycle(&mut self, held: Held) {
         self.buffers.keep(held.bytes);
     }
 
     /// Every message that is here, sorted.
     pub(crate) fn messages(&self) -> Vec<MessageId> {
-        let mut messages: Vec<_> = self.held.keys().copied().collect();
+        let of = |(session, messages): (_, &Ascending<Held>)| {
+            let numbers = messages.iter().map(|(number, _)| number);
+            numbers.map(|number| MessageId::new(session, number)).collect::<Vec<_>>()
+        };
+        let mut messages: Vec<_> = self.sessions.iter().flat_map(of).collect();
         messages.sort_unstable();
         messages
     }
@@ -99,12 +115,9 @@ impl Payloads {
 
     /// Lets go of a session's messages that `keep` does not want.
     pub(crate) fn retain(&mut self, session: SessionId, keep: impl Fn(MessageId) -> bool) {
-        let gone: Vec<_> = self
-            .held
-            .keys()
-            .filter(|message| message.session == session && !keep(**message))
-            .copied()
-            .collect();
+        let Some(messages) = self.sessions.get(session) else { return };
+        let messages = messages.iter().map(|(number, _)| MessageId::new(session, number));
+        let gone: Vec<_> = messages.filter(|message| !keep(*message)).collect();
         for message in gone {
             self.remove(message);
         }
@@ -112,12 +125,18 @@ impl Payloads {
 
     /// How many of the session's messages are here.
     pub(crate) fn of_session(&self, session: SessionId) -> usize {
-        self.by_session.get(&session).copied().unwrap_or(0)
+        self.sessions.get(session).map_or(0, Ascending::len)
     }
 
     /// How many messages are here.
-    pub(crate) fn len(&self) -> usize {
-        self.held.len()
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Forgets the sessions of which nothing is here. To be called now and then: most of them are back in
+    /// a moment.
+    pub(crate) fn tidy(&mut self) {
+        self.sessions.retain(|messages| !messages.is_empty());
     }
 
     /// Bytes of payloads too large for the log.

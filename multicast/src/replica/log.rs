@@ -253,7 +253,7 @@ impl<A: Application> Replica<A> {
                     payloads.insert(message, low_water, destinations, bytes);
                 }
                 let record = Record::Local { message, low_water, timestamp, destinations, inline };
-                log(record, payloads.contains(message), true);
+                log(record, inline || payloads.contains(message), true);
             }
             Body::Remotes(remotes) => {
                 for remote in remotes.iter() {

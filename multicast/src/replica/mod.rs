@@ -659,10 +659,13 @@ impl<A: Application> Replica<A> {
                 self.heard.insert((message, from));
                 self.application.exchanged(message, from, &result, &mut self.said);
             } else if self.application.ready()
-                && let Some(next) = self.core.deliver(&mut self.effects)
+                && let Some(next) = self.core.deliver()
             {
                 wiring.note(|| Note::Delivered { by: self.id, deliver: next });
-                let held = self.payloads.get(next.message).expect("accepted with its payload");
+                let kept = self.core.keeps(next.message);
+                let taken = if kept { None } else { self.payloads.take(next.message) };
+                let held = taken.as_ref().or_else(|| self.payloads.get(next.message));
+                let held = held.expect("accepted with its payload");
                 let delivery = Delivery {
                     message: next.message,
                     low_water: next.low_water,
@@ -681,6 +684,9 @@ impl<A: Application> Replica<A> {
                 });
                 delivered += 1;
                 self.application.deliver(delivery, &mut self.said);
+                if let Some(taken) = taken {
+                    self.payloads.recycle(taken);
+                }
                 self.last_delivered = next.timestamp.to_word();
                 if next.message.session.is_own() {
                     self.core.end_session(next.message.session);
@@ -761,6 +767,7 @@ impl<A: Application> Replica<A> {
     pub(crate) fn drop_useless(&mut self) {
         let core = &self.core;
         self.payloads.retain_all(|message| core.may_need(message));
+        self.payloads.tidy();
     }
 
     /// How long the replicas of a group wait for each other.

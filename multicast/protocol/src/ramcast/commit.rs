@@ -179,7 +179,9 @@ impl Ramcast {
                 );
                 pending.since_ms = self.now_ms;
                 self.order.local(pending);
-                self.afloat.remove(&message);
+                if shared {
+                    self.afloat.remove(&message);
+                }
             }
             Record::Remote(first) => {
                 self.order.remote(first);

@@ -18,9 +18,10 @@
 
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
+use core::cell::RefCell;
 use core::cmp::Reverse;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use crate::bytes::{Reader, Writer};
 use crate::guard;
@@ -40,13 +41,25 @@ pub(super) struct Order {
     front: u64,
     /// No bound is still the local timestamp before this place: those that wait there are in the heap.
     next: u64,
+    /// Where those to several groups are.
     places: HashMap<MessageId, u64>,
     /// Behind the place of the message that another group's last proposal was for: groups propose for most
     /// messages in the same order, and then the next proposal is for this one.
     expected: u64,
+    alone: RefCell<Alone>,
     /// Places by bound, as it was when pushed; stale ones are pushed again when they surface.
     heap: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    /// How many there are.
+    len: usize,
     delivered: u64,
+}
+
+/// The messages to this group alone, as far as anybody has looked for one: most come and go unasked.
+#[derive(Default)]
+struct Alone {
+    messages: HashSet<MessageId>,
+    /// All before this place are there.
+    until: u64,
 }
 
 /// A logged message and what is known of its place.
@@ -155,6 +168,19 @@ impl Pending {
     }
 }
 
+/// The delivery at that position of a message that ends at its bound.
+#[inline]
+fn deliver(pending: &Pending, position: u64) -> Deliver {
+    Deliver {
+        message: pending.message,
+        low_water: pending.low_water,
+        destinations: pending.destinations,
+        timestamp: pending.bound,
+        position,
+        time_ms: pending.time_ms,
+    }
+}
+
 /// Lists of proposals that are empty again, for other messages: the steady state allocates nothing.
 #[derive(Default)]
 pub(super) struct Lists(Vec<Vec<Remote>>);
@@ -178,10 +204,14 @@ impl Lists {
 impl Order {
     /// Our own proposal is committed.
     pub(super) fn local(&mut self, pending: Pending) {
-        let place = self.front + self.queue.len() as u64;
-        let before = self.places.insert(pending.message, place);
-        assert!(before.is_none(), "{} is logged twice", pending.message);
+        if pending.destinations.has_several() {
+            let place = self.front + self.queue.len() as u64;
+            let before = self.places.insert(pending.message, place);
+            assert!(before.is_none(), "{} is logged twice", pending.message);
+        }
+        debug_assert!(self.iter().all(|it| it.message != pending.message), "it is logged twice");
         debug_assert!(self.iter().next_back().is_none_or(|last| last.local < pending.local));
+        self.len += 1;
         self.queue.push_back(Some(pending));
     }
 
@@ -271,8 +301,8 @@ impl Order {
     /// The message with the least bound: the only one that can be next.
     pub(super) fn least(&mut self) -> Option<Candidate> {
         if planted(Mutant::FirstLocalTakenForLeast) {
-            let first = self.iter().next()?;
-            let (bound, place) = (first.bound, self.places[&first.message]);
+            let (at, first) = self.queue.iter().enumerate().find(|(_, it)| it.is_some())?;
+            let (bound, place) = (first.as_ref()?.bound, self.front + at as u64);
             return Some(Candidate { bound, place, queued: false });
         }
         let queued = loop {
@@ -327,19 +357,33 @@ impl Order {
         self.at(candidate.place).expect("candidates are pending")
     }
 
+    /// The first message in the log, if it goes to this group alone: whatever stands behind it ends above
+    /// its local timestamp, so it is next, and leaves the table.
+    #[inline]
+    pub(super) fn deliver_alone(&mut self) -> Option<Deliver> {
+        let first = self.queue.front()?.as_ref()?;
+        if first.destinations.has_several() {
+            return None;
+        }
+        if self.front < self.alone.get_mut().until {
+            self.alone.get_mut().messages.remove(&first.message);
+        }
+        debug_assert!(first.is_final() && first.bound == first.local);
+        self.delivered += 1;
+        let next = deliver(first, self.delivered);
+        self.queue.pop_front();
+        self.len -= 1;
+        self.front += 1;
+        self.skip_delivered();
+        Some(next)
+    }
+
     /// The candidate is next, and its bound is its final timestamp.
     pub(super) fn deliver(&mut self, candidate: &Candidate) -> Deliver {
         self.delivered += 1;
         let (position, pending) = (self.delivered, self.pending(candidate));
         debug_assert!(pending.is_final());
-        Deliver {
-            message: pending.message,
-            low_water: pending.low_water,
-            destinations: pending.destinations,
-            timestamp: candidate.bound,
-            position,
-            time_ms: pending.time_ms,
-        }
+        Deliver { timestamp: candidate.bound, ..deliver(pending, position) }
     }
 
     /// Takes the candidate out of the table. Returns its list of the other groups' proposals, for another
@@ -351,29 +395,50 @@ impl Order {
         let place = &mut self.queue[(candidate.place - self.front) as usize];
         let pending = place.as_mut().expect("candidates are pending");
         let remotes = core::mem::take(&mut pending.remotes);
-        self.places.remove(&pending.message);
+        let alone = self.alone.get_mut();
+        if pending.destinations.has_several() {
+            self.places.remove(&pending.message);
+        } else if candidate.place < alone.until {
+            alone.messages.remove(&pending.message);
+        }
+        self.len -= 1;
         *place = None;
+        self.skip_delivered();
+        remotes
+    }
+
+    /// The queue begins with a message that is pending.
+    #[inline]
+    fn skip_delivered(&mut self) {
         while let Some(None) = self.queue.front() {
             self.queue.pop_front();
             self.front += 1;
         }
         self.next = self.next.max(self.front);
-        remotes
     }
 
+    /// Whether the message is pending.
     pub(super) fn contains(&self, message: MessageId) -> bool {
-        self.places.contains_key(&message)
+        if self.places.contains_key(&message) {
+            return true;
+        }
+        let Alone { messages, until } = &mut *self.alone.borrow_mut();
+        let new = until.saturating_sub(self.front) as usize;
+        let alone = self.queue.range(new..).flatten().filter(|it| !it.destinations.has_several());
+        messages.extend(alone.map(|pending| pending.message));
+        *until = self.front + self.queue.len() as u64;
+        messages.contains(&message)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.places.len()
+    pub(super) const fn len(&self) -> usize {
+        self.len
     }
 
     pub(super) const fn delivered(&self) -> u64 {
         self.delivered
     }
 
-    /// What is known of a message.
+    /// What is known of a message to several groups.
     pub(super) fn get(&self, message: MessageId) -> Option<&Pending> {
         self.at(*self.places.get(&message)?)
     }
@@ -490,6 +555,49 @@ mod tests {
             ));
         }
         order
+    }
+
+    /// Message `number` to group 0 alone.
+    fn log_alone(order: &mut Order, number: u64) {
+        let (destinations, local) = (GroupSet::single(GroupId(0)), at(number, 0));
+        let (message, remotes) = (message(number), Vec::new());
+        order.local(Pending::new(message, 1, destinations, local, number, 0, true, remotes));
+    }
+
+    #[test]
+    fn a_message_to_one_group_waits_for_those_before_it_and_for_nothing_else() {
+        let mut order = Order::default();
+        log_alone(&mut order, 1);
+        order.queue.extend(self::order(2).queue.pop_back());
+        order.len += 1;
+        log_alone(&mut order, 3);
+        // Nobody knows where 2 ends, but it is not before 1.
+        let first = order.deliver_alone().expect("1 is next");
+        assert_eq!((first.message, first.timestamp, first.position), (message(1), at(1, 0), 1));
+        assert_eq!(order.deliver_alone(), None, "2 may end before 3");
+        let second = order.least().expect("they are pending");
+        assert_eq!(order.pending(&second).message, message(2));
+        order.remove(&second);
+        assert_eq!(order.deliver_alone().map(|next| next.message), Some(message(3)));
+        assert_eq!((order.deliver_alone(), order.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_message_to_one_group_is_found_as_long_as_it_is_pending() {
+        for looked_for_before in [false, true] {
+            let mut order = Order::default();
+            (1..=3).for_each(|number| log_alone(&mut order, number));
+            assert!(
+                !looked_for_before || order.contains(message(1)) && !order.contains(message(4))
+            );
+            order.deliver_alone().expect("1 is next");
+            log_alone(&mut order, 4);
+            let there = (1..=5).map(|number| order.contains(message(number)));
+            assert!(there.eq([false, true, true, true, false]));
+            (2..=4).for_each(|_| _ = order.deliver_alone().expect("they are next"));
+            assert!((1..=5).all(|number| !order.contains(message(number))));
+            assert!(order.alone.get_mut().messages.is_empty());
+        }
     }
 
     #[test]

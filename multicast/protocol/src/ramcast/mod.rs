@@ -316,20 +316,36 @@ impl Ramcast {
     }
 
     /// The next message whose turn it is, if there is one.
-    pub fn deliver(&mut self, effects: &mut Vec<Effect>) -> Option<Deliver> {
-        if let Some(next) = self.next(effects) {
+    pub fn deliver(&mut self) -> Option<Deliver> {
+        if let Some(next) = self.next() {
             return Some(next);
         }
         let before = self.commit;
         self.advance_commit();
-        let next = if self.commit > before { self.next(effects) } else { None };
+        let next = if self.commit > before { self.next() } else { None };
         if next.is_none() {
             self.stand();
         }
         next
     }
 
-    fn next(&mut self, effects: &mut Vec<Effect>) -> Option<Deliver> {
+    #[inline]
+    fn next(&mut self) -> Option<Deliver> {
+        let next = match self.order.deliver_alone() {
+            Some(next) => next,
+            None => self.next_of_several()?,
+        };
+        assert!(self.clock >= next.timestamp.clock(), "later proposals would end below");
+        let large = self.large.iter_mut().find(|large| large.message == next.message);
+        if let Some(large) = large {
+            large.delivered = true;
+            self.paths.payload_kept += 1;
+        }
+        Some(next)
+    }
+
+    /// The next message, when messages to several groups are pending.
+    fn next_of_several(&mut self) -> Option<Deliver> {
         let candidate = loop {
             let candidate = self.order.least()?;
             let pending = self.order.pending(&candidate);
@@ -355,20 +371,11 @@ impl Ramcast {
         let pending = self.order.pending(&candidate);
         self.paths.delivered_on_decision += u64::from(pending.is_decided());
         self.paths.final_above_local += u64::from(next.timestamp.group() != self.group());
-        assert!(self.clock >= next.timestamp.clock(), "later proposals would end below");
         if next.destinations.has_several() {
             self.shared.push(&next, pending);
             self.passed.deliver(&next);
         }
         self.lists.keep(self.order.remove(&candidate));
-        let large = self.large.iter_mut().find(|large| large.message == next.message);
-        match large {
-            Some(large) => {
-                large.delivered = true;
-                self.paths.payload_kept += 1;
-            }
-            None => effects.push(Effect::Forget { message: next.message }),
-        }
         Some(next)
     }
 
@@ -396,11 +403,16 @@ impl Ramcast {
     /// Whether the message's payload may be needed here: it is not in our log yet, or not delivered, or
     /// kept for others. One that is known by its session's mark alone never will be.
     pub fn may_need(&self, message: MessageId) -> bool {
-        let kept = || self.large.iter().any(|large| large.message == message);
         !self.known.contains(message)
             || self.awaits_delivery(message)
             || self.stalled_on() == Some(message)
-            || kept()
+            || self.keeps(message)
+    }
+
+    /// Whether the message's payload is kept though it is delivered, until an effect says to forget it: a
+    /// follower may ask for it.
+    pub fn keeps(&self, message: MessageId) -> bool {
+        self.large.iter().any(|large| large.message == message)
     }
 
     /// Whether the message is committed here and not delivered.

@@ -57,7 +57,7 @@ fn an_acknowledgement_counts_only_for_the_ballot_it_names() {
         leader.step(received(GroupSet::first(1)), &mut effects);
         leader.step(acknowledged(replica(0, 1), ballot, 2), &mut effects);
         leader.step(Event::TurnEnd, &mut effects);
-        assert_eq!(leader.deliver(&mut effects).is_some(), delivered, "own group: {because}");
+        assert_eq!(leader.deliver().is_some(), delivered, "own group: {because}");
 
         // The same between groups: g1 proposed in `ours`.
         let mut leader = self::leader(2);
@@ -75,7 +75,7 @@ fn an_acknowledgement_counts_only_for_the_ballot_it_names() {
         leader.step(Event::TurnEnd, &mut effects);
         leader.step(Event::Completed { slot: 1, index: 3 }, &mut effects);
         leader.step(acknowledged(replica(1, 2), ballot, 2), &mut effects);
-        assert_eq!(leader.deliver(&mut effects).is_some(), delivered, "other group: {because}");
+        assert_eq!(leader.deliver().is_some(), delivered, "other group: {because}");
     }
 }
 
@@ -87,7 +87,7 @@ fn nothing_is_committed_below_the_ballots_first_entry() {
         let event = Event::Logged { index, birth, time_ms: 0, record, held: true, last: true };
         follower.step(event, &mut effects);
         follower.step(Event::TurnEnd, &mut effects);
-        follower.deliver(&mut effects).map(|deliver| deliver.message)
+        follower.deliver().map(|deliver| deliver.message)
     };
     let local = Record::Local {
         message: message(1),
@@ -118,7 +118,7 @@ fn completions_count_only_for_whoever_has_caught_up() {
         core.step(event, &mut effects);
     }
     core.step(Event::TurnEnd, &mut effects);
-    assert!(core.deliver(&mut effects).is_some());
+    assert!(core.deliver().is_some());
     // It leads, and has let go of a payload that g0.2, whose log ends before it, may lack.
     let ballot = core.campaign(Cause::Death);
     assert_eq!(core.granted(2, 0, (old, 1), vec![0; 3]), Some(1));
@@ -192,7 +192,7 @@ fn nothing_passes_a_message_by_on_a_proposal_that_may_be_lost() {
     leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
     assert_eq!(leader.commit_index(), leader.last_index());
-    assert_eq!(leader.deliver(&mut effects), None, "nobody but g1.0 is known to hold 9@g1");
+    assert_eq!(leader.deliver(), None, "nobody but g1.0 is known to hold 9@g1");
     // It was lost with g1.0: g1.1 proposes the message anew, lower.
     let later = Ballot::new(2, 1, 0);
     leader.step(announced(later, 1, 3), &mut effects);
@@ -200,7 +200,7 @@ fn nothing_passes_a_message_by_on_a_proposal_that_may_be_lost() {
     leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
     leader.step(acknowledged(replica(1, 2), later, 3), &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
-    let next = [leader.deliver(&mut effects), leader.deliver(&mut effects)];
+    let next = [leader.deliver(), leader.deliver()];
     let next = next.map(|deliver| deliver.expect("both are final").message);
     assert_eq!(next, [message(1), message(2)]);
 }
@@ -214,7 +214,7 @@ fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word() {
     let all = |leader: &mut Ramcast, slot, effects: &mut Vec<_>| {
         leader.step(acknowledged(replica(0, slot), ballot, leader.last_index()), effects);
         leader.step(Event::TurnEnd, effects);
-        while leader.deliver(effects).is_some() {}
+        while leader.deliver().is_some() {}
     };
     // Until now g0.2 lacks nothing, and what completes counts.
     all(&mut leader, 2, &mut effects);

@@ -275,15 +275,13 @@ impl Stage {
     }
 
     fn deliver(&mut self, id: ReplicaId) {
-        let mut effects = Vec::new();
-        while let Some(next) = self.core(id).deliver(&mut effects) {
+        while let Some(next) = self.core(id).deliver() {
             let (name, at) = (next.message.sequence, next.timestamp);
             self.say(format_args!("{id} delivers m{name} at {at}"));
             let node = self.node(id);
             node.delivered.push((name, at));
             node.applied = at;
         }
-        self.carry_out(id, effects);
     }
 
     /// The leader learns that all it wrote is in its followers' memory, or that it is denied.

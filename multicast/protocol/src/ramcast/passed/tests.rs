@@ -324,7 +324,7 @@ fn commit(leader: &mut Ramcast) {
     let acceptance = Acceptance { tag: leader.ballot().tag(), index: leader.last_index() };
     let by = ReplicaId::new(GroupId(1), 1);
     leader.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
-    assert_eq!(leader.deliver(&mut Vec::new()), None);
+    assert_eq!(leader.deliver(), None);
 }
 
 #[test]
