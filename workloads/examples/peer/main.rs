@@ -7,6 +7,8 @@
 //! $ peer table results.jsonl
 //! ```
 //!
+//! `--awake` is noted with what was measured: that the cores were kept from sleeping.
+//!
 //! | store | address | a put is |
 //! |---|---|---|
 //! | `redis` | of the primary | SET |
@@ -14,6 +16,7 @@
 //! | `cluster-wait` | of the three primaries | the same, each client with one of them and its keys |
 //! | `etcd` | of the leader | Put by gRPC; gets are linearizable |
 //! | `skein` | the cluster's directory | a put by the client library; gets are linearizable |
+//! | `skein-lease` | the same | the same, gets being done under leases |
 
 mod etcd;
 mod redis;
@@ -28,6 +31,7 @@ use hdrhistogram::Histogram;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
+use skein_client::ReadMode;
 
 /// Keys that are put and got, each as often as any other.
 const KEYS: u64 = 10_000;
@@ -62,6 +66,9 @@ pub(crate) struct Line {
     pub(crate) store: String,
     pub(crate) asked: String,
     pub(crate) clients: usize,
+    /// Whether something of idle priority kept the cores from sleeping meanwhile: whoever starts this
+    /// knows.
+    pub(crate) awake: bool,
     pub(crate) ops_per_s: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
@@ -114,15 +121,18 @@ fn main() -> Outcome<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (store, address, asked, clients, seconds) = match &words[..] {
         ["table", file] => return table::print(file),
-        [store, address, asked, "--clients", clients, "--seconds", seconds] => {
+        [store, address, asked, "--clients", clients, "--seconds", seconds, rest @ ..]
+            if matches!(rest, [] | ["--awake"]) =>
+        {
             (*store, *address, *asked, clients.parse()?, seconds.parse()?)
         }
         _ => {
-            return Err(
-                "peer STORE ADDRESS put|get --clients N --seconds S, or peer table FILE".into()
-            );
+            return Err("peer STORE ADDRESS put|get --clients N --seconds S [--awake], or peer \
+                table FILE"
+                .into());
         }
     };
+    let awake = words.last() == Some(&"--awake");
     let asks = if asked == "get" { Asked::Get } else { Asked::Put };
     let load = Load { asked: asks, clients, time: Duration::from_secs_f64(seconds) };
     let addresses: Vec<&str> = address.split(',').collect();
@@ -130,7 +140,8 @@ fn main() -> Outcome<()> {
         "redis" => redis::run(&addresses, false, load)?,
         "redis-wait" | "cluster-wait" => redis::run(&addresses, true, load)?,
         "etcd" => etcd::run(&addresses, load)?,
-        "skein" => store::run(address, load)?,
+        "skein" => store::run(address, ReadMode::Ordered, load)?,
+        "skein-lease" => store::run(address, ReadMode::Lease, load)?,
         other => return Err(format!("no store called {other}").into()),
     };
     let micros = |share| came.nanoseconds.value_at_quantile(share) as f64 / 1e3;
@@ -138,6 +149,7 @@ fn main() -> Outcome<()> {
         store: store.to_owned(),
         asked: asked.to_owned(),
         clients,
+        awake,
         ops_per_s: (came.nanoseconds.len() as f64 / came.seconds).round(),
         p50_us: micros(0.5),
         p99_us: micros(0.99),

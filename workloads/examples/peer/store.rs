@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use skein_client::{Driver, Operation, Outcome as Given, Reply, Transaction};
+use skein_client::{Driver, Operation, Outcome as Given, ReadMode, Reply, Transaction};
 use skein_kvstore::node::directory::Directory;
 use skein_workloads::generator::{self, Fault, Settings, Step, Workload};
 
@@ -16,9 +16,10 @@ struct Clients {
     keys: Vec<Keys>,
 }
 
-pub(crate) fn run(dir: &str, load: Load) -> Outcome<Came> {
+pub(crate) fn run(dir: &str, mode: ReadMode, load: Load) -> Outcome<Came> {
     let running = Directory::connect(Path::new(dir))?;
     let mut driver = Driver::to(&running)?;
+    driver.set_read_mode(mode);
     let Load { asked, clients, time } = load;
     let keys = |i| Keys::of(i, clients, |_| true);
     let mut workload = Clients { filling: true, asked, keys: (0..clients).map(keys).collect() };

@@ -14,28 +14,31 @@ fn spread(mut values: Vec<f64>) -> [f64; 3] {
 
 /// Prints a table of the lines of a file.
 pub(crate) fn print(file: &str) -> Outcome<()> {
-    let mut runs: BTreeMap<(String, usize), BTreeMap<String, Vec<Line>>> = BTreeMap::new();
+    let mut runs: BTreeMap<(String, usize, bool), BTreeMap<String, Vec<Line>>> = BTreeMap::new();
     for line in fs::read_to_string(file)?.lines() {
         let line: Line = serde_json::from_str(line)?;
-        let stores = runs.entry((line.asked.clone(), line.clients)).or_default();
+        let stores = runs.entry((line.asked.clone(), line.clients, line.awake)).or_default();
         stores.entry(line.store.clone()).or_default().push(line);
     }
     println!(
-        "| what | clients | store | operations/s (lowest to highest) | p50 µs | p99 µs | errors | Skein does × |"
+        "| what | clients | store | operations/s (lowest to highest) | p50 µs | p99 µs | errors | skein does × | skein-lease × |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
-    for ((asked, clients), stores) in runs {
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for ((asked, clients, awake), stores) in runs {
+        let clients = format!("{clients}{}", if awake { ", awake" } else { "" });
         let rate = |lines: &[Line]| spread(lines.iter().map(|line| line.ops_per_s).collect());
-        let skein = stores.get("skein").map(|lines| rate(lines)[0]);
+        let ours =
+            ["skein", "skein-lease"].map(|ours| stores.get(ours).map(|lines| rate(lines)[0]));
         for (store, lines) in &stores {
             let [median, low, high] = rate(lines);
             let [p50, ..] = spread(lines.iter().map(|line| line.p50_us).collect());
             let [p99, ..] = spread(lines.iter().map(|line| line.p99_us).collect());
             let errors: u64 = lines.iter().map(|line| line.errors).sum();
-            let ratio =
-                skein.map_or_else(|| "–".to_owned(), |ours| format!("{:.1}", ours / median));
+            let [skein, lease] = ours.map(|ours| {
+                ours.map_or_else(|| "–".to_owned(), |ours| format!("{:.1}", ours / median))
+            });
             println!(
-                "| {asked} | {clients} | {store} | {median:.0} ({low:.0} to {high:.0}) | {p50:.1} | {p99:.1} | {errors} | {ratio} |"
+                "| {asked} | {clients} | {store} | {median:.0} ({low:.0} to {high:.0}) | {p50:.1} | {p99:.1} | {errors} | {skein} | {lease} |"
             );
         }
     }
