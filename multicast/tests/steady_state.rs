@@ -4,8 +4,11 @@
 
 mod crew;
 
+use std::collections::VecDeque;
+
 use allocation_counter::measure;
-use skein_protocol::ids::{GroupId, GroupSet};
+use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 
 use self::crew::Crew;
 
@@ -85,5 +88,87 @@ fn a_message_waits_for_no_tick() {
         crew.multicast(bursts, depth, &mut engines, &mut |turn| turn());
         let how = if overlap { "some of" } else { "all of" };
         println!("{how} {groups} groups, {depth} under way: {} turns a burst", turns / bursts);
+    }
+}
+
+/// Tells the other groups a result of each message, and replies when it has theirs, and to those before it: as
+/// the store does with transactions whose guards are elsewhere.
+struct Exchanges {
+    group: GroupId,
+    /// Messages, and whose results are missing.
+    under_way: VecDeque<(MessageId, GroupSet)>,
+    /// Results that came before their message.
+    early: Vec<(MessageId, GroupId)>,
+}
+
+impl Exchanges {
+    fn new(replica: ReplicaId) -> Self {
+        Self { group: replica.group, under_way: VecDeque::new(), early: Vec::new() }
+    }
+}
+
+impl Application for Exchanges {
+    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
+        let (message, others) = (delivery.message, delivery.destinations.without(self.group));
+        out.exchange(message, others, b"so");
+        self.under_way.push_back((message, others));
+        let early: Vec<_> = self.early.extract_if(.., |(of, _)| *of == message).collect();
+        for (message, from) in early {
+            self.exchanged(message, from, b"so", out);
+        }
+    }
+
+    fn exchanged(&mut self, of: MessageId, from: GroupId, _: &[u8], out: &mut dyn Outbox) {
+        match self.under_way.iter_mut().find(|(message, _)| *message == of) {
+            Some((_, missing)) => *missing = missing.without(from),
+            None => self.early.push((of, from)),
+        }
+        while let Some((message, _)) = self.under_way.pop_front_if(|next| next.1.is_empty()) {
+            out.reply(message, b"done");
+        }
+    }
+
+    fn ready(&self) -> bool {
+        true
+    }
+
+    fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    fn repeat(&mut self, _: MessageId, _: &mut dyn Outbox) {
+        unreachable!("nothing is lost here");
+    }
+
+    fn begin_copy(&mut self) {}
+
+    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
+        true
+    }
+
+    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
+
+    fn give_up_copy(&mut self) {}
+
+    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_waits_for_results_waits_for_no_tick() {
+    for (groups, clients, depth) in [(2, 1, 1), (2, 4, 8), (4, 1, 1), (4, 4, 8)] {
+        let mut crew = Crew::start_with(groups, clients, Exchanges::new);
+        crew.multicast(10, depth, &mut |turn| turn(), &mut |turn| turn());
+        crew.stop_clock();
+        let bursts = 1_000 / (clients * depth);
+        let mut turns = 0_usize;
+        let mut engines = |turn: &mut dyn FnMut()| {
+            turns += 1;
+            let most = TURNS_MAX * bursts * clients * depth;
+            assert!(turns < most, "{groups} groups: a result waits for a tick");
+            turn();
+        };
+        crew.multicast(bursts, depth, &mut engines, &mut |turn| turn());
     }
 }

@@ -1,5 +1,5 @@
-//! A whole cluster on one thread, with a state machine that only replies: what a message costs, and
-//! nothing else. Everything takes turns, and the clock passes as long in each, so every run does the
+//! A whole cluster on one thread, with a state machine that only replies, unless another is asked for: what a
+//! message costs, and nothing else. Everything takes turns, and the clock passes as long in each, so every run does the
 //! same.
 
 mod clocked;
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use skein_fabric::shm::Host;
 use skein_multicast::access::{Access, SessionKey};
-use skein_multicast::application::Answer;
+use skein_multicast::application::{Answer, Application};
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::Identity;
-use skein_protocol::ids::{GroupSet, SessionId};
+use skein_protocol::ids::{GroupSet, ReplicaId, SessionId};
 
 use self::clocked::{Clock, Clocked};
 
@@ -20,8 +20,8 @@ use self::clocked::{Clock, Clocked};
 const TURN: Duration = Duration::from_micros(2);
 
 /// Engines and sessions that take turns.
-pub(crate) struct Crew {
-    engines: Vec<Engine<Clocked, Answer>>,
+pub(crate) struct Crew<A = Answer> {
+    engines: Vec<Engine<Clocked, A>>,
     access: Access<Clocked>,
     clock: Clock,
     /// What a turn of all of them takes, by their clock.
@@ -38,6 +38,17 @@ pub(crate) struct Crew {
 impl Crew {
     /// Three nodes with replicas of `groups` groups, and so many sessions.
     pub(crate) fn start(groups: u16, sessions: usize) -> Self {
+        Self::start_with(groups, sessions, |_| Answer)
+    }
+}
+
+impl<A: Application + 'static> Crew<A> {
+    /// The same, with state machines that `application` makes.
+    pub(crate) fn start_with(
+        groups: u16,
+        sessions: usize,
+        application: fn(ReplicaId) -> A,
+    ) -> Self {
         let topology = Topology { nodes: 3, groups, replicas: 3, engines: 1 };
         // A small log is soon full, and what is kept of it has its size then.
         let tuning = Tuning { log_bytes: 256 << 10, ..Tuning::default() };
@@ -46,7 +57,7 @@ impl Crew {
         let join = |name: &str| Clocked::new(host.join(name).unwrap(), &clock);
         let engine = |node| {
             let fabric = join(&endpoint_name(node, 0));
-            Engine::new(fabric, topology, tuning, Identity::first(node, 0), |_| Answer).unwrap()
+            Engine::new(fabric, topology, tuning, Identity::first(node, 0), application).unwrap()
         };
         let mut engines: Vec<_> = (0..topology.nodes).map(engine).collect();
         while !engines.iter().all(Engine::connected) {
