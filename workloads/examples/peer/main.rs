@@ -119,11 +119,11 @@ impl Keys {
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (store, address, asked, clients, seconds) = match &words[..] {
+    let awake = words.last() == Some(&"--awake");
+    let (store, address, asked, clients, seconds) = match &words[..words.len() - usize::from(awake)]
+    {
         ["table", file] => return table::print(file),
-        [store, address, asked, "--clients", clients, "--seconds", seconds, rest @ ..]
-            if matches!(rest, [] | ["--awake"]) =>
-        {
+        [store, address, asked, "--clients", clients, "--seconds", seconds] => {
             (*store, *address, *asked, clients.parse()?, seconds.parse()?)
         }
         _ => {
@@ -132,7 +132,6 @@ fn main() -> Outcome<()> {
                 .into());
         }
     };
-    let awake = words.last() == Some(&"--awake");
     let asks = if asked == "get" { Asked::Get } else { Asked::Put };
     let load = Load { asked: asks, clients, time: Duration::from_secs_f64(seconds) };
     let addresses: Vec<&str> = address.split(',').collect();
