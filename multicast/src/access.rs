@@ -547,7 +547,7 @@ impl<F: Fabric> Access<F> {
         let group = replica(to).group;
         let mut datagram = std::mem::take(&mut self.datagram);
         while let Some(next) = self.port.next(id) {
-            if !self.port.take(id, &mut datagram) {
+            if !self.port.take(id, next, &mut datagram) {
                 break;
             }
             let Some((sequence, bytes)) = datagram.split_first_chunk::<8>() else { continue };

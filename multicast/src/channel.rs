@@ -14,6 +14,7 @@
 //! A side that is done writes [`GOODBYE`] as its last credit word; nothing of it comes after that, so
 //! the slot can be used again once both have said so.
 //!
+//! Frames are written together, just before the tail word that makes them visible, or when they are many.
 //! The tail word is written after the bytes, so nothing between the reader and it is of an earlier
 //! lap; the mark, and every length, is checked all the same. A side that writes nonsense harms only
 //! its own channel.
@@ -35,6 +36,8 @@ const FRAME: u64 = 8;
 const DATAGRAM_MAX: usize = 1 << 30;
 const FIRST: u8 = 1;
 const LAST: u8 = 2;
+/// Frames are written together, at the latest when they are so many bytes.
+const TOGETHER: usize = 4 << 10;
 
 /// What a datagram is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +113,8 @@ pub(crate) struct Channel {
     /// `None` until the peer has answered.
     pub out: Option<Out>,
     pub outgoing: Outgoing,
+    /// The last frames before the tail, as far as they are not written. The peer knows of none of them.
+    unwritten: Vec<u8>,
     /// The tail word as the peer has it.
     tail_told: u64,
     backlog: VecDeque<Backlogged>,
@@ -150,6 +155,7 @@ impl Channel {
             owner: 0,
             out: None,
             outgoing: Outgoing::new(out_bytes),
+            unwritten: Vec::new(),
             tail_told: 0,
             backlog: VecDeque::new(),
             growing: false,
@@ -199,7 +205,6 @@ impl Channel {
     pub(crate) fn send<F: Fabric>(
         &mut self,
         fabric: &mut F,
-        scratch: &mut Vec<u8>,
         kind: Kind,
         head: &[u8],
         body: &[u8],
@@ -210,9 +215,9 @@ impl Channel {
         if self.out.is_none() || self.growing || !self.backlog.is_empty() || !fits {
             let bytes = [head, body].concat().into();
             self.backlog.push_back(Backlogged { kind, bytes, sent: 0 });
-            return self.pump(fabric, scratch);
+            return self.pump(fabric);
         }
-        self.write_frame(fabric, scratch, kind, FIRST | LAST, None, head, body)
+        self.write_frame(fabric, kind, FIRST | LAST, None, head, body)
     }
 
     /// Queues a datagram that several channels share.
@@ -221,11 +226,7 @@ impl Channel {
     }
 
     /// Writes what waits and has room.
-    pub(crate) fn pump<F: Fabric>(
-        &mut self,
-        fabric: &mut F,
-        scratch: &mut Vec<u8>,
-    ) -> Result<(), FabricError> {
+    pub(crate) fn pump<F: Fabric>(&mut self, fabric: &mut F) -> Result<(), FabricError> {
         while self.out.is_some()
             && !self.growing
             && let Some(front) = self.backlog.front_mut()
@@ -247,16 +248,15 @@ impl Channel {
                 self.backlog.pop_front();
             }
             let part = &bytes[sent..sent + take];
-            self.write_frame(fabric, scratch, kind, first | last, total, part, &[])?;
+            self.write_frame(fabric, kind, first | last, total, part, &[])?;
         }
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of a frame")]
+    /// Puts a frame behind those that are to be written.
     fn write_frame<F: Fabric>(
         &mut self,
         fabric: &mut F,
-        scratch: &mut Vec<u8>,
         kind: Kind,
         flags: u8,
         total: Option<u64>,
@@ -269,22 +269,35 @@ impl Channel {
         let position = self.outgoing.reserve(padded as u64);
         let mark = u64::from((position / 8) as u16);
         let word = len as u64 | (kind as u64) << 32 | u64::from(flags) << 40 | mark << 48;
-        scratch.clear();
-        scratch.extend_from_slice(&word.to_le_bytes());
+        let frames = &mut self.unwritten;
+        let end = frames.len() + padded;
+        frames.reserve(padded + 8);
+        frames.extend_from_slice(&word.to_le_bytes());
         if let Some(total) = total {
-            scratch.extend_from_slice(&total.to_le_bytes());
+            frames.extend_from_slice(&total.to_le_bytes());
         }
-        scratch.extend_from_slice(head);
-        scratch.extend_from_slice(body);
-        scratch.resize(padded, 0);
+        frames.extend_from_slice(head);
+        frames.extend_from_slice(body);
+        frames.extend_from_slice(&[0; 8]);
+        frames.truncate(end);
+        if end >= TOGETHER { self.write_frames(fabric) } else { Ok(()) }
+    }
+
+    /// Writes the frames that are not written.
+    fn write_frames<F: Fabric>(&mut self, fabric: &mut F) -> Result<(), FabricError> {
+        let mut frames = std::mem::take(&mut self.unwritten);
         let ring = self.out.as_ref().expect("only an open channel is written").ring;
-        let mut from = 0;
-        for span in spans(self.outgoing.capacity(), position, padded as u64) {
+        let (len, mut from) = (frames.len() as u64, 0);
+        for span in spans(self.outgoing.capacity(), self.outgoing.tail() - len, len) {
             if !span.is_empty() {
-                let bytes = &scratch[from..from + span.len()];
+                let bytes = &frames[from..from + span.len()];
                 fabric.write(ring, span.start, Source::Inline(bytes), None)?;
                 from += span.len();
             }
+        }
+        if frames.capacity() <= 2 * TOGETHER {
+            frames.clear();
+            self.unwritten = frames;
         }
         Ok(())
     }
@@ -292,6 +305,9 @@ impl Channel {
     /// Makes what was written visible, and gives credit for what was taken if that is worth it.
     /// Returns whether anything was written.
     pub(crate) fn tell<F: Fabric>(&mut self, fabric: &mut F) -> Result<bool, FabricError> {
+        if self.out.is_some() && !self.unwritten.is_empty() {
+            self.write_frames(fabric)?;
+        }
         let Some(out) = &self.out else { return Ok(false) };
         let tail = self.outgoing.tail();
         let credit = if self.grow_at.is_some() && self.incoming.unreported() {
@@ -396,8 +412,15 @@ impl Channel {
         Ok(Some(Next { kind: frame.kind, len, begun: false, whole }))
     }
 
-    /// Takes the next datagram into `into`, or as much of it as is there. Returns whether it is
-    /// whole.
+    /// Takes the next datagram, which was found to be of `len` bytes in one frame, into `into`.
+    pub(crate) fn take_whole<F: Fabric>(&mut self, fabric: &F, len: usize, into: &mut Vec<u8>) {
+        into.resize(len, 0);
+        self.copy(fabric, self.incoming.position() + FRAME, into);
+        self.skip(len);
+    }
+
+    /// Takes the next datagram, which is in several frames, into `into`, or as much of it as is there.
+    /// Returns whether it is whole.
     pub(crate) fn take<F: Fabric>(
         &mut self,
         fabric: &F,
@@ -408,12 +431,6 @@ impl Channel {
             let at = self.incoming.position() + FRAME;
             let padded = FRAME + (frame.len as u64).next_multiple_of(8);
             match (&mut self.assembling, frame.flags & FIRST != 0, frame.flags & LAST != 0) {
-                (None, true, true) => {
-                    into.resize(frame.len, 0);
-                    self.copy(fabric, at, into);
-                    self.incoming.take(padded);
-                    return Ok(true);
-                }
                 (None, true, false) if frame.len > 8 => {
                     // It was looked at before, and its writer may have changed it since.
                     let total = self.total(fabric, at)?;
@@ -453,6 +470,26 @@ impl Channel {
     /// Passes over the next datagram, which is in one frame of `len` bytes.
     pub(crate) fn skip(&mut self, len: usize) {
         self.incoming.take(FRAME + (len as u64).next_multiple_of(8));
+    }
+
+    /// Passes over messages that `known` says are known, by their first words, as long as each is in one
+    /// frame and no longer than `len_max`. Returns whether there was any.
+    pub(crate) fn skip_known<F: Fabric>(
+        &mut self,
+        fabric: &F,
+        len_max: usize,
+        known: impl Fn(u64) -> bool,
+    ) -> Result<bool, Nonsense> {
+        let from = self.incoming.position();
+        while self.assembling.is_none()
+            && let Some(Frame { kind: Kind::Message, flags, len }) = self.frame(fabric)?
+            && flags == FIRST | LAST
+            && len <= len_max
+            && known(self.first_word(fabric))
+        {
+            self.skip(len);
+        }
+        Ok(self.incoming.position() > from)
     }
 
     /// Whether what is not read takes most of the ring, or keeps it from growing: its writer may wait.
@@ -545,7 +582,7 @@ mod tests {
             assert_eq!(room, (wanted, dropped), "{sequence}: {because}");
             if wanted {
                 let (head, body) = (u64::to_le_bytes(sequence), b"reply");
-                channel.send(&mut fabric, &mut Vec::new(), Kind::Reply, &head, body).unwrap();
+                channel.send(&mut fabric, Kind::Reply, &head, body).unwrap();
             }
         }
         let left = channel.backlog.iter().map(|waiting| waiting.bytes[0]);

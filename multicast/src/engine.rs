@@ -17,7 +17,7 @@ use crate::mail::{Mail, Name, Purpose, WIRE_VERSION, replica};
 use crate::operate::{Command, CommandError, Identity, ReplicaStatus};
 use crate::port::{Opening, Port, RingSizes};
 use crate::replica::{Replica, untag};
-use crate::wiring::{Meaning, Note, PULSE_TAG, Wiring};
+use crate::wiring::{Note, PULSE_TAG, Wiring};
 
 /// After how long without anything to do an engine sleeps through so many ticks, or half of the misses
 /// that are borne if they are fewer: no more than a beat makes up for to one who looks in every tick.
@@ -165,7 +165,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         // Where writes complete at once, what was just logged is committed by now; and what replicas here
         // say to each other was said.
         self.take_completions();
-        if self.wiring.take_told_here() {
+        if self.replicas.len() > 1 {
             worked |= self.look_at_words();
         }
         // Sessions wait for what leaders have to say, and for nothing else.
@@ -485,15 +485,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         self.wiring.look_at_words(&mut news);
         let changed = news.len();
         for (at, word) in news.drain(..) {
-            let Meaning { column, by, to } = self.wiring.meaning(at);
-            match to {
-                Some(row) => self.replicas[row].told(column, by, word),
-                None => {
-                    for replica in self.replicas.iter_mut().filter(|replica| replica.id != by) {
-                        replica.told(column, by, word);
-                    }
-                }
-            }
+            let (row, column, by) = self.wiring.word_of(at);
+            self.replicas[row].told(column, by, word);
         }
         self.news = news;
         self.words.note(changed);
@@ -654,31 +647,37 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         if !channel.sent_all() && channel.out.is_some() {
             self.wiring.port.pump(id);
         }
+        let to = match purpose {
+            Purpose::Session { replica, .. } => replica,
+            Purpose::Replica { to, .. } => to,
+        };
+        // None of a channel that another engine only reads.
+        let ours = self.replicas.iter().position(|r| r.id == replica(to));
         let mut datagram = std::mem::take(&mut self.datagram);
         let mut taken = 0;
         let drained = loop {
-            let Some(next) = self.wiring.port.next(id) else { break true };
-            let to = match purpose {
-                Purpose::Session { replica, .. } => replica,
-                Purpose::Replica { to, .. } => to,
-            };
-            let at = self.replicas.iter().position(|r| r.id == replica(to)).expect("admitted");
+            let mut found_in_log = None;
             if let Purpose::Session { session, .. } = purpose
-                && next.kind == Kind::Message
-                && next.whole
-                && self.replicas[at].finds_in_log(SessionId(session), next.len)
+                && let Some(at) = ours
+                && let Some(len_max) = self.replicas[at].finds_in_log(SessionId(session))
             {
-                let sequence = self.wiring.port.first_word(id);
-                let message = MessageId::new(SessionId(session), sequence);
-                if self.replicas[at].core.is_known(message) {
-                    self.wiring.port.skip(id, next);
-                    continue;
-                }
-                if !self.leaves_none && !self.wiring.port.channel(id).is_crowded() {
-                    self.leave(id);
-                    break true;
-                }
+                let core = &self.replicas[at].core;
+                let name = |sequence| MessageId::new(SessionId(session), sequence);
+                let known = |sequence| core.is_known(name(sequence));
+                self.wiring.port.skip_known(id, len_max, known);
+                found_in_log = Some(len_max);
             }
+            let Some(next) = self.wiring.port.next(id) else { break true };
+            if next.kind == Kind::Message
+                && next.whole
+                && found_in_log.is_some_and(|len_max| next.len <= len_max)
+                && !self.leaves_none
+                && !self.wiring.port.channel(id).is_crowded()
+            {
+                self.leave(id);
+                break true;
+            }
+            let at = ours.expect("admitted");
             let admitted = taken < DATAGRAMS_PER_TURN
                 && match purpose {
                     Purpose::Session { .. } if next.kind == Kind::Query => true,
@@ -696,7 +695,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             if !admitted {
                 break false;
             }
-            if !self.wiring.port.take(id, &mut datagram) {
+            if !self.wiring.port.take(id, next, &mut datagram) {
                 break true;
             }
             taken += 1;

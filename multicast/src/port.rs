@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use skein_fabric::{Access, Fabric, FabricError, Peer, RegionKey, Remote};
 use skein_protocol::mutants::{Mutant, planted};
-use skein_protocol::ring::Outgoing;
+use skein_protocol::ring::{Nonsense, Outgoing};
 
 use crate::channel::{Channel, Kind, Next, Out};
 use crate::mail::{Mail, Purpose, Side, WIRE_VERSION, key};
@@ -74,7 +74,6 @@ pub(crate) struct Port<F> {
     pub paths: PortPaths,
     /// Mail for which its peer's box had no room.
     unposted: VecDeque<(Peer, Mail)>,
-    scratch: Vec<u8>,
     /// What the slots say, while it is looked at.
     news: Vec<(u32, Words)>,
 }
@@ -107,7 +106,6 @@ impl<F: Fabric> Port<F> {
             asked_to_grow: false,
             paths: PortPaths::default(),
             unposted: VecDeque::new(),
-            scratch: Vec::new(),
             news: Vec::new(),
         }
     }
@@ -351,7 +349,10 @@ impl<F: Fabric> Port<F> {
     /// Sends a datagram; what does not fit waits in the channel.
     pub(crate) fn send(&mut self, id: u32, kind: Kind, head: &[u8], body: &[u8]) {
         let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
-        let sent = channel.send(&mut self.fabric, &mut self.scratch, kind, head, body);
+        let sent = channel.send(&mut self.fabric, kind, head, body);
+        if sent.is_ok() && channel.sent_all() {
+            return self.touch(id);
+        }
         self.after_writing(id, sent);
     }
 
@@ -371,7 +372,7 @@ impl<F: Fabric> Port<F> {
     /// Writes what waits in a channel and has room now.
     pub(crate) fn pump(&mut self, id: u32) {
         let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
-        let pumped = channel.pump(&mut self.fabric, &mut self.scratch);
+        let pumped = channel.pump(&mut self.fabric);
         self.after_writing(id, pumped);
     }
 
@@ -436,39 +437,47 @@ impl<F: Fabric> Port<F> {
 
     /// What the next datagram of a channel will be. A channel that holds nonsense is given up.
     pub(crate) fn next(&mut self, id: u32) -> Option<Next> {
-        let channel = self.channels[id as usize].as_mut()?;
-        let next = channel.next(&self.fabric);
+        let next = self.get(id)?.next(&self.fabric);
         if next.is_err() {
-            tracing::warn!(purpose = ?channel.purpose, "a ring makes no sense");
-            channel.dying = true;
+            self.give_up(id);
         }
         next.ok().flatten()
     }
 
-    /// Takes the next datagram; false if it is not whole yet.
-    pub(crate) fn take(&mut self, id: u32, into: &mut Vec<u8>) -> bool {
+    /// A channel's ring makes no sense.
+    fn give_up(&mut self, id: u32) {
+        let channel = self.channel_mut(id);
+        tracing::warn!(purpose = ?channel.purpose, "a ring makes no sense");
+        channel.dying = true;
+    }
+
+    /// Takes the datagram that was found to be the [next](Self::next) one; false if it is not whole yet.
+    pub(crate) fn take(&mut self, id: u32, next: Next, into: &mut Vec<u8>) -> bool {
         let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
+        if next.whole {
+            channel.take_whole(&self.fabric, next.len, into);
+            self.after_reading(id);
+            return true;
+        }
         self.assembling -= channel.assembling_bytes();
         let taken = channel.take(&self.fabric, into);
         self.assembling += channel.assembling_bytes();
         self.paths.fragmented += u64::from(channel.assembling_bytes() > 0);
         if taken.is_err() {
-            tracing::warn!(purpose = ?channel.purpose, "a ring makes no sense");
-            channel.dying = true;
+            self.give_up(id);
         }
         self.after_reading(id);
         taken.unwrap_or(false)
     }
 
-    /// The first word of the next datagram, which is whole.
-    pub(crate) fn first_word(&self, id: u32) -> u64 {
-        self.channel(id).first_word(&self.fabric)
-    }
-
-    /// Passes over the next datagram, which is whole.
-    pub(crate) fn skip(&mut self, id: u32, next: Next) {
-        self.channel_mut(id).skip(next.len);
-        self.after_reading(id);
+    /// Passes over messages that are known by their first words: see [`Channel::skip_known`].
+    pub(crate) fn skip_known(&mut self, id: u32, len_max: usize, known: impl Fn(u64) -> bool) {
+        let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
+        match channel.skip_known(&self.fabric, len_max, known) {
+            Ok(true) => self.after_reading(id),
+            Ok(false) => {}
+            Err(Nonsense) => self.give_up(id),
+        }
     }
 
     fn after_reading(&mut self, id: u32) {

@@ -72,6 +72,9 @@ impl Slots {
 
     /// The channel is in use: its peer is likely to write soon.
     pub(crate) fn use_soon(&mut self, id: u32) {
+        if self.used_at.len() <= FEW {
+            return;
+        }
         let block = id as usize / BLOCK;
         if self.used_at[block].replace(self.looks).is_none() {
             let at = self.in_use.partition_point(|before| (*before as usize) < block);
@@ -142,14 +145,27 @@ impl Slots {
         let first = from / CHUNK * CHUNK;
         let end = seen.len().min(2 * (until - first));
         let mut word = 2 * (from - first);
+        let mut now = [0; BLOCK * SLOT_BYTES];
         while let Some(changed) = fabric.changed(*region, &seen[..end], word) {
-            let slot = changed / 2;
-            // The credit word is read first: once it says goodbye, the tail word is the last.
-            let credit = fabric.load(*region, slot * SLOT_BYTES + 8);
-            let words = [fabric.load(*region, slot * SLOT_BYTES), credit];
-            seen[2 * slot..2 * slot + 2].copy_from_slice(&words);
-            news.push(((first + slot) as u32, words));
-            word = 2 * slot + 2;
+            // Where one has changed, others have too.
+            let from = changed / 2;
+            word = end.min(2 * (from + BLOCK));
+            let now = &mut now[..8 * word - SLOT_BYTES * from];
+            fabric.copy_out(*region, from * SLOT_BYTES, now);
+            let (slots, _) = now.as_chunks().0.as_chunks();
+            let (seen, _) = seen[2 * from..word].as_chunks_mut();
+            for (slot, (now, seen)) in (from..).zip(slots.iter().zip(seen)) {
+                let [mut tail, credit] = now.map(u64::from_ne_bytes);
+                if [tail, credit] == *seen {
+                    continue;
+                }
+                if credit != seen[1] {
+                    // Once it says goodbye, the tail word that is read after it is the last.
+                    tail = fabric.load(*region, slot * SLOT_BYTES);
+                }
+                *seen = [tail, credit];
+                news.push(((first + slot) as u32, *seen));
+            }
         }
     }
 

@@ -149,13 +149,7 @@ pub enum Effect {
         /// What it says.
         record: Record,
     },
-    /// Tell the leaders of all other groups that a message goes to, as far as we know who leads them, what
-    /// we propose.
-    Propose {
-        /// What.
-        announcement: Announcement,
-    },
-    /// Tell a replica of another group what we proposed.
+    /// Tell another group's leader what we propose.
     Announce {
         /// Whom.
         to: ReplicaId,

@@ -40,7 +40,9 @@ impl Fake {
         self.port.look(&mut ready);
         let mut datagram = Vec::new();
         for id in ready {
-            while self.port.next(id).is_some() && self.port.take(id, &mut datagram) {
+            while let Some(next) = self.port.next(id)
+                && self.port.take(id, next, &mut datagram)
+            {
                 let Purpose::Session { replica: to, .. } = self.port.channel(id).purpose else {
                     continue;
                 };

@@ -24,6 +24,9 @@ const RESERVE_PER_REMOTE: usize = 128;
 /// The slot map's epoch that log entries carry.
 const EPOCH: u32 = 1;
 
+/// Entries up to this length are copied out at once, if they are as long as the one before.
+const ALIKE_MAX: usize = 256;
+
 /// Of that room, what changes of the view and first entries of new ballots may take.
 pub(super) const RESERVE_FOR_CONTROL: usize = 2 << 10;
 
@@ -191,14 +194,17 @@ impl<A: Application> Replica<A> {
                 continue;
             }
             let at = self.cursor.offset(capacity);
-            let mut header = [0; log::HEADER];
-            fabric.copy_out(self.log, at, &mut header);
-            let Some(len) = log::announced_len(&header, self.cursor, capacity) else { break };
+            // Most are as long as the one before.
+            let alike = if entry.len() <= ALIKE_MAX { entry.len() } else { log::HEADER };
+            let left = log::PREAMBLE + self.tuning.log_bytes - at;
+            entry.resize(alike.clamp(log::HEADER, left), 0);
+            fabric.copy_out(self.log, at, &mut entry);
+            let header = entry.first_chunk().expect("a header at least");
+            let Some(len) = log::announced_len(header, self.cursor, capacity) else { break };
             // A pad announces the rest of the ring, of which only the header says anything.
-            if log::is_pad(&header) {
-                entry.clear();
-                entry.extend_from_slice(&header);
-            } else {
+            if log::is_pad(header) {
+                entry.truncate(log::HEADER);
+            } else if len != entry.len() {
                 entry.resize(len, 0);
                 fabric.copy_out(self.log, at, &mut entry);
             }

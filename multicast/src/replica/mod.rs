@@ -180,11 +180,9 @@ pub(crate) struct Replica<A> {
     pub orphans: BTreeMap<SessionId, u8>,
     gate: Gate,
     reads: Reads,
-    /// Something has happened to it in this turn; or was left by the one before.
+    /// Something has happened to it in this turn; and in the one before.
     stirred: bool,
-    left: bool,
-    /// There was more to deliver in this turn than is delivered in one go.
-    cut_short: bool,
+    stirred_before: bool,
     effects: Vec<Effect>,
     said: Said,
     announcements: Announcements,
@@ -271,8 +269,7 @@ impl<A: Application> Replica<A> {
             gate: Gate::default(),
             reads: Reads::default(),
             stirred: true,
-            left: true,
-            cut_short: false,
+            stirred_before: true,
             effects: Vec::new(),
             said: Said::default(),
             announcements: Announcements::new(id, topology.groups),
@@ -285,22 +282,21 @@ impl<A: Application> Replica<A> {
         })
     }
 
-    /// Something has happened to it, or it has done something: it has a turn.
+    /// Something has happened to it, or it has done something: it has a turn, and another one.
     pub(crate) const fn stir(&mut self) {
         self.stirred = true;
     }
 
-    /// Whether its turn may come to something.
+    /// Whether its turn may come to something. What happens in a turn may leave something for the end
+    /// of the next one; but if nothing has happened in two, nothing is left.
     pub(crate) const fn is_stirred(&self) -> bool {
-        self.stirred || self.left
+        self.stirred || self.stirred_before
     }
 
-    /// Its turn is over. What it has appended since its followers were written waits for the next one,
-    /// and so does what followers may have by now that a leader keeps for them.
-    pub(crate) fn rest(&mut self) {
-        let unwritten = self.core.leads() && self.written != self.core.last_index();
-        let left = unwritten || self.core.keeps_payloads() || !self.effects.is_empty();
-        self.left = std::mem::take(&mut self.stirred) && (left || self.cut_short);
+    /// Its turn is over.
+    pub(crate) const fn rest(&mut self) {
+        self.stirred_before = self.stirred;
+        self.stirred = false;
     }
 
     /// Takes note of the time, and does what is to be done once a tick.
@@ -331,20 +327,10 @@ impl<A: Application> Replica<A> {
     }
 
     /// A peer has written a word for us.
-    #[inline] // Of words that change, nearly all say what was accepted, and to all replicas here.
     pub(crate) fn told(&mut self, column: Column, by: ReplicaId, word: u64) {
-        if column != Column::Accepted {
-            return self.told_seldom(column, by, word);
-        }
-        self.core.acknowledged(by, Acceptance::from_word(word));
-        if self.core.waits_for(by.group) {
-            self.stir();
-        }
-    }
-
-    fn told_seldom(&mut self, column: Column, by: ReplicaId, word: u64) {
+        self.stir();
         let event = match column {
-            Column::Accepted => unreachable!("it is heard often"),
+            Column::Accepted => Event::Acknowledged { by, acceptance: Acceptance::from_word(word) },
             Column::Settled => {
                 Event::Settled { group: by.group, timestamp: Timestamp::from_word(word) }
             }
@@ -354,10 +340,9 @@ impl<A: Application> Replica<A> {
             Column::Freed => {
                 let freed = &mut self.followers[usize::from(by.slot)].freed;
                 *freed = word.max(*freed);
-                return self.stir();
+                return;
             }
         };
-        self.stir();
         self.core.step(event, &mut self.effects);
     }
 
@@ -379,11 +364,11 @@ impl<A: Application> Replica<A> {
         has_room && (waited_for || (within_window && within_budget))
     }
 
-    /// Whether a message of that length will be found in the log, payload and all, if it matters: there
-    /// is no need to read it before. A leader has nobody to find it with.
-    pub(crate) fn finds_in_log(&self, session: SessionId, len: usize) -> bool {
+    /// Up to which length a session's messages will be found in the log, payload and all, if they matter:
+    /// there is no need to read them before. A leader has nobody to find them with.
+    pub(crate) fn finds_in_log(&self, session: SessionId) -> Option<usize> {
         let waited_for = self.core.stalled_on().is_some_and(|m| m.session == session);
-        !self.core.leads() && !waited_for && len <= self.tuning.inline_bytes_max
+        (!self.core.leads() && !waited_for).then_some(self.tuning.inline_bytes_max)
     }
 
     /// Whether it has just begun to lead, or to wait for a payload: what was left to be found in the log
@@ -500,6 +485,7 @@ impl<A: Application> Replica<A> {
         self.carry_out(wiring);
         let announced = self.announcements.send(wiring);
         self.write_followers(wiring);
+        self.free_log(wiring);
         if self.core.leads() {
             self.note_failover(wiring);
         }
@@ -585,15 +571,6 @@ impl<A: Application> Replica<A> {
                         self.append(wiring, index, time_ms, record);
                     }
                 }
-                Effect::Propose { announcement } => {
-                    let about = About::Message(announcement.message);
-                    self.announcements.begin(&announcement);
-                    for group in announcement.destinations.without(by.group).iter() {
-                        let to = self.core.leader_of(group);
-                        wiring.note(|| Note::Told(Touch { by, to, about }));
-                        self.announcements.push(to, wiring);
-                    }
-                }
                 Effect::Announce { to, announcement } => {
                     let about = About::Message(announcement.message);
                     wiring.note(|| Note::Told(Touch { by, to, about }));
@@ -603,14 +580,14 @@ impl<A: Application> Replica<A> {
                         wiring.ask(self.id, to, Kind::Announce, &bytes);
                         wiring.keep(bytes);
                     } else {
-                        self.announcements.begin(&announcement);
-                        self.announcements.push(to, wiring);
+                        self.announcements.push(to, &announcement, wiring);
                     }
                 }
                 Effect::Settle { group, timestamp } => {
                     wiring.note(|| Note::Settled { by, timestamp, view: self.core.view().clone() });
-                    let (groups, word) = (GroupSet::single(group), timestamp.to_word());
-                    wiring.tell_groups(by, groups, Column::Settled, word);
+                    for to in self.topology.replicas_of(group).filter(|to| *to != by) {
+                        wiring.tell_word(by, to, Column::Settled, timestamp.to_word());
+                    }
                 }
                 Effect::Pass { to, rows, asks } => self.tell_passed(to, rows, asks, wiring),
                 Effect::Resend { message, to } => self.resend(message, to, wiring),
@@ -619,13 +596,12 @@ impl<A: Application> Replica<A> {
                 }
                 Effect::Acknowledge { groups, acceptance } => {
                     let (about, word) = (About::Log(acceptance), acceptance.to_word());
-                    if wiring.journal.is_some() {
-                        let others = groups.iter().flat_map(|it| self.topology.replicas_of(it));
-                        for to in others.filter(|to| *to != by) {
+                    for group in groups.iter() {
+                        for to in self.topology.replicas_of(group).filter(|to| *to != by) {
                             wiring.note(|| Note::Told(Touch { by, to, about }));
+                            wiring.tell_word(by, to, Column::Accepted, word);
                         }
                     }
-                    wiring.tell_groups(by, groups, Column::Accepted, word);
                 }
                 Effect::Fetch { message, from } => {
                     let about = About::Message(message);
@@ -651,12 +627,6 @@ impl<A: Application> Replica<A> {
     pub(crate) fn deliver<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
         let (mut any, mut delivered) = (false, 0);
         self.said.replies = self.core.leads();
-        self.cut_short = true;
-        if !self.exchanged.is_empty() {
-            // What was told since the turn's end may be what commits them, and a machine that waits for
-            // them has nothing delivered that would find that out.
-            self.core.advance_commit();
-        }
         for _ in 0..DELIVERIES_PER_TURN {
             let commit = self.core.commit_index();
             if let Some(next) = self.exchanged.pop_front_if(|next| next.index <= commit) {
@@ -697,7 +667,6 @@ impl<A: Application> Replica<A> {
                     self.core.end_session(next.message.session);
                 }
             } else {
-                self.cut_short = false;
                 break;
             }
             any = true;
@@ -710,7 +679,6 @@ impl<A: Application> Replica<A> {
             }
         }
         self.carry_out(wiring);
-        self.free_log(wiring);
         self.note_waiting(wiring);
         self.batches.deliveries_per_turn.note(delivered);
         self.pass_on(wiring);

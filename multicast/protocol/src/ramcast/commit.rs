@@ -1,9 +1,7 @@
 //! What f+1 replicas hold: acceptance, completion, commitment, and the folding of what is committed.
 
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
-use super::shared::SLOTS;
 use super::{Fed, Ramcast, Role, Uncommitted};
 use crate::ballot::{Acceptance, Ballot};
 use crate::guard;
@@ -14,22 +12,10 @@ use crate::ramcast::delivery::Pending;
 use crate::step::Record;
 
 impl Ramcast {
-    /// Takes in an acceptance word, as [`Acknowledged`](crate::step::Event::Acknowledged) does.
-    #[inline]
-    pub fn acknowledged(&mut self, by: ReplicaId, acceptance: Acceptance) {
+    pub(super) fn count(&mut self, by: ReplicaId, acceptance: Acceptance) {
         let ordinal = self.ordinal(by);
         self.words[ordinal] = acceptance;
         self.held[by.group.index()].set(None);
-    }
-
-    /// Whether an acceptance word of that group may let us go on. What it says is counted in any case,
-    /// when something comes that rests on it.
-    #[inline]
-    pub fn waits_for(&self, group: GroupId) -> bool {
-        if group == self.group() {
-            return !self.suffix.is_empty() || !self.large.is_empty();
-        }
-        self.order.len() > 0
     }
 
     pub(super) fn complete(&mut self, slot: u8, index: u64) {
@@ -51,9 +37,8 @@ impl Ramcast {
 
     /// Raises the commit index to the highest that f+1 slots of our group are known to hold in our
     /// ballot, and folds in what it passes. Whoever has let another lead commits nothing until it
-    /// reads that one's first words: what it logs meanwhile, its old leader has not. A turn's end and the
-    /// next delivery do it by themselves.
-    pub fn advance_commit(&mut self) {
+    /// reads that one's first words: what it logs meanwhile, its old leader has not.
+    pub(super) fn advance_commit(&mut self) {
         if !guard!(Mutant::LeftBallotCommits, self.promised == self.ballot()) {
             return;
         }
@@ -61,25 +46,28 @@ impl Ramcast {
             return;
         }
         let (group, ballot, me) = (self.group(), self.ballot(), self.config.me.slot);
-        // The leader has written all that a follower reads, and who reads it holds it.
-        let mut needed = self.quorum() - 1 - usize::from(planted(Mutant::CommitWithoutQuorum));
-        if me != ballot.slot() && guard!(Mutant::LearnerCountsItself, !self.is_silent()) {
-            needed = needed.saturating_sub(1);
-        }
-        let index = self.held_by(needed, |slot| match slot {
-            _ if slot == ballot.slot() || slot == me => 0,
-            _ if self.leads() => self.counts_on(slot),
-            _ => self.accepted(group, slot, ballot),
-        });
-        let index = index.min(self.last);
+        let mut held = core::mem::take(&mut self.scratch);
+        held.clear();
+        held.extend((0..self.config.replicas).map(|slot| {
+            if slot == ballot.slot() {
+                return self.last; // The leader has written all that a follower reads.
+            }
+            if slot == me {
+                let counts = guard!(Mutant::LearnerCountsItself, !self.is_silent());
+                return if counts { self.last } else { 0 };
+            }
+            if self.leads() { self.counts_on(slot) } else { self.accepted(group, slot, ballot) }
+        }));
+        held.sort_unstable_by(|a, b| b.cmp(a));
+        let enough = self.quorum() - usize::from(planted(Mutant::CommitWithoutQuorum));
+        let index = held[enough.saturating_sub(1)].min(self.last);
+        self.scratch = held;
         let in_ballot = guard!(Mutant::CommitBelowNewBallot, index >= self.new_ballot_index);
         if in_ballot && index > self.commit {
-            if self.leads() {
-                let words = |slot: &u8| self.accepted(group, *slot, ballot) >= index;
-                let by_words = self.others().filter(words).count();
-                let by_completion = by_words + 1 < self.quorum();
-                self.paths.committed_by_completion += u64::from(by_completion);
-            }
+            let words = |slot| self.accepted(group, slot, ballot) >= index;
+            let by_words = (0..self.config.replicas).filter(|slot| words(*slot)).count();
+            let by_completion = self.leads() && by_words + 1 < self.quorum();
+            self.paths.committed_by_completion += u64::from(by_completion);
             self.fold(index);
         }
     }
@@ -122,27 +110,14 @@ impl Ramcast {
         if let Some((_, index)) = known.get().filter(|(of, _)| *of == ballot) {
             return index;
         }
-        let index = self.held_by(self.quorum() - 1, |slot| match slot {
-            _ if slot == ballot.slot() => 0,
-            _ => self.accepted(group, slot, ballot),
-        });
+        let accepted = |slot| self.accepted(group, slot, ballot);
+        let others = || (0..self.config.replicas).filter(|slot| *slot != ballot.slot());
+        let hold = |index: u64| 1 + others().filter(|slot| accepted(*slot) >= index).count();
+        let enough = |index: &u64| hold(*index) >= self.quorum();
+        // A leader without others is a quorum by itself.
+        let index = others().map(accepted).filter(enough).max().unwrap_or(u64::MAX);
         known.set(Some((ballot, index)));
         index
-    }
-
-    /// The highest index up to which so many slots of a group hold something; any, if none is needed.
-    fn held_by(&self, needed: usize, held: impl Fn(u8) -> u64) -> u64 {
-        let mut all = [0; SLOTS];
-        let all = &mut all[..usize::from(self.config.replicas)];
-        match needed {
-            0 => u64::MAX,
-            1 => (0..self.config.replicas).map(held).max().expect("no group is empty"),
-            _ => {
-                (0..).zip(all.iter_mut()).for_each(|(slot, index)| *index = held(slot));
-                all.sort_unstable_by_key(|index| Reverse(*index));
-                all[needed - 1]
-            }
-        }
     }
 
     /// Everything up to `index` is committed: it is part of the replicated state from here on.

@@ -43,9 +43,6 @@ pub(super) struct Order {
     next: u64,
     /// Where those to several groups are.
     places: HashMap<MessageId, u64>,
-    /// Behind the place of the message that another group's last proposal was for: groups propose for most
-    /// messages in the same order, and then the next proposal is for this one.
-    expected: u64,
     alone: RefCell<Alone>,
     /// Places by bound, as it was when pushed; stale ones are pushed again when they surface.
     heap: BinaryHeap<Reverse<(Timestamp, u64)>>,
@@ -230,15 +227,8 @@ impl Order {
     /// have seen its quorum, and delivered the message. It is proven to all of us when our log says
     /// that the group has begun anew, for nobody will see that quorum any more.
     pub(super) fn remote(&mut self, remote: Remote) {
-        let expected = self.expected.checked_sub(self.front).map(|at| at as usize);
-        let expected = expected.filter(|at| {
-            let pending = self.queue.get(*at).and_then(Option::as_ref);
-            pending.is_some_and(|pending| pending.message == remote.message)
-        });
-        let found = || Some((*self.places.get(&remote.message)? - self.front) as usize);
-        let Some(at) = expected.or_else(found) else { return };
-        self.expected = self.front + at as u64 + 1;
-        let pending = self.queue[at].as_mut().expect("what has a place is pending");
+        let Some(&place) = self.places.get(&remote.message) else { return };
+        let pending = self.at_mut(place).expect("what has a place is pending");
         let group = remote.group();
         if remote.timestamp.is_over() {
             // It proposes nothing any more: no quorum need be seen for that.
@@ -281,12 +271,12 @@ impl Order {
         }
     }
 
-    /// Quorums of these groups were seen to hold their proposals of the candidate, which raise its bound
-    /// to this.
-    pub(super) fn prove(&mut self, candidate: &Candidate, groups: GroupSet, bound: Timestamp) {
+    /// Quorums of these groups were seen to hold their proposals of the candidate.
+    pub(super) fn prove(&mut self, candidate: &Candidate, groups: GroupSet) {
         let pending = self.at_mut(candidate.place).expect("candidates are pending");
         pending.proven = pending.proven.union(groups);
-        pending.bound = bound;
+        let proven = pending.remotes.iter().filter(|remote| groups.contains(remote.group()));
+        pending.bound = proven.fold(pending.bound, |bound, remote| bound.max(remote.timestamp));
     }
 
     /// It is committed here that this is the message's final timestamp.
@@ -617,7 +607,7 @@ mod tests {
             order.remote(remote(clock - 40, clock));
         }
         let first = order.least().expect("they are pending");
-        order.prove(&first, GroupSet::single(GroupId(1)), at(41, 1));
+        order.prove(&first, GroupSet::single(GroupId(1)));
         order.decide(Decision { message: message(3), timestamp: at(60, 2) });
         let mut bytes = Vec::new();
         order.save(&mut Writer(&mut bytes));

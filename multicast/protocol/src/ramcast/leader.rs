@@ -75,7 +75,9 @@ impl Ramcast {
         let (ballot, again) = (self.ballot(), false);
         let announcement =
             Announcement { message, low_water, destinations, timestamp, ballot, index, again };
-        effects.push(Effect::Propose { announcement });
+        for group in destinations.without(self.group()).iter() {
+            effects.push(Effect::Announce { to: self.leader_of(group), announcement });
+        }
         if let Some(early) = self.early.remove(&message) {
             self.remotes.extend_from_slice(&early.announced);
             self.lists.keep(early.announced);
@@ -325,11 +327,6 @@ impl Ramcast {
             effects.push(Effect::Forget { message });
             self.large.pop_front();
         }
-    }
-
-    /// Whether we keep payloads that are not in the log, as leader or since we were.
-    pub fn keeps_payloads(&self) -> bool {
-        !self.large.is_empty()
     }
 
     /// Whether we keep the oldest payload that is not in the log, and was delivered, for that slot.

@@ -185,6 +185,7 @@ pub struct Ramcast {
     /// Groups owed our acceptance word at the end of this turn.
     owed: GroupSet,
     stalled: Option<Stalled>,
+    scratch: Vec<u64>,
     paths: Paths,
 }
 
@@ -236,6 +237,7 @@ impl Ramcast {
             asked_ms: 0,
             owed: GroupSet::EMPTY,
             stalled: None,
+            scratch: Vec::new(),
             paths: Paths::default(),
         }
     }
@@ -275,7 +277,7 @@ impl Ramcast {
                 let entry = Uncommitted { index, birth, time_ms, record };
                 self.accept(entry, held, last);
             }
-            Event::Acknowledged { by, acceptance } => self.acknowledged(by, acceptance),
+            Event::Acknowledged { by, acceptance } => self.count(by, acceptance),
             Event::Completed { slot, index } => self.complete(slot, index),
             Event::Heartbeat { slot, pulse } => {
                 self.detector.look(slot, pulse, self.now_ms);
@@ -352,17 +354,13 @@ impl Ramcast {
             if pending.is_final() {
                 break candidate;
             }
-            let (mut proven, mut bound) = (GroupSet::EMPTY, pending.bound());
-            for remote in pending.unproven() {
-                if guard!(Mutant::RemoteWithoutQuorum, self.remote_quorum(remote)) {
-                    proven = proven.with(remote.group());
-                    bound = bound.max(remote.timestamp);
-                }
-            }
+            let quorum =
+                |remote: &&Remote| guard!(Mutant::RemoteWithoutQuorum, self.remote_quorum(remote));
+            let proven: GroupSet = pending.unproven().filter(quorum).map(Remote::group).collect();
             if proven.is_empty() {
                 return None;
             }
-            self.order.prove(&candidate, proven, bound); // It may rise above others.
+            self.order.prove(&candidate, proven); // Its bound may rise above others.
         };
         if self.order.overtakes(&candidate) {
             self.paths.overtaken += 1;

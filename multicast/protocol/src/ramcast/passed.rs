@@ -171,14 +171,10 @@ impl Passed {
         row.delivered = next.timestamp.max(row.delivered);
         let others = next.destinations.without(self.own);
         for group in others.iter() {
-            let last = &mut row.last[group.index()];
-            *last = next.timestamp.max(*last);
+            let first = row.shares.contains(group).then_some(Timestamp::ZERO);
+            row.share(group, first.unwrap_or(next.timestamp), next.timestamp);
         }
         if next.timestamp > row.passed {
-            for group in others.iter().filter(|group| !row.shares.contains(*group)) {
-                row.first[group.index()] = next.timestamp.max(row.first[group.index()]);
-            }
-            row.shares = row.shares.union(others);
             self.recent.push_back((next.timestamp, others));
         }
         self.delivered = true;
@@ -315,14 +311,9 @@ impl Passed {
     }
 
     /// What a group is to be told now. Whoever shares something with it that is not passed tells it by
-    /// itself; and so does whoever has delivered a message to us, to it and to that group, and none behind.
+    /// itself.
     fn take_owed(&mut self, group: GroupId) -> GroupSet {
-        let ours = &self.row(self.own).last;
-        let by_itself = |row: &GroupId| {
-            let (of, theirs) = (self.row(*row), ours[row.index()]);
-            let last = theirs == of.delivered && theirs == ours[group.index()];
-            *row != self.own && (of.shares.contains(group) || last)
-        };
+        let by_itself = |row: &GroupId| *row != self.own && self.row(*row).shares.contains(group);
         let (owed, awaited) = (self.owed[group.index()], self.awaited[group.index()]);
         let rows = owed.iter().filter(|row| !by_itself(row)).collect::<GroupSet>();
         self.awaited[group.index()] = GroupSet::EMPTY;
