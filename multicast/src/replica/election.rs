@@ -353,7 +353,10 @@ impl<A: Application> Replica<A> {
         self.carry_out(wiring);
         for (slot, grant) in std::mem::take(&mut self.grants_received).into_iter().enumerate() {
             self.grants_received.push(None);
-            if let Some((grant, _)) = grant {
+            // One that was asked anew since closes its log to this grant, and answers once more.
+            if let Some((grant, _)) = grant
+                && grant.attempt == self.followers[slot].attempt
+            {
                 self.admit(slot as u8, &grant, wiring);
             }
         }

@@ -455,3 +455,16 @@ fn who_leads_answers_whoever_led_before() {
     scene.let_lead(1);
     assert_eq!(scene.answered(), [true, false], "another has to answer it now");
 }
+
+#[test]
+fn who_was_asked_anew_is_not_let_in_by_what_it_answered_before() {
+    let mut scene = Scene::new();
+    let (granted, tail) = scene.granted(1, 1, true);
+    // A write of an earlier ballot was denied meanwhile.
+    scene.replica.follower_lost(1);
+    scene.hear(1, &Election::Granted(granted), &tail);
+    assert!(scene.replica.core.leads(), "the promise counts all the same");
+    assert!(scene.replica.followers[1].log.is_none(), "it was asked anew");
+    scene.grant(1, 1, true);
+    assert!(scene.replica.followers[1].log.is_some());
+}
