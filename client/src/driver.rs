@@ -236,14 +236,19 @@ impl<F: Fabric> Driver<F> {
         let now = self.access.fabric().now();
         let deadline = now.saturating_add(left);
         self.look(now);
+        let one_group = !plan.destinations().has_several();
         let of = match mode {
-            ReadMode::Lease if plan.only_reads() => Of::Leader,
-            ReadMode::Stale if plan.only_reads() => Of::Anybody,
-            _ => {
-                self.ledger.submit(ticket, plan, deadline, allowed);
-                self.send(session);
-                return ticket;
-            }
+            // Whoever comes to be there is asked in order.
+            _ if self.presence.nobody || !plan.only_reads() => None,
+            ReadMode::Confirmed => one_group.then_some(Of::Leader),
+            ReadMode::Ordered => None,
+            ReadMode::Lease => Some(Of::LeaseHolder),
+            ReadMode::Stale => Some(Of::Anybody),
+        };
+        let Some(of) = of else {
+            self.ledger.submit(ticket, plan, deadline, allowed);
+            self.send(session);
+            return ticket;
         };
         self.reads.begin(ticket, plan, of, deadline, allowed);
         self.ask(now, ticket);

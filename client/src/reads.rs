@@ -7,6 +7,7 @@
 //! group, and, when all have answered, once more: what no look found changed was so at the moment
 //! between the two (`skein_kvstore::look`). If too much is written meanwhile it is ordered after all.
 
+use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -30,17 +31,32 @@ const LOOKS_MAX: u32 = 4;
 /// Whatever writes, or has guards, is ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadMode {
-    /// Ordered like everything else.
+    /// As strict as what is ordered. Of one group, not ordered: its leader answers alone, when a quorum has
+    /// confirmed that it leads. Of several groups, ordered.
     #[default]
+    Confirmed,
+    /// Ordered like everything else.
     Ordered,
-    /// Not ordered: answered by each group's leader while it holds a lease. As strict as ordered reads,
-    /// and cheaper. Of several groups, one consistent cut, which takes two looks at each.
+    /// Not ordered: answered by each group's leader while it holds a lease. As strict as ordered reads, if
+    /// clocks keep their rates, and cheaper than confirmed ones where nodes are far apart. Of several
+    /// groups, one consistent cut, which takes two looks at each.
     Lease,
     /// Not ordered, and answered by any replica of each group, however far behind it is. What is read is
     /// something that was written; whatever was written since, by this very client too, may be missing.
     /// It may be ahead as well, of a read under a lease that follows, until whoever wrote it is answered.
     /// Several keys of one group were so together, those of several groups need not have been.
     Stale,
+}
+
+impl fmt::Display for ReadMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Confirmed => "confirmed",
+            Self::Ordered => "ordered",
+            Self::Lease => "lease",
+            Self::Stale => "stale",
+        })
+    }
 }
 
 /// All reads of a driver that are not ordered.

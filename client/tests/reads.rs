@@ -1,4 +1,5 @@
-//! Reads that are not ordered: under leases as strict as ordered ones, stale ones of what was written.
+//! Reads that are not ordered: confirmed, and under leases, as strict as ordered ones; stale ones of what was
+//! written.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
@@ -12,6 +13,8 @@ const IN_G1: &str = "foo";
 const IN_G0: &str = "";
 /// For what takes milliseconds, on a machine that has much else to do.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Those of which a leader answers alone.
+const OF_LEADERS: [ReadMode; 2] = [ReadMode::Confirmed, ReadMode::Lease];
 
 fn get(key: &str) -> Operation {
     Operation::Get { key: key.into() }
@@ -37,7 +40,11 @@ fn reader(cluster: &Cluster, mode: ReadMode) -> Client {
 }
 
 #[test]
-fn a_read_under_a_lease_misses_nothing_that_was_answered() {
+fn a_read_of_a_leader_misses_nothing_that_was_answered() {
+    OF_LEADERS.into_iter().for_each(misses_nothing);
+}
+
+fn misses_nothing(mode: ReadMode) {
     let cluster = Cluster::local().unwrap();
     let (acknowledged, stop) = (AtomicI64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -48,7 +55,7 @@ fn a_read_under_a_lease_misses_nothing_that_was_answered() {
                 acknowledged.store(count, Ordering::SeqCst);
             }
         });
-        let mut client = reader(&cluster, ReadMode::Lease);
+        let mut client = reader(&cluster, mode);
         for _ in 0..500 {
             let before = acknowledged.load(Ordering::SeqCst);
             let reply = client.transact(&Transaction::of(get(IN_G1))).unwrap();
@@ -60,7 +67,11 @@ fn a_read_under_a_lease_misses_nothing_that_was_answered() {
 }
 
 #[test]
-fn a_leader_that_stood_still_for_longer_than_its_lease_answers_nothing_old() {
+fn a_leader_that_stood_still_while_another_led_answers_nothing_old() {
+    OF_LEADERS.into_iter().for_each(answers_nothing_old);
+}
+
+fn answers_nothing_old(mode: ReadMode) {
     let cluster = Cluster::local().unwrap();
     let (acknowledged, stop) = (AtomicI64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -74,7 +85,7 @@ fn a_leader_that_stood_still_for_longer_than_its_lease_answers_nothing_old() {
         });
         for _ in 0..2 {
             scope.spawn(|| {
-                let mut client = reader(&cluster, ReadMode::Lease);
+                let mut client = reader(&cluster, mode);
                 while !stop.load(Ordering::Relaxed) {
                     let before = acknowledged.load(Ordering::SeqCst);
                     let reply = client.transact(&Transaction::of(get(IN_G1))).unwrap();
@@ -143,9 +154,30 @@ fn stale_reads_see_what_was_written_in_the_end_and_write_modes_change_nothing() 
 }
 
 #[test]
-fn reading_goes_on_when_a_leader_dies() {
+fn what_confirms_a_read_takes_nothing_of_followers() {
     let cluster = Cluster::local().unwrap();
-    let mut client = reader(&cluster, ReadMode::Lease);
+    let mut client = reader(&cluster, ReadMode::Confirmed);
+    client.put(IN_G1, "1").unwrap();
+    let leader = cluster.leader_of(1).unwrap();
+    let others = || (0..3).filter(|node| *node != leader);
+    others().for_each(|node| cluster.pause_node(node).unwrap());
+    // They stand still when they have ended what they do.
+    let until = Instant::now() + Duration::from_millis(100);
+    while Instant::now() < until {
+        assert_eq!(client.get(IN_G1).unwrap().unwrap(), b"1");
+    }
+    others().for_each(|node| cluster.resume_node(node).unwrap());
+    assert_eq!(client.get(IN_G1).unwrap().unwrap(), b"1");
+}
+
+#[test]
+fn reading_goes_on_when_a_leader_dies() {
+    OF_LEADERS.into_iter().for_each(goes_on);
+}
+
+fn goes_on(mode: ReadMode) {
+    let cluster = Cluster::local().unwrap();
+    let mut client = reader(&cluster, mode);
     client.put(IN_G0, "0").unwrap();
     client.put(IN_G1, "1").unwrap();
     assert_eq!(client.get(IN_G0).unwrap().unwrap(), b"0");
@@ -160,7 +192,7 @@ fn tasks_choose_for_each_call() {
     let client: asynchronous::Client = cluster.async_client().unwrap();
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
         client.put(IN_G1, "1").await.unwrap();
-        for mode in [ReadMode::Ordered, ReadMode::Lease] {
+        for mode in [ReadMode::Confirmed, ReadMode::Ordered, ReadMode::Lease] {
             let found = client.with_read_mode(mode).get(IN_G1).await.unwrap();
             assert_eq!(found.as_deref(), Some(&b"1"[..]), "{mode:?}");
         }

@@ -25,7 +25,7 @@ use skein_multicast::simulate::{Failure, Kept, Profile, run};
 /// Seeds that a mutant may live through, over all profiles.
 const SEEDS: u64 = 5000;
 /// Profiles, and how many seeds of each are tried before it is the next one's turn, over and over.
-const ROUND: [(&str, u64); 15] = [
+const ROUND: [(&str, u64); 16] = [
     ("default", 10),
     ("elections", 14),
     ("crashes", 6),
@@ -36,6 +36,7 @@ const ROUND: [(&str, u64); 15] = [
     ("absent", 2),
     ("overlaps", 3),
     ("leases", 4),
+    ("confirmed", 8),
     ("losses", 2),
     ("learners", 4),
     ("clients", 3),

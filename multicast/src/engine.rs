@@ -156,6 +156,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         for replica in self.replicas.iter_mut().filter(|replica| replica.is_stirred()) {
             announced |= replica.end_turn(&mut self.wiring);
         }
+        for replica in &mut self.replicas {
+            replica.seek_confirmation(&mut self.wiring);
+        }
         if announced {
             // It is in the followers' logs by now, and others wait for it.
             self.wiring.port.tell();

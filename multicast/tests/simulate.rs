@@ -11,7 +11,7 @@ use std::time::Duration;
 use skein_multicast::simulate::{Campaign, Coverage, Kept, Profile, Tally, run};
 
 /// What every test run runs: so many seeds of each profile, from 0 on.
-const RUNS: [(&str, u64); 16] = [
+const RUNS: [(&str, u64); 17] = [
     ("default", 1500),
     ("elections", 600),
     ("crashes", 500),
@@ -24,6 +24,7 @@ const RUNS: [(&str, u64); 16] = [
     ("learners", 120),
     ("overlaps", 200),
     ("leases", 200),
+    ("confirmed", 200),
     ("clients", 150),
     ("absent", 60),
     ("networks", 60),

@@ -44,8 +44,9 @@ const TURN: Duration = Duration::from_micros(2);
 type Load = (&'static str, fn(usize) -> Transaction, ReadMode);
 
 #[rustfmt::skip]
-const LOADS: [Load; 7] = [
-    ("get of 1,000 bytes",                    get,      ReadMode::Ordered),
+const LOADS: [Load; 8] = [
+    ("get of 1,000 bytes",                    get,      ReadMode::Confirmed),
+    ("the same, ordered",                     get,      ReadMode::Ordered),
     ("the same under a lease",                get,      ReadMode::Lease),
     ("put of 100 bytes",                      put,      ReadMode::Ordered),
     ("patch of 100 bytes",                    patch,    ReadMode::Ordered),

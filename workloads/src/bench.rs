@@ -410,7 +410,7 @@ mod tests {
         duration: Duration::from_millis(100),
         sessions: None,
         rate: None,
-        read_mode: ReadMode::Ordered,
+        read_mode: ReadMode::Confirmed,
         seed: 1,
     };
 

@@ -47,6 +47,8 @@ pub struct Report {
     pub clients: usize,
     /// Sessions that they share: as many, if each has its own.
     pub sessions: usize,
+    /// How what only reads was done: `confirmed`, `ordered`, `lease` or `stale`.
+    pub read_mode: String,
     /// How long was measured.
     pub duration_s: f64,
     /// How long it ran before that.
@@ -272,6 +274,7 @@ impl Report {
             load: None,
             clients: about.clients,
             sessions: about.terms.sessions_of(about.clients),
+            read_mode: about.terms.read_mode.to_string(),
             duration_s: millis(measured.measured_for),
             warmup_s: millis(about.terms.warm_up),
             rate: about.terms.rate,
@@ -346,10 +349,11 @@ impl Report {
         };
         let _ = writeln!(
             text,
-            "{}   {} records, {} clients{shared}, {} s   {nodes} nodes, {groups} groups × {replicas} replicas",
+            "{}   {} records, {} clients{shared}, {} reads, {} s   {nodes} nodes, {groups} groups × {replicas} replicas",
             paint.strong(&self.workload),
             chart::grouped(self.records),
             self.clients,
+            self.read_mode,
             self.duration_s,
         );
         let rate = paint.strong(&chart::grouped(chart::whole(self.ops_per_s)));
@@ -528,7 +532,7 @@ mod tests {
                 duration: Duration::from_secs(1),
                 sessions: None,
                 rate: None,
-                read_mode: ReadMode::Ordered,
+                read_mode: ReadMode::default(),
                 seed: 7,
             },
             skein: "0.1.0 (abc)".into(),
@@ -576,6 +580,12 @@ mod tests {
         let latency = json!({"p50": "number", "p95": "number", "p99": "number",
                              "p999": "number", "max": "number"});
         let operation = json!({"count": "number", "latency_us": latency});
+        let bank = json!({"accounts": "number", "readers": "number", "declined": "number",
+                          "right_sums": "number", "expected_sum": "number", "final_sum": "number",
+                          "pending": "number", "hot": "number", "transfers_least": "number",
+                          "transfers_most": "number",
+                          "waiting": [{"group": "number", "results": "number", "stalled": "number",
+                                       "replies_held": "number", "held_us": "number"}]});
         let wanted = json!({
             "workload": "text",
             "ops_per_s": "number",
@@ -588,6 +598,7 @@ mod tests {
             "load": null,
             "clients": "number",
             "sessions": "number",
+            "read_mode": "text",
             "duration_s": "number",
             "warmup_s": "number",
             "rate": null,
@@ -600,12 +611,7 @@ mod tests {
             "topology": {"nodes": "number", "groups": "number", "replicas": "number",
                          "engines": "number"},
             "timeline": {"interval_ms": "number", "ops": ["number"]},
-            "bank": {"accounts": "number", "readers": "number", "declined": "number",
-                     "right_sums": "number", "expected_sum": "number", "final_sum": "number",
-                     "pending": "number", "hot": "number", "transfers_least": "number",
-                     "transfers_most": "number",
-                     "waiting": [{"group": "number", "results": "number", "stalled": "number",
-                                  "replies_held": "number", "held_us": "number"}]},
+            "bank": bank,
         });
         assert_eq!(shape(&serde_json::to_value(&report).unwrap()), wanted);
     }

@@ -243,7 +243,7 @@ impl Bank {
     fn run(self, dir: &Path) -> anyhow::Result<Exit> {
         if self.reading.mode() == ReadMode::Stale {
             return Err(usage(
-                "--read-mode stale adds up accounts of different moments, and no sum could be wrong: use ordered or lease",
+                "--read-mode stale adds up accounts of different moments, and no sum could be wrong: use confirmed, ordered or lease",
             ));
         }
         self.run.each(dir, |round, drill| {
@@ -321,7 +321,7 @@ impl Run {
         let mut exit = Exit::Ok;
         for (i, rate) in rates.into_iter().enumerate() {
             let (warm_up, seed) = (self.warmup, self.seed.unwrap_or_else(bench::any_seed));
-            let (sessions, read_mode) = (self.sessions, ReadMode::Ordered);
+            let (sessions, read_mode) = (self.sessions, ReadMode::default());
             let terms = Terms { warm_up, duration, sessions, rate, read_mode, seed };
             let mut drill = Drill::new(dir, topology, &self.kill, warm_up, &mut bars)?;
             let mut report = measure(Round { terms, first: i == 0 }, &mut drill)?;

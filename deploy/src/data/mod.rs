@@ -55,15 +55,17 @@ impl Given {
 #[derive(clap::Args)]
 pub(crate) struct Reading {
     /// How what only reads is done
-    #[arg(long, value_name = "MODE", default_value = "ordered")]
+    #[arg(long, value_name = "MODE", default_value = "confirmed")]
     read_mode: Mode,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub(crate) enum Mode {
+    /// Answered by a leader that a quorum confirms, if one group has it all, and else ordered: as strict as writes
+    Confirmed,
     /// Ordered like everything else
     Ordered,
-    /// Answered by leaders that hold a lease: as strict, and cheaper where one group has it all
+    /// Answered by leaders that hold a lease: as strict, and cheaper where nodes are far apart
     Lease,
     /// Answered by any replica, however far behind it is
     Stale,
@@ -72,6 +74,7 @@ pub(crate) enum Mode {
 impl Mode {
     pub(crate) fn mode(self) -> ReadMode {
         match self {
+            Self::Confirmed => ReadMode::Confirmed,
             Self::Ordered => ReadMode::Ordered,
             Self::Lease => ReadMode::Lease,
             Self::Stale => ReadMode::Stale,

@@ -231,6 +231,12 @@ mutants! {
     PromiseNotKept,
     /// A leader counts on a promise as if all clocks ran at one rate.
     LeaseOfEqualClocks,
+    /// A leader answers without a quorum's confirmation.
+    ReadUnconfirmed,
+    /// What was written before a question confirms who is asked.
+    ConfirmedBefore,
+    /// The memory of a life that is not let in confirms a leader.
+    ConfirmedByUnnamedLife,
     /// A read is made before its leader has delivered what others of its group have.
     ReadTooEarly,
     /// Whatever comes again is ordered again and executed again. Two guards stand there, and each alone

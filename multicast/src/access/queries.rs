@@ -17,9 +17,11 @@ const ASK_AGAIN: Duration = Duration::from_millis(10);
 /// Of which replica of a group something is asked that is not ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// Of the one that leads, while it holds a lease: nothing that was answered before is missing in
-    /// what it says.
+    /// Of the one that leads, when a quorum has confirmed that it does: nothing that was answered before
+    /// is missing in what it says.
     Leader,
+    /// Of the one that leads, while it holds a lease: the same, and nobody else need be asked.
+    LeaseHolder,
     /// Of any that has a state: it may be of any age.
     Anybody,
 }
@@ -27,15 +29,18 @@ pub enum Of {
 impl Of {
     const fn to_byte(self) -> u8 {
         match self {
-            Self::Leader => 0,
+            Self::LeaseHolder => 0,
             Self::Anybody => 1,
+            Self::Leader => 2,
         }
     }
 
     /// Splits it from the query.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (byte, rest) = bytes.split_first()?;
-        let of = [Self::Leader, Self::Anybody].into_iter().find(|of| of.to_byte() == *byte)?;
+        let of = [Self::LeaseHolder, Self::Anybody, Self::Leader]
+            .into_iter()
+            .find(|of| of.to_byte() == *byte)?;
         Some((of, rest))
     }
 }
@@ -100,7 +105,7 @@ impl Queries {
     ) {
         let Some(Query { of, mut bytes, .. }) = under_way.remove(key.number) else { return };
         self.under_way -= 1;
-        if of == Of::Leader {
+        if of != Of::Anybody {
             self.leaders[by.group.index()] = by.slot;
         }
         bytes.clear();
@@ -129,7 +134,7 @@ impl<F: Fabric> Access<F> {
     ) -> QueryKey {
         assert!(self.topology.all_groups().contains(group));
         let slot = match of {
-            Of::Leader => self.queries.leaders[group.index()],
+            Of::Leader | Of::LeaseHolder => self.queries.leaders[group.index()],
             // Each session has another that it asks first.
             Of::Anybody => (session.0 % u32::from(self.topology.replicas)) as u8,
         };

@@ -24,6 +24,10 @@ const RESERVE_PER_REMOTE: usize = 128;
 /// The slot map's epoch that log entries carry.
 const EPOCH: u32 = 1;
 
+/// The word of a follower's memory, in front of its log, that is written when nothing else is.
+const TOUCHED_AT: usize = PREAMBLE - 8;
+const _: () = assert!(TOUCHED_AT >= log::LEADERSHIP);
+
 /// Entries up to this length are copied out at once, if they are as long as the one before.
 const ALIKE_MAX: usize = 256;
 
@@ -38,6 +42,8 @@ pub(super) struct Follower {
     pub(super) sent: u64,
     /// Up to where it needs the log no more.
     pub(super) freed: u64,
+    /// The number of the last write to it under this grant.
+    posted: u64,
     /// Raised when it must let us in again.
     pub(super) attempt: u32,
     /// The life to be let in when it has all of the log.
@@ -49,7 +55,7 @@ pub(super) struct Follower {
 impl Follower {
     /// It lets us write its log, up to `sent` of which it has.
     pub(super) fn let_in(&mut self, log: RemoteRegion, sent: u64, freed: u64) {
-        (self.log, self.sent, self.freed) = (Some(log), sent, freed);
+        (self.log, self.sent, self.freed, self.posted) = (Some(log), sent, freed, 0);
         // What completes of earlier writes says nothing of this grant.
         self.under_way.clear();
     }
@@ -62,7 +68,13 @@ impl Follower {
     /// Write number `number` is complete: up to which index it went, if it was under this grant.
     fn completed(&mut self, number: u64) -> Option<u64> {
         let at = self.under_way.iter().position(|(n, _)| *n == number)?;
-        self.under_way.drain(..=at).next_back().map(|(_, index)| index)
+        self.under_way.drain(..=at).map(|(_, index)| index).max()
+    }
+
+    /// Write number `number` is under way, and with it the log up to `index`, if it is of that.
+    fn post(&mut self, number: u64, index: u64) {
+        self.posted = number;
+        self.under_way.push_back((number, index));
     }
 }
 
@@ -391,7 +403,7 @@ impl<A: Application> Replica<A> {
             let follower = &mut self.followers[usize::from(slot)];
             let Some(log) = follower.log.filter(|_| follower.sent < end) else { continue };
             self.writes += 1;
-            follower.under_way.push_back((self.writes, self.core.last_index()));
+            follower.post(self.writes, self.core.last_index());
             let tag = tag(self.id, slot, self.writes);
             let spans = skein_protocol::ring::spans(capacity, follower.sent, end - follower.sent);
             let last = usize::from(!spans[1].is_empty());
@@ -410,6 +422,26 @@ impl<A: Application> Replica<A> {
             follower.sent = end;
             if let Some(peer) = wiring.peer_of(ReplicaId::new(self.id.group, slot)) {
                 wiring.port.wake_later(peer);
+            }
+        }
+    }
+
+    /// Writes to each follower that counts, so that what completes says that it lets us: one word in front of
+    /// the log, which nobody reads, unless something was posted behind write `number` anyhow.
+    pub(super) fn touch_followers<F: Fabric>(&mut self, number: u64, wiring: &mut Wiring<F>) {
+        for slot in 0..self.topology.replicas {
+            let follower = &mut self.followers[usize::from(slot)];
+            let due = follower.posted <= number && follower.joining.is_none();
+            let Some(log) = follower.log.filter(|_| due) else { continue };
+            self.writes += 1;
+            let word = self.writes.to_le_bytes();
+            let tag = tag(self.id, slot, self.writes);
+            match wiring.port.fabric.write(log, TOUCHED_AT, Source::Inline(&word), Some(tag)) {
+                Ok(()) => follower.post(self.writes, 0),
+                Err(error) => {
+                    tracing::debug!(%error, slot, "a follower's memory cannot be written");
+                    self.follower_lost(slot);
+                }
             }
         }
     }
@@ -554,6 +586,7 @@ impl<A: Application> Replica<A> {
     pub(crate) fn completed(&mut self, slot: u8, number: u64) {
         self.stir();
         if let Some(index) = self.followers[usize::from(slot)].completed(number) {
+            self.core.landed(slot, number);
             self.core.step(Event::Completed { slot, index }, &mut self.effects);
         }
     }
@@ -604,11 +637,12 @@ mod tests {
         let mut let_in = || leader.attach(peer, &key).unwrap();
         let mut it = Follower::default();
         it.let_in(let_in(), 0, 0);
-        it.under_way.extend([(1, 10), (2, 20)]);
+        it.post(1, 10);
+        it.post(2, 20);
         assert_eq!(it.completed(1), Some(10));
         // It led no more, and leads again: what it had written up to 20 may have been cut off.
         it.let_in(let_in(), 0, 0);
-        it.under_way.push_back((3, 12));
+        it.post(3, 12);
         assert_eq!((it.completed(2), it.has_all()), (None, false));
         assert_eq!((it.completed(3), it.has_all()), (Some(12), true));
     }

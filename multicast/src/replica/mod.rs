@@ -305,6 +305,7 @@ impl<A: Application> Replica<A> {
         self.core.step(Event::Tick { now_ms }, &mut self.effects);
         self.tell_applied(wiring);
         self.ask_for_results(now_ms);
+        self.seek_confirmation_again();
         self.carry_out(wiring);
         self.keep_group(wiring);
         self.ask_for_state(wiring);

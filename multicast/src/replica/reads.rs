@@ -1,9 +1,10 @@
-//! Reads that are not ordered: by a leader that holds a lease, or of whatever state a replica has.
+//! Reads that are not ordered: by a leader that a quorum has confirmed, or that holds a lease, or of
+//! whatever state a replica has.
 //!
-//! A leader reads when it has delivered what anybody of its group had delivered when it was asked, and
-//! looks at its lease when it has read: one that stood still in between finds it over, and reads again
-//! if it leads again. The answer rests on what was delivered before, so it waits in the same gate as
-//! replies to messages do.
+//! A leader reads when it has delivered what anybody of its group had delivered when it was asked. It is
+//! [confirmed](skein_protocol::ramcast::Ramcast::is_confirmed) before; or it looks at its lease when it has
+//! read: one that stood still in between finds it over, and reads again if it leads again. The answer rests
+//! on what was delivered before, so it waits in the same gate as replies to messages do.
 
 use std::collections::VecDeque;
 
@@ -31,6 +32,8 @@ struct Asked {
     of: Of,
     /// What was in the log when it came.
     from: (u64, u64),
+    /// The last of our writes to followers then.
+    behind: u64,
     since_ms: u64,
     query: Vec<u8>,
 }
@@ -47,6 +50,8 @@ struct Answer {
 pub(super) struct Reads {
     waiting: VecDeque<Asked>,
     waiting_bytes: usize,
+    /// A write to followers behind this one is to confirm us.
+    to_confirm: Option<u64>,
     /// In the order in which they were made.
     gated: VecDeque<Answer>,
     /// Of one turn, until the lease was looked at again; and where each ends in `bytes`.
@@ -55,6 +60,11 @@ pub(super) struct Reads {
 }
 
 impl Reads {
+    /// Whether some wait for whoever is asked like this.
+    fn waits(&self, of: Of) -> bool {
+        self.waiting.iter().any(|asked| asked.of == of)
+    }
+
     fn push(&mut self, asked: Asked) {
         self.waiting_bytes += asked.query.len();
         self.waiting.push_back(asked);
@@ -71,7 +81,7 @@ impl<A: Application> Replica<A> {
         let same = |asked: &Asked| (asked.session, asked.number) == (session, number);
         let mine = match of {
             Of::Anybody => !self.core.is_silent(),
-            Of::Leader => self.core.leads(),
+            Of::Leader | Of::LeaseHolder => self.core.leads(),
         };
         if !mine
             || self.reads.waiting.len() >= WAITING_MAX
@@ -81,7 +91,25 @@ impl<A: Application> Replica<A> {
             return;
         }
         let (from, since_ms, query) = (self.core.read_from(), self.core.now_ms(), query.to_vec());
-        self.reads.push(Asked { session, number, of, from, since_ms, query });
+        let behind = self.writes;
+        if of == Of::Leader {
+            self.reads.to_confirm = Some(behind);
+        }
+        self.reads.push(Asked { session, number, of, from, behind, since_ms, query });
+    }
+
+    /// Has followers confirm that we lead, if that was asked since.
+    pub(crate) fn seek_confirmation<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        if let Some(number) = self.reads.to_confirm.take() {
+            self.touch_followers(number, wiring);
+        }
+    }
+
+    /// Once a tick: whoever lets us in late is asked what others were.
+    pub(super) fn seek_confirmation_again(&mut self) {
+        if let Some(last) = self.reads.waiting.iter().rfind(|asked| asked.of == Of::Leader) {
+            self.reads.to_confirm = Some(last.behind);
+        }
     }
 
     /// Makes the reads that can be made, and sends the answers that may leave. Returns whether there
@@ -101,17 +129,11 @@ impl<A: Application> Replica<A> {
         if self.reads.waiting.is_empty() {
             return any;
         }
-        let now = wiring.port.fabric.now();
-        let holds = self.core.holds_lease(now);
-        if let Some(number) = self.core.ask_for_lease(now) {
-            let ballot = self.core.ballot().to_word();
-            for slot in self.other_slots() {
-                self.ask_member(slot, &Election::Lease { ballot, number }, wiring);
-            }
-        }
+        let leased = self.reads.waits(Of::LeaseHolder);
+        let holds = leased && self.hold_lease(wiring);
         self.make_reads(holds);
         // What was read was read under the lease if that is good still.
-        let holds = self.core.holds_lease(wiring.port.fabric.now());
+        let holds = leased && self.core.holds_lease(wiring.port.fabric.now());
         let mut made = std::mem::take(&mut self.reads.made);
         let bytes = std::mem::take(&mut self.reads.bytes);
         let until = self.core.read_rests_on();
@@ -121,7 +143,11 @@ impl<A: Application> Replica<A> {
             start = end;
             match asked.of {
                 Of::Anybody => wiring.answer(asked.session, self.id, asked.number, answer),
-                Of::Leader if holds => {
+                Of::LeaseHolder if !holds => {
+                    self.reads.push(asked);
+                    continue;
+                }
+                Of::Leader | Of::LeaseHolder => {
                     if self.core.has_passed(until) {
                         wiring.answer(asked.session, self.id, asked.number, answer);
                     } else {
@@ -130,10 +156,6 @@ impl<A: Application> Replica<A> {
                         let bytes = answer.to_vec();
                         self.reads.gated.push_back(Answer { session, number, until, bytes });
                     }
-                }
-                Of::Leader => {
-                    self.reads.push(asked);
-                    continue;
                 }
             }
             any = true;
@@ -144,6 +166,18 @@ impl<A: Application> Replica<A> {
         any
     }
 
+    /// Whether we hold a lease; asks for one if it is time.
+    fn hold_lease<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
+        let now = wiring.port.fabric.now();
+        if let Some(number) = self.core.ask_for_lease(now) {
+            let ballot = self.core.ballot().to_word();
+            for slot in self.other_slots() {
+                self.ask_member(slot, &Election::Lease { ballot, number }, wiring);
+            }
+        }
+        self.core.holds_lease(now)
+    }
+
     /// Makes those that need not wait.
     fn make_reads(&mut self, holds: bool) {
         for _ in 0..self.reads.waiting.len() {
@@ -151,7 +185,10 @@ impl<A: Application> Replica<A> {
             self.reads.waiting_bytes -= asked.query.len();
             let ready = match asked.of {
                 Of::Anybody => true,
-                Of::Leader => holds && self.core.has_caught_up(asked.from),
+                Of::Leader => {
+                    self.core.is_confirmed(asked.behind) && self.core.has_caught_up(asked.from)
+                }
+                Of::LeaseHolder => holds && self.core.has_caught_up(asked.from),
             };
             if self.core.now_ms() > asked.since_ms + PATIENCE_MS {
                 continue; // It is asked again, if anybody waits still.

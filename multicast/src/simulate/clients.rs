@@ -149,8 +149,8 @@ impl Clients {
         if sending || session.sent < session.script.len() {
             submitted = self.submit(at, s, stage);
         }
-        if sending && stage.scenario.reads {
-            submitted |= self.ask(at, s, stage);
+        if let Some(of) = stage.scenario.reads.filter(|_| sending) {
+            submitted |= self.ask(at, s, of, stage);
         }
         let now = stage.world.now();
         if self.processes[at].retried.is_some_and(|last| now >= last + HEIR_RETRIES) {
@@ -238,7 +238,7 @@ impl Clients {
     }
 
     /// Reads something on session `s` of client `at`, one thing at a time.
-    fn ask(&mut self, at: usize, s: usize, stage: &mut Stage) -> bool {
+    fn ask(&mut self, at: usize, s: usize, of: Of, stage: &mut Stage) -> bool {
         let Client { access, sessions, .. } = &mut self.processes[at];
         let session = &mut sessions[s];
         if !session.reads.is_empty() {
@@ -252,9 +252,9 @@ impl Clients {
         // Some ask whoever led when they last heard of it, some whoever may still think that it does.
         let key = if stage.rng.one_in(2) {
             let slot = stage.rng.below(u64::from(stage.scenario.topology.replicas)) as u8;
-            access.query_at(now, session.key, ReplicaId::new(group, slot), Of::Leader, &query)
+            access.query_at(now, session.key, ReplicaId::new(group, slot), of, &query)
         } else {
-            access.query(now, session.key, group, Of::Leader, &query)
+            access.query(now, session.key, group, of, &query)
         };
         session.reads.insert(key, (group, asked_at));
         true

@@ -6,6 +6,7 @@ use skein_fabric::sim::{Rng, SimConfig};
 
 use super::Reduction;
 use super::faults::{self, Fault, Mix};
+use crate::access::Of;
 use crate::config::{Topology, Tuning};
 
 /// By how much clocks are off where that matters, in hundredths: more than any clock is, so that it
@@ -47,8 +48,8 @@ pub struct Profile {
     network: bool,
     /// The logs of a group go apart, and whoever looks at memory is held up now and then.
     forks: bool,
-    /// Sessions read what is not ordered, of leaders that hold leases.
-    reads: bool,
+    /// Sessions read what is not ordered, of leaders.
+    reads: Option<Of>,
     /// Replicas that were given the state lead as soon as they are let in.
     learners: bool,
 }
@@ -87,13 +88,13 @@ const PLAIN: Profile = Profile {
     overlaps: false,
     network: false,
     forks: false,
-    reads: false,
+    reads: None,
     learners: false,
 };
 
 impl Profile {
     /// All profiles; the first is what is run if none is named.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that falls in every seed",
@@ -284,7 +285,27 @@ impl Profile {
             large_one_in: 1000,
             single: true,
             leader_falls: true,
-            reads: true,
+            reads: Some(Of::LeaseHolder),
+            ..PLAIN
+        },
+        Self {
+            name: "confirmed",
+            about: "reads that are not ordered, of leaders that others follow without their knowing",
+            faults: (1, 6),
+            mix: Mix {
+                crashes: 4,
+                pauses: 3,
+                slows: 3,
+                partitions: 4,
+                flaps: 2,
+                transfers: 2,
+                ..QUIET
+            },
+            messages: (150, 150),
+            large_one_in: 1000,
+            single: true,
+            leader_falls: true,
+            reads: Some(Of::Leader),
             ..PLAIN
         },
         Self {
@@ -376,7 +397,7 @@ pub struct Scenario {
     /// Whether a connection that has ended says nothing of the process behind it.
     pub network: bool,
     /// Whether sessions read what is not ordered.
-    pub reads: bool,
+    pub reads: Option<Of>,
     /// What goes wrong.
     pub faults: Vec<Fault>,
     /// After how many messages every other session is closed and another opened.
@@ -430,7 +451,11 @@ impl Scenario {
             ring_bytes_max: ring_bytes << rng.below(2),
             rings_bytes_max: if rng.one_in(4) { 8 * ring_bytes } else { 1 << 20 },
             peer_ring_bytes: 4 << 10,
-            window: if profile.overlaps || profile.reads { 1 } else { 1 << (1 + rng.below(4)) },
+            window: if profile.overlaps || profile.reads.is_some() {
+                1
+            } else {
+                1 << (1 + rng.below(4))
+            },
             payload_bytes_max,
             held_bytes_max: 2 * payload_bytes_max,
             fetch_after_ms: 1 + rng.below(10),
@@ -439,7 +464,7 @@ impl Scenario {
             evict_after_ms: 20 + rng.below(80),
             ..Tuning::default()
         };
-        let more = usize::from(profile.overlaps || profile.reads);
+        let more = usize::from(profile.overlaps || profile.reads.is_some());
         let clients = (1 + more + rng.index(3), 1 + 2 * more + rng.index(3));
         let messages = profile.messages.0 + rng.below(profile.messages.1);
         let mut scenario = Self {
@@ -489,7 +514,7 @@ impl Scenario {
             more.extend(faults::new_leaders_fall(&scenario, &mut rng));
             scenario.late_completions = rng.one_in(3);
         }
-        if profile.reads {
+        if profile.reads.is_some() {
             let silence = scenario.suspected_after().as_millis() as u64;
             // Now shorter, now longer than it takes to be suspected.
             scenario.tuning.lease_ms = silence / 2 + rng.below(4 * silence);

@@ -139,7 +139,7 @@ fn main() -> Outcome<()> {
         "redis" => redis::run(&addresses, false, load)?,
         "redis-wait" | "cluster-wait" => redis::run(&addresses, true, load)?,
         "etcd" => etcd::run(&addresses, load)?,
-        "skein" => store::run(address, ReadMode::Ordered, load)?,
+        "skein" => store::run(address, ReadMode::default(), load)?,
         "skein-lease" => store::run(address, ReadMode::Lease, load)?,
         other => return Err(format!("no store called {other}").into()),
     };

@@ -142,8 +142,14 @@ struct Style {
     hurry: u32,
 }
 
-const ALL_MODES: [ReadMode; 4] =
-    [ReadMode::Ordered, ReadMode::Lease, ReadMode::Lease, ReadMode::Stale];
+const ALL_MODES: [ReadMode; 6] = [
+    ReadMode::Confirmed,
+    ReadMode::Confirmed,
+    ReadMode::Ordered,
+    ReadMode::Lease,
+    ReadMode::Lease,
+    ReadMode::Stale,
+];
 
 const STYLES: [Style; 3] = [
     // Everything.

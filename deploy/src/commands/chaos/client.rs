@@ -52,7 +52,7 @@ impl Args {
             clients: SESSIONS,
             rate: None,
             mix: Mix::ManyGroups,
-            read_modes: vec![ReadMode::Ordered, ReadMode::Lease],
+            read_modes: vec![ReadMode::Confirmed, ReadMode::Ordered, ReadMode::Lease],
             probe: false,
             window,
             seed: self.seed,

@@ -72,7 +72,7 @@ pub(crate) struct Args {
         long,
         value_name = "MODES",
         value_delimiter = ',',
-        default_value = "ordered,lease,stale"
+        default_value = "confirmed,ordered,lease,stale"
     )]
     read_mode: Vec<Mode>,
     /// What all random choices are drawn from [default: a new one each time]

@@ -128,7 +128,7 @@ fn drive(
             duration: YCSB_FOR,
             sessions: None,
             rate: None,
-            read_mode: ReadMode::Ordered,
+            read_mode: ReadMode::default(),
             seed: bench::any_seed(),
         },
     };
@@ -163,7 +163,7 @@ fn open_bank(
             duration: BANK_FOR,
             sessions: None,
             rate: None,
-            read_mode: ReadMode::Ordered,
+            read_mode: ReadMode::default(),
             seed: bench::any_seed(),
         },
     };

@@ -83,7 +83,7 @@ impl Ramcast {
     /// may lack payloads that we have delivered and forgotten: its word must first cover what was
     /// logged then.
     fn vouched_by_completion(&self, slot: u8, accepted: u64) -> u64 {
-        let Some(Fed { incarnation, from }) = self.fed[usize::from(slot)] else { return 0 };
+        let Some(Fed { incarnation, from, .. }) = self.fed[usize::from(slot)] else { return 0 };
         let completed = self.completed[usize::from(slot)];
         if !self.view.names(slot, incarnation) {
             return if planted(Mutant::CompletionOfUnnamedLife) { completed } else { 0 };

@@ -109,7 +109,7 @@ impl Ramcast {
     }
 
     /// The life of a slot that the end of our log names.
-    fn named_at_end(&self, slot: u8) -> u32 {
+    pub(super) fn named_at_end(&self, slot: u8) -> u32 {
         let joins = |entry: &Uncommitted| match entry.record {
             Record::Join { slot: joined, incarnation } if joined == slot => Some(incarnation),
             _ => None,

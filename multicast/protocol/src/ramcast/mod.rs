@@ -26,6 +26,7 @@
 //! payload is accepted only by who holds it; a leader change is one of the group's log alone.
 
 mod commit;
+mod confirm;
 mod delivery;
 mod election;
 mod follower;
@@ -114,6 +115,8 @@ struct Fed {
     /// Up to here the log may hold entries whose payload it lacks and we have let go: completed writes
     /// count when its word covers this.
     from: u64,
+    /// The number of our last write that is in its memory.
+    landed: u64,
 }
 
 /// One replica of one group.
