@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use skein_multicast::config::Topology;
+
 use super::plot::{Axis, Plot, Point, SERIES_MAX, Scale, Series, Style};
 use super::source::{Chaos, Event, Multicast, Percentiles, Source, Store, Timeline, What};
 use crate::multicast::report::Spread;
@@ -309,8 +311,9 @@ fn stores(sources: &[Source]) -> Vec<Figure> {
         let Store { workload, topology, clients, ops_per_s, rate, .. } = store;
         let at = |x, y| Made::of(from, Point { x, y, range: None });
         let shared = store.shared().map_or_else(String::new, |n| format!(", {n} sessions"));
-        let name =
-            format!("{workload}, {} groups × {}{shared}", topology.groups, topology.replicas);
+        let read = store.read().map_or_else(String::new, |mode| format!(", {mode} reads"));
+        let Topology { groups, replicas, .. } = topology;
+        let name = format!("{workload}, {groups} groups × {replicas}{shared}{read}");
         if let Some(rate) = rate {
             // What comes at given times says nothing of how much more could have come.
             if let Some((operation, Percentiles { p50, p99 })) = main_operation(store) {

@@ -224,7 +224,7 @@ mod tests {
         let store = |clients: u32| {
             let read = json!({"count": 10, "latency_us": latency});
             let rest = json!({"ops_per_s": 1e4 * f64::from(clients), "clients": clients,
-                              "sessions": clients, "records": 100,
+                              "sessions": clients, "read_mode": "confirmed", "records": 100,
                               "operations": {"read": read}, "timeline": timeline});
             origin("ycsb-c", rest)
         };
@@ -232,7 +232,8 @@ mod tests {
             let read = json!({"count": 10, "latency_us": latency});
             let kill = json!({"at_s": 0.5, "what": "kill", "nodes": [2], "led": [1]});
             let rest = json!({"ops_per_s": rate, "clients": 4, "sessions": 2, "records": 100,
-                              "rate": rate, "operations": {"read": read}, "timeline": timeline,
+                              "read_mode": "ordered", "rate": rate,
+                              "operations": {"read": read}, "timeline": timeline,
                               "events": if rate > 1e4 { vec![kill] } else { vec![] }});
             origin("retwis", rest)
         };
@@ -275,7 +276,8 @@ mod tests {
             ["notes.json", "cut.json"]
         );
         assert!(page.html.contains("skein bench multicast --clients 16"));
-        assert!(page.html.contains("--clients 4 --sessions 2 "), "clients share sessions");
+        assert!(page.html.contains("--clients 4 --sessions 2 --read-mode ordered "), "as was said");
+        assert!(!page.html.contains("confirmed"), "as it is done if nobody says how");
         assert!(!page.html.contains("--clients 16 --sessions"), "each has its own");
         assert!(page.html.contains("a &lt;model&gt;") && !page.html.contains("<model>"));
         assert!(!page.html.contains("<script") && !page.html.contains("href"));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
+use skein_client::ReadMode;
 use skein_multicast::config::Topology;
 
 use super::Machine;
@@ -97,6 +98,9 @@ pub(super) struct Store {
     /// Sessions, if it says so: there may be fewer than clients.
     #[serde(default)]
     pub(super) sessions: Option<usize>,
+    /// How what only reads was done, if it says so.
+    #[serde(default)]
+    pub(super) read_mode: Option<String>,
     pub(super) records: u64,
     pub(super) seed: u64,
     pub(super) cross_core_ns: Option<f64>,
@@ -158,6 +162,12 @@ impl Store {
     pub(super) fn shared(&self) -> Option<usize> {
         self.sessions.filter(|sessions| *sessions < self.clients)
     }
+
+    /// How what only reads was done, unless as it is done if nobody says how.
+    pub(super) fn read(&self) -> Option<&str> {
+        let usual = ReadMode::default().to_string();
+        self.read_mode.as_deref().filter(|mode| *mode != usual)
+    }
 }
 
 impl Source {
@@ -179,8 +189,10 @@ impl Source {
                 let rate = rate.map_or_else(String::new, |rate| format!(" --rate {rate}"));
                 let shared =
                     store.shared().map_or_else(String::new, |n| format!(" --sessions {n}"));
+                let read =
+                    store.read().map_or_else(String::new, |mode| format!(" --read-mode {mode}"));
                 format!(
-                    "skein bench {command} --clients {clients}{shared}{rate} --seed {seed} --json"
+                    "skein bench {command} --clients {clients}{shared}{read}{rate} --seed {seed} --json"
                 )
             }
         }
