@@ -16,7 +16,7 @@
 //! | `cluster-wait` | of the three primaries | the same, each client with one of them and its keys |
 //! | `etcd` | of the leader | Put by gRPC; gets are linearizable |
 //! | `skein` | the cluster's directory | a put by the client library; gets are linearizable |
-//! | `skein-lease` | the same | the same, gets being done under leases |
+//! | `skein-ordered` | the same | the same, gets being ordered, as writes are |
 
 mod etcd;
 mod redis;
@@ -140,7 +140,7 @@ fn main() -> Outcome<()> {
         "redis-wait" | "cluster-wait" => redis::run(&addresses, true, load)?,
         "etcd" => etcd::run(&addresses, load)?,
         "skein" => store::run(address, ReadMode::default(), load)?,
-        "skein-lease" => store::run(address, ReadMode::Lease, load)?,
+        "skein-ordered" => store::run(address, ReadMode::Ordered, load)?,
         other => return Err(format!("no store called {other}").into()),
     };
     let micros = |share| came.nanoseconds.value_at_quantile(share) as f64 / 1e3;

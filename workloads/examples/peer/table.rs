@@ -21,24 +21,24 @@ pub(crate) fn print(file: &str) -> Outcome<()> {
         stores.entry(line.store.clone()).or_default().push(line);
     }
     println!(
-        "| what | clients | store | operations/s (lowest to highest) | p50 µs | p99 µs | errors | skein does × | skein-lease × |"
+        "| what | clients | store | operations/s (lowest to highest) | p50 µs | p99 µs | errors | skein does × | skein-ordered × |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     for ((asked, clients, awake), stores) in runs {
         let clients = format!("{clients}{}", if awake { ", awake" } else { "" });
         let rate = |lines: &[Line]| spread(lines.iter().map(|line| line.ops_per_s).collect());
         let ours =
-            ["skein", "skein-lease"].map(|ours| stores.get(ours).map(|lines| rate(lines)[0]));
+            ["skein", "skein-ordered"].map(|ours| stores.get(ours).map(|lines| rate(lines)[0]));
         for (store, lines) in &stores {
             let [median, low, high] = rate(lines);
             let [p50, ..] = spread(lines.iter().map(|line| line.p50_us).collect());
             let [p99, ..] = spread(lines.iter().map(|line| line.p99_us).collect());
             let errors: u64 = lines.iter().map(|line| line.errors).sum();
-            let [skein, lease] = ours.map(|ours| {
+            let [skein, ordered] = ours.map(|ours| {
                 ours.map_or_else(|| "–".to_owned(), |ours| format!("{:.1}", ours / median))
             });
             println!(
-                "| {asked} | {clients} | {store} | {median:.0} ({low:.0} to {high:.0}) | {p50:.1} | {p99:.1} | {errors} | {skein} | {lease} |"
+                "| {asked} | {clients} | {store} | {median:.0} ({low:.0} to {high:.0}) | {p50:.1} | {p99:.1} | {errors} | {skein} | {ordered} |"
             );
         }
     }
