@@ -5,6 +5,7 @@ use skein_protocol::log::HEADER;
 use skein_protocol::properties::Footprint;
 
 use super::Replica;
+use super::teaching::sorted;
 use crate::application::Application;
 use crate::wiring::{WAITING_MAX, members};
 
@@ -40,8 +41,8 @@ impl<A: Application> Replica<A> {
         };
         let waits: Vec<_> = self.given.iter().map(|given| given.message.to_string()).collect();
         let stuck = self.core.describe_stuck();
-        let heard: Vec<_> = self.heard.iter().map(|(m, g)| format!("{m} of {g}")).collect();
-        let said: Vec<_> = self.results.keys().map(ToString::to_string).collect();
+        let heard: Vec<_> = sorted(&self.heard).map(|(m, of)| format!("{m} of {of}")).collect();
+        let said: Vec<_> = sorted(&self.results).map(|(m, _)| m.to_string()).collect();
         let held: Vec<_> = self.payloads.messages().iter().map(message).collect();
         let leaders = self.topology.all_groups().iter().map(|g| self.core.leader_of(g).to_string());
         let leaders: Vec<_> = leaders.collect();

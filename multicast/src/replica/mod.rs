@@ -13,9 +13,10 @@ mod teaching;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region};
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::guard;
@@ -165,10 +166,10 @@ pub(crate) struct Replica<A> {
     freed: u64,
     freed_told: u64,
     exchanged: VecDeque<Exchanged>,
-    /// Results that our machine was given, of messages that are not over here.
-    heard: BTreeSet<(MessageId, GroupId)>,
+    /// Whose results our machine was given, of messages that are not over here.
+    heard: HashMap<MessageId, GroupSet>,
     /// What our machine said to other groups that may not have heard it.
-    results: BTreeMap<MessageId, (GroupSet, Vec<u8>)>,
+    results: HashMap<MessageId, (GroupSet, Vec<u8>)>,
     /// What our machine was given and has not done with, in the order of delivery.
     given: VecDeque<Given>,
     waited: Waited,
@@ -258,8 +259,8 @@ impl<A: Application> Replica<A> {
             freed: 0,
             freed_told: 0,
             exchanged: VecDeque::new(),
-            heard: BTreeSet::new(),
-            results: BTreeMap::new(),
+            heard: HashMap::new(),
+            results: HashMap::new(),
             given: VecDeque::new(),
             waited: Waited::default(),
             last_applied: 0,
@@ -632,7 +633,8 @@ impl<A: Application> Replica<A> {
             let commit = self.core.commit_index();
             if let Some(next) = self.exchanged.pop_front_if(|next| next.index <= commit) {
                 let Exchanged { message, from, result, .. } = next;
-                self.heard.insert((message, from));
+                let heard = self.heard.entry(message).or_default();
+                *heard = heard.with(from);
                 self.application.exchanged(message, from, &result, &mut self.said);
             } else if self.application.ready()
                 && let Some(next) = self.core.deliver()

@@ -128,8 +128,8 @@ impl<A: Application> Replica<A> {
         }
         let logged = |next: &Exchanged| next.message == message && next.from == from;
         let over = self.core.is_delivered(message) && self.given(message).is_none();
-        let again =
-            over || self.heard.contains(&(message, from)) || self.exchanged.iter().any(logged);
+        let heard = self.heard.get(&message).is_some_and(|groups| groups.contains(from));
+        let again = over || heard || self.exchanged.iter().any(logged);
         if again && !planted(Mutant::ResultGivenTwice) {
             self.paths.result_again += 1;
             return;
@@ -152,20 +152,9 @@ impl<A: Application> Replica<A> {
         while self.given.len() > self.application.under_way() {
             let over = self.given.pop_front().expect("it is longer than something");
             self.last_applied = over.timestamp;
-            self.forget_heard(over.message);
-        }
-    }
-
-    /// The message is over: what was heard of it is of no use. One that is behind has heard of
-    /// thousands, so nothing but its own is looked at.
-    fn forget_heard(&mut self, over: MessageId) {
-        if self.heard.is_empty() {
-            return;
-        }
-        let mut from = (over, GroupId(0));
-        while let Some(&heard) = self.heard.range(from..).next().filter(|(of, _)| *of == over) {
-            self.heard.remove(&heard);
-            from = heard;
+            if !self.heard.is_empty() {
+                self.heard.remove(&over.message);
+            }
         }
     }
 

@@ -8,6 +8,7 @@
 
 use std::time::Instant;
 
+use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
@@ -118,6 +119,13 @@ fn groups(set: GroupSet) -> Vec<u16> {
 fn group_set(groups: &[u16]) -> Option<GroupSet> {
     let known = groups.iter().all(|group| *group < GroupSet::CAPACITY);
     known.then(|| groups.iter().map(|group| GroupId(*group)).collect())
+}
+
+/// What is kept of messages, in the order of their names: it is told in the same bytes each time.
+pub(super) fn sorted<T>(of: &HashMap<MessageId, T>) -> impl Iterator<Item = (&MessageId, &T)> {
+    let mut all: Vec<_> = of.iter().collect();
+    all.sort_unstable_by_key(|(message, _)| **message);
+    all.into_iter()
 }
 
 impl<A: Application> Replica<A> {
@@ -248,15 +256,11 @@ impl<A: Application> Replica<A> {
             runs: runs.iter().map(|(birth, first)| (birth.to_word(), place(first))).collect(),
             end: place(end),
             payloads: payloads.collect(),
-            heard: self
-                .heard
-                .iter()
+            heard: sorted(&self.heard)
                 .filter(|_| !planted(Mutant::HeardNotTaken))
-                .map(|(m, g)| (m.session.0, m.sequence, g.0))
+                .flat_map(|(m, from)| from.iter().map(|g| (m.session.0, m.sequence, g.0)))
                 .collect(),
-            results: self
-                .results
-                .iter()
+            results: sorted(&self.results)
                 .filter(|_| !planted(Mutant::ResultsNotTaken))
                 .map(|(m, (to, result))| (m.session.0, m.sequence, groups(*to), result.clone()))
                 .collect(),
@@ -395,6 +399,12 @@ impl<A: Application> Replica<A> {
                 payload.bytes,
             ));
         }
+        let mut heard = HashMap::new();
+        for (session, sequence, from) in order.heard {
+            let of: &mut GroupSet =
+                heard.entry(MessageId::new(SessionId(session), sequence)).or_default();
+            *of = of.union(group_set(&[from])?);
+        }
         let mut results = Vec::new();
         for (session, sequence, to, result) in order.results {
             let message = MessageId::new(SessionId(session), sequence);
@@ -418,8 +428,7 @@ impl<A: Application> Replica<A> {
         for (message, low_water, destinations, bytes) in payloads {
             self.payloads.insert(message, low_water, destinations, &bytes);
         }
-        let heard = order.heard.into_iter();
-        self.heard = heard.map(|(s, n, g)| (MessageId::new(SessionId(s), n), GroupId(g))).collect();
+        self.heard = heard;
         self.results = results.into_iter().collect();
         (self.last_applied, self.last_delivered) = (order.last_applied, order.last_delivered);
         let now = self.core.now_ms();
