@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use super::writes::{Writes, Written};
-use crate::command::{Compare, Guard, Key, Operation, Test, Value, Version};
+use crate::command::{Compare, Guard, Operation, Test, Version};
 use crate::limits::Limits;
 use crate::plan::pairs_max;
 use crate::reply::{Outcome, Page, Refusal};
@@ -249,25 +249,57 @@ pub(crate) fn commit<K: AsRef<[u8]>, V: AsRef<[u8]>>(
     }
 }
 
-/// What a branch comes to, apart from the command's bytes: so it need not be run again.
+/// What a branch comes to, if it is known: so it need not be run again.
+#[derive(Default)]
 pub(crate) struct Drafted {
-    pub(crate) reply: Vec<u8>,
-    pub(crate) writes: Vec<(Key, Option<Value>)>,
+    /// The reply, then each key that is written and what is to stand there.
+    bytes: Vec<u8>,
+    /// The reply has so many of them.
+    reply: Option<usize>,
+    /// So many have each key and its value.
+    writes: Vec<(usize, Option<usize>)>,
 }
 
 impl Drafted {
     /// A longer one is not worth its memory.
     const BYTES_MAX: usize = 2 << 10;
 
-    /// With `reply` and `writes`, unless it is long.
-    pub(crate) fn of(reply: &[u8], writes: Writes<'_>) -> Option<Self> {
+    /// Takes down `reply` and `writes`, unless that is long.
+    pub(crate) fn note(&mut self, reply: &[u8], writes: &Writes<'_>) {
         let pair = |(key, value): (&[u8], &Written<'_>)| {
             key.len() + value.as_ref().map_or(0, |value| value.len())
         };
         if reply.len() + writes.iter().map(pair).sum::<usize>() > Self::BYTES_MAX {
-            return None;
+            return;
         }
-        let own = |(key, value): (&[u8], Written<'_>)| (key.to_vec(), value.map(Cow::into_owned));
-        Some(Self { reply: reply.to_vec(), writes: writes.into_iter().map(own).collect() })
+        self.bytes.extend_from_slice(reply);
+        self.reply = Some(reply.len());
+        for (key, value) in writes.iter() {
+            self.bytes.extend_from_slice(key);
+            self.bytes.extend_from_slice(value.as_deref().unwrap_or_default());
+            self.writes.push((key.len(), value.as_ref().map(|value| value.len())));
+        }
+    }
+
+    /// The reply, if it is known.
+    pub(crate) fn reply(&self) -> Option<&[u8]> {
+        self.reply.map(|len| &self.bytes[..len])
+    }
+
+    /// What is to stand at which keys.
+    pub(crate) fn writes(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        let mut left = &self.bytes[self.reply.unwrap_or(0)..];
+        let mut next = move |len| {
+            let (first, rest) = left.split_at(len);
+            left = rest;
+            first
+        };
+        self.writes.iter().map(move |(key, value)| (next(*key), value.map(&mut next)))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.reply = None;
+        self.writes.clear();
     }
 }

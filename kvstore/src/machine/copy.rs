@@ -17,6 +17,7 @@ use super::sessions::Sessions;
 use super::share::Share;
 use super::under_way::{Deferred, Place, Stage, UnderWay};
 use super::{Machine, Memo};
+use crate::reply::Refusal;
 use crate::store::Store;
 use crate::wire::{Bytes, Request};
 
@@ -164,7 +165,8 @@ impl<S: Store> Machine<S> {
                 let command = match self.restore_deferred(payload) {
                     // It may as well begin or end sessions.
                     Err(Malformed) if needs_turn && Request::decode(payload.0).is_ok() => {
-                        Deferred::new(payload.0)
+                        let payload = payload.0.to_vec();
+                        Box::new(Deferred { payload, ..Deferred::default() })
                     }
                     command => command?,
                 };
@@ -172,25 +174,27 @@ impl<S: Store> Machine<S> {
             }
             StageRecord::Spoken { payload, ref then, ref otherwise, ref from, verdict } => {
                 let heard = Heard { from: self.ours(from)?, verdict: Verdict::decode(&[verdict]) };
-                let judged = Judged { then: then.clone(), otherwise: otherwise.clone() };
-                let command = self.restore_deferred(payload)?;
-                Stage::Spoken { command, heard, judged, then: None }
+                let mut command = self.restore_deferred(payload)?;
+                let of = |refusal: &Option<Refusal>| refusal.clone().map(Box::new);
+                command.judged = Judged { then: of(then), otherwise: of(otherwise) };
+                Stage::Spoken { command, heard }
             }
             StageRecord::Answered { reply, only_read, grown } => {
                 let memo = |reads| if reads { Memo::OnlyRead } else { Memo::Owed };
-                let (reply, memo) = (reply.0.to_vec(), only_read.map(memo));
+                let (reply, memo) = (reply.0.into(), only_read.map(memo));
                 Stage::Answered { reply, memo, grown }
             }
             StageRecord::Again => Stage::Again,
         })
     }
 
-    fn restore_deferred(&self, payload: Bytes<'_>) -> Result<Deferred, Malformed> {
+    fn restore_deferred(&self, payload: Bytes<'_>) -> Result<Box<Deferred>, Malformed> {
         let command = Request::decode(payload.0).ok().and_then(Request::command);
         let (share, _) = Share::of(command.ok_or(Malformed)?.transaction, &self.slots, self.group);
-        let growth_max = self.growth_max(&share, self.limits.reply_bytes_max);
-        let footprint = Footprint::of(&share);
-        Ok(Deferred { payload: payload.0.to_vec(), footprint, growth_max })
+        let mut command = Box::<Deferred>::default();
+        command.footprint = Footprint::of(&share);
+        self.defer(&mut command, &share, payload.0, self.limits.reply_bytes_max);
+        Ok(command)
     }
 
     fn restore_record(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
@@ -251,15 +255,15 @@ fn under_way<'a>(place: &Place, stage: &'a Stage) -> Record<'a> {
             from: numbers(heard.from),
             verdict: heard.verdict.encode()[0],
         },
-        Stage::Spoken { command, heard, judged, then: _ } => StageRecord::Spoken {
+        Stage::Spoken { command, heard } => StageRecord::Spoken {
             payload: Bytes(&command.payload),
-            then: judged.then.clone(),
-            otherwise: judged.otherwise.clone(),
+            then: command.judged.refusal(true).cloned(),
+            otherwise: command.judged.refusal(false).cloned(),
             from: numbers(heard.from),
             verdict: heard.verdict.encode()[0],
         },
         Stage::Answered { reply, memo, grown } => StageRecord::Answered {
-            reply: Bytes(reply),
+            reply: Bytes(reply.as_slice()),
             only_read: memo.map(|memo| memo == Memo::OnlyRead),
             grown: *grown,
         },

@@ -3,7 +3,7 @@
 use skein_multicast::application::Outbox;
 use skein_protocol::mutants::{Mutant, planted};
 
-use super::branch::{Draft, Drafted, Room, commit, holds, increment, pair_bytes};
+use super::branch::{Draft, Room, commit, holds, increment, pair_bytes};
 use super::exchange::{Heard, Verdict};
 use super::share::Share;
 use super::under_way::Place;
@@ -26,13 +26,11 @@ pub(super) struct Turn {
 }
 
 /// What came of a command.
-pub(super) enum Came {
+pub(super) enum Came<'a> {
     /// It took effect, or was refused. Its reply stands in the writer.
     Answered(Memo),
-    /// We have told our verdict, and others have yet to. The answer has at most so many bytes, if it
-    /// is not a refusal.
-    /// `then` is what it would do, if that is little and has effects.
-    Spoken { heard: Heard, judged: Judged, then: Option<Drafted>, reply_bytes_max: usize },
+    /// We have told our verdict, and others have yet to.
+    Spoken { heard: Heard, opinion: Opinion<'a> },
     /// Whether it is refused depends on what commands before it come to. Nothing has changed.
     Unsure,
 }
@@ -40,23 +38,23 @@ pub(super) enum Came {
 /// Why this group's part of either branch cannot be executed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Judged {
-    pub(super) then: Option<Refusal>,
-    pub(super) otherwise: Option<Refusal>,
+    pub(super) then: Option<Box<Refusal>>,
+    pub(super) otherwise: Option<Box<Refusal>>,
 }
 
 /// What a group comes to by itself.
-struct Opinion<'a> {
+pub(super) struct Opinion<'a> {
     verdict: Verdict,
-    judged: Judged,
+    pub(super) judged: Judged,
     /// What `then` writes, if it can be executed. Its reply stands in the writer.
-    then: Option<Writes<'a>>,
-    /// How long an answer may be.
-    reply_bytes_max: usize,
+    pub(super) then: Option<Writes<'a>>,
+    /// How long an answer may be, if it is not a refusal.
+    pub(super) reply_bytes_max: usize,
 }
 
 impl Judged {
-    fn refusal(&self, held: bool) -> Option<&Refusal> {
-        if held { self.then.as_ref() } else { self.otherwise.as_ref() }
+    pub(super) fn refusal(&self, held: bool) -> Option<&Refusal> {
+        if held { self.then.as_deref() } else { self.otherwise.as_deref() }
     }
 }
 
@@ -66,33 +64,31 @@ fn is_unsure<T>(result: &Result<T, Refusal>, turn: Turn) -> bool {
 }
 
 impl<S: Store> Machine<S> {
-    pub(super) fn execute(
+    pub(super) fn execute<'a>(
         &mut self,
         turn: Turn,
         place: Place,
-        share: &Share<'_>,
+        share: &Share<'a>,
         mut heard: Heard,
         out: &mut dyn Outbox,
-    ) -> Came {
+    ) -> Came<'a> {
         let alone = place.destinations.len() == 1;
         let exchanged = !alone && !planted(Mutant::VerdictsNotExchanged);
         if exchanged && share.exchanged {
             let Some(opinion) = self.judge(turn, share) else {
                 return Came::Unsure;
             };
-            let Opinion { verdict, judged, then, reply_bytes_max } = opinion;
-            out.exchange(place.message, place.destinations.without(self.group), &verdict.encode());
-            heard.hear(self.group, verdict);
+            let others = place.destinations.without(self.group);
+            out.exchange(place.message, others, &opinion.verdict.encode());
+            heard.hear(self.group, opinion.verdict);
             if !heard.from.contains_all(place.destinations) {
-                let then = then.filter(|_| share.memo == Memo::Owed);
-                let then = then.and_then(|writes| Drafted::of(self.writer.bytes(), writes));
-                return Came::Spoken { heard, judged, then, reply_bytes_max };
+                return Came::Spoken { heard, opinion };
             }
-            match then {
+            match opinion.then {
                 Some(writes) if heard.verdict.takes_then() => {
                     commit(&mut self.store, writes, place.position);
                 }
-                _ => self.conclude(place.position, share, &judged, heard.verdict),
+                _ => self.conclude(place.position, share, &opinion.judged, heard.verdict),
             }
             return Came::Answered(share.memo);
         }
@@ -121,13 +117,14 @@ impl<S: Store> Machine<S> {
         let held = self.held(share);
         let mut judged = Judged::default();
         let mut reply_bytes_max = 0;
-        // If there are no guards, `otherwise` is out of the question. If ours do not hold, `then`.
-        if share.guarded {
+        // If there are no guards, `otherwise` is out of the question. If ours do not hold, `then`. What
+        // does nothing can be done, and is answered in fewer bytes than any refusal.
+        if share.guarded && !share.ours.otherwise.is_empty() {
             let otherwise = self.run(turn, share, false);
             if is_unsure(&otherwise, turn) {
                 return None;
             }
-            judged.otherwise = otherwise.err();
+            judged.otherwise = otherwise.err().map(Box::new);
             reply_bytes_max = self.writer.bytes().len();
         }
         let mut writes = None;
@@ -139,7 +136,7 @@ impl<S: Store> Machine<S> {
             reply_bytes_max = reply_bytes_max.max(self.writer.bytes().len());
             match then {
                 Ok(then) => writes = Some(then),
-                Err(refusal) => judged.then = Some(refusal),
+                Err(refusal) => judged.then = Some(Box::new(refusal)),
             }
         }
         let verdict = Verdict::new(held, writes.is_some(), judged.otherwise.is_none());

@@ -1,7 +1,5 @@
 //! What a command looks at and changes in one group.
 
-use std::cmp::Ordering;
-
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::share::Share;
@@ -9,62 +7,79 @@ use crate::command::{Key, Operation};
 use crate::store::compact::Compact;
 use crate::wire::Bytes;
 
+/// A key that a command looks at, or may write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Touched {
+    pub(super) hash: u64,
+    pub(super) written: bool,
+    key: Compact,
+}
+
 /// The keys and ranges of one group's part of a command.
 ///
-/// Two commands that do not [meet](Self::meets) commute: done in either order, each finds the same and
-/// leaves the same.
+/// Two commands *meet* if one may write what the other looks at or writes. Two that do not commute: done in
+/// either order, each finds the same and leaves the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Footprint {
-    /// In their order, each once, with whether it may be written.
-    keys: Vec<(Compact, bool)>,
+    /// As they are mentioned.
+    keys: Vec<Touched>,
     /// Ranges that are read: start, end.
     ranges: Vec<(Key, Option<Key>)>,
-    /// A bit for each key, which many share; all of them if there is a range.
-    bits: u64,
 }
 
 impl Footprint {
     /// Of a group's share, in both branches.
     pub(super) fn of(share: &Share<'_>) -> Self {
         let mut footprint = Self::default();
+        footprint.become_of(share);
+        footprint
+    }
+
+    /// The same, in the memory of another one.
+    pub(super) fn become_of(&mut self, share: &Share<'_>) {
+        self.clear();
         for guard in &share.ours.guards {
-            footprint.add(guard.key, false);
+            self.add(guard.key, false);
         }
         for operation in share.ours.then.iter().chain(&share.ours.otherwise) {
             match operation {
                 Operation::Scan { start, end, .. } => {
                     let end = end.map(|end| end.0.to_vec());
-                    footprint.ranges.push((start.0.to_vec(), end));
-                    footprint.bits = u64::MAX;
+                    self.ranges.push((start.0.to_vec(), end));
                 }
                 keyed => {
                     let key = *keyed.key().expect("no scan");
-                    footprint.add(key, !keyed.is_read());
+                    self.add(key, !keyed.is_read());
                 }
             }
         }
-        // Of one key a write stands before its reads, and for them.
-        footprint.keys.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
-        footprint.keys.dedup_by(|next, first| next.0 == first.0);
-        footprint
     }
 
     fn add(&mut self, key: Bytes<'_>, written: bool) {
-        self.keys.push((key.0.into(), written));
-        self.bits |= 1 << (xxh3_64(key.0) % 64);
-    }
-
-    /// Two that share none do not meet; all of them of one with a range.
-    pub(super) fn bits(&self) -> u64 {
-        self.bits
-    }
-
-    /// Whether one may write what the other looks at or writes.
-    pub(super) fn meets(&self, other: &Self) -> bool {
-        if self.bits & other.bits == 0 {
-            return false;
+        let hash = xxh3_64(key.0);
+        // What is guarded is written next, most often.
+        match self.keys.last_mut() {
+            Some(last) if last.key.as_slice() == key.0 => last.written |= written,
+            _ => self.keys.push(Touched { hash, written, key: key.0.into() }),
         }
-        self.writes_into(other) || other.writes_into(self) || self.shares_written(other)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.keys.clear();
+        self.ranges.clear();
+    }
+
+    pub(super) fn keys(&self) -> &[Touched] {
+        &self.keys
+    }
+
+    pub(super) fn has_ranges(&self) -> bool {
+        !self.ranges.is_empty()
+    }
+
+    /// Whether one may write into a range that the other reads.
+    pub(super) fn meets_by_range(&self, other: &Self) -> bool {
+        self.writes_into(other) || other.writes_into(self)
     }
 
     fn writes_into(&self, other: &Self) -> bool {
@@ -74,28 +89,16 @@ impl Footprint {
                 start.as_slice() <= key && end.as_ref().is_none_or(|end| key < end.as_slice())
             })
         };
-        !other.ranges.is_empty() && self.keys.iter().any(|(key, written)| *written && within(key))
-    }
-
-    fn shares_written(&self, other: &Self) -> bool {
-        let (mut ours, mut theirs) = (self.keys.iter(), other.keys.iter());
-        let (mut our, mut their) = (ours.next(), theirs.next());
-        while let (Some(one), Some(two)) = (our, their) {
-            match one.0.cmp(&two.0) {
-                Ordering::Less => our = ours.next(),
-                Ordering::Greater => their = theirs.next(),
-                Ordering::Equal if one.1 || two.1 => return true,
-                Ordering::Equal => (our, their) = (ours.next(), theirs.next()),
-            }
-        }
-        false
+        other.has_ranges() && self.keys.iter().any(|it| it.written && within(&it.key))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use skein_protocol::ids::GroupId;
+    use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 
+    use super::super::exchange::Heard;
+    use super::super::under_way::{Place, Stage, UnderWay};
     use super::*;
     use crate::command::{Test, Transaction};
     use crate::slots::SlotMap;
@@ -135,8 +138,21 @@ mod tests {
                 let (share, _) = Share::of(of.borrowed(), &SlotMap::even(1), GroupId(0));
                 Footprint::of(&share)
             };
-            let (one, other) = (footprint(&one), footprint(&other));
-            assert_eq!((one.meets(&other), other.meets(&one)), (meet, meet), "{because}");
+            let met = |first: &Transaction, then: &Transaction| {
+                let mut under_way = UnderWay::default();
+                let mut command = under_way.spare();
+                command.footprint = footprint(first);
+                let heard = Heard::NOBODY;
+                let place = Place {
+                    message: MessageId::new(SessionId(1), 1),
+                    position: 1,
+                    low_water: 1,
+                    destinations: GroupSet::first(1),
+                };
+                under_way.push(place, Stage::Blocked { command, heard, needs_turn: false });
+                under_way.meets(1, &footprint(then))
+            };
+            assert_eq!((met(&one, &other), met(&other, &one)), (meet, meet), "{because}");
         }
     }
 }

@@ -27,6 +27,7 @@ mod look;
 mod part;
 mod sessions;
 mod share;
+mod touches;
 mod under_way;
 mod writes;
 
@@ -34,11 +35,10 @@ use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use self::branch::{Drafted, PAIR_OVERHEAD, commit};
+use self::branch::{PAIR_OVERHEAD, commit};
 use self::copy::Progress;
 use self::exchange::{Early, Heard, Verdict};
-use self::execute::{Came, Turn};
-use self::footprint::Footprint;
+use self::execute::{Came, Opinion, Turn};
 use self::sessions::{Admission, Owed, Sessions};
 use self::share::Share;
 use self::under_way::{Deferred, Place, Stage, UnderWay};
@@ -48,6 +48,7 @@ use crate::reply::Refusal;
 use crate::rules;
 use crate::slots::SlotMap;
 use crate::store::Store;
+use crate::store::compact::Compact;
 use crate::store::memory::Memory;
 use crate::store::tracked::Tracked;
 use crate::wire::{Bytes, Command, PartWriter, Request};
@@ -265,8 +266,9 @@ impl<S: Store> Machine<S> {
             }
         };
         let last = self.under_way.len();
-        let behind = (last > 0).then(|| Footprint::of(&share));
-        let came = if behind.as_ref().is_some_and(|behind| self.under_way.meets(last, behind)) {
+        let behind = (last > 0).then(|| self.deferred(&share));
+        let meets = |behind: &Deferred| self.under_way.meets(last, &behind.footprint);
+        let came = if behind.as_deref().is_some_and(meets) {
             None
         } else {
             let room = self.room(self.under_way.growth_before(last));
@@ -274,28 +276,54 @@ impl<S: Store> Machine<S> {
             let before = self.stored();
             match self.execute(turn, place, &share, heard, out) {
                 Came::Answered(memo) => {
+                    if let Some(command) = behind {
+                        self.under_way.recycle(command);
+                    }
                     let grown = self.stored().cast_signed() - before.cast_signed();
                     return self.answer(place, Some(memo), grown, out);
                 }
                 came => Some(came),
             }
         };
-        let read_bytes_max = match came {
-            Some(Came::Spoken { reply_bytes_max, .. }) => reply_bytes_max,
-            _ => self.limits.reply_bytes_max,
-        };
-        let command = Deferred {
-            payload: payload.to_vec(),
-            footprint: behind.unwrap_or_else(|| Footprint::of(&share)),
-            growth_max: self.growth_max(&share, read_bytes_max),
-        };
-        let stage = match came {
-            Some(Came::Spoken { heard, judged, then, .. }) => {
-                Stage::Spoken { command, heard, judged, then }
-            }
-            unsure => Stage::Blocked { command, heard, needs_turn: unsure.is_some() },
+        let mut command = behind.unwrap_or_else(|| self.deferred(&share));
+        let stage = if let Some(Came::Spoken { heard, opinion }) = came {
+            self.defer(&mut command, &share, payload, opinion.reply_bytes_max);
+            self.take_down(&mut command, opinion);
+            Stage::Spoken { command, heard }
+        } else {
+            self.defer(&mut command, &share, payload, self.limits.reply_bytes_max);
+            Stage::Blocked { command, heard, needs_turn: came.is_some() }
         };
         self.under_way.push(place, stage);
+    }
+
+    /// A command with nothing of it but its footprint.
+    fn deferred(&mut self, share: &Share<'_>) -> Box<Deferred> {
+        let mut command = self.under_way.spare();
+        command.footprint.become_of(share);
+        command
+    }
+
+    /// The rest of it, but for what we come to.
+    fn defer(
+        &self,
+        command: &mut Deferred,
+        share: &Share<'_>,
+        payload: &[u8],
+        reply_bytes_max: usize,
+    ) {
+        command.payload.extend_from_slice(payload);
+        command.growth_max = self.growth_max(share, reply_bytes_max);
+        command.memo = share.memo;
+        command.idle_otherwise = share.ours.otherwise.is_empty();
+    }
+
+    /// What we come to, of which the others were told. The reply to it stands in the writer.
+    fn take_down(&self, command: &mut Deferred, opinion: Opinion<'_>) {
+        command.judged = opinion.judged;
+        if let Some(writes) = opinion.then.filter(|_| command.memo == Memo::Owed) {
+            command.then.note(self.writer.bytes(), &writes);
+        }
     }
 
     /// Leaves what only reads to who leads: nobody hears our answer, and nothing changes but its
@@ -318,12 +346,13 @@ impl<S: Store> Machine<S> {
     /// Tries the command at `at`, which was blocked and is not any more.
     fn resume(&mut self, at: usize, out: &mut dyn Outbox) {
         let place = self.under_way.place(at);
-        let Stage::Blocked { mut command, heard, .. } = self.under_way.replace(at, Stage::Again)
-        else {
+        let Stage::Blocked { mut command, heard, .. } = self.under_way.take(at) else {
             unreachable!("nothing else is blocked");
         };
+        // What it comes to is put down beside it while it is read.
+        let payload = std::mem::take(&mut command.payload);
         let before = self.stored();
-        let came = match Request::decode(&command.payload).expect("it was decoded when delivered") {
+        let stage = match Request::decode(&payload).expect("it was decoded when delivered") {
             Request::Transaction(Command { transaction, .. })
             | Request::Read(Command { transaction, .. }) => {
                 let (share, _) = Share::of(transaction, &self.slots, self.group);
@@ -332,58 +361,59 @@ impl<S: Store> Machine<S> {
                 }
                 let room = self.room(self.under_way.growth_before(at));
                 let turn = Turn { position: place.position, room, early: at > 0 };
-                let came = self.execute(turn, place, &share, heard, out);
-                if let Came::Spoken { reply_bytes_max, .. } = came {
-                    command.growth_max = self.growth_max(&share, reply_bytes_max);
+                match self.execute(turn, place, &share, heard, out) {
+                    Came::Answered(memo) => {
+                        let grown = self.stored().cast_signed() - before.cast_signed();
+                        command.payload = payload;
+                        return self.answered(at, command, Some(memo), grown, out);
+                    }
+                    Came::Spoken { heard, opinion } => {
+                        command.growth_max = self.growth_max(&share, opinion.reply_bytes_max);
+                        self.take_down(&mut command, opinion);
+                        command.payload = payload;
+                        Stage::Spoken { command, heard }
+                    }
+                    Came::Unsure => {
+                        command.payload = payload;
+                        Stage::Blocked { command, heard, needs_turn: true }
+                    }
                 }
-                Some(came)
             }
             control => {
                 let memo = self.control(place, &control);
-                self.answered(at, memo, 0, out);
-                None
+                return self.answered(at, command, memo, 0, out);
             }
         };
-        let stage = match came {
-            None => return,
-            Some(Came::Answered(memo)) => {
-                let grown = self.stored().cast_signed() - before.cast_signed();
-                return self.answered(at, Some(memo), grown, out);
-            }
-            Some(Came::Spoken { heard, judged, then, .. }) => {
-                Stage::Spoken { command, heard, judged, then }
-            }
-            Some(Came::Unsure) => Stage::Blocked { command, heard, needs_turn: true },
-        };
-        self.under_way.replace(at, stage);
+        self.under_way.put(at, stage);
     }
 
     /// The command at `at` has told its verdict, and now all others have.
     fn concluded(&mut self, at: usize, out: &mut dyn Outbox) {
-        let place = self.under_way.place(at);
-        let Stage::Spoken { command, heard, judged, then } =
-            self.under_way.replace(at, Stage::Again)
-        else {
+        let position = self.under_way.place(at).position;
+        let Stage::Spoken { command, heard } = self.under_way.take(at) else {
             unreachable!("nothing else waits for verdicts");
         };
         let before = self.stored();
         let grown = |stored: u64| stored.cast_signed() - before.cast_signed();
-        if let Some(Drafted { reply, writes }) = then
-            && heard.verdict.takes_then()
-        {
-            commit(&mut self.store, writes, place.position);
+        if let Some(reply) = command.then.reply().filter(|_| heard.verdict.takes_then()) {
+            let reply = Compact::from(reply);
+            commit(&mut self.store, command.then.writes(), position);
             let grown = grown(self.stored());
-            return self.answered_with(at, reply, Some(Memo::Owed), grown, out);
+            return self.answered_with(at, command, reply, Some(Memo::Owed), grown, out);
         }
-        let Ok(Request::Transaction(Command { transaction, .. })) =
-            Request::decode(&command.payload)
-        else {
-            unreachable!("it was decoded when it was delivered");
-        };
-        let (share, _) = Share::of(transaction, &self.slots, self.group);
-        self.conclude(place.position, &share, &judged, heard.verdict);
-        let grown = grown(self.stored());
-        self.answered(at, Some(share.memo), grown, out);
+        if command.idle_otherwise && !heard.verdict.held() && heard.verdict.executable() {
+            self.writer.done(false, 0);
+        } else {
+            let Ok(Request::Transaction(Command { transaction, .. })) =
+                Request::decode(&command.payload)
+            else {
+                unreachable!("it was decoded when it was delivered");
+            };
+            let (share, _) = Share::of(transaction, &self.slots, self.group);
+            self.conclude(position, &share, &command.judged, heard.verdict);
+        }
+        let (memo, grown) = (command.memo, grown(self.stored()));
+        self.answered(at, command, Some(memo), grown, out);
     }
 
     /// Sends what the writer holds in answer to what was just delivered, and keeps it when all before
@@ -394,28 +424,37 @@ impl<S: Store> Machine<S> {
         if self.under_way.is_empty() {
             self.keep(place, writer.bytes(), memo);
         } else {
-            let reply = writer.bytes().to_vec();
+            let reply = writer.bytes().into();
             self.under_way.push(place, Stage::Answered { reply, memo, grown });
         }
         self.writer = writer;
     }
 
-    /// Sends what the writer holds in answer to the command at `at`.
-    fn answered(&mut self, at: usize, memo: Option<Memo>, grown: i64, out: &mut dyn Outbox) {
-        let reply = self.writer.bytes().to_vec();
-        self.answered_with(at, reply, memo, grown, out);
+    /// Sends what the writer holds in answer to the command at `at`, which was taken out.
+    fn answered(
+        &mut self,
+        at: usize,
+        command: Box<Deferred>,
+        memo: Option<Memo>,
+        grown: i64,
+        out: &mut dyn Outbox,
+    ) {
+        let reply = self.writer.bytes().into();
+        self.answered_with(at, command, reply, memo, grown, out);
     }
 
     fn answered_with(
         &mut self,
         at: usize,
-        reply: Vec<u8>,
+        command: Box<Deferred>,
+        reply: Compact,
         memo: Option<Memo>,
         grown: i64,
         out: &mut dyn Outbox,
     ) {
-        out.reply(self.under_way.place(at).message, &reply);
-        self.under_way.replace(at, Stage::Answered { reply, memo, grown });
+        out.reply(self.under_way.place(at).message, reply.as_slice());
+        let stage = Stage::Answered { reply, memo, grown };
+        self.under_way.put_answered(at, command, stage);
     }
 
     /// A command is over.
@@ -437,7 +476,7 @@ impl<S: Store> Machine<S> {
             while let Some((place, stage)) = self.under_way.pop_over() {
                 self.sessions.free_for(place.message, place.low_water);
                 if let Stage::Answered { reply, memo, .. } = stage {
-                    self.keep(place, &reply, memo);
+                    self.keep(place, reply.as_slice(), memo);
                 } else {
                     self.position = place.position;
                     self.repeat(place.message, out);
@@ -456,10 +495,11 @@ impl<S: Store> Machine<S> {
 }
 
 /// Whether a reply is kept.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Memo {
     /// The command had effects, or was refused: it must never be executed in place of being
     /// answered, so its reply is owed.
+    #[default]
     Owed,
     /// The command could only read: it can be given again under another name. Only who leads has
     /// executed it.
@@ -495,7 +535,9 @@ impl<S: Store> Application for Machine<S> {
                     self.sessions.free_for(message, low_water);
                     return self.answer(place, memo, 0, out);
                 }
-                let command = Deferred::new(payload);
+                let mut command = self.under_way.spare();
+                command.payload.extend_from_slice(payload);
+                (command.growth_max, command.memo) = (0, Memo::Owed);
                 let stage = Stage::Blocked { command, heard: Heard::NOBODY, needs_turn: true };
                 return self.under_way.push(place, stage);
             }
@@ -565,7 +607,7 @@ impl<S: Store> Application for Machine<S> {
     fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox) {
         if let Some(at) = self.under_way.find(message) {
             if let Stage::Answered { reply, .. } = self.under_way.stage(at) {
-                out.reply(message, reply);
+                out.reply(message, reply.as_slice());
             }
             return; // Or its reply is to come.
         }

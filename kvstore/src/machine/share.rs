@@ -32,8 +32,14 @@ impl<'a> Share<'a> {
         let (guarded, memo) = (!transaction.guards.is_empty(), Memo::of(&transaction));
         let exchanged = rules::needs_exchange(&transaction);
         let mut owners = GroupSet::EMPTY;
-        let mut owns = |key: &Bytes<'_>| {
-            let owner = slots.owner(key.0);
+        let mut last = None;
+        let mut owns = |key: &Bytes<'a>| {
+            // What is guarded is written next, most often.
+            let owner = match last {
+                Some((before, owner)) if before == *key => owner,
+                _ => slots.owner(key.0),
+            };
+            last = Some((*key, owner));
             owners = owners.with(owner);
             owner == group
         };

@@ -17,12 +17,16 @@ use super::exchange::Heard;
 use super::execute::Judged;
 use super::footprint::Footprint;
 use super::sessions::REPLY_OVERHEAD;
+use super::touches::Touches;
 use crate::command::Version;
+use crate::store::compact::Compact;
 
 /// So many are under way at most.
 const UNDER_WAY_MAX: usize = 256;
 /// When these have so many bytes, no more are taken. They travel with copies of the state.
 const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
+/// The memory of a command with a longer payload is not used again.
+const SPARE_BYTES_MAX: usize = 4 << 10;
 
 /// A delivery, without what was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,17 +38,28 @@ pub(super) struct Place {
 }
 
 /// What has yet to take effect.
+#[derive(Default)]
 pub(super) struct Deferred {
     pub(super) payload: Vec<u8>,
     pub(super) footprint: Footprint,
     /// The most by which it may let grow what the group holds.
     pub(super) growth_max: u64,
+    /// Whether what it answers is kept.
+    pub(super) memo: Memo,
+    /// It has nothing to do here if its guards do not hold.
+    pub(super) idle_otherwise: bool,
+    /// What we told the others rests on this, when we have.
+    pub(super) judged: Judged,
+    /// What `then` comes to, if that is known.
+    pub(super) then: Drafted,
 }
 
 impl Deferred {
-    /// Of a request to begin or end sessions.
-    pub(super) fn new(payload: &[u8]) -> Self {
-        Self { payload: payload.to_vec(), footprint: Footprint::default(), growth_max: 0 }
+    fn clear(&mut self) {
+        self.payload.clear();
+        self.footprint.clear();
+        self.judged = Judged::default();
+        self.then.clear();
     }
 }
 
@@ -52,11 +67,11 @@ impl Deferred {
 pub(super) enum Stage {
     /// It meets one before it that has yet to take effect, or needs its turn: that all before it are
     /// over.
-    Blocked { command: Deferred, heard: Heard, needs_turn: bool },
+    Blocked { command: Box<Deferred>, heard: Heard, needs_turn: bool },
     /// We have told the other groups our verdict, and wait for theirs.
-    Spoken { command: Deferred, heard: Heard, judged: Judged, then: Option<Drafted> },
+    Spoken { command: Box<Deferred>, heard: Heard },
     /// It has taken effect, by which the store has grown so much, and was answered.
-    Answered { reply: Vec<u8>, memo: Option<Memo>, grown: i64 },
+    Answered { reply: Compact, memo: Option<Memo>, grown: i64 },
     /// It is one that came before: what that is owed is repeated when it is its turn.
     Again,
 }
@@ -77,7 +92,7 @@ impl Stage {
                 command.growth_max.cast_signed()
             }
             Self::Answered { reply, grown, .. } => {
-                (reply.len() as u64 + REPLY_OVERHEAD).cast_signed() - grown.min(&0)
+                (reply.as_slice().len() as u64 + REPLY_OVERHEAD).cast_signed() - grown.min(&0)
             }
             Self::Again => 0,
         }
@@ -90,7 +105,7 @@ impl Stage {
     fn bytes(&self) -> usize {
         match self {
             Self::Blocked { command, .. } | Self::Spoken { command, .. } => command.payload.len(),
-            Self::Answered { reply, .. } => reply.len(),
+            Self::Answered { reply, .. } => reply.as_slice().len(),
             Self::Again => 0,
         }
     }
@@ -100,14 +115,15 @@ impl Stage {
 #[derive(Clone, Copy)]
 struct Mark {
     message: MessageId,
-    /// Of its footprint, until it has taken effect.
-    bits: u64,
+    /// It has yet to take effect.
+    waits: bool,
     /// It is what was not delivered before.
     is_new: bool,
-    /// What it met when it was last tried, counted from the first that was ever under way.
+    /// The number of what it met when it was last tried.
     behind: Option<u64>,
 }
 
+/// Commands have numbers here, from the first that was ever under way.
 #[derive(Default)]
 pub(super) struct UnderWay {
     commands: VecDeque<(Place, Stage)>,
@@ -119,7 +135,15 @@ pub(super) struct UnderWay {
     bytes: usize,
     growth_max: i64,
     grown: i64,
-    blocked: usize,
+    /// The numbers of those that are blocked, rising.
+    blocked: Vec<u64>,
+    /// Of those that have yet to take effect.
+    touches: Touches,
+    /// So many of them read ranges.
+    with_ranges: usize,
+    /// Memory of those that have taken effect.
+    #[expect(clippy::vec_box, reason = "they are used as they are")]
+    spare: Vec<Box<Deferred>>,
 }
 
 impl UnderWay {
@@ -139,17 +163,39 @@ impl UnderWay {
         !needs_turn && self.len() < UNDER_WAY_MAX && self.bytes < UNDER_WAY_BYTES_MAX
     }
 
+    /// A command without anything in it, in memory that was used before.
+    pub(super) fn spare(&mut self) -> Box<Deferred> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Keeps its memory for another.
+    pub(super) fn recycle(&mut self, mut command: Box<Deferred>) {
+        if command.payload.capacity() <= SPARE_BYTES_MAX && self.spare.len() < UNDER_WAY_MAX {
+            command.clear();
+            self.spare.push(command);
+        }
+    }
+
     pub(super) fn push(&mut self, place: Place, stage: Stage) {
-        let message = place.message;
-        self.marks.push_back(Mark { message, bits: 0, is_new: true, behind: None });
+        let (message, number) = (place.message, self.over + self.len() as u64);
+        let is_new = !matches!(stage, Stage::Again);
+        let mark = Mark { message, waits: false, is_new, behind: None };
+        self.marks.push_back(mark);
         self.commands.push_back((place, Stage::Again));
-        self.replace(self.len() - 1, stage);
+        if let Some(command) = stage.deferred() {
+            self.marks.back_mut().expect("just pushed").waits = true;
+            self.touches.add(number, &command.footprint);
+            self.with_ranges += usize::from(command.footprint.has_ranges());
+        }
+        self.put(self.len() - 1, stage);
     }
 
     /// Takes the first one, if it has taken effect: it is over.
     pub(super) fn pop_over(&mut self) -> Option<(Place, Stage)> {
-        self.commands.front().filter(|(_, stage)| stage.deferred().is_none())?;
-        let stage = self.replace(0, Stage::Again);
+        if self.marks.front()?.waits {
+            return None;
+        }
+        let stage = self.take(0);
         self.marks.pop_front();
         self.over += 1;
         self.commands.pop_front().map(|(place, _)| (place, stage))
@@ -180,19 +226,41 @@ impl UnderWay {
         &self.commands[at].1
     }
 
-    /// Moves one down its list. Returns what it was.
-    pub(super) fn replace(&mut self, at: usize, stage: Stage) -> Stage {
-        let mark = &mut self.marks[at];
-        mark.bits = stage.deferred().map_or(0, |command| command.footprint.bits());
-        mark.is_new = !matches!(stage, Stage::Again);
-        let before = std::mem::replace(&mut self.commands[at].1, stage);
-        let after = &self.commands[at].1;
-        self.bytes = self.bytes + after.bytes() - before.bytes();
-        self.growth_max += after.growth_max() - before.growth_max();
-        self.grown += after.grown() - before.grown();
-        self.blocked += usize::from(matches!(after, Stage::Blocked { .. }));
-        self.blocked -= usize::from(matches!(before, Stage::Blocked { .. }));
-        before
+    /// Takes the one at `at` out, to [put](Self::put) it back further down its list. Until then it counts
+    /// for nothing, except that what it meets behind it still waits for it.
+    pub(super) fn take(&mut self, at: usize) -> Stage {
+        let stage = std::mem::replace(&mut self.commands[at].1, Stage::Again);
+        self.bytes -= stage.bytes();
+        self.growth_max -= stage.growth_max();
+        self.grown -= stage.grown();
+        if matches!(stage, Stage::Blocked { .. }) {
+            let number = self.over + at as u64;
+            let place = self.blocked.binary_search(&number).expect("it is blocked");
+            self.blocked.remove(place);
+        }
+        stage
+    }
+
+    /// Puts one back that was taken out.
+    pub(super) fn put(&mut self, at: usize, stage: Stage) {
+        self.bytes += stage.bytes();
+        self.growth_max += stage.growth_max();
+        self.grown += stage.grown();
+        if matches!(stage, Stage::Blocked { .. }) {
+            let number = self.over + at as u64;
+            let place = self.blocked.partition_point(|blocked| *blocked < number);
+            self.blocked.insert(place, number);
+        }
+        self.commands[at].1 = stage;
+    }
+
+    /// The one at `at`, which was taken out, has taken effect.
+    pub(super) fn put_answered(&mut self, at: usize, command: Box<Deferred>, stage: Stage) {
+        self.marks[at].waits = false;
+        self.touches.remove(self.over + at as u64, &command.footprint);
+        self.with_ranges -= usize::from(command.footprint.has_ranges());
+        self.recycle(command);
+        self.put(at, stage);
     }
 
     /// Whether something before `at` that has yet to take effect meets what has this footprint.
@@ -200,37 +268,45 @@ impl UnderWay {
         self.first_met(at, footprint).is_some()
     }
 
-    fn first_met(&self, at: usize, footprint: &Footprint) -> Option<usize> {
-        let bits = footprint.bits();
-        let mut before = self.marks.iter().take(at).enumerate();
-        let met = before.find(|(i, mark)| {
-            mark.bits & bits != 0
-                && self.commands[*i].1.deferred().is_some_and(|it| it.footprint.meets(footprint))
-        });
-        met.map(|(i, _)| i).filter(|_| !planted(Mutant::MeetingPasses))
+    /// The number of the first such.
+    fn first_met(&self, at: usize, footprint: &Footprint) -> Option<u64> {
+        let met = self.touches.first_met(self.over + at as u64, footprint);
+        let by_range = if self.with_ranges > 0 || footprint.has_ranges() {
+            let meets = |stage: &Stage| {
+                stage.deferred().is_some_and(|it| it.footprint.meets_by_range(footprint))
+            };
+            let before = self.commands.iter().take(at);
+            before.zip(self.over..).find(|((_, stage), _)| meets(stage)).map(|(_, number)| number)
+        } else {
+            None
+        };
+        met.into_iter().chain(by_range).min().filter(|_| !planted(Mutant::MeetingPasses))
     }
 
     /// The first one from `from` on that may be tried: it is blocked, and nothing before it is in
     /// its way.
     pub(super) fn next_free(&mut self, from: usize) -> Option<usize> {
-        if self.blocked == 0 {
-            return None;
-        }
-        (from..self.len()).find(|at| self.is_free(*at))
+        let first = self.over + from as u64;
+        let first = self.blocked.partition_point(|number| *number < first);
+        let free = (first..self.blocked.len()).find(|blocked| self.is_free(self.blocked[*blocked]));
+        free.map(|blocked| (self.blocked[blocked] - self.over) as usize)
     }
 
-    fn is_free(&mut self, at: usize) -> bool {
-        let Stage::Blocked { command, needs_turn, .. } = &self.commands[at].1 else { return false };
+    fn is_free(&mut self, number: u64) -> bool {
+        let at = (number - self.over) as usize;
+        // Most often what was in its way still is.
+        let behind = self.marks[at].behind.and_then(|behind| behind.checked_sub(self.over));
+        if behind.is_some_and(|behind| self.marks[behind as usize].waits) {
+            return false;
+        }
+        let Stage::Blocked { command, needs_turn, .. } = &self.commands[at].1 else {
+            unreachable!("it is among those that are blocked");
+        };
         if at == 0 || *needs_turn {
             return at == 0;
         }
-        // Most often what was in its way still is.
-        let behind = self.marks[at].behind.and_then(|behind| behind.checked_sub(self.over));
-        if behind.is_some_and(|behind| self.marks[behind as usize].bits != 0) {
-            return false;
-        }
         let met = self.first_met(at, &command.footprint);
-        self.marks[at].behind = met.map(|met| self.over + met as u64);
+        self.marks[at].behind = met;
         met.is_none()
     }
 

@@ -1,0 +1,60 @@
+//! Which commands look at a key or write it: those that have yet to take effect, in the order of delivery.
+//!
+//! Keys are told apart by 64 bits of hash. Two that are alike in all of them, which nothing but malice
+//! makes, are taken for one: then a command waits for one before it that it does not meet, which it may
+//! always do.
+
+use super::footprint::Footprint;
+
+/// Lists of touches: a few keys a list, when as many commands are under way as there may be.
+const LISTS: usize = 256;
+
+/// Commands have numbers that rise with their places in the order.
+#[derive(Clone, Copy)]
+struct Touch {
+    key: u64,
+    number: u64,
+    written: bool,
+}
+
+pub(super) struct Touches(Vec<Vec<Touch>>);
+
+impl Default for Touches {
+    fn default() -> Self {
+        Self(vec![Vec::new(); LISTS])
+    }
+}
+
+impl Touches {
+    /// Command `number` has yet to take effect.
+    pub(super) fn add(&mut self, number: u64, footprint: &Footprint) {
+        for touched in footprint.keys() {
+            let list = &mut self.0[list(touched.hash)];
+            // Behind all before it: most often, behind all that there are.
+            let at = list.iter().rposition(|it| it.number <= number).map_or(0, |at| at + 1);
+            list.insert(at, Touch { key: touched.hash, number, written: touched.written });
+        }
+    }
+
+    /// It has.
+    pub(super) fn remove(&mut self, number: u64, footprint: &Footprint) {
+        for touched in footprint.keys() {
+            self.0[list(touched.hash)].retain(|it| it.number != number);
+        }
+    }
+
+    /// The first command before `number` that may write what one with this footprint looks at, or look at
+    /// or write what that one may write.
+    pub(super) fn first_met(&self, number: u64, footprint: &Footprint) -> Option<u64> {
+        let met = footprint.keys().iter().filter_map(|touched| {
+            let meets = |it: &&Touch| it.key == touched.hash && (it.written || touched.written);
+            let before = self.0[list(touched.hash)].iter().take_while(|it| it.number < number);
+            before.filter(meets).map(|it| it.number).next()
+        });
+        met.min()
+    }
+}
+
+fn list(hash: u64) -> usize {
+    (hash % LISTS as u64) as usize
+}
