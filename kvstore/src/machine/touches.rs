@@ -43,15 +43,16 @@ impl Touches {
         }
     }
 
-    /// The first command before `number` that may write what one with this footprint looks at, or look at
+    /// The last command before `number` that may write what one with this footprint looks at, or look at
     /// or write what that one may write.
-    pub(super) fn first_met(&self, number: u64, footprint: &Footprint) -> Option<u64> {
+    pub(super) fn last_met(&self, number: u64, footprint: &Footprint) -> Option<u64> {
         let met = footprint.keys().iter().filter_map(|touched| {
-            let meets = |it: &&Touch| it.key == touched.hash && (it.written || touched.written);
-            let before = self.0[list(touched.hash)].iter().take_while(|it| it.number < number);
-            before.filter(meets).map(|it| it.number).next()
+            let meets = |it: &&Touch| {
+                it.key == touched.hash && it.number < number && (it.written || touched.written)
+            };
+            self.0[list(touched.hash)].iter().rfind(meets).map(|it| it.number)
         });
-        met.min()
+        met.max()
     }
 }
 

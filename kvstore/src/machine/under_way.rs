@@ -265,22 +265,22 @@ impl UnderWay {
 
     /// Whether something before `at` that has yet to take effect meets what has this footprint.
     pub(super) fn meets(&self, at: usize, footprint: &Footprint) -> bool {
-        self.first_met(at, footprint).is_some()
+        self.last_met(at, footprint).is_some()
     }
 
-    /// The number of the first such.
-    fn first_met(&self, at: usize, footprint: &Footprint) -> Option<u64> {
-        let met = self.touches.first_met(self.over + at as u64, footprint);
+    /// The number of the last such: most often, when that has taken effect, so have the others.
+    fn last_met(&self, at: usize, footprint: &Footprint) -> Option<u64> {
+        let met = self.touches.last_met(self.over + at as u64, footprint);
         let by_range = if self.with_ranges > 0 || footprint.has_ranges() {
-            let meets = |stage: &Stage| {
-                stage.deferred().is_some_and(|it| it.footprint.meets_by_range(footprint))
+            let meets = |at: &usize| {
+                let command = self.commands[*at].1.deferred();
+                command.is_some_and(|it| it.footprint.meets_by_range(footprint))
             };
-            let before = self.commands.iter().take(at);
-            before.zip(self.over..).find(|((_, stage), _)| meets(stage)).map(|(_, number)| number)
+            (0..at).rfind(meets).map(|at| self.over + at as u64)
         } else {
             None
         };
-        met.into_iter().chain(by_range).min().filter(|_| !planted(Mutant::MeetingPasses))
+        met.max(by_range).filter(|_| !planted(Mutant::MeetingPasses))
     }
 
     /// The first one from `from` on that may be tried: it is blocked, and nothing before it is in
@@ -305,7 +305,7 @@ impl UnderWay {
         if at == 0 || *needs_turn {
             return at == 0;
         }
-        let met = self.first_met(at, &command.footprint);
+        let met = self.last_met(at, &command.footprint);
         self.marks[at].behind = met;
         met.is_none()
     }

@@ -284,7 +284,7 @@ impl<A: Application> Replica<A> {
                 self.core.accept_proposals(index, entry.birth, entry.time_ms, remotes.iter());
             }
             Body::Exchange { message, from, result } => {
-                exchanged.push_back(Exchanged { index, message, from, result: result.to_vec() });
+                exchanged.push_back(Exchanged { index, message, from, result: result.into() });
                 log(Record::Exchange, true, true);
             }
             Body::Decided(decisions) => {

@@ -36,7 +36,7 @@ use self::gate::Gate;
 use self::log::Follower;
 pub(crate) use self::log::untag;
 use self::reads::Reads;
-use self::results::{Exchanged, Given, Waited};
+use self::results::{Exchanged, Given, Told, Waited};
 use self::said::{Said, Word};
 use self::status::Won;
 use self::teaching::{Asking, Taking, Teaching};
@@ -169,7 +169,7 @@ pub(crate) struct Replica<A> {
     /// Whose results our machine was given, of messages that are not over here.
     heard: HashMap<MessageId, GroupSet>,
     /// What our machine said to other groups that may not have heard it.
-    results: HashMap<MessageId, (GroupSet, Vec<u8>)>,
+    results: HashMap<MessageId, (GroupSet, Told)>,
     /// What our machine was given and has not done with, in the order of delivery.
     given: VecDeque<Given>,
     waited: Waited,
@@ -718,7 +718,7 @@ impl<A: Application> Replica<A> {
                         wiring.keep(head);
                     }
                     // Whoever leads after us may have to say it again.
-                    self.results.insert(message, (to, bytes.to_vec()));
+                    self.results.insert(message, (to, bytes.into()));
                 }
                 Word::End(session) => {
                     self.core.end_session(session);

@@ -1,5 +1,6 @@
 //! Results that state machines exchange: which of them our machine waits for, and what was said.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use skein_fabric::Fabric;
@@ -24,7 +25,41 @@ pub(super) struct Exchanged {
     pub(super) index: u64,
     pub(super) message: MessageId,
     pub(super) from: GroupId,
-    pub(super) result: Vec<u8>,
+    pub(super) result: Told,
+}
+
+/// What a state machine tells other groups: a few bytes most often, which need no memory of their own.
+pub(super) enum Told {
+    Short { len: u8, bytes: [u8; Self::SHORT] },
+    Long(Box<[u8]>),
+}
+
+impl Told {
+    const SHORT: usize = 14;
+}
+
+impl From<&[u8]> for Told {
+    fn from(from: &[u8]) -> Self {
+        let mut bytes = [0; Self::SHORT];
+        match bytes.get_mut(..from.len()) {
+            Some(short) => {
+                short.copy_from_slice(from);
+                Self::Short { len: from.len() as u8, bytes }
+            }
+            None => Self::Long(from.into()),
+        }
+    }
+}
+
+impl Deref for Told {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
 }
 
 /// A message that our machine was given and that is not over.
@@ -136,7 +171,7 @@ impl<A: Application> Replica<A> {
         }
         self.paths.exchanged += 1;
         let index = self.core.last_index() + 1;
-        self.exchanged.push_back(Exchanged { index, message, from, result: result.to_vec() });
+        self.exchanged.push_back(Exchanged { index, message, from, result: result.into() });
         self.core.step(Event::Exchanged, &mut self.effects);
         self.carry_out(wiring);
     }

@@ -19,7 +19,7 @@ use skein_protocol::runs::Runs;
 use skein_protocol::view::View;
 
 use super::Replica;
-use super::results::Given;
+use super::results::{Given, Told};
 use crate::application::Application;
 use crate::election::{Content, Election, Part, Place, cursor, place};
 use crate::wiring::{Note, Wiring};
@@ -262,7 +262,7 @@ impl<A: Application> Replica<A> {
                 .collect(),
             results: sorted(&self.results)
                 .filter(|_| !planted(Mutant::ResultsNotTaken))
-                .map(|(m, (to, result))| (m.session.0, m.sequence, groups(*to), result.clone()))
+                .map(|(m, (to, result))| (m.session.0, m.sequence, groups(*to), result.to_vec()))
                 .collect(),
             last_applied: self.last_applied,
             last_delivered: self.last_delivered,
@@ -408,7 +408,7 @@ impl<A: Application> Replica<A> {
         let mut results = Vec::new();
         for (session, sequence, to, result) in order.results {
             let message = MessageId::new(SessionId(session), sequence);
-            results.push((message, (group_set(&to)?, result)));
+            results.push((message, (group_set(&to)?, Told::from(&result[..]))));
         }
         let runs = order.runs.iter();
         let runs = runs.map(|(birth, first)| (Ballot::from_word(*birth), cursor(*first)));
