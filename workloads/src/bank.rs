@@ -128,19 +128,19 @@ impl Bank {
         }
         let mut sum = 0;
         for (outcome, key) in reply.outcomes.iter().zip(&self.accounts) {
-            let account = String::from_utf8_lossy(key);
+            let account = || String::from_utf8_lossy(key);
             let Outcome::Value(value) = outcome else {
-                return Err(wrong("wrong_reply", format!("account {account}: {outcome:?}")));
+                return Err(wrong("wrong_reply", format!("account {}: {outcome:?}", account())));
             };
             let Some((value, _)) = value else {
-                return Err(wrong("missing_record", format!("account {account} is missing")));
+                return Err(wrong("missing_record", format!("account {} is missing", account())));
             };
             let balance: i64 =
                 std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).ok_or_else(
-                    || wrong("wrong_value", format!("account {account} is no number")),
+                    || wrong("wrong_value", format!("account {} is no number", account())),
                 )?;
             if balance < 0 {
-                return Err(overdrawn(&account, balance));
+                return Err(overdrawn(&account(), balance));
             }
             sum += balance;
         }
