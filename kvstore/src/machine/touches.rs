@@ -26,13 +26,11 @@ impl Default for Touches {
 }
 
 impl Touches {
-    /// Command `number` has yet to take effect.
+    /// Command `number`, which is behind all before it, has yet to take effect.
     pub(super) fn add(&mut self, number: u64, footprint: &Footprint) {
         for touched in footprint.keys() {
-            let list = &mut self.0[list(touched.hash)];
-            // Behind all before it: most often, behind all that there are.
-            let at = list.iter().rposition(|it| it.number <= number).map_or(0, |at| at + 1);
-            list.insert(at, Touch { key: touched.hash, number, written: touched.written });
+            let touch = Touch { key: touched.hash, number, written: touched.written };
+            self.0[list(touched.hash)].push(touch);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Commands that were delivered and are not over, in the order of delivery.
 //!
 //! A command that waits for other groups' verdicts holds up those behind it only if they
-//! [meet](Footprint::meets): the others take effect, and are answered, at once. A command is *over*
+//! [meet](Footprint): the others take effect, and are answered, at once. A command is *over*
 //! when it has taken effect and all before it are over. Only then is its reply kept, so that the
 //! session table and the history are made in the order of delivery, in whichever order commands took
 //! effect.
