@@ -198,6 +198,8 @@ mutants! {
     LeftBehindLeads,
     /// A leader gives its state to a learner though it lacks what its group was done with before.
     LeftBehindTeaches,
+    /// A life counts that was given too little for it to apply what its group is done with.
+    LetInBehind,
     /// A state lacks the results that its machine was given of messages that are not over.
     HeardNotTaken,
     /// A state lacks what its machine has said to groups that may ask for it.

@@ -96,8 +96,18 @@ impl Onlooker {
         for note in notes {
             match note {
                 Note::Logged { by, index, record } => {
-                    if let Record::Remote(remote) = &record {
-                        self.rules.counts_on(by, remote)?;
+                    match record {
+                        Record::Remote(remote) => self.rules.counts_on(by, &remote)?,
+                        Record::Join { slot, incarnation } => {
+                            let core = &find(engines(), by).expect("it turned").1.core;
+                            let lets_in = core.leads() && !core.view().names(slot, incarnation);
+                            let life = find(engines(), ReplicaId::new(by.group, slot));
+                            let life = life.filter(|(_, it)| it.incarnation == incarnation);
+                            if let Some((_, life)) = life.filter(|_| lets_in) {
+                                self.rules.lets_in(life)?;
+                            }
+                        }
+                        _ => {}
                     }
                     self.logged(by, index, &record);
                 }

@@ -55,8 +55,9 @@ struct Shared {
     passed: Timestamp,
     /// Those that it was not said to be done with, and their positions.
     unsettled: VecDeque<(Timestamp, u64)>,
-    /// Up to where it was said to be done with them.
+    /// Up to where it was said to be done with them, and the position of the last of those.
     settled: Timestamp,
+    done: u64,
 }
 
 impl Rules {
@@ -75,6 +76,7 @@ impl Rules {
         self.firsts.retain(|(of, _), _| *of != group);
         if let Some(shared) = self.shared.get_mut(&group) {
             shared.unsettled.clear();
+            shared.done = 0;
         }
         self.recreated = true;
     }
@@ -124,10 +126,10 @@ impl Rules {
             return Ok(());
         }
         shared.settled = timestamp;
-        let mut needed = 0;
         while let Some((_, position)) = shared.unsettled.pop_front_if(|(at, _)| *at <= timestamp) {
-            needed = position;
+            shared.done = position;
         }
+        let needed = shared.done;
         let waits_for = |it: &&Replica<Machine>| {
             view.names(it.id.slot, it.incarnation) && !view.member(it.id.slot).evicted
         };
@@ -142,6 +144,18 @@ impl Rules {
                 Err(Violation { property: "what is settled was applied everywhere", evidence })
             }
         }
+    }
+
+    /// A leader has logged that a life counts which did not: whatever its group is done with, it has applied.
+    /// Others tell that nobody any more, and whoever else has it may be the next to lose its memory.
+    pub(super) fn lets_in(&self, life: &Replica<Machine>) -> Result<(), Violation> {
+        let needed = self.shared.get(&life.id.group).map_or(0, |shared| shared.done);
+        let (id, done) = (life.id, life.application.done());
+        if done >= needed {
+            return Ok(());
+        }
+        let evidence = format!("{id} is let in, and is done with {done} of {needed} deliveries");
+        Err(Violation { property: "who is let in has what is settled", evidence })
     }
 
     /// A replica takes its group to have passed a timestamp: whatever the group has delivered up to there,
@@ -224,7 +238,7 @@ impl Rules {
     /// A replica has given its state away, as of that delivery. Others may have let go of what it takes to
     /// deliver what was delivered while its group did not wait for it; so it has that too, or has led for
     /// so long that whoever can deliver more has said so. One that is deposed does not know what went on
-    /// without it; who leads now writes the log of whoever was given its state.
+    /// without it; who leads now [lets in](Self::lets_in) nobody who lacks that.
     pub(super) fn gives(
         &self,
         by: &Replica<Machine>,

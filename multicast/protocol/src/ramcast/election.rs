@@ -23,6 +23,7 @@ use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::mutants::{Mutant, planted};
 use crate::ramcast::leader::Large;
 use crate::step::{Effect, Record};
+use crate::timestamp::Timestamp;
 
 /// How long a dead replica's successor is waited for, in patiences.
 const EVICT_PATIENCE: u64 = 4;
@@ -532,7 +533,8 @@ impl Ramcast {
         }
         // A life that is not let in yet proves that it has caught up by a word behind its `Join`.
         let from = self.last + u64::from(!self.view.names(slot, incarnation));
-        self.fed[usize::from(slot)] = Some(Fed { incarnation, from, landed: 0 });
+        let applied = self.shared.applied_by(self.config.me.slot);
+        self.fed[usize::from(slot)] = Some(Fed { incarnation, from, landed: 0, applied });
         self.completed[usize::from(slot)] = 0;
     }
 
@@ -574,10 +576,25 @@ impl Ramcast {
     /// Logs that a life of a slot counts from here on: it holds all that this log holds.
     pub fn join(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<Effect>) {
         let news = !self.view.names(slot, incarnation) || self.view.member(slot).evicted;
-        if self.may_change(slot) && news && self.commit >= self.new_ballot_index {
+        let whole = guard!(Mutant::LetInBehind, self.has_what_is_settled(slot, incarnation));
+        if self.may_change(slot) && news && whole && self.commit >= self.new_ballot_index {
             self.changing |= 1 << slot;
             self.append(Record::Join { slot, incarnation }, effects);
         }
+    }
+
+    /// Whether a life of a slot has applied all that our group can be done with, or counts already. **Invariant.**
+    /// f+1 lives that count have applied what our group is done with: that many were waited for when it was
+    /// said, and a new life takes a former one's place only if it has, too. Others tell it nobody any more, so
+    /// once all who have it are gone no log helps. A new life may hold the whole log and lack it: it was given
+    /// its state by a leader that was evicted and deposed, and did not know. Who settled it may have died before
+    /// we were told; but then we had applied it before we let anybody in.
+    fn has_what_is_settled(&self, slot: u8, incarnation: u32) -> bool {
+        let fed = self.fed[usize::from(slot)].filter(|fed| fed.incarnation == incarnation);
+        let before = fed.map_or(Timestamp::ZERO, |fed| fed.applied);
+        let settled = self.shared.settled_by(self.group());
+        let applied = self.shared.applied_by(slot);
+        self.view.names(slot, incarnation) || applied >= settled.max(before)
     }
 
     /// Those whose process is known to have ended, and whose successor is not there yet, are waited

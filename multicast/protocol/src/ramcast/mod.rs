@@ -117,6 +117,8 @@ struct Fed {
     from: u64,
     /// The number of our last write that is in its memory.
     landed: u64,
+    /// What we had applied when we let it in.
+    applied: Timestamp,
 }
 
 /// One replica of one group.

@@ -231,6 +231,37 @@ fn what_a_former_life_had_applied_the_next_one_may_lack() {
 }
 
 #[test]
+fn a_life_counts_only_when_it_has_applied_what_its_group_is_done_with() {
+    let (leader, slot, life) = (replica(0, 0), 2, 1);
+    #[rustfmt::skip]
+    let cases = [
+        // said   we have  it has  counts  because
+        (false,   false,   false,  true,   "nobody is done with anything"),
+        (true,    false,   false,  false,  "others may have forgotten what it needs"),
+        (false,   true,    false,  false,  "whoever said so may have died before it told us"),
+        (true,    true,    true,   true,   "it needs nothing that was forgotten"),
+    ];
+    for (said, applied, has, counts, because) in cases {
+        let mut stage = shared_without(replica(0, slot));
+        let timestamp = stage.nodes[&leader].delivered[0].1;
+        let (core, mut effects) = (stage.core(leader), Vec::new());
+        if said {
+            core.step(Event::Settled { group: GroupId(0), timestamp }, &mut effects);
+        }
+        if applied {
+            core.applied(timestamp);
+        }
+        core.feeds(slot, life);
+        if has {
+            core.step(Event::Applied { slot, timestamp }, &mut effects);
+        }
+        effects.clear();
+        core.join(slot, life, &mut effects);
+        assert_eq!(!effects.is_empty(), counts, "{because}");
+    }
+}
+
+#[test]
 fn who_is_given_a_state_tells_others_what_it_holds_of_theirs_when_it_counts() {
     let (leader, other) = (replica(0, 0), replica(0, 2));
     for dies in [true, false] {
