@@ -17,7 +17,7 @@ use crate::mail::{Mail, Name, Purpose, WIRE_VERSION, replica};
 use crate::operate::{Command, CommandError, Identity, ReplicaStatus};
 use crate::port::{Opening, Port, RingSizes};
 use crate::replica::{Replica, untag};
-use crate::wiring::{Note, PULSE_TAG, Wiring};
+use crate::wiring::{Meaning, Note, PULSE_TAG, Wiring};
 
 /// After how long without anything to do an engine sleeps through so many ticks, or half of the misses
 /// that are borne if they are fewer: no more than a beat makes up for to one who looks in every tick.
@@ -168,7 +168,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         // Where writes complete at once, what was just logged is committed by now; and what replicas here
         // say to each other was said.
         self.take_completions();
-        if self.replicas.len() > 1 {
+        if self.wiring.take_told_here() {
             worked |= self.look_at_words();
         }
         // Sessions wait for what leaders have to say, and for nothing else.
@@ -488,8 +488,15 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         self.wiring.look_at_words(&mut news);
         let changed = news.len();
         for (at, word) in news.drain(..) {
-            let (row, column, by) = self.wiring.word_of(at);
-            self.replicas[row].told(column, by, word);
+            let Meaning { column, by, to } = self.wiring.meaning(at);
+            match to {
+                Some(row) => self.replicas[row].told(column, by, word),
+                None => {
+                    for replica in self.replicas.iter_mut().filter(|replica| replica.id != by) {
+                        replica.told(column, by, word);
+                    }
+                }
+            }
         }
         self.news = news;
         self.words.note(changed);

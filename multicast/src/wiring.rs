@@ -1,16 +1,17 @@
 //! How the replicas of one engine reach all others: links to engines, words, routes.
 //!
-//! Each engine has one region of words that peers write: a row per replica, with the words that every
-//! replica of the cluster, or every slot of the row's own group, tells it. Each word has a single
-//! writer and what it said last is what counts, so it can be written again whenever a link comes up.
-//! And each engine has a word that shows that it is alive, which the others read.
+//! Each engine has one region of words that peers write. What a replica says to other groups it says to
+//! each engine once, however many replicas that has: it says the same to all of them. What it says to one
+//! of its own group it says to that one alone. Each word has a single writer and what it said last is
+//! what counts, so it can be written again whenever a link comes up. And each engine has a word that
+//! shows that it is alive, which the others read.
 
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source};
 use skein_protocol::ballot::Ballot;
-use skein_protocol::ids::{GroupId, MessageId, ReplicaId, SessionId};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::properties::Touch;
 use skein_protocol::step::{Deliver, Record};
 use skein_protocol::timestamp::Timestamp;
@@ -53,11 +54,22 @@ struct Link {
     /// In how many ticks it is greeted again, if it has not answered: it may stand still, and all
     /// greetings are answered when it goes on.
     greeted: u32,
+    /// The last word that was told to several, and to this engine, was the one with this number.
+    told_in: u64,
 }
 
 impl Link {
     const fn to(engine: EngineId) -> Self {
-        Self { engine, peer: None, words: None, pulse: None, seen: 0, beats: false, greeted: 0 }
+        Self {
+            engine,
+            peer: None,
+            words: None,
+            pulse: None,
+            seen: 0,
+            beats: false,
+            greeted: 0,
+            told_in: 0,
+        }
     }
 }
 
@@ -66,7 +78,7 @@ impl Link {
 struct Place {
     /// The number of the link to its engine; `None` if that is ours.
     link: Option<u16>,
-    /// The row that its engine has for it.
+    /// Its number among those of its engine.
     row: u16,
 }
 
@@ -98,8 +110,8 @@ pub(crate) struct Wiring<F> {
     /// Of every replica of the cluster.
     places: Vec<Place>,
     words: Region,
-    /// Of each of them, in which row it is, what it is, and whose.
-    meanings: Vec<(usize, Column, ReplicaId)>,
+    /// Of each of them, what it is, and whose; and to which replica here it is said, if not to all.
+    meanings: Vec<Meaning>,
     /// What they said when last looked at.
     words_seen: Vec<u64>,
     /// Our own heartbeat, and, in the order of the links, those of others as last read.
@@ -108,8 +120,12 @@ pub(crate) struct Wiring<F> {
     routes: HashMap<(ReplicaId, ReplicaId), u32>,
     sessions: HashMap<(SessionId, ReplicaId), Vec<u32>>,
     /// What we last told others, to be told again when a link comes up: for each replica here, and each
-    /// that it tells, a word of each column.
+    /// engine, ours being the last, a word of each column.
     told: Vec<u64>,
+    /// How many words were told to several.
+    tellings: u64,
+    /// One of our replicas has told another here a word since that was last asked for.
+    told_here: bool,
     /// To replicas of this very engine.
     pub loopback: VecDeque<Datagram>,
     /// Bytes of relayed payloads among those.
@@ -140,7 +156,7 @@ pub(crate) enum Note {
     Restored { by: ReplicaId, delivered: u64 },
 }
 
-/// Which word of a row.
+/// What a word is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Column {
     /// The writer's acceptance word.
@@ -151,6 +167,22 @@ pub(crate) enum Column {
     Freed,
     /// Up to which final timestamp a follower has applied what it delivers.
     Applied,
+}
+
+impl Column {
+    /// Whether it is said to one replica, of the writer's own group.
+    const fn is_to_one(self) -> bool {
+        matches!(self, Column::Freed | Column::Applied)
+    }
+}
+
+/// What a word means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Meaning {
+    pub column: Column,
+    pub by: ReplicaId,
+    /// The number of the replica here to which it is said; `None` if it is said to all.
+    pub to: Option<usize>,
 }
 
 /// All of them, in their order.
@@ -176,8 +208,8 @@ impl<F: Fabric> Wiring<F> {
                 places[member(topology, replica)] = Place { link, row };
             }
         }
-        let told = local.len() * members(topology) * COLUMNS.len();
-        let len = local.len().max(1) * row_words(topology) * 8;
+        let told = local.len() * (links.len() + 1) * COLUMNS.len();
+        let len = words_of(topology, local.len()) * 8;
         let words = port.fabric.create(len, Access::Shared)?;
         let pulse = port.fabric.create((1 + links.len()) * 8, Access::Shared)?;
         Ok(Self {
@@ -195,6 +227,8 @@ impl<F: Fabric> Wiring<F> {
             routes: HashMap::new(),
             sessions: HashMap::new(),
             told: vec![0; told],
+            tellings: 0,
+            told_here: false,
             loopback: VecDeque::new(),
             relays_here: 0,
             buffers: Buffers::new(BUFFER_BYTES_MAX),
@@ -271,14 +305,13 @@ impl<F: Fabric> Wiring<F> {
         };
         let link = self.links.iter_mut().find(|link| link.engine == engine).expect("just found");
         (link.words, link.pulse) = (Some(words), Some(pulse));
-        for to in self.topology.replicas_on(engine.0, engine.1) {
-            for from in self.local.clone() {
-                for column in COLUMNS {
-                    let word = self.told[self.told_at(from, to, column)];
-                    if word != 0 {
-                        self.write_word(from, to, column, word);
-                    }
-                }
+        let readers = self.topology.replicas_on(engine.0, engine.1);
+        for (from, column) in self.local.clone().into_iter().flat_map(|f| COLUMNS.map(|c| (f, c))) {
+            let reads = |to: &&ReplicaId| !column.is_to_one() || to.group == from.group;
+            let Some(to) = readers.iter().find(reads) else { continue };
+            let word = self.told[self.told_at(from, self.place(*to).link, column)];
+            if word != 0 {
+                self.write_word(from, *to, column, word);
             }
         }
         Some(engine)
@@ -310,14 +343,14 @@ impl<F: Fabric> Wiring<F> {
         self.link_to(replica).is_some_and(|link| link.beats)
     }
 
-    /// Forgets what a group's replica here was told by, and has told, the others of its group: it
-    /// begins anew.
+    /// Forgets what a group's replica here was told by the others of its group, and what it has told
+    /// anybody: it begins anew.
     pub(crate) fn forget_words(&mut self, replica: ReplicaId) {
+        let (row, told) = (self.place(replica).row, (self.links.len() + 1) * COLUMNS.len());
+        self.told[usize::from(row) * told..][..told].fill(0);
         for slot in 0..self.topology.replicas {
             let other = ReplicaId::new(replica.group, slot);
             for column in COLUMNS {
-                let told = self.told_at(replica, other, column);
-                self.told[told] = 0;
                 let at = self.word_at(replica, other, column);
                 self.port.fabric.store(self.words, at, 0);
             }
@@ -358,23 +391,62 @@ impl<F: Fabric> Wiring<F> {
         self.place(replica).link.is_none()
     }
 
-    /// Tells `to` a word of `from`'s; it is told again if the link is down now.
+    /// Tells `to`, which is of the same group, a word of `from`'s that is for nobody else; it is told
+    /// again if the link is down now.
     pub(crate) fn tell_word(&mut self, from: ReplicaId, to: ReplicaId, column: Column, word: u64) {
-        let at = self.told_at(from, to, column);
+        debug_assert!(column.is_to_one() && from.group == to.group);
+        let at = self.told_at(from, self.place(to).link, column);
         self.told[at] = word;
         self.write_word(from, to, column, word);
     }
 
-    /// Where `told` has what `from`, which runs here, told `to`.
-    fn told_at(&self, from: ReplicaId, to: ReplicaId, column: Column) -> usize {
-        let row = usize::from(self.place(from).row);
-        let pair = row * members(self.topology) + member(self.topology, to);
+    /// Tells all other replicas of these groups a word of `from`'s, as [`tell_word`](Self::tell_word)
+    /// does: each of their engines once.
+    pub(crate) fn tell_groups(
+        &mut self,
+        from: ReplicaId,
+        groups: GroupSet,
+        column: Column,
+        word: u64,
+    ) {
+        debug_assert!(!column.is_to_one());
+        self.tellings += 1;
+        let mut told_here = false;
+        let topology = self.topology;
+        for to in groups.iter().flat_map(|group| topology.replicas_of(group)) {
+            let link = self.place(to).link;
+            match link {
+                None if to == from || std::mem::replace(&mut told_here, true) => continue,
+                None => {}
+                Some(link) => {
+                    let told_in = &mut self.links[usize::from(link)].told_in;
+                    if std::mem::replace(told_in, self.tellings) == self.tellings {
+                        continue;
+                    }
+                }
+            }
+            let at = self.told_at(from, link, column);
+            self.told[at] = word;
+            self.write_word(from, to, column, word);
+        }
+    }
+
+    /// Whether one of our replicas has told another here a word since the last call.
+    pub(crate) fn take_told_here(&mut self) -> bool {
+        std::mem::take(&mut self.told_here)
+    }
+
+    /// Where `told` has what `from`, which runs here, told an engine.
+    fn told_at(&self, from: ReplicaId, link: Option<u16>, column: Column) -> usize {
+        let engine = link.map_or(self.links.len(), usize::from);
+        let pair = usize::from(self.place(from).row) * (self.links.len() + 1) + engine;
         pair * COLUMNS.len() + column as usize
     }
 
     fn write_word(&mut self, from: ReplicaId, to: ReplicaId, column: Column, word: u64) {
         let at = self.word_at(to, from, column);
         let Some(link) = self.link_to(to) else {
+            self.told_here = true;
             self.port.fabric.store(self.words, at, word);
             return;
         };
@@ -387,24 +459,18 @@ impl<F: Fabric> Wiring<F> {
 
     /// Offset, in the words of `reader`'s engine, of what `writer` tells `reader`.
     fn word_at(&self, reader: ReplicaId, writer: ReplicaId, column: Column) -> usize {
-        let row = usize::from(self.place(reader).row);
-        (row * row_words(self.topology) + self.column_at(writer, column)) * 8
-    }
-
-    /// Where a row has what `writer` tells, in words.
-    fn column_at(&self, writer: ReplicaId, column: Column) -> usize {
-        let (members, slot) = (members(self.topology), usize::from(writer.slot));
-        let replicas = usize::from(self.topology.replicas);
-        match column {
+        let (members, replicas) = (members(self.topology), usize::from(self.topology.replicas));
+        let (row, slot) = (usize::from(self.place(reader).row), usize::from(writer.slot));
+        8 * match column {
             Column::Accepted => member(self.topology, writer),
             Column::Settled => members + member(self.topology, writer),
-            Column::Freed => 2 * members + slot,
-            Column::Applied => 2 * members + replicas + slot,
+            Column::Freed => 2 * (members + row * replicas) + slot,
+            Column::Applied => 2 * (members + row * replicas) + replicas + slot,
         }
     }
 
-    /// Of the word number `at`, in which row it is, what it is, and whose.
-    pub(crate) fn word_of(&self, at: usize) -> (usize, Column, ReplicaId) {
+    /// What the word number `at` is.
+    pub(crate) fn meaning(&self, at: usize) -> Meaning {
         self.meanings[at]
     }
 
@@ -431,11 +497,15 @@ impl<F: Fabric> Wiring<F> {
         }
     }
 
-    /// A replica here begins anew: whatever its words say, it has not been told.
+    /// A replica here begins anew: whatever words for it say, it has not been told. To others here that
+    /// says nothing new.
     pub(crate) fn look_again(&mut self, replica: ReplicaId) {
         let row = usize::from(self.place(replica).row);
-        let len = row_words(self.topology);
-        self.words_seen[row * len..][..len].fill(0);
+        for (seen, meaning) in self.words_seen.iter_mut().zip(&self.meanings) {
+            if meaning.to.is_none_or(|to| to == row) {
+                *seen = 0;
+            }
+        }
     }
 
     /// Whether no peer has written a word, or about a channel, since the last look.
@@ -630,22 +700,19 @@ impl<F: Fabric> Wiring<F> {
     }
 }
 
-/// What the words of these replicas' rows are, in their order: see [`Wiring::column_at`].
-fn meanings(topology: Topology, local: &[ReplicaId]) -> Vec<(usize, Column, ReplicaId)> {
-    let mut meanings = Vec::new();
-    for (row, reader) in local.iter().enumerate() {
-        let groups = (0..topology.groups).map(GroupId);
-        let everybody: Vec<_> = groups.flat_map(|group| topology.replicas_of(group)).collect();
-        let group: Vec<_> = topology.replicas_of(reader.group).collect();
-        for column in COLUMNS {
-            let writers = match column {
-                Column::Accepted | Column::Settled => &everybody,
-                Column::Freed | Column::Applied => &group,
-            };
-            meanings.extend(writers.iter().map(|by| (row, column, *by)));
-        }
-    }
-    meanings
+/// What the words of an engine with these replicas are, in their order: see [`Wiring::word_at`].
+fn meanings(topology: Topology, local: &[ReplicaId]) -> Vec<Meaning> {
+    let groups = (0..topology.groups).map(GroupId);
+    let everybody: Vec<_> = groups.flat_map(|group| topology.replicas_of(group)).collect();
+    let to_all = [Column::Accepted, Column::Settled]
+        .into_iter()
+        .flat_map(|column| everybody.iter().map(move |by| Meaning { column, by: *by, to: None }));
+    let to_one = local.iter().enumerate().flat_map(|(row, reader)| {
+        [Column::Freed, Column::Applied].into_iter().flat_map(move |column| {
+            topology.replicas_of(reader.group).map(move |by| Meaning { column, by, to: Some(row) })
+        })
+    });
+    to_all.chain(to_one).collect()
 }
 
 /// Appends those words, of which the first has number `at`, that say something else than `seen` does.
@@ -669,12 +736,15 @@ fn member(topology: Topology, replica: ReplicaId) -> usize {
     replica.group.index() * usize::from(topology.replicas) + usize::from(replica.slot)
 }
 
-pub(crate) fn row_words(topology: Topology) -> usize {
-    2 * (members(topology) + usize::from(topology.replicas))
+/// Words of an engine with so many replicas.
+fn words_of(topology: Topology, local: usize) -> usize {
+    2 * (members(topology) + local * usize::from(topology.replicas))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use skein_fabric::sim::{SimConfig, World};
 
     use super::*;
@@ -686,19 +756,19 @@ mod tests {
         let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 4096 };
         let fabric = World::new(1, SimConfig::default()).join("n1e0");
         let wiring = Wiring::new(Port::new(fabric, sizes), topology, 1, (1, 0)).unwrap();
-        let mut found = 0;
+        let mut found = BTreeSet::new();
         for (row, reader) in wiring.local.iter().enumerate() {
             for writer in (0..4).flat_map(|group| topology.replicas_of(GroupId(group))) {
                 for column in COLUMNS {
-                    let of_group = matches!(column, Column::Freed | Column::Applied);
-                    if !of_group || writer.group == reader.group {
+                    let to = column.is_to_one().then_some(row);
+                    if to.is_none() || writer.group == reader.group {
                         let at = wiring.word_at(*reader, writer, column) / 8;
-                        assert_eq!(wiring.word_of(at), (row, column, writer));
-                        found += 1;
+                        assert_eq!(wiring.meaning(at), Meaning { column, by: writer, to });
+                        found.insert(at);
                     }
                 }
             }
         }
-        assert_eq!(found, wiring.words_seen.len(), "there are no others");
+        assert!(found.into_iter().eq(0..wiring.words_seen.len()), "there are no others");
     }
 }

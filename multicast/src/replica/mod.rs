@@ -330,9 +330,16 @@ impl<A: Application> Replica<A> {
 
     /// A peer has written a word for us.
     pub(crate) fn told(&mut self, column: Column, by: ReplicaId, word: u64) {
-        self.stir();
         let event = match column {
-            Column::Accepted => Event::Acknowledged { by, acceptance: Acceptance::from_word(word) },
+            Column::Accepted => {
+                let acceptance = Acceptance::from_word(word);
+                let event = Event::Acknowledged { by, acceptance };
+                self.core.step(event, &mut self.effects);
+                if self.core.waits_for(by.group) {
+                    self.stir();
+                }
+                return;
+            }
             Column::Settled => {
                 Event::Settled { group: by.group, timestamp: Timestamp::from_word(word) }
             }
@@ -342,9 +349,10 @@ impl<A: Application> Replica<A> {
             Column::Freed => {
                 let freed = &mut self.followers[usize::from(by.slot)].freed;
                 *freed = word.max(*freed);
-                return;
+                return self.stir();
             }
         };
+        self.stir();
         self.core.step(event, &mut self.effects);
     }
 
@@ -587,9 +595,8 @@ impl<A: Application> Replica<A> {
                 }
                 Effect::Settle { group, timestamp } => {
                     wiring.note(|| Note::Settled { by, timestamp, view: self.core.view().clone() });
-                    for to in self.topology.replicas_of(group).filter(|to| *to != by) {
-                        wiring.tell_word(by, to, Column::Settled, timestamp.to_word());
-                    }
+                    let (groups, word) = (GroupSet::single(group), timestamp.to_word());
+                    wiring.tell_groups(by, groups, Column::Settled, word);
                 }
                 Effect::Pass { to, rows, asks } => self.tell_passed(to, rows, asks, wiring),
                 Effect::Resend { message, to } => self.resend(message, to, wiring),
@@ -598,12 +605,13 @@ impl<A: Application> Replica<A> {
                 }
                 Effect::Acknowledge { groups, acceptance } => {
                     let (about, word) = (About::Log(acceptance), acceptance.to_word());
-                    for group in groups.iter() {
-                        for to in self.topology.replicas_of(group).filter(|to| *to != by) {
+                    if wiring.journal.is_some() {
+                        let others = groups.iter().flat_map(|it| self.topology.replicas_of(it));
+                        for to in others.filter(|to| *to != by) {
                             wiring.note(|| Note::Told(Touch { by, to, about }));
-                            wiring.tell_word(by, to, Column::Accepted, word);
                         }
                     }
+                    wiring.tell_groups(by, groups, Column::Accepted, word);
                 }
                 Effect::Fetch { message, from } => {
                     let about = About::Message(message);

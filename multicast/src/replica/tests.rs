@@ -159,7 +159,7 @@ impl Scene {
     fn words(&mut self) -> Vec<(ReplicaId, u64)> {
         let mut words = Vec::new();
         self.wiring.look_at_words(&mut words);
-        words.into_iter().map(|(at, word)| (self.wiring.word_of(at).2, word)).collect()
+        words.into_iter().map(|(at, word)| (self.wiring.meaning(at).by, word)).collect()
     }
 
     /// A part of the state of whoever leads.

@@ -18,6 +18,15 @@ impl Ramcast {
         self.held[by.group.index()].set(None);
     }
 
+    /// Whether an acceptance word of that group may let us go on. What it says is counted in any case,
+    /// when something comes that rests on it.
+    pub fn waits_for(&self, group: GroupId) -> bool {
+        if group == self.group() {
+            return !self.suffix.is_empty() || !self.large.is_empty();
+        }
+        self.order.len() > 0
+    }
+
     pub(super) fn complete(&mut self, slot: u8, index: u64) {
         if !self.leads() {
             return;
