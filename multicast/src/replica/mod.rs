@@ -181,9 +181,11 @@ pub(crate) struct Replica<A> {
     pub orphans: BTreeMap<SessionId, u8>,
     gate: Gate,
     reads: Reads,
-    /// Something has happened to it in this turn; and in the one before.
+    /// Something has happened to it in this turn; or was left by the one before.
     stirred: bool,
-    stirred_before: bool,
+    left: bool,
+    /// There was more to deliver in this turn than is delivered in one go.
+    cut_short: bool,
     effects: Vec<Effect>,
     said: Said,
     announcements: Announcements,
@@ -270,7 +272,8 @@ impl<A: Application> Replica<A> {
             gate: Gate::default(),
             reads: Reads::default(),
             stirred: true,
-            stirred_before: true,
+            left: true,
+            cut_short: false,
             effects: Vec::new(),
             said: Said::default(),
             announcements: Announcements::new(id, topology.groups),
@@ -283,21 +286,22 @@ impl<A: Application> Replica<A> {
         })
     }
 
-    /// Something has happened to it, or it has done something: it has a turn, and another one.
+    /// Something has happened to it, or it has done something: it has a turn.
     pub(crate) const fn stir(&mut self) {
         self.stirred = true;
     }
 
-    /// Whether its turn may come to something. What happens in a turn may leave something for the end
-    /// of the next one; but if nothing has happened in two, nothing is left.
+    /// Whether its turn may come to something.
     pub(crate) const fn is_stirred(&self) -> bool {
-        self.stirred || self.stirred_before
+        self.stirred || self.left
     }
 
-    /// Its turn is over.
-    pub(crate) const fn rest(&mut self) {
-        self.stirred_before = self.stirred;
-        self.stirred = false;
+    /// Its turn is over. What it has appended since its followers were written waits for the next one,
+    /// and so does what followers may have by now that a leader keeps for them.
+    pub(crate) fn rest(&mut self) {
+        let unwritten = self.core.leads() && self.written != self.core.last_index();
+        let left = unwritten || self.core.keeps_payloads() || !self.effects.is_empty();
+        self.left = std::mem::take(&mut self.stirred) && (left || self.cut_short);
     }
 
     /// Takes note of the time, and does what is to be done once a tick.
@@ -495,7 +499,6 @@ impl<A: Application> Replica<A> {
         self.carry_out(wiring);
         let announced = self.announcements.send(wiring);
         self.write_followers(wiring);
-        self.free_log(wiring);
         if self.core.leads() {
             self.note_failover(wiring);
         }
@@ -637,6 +640,7 @@ impl<A: Application> Replica<A> {
     pub(crate) fn deliver<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
         let (mut any, mut delivered) = (false, 0);
         self.said.replies = self.core.leads();
+        self.cut_short = true;
         for _ in 0..DELIVERIES_PER_TURN {
             let commit = self.core.commit_index();
             if let Some(next) = self.exchanged.pop_front_if(|next| next.index <= commit) {
@@ -678,6 +682,7 @@ impl<A: Application> Replica<A> {
                     self.core.end_session(next.message.session);
                 }
             } else {
+                self.cut_short = false;
                 break;
             }
             any = true;
@@ -690,6 +695,7 @@ impl<A: Application> Replica<A> {
             }
         }
         self.carry_out(wiring);
+        self.free_log(wiring);
         self.note_waiting(wiring);
         self.batches.deliveries_per_turn.note(delivered);
         self.pass_on(wiring);

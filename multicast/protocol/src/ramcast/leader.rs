@@ -329,6 +329,11 @@ impl Ramcast {
         }
     }
 
+    /// Whether we keep payloads that are not in the log, as leader or since we were.
+    pub fn keeps_payloads(&self) -> bool {
+        !self.large.is_empty()
+    }
+
     /// Whether we keep the oldest payload that is not in the log, and was delivered, for that slot.
     pub fn keeps_payload_for(&self, slot: u8) -> bool {
         let oldest = self.large.front().filter(|large| large.delivered);

@@ -311,9 +311,14 @@ impl Passed {
     }
 
     /// What a group is to be told now. Whoever shares something with it that is not passed tells it by
-    /// itself.
+    /// itself; and so does whoever has delivered a message to us, to it and to that group, and none behind.
     fn take_owed(&mut self, group: GroupId) -> GroupSet {
-        let by_itself = |row: &GroupId| *row != self.own && self.row(*row).shares.contains(group);
+        let ours = &self.row(self.own).last;
+        let by_itself = |row: &GroupId| {
+            let (of, theirs) = (self.row(*row), ours[row.index()]);
+            let last = theirs == of.delivered && theirs == ours[group.index()];
+            *row != self.own && (of.shares.contains(group) || last)
+        };
         let (owed, awaited) = (self.owed[group.index()], self.awaited[group.index()]);
         let rows = owed.iter().filter(|row| !by_itself(row)).collect::<GroupSet>();
         self.awaited[group.index()] = GroupSet::EMPTY;
