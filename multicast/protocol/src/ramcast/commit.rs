@@ -1,7 +1,9 @@
 //! What f+1 replicas hold: acceptance, completion, commitment, and the folding of what is committed.
 
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
+use super::shared::SLOTS;
 use super::{Fed, Ramcast, Role, Uncommitted};
 use crate::ballot::{Acceptance, Ballot};
 use crate::guard;
@@ -55,28 +57,25 @@ impl Ramcast {
             return;
         }
         let (group, ballot, me) = (self.group(), self.ballot(), self.config.me.slot);
-        let mut held = core::mem::take(&mut self.scratch);
-        held.clear();
-        held.extend((0..self.config.replicas).map(|slot| {
-            if slot == ballot.slot() {
-                return self.last; // The leader has written all that a follower reads.
-            }
-            if slot == me {
-                let counts = guard!(Mutant::LearnerCountsItself, !self.is_silent());
-                return if counts { self.last } else { 0 };
-            }
-            if self.leads() { self.counts_on(slot) } else { self.accepted(group, slot, ballot) }
-        }));
-        held.sort_unstable_by(|a, b| b.cmp(a));
-        let enough = self.quorum() - usize::from(planted(Mutant::CommitWithoutQuorum));
-        let index = held[enough.saturating_sub(1)].min(self.last);
-        self.scratch = held;
+        // The leader has written all that a follower reads, and who reads it holds it.
+        let mut needed = self.quorum() - 1 - usize::from(planted(Mutant::CommitWithoutQuorum));
+        if me != ballot.slot() && guard!(Mutant::LearnerCountsItself, !self.is_silent()) {
+            needed = needed.saturating_sub(1);
+        }
+        let index = self.held_by(needed, |slot| match slot {
+            _ if slot == ballot.slot() || slot == me => 0,
+            _ if self.leads() => self.counts_on(slot),
+            _ => self.accepted(group, slot, ballot),
+        });
+        let index = index.min(self.last);
         let in_ballot = guard!(Mutant::CommitBelowNewBallot, index >= self.new_ballot_index);
         if in_ballot && index > self.commit {
-            let words = |slot| self.accepted(group, slot, ballot) >= index;
-            let by_words = (0..self.config.replicas).filter(|slot| words(*slot)).count();
-            let by_completion = self.leads() && by_words + 1 < self.quorum();
-            self.paths.committed_by_completion += u64::from(by_completion);
+            if self.leads() {
+                let words = |slot: &u8| self.accepted(group, *slot, ballot) >= index;
+                let by_words = self.others().filter(words).count();
+                let by_completion = by_words + 1 < self.quorum();
+                self.paths.committed_by_completion += u64::from(by_completion);
+            }
             self.fold(index);
         }
     }
@@ -119,14 +118,27 @@ impl Ramcast {
         if let Some((_, index)) = known.get().filter(|(of, _)| *of == ballot) {
             return index;
         }
-        let accepted = |slot| self.accepted(group, slot, ballot);
-        let others = || (0..self.config.replicas).filter(|slot| *slot != ballot.slot());
-        let hold = |index: u64| 1 + others().filter(|slot| accepted(*slot) >= index).count();
-        let enough = |index: &u64| hold(*index) >= self.quorum();
-        // A leader without others is a quorum by itself.
-        let index = others().map(accepted).filter(enough).max().unwrap_or(u64::MAX);
+        let index = self.held_by(self.quorum() - 1, |slot| match slot {
+            _ if slot == ballot.slot() => 0,
+            _ => self.accepted(group, slot, ballot),
+        });
         known.set(Some((ballot, index)));
         index
+    }
+
+    /// The highest index up to which so many slots of a group hold something; any, if none is needed.
+    fn held_by(&self, needed: usize, held: impl Fn(u8) -> u64) -> u64 {
+        let mut all = [0; SLOTS];
+        let all = &mut all[..usize::from(self.config.replicas)];
+        match needed {
+            0 => u64::MAX,
+            1 => (0..self.config.replicas).map(held).max().expect("no group is empty"),
+            _ => {
+                (0..).zip(all.iter_mut()).for_each(|(slot, index)| *index = held(slot));
+                all.sort_unstable_by_key(|index| Reverse(*index));
+                all[needed - 1]
+            }
+        }
     }
 
     /// Everything up to `index` is committed: it is part of the replicated state from here on.

@@ -44,6 +44,9 @@ pub(super) struct Order {
     /// Where those to several groups are.
     places: HashMap<MessageId, u64>,
     alone: RefCell<Alone>,
+    /// Behind the place of the message that another group's last proposal was for: groups propose for most
+    /// messages in the same order, and then the next proposal is for this one.
+    expected: u64,
     /// Places by bound, as it was when pushed; stale ones are pushed again when they surface.
     heap: BinaryHeap<Reverse<(Timestamp, u64)>>,
     /// How many there are.
@@ -212,6 +215,14 @@ impl Order {
         self.queue.push_back(Some(pending));
     }
 
+    /// The place of a message to which somebody else's proposal has come.
+    fn place_of(&mut self, message: MessageId) -> Option<u64> {
+        let expected = self.at(self.expected).is_some_and(|pending| pending.message == message);
+        let place = if expected { self.expected } else { *self.places.get(&message)? };
+        self.expected = place + 1;
+        Some(place)
+    }
+
     fn at(&self, place: u64) -> Option<&Pending> {
         self.queue.get(place.checked_sub(self.front)? as usize)?.as_ref()
     }
@@ -227,7 +238,7 @@ impl Order {
     /// have seen its quorum, and delivered the message. It is proven to all of us when our log says
     /// that the group has begun anew, for nobody will see that quorum any more.
     pub(super) fn remote(&mut self, remote: Remote) {
-        let Some(&place) = self.places.get(&remote.message) else { return };
+        let Some(place) = self.place_of(remote.message) else { return };
         let pending = self.at_mut(place).expect("what has a place is pending");
         let group = remote.group();
         if remote.timestamp.is_over() {
@@ -271,12 +282,12 @@ impl Order {
         }
     }
 
-    /// Quorums of these groups were seen to hold their proposals of the candidate.
-    pub(super) fn prove(&mut self, candidate: &Candidate, groups: GroupSet) {
+    /// Quorums of these groups were seen to hold their proposals of the candidate, which raise its bound
+    /// to this.
+    pub(super) fn prove(&mut self, candidate: &Candidate, groups: GroupSet, bound: Timestamp) {
         let pending = self.at_mut(candidate.place).expect("candidates are pending");
         pending.proven = pending.proven.union(groups);
-        let proven = pending.remotes.iter().filter(|remote| groups.contains(remote.group()));
-        pending.bound = proven.fold(pending.bound, |bound, remote| bound.max(remote.timestamp));
+        pending.bound = bound;
     }
 
     /// It is committed here that this is the message's final timestamp.
@@ -607,7 +618,7 @@ mod tests {
             order.remote(remote(clock - 40, clock));
         }
         let first = order.least().expect("they are pending");
-        order.prove(&first, GroupSet::single(GroupId(1)));
+        order.prove(&first, GroupSet::single(GroupId(1)), at(41, 1));
         order.decide(Decision { message: message(3), timestamp: at(60, 2) });
         let mut bytes = Vec::new();
         order.save(&mut Writer(&mut bytes));

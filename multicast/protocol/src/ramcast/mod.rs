@@ -190,7 +190,6 @@ pub struct Ramcast {
     /// Groups owed our acceptance word at the end of this turn.
     owed: GroupSet,
     stalled: Option<Stalled>,
-    scratch: Vec<u64>,
     paths: Paths,
 }
 
@@ -242,7 +241,6 @@ impl Ramcast {
             asked_ms: 0,
             owed: GroupSet::EMPTY,
             stalled: None,
-            scratch: Vec::new(),
             paths: Paths::default(),
         }
     }
@@ -359,13 +357,17 @@ impl Ramcast {
             if pending.is_final() {
                 break candidate;
             }
-            let quorum =
-                |remote: &&Remote| guard!(Mutant::RemoteWithoutQuorum, self.remote_quorum(remote));
-            let proven: GroupSet = pending.unproven().filter(quorum).map(Remote::group).collect();
+            let (mut proven, mut bound) = (GroupSet::EMPTY, pending.bound());
+            for remote in pending.unproven() {
+                if guard!(Mutant::RemoteWithoutQuorum, self.remote_quorum(remote)) {
+                    proven = proven.with(remote.group());
+                    bound = bound.max(remote.timestamp);
+                }
+            }
             if proven.is_empty() {
                 return None;
             }
-            self.order.prove(&candidate, proven); // Its bound may rise above others.
+            self.order.prove(&candidate, proven, bound); // It may rise above others.
         };
         if self.order.overtakes(&candidate) {
             self.paths.overtaken += 1;

@@ -61,7 +61,7 @@ struct Ended {
 }
 
 /// Replicas of a group at most: a slot is named in four bits.
-const SLOTS: usize = 16;
+pub(super) const SLOTS: usize = 16;
 
 impl Shared {
     pub(super) fn new(groups: u16) -> Self {
