@@ -149,7 +149,13 @@ pub enum Effect {
         /// What it says.
         record: Record,
     },
-    /// Tell another group's leader what we propose.
+    /// Tell the leaders of all other groups that a message goes to, as far as we know who leads them, what
+    /// we propose.
+    Propose {
+        /// What.
+        announcement: Announcement,
+    },
+    /// Tell a replica of another group what we proposed.
     Announce {
         /// Whom.
         to: ReplicaId,

@@ -21,32 +21,30 @@ struct Batch {
 pub(super) struct Announcements {
     batches: Vec<Batch>,
     by: ReplicaId,
-    /// The last one, and its bytes: it goes to several groups.
-    last: Option<Announcement>,
+    /// The bytes of the last one: it goes to several groups.
     bytes: Vec<u8>,
+    /// Some wait.
+    any: bool,
 }
 
 impl Announcements {
     pub(super) fn new(by: ReplicaId, groups: u16) -> Self {
         let batch = |_| Batch { slot: 0, count: 0, bytes: Vec::new() };
         let batches = (0..groups).map(batch).collect();
-        Self { batches, by, last: None, bytes: Vec::new() }
+        Self { batches, by, bytes: Vec::new(), any: false }
     }
 
-    pub(super) fn push<F: Fabric>(
-        &mut self,
-        to: ReplicaId,
-        announcement: &Announcement,
-        wiring: &mut Wiring<F>,
-    ) {
+    /// This is the next to be [pushed](Self::push), as often as there are replicas to hear it.
+    pub(super) fn begin(&mut self, announcement: &Announcement) {
+        self.bytes.clear();
+        announcement.encode(&mut self.bytes);
+    }
+
+    pub(super) fn push<F: Fabric>(&mut self, to: ReplicaId, wiring: &mut Wiring<F>) {
+        self.any = true;
         let batch = &self.batches[to.group.index()];
         if batch.count == TOGETHER_MAX || batch.slot != to.slot {
             self.send_to(to.group, wiring);
-        }
-        if self.last != Some(*announcement) {
-            self.last = Some(*announcement);
-            self.bytes.clear();
-            announcement.encode(&mut self.bytes);
         }
         let batch = &mut self.batches[to.group.index()];
         batch.bytes.extend_from_slice(&self.bytes);
@@ -56,8 +54,7 @@ impl Announcements {
 
     /// Sends what waits. Returns whether there was anything.
     pub(super) fn send<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
-        // None since the last time.
-        if self.last.take().is_none() {
+        if !std::mem::take(&mut self.any) {
             return false;
         }
         for group in (0..self.batches.len()).map(|group| GroupId(group as u16)) {

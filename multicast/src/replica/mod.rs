@@ -584,6 +584,15 @@ impl<A: Application> Replica<A> {
                         self.append(wiring, index, time_ms, record);
                     }
                 }
+                Effect::Propose { announcement } => {
+                    let about = About::Message(announcement.message);
+                    self.announcements.begin(&announcement);
+                    for group in announcement.destinations.without(by.group).iter() {
+                        let to = self.core.leader_of(group);
+                        wiring.note(|| Note::Told(Touch { by, to, about }));
+                        self.announcements.push(to, wiring);
+                    }
+                }
                 Effect::Announce { to, announcement } => {
                     let about = About::Message(announcement.message);
                     wiring.note(|| Note::Told(Touch { by, to, about }));
@@ -593,7 +602,8 @@ impl<A: Application> Replica<A> {
                         wiring.ask(self.id, to, Kind::Announce, &bytes);
                         wiring.keep(bytes);
                     } else {
-                        self.announcements.push(to, &announcement, wiring);
+                        self.announcements.begin(&announcement);
+                        self.announcements.push(to, wiring);
                     }
                 }
                 Effect::Settle { group, timestamp } => {

@@ -215,14 +215,6 @@ impl Order {
         self.queue.push_back(Some(pending));
     }
 
-    /// The place of a message to which somebody else's proposal has come.
-    fn place_of(&mut self, message: MessageId) -> Option<u64> {
-        let expected = self.at(self.expected).is_some_and(|pending| pending.message == message);
-        let place = if expected { self.expected } else { *self.places.get(&message)? };
-        self.expected = place + 1;
-        Some(place)
-    }
-
     fn at(&self, place: u64) -> Option<&Pending> {
         self.queue.get(place.checked_sub(self.front)? as usize)?.as_ref()
     }
@@ -238,8 +230,15 @@ impl Order {
     /// have seen its quorum, and delivered the message. It is proven to all of us when our log says
     /// that the group has begun anew, for nobody will see that quorum any more.
     pub(super) fn remote(&mut self, remote: Remote) {
-        let Some(place) = self.place_of(remote.message) else { return };
-        let pending = self.at_mut(place).expect("what has a place is pending");
+        let expected = self.expected.checked_sub(self.front).map(|at| at as usize);
+        let expected = expected.filter(|at| {
+            let pending = self.queue.get(*at).and_then(Option::as_ref);
+            pending.is_some_and(|pending| pending.message == remote.message)
+        });
+        let found = || Some((*self.places.get(&remote.message)? - self.front) as usize);
+        let Some(at) = expected.or_else(found) else { return };
+        self.expected = self.front + at as u64 + 1;
+        let pending = self.queue[at].as_mut().expect("what has a place is pending");
         let group = remote.group();
         if remote.timestamp.is_over() {
             // It proposes nothing any more: no quorum need be seen for that.

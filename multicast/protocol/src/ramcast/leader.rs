@@ -75,9 +75,7 @@ impl Ramcast {
         let (ballot, again) = (self.ballot(), false);
         let announcement =
             Announcement { message, low_water, destinations, timestamp, ballot, index, again };
-        for group in destinations.without(self.group()).iter() {
-            effects.push(Effect::Announce { to: self.leader_of(group), announcement });
-        }
+        effects.push(Effect::Propose { announcement });
         if let Some(early) = self.early.remove(&message) {
             self.remotes.extend_from_slice(&early.announced);
             self.lists.keep(early.announced);

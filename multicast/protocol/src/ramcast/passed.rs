@@ -171,10 +171,14 @@ impl Passed {
         row.delivered = next.timestamp.max(row.delivered);
         let others = next.destinations.without(self.own);
         for group in others.iter() {
-            let first = row.shares.contains(group).then_some(Timestamp::ZERO);
-            row.share(group, first.unwrap_or(next.timestamp), next.timestamp);
+            let last = &mut row.last[group.index()];
+            *last = next.timestamp.max(*last);
         }
         if next.timestamp > row.passed {
+            for group in others.iter().filter(|group| !row.shares.contains(*group)) {
+                row.first[group.index()] = next.timestamp.max(row.first[group.index()]);
+            }
+            row.shares = row.shares.union(others);
             self.recent.push_back((next.timestamp, others));
         }
         self.delivered = true;

@@ -308,7 +308,7 @@ fn a_group_that_begins_anew_proposes_above_all_that_its_former_self_may_have() {
     leader.lead(&mut effects);
     leader.step(received(GroupSet::first(2)), &mut effects);
     let proposed = effects.iter().find_map(|effect| match effect {
-        Effect::Announce { announcement, .. } => Some(announcement.timestamp),
+        Effect::Propose { announcement } => Some(announcement.timestamp),
         _ => None,
     });
     let former = Timestamp::new(clock, GroupId(0));

@@ -520,6 +520,18 @@ impl Stage {
         done
     }
 
+    fn announce(&mut self, id: ReplicaId, to: ReplicaId, announcement: Announcement) {
+        let (name, at) = (announcement.message.sequence, announcement.timestamp);
+        let (index, ballot) = (announcement.index, announcement.ballot);
+        let again = if announcement.again { ", and asks about it" } else { "" };
+        let of = match ballot.counter() {
+            1 => String::new(),
+            _ => format!(", {index} of {ballot}"),
+        };
+        self.say(format_args!("{id} announces m{name} {at}{of} to {to}{again}"));
+        self.node(to).announced.push_back((id, announcement));
+    }
+
     pub(crate) fn carry_out(&mut self, id: ReplicaId, effects: Vec<Effect>) {
         let birth = self.core(id).ballot();
         for effect in effects {
@@ -534,17 +546,13 @@ impl Stage {
                         node.log.push(Entry { index, birth, records: vec![record] });
                     }
                 }
-                Effect::Announce { to, announcement } => {
-                    let (name, at) = (announcement.message.sequence, announcement.timestamp);
-                    let (index, ballot) = (announcement.index, announcement.ballot);
-                    let again = if announcement.again { ", and asks about it" } else { "" };
-                    let of = match ballot.counter() {
-                        1 => String::new(),
-                        _ => format!(", {index} of {ballot}"),
-                    };
-                    self.say(format_args!("{id} announces m{name} {at}{of} to {to}{again}"));
-                    self.node(to).announced.push_back((id, announcement));
+                Effect::Propose { announcement } => {
+                    for group in announcement.destinations.without(id.group).iter() {
+                        let to = self.core(id).leader_of(group);
+                        self.announce(id, to, announcement);
+                    }
                 }
+                Effect::Announce { to, announcement } => self.announce(id, to, announcement),
                 Effect::Acknowledge { groups, acceptance } => {
                     let index = acceptance.index;
                     self.say(format_args!("{id} acknowledges {index} to {groups}"));
