@@ -54,8 +54,8 @@ struct Link {
     /// In how many ticks it is greeted again, if it has not answered: it may stand still, and all
     /// greetings are answered when it goes on.
     greeted: u32,
-    /// The last word that was told to several, and to this engine, was the one with this number.
-    told_in: u64,
+    /// The last audience to which this engine belongs is the one with this number.
+    gathered_in: u64,
 }
 
 impl Link {
@@ -68,7 +68,7 @@ impl Link {
             seen: 0,
             beats: false,
             greeted: 0,
-            told_in: 0,
+            gathered_in: 0,
         }
     }
 }
@@ -80,6 +80,13 @@ struct Place {
     link: Option<u16>,
     /// Its number among those of its engine.
     row: u16,
+}
+
+/// Who hears what is said to the other replicas of some groups: one replica on each of their engines.
+#[derive(Clone, Default)]
+struct Audience {
+    of: GroupSet,
+    engines: Vec<ReplicaId>,
 }
 
 /// Ticks between two greetings of one that does not answer.
@@ -122,8 +129,9 @@ pub(crate) struct Wiring<F> {
     /// What we last told others, to be told again when a link comes up: for each replica here, and each
     /// engine, ours being the last, a word of each column.
     told: Vec<u64>,
-    /// How many words were told to several.
-    tellings: u64,
+    /// Of each replica here, to whom it has told something last; and how often one was found out.
+    audiences: Vec<Audience>,
+    gathered: u64,
     /// One of our replicas has told another here a word since that was last asked for.
     told_here: bool,
     /// To replicas of this very engine.
@@ -218,6 +226,7 @@ impl<F: Fabric> Wiring<F> {
             me,
             window,
             meanings: meanings(topology, &local),
+            audiences: vec![Audience::default(); local.len()],
             local,
             places,
             words,
@@ -227,7 +236,7 @@ impl<F: Fabric> Wiring<F> {
             routes: HashMap::new(),
             sessions: HashMap::new(),
             told: vec![0; told],
-            tellings: 0,
+            gathered: 0,
             told_here: false,
             loopback: VecDeque::new(),
             relays_here: 0,
@@ -410,24 +419,38 @@ impl<F: Fabric> Wiring<F> {
         word: u64,
     ) {
         debug_assert!(!column.is_to_one());
-        self.tellings += 1;
-        let mut told_here = false;
-        let topology = self.topology;
-        for to in groups.iter().flat_map(|group| topology.replicas_of(group)) {
-            let link = self.place(to).link;
-            match link {
-                None if to == from || std::mem::replace(&mut told_here, true) => continue,
-                None => {}
-                Some(link) => {
-                    let told_in = &mut self.links[usize::from(link)].told_in;
-                    if std::mem::replace(told_in, self.tellings) == self.tellings {
-                        continue;
-                    }
-                }
-            }
-            let at = self.told_at(from, link, column);
+        let row = usize::from(self.place(from).row);
+        if self.audiences[row].of != groups {
+            self.gather(from, groups);
+        }
+        let audience = std::mem::take(&mut self.audiences[row].engines);
+        for to in &audience {
+            let at = self.told_at(from, self.place(*to).link, column);
             self.told[at] = word;
-            self.write_word(from, to, column, word);
+            self.write_word(from, *to, column, word);
+        }
+        self.audiences[row].engines = audience;
+    }
+
+    /// Finds one replica of these groups on each engine that has one besides `from`.
+    fn gather(&mut self, from: ReplicaId, groups: GroupSet) {
+        let Self { places, links, topology, audiences, gathered, .. } = self;
+        let audience = &mut audiences[usize::from(places[member(*topology, from)].row)];
+        audience.of = groups;
+        audience.engines.clear();
+        *gathered += 1;
+        let mut here = false;
+        for to in groups.iter().flat_map(|group| topology.replicas_of(group)) {
+            let heard = match places[member(*topology, to)].link {
+                None => to == from || std::mem::replace(&mut here, true),
+                Some(link) => {
+                    let link = &mut links[usize::from(link)];
+                    std::mem::replace(&mut link.gathered_in, *gathered) == *gathered
+                }
+            };
+            if !heard {
+                audience.engines.push(to);
+            }
         }
     }
 

@@ -14,7 +14,9 @@ use crate::ramcast::delivery::Pending;
 use crate::step::Record;
 
 impl Ramcast {
-    pub(super) fn count(&mut self, by: ReplicaId, acceptance: Acceptance) {
+    /// Takes in an acceptance word, as [`Acknowledged`](crate::step::Event::Acknowledged) does.
+    #[inline]
+    pub fn acknowledged(&mut self, by: ReplicaId, acceptance: Acceptance) {
         let ordinal = self.ordinal(by);
         self.words[ordinal] = acceptance;
         self.held[by.group.index()].set(None);
@@ -22,6 +24,7 @@ impl Ramcast {
 
     /// Whether an acceptance word of that group may let us go on. What it says is counted in any case,
     /// when something comes that rests on it.
+    #[inline]
     pub fn waits_for(&self, group: GroupId) -> bool {
         if group == self.group() {
             return !self.suffix.is_empty() || !self.large.is_empty();

@@ -280,7 +280,7 @@ impl Ramcast {
                 let entry = Uncommitted { index, birth, time_ms, record };
                 self.accept(entry, held, last);
             }
-            Event::Acknowledged { by, acceptance } => self.count(by, acceptance),
+            Event::Acknowledged { by, acceptance } => self.acknowledged(by, acceptance),
             Event::Completed { slot, index } => self.complete(slot, index),
             Event::Heartbeat { slot, pulse } => {
                 self.detector.look(slot, pulse, self.now_ms);
