@@ -241,6 +241,35 @@ fn who_shares_nothing_that_is_not_passed_holds_nobody_up() {
 }
 
 #[test]
+fn what_its_group_tells_by_itself_nobody_else_tells() {
+    let of = |groups: &[u16]| groups.iter().copied().map(GroupId).collect::<GroupSet>();
+    let [g0, g1, g2] = [0, 1, 2].map(GroupId);
+    #[rustfmt::skip]
+    let cases = [
+        // then g0 and g1 share with   and g0 tells g2 of   because
+        (of(&[0, 1, 2]),               of(&[0]),            "what g1 delivered last is for g2 too"),
+        (of(&[0, 1]),                  of(&[0, 1]),         "g1 tells g2 nothing of that"),
+    ];
+    for (shared, told, because) in cases {
+        let mut world = World::new(3, vec![of(&[0, 2]), of(&[0, 1, 2]), shared]);
+        for group in world.ids() {
+            (0..3).for_each(|_| world.deliver(group));
+        }
+        world.tell(g2, g1, false);
+        world.groups[0].take_owed(g2);
+        // g1 knows that all is passed, and shares nothing that is not with anybody.
+        let (g0_row, g1_row) = (world.report(g0, of(&[0]), false), of(&[1]));
+        assert_eq!(world.groups[1].hear(g0, &g0_row), Some(false));
+        world.groups[1].look();
+        assert!(world.groups[1].row(g1).shares.is_empty());
+        let report = world.report(g1, g1_row, false);
+        assert_eq!(world.groups[0].hear(g1, &report), Some(false));
+        world.groups[0].changed(g0, g0);
+        assert_eq!(world.groups[0].take_owed(g2), told, "{because}");
+    }
+}
+
+#[test]
 fn a_look_goes_on_for_as_long_as_it_gains_anything() {
     let pair = |one, other| [GroupId(one), GroupId(other)].into_iter().collect::<GroupSet>();
     // g2 has not delivered all that it shares with g1, and nothing that g0 has rests on the rest but its
