@@ -51,8 +51,9 @@ impl Ramcast {
 
     /// Raises the commit index to the highest that f+1 slots of our group are known to hold in our
     /// ballot, and folds in what it passes. Whoever has let another lead commits nothing until it
-    /// reads that one's first words: what it logs meanwhile, its old leader has not.
-    pub(super) fn advance_commit(&mut self) {
+    /// reads that one's first words: what it logs meanwhile, its old leader has not. A turn's end and the
+    /// next delivery do it by themselves.
+    pub fn advance_commit(&mut self) {
         if !guard!(Mutant::LeftBallotCommits, self.promised == self.ballot()) {
             return;
         }
