@@ -1,0 +1,54 @@
+use std::collections::BTreeSet;
+
+use skein_fabric::sim::{SimConfig, World};
+
+use super::*;
+use crate::port::RingSizes;
+
+#[test]
+fn a_word_means_what_it_was_told_as() {
+    let topology = Topology { nodes: 3, groups: 4, replicas: 3, engines: 1 };
+    let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 4096 };
+    let fabric = World::new(1, SimConfig::default()).join("n1e0");
+    let wiring = Wiring::new(Port::new(fabric, sizes), topology, 1, (1, 0)).unwrap();
+    let mut found = BTreeSet::new();
+    for (row, reader) in wiring.local.iter().enumerate() {
+        for writer in (0..4).flat_map(|group| topology.replicas_of(GroupId(group))) {
+            for column in COLUMNS {
+                let to = column.is_to_one().then_some(row);
+                if to.is_none() || writer.group == reader.group {
+                    let at = wiring.word_at(*reader, writer, column) / 8;
+                    assert_eq!(wiring.meaning(at), Meaning { column, by: writer, to });
+                    found.insert(at);
+                }
+            }
+        }
+    }
+    assert!(found.into_iter().eq(0..wiring.words_seen.len()), "there are no others");
+}
+
+#[test]
+fn each_engine_that_has_somebody_to_hear_is_told_once() {
+    let topology = Topology { nodes: 5, groups: 2, replicas: 3, engines: 1 };
+    let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 4096 };
+    let fabric = World::new(1, SimConfig::default()).join("n1e0");
+    let mut wiring = Wiring::new(Port::new(fabric, sizes), topology, 1, (1, 0)).unwrap();
+    let from = ReplicaId::new(GroupId(0), 1);
+    let (own, both) = (GroupSet::single(from.group), GroupSet::first(2));
+    #[rustfmt::skip]
+    let cases = [
+        // to  on nodes              because
+        (own,  vec![0, 2],           "nobody else of g0 is here"),
+        (both, vec![0, 1, 2, 3],     "g1 is on nodes 1 to 3, and on node 4 there is nobody"),
+        (own,  vec![0, 2],           "g1 is not told of what is none of its business"),
+    ];
+    for (to, nodes, because) in cases {
+        wiring.tell_groups(from, to, Column::Accepted, 7);
+        let engines = wiring.audiences[0].engines.iter();
+        let told: BTreeSet<_> = engines.clone().map(|to| topology.node_of(*to)).collect();
+        assert_eq!(told.len(), engines.len(), "{because}");
+        assert!(told.into_iter().eq(nodes), "{because}");
+        let here = to.contains(GroupId(1));
+        assert_eq!(wiring.take_told_here(), here, "{because}");
+    }
+}
