@@ -33,7 +33,8 @@ use crate::timestamp::Timestamp;
 
 /// Bytes of an entry before its body.
 pub const HEADER: usize = 64;
-/// Bytes of the log region before its ring. Holds (ballot, base) of a leader that took over.
+/// Bytes of the log region before its ring. Holds (ballot, base) of a leader that took over and, in its last word,
+/// what a leader writes to see that it is let.
 pub const PREAMBLE: usize = 64;
 /// Offset, in an entry, of the word by which a reader can tell cheaply that it is not there yet.
 pub const INDEX_AT: usize = 8;

@@ -92,7 +92,9 @@ impl<A: Application> Replica<A> {
     pub(super) fn forget_followers(&mut self) {
         for slot in 0..self.topology.replicas {
             self.follower_lost(slot);
+            self.followers[usize::from(slot)].forget_writes();
         }
+        self.forget_led_reads();
         self.give_up_teaching();
     }
 

@@ -28,6 +28,10 @@ const EPOCH: u32 = 1;
 const TOUCHED_AT: usize = PREAMBLE - 8;
 const _: () = assert!(TOUCHED_AT >= log::LEADERSHIP);
 
+/// Writes that may be under way to a follower before it is written a word that only confirms: one that stands
+/// still behind a network would be written words without end.
+const UNDER_WAY_MAX: usize = 16;
+
 /// Entries up to this length are copied out at once, if they are as long as the one before.
 const ALIKE_MAX: usize = 256;
 
@@ -57,6 +61,11 @@ impl Follower {
     pub(super) fn let_in(&mut self, log: RemoteRegion, sent: u64, freed: u64) {
         (self.log, self.sent, self.freed, self.posted) = (Some(log), sent, freed, 0);
         // What completes of earlier writes says nothing of this grant.
+        self.under_way.clear();
+    }
+
+    /// What completes or fails of earlier ballots says nothing of a later one.
+    pub(super) fn forget_writes(&mut self) {
         self.under_way.clear();
     }
 
@@ -428,11 +437,21 @@ impl<A: Application> Replica<A> {
 
     /// Writes to each follower that counts, so that what completes says that it lets us: one word in front of
     /// the log, which nobody reads, unless something was posted behind write `number` anyhow.
-    pub(super) fn touch_followers<F: Fabric>(&mut self, number: u64, wiring: &mut Wiring<F>) {
+    /// Returns whether everybody was written to, or had been.
+    pub(super) fn touch_followers<F: Fabric>(
+        &mut self,
+        number: u64,
+        wiring: &mut Wiring<F>,
+    ) -> bool {
+        let mut all = true;
         for slot in 0..self.topology.replicas {
             let follower = &mut self.followers[usize::from(slot)];
             let due = follower.posted <= number && follower.joining.is_none();
             let Some(log) = follower.log.filter(|_| due) else { continue };
+            if follower.under_way.len() >= UNDER_WAY_MAX {
+                all = false;
+                continue;
+            }
             self.writes += 1;
             let word = self.writes.to_le_bytes();
             let tag = tag(self.id, slot, self.writes);
@@ -444,6 +463,7 @@ impl<A: Application> Replica<A> {
                 }
             }
         }
+        all
     }
 
     /// Entries that are committed, hence folded, need their place no more. The leader may overwrite

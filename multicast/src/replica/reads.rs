@@ -100,8 +100,10 @@ impl<A: Application> Replica<A> {
 
     /// Has followers confirm that we lead, if that was asked since.
     pub(crate) fn seek_confirmation<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        if let Some(number) = self.reads.to_confirm.take() {
-            self.touch_followers(number, wiring);
+        if let Some(number) = self.reads.to_confirm.take()
+            && !self.touch_followers(number, wiring)
+        {
+            self.reads.to_confirm = Some(number);
         }
     }
 
@@ -235,6 +237,14 @@ impl<A: Application> Replica<A> {
     pub(super) fn forget_reads(&mut self, session: SessionId) {
         self.reads.waiting.retain(|asked| asked.session != session);
         self.reads.gated.retain(|answer| answer.session != session);
+        self.count_waiting();
+    }
+
+    /// Whoever leads is asked again: what waits was asked of us in a ballot that is over.
+    pub(super) fn forget_led_reads(&mut self) {
+        self.reads.gated.clear();
+        self.reads.waiting.retain(|asked| asked.of == Of::Anybody);
+        self.reads.to_confirm = None;
         self.count_waiting();
     }
 

@@ -468,3 +468,51 @@ fn who_was_asked_anew_is_not_let_in_by_what_it_answered_before() {
     scene.grant(1, 1, true);
     assert!(scene.replica.followers[1].log.is_some());
 }
+
+#[test]
+fn a_denial_of_an_earlier_ballot_deposes_nobody() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.grant(2, 0, true);
+    let before = scene.replica.writes;
+    scene.replica.touch_followers(u64::MAX, &mut scene.wiring);
+    assert_eq!(scene.replica.writes, before + 2);
+    let late = scene.replica.writes;
+    scene.let_lead(1);
+    scene.replica.set_out(Cause::Start, &mut scene.wiring);
+    scene.grant(1, 0, true);
+    assert!(scene.replica.core.leads());
+    // Slot 2, not let in yet, had let another lead before the write of the first ballot came.
+    scene.replica.failed(2, late, true);
+    assert!(scene.replica.core.leads(), "it says nothing of this ballot");
+}
+
+#[test]
+fn what_was_asked_in_an_earlier_ballot_is_not_answered_in_a_later_one() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let mut question = 1_u64.to_le_bytes().to_vec();
+    question.push(2);
+    scene.replica.asked(SessionId(9), &question);
+    assert_eq!(scene.replica.reads_waiting(), 1);
+    scene.let_lead(2);
+    scene.replica.set_out(Cause::Start, &mut scene.wiring);
+    scene.grant(1, 0, true);
+    assert!(scene.replica.core.leads());
+    assert_eq!(scene.replica.reads_waiting(), 0, "its clock and log were those of another ballot");
+}
+
+#[test]
+fn a_follower_that_stands_still_is_not_written_words_without_end() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.commit();
+    let before = scene.replica.writes;
+    for number in 0..1000_u64 {
+        let mut question = number.to_le_bytes().to_vec();
+        question.push(2);
+        scene.replica.asked(SessionId(9), &question);
+        scene.replica.seek_confirmation(&mut scene.wiring);
+    }
+    assert!(scene.replica.writes - before < 100, "{} words wait", scene.replica.writes - before);
+}

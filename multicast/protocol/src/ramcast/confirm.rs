@@ -1,6 +1,6 @@
 //! Reads that a quorum confirms: who leads finds out, after it was asked, that nobody else did before,
 //! and then answers of its own. It takes no place in the log, no clock, and nothing of the followers'
-//! processors.
+//! processors, but where these place what peers write, as over tcp.
 //!
 //! A replica closes its log to the leader before it grants another ballot. So a write that was posted
 //! behind a question, and landed in the log of a follower, says of a moment behind the question that
