@@ -484,10 +484,8 @@ impl<A: Application> Replica<A> {
         };
         let (ballot, grant) = (self.core.ballot(), granted.grant);
         let header = Leadership { ballot, base, grant, first: self.core.first_index() }.encode();
-        if !self.core.view().names(slot, granted.incarnation) {
-            // What its former life had applied says nothing of this one, which tells when it has this header.
-            wiring.forget_word(self.id, follower, Column::Applied);
-        }
+        // What it has applied it tells when it has this header; what it told before may be a former life's.
+        wiring.forget_word(self.id, follower, Column::Applied);
         if let Err(error) = wiring.port.fabric.write(log, 0, Source::Inline(&header), None) {
             self.followers[usize::from(slot)].attempt += 1;
             return tracing::debug!(%error, %follower, "a granted log cannot be written");

@@ -415,6 +415,8 @@ impl Ramcast {
         self.fed.fill(None);
         self.completed.fill(0);
         self.shared.forget_told();
+        // What others had applied they told us when we led before, and some may have begun a new life since.
+        self.others().for_each(|slot| self.shared.forget_applied(slot));
         self.passed.lead();
         self.forget_kept(effects);
         self.rebuild();

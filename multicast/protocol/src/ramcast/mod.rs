@@ -587,9 +587,11 @@ impl Ramcast {
         pending.destinations.without(self.group()).iter().filter(|group| !there(group)).collect()
     }
 
-    /// Up to which final timestamp every replica that counts has applied what it delivers.
+    /// Up to which final timestamp every replica that counts has applied what it delivers, and every one
+    /// that a logged `Join` may have count: what is settled meanwhile it would lack when it does.
     fn applied_by_all(&self) -> Timestamp {
-        let counted = self.others().filter(|slot| !self.view.member(*slot).evicted);
+        let counts = |slot: &u8| !self.view.member(*slot).evicted || self.changing >> slot & 1 == 1;
+        let counted = self.others().filter(counts);
         let counted = counted.filter(|_| !planted(Mutant::SettledTooEarly));
         let slots = counted.chain([self.config.me.slot]);
         slots.map(|slot| self.shared.applied_by(slot)).min().expect("we are one of them")

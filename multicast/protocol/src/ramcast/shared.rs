@@ -110,7 +110,7 @@ impl Shared {
         *applied = timestamp.max(*applied);
     }
 
-    /// The slot begins a new life.
+    /// Nothing is known of the slot any more: it may have begun a new life.
     pub(super) fn forget_applied(&mut self, slot: u8) {
         self.applied[usize::from(slot)] = Timestamp::ZERO;
     }

@@ -262,6 +262,66 @@ fn a_life_counts_only_when_it_has_applied_what_its_group_is_done_with() {
 }
 
 #[test]
+fn who_may_count_by_what_is_logged_is_waited_for_before_anything_is_settled() {
+    let (leader, slow) = (replica(0, 0), replica(0, 2));
+    for joins in [false, true] {
+        let mut stage = shared_without(slow);
+        assert!(stage.evict(leader, slow.slot));
+        turns_without(&mut stage, slow);
+        if joins {
+            stage.let_in(leader, slow);
+        }
+        stage.told();
+        stage.pass(5, &[]);
+        assert_eq!(stage.told().contains("g0.0 tells g1"), !joins, "its `Join` may be committed");
+        if joins {
+            stage.turn(slow);
+            stage.pass(5, &[]);
+            assert!(stage.told().contains("g0.0 tells g1"), "it has applied what the others have");
+        }
+    }
+}
+
+#[test]
+fn who_leads_again_does_not_know_what_others_have_applied() {
+    let (first, second, restarted) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    let mut stage = Stage::new(2, 3);
+    // What the second leader lacks of m1, and therefore the life to which it gives its state.
+    for from in stage.members(GroupId(1)) {
+        stage.lose_words(from, second);
+    }
+    for leader in [first, replica(1, 0)] {
+        stage.land(leader, message(1), GroupSet::first(2));
+    }
+    turns_without(&mut stage, second);
+    assert_eq!(stage.delivered(restarted), [1]);
+    let timestamp = stage.nodes[&restarted].delivered[0].1;
+    let applied = Event::Applied { slot: restarted.slot, timestamp };
+    stage.core(first).step(applied, &mut Vec::new());
+    stage.restart(restarted);
+    stage.turn(second);
+    stage.run(second, &[first]);
+    stage.turn(first);
+    stage.turn(second);
+    stage.teach(second, restarted);
+    stage.let_in(second, restarted);
+    for id in [first, second, first] {
+        stage.turn(id);
+    }
+    let life = stage.nodes[&restarted].life;
+    assert!(stage.core(first).view().names(restarted.slot, life));
+    stage.run(first, &[second]);
+    let core = stage.core(first);
+    core.applied(timestamp);
+    let applied = Event::Applied { slot: second.slot, timestamp };
+    let mut effects = Vec::new();
+    core.step(applied, &mut effects);
+    core.step(Event::Tick { now_ms: 9 }, &mut effects);
+    let settles = effects.iter().any(|effect| matches!(effect, Effect::Settle { .. }));
+    assert!(core.leads() && !settles, "that was its former life");
+}
+
+#[test]
 fn who_is_given_a_state_tells_others_what_it_holds_of_theirs_when_it_counts() {
     let (leader, other) = (replica(0, 0), replica(0, 2));
     for dies in [true, false] {
