@@ -588,12 +588,24 @@ impl Ramcast {
     }
 
     /// Up to which final timestamp every replica that counts has applied what it delivers, and every one
-    /// that a logged `Join` may have count: what is settled meanwhile it would lack when it does.
+    /// that a logged `Join` may have count: what is settled meanwhile it would lack when it does. One that is
+    /// about to count is waited for, too: while there is load it would never reach what is settled otherwise,
+    /// if what it tells takes longer to come than what others do.
     fn applied_by_all(&self) -> Timestamp {
-        let counts = |slot: &u8| !self.view.member(*slot).evicted || self.changing >> slot & 1 == 1;
+        let joins = |slot: u8| self.changing >> slot & 1 == 1 || self.is_about_to_count(slot);
+        let counts = |slot: &u8| !self.view.member(*slot).evicted || joins(*slot);
         let counted = self.others().filter(counts);
         let counted = counted.filter(|_| !planted(Mutant::SettledTooEarly));
         let slots = counted.chain([self.config.me.slot]);
         slots.map(|slot| self.shared.applied_by(slot)).min().expect("we are one of them")
+    }
+
+    /// Whether a slot is well, and a life of it that does not count yet has applied what we had when we let
+    /// it in.
+    fn is_about_to_count(&self, slot: u8) -> bool {
+        let learns = |fed: &&Fed| !self.view.names(slot, fed.incarnation);
+        let fed = self.fed[usize::from(slot)].as_ref().filter(learns);
+        let caught_up = |fed: &Fed| self.shared.applied_by(slot) >= fed.applied;
+        fed.is_some_and(caught_up) && !self.detector.suspects(slot)
     }
 }

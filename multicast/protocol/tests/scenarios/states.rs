@@ -283,6 +283,46 @@ fn who_may_count_by_what_is_logged_is_waited_for_before_anything_is_settled() {
 }
 
 #[test]
+fn who_is_about_to_count_is_not_outrun_by_what_is_settled() {
+    let (leader, learner) = (replica(0, 0), replica(0, 2));
+    #[rustfmt::skip]
+    let cases = [
+        // taught  well   waited for
+        (true,     true,  true),
+        (true,     false, false),
+        (false,    true,  false),
+    ];
+    for (taught, well, waited_for) in cases {
+        let mut stage = shared_without(learner);
+        assert!(stage.evict(leader, learner.slot));
+        turns_without(&mut stage, learner);
+        stage.pass(5, &[]);
+        stage.restart(learner);
+        let life = stage.nodes[&learner].life;
+        if taught {
+            stage.teach(leader, learner);
+        } else {
+            stage.core(leader).feeds(learner.slot, life);
+        }
+        stage.pass(5, &[]);
+        // What comes later reaches it late.
+        for leader in [leader, replica(1, 0)] {
+            stage.land(leader, message(2), GroupSet::first(2));
+        }
+        turns_without(&mut stage, learner);
+        stage.told();
+        let down = if well { vec![] } else { vec![learner] };
+        for _ in 0..9 {
+            stage.pass(1, &down);
+        }
+        assert_eq!(stage.told().contains("g0.0 tells g1"), !waited_for);
+        let mut effects = Vec::new();
+        stage.core(leader).join(learner.slot, life, &mut effects);
+        assert_eq!(!effects.is_empty(), waited_for, "it has what is settled, though it is behind");
+    }
+}
+
+#[test]
 fn who_leads_again_does_not_know_what_others_have_applied() {
     let (first, second, restarted) = (replica(0, 0), replica(0, 1), replica(0, 2));
     let mut stage = Stage::new(2, 3);
