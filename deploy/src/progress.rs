@@ -60,6 +60,11 @@ impl Bars {
         Self { interrupt, bar: ProgressBar::hidden(), phase: Phase::Load(0), last: START }
     }
 
+    /// Whether somebody wants us to come to an end.
+    pub(crate) fn asked(&self) -> bool {
+        self.interrupt.asked()
+    }
+
     /// Says what is being done, without a measure of it.
     pub(crate) fn message(&mut self, what: &'static str) {
         self.end();

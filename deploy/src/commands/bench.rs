@@ -1,6 +1,7 @@
 //! `skein bench`: how fast, and was it right.
 
 mod drill;
+mod idle;
 pub(super) mod measure;
 mod waiting;
 
@@ -52,6 +53,7 @@ enum What {
     /// 50 % timelines (1 to 10 reads), 30 % posts (3 reads, 5 writes), 15 % follows (2 and 2), 5 % new
     /// users (1 and 3). Every value that is read must belong to its record.
     Retwis(Retwis),
+    Idle(idle::Args),
     Multicast(super::multicast::Args),
     #[command(hide = true)]
     MulticastNode(super::multicast::node::Args),
@@ -215,6 +217,7 @@ impl Args {
             What::Bank(args) => args.run(&dir),
             What::Smallbank(args) => args.run(&dir),
             What::Retwis(args) => args.run(&dir),
+            What::Idle(args) => args.run(&dir),
             What::Multicast(args) => args.run(global.verbose),
             What::MulticastNode(args) => args.run(),
             What::Chaos(args) => args.run(global),

@@ -109,6 +109,38 @@ fn an_interrupted_benchmark_and_one_whose_cluster_stops_report_what_they_have() 
 }
 
 #[test]
+fn what_an_idle_cluster_takes_is_counted_of_every_process() {
+    let sandbox = Sandbox::new();
+    let ended = sandbox.expect(3, &["bench", "idle"]);
+    assert!(ended.err.contains("skein up"), "{}", ended.err);
+    sandbox.expect(0, &["up", "--detach"]);
+    let idle = ["bench", "idle", "--sessions", "3", "--warmup", "0"];
+    let report =
+        json(&sandbox.expect(0, &[&idle[..], &["--duration", "1", "--json"]].concat()).out);
+    let processes = report["processes"].as_array().expect("a list");
+    let roles: Vec<_> = processes.iter().map(|process| process["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["node 0", "node 1", "node 2", "supervisor", "sessions"]);
+    let ran = |process: &Value| process["ran_ms"].as_f64().expect("a number");
+    assert!(processes[..3].iter().all(|node| ran(node) > 0.0), "they beat: {report}");
+    let all: f64 = processes.iter().map(ran).sum();
+    let share = all / (report["duration_s"].as_f64().unwrap() * 10.0);
+    assert!((share - report["percent_of_a_core"].as_f64().unwrap()).abs() < 1e-6, "{report}");
+    assert_eq!(sandbox.expect(0, &["scan"]).out, "", "nothing is left of it");
+    assert!(sandbox.expect(2, &[&idle[..], &["--duration", "0"]].concat()).err.contains("above 0"));
+
+    let child = start(&sandbox, &idle);
+    thread::sleep(Duration::from_secs(4));
+    tell(&child, Signal::INT);
+    let ended = end(child);
+    assert_eq!(ended.code, Some(1), "{}", ended.err);
+    assert!(
+        ended.out.contains("% of a core") && ended.out.contains("interrupted"),
+        "{}",
+        ended.out
+    );
+}
+
+#[test]
 fn an_open_loop_goes_on_when_a_leader_is_killed_and_its_history_is_right() {
     let sandbox = Sandbox::new();
     sandbox.expect(0, &["up", "--detach"]);

@@ -40,7 +40,7 @@ pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
             What::Store(Store { events, timeline, .. }) if !events.is_empty() => {
                 figures.extend(timelines(number, &source.file, events, timeline));
             }
-            What::Store(_) | What::Multicast(_) => {}
+            What::Store(_) | What::Multicast(_) | What::Idle(_) => {}
         }
     }
     figures.extend(failovers(sources));
@@ -149,7 +149,7 @@ fn of_multicasts(sources: &[Source]) -> Vec<(usize, &Multicast)> {
     let numbered = sources.iter().enumerate();
     let multicasts = numbered.filter_map(|(number, source)| match &source.what {
         What::Multicast(multicast) => Some((number, multicast)),
-        What::Chaos(_) | What::Store(_) => None,
+        What::Chaos(_) | What::Store(_) | What::Idle(_) => None,
     });
     multicasts.collect()
 }

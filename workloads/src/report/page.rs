@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::figures::{Figure, figures};
 use super::plot::escaped;
-use super::source::{self, Chaos, Multicast, Source, Store, What};
+use super::source::{self, Chaos, Idle, Multicast, Source, Store, What};
 use crate::chart::{grouped, whole};
 
 /// A page, and its pictures by themselves.
@@ -152,10 +152,14 @@ fn everything(html: &mut String, sources: &[Source]) {
                 let trip = multicast.cross_core_ns.map(|trip| trip.median);
                 let load = format!("{clients} × {window}");
                 let latency = Some([p50_us.median, p99_us.median]);
-                (load, multicast.messages_per_s.median, latency, trip)
+                (load, Some(multicast.messages_per_s.median), latency, trip)
             }
             What::Chaos(Chaos { clients, ops_per_s, .. }) => {
-                (format!("{clients} × 1"), *ops_per_s, None, None)
+                (format!("{clients} × 1"), Some(*ops_per_s), None, None)
+            }
+            What::Idle(Idle { sessions, percent_of_a_core, cross_core_ns, .. }) => {
+                let load = format!("{sessions} idle: {percent_of_a_core:.2} % of a core");
+                (load, None, None, *cross_core_ns)
             }
             What::Store(Store { clients, ops_per_s, operations, rate, cross_core_ns, .. }) => {
                 let most = operations.values().max_by_key(|operation| operation.count);
@@ -163,20 +167,20 @@ fn everything(html: &mut String, sources: &[Source]) {
                 let due = rate.map_or_else(String::new, |rate| {
                     format!(", {} due a second", grouped(whole(rate)))
                 });
-                (format!("{clients} × 1{due}"), *ops_per_s, latency, *cross_core_ns)
+                (format!("{clients} × 1{due}"), Some(*ops_per_s), latency, *cross_core_ns)
             }
         };
         let [p50, p99] =
             latency.map_or([const { String::new() }; 2], |both| both.map(|us| format!("{us:.2}")));
         let trip = trip.map_or_else(String::new, |ns| format!("{ns:.0}"));
+        let rate = rate.map_or_else(String::new, |rate| grouped(whole(rate)));
         let _ = writeln!(
             html,
-            "<tr><td title=\"{}\">{}<td>{} × {}<td>{load}<td>{}<td>{p50}<td>{p99}<td>{trip}",
+            "<tr><td title=\"{}\">{}<td>{} × {}<td>{load}<td>{rate}<td>{p50}<td>{p99}<td>{trip}",
             escaped(&source.command()),
             escaped(&source.file),
             topology.groups,
             topology.replicas,
-            grouped(whole(rate)),
         );
     }
     html.push_str("</table></div>\n");
@@ -237,6 +241,7 @@ mod tests {
                               "events": if rate > 1e4 { vec![kill] } else { vec![] }});
             origin("retwis", rest)
         };
+        let idle = json!({"sessions": 100, "percent_of_a_core": 0.784, "duration_s": 60.0});
         let file = |name: &str, text: String| (name.to_owned(), text);
         vec![
             file("a.json", multicast(1, 1, 1e5)),
@@ -244,6 +249,7 @@ mod tests {
             file("chaos.json", origin("chaos", chaos)),
             file("c1.json", store(1)),
             file("c2.json", store(16)),
+            file("idle.json", origin("idle", idle)),
             file("open.json", open(1e4) + "\n" + &open(2e4)),
             file("notes.json", "[1, 2]".to_owned()),
             file("cut.json", "{\"workload\": ".to_owned()),
@@ -277,6 +283,8 @@ mod tests {
         );
         assert!(page.html.contains("skein bench multicast --clients 16"));
         assert!(page.html.contains("--clients 4 --sessions 2 --read-mode ordered "), "as was said");
+        assert!(page.html.contains("<td>100 idle: 0.78 % of a core<td><td>"));
+        assert!(page.html.contains("skein bench idle --sessions 100 --duration 60 "));
         assert!(!page.html.contains("confirmed"), "as it is done if nobody says how");
         assert!(!page.html.contains("--clients 16 --sessions"), "each has its own");
         assert!(page.html.contains("a &lt;model&gt;") && !page.html.contains("<model>"));

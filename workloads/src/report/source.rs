@@ -32,6 +32,8 @@ pub(super) enum What {
     Chaos(Chaos),
     /// `bench ycsb`, `bank`, `smallbank` and `retwis`.
     Store(Store),
+    /// `bench idle`.
+    Idle(Idle),
 }
 
 /// Of `bench multicast`: see [`crate::multicast::report`].
@@ -114,6 +116,17 @@ pub(super) struct Store {
     pub(super) timeline: Timeline,
 }
 
+/// Of `bench idle`.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Idle {
+    pub(super) sessions: usize,
+    /// What all processes took, together.
+    pub(super) percent_of_a_core: f64,
+    pub(super) duration_s: f64,
+    pub(super) cross_core_ns: Option<f64>,
+    pub(super) topology: Topology,
+}
+
 /// A kind of operation.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Operation {
@@ -152,6 +165,7 @@ fn one(file: &str, value: Value) -> Result<Source, serde_json::Error> {
     let what = match workload.as_str() {
         "multicast" => What::Multicast(Deserialize::deserialize(value)?),
         "chaos" => What::Chaos(Deserialize::deserialize(value)?),
+        "idle" => What::Idle(Deserialize::deserialize(value)?),
         _ => What::Store(Deserialize::deserialize(value)?),
     };
     Ok(Source { file: file.to_owned(), skein, machine, what })
@@ -178,6 +192,9 @@ impl Source {
             What::Chaos(Chaos { seed, clients, .. }) => {
                 format!("skein bench chaos --clients {clients} --seed {seed} --json")
             }
+            What::Idle(Idle { sessions, duration_s, .. }) => {
+                format!("skein bench idle --sessions {sessions} --duration {duration_s:.0} --json")
+            }
             What::Store(store) => {
                 let Store { workload, clients, records, seed, rate, .. } = store;
                 let command = match (workload.strip_prefix("ycsb-"), workload.as_str()) {
@@ -203,6 +220,7 @@ impl Source {
         match &self.what {
             What::Multicast(Multicast { topology, .. })
             | What::Chaos(Chaos { topology, .. })
+            | What::Idle(Idle { topology, .. })
             | What::Store(Store { topology, .. }) => *topology,
         }
     }
