@@ -595,7 +595,6 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             match (replica, outcome) {
                 (Some(replica), Outcome::Done) => replica.completed(slot, number),
                 (Some(replica), outcome) => {
-                    tracing::warn!(%group, slot, ?outcome, "a follower's log cannot be written");
                     replica.failed(slot, number, outcome == Outcome::Denied);
                 }
                 (None, _) => {}

@@ -60,11 +60,17 @@ impl Follower {
     /// It lets us write its log, up to `sent` of which it has.
     pub(super) fn let_in(&mut self, log: RemoteRegion, sent: u64, freed: u64) {
         (self.log, self.sent, self.freed, self.posted) = (Some(log), sent, freed, 0);
-        // What completes of earlier writes says nothing of this grant.
-        self.under_way.clear();
+        self.forget_writes();
     }
 
-    /// What completes or fails of earlier ballots says nothing of a later one.
+    /// Nothing more is written to it until it lets us in again.
+    fn lose(&mut self) {
+        self.log = None;
+        self.joining = None;
+        self.attempt += 1;
+    }
+
+    /// What completes or fails of writes until now says nothing of later ones.
     pub(super) fn forget_writes(&mut self) {
         self.under_way.clear();
     }
@@ -90,10 +96,7 @@ impl Follower {
 impl<A: Application> Replica<A> {
     /// Nothing more is written to a follower until it lets us in again.
     pub(crate) fn follower_lost(&mut self, slot: u8) {
-        let follower = &mut self.followers[usize::from(slot)];
-        follower.log = None;
-        follower.joining = None;
-        follower.attempt += 1;
+        self.followers[usize::from(slot)].lose();
         self.core.feeds_no_more(slot);
     }
 
@@ -422,8 +425,7 @@ impl<A: Application> Replica<A> {
                 let tag = (i == last).then_some(tag);
                 if let Err(error) = wiring.port.fabric.write(log, at, source, tag) {
                     tracing::debug!(%error, slot, "a follower's log cannot be written");
-                    follower.log = None;
-                    follower.attempt += 1;
+                    follower.lose();
                     self.core.feeds_no_more(slot);
                     break;
                 }
@@ -621,7 +623,10 @@ impl<A: Application> Replica<A> {
         if self.followers[usize::from(slot)].completed(number).is_none() {
             return;
         }
+        tracing::warn!(group = %self.id.group, slot, denied, "a follower's log cannot be written");
         self.follower_lost(slot);
+        // Many may be under way, and all of them fail.
+        self.followers[usize::from(slot)].forget_writes();
         if denied {
             self.paths.denied += 1;
             self.core.step(Event::Denied, &mut self.effects);

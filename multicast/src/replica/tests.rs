@@ -519,3 +519,18 @@ fn a_follower_that_stands_still_is_not_written_words_without_end() {
     }
     assert!(scene.replica.writes - before < 100, "{} words wait", scene.replica.writes - before);
 }
+
+#[test]
+fn a_follower_is_lost_once_however_many_writes_to_it_fail() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.grant(2, 0, true);
+    let before = scene.replica.followers[2].attempt;
+    for _ in 0..3 {
+        scene.replica.touch_followers(u64::MAX, &mut scene.wiring);
+    }
+    for number in 1..=scene.replica.writes {
+        scene.replica.failed(2, number, false);
+    }
+    assert_eq!(scene.replica.followers[2].attempt, before + 1, "each time it would be asked anew");
+}
