@@ -52,6 +52,8 @@ use crate::wiring::{Column, Note, Wiring};
 const PATIENCE: u64 = 4;
 /// Messages delivered in one go, before the rest of the turn gets its share.
 const DELIVERIES_PER_TURN: usize = 256;
+/// What is told by who has applied nothing: a word of zero says nothing.
+const NOTHING: u64 = Timestamp::ZERO.above().to_word();
 
 skein_protocol::paths! {
     /// Counts of paths taken where a replica meets its memory.
@@ -318,17 +320,18 @@ impl<A: Application> Replica<A> {
         self.let_in(wiring);
     }
 
-    /// Tells the leader how far our machine is, so that it can tell other groups.
+    /// Tells the leader how far our machine is, so that it can tell other groups; and that we have applied
+    /// nothing, for it waits to hear that too.
     fn tell_applied<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
         if guard!(Mutant::AppliedTooEarly, self.given.is_empty()) {
             self.last_applied = self.last_applied.max(self.last_delivered);
         }
         self.core.applied(Timestamp::from_word(self.last_applied));
         if let Some(leader) = self.core.leader().filter(|leader| *leader != self.id)
-            && self.applied_told != self.last_applied
+            && self.applied_told != self.last_applied.max(NOTHING)
         {
-            self.applied_told = self.last_applied;
-            wiring.tell_word(self.id, leader, Column::Applied, self.last_applied);
+            self.applied_told = self.last_applied.max(NOTHING);
+            wiring.tell_word(self.id, leader, Column::Applied, self.applied_told);
         }
     }
 

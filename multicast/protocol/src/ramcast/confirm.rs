@@ -66,6 +66,7 @@ mod tests {
     use crate::ids::{GroupId, ReplicaId};
     use crate::ramcast::{Cause, Config};
     use crate::step::Event;
+    use crate::timestamp::Timestamp;
     use crate::view::View;
 
     /// Slot 0 of so many leads, and feeds all others. Its first entry is not committed.
@@ -87,7 +88,11 @@ mod tests {
             core.granted(slot, 0, (Ballot::ZERO, 0), vec![0; usize::from(replicas)]);
         }
         core.lead(&mut Vec::new());
-        (1..replicas).for_each(|slot| core.feeds(slot, 0));
+        let timestamp = Timestamp::ZERO;
+        for slot in 1..replicas {
+            core.feeds(slot, 0);
+            core.step(Event::Applied { slot, timestamp }, &mut Vec::new());
+        }
         core
     }
 

@@ -23,7 +23,6 @@ use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::mutants::{Mutant, planted};
 use crate::ramcast::leader::Large;
 use crate::step::{Effect, Record};
-use crate::timestamp::Timestamp;
 
 /// How long a dead replica's successor is waited for, in patiences.
 const EVICT_PATIENCE: u64 = 4;
@@ -415,8 +414,7 @@ impl Ramcast {
         self.fed.fill(None);
         self.completed.fill(0);
         self.shared.forget_told();
-        // What others had applied they told us when we led before, and some may have begun a new life since.
-        self.others().for_each(|slot| self.shared.forget_applied(slot));
+        self.shared.lead(self.config.me.slot);
         self.passed.lead();
         self.forget_kept(effects);
         self.rebuild();
@@ -535,8 +533,7 @@ impl Ramcast {
         }
         // A life that is not let in yet proves that it has caught up by a word behind its `Join`.
         let from = self.last + u64::from(!self.view.names(slot, incarnation));
-        let applied = self.shared.applied_by(self.config.me.slot);
-        self.fed[usize::from(slot)] = Some(Fed { incarnation, from, landed: 0, applied });
+        self.fed[usize::from(slot)] = Some(Fed { incarnation, from, landed: 0 });
         self.completed[usize::from(slot)] = 0;
     }
 
@@ -589,14 +586,14 @@ impl Ramcast {
     /// f+1 lives that count have applied what our group is done with: that many were waited for when it was
     /// said, and a new life takes a former one's place only if it has, too. Others tell it nobody any more, so
     /// once all who have it are gone no log helps. A new life may hold the whole log and lack it: it was given
-    /// its state by a leader that was evicted and deposed, and did not know. Who settled it may have died before
-    /// we were told; but then we had applied it before we let anybody in.
+    /// its state by a leader that was evicted and deposed, and did not know. Nor need we know, who were elected
+    /// for our log: who settled it may have died before we were told. But of any f+1 that count, one has
+    /// applied it; so we wait until that many have told us what they had.
     fn has_what_is_settled(&self, slot: u8, incarnation: u32) -> bool {
-        let fed = self.fed[usize::from(slot)].filter(|fed| fed.incarnation == incarnation);
-        let before = fed.map_or(Timestamp::ZERO, |fed| fed.applied);
         let settled = self.shared.settled_by(self.group());
-        let applied = self.shared.applied_by(slot);
-        self.view.names(slot, incarnation) || applied >= settled.max(before)
+        let before = self.shared.settled_before(self.quorum());
+        let has_it = |before| self.shared.applied_by(slot) >= settled.max(before);
+        self.view.names(slot, incarnation) || before.is_some_and(has_it)
     }
 
     /// Those whose process is known to have ended, and whose successor is not there yet, are waited

@@ -300,6 +300,8 @@ mod tests {
             let by = ReplicaId::new(GroupId(0), slot);
             let acceptance = Acceptance { tag: ballot.tag(), index: core.last_index() };
             core.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
+            core.feeds(slot, 0);
+            core.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut Vec::new());
         }
         core.step(Event::TurnEnd, &mut Vec::new());
         assert_eq!(core.commit_index(), 1);

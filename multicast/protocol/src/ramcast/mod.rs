@@ -117,8 +117,6 @@ struct Fed {
     from: u64,
     /// The number of our last write that is in its memory.
     landed: u64,
-    /// What we had applied when we let it in.
-    applied: Timestamp,
 }
 
 /// One replica of one group.
@@ -286,7 +284,13 @@ impl Ramcast {
                 self.detector.look(slot, pulse, self.now_ms);
             }
             Event::Settled { group, timestamp } => self.shared.settled(group, timestamp),
-            Event::Applied { slot, timestamp } => self.shared.applied(slot, timestamp),
+            Event::Applied { slot, timestamp } => {
+                self.shared.applied(slot, timestamp);
+                let fed = self.fed[usize::from(slot)];
+                if fed.is_some_and(|fed| self.view.names(slot, fed.incarnation)) {
+                    self.shared.told_by(slot, timestamp);
+                }
+            }
             Event::Denied => self.step_down(),
             Event::TurnEnd => self.end_turn(effects),
         }
@@ -600,12 +604,14 @@ impl Ramcast {
         slots.map(|slot| self.shared.applied_by(slot)).min().expect("we are one of them")
     }
 
-    /// Whether a slot is well, and a life of it that does not count yet has applied what we had when we let
-    /// it in.
+    /// Whether a slot is well, and a life of it that does not count yet has applied what was settled before we
+    /// led.
     fn is_about_to_count(&self, slot: u8) -> bool {
-        let learns = |fed: &&Fed| !self.view.names(slot, fed.incarnation);
-        let fed = self.fed[usize::from(slot)].as_ref().filter(learns);
-        let caught_up = |fed: &Fed| self.shared.applied_by(slot) >= fed.applied;
-        fed.is_some_and(caught_up) && !self.detector.suspects(slot)
+        let learns = |fed: &Fed| !self.view.names(slot, fed.incarnation);
+        let before = self.shared.settled_before(self.quorum());
+        let caught_up = |before: Timestamp| self.shared.applied_by(slot) >= before;
+        self.fed[usize::from(slot)].as_ref().is_some_and(learns)
+            && before.is_some_and(caught_up)
+            && !self.detector.suspects(slot)
     }
 }

@@ -45,6 +45,10 @@ pub(super) struct Shared {
     settled: Vec<Timestamp>,
     /// Up to where each replica of ours has, as far as its leader was told.
     applied: Vec<Timestamp>,
+    /// As leader: who of those that count has told us that since we lead, and the most that anybody had
+    /// when it did for the first time.
+    told_by: u16,
+    applied_before: Timestamp,
     /// The last message shared with each group, and up to where it was told that we are done.
     last_with: Vec<Timestamp>,
     told: Vec<Timestamp>,
@@ -72,6 +76,8 @@ impl Shared {
             decided: HashSet::new(),
             settled: zero.clone(),
             applied: vec![Timestamp::ZERO; SLOTS],
+            told_by: 0,
+            applied_before: Timestamp::ZERO,
             last_with: zero.clone(),
             told: zero,
             dirty: false,
@@ -108,6 +114,29 @@ impl Shared {
     pub(super) fn applied(&mut self, slot: u8, timestamp: Timestamp) {
         let applied = &mut self.applied[usize::from(slot)];
         *applied = timestamp.max(*applied);
+    }
+
+    /// We lead, and know what we have applied ourselves. What others had they told us when we led before, and
+    /// some may have begun a new life since.
+    pub(super) fn lead(&mut self, me: u8) {
+        let ours = self.applied_by(me);
+        self.applied.fill(Timestamp::ZERO);
+        self.applied[usize::from(me)] = ours;
+        (self.told_by, self.applied_before) = (1 << me, ours);
+    }
+
+    /// One that counts tells us, as leader, what it has applied.
+    pub(super) fn told_by(&mut self, slot: u8, timestamp: Timestamp) {
+        if self.told_by >> slot & 1 == 0 {
+            self.told_by |= 1 << slot;
+            self.applied_before = timestamp.max(self.applied_before);
+        }
+    }
+
+    /// As leader: no more than this was settled before we led; `None` until so many have told us what they
+    /// have applied.
+    pub(super) fn settled_before(&self, quorum: usize) -> Option<Timestamp> {
+        (self.told_by.count_ones() as usize >= quorum).then_some(self.applied_before)
     }
 
     /// Nothing is known of the slot any more: it may have begun a new life.

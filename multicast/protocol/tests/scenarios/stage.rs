@@ -268,7 +268,11 @@ impl Stage {
                 let from = base.index;
                 writeln!(self.out, "{id} cuts its log off from {from} on").expect("memory");
             }
+            let (slot, timestamp) = (id.slot, node.applied);
+            let leader = ReplicaId::new(id.group, ballot.slot());
+            self.core(leader).step(Event::Applied { slot, timestamp }, &mut Vec::new());
         }
+        let node = self.nodes.get_mut(&id).expect("a replica of the cluster");
         while let Some(entry) = node.unread.pop_front() {
             node.take(entry, effects);
         }

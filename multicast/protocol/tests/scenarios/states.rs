@@ -1,7 +1,7 @@
 //! What a state holds that is given to a replica without one, and when what is owed to other groups
 //! may be forgotten.
 
-use skein_protocol::ballot::Ballot;
+use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
 use skein_protocol::message::Announcement;
 use skein_protocol::ramcast::{Ramcast, Role};
@@ -232,29 +232,30 @@ fn what_a_former_life_had_applied_the_next_one_may_lack() {
 
 #[test]
 fn a_life_counts_only_when_it_has_applied_what_its_group_is_done_with() {
-    let (leader, slot, life) = (replica(0, 0), 2, 1);
+    let (old, new, slot, life) = (replica(0, 0), replica(0, 1), 2, 1);
+    let (none, all) = (Timestamp::ZERO, shared().nodes[&old].delivered[0].1);
     #[rustfmt::skip]
     let cases = [
-        // said   we have  it has  counts  because
-        (false,   false,   false,  true,   "nobody is done with anything"),
-        (true,    false,   false,  false,  "others may have forgotten what it needs"),
-        (false,   true,    false,  false,  "whoever said so may have died before it told us"),
-        (true,    true,    true,   true,   "it needs nothing that was forgotten"),
+        // said   another told  it has  counts  because
+        (none,    Some(none),   none,   true,   "nobody is done with anything"),
+        (all,     Some(none),   none,   false,  "others may have forgotten what it needs"),
+        (none,    Some(all),    none,   false,  "whoever said so may have died before it told us"),
+        (none,    None,         all,    false,  "nor do we know what was said before nobody tells us"),
+        (all,     Some(all),    all,    true,   "it needs nothing that was forgotten"),
     ];
-    for (said, applied, has, counts, because) in cases {
-        let mut stage = shared_without(replica(0, slot));
-        let timestamp = stage.nodes[&leader].delivered[0].1;
-        let (core, mut effects) = (stage.core(leader), Vec::new());
-        if said {
-            core.step(Event::Settled { group: GroupId(0), timestamp }, &mut effects);
-        }
-        if applied {
-            core.applied(timestamp);
+    for (said, told, has, counts, because) in cases {
+        let mut stage = Stage::new(2, 3);
+        stage.run(new, &[old]);
+        let (core, mut effects) = (stage.core(new), Vec::new());
+        let acceptance = Acceptance { tag: core.ballot().tag(), index: core.last_index() };
+        core.step(Event::Acknowledged { by: old, acceptance }, &mut effects);
+        core.step(Event::TurnEnd, &mut effects);
+        core.step(Event::Settled { group: GroupId(0), timestamp: said }, &mut effects);
+        if let Some(timestamp) = told {
+            core.step(Event::Applied { slot: old.slot, timestamp }, &mut effects);
         }
         core.feeds(slot, life);
-        if has {
-            core.step(Event::Applied { slot, timestamp }, &mut effects);
-        }
+        core.step(Event::Applied { slot, timestamp: has }, &mut effects);
         effects.clear();
         core.join(slot, life, &mut effects);
         assert_eq!(!effects.is_empty(), counts, "{because}");
@@ -298,6 +299,8 @@ fn who_is_about_to_count_is_not_outrun_by_what_is_settled() {
         turns_without(&mut stage, learner);
         stage.pass(5, &[]);
         stage.restart(learner);
+        stage.run(leader, &[replica(0, 1)]);
+        turns_without(&mut stage, learner);
         let life = stage.nodes[&learner].life;
         if taught {
             stage.teach(leader, learner);
@@ -326,15 +329,15 @@ fn who_is_about_to_count_is_not_outrun_by_what_is_settled() {
 fn who_leads_again_does_not_know_what_others_have_applied() {
     let (first, second, restarted) = (replica(0, 0), replica(0, 1), replica(0, 2));
     let mut stage = Stage::new(2, 3);
-    // What the second leader lacks of m1, and therefore the life to which it gives its state.
-    for from in stage.members(GroupId(1)) {
-        stage.lose_words(from, second);
+    // Nobody but the one that dies can deliver m1.
+    for (from, to) in stage.members(GroupId(1)).flat_map(|from| [(from, first), (from, second)]) {
+        stage.lose_words(from, to);
     }
     for leader in [first, replica(1, 0)] {
         stage.land(leader, message(1), GroupSet::first(2));
     }
     turns_without(&mut stage, second);
-    assert_eq!(stage.delivered(restarted), [1]);
+    assert_eq!((stage.delivered(first), stage.delivered(restarted)), (vec![], vec![1]));
     let timestamp = stage.nodes[&restarted].delivered[0].1;
     let applied = Event::Applied { slot: restarted.slot, timestamp };
     stage.core(first).step(applied, &mut Vec::new());
@@ -351,6 +354,9 @@ fn who_leads_again_does_not_know_what_others_have_applied() {
     let life = stage.nodes[&restarted].life;
     assert!(stage.core(first).view().names(restarted.slot, life));
     stage.run(first, &[second]);
+    stage.heal();
+    turns_without(&mut stage, restarted);
+    assert_eq!(stage.delivered(first), [1]);
     let core = stage.core(first);
     core.applied(timestamp);
     let applied = Event::Applied { slot: second.slot, timestamp };
