@@ -53,7 +53,7 @@ pub(crate) enum Kind {
     Fetch = 4,
     /// The answer: session, head, payload.
     Relay = 5,
-    /// Leader to leader: a message's name and our state machine's result.
+    /// Leader to leader: what our state machine says about messages.
     Exchange = 6,
     /// Within a group: about who leads it, and who is in it.
     Election = 7,

@@ -8,6 +8,7 @@ use skein_fabric::{Completion, Fabric, FabricError, Outcome, Peer};
 use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
 use skein_protocol::message::{Announcement, Head, decode_name};
 use skein_protocol::mutants::{Mutant, planted};
+use skein_protocol::results::Results;
 
 use crate::application::Application;
 use crate::batches::{Batches, Sizes};
@@ -774,11 +775,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                 }
             }
             Kind::Relay => ours.relayed(datagram, &mut self.wiring),
-            Kind::Exchange => {
-                if let Some((message, result)) = decode_name(datagram) {
-                    ours.exchange(from.group, message, result, &mut self.wiring);
-                }
-            }
+            Kind::Exchange => ours.exchange(from.group, Results(datagram), &mut self.wiring),
             Kind::Passed => ours.hear_passed(from, datagram, &mut self.wiring),
             Kind::Election => {
                 ours.election(from, datagram, &mut self.wiring, &mut self.application);

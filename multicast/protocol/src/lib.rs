@@ -21,6 +21,7 @@ pub mod message;
 pub mod mutants;
 pub mod properties;
 pub mod ramcast;
+pub mod results;
 pub mod ring;
 pub mod runs;
 pub mod step;

@@ -28,6 +28,7 @@ use crate::check::check;
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, SessionId};
 use crate::mutants::{Mutant, planted};
+use crate::results::Results;
 use crate::ring;
 use crate::timestamp::Timestamp;
 
@@ -174,14 +175,12 @@ pub enum Body<'a> {
     },
     /// Other groups' proposals that the leader read together.
     Remotes(Remotes<'a>),
-    /// What another group's state machine exchanged about a message.
+    /// What another group's state machine exchanged about messages.
     Exchange {
-        /// Which message.
-        message: MessageId,
-        /// Whose result.
+        /// Whose results.
         from: GroupId,
-        /// The result.
-        result: &'a [u8],
+        /// The results, as they were told.
+        results: Results<'a>,
     },
     /// Messages that may be delivered on this alone.
     Decided(Decisions<'a>),
@@ -325,9 +324,9 @@ impl<'a> Entry<'a> {
         Self::len(8)
     }
 
-    /// The bytes an `Exchange` takes.
-    pub const fn exchange_len(result: usize) -> usize {
-        Self::len(18 + result)
+    /// The bytes an `Exchange` takes whose results take so many.
+    pub const fn exchange_len(results: usize) -> usize {
+        Self::len(2 + results)
     }
 
     /// Appends the entry that belongs at `cursor` to `bytes`.
@@ -347,10 +346,9 @@ impl<'a> Entry<'a> {
                 }
             }
             Body::Remotes(remotes) => out.0.extend_from_slice(remotes.0),
-            Body::Exchange { message, from, result } => {
-                out.message(message);
+            Body::Exchange { from, results } => {
                 out.u16(from.0);
-                out.0.extend_from_slice(result);
+                out.0.extend_from_slice(results.0);
             }
             Body::Decided(decisions) => out.0.extend_from_slice(decisions.0),
             Body::Raise { timestamp } => out.u64(timestamp.to_word()),
@@ -455,11 +453,7 @@ impl<'a> Entry<'a> {
                 },
             },
             3 => Body::Remotes(Remotes(from.0)),
-            4 => Body::Exchange {
-                message: from.message()?,
-                from: GroupId(from.u16()?),
-                result: from.0,
-            },
+            4 => Body::Exchange { from: GroupId(from.u16()?), results: Results(from.0) },
             5 => Body::Decided(Decisions(from.0)),
             6 => Body::Evict { slot: u8::try_from(from.u64()?).ok()? },
             7 => Body::Join { slot: u8::try_from(from.u32()?).ok()?, incarnation: from.u32()? },
@@ -633,12 +627,18 @@ mod tests {
             panic!("not remotes")
         };
         assert!(read.iter().eq([remote, remote]));
-        let raise = Body::Raise { timestamp: remote.timestamp };
-        let entry = Entry { body: raise, ..local(Payload::Held) };
-        let mut bytes = Vec::new();
-        entry.encode(cursor, &mut bytes);
-        assert_eq!(bytes.len(), Entry::raise_len());
-        assert_eq!(Entry::decode(&bytes, cursor, BALLOT), Ok(entry));
+        let results = Results(b"as they were told");
+        let others = [
+            (Body::Raise { timestamp: remote.timestamp }, Entry::raise_len()),
+            (Body::Exchange { from: GroupId(3), results }, Entry::exchange_len(results.0.len())),
+        ];
+        for (body, len) in others {
+            let entry = Entry { body, ..local(Payload::Held) };
+            let mut bytes = Vec::new();
+            entry.encode(cursor, &mut bytes);
+            assert_eq!(bytes.len(), len);
+            assert_eq!(Entry::decode(&bytes, cursor, BALLOT), Ok(entry));
+        }
     }
 
     #[test]

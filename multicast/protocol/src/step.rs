@@ -27,7 +27,7 @@ pub enum Record {
     },
     /// Another group's proposal.
     Remote(Remote),
-    /// Another group's result, which the ordering does not look at.
+    /// Another group's results, which the ordering does not look at.
     Exchange,
     /// A message that may be delivered on this alone.
     Decided(Decision),
@@ -76,7 +76,7 @@ pub enum Event {
         /// What.
         announcement: Announcement,
     },
-    /// Another group's result is here and wants a place in our log.
+    /// Results of another group are here and want a place in our log.
     Exchanged,
     /// The next record of our log became readable. Never comes to the leader, never out of order,
     /// never while

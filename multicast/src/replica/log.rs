@@ -9,11 +9,13 @@ use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, PREAMBLE, Payload};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::Role;
+use skein_protocol::results::Results;
 use skein_protocol::runs::Runs;
 use skein_protocol::step::{Event, Record};
 
-use super::{Exchanged, Replica};
-use crate::application::{Application, EXCHANGE_MAX};
+use super::Replica;
+use super::results::{Exchanged, RESULTS_BYTES_MAX};
+use crate::application::Application;
 use crate::wiring::{Column, Note, Wiring};
 
 /// The most room that a leader keeps in its log for what a turn's announcements will need.
@@ -295,8 +297,13 @@ impl<A: Application> Replica<A> {
                 }
                 self.core.accept_proposals(index, entry.birth, entry.time_ms, remotes.iter());
             }
-            Body::Exchange { message, from, result } => {
-                exchanged.push_back(Exchanged { index, message, from, result: result.into() });
+            Body::Exchange { from, results } => {
+                exchanged.extend(results.iter().map(|(message, result)| Exchanged {
+                    index,
+                    message,
+                    from,
+                    result: result.into(),
+                }));
                 log(Record::Exchange, true, true);
             }
             Body::Decided(decisions) => {
@@ -319,7 +326,7 @@ impl<A: Application> Replica<A> {
     /// Whether so many announcements may be taken, of which the first in a turn may be a few more.
     pub(super) fn log_has_room_for(&self, announced: usize) -> bool {
         let largest = Entry::local_len(self.topology.all_groups(), self.tuning.inline_bytes_max)
-            .max(Entry::exchange_len(EXCHANGE_MAX));
+            .max(Entry::exchange_len(RESULTS_BYTES_MAX));
         let reserve = RESERVE_MAX.min(self.tuning.log_bytes / 4);
         let wanted = reserve + RESERVE_FOR_CONTROL + largest;
         let within = self.announced + announced <= reserve / RESERVE_PER_REMOTE;
@@ -338,6 +345,7 @@ impl<A: Application> Replica<A> {
         let ballot = self.core.ballot();
         let mut entry = std::mem::take(&mut self.entry);
         entry.clear();
+        let mut results = wiring.borrow();
         let body = match record {
             Record::Remote(_) => Body::REMOTES,
             Record::Decided(_) => Body::DECIDED,
@@ -355,9 +363,12 @@ impl<A: Application> Replica<A> {
                 Body::Local { message, low_water, timestamp, destinations, payload }
             }
             Record::Exchange => {
-                let exchanged = self.exchanged.back().expect("pushed before the step");
-                let Exchanged { message, from, .. } = *exchanged;
-                Body::Exchange { message, from, result: &exchanged.result }
+                let first = self.exchanged.partition_point(|known| known.index < index);
+                for told in self.exchanged.range(first..) {
+                    Results::push(told.message, &told.result, &mut results);
+                }
+                let from = self.exchanged.back().expect("pushed before the step").from;
+                Body::Exchange { from, results: Results(&results) }
             }
         };
         let whole = Entry { birth: ballot, written: ballot, time_ms, epoch: EPOCH, body };
@@ -372,7 +383,7 @@ impl<A: Application> Replica<A> {
                 Entry::local_len(destinations, bytes.len())
             }
             Body::Local { destinations, .. } => Entry::local_len(destinations, 0),
-            Body::Exchange { result, .. } => Entry::exchange_len(result.len()),
+            Body::Exchange { results, .. } => Entry::exchange_len(results.0.len()),
             Body::NewBallot | Body::Pad => Entry::len(0),
             Body::Decided(_) => Entry::decided_len(self.decisions.len()),
             Body::Raise { .. } => Entry::raise_len(),
@@ -400,6 +411,7 @@ impl<A: Application> Replica<A> {
         self.remotes.clear();
         self.decisions.clear();
         self.entry = entry;
+        wiring.keep(results);
     }
 
     /// Writes to each follower what it has not been written yet, however many entries that is.

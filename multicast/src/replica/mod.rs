@@ -174,6 +174,9 @@ pub(crate) struct Replica<A> {
     results: HashMap<MessageId, (GroupSet, Told)>,
     /// What our machine was given and has not done with, in the order of delivery.
     given: VecDeque<Given>,
+    /// Of what it said, what goes to which groups at the end of this turn.
+    untold: Vec<Vec<u8>>,
+    untold_to: GroupSet,
     waited: Waited,
     /// The final timestamp up to which our machine has applied everything, and what was told of it.
     last_applied: u64,
@@ -266,6 +269,8 @@ impl<A: Application> Replica<A> {
             heard: HashMap::new(),
             results: HashMap::new(),
             given: VecDeque::new(),
+            untold: vec![Vec::new(); usize::from(topology.groups)],
+            untold_to: GroupSet::EMPTY,
             waited: Waited::default(),
             last_applied: 0,
             last_delivered: 0,
@@ -715,6 +720,7 @@ impl<A: Application> Replica<A> {
                 self.finish_teaching(wiring);
             }
         }
+        self.tell_results(wiring);
         self.carry_out(wiring);
         self.free_log(wiring);
         self.note_waiting(wiring);
@@ -742,15 +748,7 @@ impl<A: Application> Replica<A> {
                     from += len;
                     let to = to.without(self.id.group);
                     if self.core.leads() {
-                        let mut head = wiring.borrow();
-                        encode_name(message, &mut head);
-                        for group in to.iter() {
-                            let leader = self.core.leader_of(group);
-                            let about = About::Message(message);
-                            wiring.note(|| Note::Told(Touch { by: self.id, to: leader, about }));
-                            wiring.send(self.id, leader, Kind::Exchange, &head, bytes);
-                        }
-                        wiring.keep(head);
+                        self.tell_later(message, to, bytes, wiring);
                     }
                     // Whoever leads after us may have to say it again.
                     self.results.insert(message, (to, bytes.into()));

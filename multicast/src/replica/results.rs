@@ -4,10 +4,10 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use skein_fabric::Fabric;
-use skein_protocol::ids::{GroupId, MessageId, SessionId};
-use skein_protocol::message::encode_name;
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::properties::{About, Touch};
+use skein_protocol::results::Results;
 use skein_protocol::step::Event;
 use skein_protocol::timestamp::Timestamp;
 
@@ -19,6 +19,9 @@ use crate::wiring::{Note, Wiring};
 
 /// Messages of which other groups' results are asked for in one tick.
 const ASKED_PER_TICK: usize = 32;
+
+/// The longest results that share a datagram, and the entry of whoever is told: one of the longest does.
+pub(super) const RESULTS_BYTES_MAX: usize = Results::len_of(EXCHANGE_MAX);
 
 /// Another group's result that waits for its log entry to be committed.
 pub(super) struct Exchanged {
@@ -150,36 +153,82 @@ impl<A: Application> Replica<A> {
         }
     }
 
-    /// Another group's leader sent its state machine's result.
+    /// Another group's leader sent what its state machine says about some messages: one entry has what
+    /// was not logged before.
     pub(crate) fn exchange<F: Fabric>(
         &mut self,
         from: GroupId,
+        results: Results<'_>,
+        wiring: &mut Wiring<F>,
+    ) {
+        if !self.core.leads() || results.0.len() > RESULTS_BYTES_MAX {
+            return;
+        }
+        let (index, logged) = (self.core.last_index() + 1, self.exchanged.len());
+        for (message, result) in results.iter() {
+            if self.has_result(message, from, logged) && !planted(Mutant::ResultGivenTwice) {
+                self.paths.result_again += 1;
+            } else {
+                self.exchanged.push_back(Exchanged { index, message, from, result: result.into() });
+            }
+        }
+        let new = self.exchanged.len() - logged;
+        if new > 0 {
+            self.paths.exchanged += new as u64;
+            self.core.step(Event::Exchanged, &mut self.effects);
+            self.carry_out(wiring);
+        }
+    }
+
+    /// Whether a group's result about a message was given to our machine, or is among the first so many
+    /// that wait to be, or is of no use any more.
+    fn has_result(&self, message: MessageId, from: GroupId, waiting: usize) -> bool {
+        let waits = |next: &Exchanged| next.message == message && next.from == from;
+        let over = || self.given(message).is_none() && self.core.is_delivered(message);
+        self.heard.get(&message).is_some_and(|groups| groups.contains(from))
+            || self.exchanged.iter().take(waiting).any(waits)
+            || over()
+    }
+
+    /// What our machine says about a message goes to the leaders of other groups at the end of the turn,
+    /// with what it says about others.
+    pub(super) fn tell_later<F: Fabric>(
+        &mut self,
         message: MessageId,
+        to: GroupSet,
         result: &[u8],
         wiring: &mut Wiring<F>,
     ) {
-        if !self.core.leads() || result.len() > EXCHANGE_MAX {
-            return;
+        for group in to.iter() {
+            if self.untold[group.index()].len() + Results::len_of(result.len()) > RESULTS_BYTES_MAX
+            {
+                self.tell_results_to(group, wiring);
+            }
+            let (by, to, about) = (self.id, self.core.leader_of(group), About::Message(message));
+            wiring.note(|| Note::Told(Touch { by, to, about }));
+            Results::push(message, result, &mut self.untold[group.index()]);
         }
-        let logged = |next: &Exchanged| next.message == message && next.from == from;
-        let over = self.core.is_delivered(message) && self.given(message).is_none();
-        let heard = self.heard.get(&message).is_some_and(|groups| groups.contains(from));
-        let again = over || heard || self.exchanged.iter().any(logged);
-        if again && !planted(Mutant::ResultGivenTwice) {
-            self.paths.result_again += 1;
-            return;
+        self.untold_to = self.untold_to.union(to);
+    }
+
+    /// Tells other groups what our machine has said since.
+    pub(super) fn tell_results<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        for group in std::mem::take(&mut self.untold_to).iter() {
+            self.tell_results_to(group, wiring);
         }
-        self.paths.exchanged += 1;
-        let index = self.core.last_index() + 1;
-        self.exchanged.push_back(Exchanged { index, message, from, result: result.into() });
-        self.core.step(Event::Exchanged, &mut self.effects);
-        self.carry_out(wiring);
+    }
+
+    fn tell_results_to<F: Fabric>(&mut self, group: GroupId, wiring: &mut Wiring<F>) {
+        let results = &mut self.untold[group.index()];
+        wiring.send(self.id, self.core.leader_of(group), Kind::Exchange, results, &[]);
+        results.clear();
     }
 
     /// The message, if our machine was given it and has not done with it.
     pub(super) fn given(&self, message: MessageId) -> Option<&Given> {
-        // It is among the last, most often.
-        self.given.iter().rfind(|given| given.message == message)
+        // It is the last one, most often, or among the first.
+        let last = self.given.back().filter(|given| given.message == message);
+        last.or_else(|| self.given.iter().find(|given| given.message == message))
     }
 
     /// Takes note of what our machine has done with.
@@ -205,8 +254,7 @@ impl<A: Application> Replica<A> {
             return;
         };
         let mut bytes = wiring.borrow();
-        encode_name(message, &mut bytes);
-        bytes.extend_from_slice(result);
+        Results::push(message, result, &mut bytes);
         let leader = self.core.leader_of(to);
         let about = About::Message(message);
         self.paths.result_resent += 1;

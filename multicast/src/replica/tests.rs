@@ -1,5 +1,7 @@
 //! A candidate, and members of its group that only let it in.
 
+use std::ops::Range;
+
 use skein_fabric::sim::{SimConfig, SimFabric, World};
 use skein_fabric::{Access, Fabric};
 use skein_protocol::ballot::{Acceptance, Ballot};
@@ -7,11 +9,13 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{Body, Cursor, Entry, Leadership};
 use skein_protocol::message::{Head, encode_name};
 use skein_protocol::ramcast::Cause;
+use skein_protocol::results::Results;
 
 use super::Replica;
 use super::log::RESERVE_FOR_CONTROL;
+use super::results::RESULTS_BYTES_MAX;
 use super::teaching::Teaching;
-use crate::application::{Application, Delivery, Malformed, Outbox};
+use crate::application::{Application, Delivery, EXCHANGE_MAX, Malformed, Outbox};
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning, endpoint_name};
 use crate::election::{Content, Election, Granted, Part, Piece, Place, Prepare, place};
@@ -162,6 +166,11 @@ impl Scene {
         words.into_iter().map(|(at, word)| (self.wiring.meaning(at).by, word)).collect()
     }
 
+    /// Another group's leader sends its machine's results.
+    fn exchange(&mut self, results: &[u8]) {
+        self.replica.exchange(GroupId(1), Results(results), &mut self.wiring);
+    }
+
     /// A part of the state of whoever leads.
     fn is_given(&mut self, slot: u8, number: u64) {
         let part = Part { incarnation: 0, number, content: Content::Machine };
@@ -182,6 +191,15 @@ fn relay(session: SessionId, sequence: u64) -> Vec<u8> {
     encode_name(MessageId::new(session, sequence), &mut bytes);
     Head { sequence, low_water: 1, destinations }.encode(&mut bytes);
     bytes
+}
+
+/// Results of so many bytes about a session's messages.
+fn told(messages: Range<u64>, len: usize) -> Vec<u8> {
+    let mut results = Vec::new();
+    for sequence in messages {
+        Results::push(MessageId::new(SessionId(1), sequence), &vec![7; len], &mut results);
+    }
+    results
 }
 
 #[test]
@@ -212,12 +230,57 @@ fn a_follower_that_lacks_what_is_not_committed_is_let_in_however_full_the_log_is
     let mut results = 0;
     while scene.replica.space.retains(0, RESERVE_FOR_CONTROL as u64) {
         results += 1;
-        let message = MessageId::new(SessionId(1), results);
-        scene.replica.exchange(GroupId(0), message, &[0; 512], &mut scene.wiring);
+        scene.exchange(&told(results..results + 1, 512));
     }
     assert_eq!(scene.replica.core.commit_index(), 0);
     scene.grant(2, 0, true);
     assert!(scene.replica.followers[2].log.is_some(), "no state holds what it lacks");
+}
+
+#[test]
+fn results_that_come_together_share_an_entry_and_those_that_come_again_are_not_in_it() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let before = scene.replica.core.last_index();
+    scene.exchange(&told(1..4, 1));
+    scene.exchange(&told(1..4, 1));
+    scene.exchange(&told(2..6, 1));
+    let entries = scene.replica.exchanged.iter().map(|it| (it.message.sequence, it.index - before));
+    assert!(entries.eq([(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)]));
+    assert_eq!(scene.replica.core.last_index(), before + 2);
+    assert_eq!((scene.replica.paths.exchanged, scene.replica.paths.result_again), (5, 5));
+}
+
+#[test]
+fn what_is_longer_than_an_entry_of_results_is_not_logged() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let before = scene.replica.core.last_index();
+    let (fits, too_long) = (told(1..2, EXCHANGE_MAX), told(2..3, EXCHANGE_MAX + 1));
+    assert_eq!(fits.len(), RESULTS_BYTES_MAX);
+    scene.exchange(&too_long);
+    assert_eq!(scene.replica.core.last_index(), before);
+    scene.exchange(&fits);
+    assert_eq!(scene.replica.core.last_index(), before + 1);
+}
+
+#[test]
+fn what_the_machine_says_in_a_turn_goes_out_in_as_few_datagrams_as_hold_it() {
+    let mut scene = Scene::new();
+    let groups = GroupSet::single(GroupId(0));
+    let (count, len) = (20, 200);
+    for sequence in 1..=count {
+        let message = MessageId::new(SessionId(1), sequence);
+        scene.replica.tell_later(message, groups, &vec![7; len], &mut scene.wiring);
+    }
+    for _ in 0..2 {
+        scene.replica.tell_results(&mut scene.wiring); // There is nothing more the second time.
+    }
+    let sent = scene.wiring.loopback.iter().map(|datagram| &datagram.bytes[..]);
+    let together = RESULTS_BYTES_MAX / Results::len_of(len);
+    assert_eq!(sent.clone().count(), (count as usize).div_ceil(together));
+    assert!(sent.clone().all(|results| results.len() <= RESULTS_BYTES_MAX));
+    assert_eq!(sent.flatten().copied().collect::<Vec<_>>(), told(1..count + 1, len));
 }
 
 #[test]
