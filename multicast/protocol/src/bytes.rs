@@ -32,16 +32,18 @@ impl Writer<'_> {
         self.words([message.session.0, message.sequence]);
     }
 
-    /// A count, then the groups rising.
+    /// A count of bytes, then these: a bit for each group, up to the last one that is in the set.
     pub(crate) fn groups(&mut self, groups: GroupSet) {
-        if let Some(only) = groups.iter().next().filter(|_| !groups.has_several()) {
-            return self.u32(1 | u32::from(only.0) << 16);
-        }
-        let mut list = [[0; 2]; 1 + GroupSet::CAPACITY as usize];
-        let numbers = [groups.len() as u16].into_iter().chain(groups.iter().map(|group| group.0));
-        list.iter_mut().zip(numbers).for_each(|(at, number)| *at = number.to_le_bytes());
-        self.0.extend_from_slice(list[..=groups.len()].as_flattened());
+        let end = self.0.len() + groups_len(groups);
+        self.u8((groups_len(groups) - 1) as u8);
+        self.u64(groups.to_bits());
+        self.0.truncate(end);
     }
+}
+
+/// The bytes that [`Writer::groups`] takes.
+pub(crate) const fn groups_len(groups: GroupSet) -> usize {
+    1 + (u64::BITS - groups.to_bits().leading_zeros()).div_ceil(u8::BITS) as usize
 }
 
 /// Takes fields off the front of a slice; `None` where it is too short or makes no sense.
@@ -84,11 +86,49 @@ impl<'a> Reader<'a> {
         self.words().map(|[session, sequence]| MessageId::new(SessionId(session), sequence))
     }
 
-    /// Refuses an empty list, one that does not rise, and groups that no cluster has.
+    /// Refuses an empty set, a longer way to write one, and groups that no cluster has.
     pub(crate) fn groups(&mut self) -> Option<GroupSet> {
-        let count = self.u16()?;
-        let list = self.take(2 * usize::from(count))?;
-        let numbers = list.as_chunks().0.iter().map(|number| u16::from_le_bytes(*number));
-        GroupSet::from_rising(numbers).filter(|set| !set.is_empty())
+        let len = usize::from(self.u8()?);
+        let (last, others) = self.take(len)?.split_last()?;
+        if *last == 0 || others.len() >= size_of::<u64>() {
+            return None;
+        }
+        let bits =
+            others.iter().rev().fold(u64::from(*last), |bits, byte| bits << 8 | u64::from(*byte));
+        Some(GroupSet::from_bits(bits))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::GroupId;
+
+    #[test]
+    fn a_set_of_groups_is_read_as_it_was_written_and_in_no_other_way() {
+        let group = |number| GroupSet::single(GroupId(number));
+        #[rustfmt::skip]
+        let sets = [
+            (group(0),                   &[1, 1][..],                "a bit for the first group"),
+            (GroupSet::first(8),         &[1, 0xff],                 "eight groups to a byte"),
+            (group(8),                   &[2, 0, 1],                 "of nobody in the first one"),
+            (group(63).with(GroupId(1)), &[8, 2, 0, 0, 0, 0, 0, 0, 0x80], "the last there may be"),
+        ];
+        for (set, bytes, because) in sets {
+            let mut written = Vec::new();
+            Writer(&mut written).groups(set);
+            assert_eq!((&written[..], written.len()), (bytes, groups_len(set)), "{because}");
+            assert_eq!(Reader(bytes).groups(), Some(set), "{because}");
+            assert_eq!(Reader(&bytes[..bytes.len() - 1]).groups(), None, "{because}, cut off");
+        }
+        #[rustfmt::skip]
+        let refused = [
+            (&[0][..],                         "nobody is meant"),
+            (&[2, 1, 0],                       "it would be another way to write {g0}"),
+            (&[9, 0, 0, 0, 0, 0, 0, 0, 0, 1],  "no cluster has so many groups"),
+        ];
+        for (bytes, because) in refused {
+            assert_eq!(Reader(bytes).groups(), None, "{because}");
+        }
     }
 }

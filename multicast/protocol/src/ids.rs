@@ -103,7 +103,7 @@ impl fmt::Debug for MessageId {
     }
 }
 
-/// A set of groups: one word in memory, a short sorted list on the wire.
+/// A set of groups: one word in memory, as many bytes as it takes on the wire.
 ///
 /// A cluster has at most [`GroupSet::CAPACITY`] groups; timestamps have room for 1,024
 /// (see `docs/decisions/0002-group-sets.md`).
@@ -179,17 +179,14 @@ impl GroupSet {
         self.0 == 0
     }
 
-    /// From numbers that rise, all of them below [`CAPACITY`](Self::CAPACITY); `None` otherwise.
-    pub(crate) fn from_rising(numbers: impl Iterator<Item = u16>) -> Option<Self> {
-        let mut bits = 0;
-        for number in numbers {
-            let bit = 1u64.checked_shl(u32::from(number))?;
-            if bit <= bits {
-                return None;
-            }
-            bits |= bit;
-        }
-        Some(Self(bits))
+    /// A bit for each group, the first group's being the lowest.
+    pub(crate) const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// From a bit for each group.
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self(bits)
     }
 
     /// Its groups, rising.

@@ -23,7 +23,7 @@
 use alloc::vec::Vec;
 
 use crate::ballot::Ballot;
-use crate::bytes::{Reader, Writer};
+use crate::bytes::{Reader, Writer, groups_len};
 use crate::check::check;
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, SessionId};
@@ -301,7 +301,7 @@ impl<'a> Entry<'a> {
 
     /// The bytes a `Local` takes.
     pub fn local_len(destinations: GroupSet, inline: usize) -> usize {
-        Self::len(32 + 2 + 2 * destinations.len() + 1 + inline)
+        Self::len(32 + groups_len(destinations) + 1 + inline)
     }
 
     /// The bytes an entry of `count` remotes takes.
