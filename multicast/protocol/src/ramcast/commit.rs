@@ -112,16 +112,20 @@ impl Ramcast {
 
     /// Whether f+1 replicas of the proposing group hold the proposal, in the ballot it was made in.
     /// The announcing leader is one of them.
+    #[inline]
     pub(super) fn remote_quorum(&self, remote: &Remote) -> bool {
-        self.held(remote.group(), remote.ballot) >= remote.index
+        let known = self.held[remote.group().index()].get();
+        let held = match known {
+            Some((ballot, index)) if ballot == remote.ballot => index,
+            _ => self.held(remote.group(), remote.ballot),
+        };
+        held >= remote.index
     }
 
-    /// Up to which index f+1 replicas of a group hold what its leader logged in a ballot.
+    /// Up to which index f+1 replicas of a group hold what its leader logged in a ballot, found out anew.
+    #[cold]
     fn held(&self, group: GroupId, ballot: Ballot) -> u64 {
         let known = &self.held[group.index()];
-        if let Some((_, index)) = known.get().filter(|(of, _)| *of == ballot) {
-            return index;
-        }
         let index = self.held_by(self.quorum() - 1, |slot| match slot {
             _ if slot == ballot.slot() => 0,
             _ => self.accepted(group, slot, ballot),
