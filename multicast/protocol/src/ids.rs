@@ -135,6 +135,12 @@ impl GroupSet {
         Self(self.0 | 1 << group.0)
     }
 
+    /// Adds `group`. Returns whether it was not there.
+    pub fn insert(&mut self, group: GroupId) -> bool {
+        let before = core::mem::replace(self, self.with(group));
+        before != *self
+    }
+
     /// This set without `group`.
     #[must_use]
     pub fn without(self, group: GroupId) -> Self {
@@ -146,6 +152,12 @@ impl GroupSet {
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// The groups of this set that are not in `other`.
+    #[must_use]
+    pub const fn minus(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 
     /// The groups in both.

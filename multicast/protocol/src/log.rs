@@ -227,7 +227,8 @@ pub struct Remotes<'a>(&'a [u8]);
 impl<'a> Remotes<'a> {
     /// In the order in which the leader read them.
     pub fn iter(self) -> impl Iterator<Item = Remote> + Clone + use<'a> {
-        self.0.chunks_exact(Remote::BYTES).map_while(|bytes| Remote::decode(&mut Reader(bytes)))
+        let (remotes, _) = self.0.as_chunks::<{ Remote::BYTES }>();
+        remotes.iter().map(|bytes| Remote::decode(&mut Reader(bytes)).expect("it is long enough"))
     }
 }
 

@@ -8,9 +8,8 @@ use super::{Fed, Ramcast, Role, Uncommitted};
 use crate::ballot::{Acceptance, Ballot};
 use crate::guard;
 use crate::ids::{GroupId, ReplicaId};
-use crate::log::Remote;
 use crate::mutants::{Mutant, planted};
-use crate::ramcast::delivery::Pending;
+use crate::ramcast::delivery::{Pending, Proposal};
 use crate::step::Record;
 
 impl Ramcast {
@@ -19,7 +18,7 @@ impl Ramcast {
     pub fn acknowledged(&mut self, by: ReplicaId, acceptance: Acceptance) {
         let ordinal = self.ordinal(by);
         self.words[ordinal] = acceptance;
-        self.held[by.group.index()].set(None);
+        self.held[by.group.index()].set((Ballot::ZERO, 0));
     }
 
     /// Whether an acceptance word of that group may let us go on. What it says is counted in any case,
@@ -113,12 +112,10 @@ impl Ramcast {
     /// Whether f+1 replicas of the proposing group hold the proposal, in the ballot it was made in.
     /// The announcing leader is one of them.
     #[inline]
-    pub(super) fn remote_quorum(&self, remote: &Remote) -> bool {
-        let known = self.held[remote.group().index()].get();
-        let held = match known {
-            Some((ballot, index)) if ballot == remote.ballot => index,
-            _ => self.held(remote.group(), remote.ballot),
-        };
+    pub(super) fn remote_quorum(&self, remote: &Proposal) -> bool {
+        let (ballot, index) = self.held[remote.group().index()].get();
+        let known = ballot == remote.ballot;
+        let held = if known { index } else { self.held(remote.group(), remote.ballot) };
         held >= remote.index
     }
 
@@ -130,7 +127,7 @@ impl Ramcast {
             _ if slot == ballot.slot() => 0,
             _ => self.accepted(group, slot, ballot),
         });
-        known.set(Some((ballot, index)));
+        known.set((ballot, index));
         index
     }
 
@@ -188,9 +185,9 @@ impl Ramcast {
                     self.afloat.remove(&message);
                 }
             }
-            Record::Remote(first) => {
-                self.order.remote(first);
-                self.suffix.take_proposals().for_each(|remote| self.order.remote(remote));
+            Record::Remote(_) => {
+                let Self { order, suffix, .. } = self;
+                suffix.take_proposals(|proposals| order.remotes(proposals));
             }
             Record::Decided(decision) => self.order.decide(decision),
             Record::Raise { timestamp } => self.passed.raise(timestamp),

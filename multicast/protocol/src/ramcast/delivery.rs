@@ -23,9 +23,10 @@ use core::cmp::Reverse;
 
 use hashbrown::{HashMap, HashSet};
 
+use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::guard;
-use crate::ids::{GroupSet, MessageId};
+use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::log::{Decision, Remote};
 use crate::mutants::{Mutant, planted};
 use crate::step::Deliver;
@@ -41,17 +42,60 @@ pub(super) struct Order {
     front: u64,
     /// No bound is still the local timestamp before this place: those that wait there are in the heap.
     next: u64,
-    /// Where those to several groups are.
-    places: HashMap<MessageId, u64>,
+    several: RefCell<Several>,
     alone: RefCell<Alone>,
-    /// Behind the place of the message that another group's last proposal was for: groups propose for most
-    /// messages in the same order, and then the next proposal is for this one.
-    expected: u64,
+    /// Where each group's next proposal belongs that is committed here, and the next that is heard.
+    committed: Expected,
+    heard: Expected,
     /// Places by bound, as it was when pushed; stale ones are pushed again when they surface.
     heap: BinaryHeap<Reverse<(Timestamp, u64)>>,
     /// How many there are.
     len: usize,
     delivered: u64,
+}
+
+/// Where messages to several groups are, as far as anybody has looked for one that was not expected.
+#[derive(Default)]
+struct Several {
+    places: HashMap<MessageId, u64>,
+    /// All before this place are there.
+    until: u64,
+}
+
+/// Of each group, behind the place of the message that its last proposal was for, if it was the first of
+/// several: groups propose for most messages in the same order, and then the next one is for this one.
+struct Expected([u64; GroupSet::CAPACITY as usize]);
+
+impl Default for Expected {
+    fn default() -> Self {
+        Self([0; GroupSet::CAPACITY as usize])
+    }
+}
+
+/// Another group's proposal for a message, as [`Remote`] says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Proposal {
+    pub(super) timestamp: Timestamp,
+    pub(super) ballot: Ballot,
+    pub(super) index: u64,
+}
+
+impl Proposal {
+    pub(super) const fn group(&self) -> GroupId {
+        self.timestamp.group()
+    }
+
+    /// The proposal for that message.
+    pub(super) const fn of(self, message: MessageId) -> Remote {
+        let Self { timestamp, ballot, index } = self;
+        Remote { message, timestamp, ballot, index }
+    }
+}
+
+impl From<&Remote> for Proposal {
+    fn from(&Remote { timestamp, ballot, index, .. }: &Remote) -> Self {
+        Self { timestamp, ballot, index }
+    }
 }
 
 /// The messages to this group alone, as far as anybody has looked for one: most come and go unasked.
@@ -79,7 +123,7 @@ pub(super) struct Pending {
     /// A committed entry says that the bound is final.
     decided: bool,
     /// The other groups' proposals, of the highest ballot logged for each; and whose there are.
-    remotes: Vec<Remote>,
+    remotes: Vec<Proposal>,
     there: GroupSet,
     /// Those of them that a quorum was seen to hold.
     proven: GroupSet,
@@ -107,7 +151,7 @@ impl Pending {
         index: u64,
         time_ms: u64,
         inline: bool,
-        remotes: Vec<Remote>,
+        remotes: Vec<Proposal>,
     ) -> Self {
         let bound = local;
         let (there, proven, pinned) = (GroupSet::EMPTY, GroupSet::EMPTY, GroupSet::EMPTY);
@@ -130,7 +174,7 @@ impl Pending {
     }
 
     /// The other groups' proposals of which no quorum was seen yet.
-    pub(super) fn unproven(&self) -> impl Iterator<Item = &Remote> {
+    pub(super) fn unproven(&self) -> impl Iterator<Item = &Proposal> {
         self.remotes.iter().filter(|remote| !self.proven.contains(remote.group()))
     }
 
@@ -146,13 +190,69 @@ impl Pending {
 
     /// Whether this very proposal, or one of a later ballot, is known.
     pub(super) fn has_remote(&self, remote: &Remote) -> bool {
-        let known = |known: &Remote| known.group() == remote.group();
-        let known = |it: &Remote| known(it) && it.ballot >= remote.ballot;
+        let known = |known: &Proposal| known.group() == remote.group();
+        let known = |it: &Proposal| known(it) && it.ballot >= remote.ballot;
         self.there.contains(remote.group()) && self.remotes.iter().any(known)
     }
 
+    /// Takes in another group's proposal. A later ballot's replaces an earlier one's, which its own group
+    /// may have lost.
+    ///
+    /// What a group proposed before it was recreated stays what it proposed: some replica of ours may
+    /// have seen its quorum, and delivered the message. It is proven to all of us when our log says
+    /// that the group has begun anew, for nobody will see that quorum any more.
+    fn hear(&mut self, remote: &Remote) {
+        if !remote.timestamp.is_over() && self.there.insert(remote.group()) {
+            self.remotes.push(remote.into());
+        } else {
+            self.hear_again(remote.into());
+        }
+        if planted(Mutant::UnprovenRaisesBound) && !self.decided {
+            let timestamps = self.remotes.iter().map(|remote| remote.timestamp);
+            self.bound = timestamps.fold(self.bound, Timestamp::max);
+        }
+    }
+
+    #[cold]
+    fn hear_again(&mut self, remote: Proposal) {
+        let group = remote.group();
+        if remote.timestamp.is_over() {
+            // It proposes nothing any more: no quorum need be seen for that.
+            if !self.proven.contains(group) {
+                self.remotes.retain(|old| old.group() != group);
+                self.push(remote);
+                self.pinned = self.pinned.with(group);
+                self.proven = self.proven.with(group);
+            }
+            return;
+        }
+        match self.remotes.iter_mut().find(|old| old.group() == group) {
+            Some(old) if guard!(Mutant::OldProposalKept, old.ballot >= remote.ballot) => {}
+            Some(old)
+                if old.ballot.generation() < remote.ballot.generation()
+                    && !planted(Mutant::LostProposalReplaced) =>
+            {
+                self.pinned = self.pinned.with(group);
+                self.proven = self.proven.with(group);
+                self.bound = self.bound.max(old.timestamp);
+                *old = Proposal { timestamp: old.timestamp, ..remote };
+            }
+            Some(old) if self.pinned.contains(group) => {
+                *old = Proposal { timestamp: old.timestamp, ..remote };
+            }
+            Some(old) => {
+                debug_assert!(
+                    !self.proven.contains(group) || old.timestamp == remote.timestamp,
+                    "a proposal that a quorum holds changes"
+                );
+                *old = remote;
+            }
+            None => self.push(remote),
+        }
+    }
+
     /// Takes in a group's first proposal.
-    fn push(&mut self, remote: Remote) {
+    fn push(&mut self, remote: Proposal) {
         self.there = self.there.with(remote.group());
         self.remotes.push(remote);
     }
@@ -183,17 +283,17 @@ fn deliver(pending: &Pending, position: u64) -> Deliver {
 
 /// Lists of proposals that are empty again, for other messages: the steady state allocates nothing.
 #[derive(Default)]
-pub(super) struct Lists(Vec<Vec<Remote>>);
+pub(super) struct Lists(Vec<Vec<Proposal>>);
 
 /// The most that are kept of those.
 const LISTS_MAX: usize = 1024;
 
 impl Lists {
-    pub(super) fn take(&mut self) -> Vec<Remote> {
+    pub(super) fn take(&mut self) -> Vec<Proposal> {
         self.0.pop().unwrap_or_default()
     }
 
-    pub(super) fn keep(&mut self, mut list: Vec<Remote>) {
+    pub(super) fn keep(&mut self, mut list: Vec<Proposal>) {
         if list.capacity() > 0 && self.0.len() < LISTS_MAX {
             list.clear();
             self.0.push(list);
@@ -204,11 +304,6 @@ impl Lists {
 impl Order {
     /// Our own proposal is committed.
     pub(super) fn local(&mut self, pending: Pending) {
-        if pending.destinations.has_several() {
-            let place = self.front + self.queue.len() as u64;
-            let before = self.places.insert(pending.message, place);
-            assert!(before.is_none(), "{} is logged twice", pending.message);
-        }
         debug_assert!(self.iter().all(|it| it.message != pending.message), "it is logged twice");
         debug_assert!(self.iter().next_back().is_none_or(|last| last.local < pending.local));
         self.len += 1;
@@ -223,75 +318,76 @@ impl Order {
         self.queue.get_mut(place.checked_sub(self.front)? as usize)?.as_mut()
     }
 
-    /// Another group's proposal is committed here. A later ballot's replaces an earlier one's, which
-    /// its own group may have lost.
-    ///
-    /// What a group proposed before it was recreated stays what it proposed: some replica of ours may
-    /// have seen its quorum, and delivered the message. It is proven to all of us when our log says
-    /// that the group has begun anew, for nobody will see that quorum any more.
-    pub(super) fn remote(&mut self, remote: Remote) {
-        let expected = self.expected.checked_sub(self.front).map(|at| at as usize);
-        let expected = expected.filter(|at| {
-            let pending = self.queue.get(*at).and_then(Option::as_ref);
-            pending.is_some_and(|pending| pending.message == remote.message)
-        });
-        let found = || Some((*self.places.get(&remote.message)? - self.front) as usize);
-        let Some(at) = expected.or_else(found) else { return };
-        self.expected = self.front + at as u64 + 1;
-        let pending = self.queue[at].as_mut().expect("what has a place is pending");
-        let group = remote.group();
-        if remote.timestamp.is_over() {
-            // It proposes nothing any more: no quorum need be seen for that.
-            if !pending.proven.contains(group) {
-                pending.remotes.retain(|old| old.group() != group);
-                pending.push(remote);
-                pending.pinned = pending.pinned.with(group);
-                pending.proven = pending.proven.with(group);
+    /// Other groups' proposals are committed here. Several for one message, one after the other, take a
+    /// single search.
+    pub(super) fn remotes(&mut self, remotes: &[Remote]) {
+        for same in remotes.chunk_by(|one, next| one.message == next.message) {
+            let first = &same[0];
+            let expected = self.committed.0[first.group().index()];
+            let Some(place) = self.find(first.message, expected) else { continue };
+            let pending = self.queue[(place - self.front) as usize].as_mut();
+            let pending = pending.expect("what has a place is pending");
+            self.committed.0[first.group().index()] = place + 1;
+            for remote in same {
+                pending.hear(remote);
             }
-            return;
-        }
-        let of_group = |old: &&mut Remote| old.group() == group;
-        let there = pending.there.contains(group);
-        match there.then(|| pending.remotes.iter_mut().find(of_group)).flatten() {
-            Some(old) if guard!(Mutant::OldProposalKept, old.ballot >= remote.ballot) => return,
-            Some(old)
-                if old.ballot.generation() < remote.ballot.generation()
-                    && !planted(Mutant::LostProposalReplaced) =>
-            {
-                pending.pinned = pending.pinned.with(group);
-                pending.proven = pending.proven.with(group);
-                pending.bound = pending.bound.max(old.timestamp);
-                *old = Remote { timestamp: old.timestamp, ..remote };
-            }
-            Some(old) if pending.pinned.contains(group) => {
-                *old = Remote { timestamp: old.timestamp, ..remote };
-            }
-            Some(old) => {
-                debug_assert!(
-                    !pending.proven.contains(group) || old.timestamp == remote.timestamp,
-                    "a proposal that a quorum holds changes"
-                );
-                *old = remote;
-            }
-            None => pending.push(remote),
-        }
-        if planted(Mutant::UnprovenRaisesBound) && !pending.decided {
-            let timestamps = pending.remotes.iter().map(|remote| remote.timestamp);
-            pending.bound = timestamps.fold(pending.bound, Timestamp::max);
         }
     }
 
+    /// What is known of a message to several groups, of which these propose something now.
+    pub(super) fn hear(&mut self, message: MessageId, by: &[Remote]) -> Option<&Pending> {
+        let expected = by.first()?.group().index();
+        let place = self.find(message, self.heard.0[expected])?;
+        self.heard.0[expected] = place + 1;
+        self.at(place)
+    }
+
+    /// Where a message to several groups is.
+    #[inline]
+    fn find(&self, message: MessageId, expected: u64) -> Option<u64> {
+        match self.at(expected) {
+            Some(pending) if pending.message == message => Some(expected),
+            _ => self.place_of(message),
+        }
+    }
+
+    fn place_of(&self, message: MessageId) -> Option<u64> {
+        let Several { places, until } = &mut *self.several.borrow_mut();
+        for place in self.front.max(*until)..self.front + self.queue.len() as u64 {
+            if let Some(pending) = self.at(place).filter(|it| it.destinations.has_several()) {
+                let before = places.insert(pending.message, place);
+                assert!(before.is_none(), "{} is logged twice", pending.message);
+            }
+        }
+        *until = self.front + self.queue.len() as u64;
+        places.get(&message).copied()
+    }
+
     /// Quorums of these groups were seen to hold their proposals of the candidate, which raise its bound
-    /// to this.
-    pub(super) fn prove(&mut self, candidate: &Candidate, groups: GroupSet, bound: Timestamp) {
-        let pending = self.at_mut(candidate.place).expect("candidates are pending");
+    /// to this. Returns it if it is easily seen to be next all the same: what is behind it in the queue
+    /// ends above its own proposal, and nothing in the heap is lower than it says.
+    pub(super) fn prove(
+        &mut self,
+        candidate: &Candidate,
+        groups: GroupSet,
+        bound: Timestamp,
+    ) -> Option<Candidate> {
+        let place = candidate.place;
+        let pending = self.at_mut(place).expect("candidates are pending");
         pending.proven = pending.proven.union(groups);
         pending.bound = bound;
+        if !candidate.queued || !pending.is_final() {
+            return None;
+        }
+        let behind = self.queue.get((place + 1 - self.front) as usize);
+        let first = behind.is_none_or(|it| it.as_ref().is_some_and(|it| it.local > bound))
+            && self.heap.peek().is_none_or(|Reverse((least, _))| *least > bound);
+        first.then_some(Candidate { bound, place, queued: true })
     }
 
     /// It is committed here that this is the message's final timestamp.
     pub(super) fn decide(&mut self, decision: Decision) {
-        let Some(&place) = self.places.get(&decision.message) else { return };
+        let Some(place) = self.place_of(decision.message) else { return };
         let pending = self.at_mut(place).expect("what has a place is pending");
         pending.decided = true;
         pending.bound = decision.timestamp;
@@ -388,16 +484,18 @@ impl Order {
 
     /// Takes the candidate out of the table. Returns its list of the other groups' proposals, for another
     /// message.
-    pub(super) fn remove(&mut self, candidate: &Candidate) -> Vec<Remote> {
+    pub(super) fn remove(&mut self, candidate: &Candidate) -> Vec<Proposal> {
         if !candidate.queued {
             self.heap.pop();
         }
         let place = &mut self.queue[(candidate.place - self.front) as usize];
         let pending = place.as_mut().expect("candidates are pending");
         let remotes = core::mem::take(&mut pending.remotes);
-        let alone = self.alone.get_mut();
+        let (alone, several) = (self.alone.get_mut(), self.several.get_mut());
         if pending.destinations.has_several() {
-            self.places.remove(&pending.message);
+            if candidate.place < several.until {
+                several.places.remove(&pending.message);
+            }
         } else if candidate.place < alone.until {
             alone.messages.remove(&pending.message);
         }
@@ -419,7 +517,7 @@ impl Order {
 
     /// Whether the message is pending.
     pub(super) fn contains(&self, message: MessageId) -> bool {
-        if self.places.contains_key(&message) {
+        if self.place_of(message).is_some() {
             return true;
         }
         let Alone { messages, until } = &mut *self.alone.borrow_mut();
@@ -440,7 +538,7 @@ impl Order {
 
     /// What is known of a message to several groups.
     pub(super) fn get(&self, message: MessageId) -> Option<&Pending> {
-        self.at(*self.places.get(&message)?)
+        self.at(self.place_of(message)?)
     }
 
     /// Every pending message, in log order.
@@ -463,7 +561,7 @@ impl Order {
             out.u8(u8::from(pending.inline) | u8::from(pending.decided) << 1);
             out.u16(pending.remotes.len() as u16);
             for remote in &pending.remotes {
-                remote.encode(out);
+                remote.of(pending.message).encode(out);
                 let group = remote.group();
                 let (proven, pinned) = (pending.proven, pending.pinned);
                 out.u8(u8::from(proven.contains(group)) | u8::from(pinned.contains(group)) << 1);
@@ -502,7 +600,7 @@ impl Order {
                 if flags & 2 != 0 {
                     pending.pinned = pending.pinned.with(remote.group());
                 }
-                pending.push(remote);
+                pending.push((&remote).into());
             }
             (pending.bound, pending.decided) = (bound, flags & 2 != 0);
             order.local(pending);
@@ -519,8 +617,7 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ballot::Ballot;
-    use crate::ids::{GroupId, SessionId};
+    use crate::ids::SessionId;
 
     fn message(number: u64) -> MessageId {
         MessageId::new(SessionId(1), number)
@@ -601,9 +698,66 @@ mod tests {
     }
 
     #[test]
+    fn proposals_find_their_messages_in_whatever_order_they_come() {
+        let mut order = order(6);
+        let by = |group, number| Remote { timestamp: at(40 + number, group), ..remote(number, 0) };
+        let first = order.least().expect("they are pending");
+        order.remove(&first);
+        // One group's come in our order, the other's in the opposite one, and those for 1 are late.
+        let together: Vec<_> = (1..=6).flat_map(|n| [by(1, n), by(2, 7 - n)]).collect();
+        order.remotes(&together);
+        for number in 2..=6 {
+            let pending = order.get(message(number)).expect("it is pending");
+            let mut known: Vec<_> = pending.unproven().map(|it| it.of(pending.message)).collect();
+            known.sort_by_key(Remote::group);
+            assert_eq!(known, [by(1, number), by(2, number)]);
+        }
+        assert!(!order.contains(message(1)), "it was delivered before anybody looked for one");
+        let second = order.least().expect("they are pending");
+        order.remove(&second);
+        assert!(!order.contains(message(2)) && order.contains(message(3)));
+        let heard = order.hear(message(4), &[by(1, 4)]).map(|pending| pending.message);
+        assert_eq!(heard, Some(message(4)));
+        assert_eq!(order.hear(message(2), &[by(1, 2)]), None);
+    }
+
+    #[test]
+    fn what_is_proven_is_next_only_if_nothing_else_may_end_before_it() {
+        let groups = GroupSet::first(3).without(GroupId(0));
+        // The first has risen, and is in the heap.
+        let two = |raised| {
+            let mut order = order(3);
+            let first = order.least().expect("they are pending");
+            assert!(order.prove(&first, GroupSet::single(GroupId(1)), at(raised, 1)).is_none());
+            order
+        };
+        #[rustfmt::skip]
+        let cases = [
+            // 1 may end at  2 ends at  next   because
+            (9,              at(2, 2),  true,  "3 is the next in the queue, and ends above"),
+            (9,              at(3, 0),  false, "3 may end there"),
+            (9,              at(4, 2),  false, "3 may end before"),
+            (2,              at(2, 2),  false, "1 may end before, whose bound is 2@g1"),
+        ];
+        for (raised, bound, next, because) in cases {
+            let mut order = two(raised);
+            let second = order.least().expect("they are pending");
+            assert_eq!(order.pending(&second).message, message(2));
+            let proven = order.prove(&second, groups, bound);
+            assert_eq!(proven.map(|it| it.bound), next.then_some(bound), "{because}");
+            if let Some(proven) = proven {
+                assert_eq!(order.least().map(|it| it.bound), Some(proven.bound), "{because}");
+            }
+        }
+        let mut order = order(1);
+        let only = order.least().expect("it is pending");
+        assert!(order.prove(&only, groups, at(7, 2)).is_some(), "there is nothing else");
+    }
+
+    #[test]
     fn a_message_ends_where_it_was_decided() {
         let mut order = order(1);
-        order.remote(remote(1, 40));
+        order.remotes(&[remote(1, 40)]);
         order.decide(Decision { message: message(1), timestamp: at(60, 2) });
         let candidate = order.least().expect("it is pending");
         assert!(order.pending(&candidate).is_final());
@@ -614,7 +768,7 @@ mod tests {
     fn a_state_has_all_that_is_known_of_a_pending_message() {
         let mut order = order(3);
         for clock in [41, 42] {
-            order.remote(remote(clock - 40, clock));
+            order.remotes(&[remote(clock - 40, clock)]);
         }
         let first = order.least().expect("they are pending");
         order.prove(&first, GroupSet::single(GroupId(1)), at(41, 1));

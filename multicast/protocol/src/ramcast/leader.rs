@@ -2,12 +2,13 @@
 
 use alloc::vec::Vec;
 
+use super::delivery::Proposal;
 use super::{Ramcast, Uncommitted};
 use crate::ballot::Ballot;
 use crate::guard;
-use crate::ids::{GroupSet, MessageId, ReplicaId};
+use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::log::{REMOTES_MAX, Remote};
-use crate::message::Announcement;
+use crate::message::{Announcement, Proposed};
 use crate::mutants::{Mutant, planted};
 use crate::step::{Effect, Record};
 use crate::timestamp::Timestamp;
@@ -22,7 +23,7 @@ const FOLLOWERS_PATIENCE: u64 = 3;
 
 /// A message that other groups have announced and we have not received.
 pub(super) struct Early {
-    announced: Vec<Remote>,
+    announced: Vec<Proposal>,
     /// Who can give it to us.
     from: ReplicaId,
     /// When we first heard, or last asked.
@@ -77,7 +78,7 @@ impl Ramcast {
             Announcement { message, low_water, destinations, timestamp, ballot, index, again };
         effects.push(Effect::Propose { announcement });
         if let Some(early) = self.early.remove(&message) {
-            self.remotes.extend_from_slice(&early.announced);
+            self.remotes.extend(early.announced.iter().map(|it| it.of(message)));
             self.lists.keep(early.announced);
         }
     }
@@ -93,19 +94,7 @@ impl Ramcast {
         effects: &mut Vec<Effect>,
     ) {
         let &Announcement { message, timestamp, ballot, index, again, .. } = announcement;
-        let known = &mut self.ballots[from.group.index()];
-        let newer = ballot > *known;
-        let stale = ballot < *known;
-        *known = ballot.max(*known);
-        if !self.leads() {
-            return;
-        }
-        if newer && ballot.counter() > 1 {
-            self.paths.heard_new_leader += 1;
-            self.tell_all(from.group, effects);
-        }
-        if stale {
-            self.paths.heard_old_leader += 1;
+        if !self.hears(from.group, ballot, effects) {
             return;
         }
         let remote = Remote { message, timestamp, ballot, index };
@@ -137,7 +126,63 @@ impl Ramcast {
         });
         early.from = from;
         early.announced.retain(|known| known.group() != remote.group());
-        early.announced.push(remote);
+        early.announced.push((&remote).into());
+    }
+
+    /// Takes in what leaders of one engine propose together for a message, as
+    /// [`Announced`](crate::step::Event::Announced) would one after the other.
+    pub fn hear_together(
+        &mut self,
+        proposed: &Proposed,
+        proposals: impl Iterator<Item = Remote> + Clone,
+        effects: &mut Vec<Effect>,
+    ) {
+        let &Proposed { message, low_water, destinations } = proposed;
+        let before = self.remotes.len();
+        for remote in proposals {
+            if self.hears(remote.group(), remote.ballot, effects) {
+                self.remotes.push(remote);
+            }
+        }
+        let heard = &self.remotes[before..];
+        let known = match self.order.hear(message, heard) {
+            Some(pending) => heard.iter().any(|it| pending.has_remote(it)),
+            None => !self.afloat.contains(&message),
+        };
+        if known {
+            // One after the other, then.
+            for _ in before..self.remotes.len() {
+                let Remote { timestamp, ballot, index, .. } = self.remotes.remove(before);
+                let from = ReplicaId::new(timestamp.group(), ballot.slot());
+                let again = false;
+                let announcement = Announcement {
+                    message,
+                    low_water,
+                    destinations,
+                    timestamp,
+                    ballot,
+                    index,
+                    again,
+                };
+                self.hear(from, &announcement, effects);
+            }
+        }
+    }
+
+    /// Takes note of a group's ballot. Returns whether we are to listen to its leader.
+    fn hears(&mut self, group: GroupId, ballot: Ballot, effects: &mut Vec<Effect>) -> bool {
+        let known = &mut self.ballots[group.index()];
+        let (newer, stale) = (ballot > *known, ballot < *known);
+        *known = ballot.max(*known);
+        if !self.leads() {
+            return false;
+        }
+        if newer && ballot.counter() > 1 {
+            self.paths.heard_new_leader += 1;
+            self.tell_all(group, effects);
+        }
+        self.paths.heard_old_leader += u64::from(stale);
+        !stale
     }
 
     fn hear_of_delivered(
@@ -351,7 +396,7 @@ impl Ramcast {
         let ballots = &self.ballots;
         // What a deposed leader announced and its successor does not is in no log.
         self.early.retain(|_, early| {
-            let lives = |remote: &Remote| remote.ballot == ballots[remote.group().index()];
+            let lives = |remote: &Proposal| remote.ballot == ballots[remote.group().index()];
             early.announced.iter().any(lives)
         });
         for (message, early) in &mut self.early {

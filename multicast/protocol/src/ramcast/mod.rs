@@ -157,7 +157,7 @@ pub struct Ramcast {
     /// Acceptance words as read here, by [`Ramcast::ordinal`].
     words: Vec<Acceptance>,
     /// Of each group, what [`Ramcast::held`] came to last, until a word of the group changes.
-    held: Vec<Cell<Option<(Ballot, u64)>>>,
+    held: Vec<Cell<(Ballot, u64)>>,
     /// Up to where our writes to each follower completed.
     completed: Vec<u64>,
     /// The followers to which we write.
@@ -221,7 +221,7 @@ impl Ramcast {
             commit_birth: Ballot::ZERO,
             suffix: Suffix::default(),
             words: vec![Acceptance::default(); groups * replicas],
-            held: vec![Cell::new(None); groups],
+            held: vec![Cell::new((Ballot::ZERO, 0)); groups],
             completed: vec![0; replicas],
             fed: vec![None; replicas],
             large: VecDeque::new(),
@@ -371,7 +371,10 @@ impl Ramcast {
             if proven.is_empty() {
                 return None;
             }
-            self.order.prove(&candidate, proven, bound); // It may rise above others.
+            // It may rise above others.
+            if let Some(first) = self.order.prove(&candidate, proven, bound) {
+                break first;
+            }
         };
         if self.order.overtakes(&candidate) {
             self.paths.overtaken += 1;
@@ -454,6 +457,11 @@ impl Ramcast {
     /// The ballot in which we log.
     pub fn ballot(&self) -> Ballot {
         self.ballots[self.group().index()]
+    }
+
+    /// The highest ballot that we know of the leaders of a group of the cluster.
+    pub fn ballot_of(&self, group: GroupId) -> Ballot {
+        self.ballots[group.index()]
     }
 
     /// The highest ballot that we have granted.

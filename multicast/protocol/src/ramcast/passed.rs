@@ -175,7 +175,7 @@ impl Passed {
             *last = next.timestamp.max(*last);
         }
         if next.timestamp > row.passed {
-            for group in others.iter().filter(|group| !row.shares.contains(*group)) {
+            for group in others.minus(row.shares).iter() {
                 row.first[group.index()] = next.timestamp.max(row.first[group.index()]);
             }
             row.shares = row.shares.union(others);

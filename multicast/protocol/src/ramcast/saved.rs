@@ -122,7 +122,7 @@ impl Ramcast {
         blank.retry_ms = self.now_ms + 16 * self.config.patience_ms;
         blank.detector = self.detector.clone();
         blank.words.clone_from(&self.words);
-        blank.held.iter().for_each(|held| held.set(None));
+        blank.held.iter().for_each(|held| held.set((Ballot::ZERO, 0)));
         for group in (0..config.groups).map(GroupId).filter(|group| *group != config.me.group) {
             blank.ballots[group.index()] = self.ballots[group.index()];
         }

@@ -27,11 +27,11 @@ impl Uncommitted {
 }
 
 /// Records in log order. Of several groups' messages most are proposals, dozens to an entry: they are kept
-/// together, and only the first of an entry as a record of its own.
+/// together, and an entry's record names the first of them.
 #[derive(Default)]
 pub(super) struct Suffix {
     records: VecDeque<Uncommitted>,
-    /// The other proposals of entries that begin with one, and how many each of these has.
+    /// The proposals of entries that begin with one, that one included, and how many each of these has.
     proposals: VecDeque<Remote>,
     counts: VecDeque<usize>,
 }
@@ -54,16 +54,16 @@ impl Suffix {
         index: u64,
         birth: Ballot,
         time_ms: u64,
-        mut proposals: impl Iterator<Item = Remote>,
+        proposals: impl Iterator<Item = Remote>,
     ) {
+        let before = self.proposals.len();
+        self.proposals.extend(proposals);
         if self.records.back().is_none_or(|last| last.index != index) {
-            let Some(first) = proposals.next() else { return };
-            let record = Record::Remote(first);
+            let Some(first) = self.proposals.get(before) else { return };
+            let record = Record::Remote(*first);
             self.records.push_back(Uncommitted { index, birth, time_ms, record });
             self.counts.push_back(0);
         }
-        let before = self.proposals.len();
-        self.proposals.extend(proposals);
         let count = self.counts.back_mut().expect("the last entry is of proposals");
         *count += self.proposals.len() - before;
     }
@@ -73,10 +73,16 @@ impl Suffix {
         self.records.pop_front_if(|record| record.index <= index)
     }
 
-    /// Takes the other proposals of the entry whose first one was taken just now.
-    pub(super) fn take_proposals(&mut self) -> impl Iterator<Item = Remote> {
+    /// Takes the proposals of the entry whose record was taken just now, a few slices of them.
+    pub(super) fn take_proposals(&mut self, mut take: impl FnMut(&[Remote])) {
         let count = self.counts.pop_front().expect("an entry of proposals was taken");
-        self.proposals.drain(..count)
+        let (front, back) = self.proposals.as_slices();
+        let (front, rest) = front.split_at(count.min(front.len()));
+        take(front);
+        if rest.is_empty() {
+            take(&back[..count - front.len()]);
+        }
+        self.proposals.drain(..count);
     }
 
     /// Takes what is logged behind `index`, last first: each record, and how many there are in it.
@@ -84,9 +90,8 @@ impl Suffix {
         let record = self.records.pop_back_if(|record| record.index > index)?;
         let mut count = 1;
         if let Record::Remote(_) = record.record {
-            let more = self.counts.pop_back().expect("an entry of proposals was taken");
-            self.proposals.truncate(self.proposals.len() - more);
-            count += more;
+            count = self.counts.pop_back().expect("an entry of proposals was taken");
+            self.proposals.truncate(self.proposals.len() - count);
         }
         Some((record, count))
     }
@@ -136,9 +141,9 @@ mod tests {
         let mut front = suffix();
         let mut taken = Vec::new();
         while let Some(record) = front.pop_front(3) {
-            if let Record::Remote(first) = record.record {
-                taken.push((record.index, first));
-                taken.extend(front.take_proposals().map(|remote| (record.index, remote)));
+            if let Record::Remote(_) = record.record {
+                front
+                    .take_proposals(|some| taken.extend(some.iter().map(|it| (record.index, *it))));
             }
         }
         assert_eq!(taken, [(1, 1), (1, 2), (1, 3), (3, 4)].map(|(at, n)| (at, remote(n))));

@@ -2,7 +2,8 @@
 
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, GroupSet};
-use skein_protocol::message::Announcement;
+use skein_protocol::log::Remote;
+use skein_protocol::message::{Announcement, Proposed};
 use skein_protocol::ramcast::Ramcast;
 use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
@@ -73,6 +74,67 @@ fn what_a_deposed_leader_announces_is_not_logged() {
     assert_eq!(logs(core, [received(), proposed(new, 9)]), [9]);
     assert_eq!(logs(core, [proposed(old, 7)]), []);
     assert_eq!(core.leader_of(GroupId(1)), replica(1, 1));
+}
+
+/// Whatever a leader knows of a message, it takes what is proposed together as it takes one proposal after
+/// the other.
+#[test]
+fn what_is_proposed_together_is_heard_as_if_it_came_one_after_the_other() {
+    let destinations = GroupSet::first(3);
+    let by = |group, ballot: Ballot, clock| Remote {
+        message: message(1),
+        timestamp: Timestamp::new(clock, GroupId(group)),
+        ballot,
+        index: 2,
+    };
+    let (first, later) = (Ballot::new(1, 0, 0), Ballot::new(2, 1, 0));
+    #[rustfmt::skip]
+    let turns = [
+        // received  proposed                                      logs         because
+        (true,  vec![by(1, first, 7), by(2, first, 8)],            vec![7, 8],  "it is logged"),
+        (true,  vec![by(1, first, 7), by(2, first, 8)],            vec![],      "it has them already"),
+        (true,  vec![by(1, later, 9), by(2, first, 8)],            vec![9],     "one of them has another leader"),
+        (true,  vec![by(1, first, 7), by(2, later, 6)],            vec![6],     "and is heard no more as it was"),
+        (false, vec![by(1, first, 7), by(2, first, 8)],            vec![],      "nobody knows the message"),
+        (true,  vec![],                                            vec![7, 8],  "it had been announced early"),
+    ];
+    let received =
+        || Event::Received { message: message(1), low_water: 1, destinations, inline: true };
+    for together in [false, true] {
+        let mut stage = Stage::new(3, 3);
+        logs(stage.core(replica(0, 0)), [received()]);
+        for (known, proposals, expected, because) in &turns {
+            if !known {
+                stage = Stage::new(3, 3);
+            }
+            let core = stage.core(replica(0, 0));
+            // What it logged before is committed.
+            let index = core.last_index();
+            logs(core, [Event::Completed { slot: 1, index }]);
+            let mut effects = Vec::new();
+            if together {
+                let proposed = Proposed { message: message(1), low_water: 1, destinations };
+                core.hear_together(&proposed, proposals.iter().copied(), &mut effects);
+            }
+            for remote in proposals.iter().filter(|_| !together) {
+                let &Remote { message, timestamp, ballot, index } = remote;
+                let (low_water, again) = (1, false);
+                let announcement = Announcement {
+                    message,
+                    low_water,
+                    destinations,
+                    timestamp,
+                    ballot,
+                    index,
+                    again,
+                };
+                let from = replica(timestamp.group().0, ballot.slot());
+                core.step(Event::Announced { from, announcement }, &mut effects);
+            }
+            let received = proposals.is_empty().then(received);
+            assert_eq!(&logs(core, received), expected, "{because}, together: {together}");
+        }
+    }
 }
 
 #[test]
