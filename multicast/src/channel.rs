@@ -47,7 +47,7 @@ pub(crate) enum Kind {
     Message = 1,
     /// Replica to session: the sequence number and the reply.
     Reply = 2,
-    /// Leader to leader: a proposal.
+    /// Replica to replica: proposals that are told again, or to a new leader.
     Announce = 3,
     /// Replica to replica: send me this message.
     Fetch = 4,
@@ -63,16 +63,21 @@ pub(crate) enum Kind {
     Query = 9,
     /// The answer, after the query's number.
     Answer = 10,
+    /// Engine to engine: what leaders propose.
+    Propose = 11,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
         use Kind::{
-            Announce, Answer, Election, Exchange, Fetch, Message, Passed, Query, Relay, Reply,
+            Announce, Answer, Election, Exchange, Fetch, Message, Passed, Propose, Query, Relay,
+            Reply,
         };
         // In the order of their numbers, from 1.
-        const KINDS: [Kind; 10] =
-            [Message, Reply, Announce, Fetch, Relay, Exchange, Election, Passed, Query, Answer];
+        #[rustfmt::skip]
+        const KINDS: [Kind; 11] = [
+            Message, Reply, Announce, Fetch, Relay, Exchange, Election, Passed, Query, Answer, Propose,
+        ];
         KINDS.get(usize::from(byte.wrapping_sub(1))).copied()
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use skein_fabric::wait::Waiter;
 use skein_fabric::{Completion, Fabric, FabricError, Outcome, Peer};
 use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
-use skein_protocol::message::{Announcement, Head, decode_name};
+use skein_protocol::message::{Announcement, Head, Proposed, decode_name};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::results::Results;
 
@@ -157,6 +157,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         for replica in self.replicas.iter_mut().filter(|replica| replica.is_stirred()) {
             announced |= replica.end_turn(&mut self.wiring);
         }
+        announced |= self.wiring.tell_proposals();
         for replica in &mut self.replicas {
             replica.seek_confirmation(&mut self.wiring);
         }
@@ -556,7 +557,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                     Purpose::Session { session, replica } => {
                         here(replica) && !SessionId(session).is_own()
                     }
-                    Purpose::Replica { from: theirs, to } => here(to) && runs(replica(theirs)),
+                    Purpose::Replica { from: theirs, to }
+                    | Purpose::Engine { from: theirs, to } => here(to) && runs(replica(theirs)),
                 };
                 match self.wiring.port.receive_mail(from, mail, admit) {
                     Opening::Accepted(channel) => {
@@ -659,7 +661,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         }
         let to = match purpose {
             Purpose::Session { replica, .. } => replica,
-            Purpose::Replica { to, .. } => to,
+            Purpose::Replica { to, .. } | Purpose::Engine { to, .. } => to,
         };
         // None of a channel that another engine only reads.
         let ours = self.replicas.iter().position(|r| r.id == replica(to));
@@ -701,6 +703,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                         let from = replica(from).group;
                         self.replicas[at].admits_from_replica(from, next.kind, next.len)
                     }
+                    // For whom it is not to be read now, it is kept: another leader may wait for it.
+                    Purpose::Engine { .. } => true,
                 };
             if !admitted {
                 break false;
@@ -723,6 +727,11 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                 Purpose::Replica { from, .. } => {
                     self.take_from_replica(at, replica(from), next.kind, &datagram);
                 }
+                Purpose::Engine { from, .. } => {
+                    if next.kind == Kind::Propose {
+                        self.take_proposals(replica(from), &datagram);
+                    }
+                }
             }
         };
         self.datagram = datagram;
@@ -742,7 +751,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             Purpose::Session { replica: to, .. } => {
                 self.replicas.iter().any(|r| r.id == replica(to) && r.core.leads())
             }
-            Purpose::Replica { .. } => true,
+            Purpose::Replica { .. } | Purpose::Engine { .. } => true,
         }
     }
 
@@ -759,6 +768,22 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         self.wiring.port.close(id);
     }
 
+    /// What leaders of another engine propose is for all leaders here. One whose log has no room hears it
+    /// later, and the others do not wait for that.
+    fn take_proposals(&mut self, from: ReplicaId, datagram: &[u8]) {
+        for at in 0..self.replicas.len() {
+            let ours = &self.replicas[at];
+            if !ours.core.leads() {
+                continue;
+            }
+            if ours.admits_from_replica(from.group, Kind::Propose, datagram.len()) {
+                self.take_from_replica(at, from, Kind::Propose, datagram);
+            } else {
+                self.wiring.propose_here(from, ours.id, datagram);
+            }
+        }
+    }
+
     fn take_from_replica(&mut self, at: usize, from: ReplicaId, kind: Kind, datagram: &[u8]) {
         let ours = &mut self.replicas[at];
         match kind {
@@ -766,6 +791,13 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                 let mut rest = datagram;
                 while let Some((announcement, next)) = Announcement::decode(rest) {
                     ours.announced(from, announcement);
+                    rest = next;
+                }
+            }
+            Kind::Propose => {
+                let mut rest = datagram;
+                while let Some((proposed, proposals, next)) = Proposed::decode(rest) {
+                    ours.proposed(from, &proposed, &proposals, &self.wiring);
                     rest = next;
                 }
             }
@@ -782,5 +814,61 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             }
             Kind::Message | Kind::Reply | Kind::Query | Kind::Answer => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_fabric::sim::{SimConfig, World};
+    use skein_protocol::ballot::Ballot;
+    use skein_protocol::ids::{GroupId, GroupSet};
+    use skein_protocol::log::Remote;
+    use skein_protocol::timestamp::Timestamp;
+
+    use super::*;
+    use crate::application::Answer;
+
+    #[test]
+    fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
+        let world = World::new(1, SimConfig::default());
+        let topology = Topology { nodes: 1, groups: 3, replicas: 1, engines: 1 };
+        let tuning = Tuning { log_bytes: 16 << 10, inline_bytes_max: 256, ..Tuning::default() };
+        let (fabric, me) = (world.join(&endpoint_name(0, 0)), Identity::first(0, 0));
+        let mut engine = Engine::new(fabric, topology, tuning, me, |_| Answer).unwrap();
+        while !engine.replicas.iter().all(|replica| replica.core.leads()) {
+            world.advance(Duration::from_millis(10));
+            engine.turn();
+        }
+        // What g2 proposes for a message that it shares with another.
+        let propose = |engine: &mut Engine<_, _>, number, with| {
+            let message = MessageId::new(SessionId(1), number);
+            let timestamp = Timestamp::new(number, GroupId(2));
+            let ballot = Ballot::new(1, 0, 0);
+            let destinations = GroupSet::single(GroupId(2)).with(GroupId(with));
+            let mut bytes = Vec::new();
+            Proposed { message, low_water: 1, destinations }.encode(1, &mut bytes);
+            let remote = Remote { message, timestamp, ballot, index: number };
+            Proposed::encode_proposal(&remote, &mut bytes);
+            engine.take_proposals(ReplicaId::new(GroupId(2), 0), &bytes);
+        };
+        let heard = |engine: &Engine<_, _>, at: usize| {
+            let replica: &Replica<Answer> = &engine.replicas[at];
+            replica.core.paths().announced_early
+        };
+        let mut number = 0;
+        while engine.wiring.loopback.is_empty() {
+            number += 1;
+            propose(&mut engine, number, 0);
+        }
+        assert_eq!(
+            (heard(&engine, 0), heard(&engine, 1)),
+            (number - 1, 0),
+            "it has no room for one"
+        );
+        propose(&mut engine, number + 1, 1);
+        assert_eq!(heard(&engine, 1), 1, "another has");
+        engine.turn();
+        engine.turn();
+        assert_eq!(heard(&engine, 0), number, "it has room in the next turn");
     }
 }

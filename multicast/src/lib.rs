@@ -10,7 +10,7 @@
 //! | how many things are done together | [`batches`] |
 //! | how two processes share rings | `channel`, `port` |
 //! | what holds under every schedule | [`simulate`] |
-//! | how replicas reach each other | `wiring`, `mail`, `election` |
+//! | how replicas reach each other | `wiring`, `mail`, `gathered`, `election` |
 
 pub mod access;
 pub mod application;
@@ -21,6 +21,7 @@ mod channel;
 pub mod config;
 mod election;
 pub mod engine;
+mod gathered;
 mod mail;
 pub mod operate;
 mod payloads;

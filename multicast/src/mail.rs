@@ -33,6 +33,8 @@ pub(crate) enum Purpose {
     Session { session: u64, replica: Name },
     /// What one replica tells another. Nothing comes back.
     Replica { from: Name, to: Name },
+    /// What an engine tells another for all of its replicas, of which one is named. Nothing comes back.
+    Engine { from: Name, to: Name },
 }
 
 impl Purpose {

@@ -232,8 +232,8 @@ impl<F: Fabric> Port<F> {
     fn sizes_for(&self, purpose: Purpose, opener: bool) -> (u64, u64) {
         match purpose {
             Purpose::Session { .. } => (self.sizes.session, self.sizes.session),
-            Purpose::Replica { .. } if opener => (0, self.sizes.replica),
-            Purpose::Replica { .. } => (self.sizes.replica, 0),
+            Purpose::Replica { .. } | Purpose::Engine { .. } if opener => (0, self.sizes.replica),
+            Purpose::Replica { .. } | Purpose::Engine { .. } => (self.sizes.replica, 0),
         }
     }
 

@@ -12,6 +12,7 @@ use hashbrown::HashMap;
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use skein_protocol::message::Announcement;
 use skein_protocol::properties::Touch;
 use skein_protocol::step::{Deliver, Record};
 use skein_protocol::timestamp::Timestamp;
@@ -20,6 +21,7 @@ use skein_protocol::view::View;
 use crate::buffers::Buffers;
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, endpoint_name};
+use crate::gathered::Gathered;
 use crate::mail::{Key, Mail, Purpose, WIRE_VERSION, key, name};
 use crate::port::Port;
 
@@ -29,6 +31,9 @@ type EngineId = (u16, u16);
 /// No more payloads are relayed within an engine while so many bytes of them have not been taken:
 /// what a ring between replicas holds by default.
 const RELAYS_HERE_MAX: usize = 256 << 10;
+
+/// No more proposals wait for room in a leader's log: what is not heard is told again on demand.
+const PROPOSED_HERE_MAX: usize = 256 << 10;
 
 /// Longer datagrams within an engine leave no buffer for others.
 const BUFFER_BYTES_MAX: usize = 4 << 10;
@@ -56,10 +61,14 @@ struct Link {
     greeted: u32,
     /// The last audience to which this engine belongs is the one with this number.
     gathered_in: u64,
+    /// The first of its replicas, which stands for all of them.
+    first: ReplicaId,
+    /// The channel for what is told to all of them.
+    route: Option<u32>,
 }
 
 impl Link {
-    const fn to(engine: EngineId) -> Self {
+    const fn to(engine: EngineId, first: ReplicaId) -> Self {
         Self {
             engine,
             peer: None,
@@ -69,6 +78,8 @@ impl Link {
             beats: false,
             greeted: 0,
             gathered_in: 0,
+            first,
+            route: None,
         }
     }
 }
@@ -136,8 +147,11 @@ pub(crate) struct Wiring<F> {
     told_here: bool,
     /// To replicas of this very engine.
     pub loopback: VecDeque<Datagram>,
-    /// Bytes of relayed payloads among those.
+    /// Bytes of relayed payloads among those, and of what is proposed to each replica.
     relays_here: usize,
+    proposed_here: Vec<usize>,
+    /// What leaders here propose in this turn.
+    gathered_proposals: Gathered,
     /// For such, and for whatever else waits for a while.
     pub buffers: Buffers,
     scratch: Vec<u8>,
@@ -209,8 +223,8 @@ impl<F: Fabric> Wiring<F> {
         for engine in (0..topology.nodes).flat_map(|n| (0..topology.engines).map(move |e| (n, e))) {
             let replicas = topology.replicas_on(engine.0, engine.1);
             let link = (engine != me).then_some(links.len() as u16);
-            if link.is_some() && !replicas.is_empty() {
-                links.push(Link::to(engine));
+            if let (Some(_), Some(first)) = (link, replicas.first()) {
+                links.push(Link::to(engine, *first));
             }
             for (row, replica) in (0..).zip(replicas) {
                 places[member(topology, replica)] = Place { link, row };
@@ -227,7 +241,7 @@ impl<F: Fabric> Wiring<F> {
             window,
             meanings: meanings(topology, &local),
             audiences: vec![Audience::default(); local.len()],
-            local,
+            proposed_here: vec![0; local.len()],
             places,
             words,
             words_seen: vec![0; len / 8],
@@ -236,10 +250,12 @@ impl<F: Fabric> Wiring<F> {
             routes: HashMap::new(),
             sessions: HashMap::new(),
             told: vec![0; told],
+            local,
             gathered: 0,
             told_here: false,
             loopback: VecDeque::new(),
             relays_here: 0,
+            gathered_proposals: Gathered::new(topology.groups),
             buffers: Buffers::new(BUFFER_BYTES_MAX),
             scratch: Vec::new(),
             journal: None,
@@ -377,7 +393,7 @@ impl<F: Fabric> Wiring<F> {
     /// An engine's process is gone.
     pub(crate) fn lost(&mut self, peer: Peer) {
         for link in self.links.iter_mut().filter(|link| link.peer == Some(peer)) {
-            *link = Link::to(link.engine);
+            *link = Link::to(link.engine, link.first);
         }
         self.routes.retain(|_, id| self.port.get(*id).is_some_and(|channel| channel.peer != peer));
     }
@@ -559,32 +575,117 @@ impl<F: Fabric> Wiring<F> {
             self.keep_here(Datagram { from, to, kind, bytes });
             return;
         }
-        if let Some(&id) = self.routes.get(&(from, to)) {
-            // What is told again on demand need not wait for one that stands still, nor twice: what is
-            // asked for again and again would keep everything else from its place.
-            let told_again =
-                matches!(kind, Kind::Announce | Kind::Exchange | Kind::Fetch | Kind::Passed);
-            let waits = |channel: &Channel| {
-                channel.waiting() >= WAITING_MAX || channel.holds(kind, head, body)
-            };
-            match self.port.get(id).filter(|channel| !channel.dying) {
-                Some(channel) if told_again && waits(channel) => return,
-                Some(_) => return self.port.send(id, kind, head, body),
+        let route = self.routes.get(&(from, to)).copied();
+        let purpose = Purpose::Replica { from: name(from), to: name(to) };
+        let goes = self.send_by(route, self.peer_of(to), purpose, kind, head, body);
+        if goes != route {
+            match goes {
+                Some(channel) => self.routes.insert((from, to), channel),
                 None => self.routes.remove(&(from, to)),
             };
         }
+    }
+
+    /// Sends a datagram by a channel, or by a new one if that is over. Returns by which, if there is one.
+    fn send_by(
+        &mut self,
+        route: Option<u32>,
+        to: Option<Peer>,
+        purpose: Purpose,
+        kind: Kind,
+        head: &[u8],
+        body: &[u8],
+    ) -> Option<u32> {
+        if let Some((id, channel)) = route.and_then(|id| Some((id, self.port.get(id)?)))
+            && !channel.dying
+        {
+            // What is told again on demand need not wait for one that stands still, nor twice: what is
+            // asked for again and again would keep everything else from its place.
+            let told_again = matches!(
+                kind,
+                Kind::Announce | Kind::Propose | Kind::Exchange | Kind::Fetch | Kind::Passed
+            );
+            let waits = |channel: &Channel| {
+                channel.waiting() >= WAITING_MAX || channel.holds(kind, head, body)
+            };
+            if !(told_again && waits(channel)) {
+                self.port.send(id, kind, head, body);
+            }
+            return route;
+        }
         // Whoever is not there is told later: all that matters is told again until it is heard.
-        let Some(peer) = self.peer_of(to) else { return };
-        let purpose = Purpose::Replica { from: name(from), to: name(to) };
-        match self.port.open(peer, purpose) {
+        match self.port.open(to?, purpose) {
             Ok(channel) => {
-                self.routes.insert((from, to), channel);
                 self.port.send(channel, kind, head, body);
+                Some(channel)
             }
             Err(error) => {
-                tracing::warn!(%error, %from, %to, "cannot open a channel");
+                tracing::warn!(%error, ?purpose, "cannot open a channel");
+                None
             }
         }
+    }
+
+    /// Gathers what a leader here proposes, for the leaders of all other groups that the message goes to,
+    /// as it knows them; see [`tell_proposals`](Self::tell_proposals).
+    pub(crate) fn propose(
+        &mut self,
+        announcement: &Announcement,
+        leader_of: impl Fn(GroupId) -> ReplicaId,
+    ) {
+        let others = announcement.destinations.without(announcement.timestamp.group());
+        if others.iter().any(|group| self.gathered_proposals.doubts(leader_of(group))) {
+            self.tell_proposals();
+        }
+        others.iter().for_each(|group| self.gathered_proposals.trust(leader_of(group)));
+        self.gathered_proposals.push(announcement);
+    }
+
+    /// Tells each engine what was gathered for its leaders. Returns whether there was anything.
+    pub(crate) fn tell_proposals(&mut self) -> bool {
+        if self.gathered_proposals.is_empty() {
+            return false;
+        }
+        let mut gathered = std::mem::take(&mut self.gathered_proposals);
+        gathered.close();
+        let (from, mut together) = (self.local[0], self.borrow());
+        for leader in gathered.leaders() {
+            if !self.runs_here(leader) {
+                continue;
+            }
+            gathered.tell(GroupSet::single(leader.group), &mut together, |bytes| {
+                self.propose_here(from, leader, bytes);
+            });
+        }
+        for link in 0..self.links.len() {
+            let there = |it: &ReplicaId| self.place(*it).link == Some(link as u16);
+            let to: GroupSet = gathered.leaders().filter(there).map(|it| it.group).collect();
+            let Link { peer, first, .. } = self.links[link];
+            let purpose = Purpose::Engine { from: name(from), to: name(first) };
+            gathered.tell(to, &mut together, |bytes| {
+                let route = self.links[link].route;
+                let goes = self.send_by(route, peer, purpose, Kind::Propose, bytes, &[]);
+                self.links[link].route = goes;
+            });
+        }
+        self.keep(together);
+        gathered.clear();
+        self.gathered_proposals = gathered;
+        true
+    }
+
+    /// Queues what is proposed to a leader here, unless too much waits for room in its log already.
+    pub(crate) fn propose_here(&mut self, from: ReplicaId, to: ReplicaId, proposed: &[u8]) {
+        if self.proposed_here[usize::from(self.place(to).row)] < PROPOSED_HERE_MAX {
+            let bytes = self.buffers.copy(proposed);
+            self.keep_here(Datagram { from, to, kind: Kind::Propose, bytes });
+        }
+    }
+
+    /// Whether one engine runs both of them. What others say may be anything.
+    pub(crate) fn run_together(&self, one: ReplicaId, other: ReplicaId) -> bool {
+        let there = |replica| self.topology.has(replica).then(|| self.place(replica).link);
+        there(one).is_some_and(|link| there(other) == Some(link))
     }
 
     /// Sends a question that will be asked again, unless others wait for room already.
@@ -614,16 +715,26 @@ impl<F: Fabric> Wiring<F> {
     /// The next datagram to a replica of this very engine.
     pub(crate) fn next_here(&mut self) -> Option<Datagram> {
         let datagram = self.loopback.pop_front()?;
-        if datagram.kind == Kind::Relay {
-            self.relays_here -= datagram.bytes.len();
+        match datagram.kind {
+            Kind::Relay => self.relays_here -= datagram.bytes.len(),
+            Kind::Propose => {
+                let row = usize::from(self.place(datagram.to).row);
+                self.proposed_here[row] -= datagram.bytes.len();
+            }
+            _ => {}
         }
         Some(datagram)
     }
 
     /// Queues a datagram to a replica of this very engine.
     pub(crate) fn keep_here(&mut self, datagram: Datagram) {
-        if datagram.kind == Kind::Relay {
-            self.relays_here += datagram.bytes.len();
+        match datagram.kind {
+            Kind::Relay => self.relays_here += datagram.bytes.len(),
+            Kind::Propose => {
+                let row = usize::from(self.place(datagram.to).row);
+                self.proposed_here[row] += datagram.bytes.len();
+            }
+            _ => {}
         }
         self.loopback.push_back(datagram);
     }
@@ -631,6 +742,9 @@ impl<F: Fabric> Wiring<F> {
     /// The other engine has no memory for a channel of ours: what is sent next opens another.
     pub(crate) fn refused(&mut self, channel: u32) {
         self.routes.retain(|_, id| *id != channel);
+        for link in self.links.iter_mut().filter(|link| link.route == Some(channel)) {
+            link.route = None;
+        }
         self.port.close(channel);
     }
 

@@ -1,4 +1,5 @@
-//! What a leader announces to the leaders of other groups: all that a turn brings, in a few datagrams.
+//! What a leader announces again to replicas of other groups: all that a turn brings, in a few datagrams.
+//! What it announces first goes together with what others beside it do: see [`Gathered`](crate::gathered).
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, ReplicaId};
@@ -21,8 +22,6 @@ struct Batch {
 pub(super) struct Announcements {
     batches: Vec<Batch>,
     by: ReplicaId,
-    /// The bytes of the last one: it goes to several groups.
-    bytes: Vec<u8>,
     /// Some wait.
     any: bool,
 }
@@ -31,23 +30,22 @@ impl Announcements {
     pub(super) fn new(by: ReplicaId, groups: u16) -> Self {
         let batch = |_| Batch { slot: 0, count: 0, bytes: Vec::new() };
         let batches = (0..groups).map(batch).collect();
-        Self { batches, by, bytes: Vec::new(), any: false }
+        Self { batches, by, any: false }
     }
 
-    /// This is the next to be [pushed](Self::push), as often as there are replicas to hear it.
-    pub(super) fn begin(&mut self, announcement: &Announcement) {
-        self.bytes.clear();
-        announcement.encode(&mut self.bytes);
-    }
-
-    pub(super) fn push<F: Fabric>(&mut self, to: ReplicaId, wiring: &mut Wiring<F>) {
+    pub(super) fn push<F: Fabric>(
+        &mut self,
+        to: ReplicaId,
+        announcement: &Announcement,
+        wiring: &mut Wiring<F>,
+    ) {
         self.any = true;
         let batch = &self.batches[to.group.index()];
         if batch.count == TOGETHER_MAX || batch.slot != to.slot {
             self.send_to(to.group, wiring);
         }
         let batch = &mut self.batches[to.group.index()];
-        batch.bytes.extend_from_slice(&self.bytes);
+        announcement.encode(&mut batch.bytes);
         batch.slot = to.slot;
         batch.count += 1;
     }

@@ -22,7 +22,7 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{Cursor, Decision, PREAMBLE, Remote, Space};
-use skein_protocol::message::{Announcement, Head, decode_name, encode_name};
+use skein_protocol::message::{Announcement, Head, Proposals, Proposed, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::properties::{About, Touch};
 use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
@@ -407,8 +407,15 @@ impl<A: Application> Replica<A> {
     /// full because the follower that asks waits for the payload, and holds everything back. And so
     /// may whatever members of our group say: it can be full because we wait for their votes.
     pub(crate) fn admits_from_replica(&self, from: GroupId, kind: Kind, len: usize) -> bool {
-        let vital = matches!(kind, Kind::Fetch | Kind::Passed) || from == self.id.group;
-        let announced = if kind == Kind::Announce { len / Announcement::BYTES_MIN } else { 1 };
+        // Whoever speaks for an engine may be of our group, and speaks for others.
+        let proposes = kind == Kind::Propose;
+        let of_ours = from == self.id.group && !proposes;
+        let vital = matches!(kind, Kind::Fetch | Kind::Passed) || of_ours;
+        let announced = match kind {
+            Kind::Announce => len / Announcement::BYTES_MIN,
+            Kind::Propose => len / Proposed::PROPOSAL_BYTES,
+            _ => 1,
+        };
         vital || !self.core.leads() || self.log_has_room_for(announced)
     }
 
@@ -468,6 +475,32 @@ impl<A: Application> Replica<A> {
         if sane {
             self.announced += 1;
             self.core.step(Event::Announced { from, announcement }, &mut self.effects);
+        }
+    }
+
+    /// Leaders of the engine that runs `from` announced what they propose for a message.
+    pub(crate) fn proposed<F: Fabric>(
+        &mut self,
+        from: ReplicaId,
+        proposed: &Proposed,
+        proposals: &Proposals<'_>,
+        wiring: &Wiring<F>,
+    ) {
+        let (own, destinations) = (self.id.group, proposed.destinations);
+        if !destinations.contains(own) {
+            return;
+        }
+        let others = proposals.iter().filter(|it| it.group() != own);
+        // Whom we have heard before in that ballot was found to be one of theirs.
+        let sane = |it: Remote| {
+            let by = ReplicaId::new(it.group(), it.ballot.slot());
+            let known = || self.core.ballot_of(by.group) == it.ballot;
+            destinations.contains(by.group) && (known() || wiring.run_together(by, from))
+        };
+        if self.topology.all_groups().contains_all(destinations) && others.clone().all(sane) {
+            self.stir();
+            self.announced += proposals.len();
+            self.core.hear_together(proposed, others, &mut self.effects);
         }
     }
 
@@ -597,12 +630,13 @@ impl<A: Application> Replica<A> {
                 }
                 Effect::Propose { announcement } => {
                     let about = About::Message(announcement.message);
-                    self.announcements.begin(&announcement);
-                    for group in announcement.destinations.without(by.group).iter() {
-                        let to = self.core.leader_of(group);
-                        wiring.note(|| Note::Told(Touch { by, to, about }));
-                        self.announcements.push(to, wiring);
+                    if wiring.journal.is_some() {
+                        for group in announcement.destinations.without(by.group).iter() {
+                            let to = self.core.leader_of(group);
+                            wiring.note(|| Note::Told(Touch { by, to, about }));
+                        }
                     }
+                    wiring.propose(&announcement, |group| self.core.leader_of(group));
                 }
                 Effect::Announce { to, announcement } => {
                     let about = About::Message(announcement.message);
@@ -613,8 +647,7 @@ impl<A: Application> Replica<A> {
                         wiring.ask(self.id, to, Kind::Announce, &bytes);
                         wiring.keep(bytes);
                     } else {
-                        self.announcements.begin(&announcement);
-                        self.announcements.push(to, wiring);
+                        self.announcements.push(to, &announcement, wiring);
                     }
                 }
                 Effect::Settle { group, timestamp } => {

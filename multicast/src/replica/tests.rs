@@ -6,10 +6,11 @@ use skein_fabric::sim::{SimConfig, SimFabric, World};
 use skein_fabric::{Access, Fabric};
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::log::{Body, Cursor, Entry, Leadership};
-use skein_protocol::message::{Head, encode_name};
+use skein_protocol::log::{Body, Cursor, Entry, Leadership, Remote};
+use skein_protocol::message::{Head, Proposed, encode_name};
 use skein_protocol::ramcast::Cause;
 use skein_protocol::results::Results;
+use skein_protocol::timestamp::Timestamp;
 
 use super::Replica;
 use super::log::RESERVE_FOR_CONTROL;
@@ -62,6 +63,10 @@ struct Scene {
 impl Scene {
     /// It has set out to lead, with an empty log.
     fn new() -> Self {
+        Self::with(TOPOLOGY)
+    }
+
+    fn with(topology: Topology) -> Self {
         let world = World::new(1, SimConfig::default());
         let tuning = Tuning { log_bytes: 16 << 10, ..Tuning::default() };
         let fabric = world.join(&endpoint_name(0, 0));
@@ -69,7 +74,7 @@ impl Scene {
         let sizes =
             RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 1 << 20 };
         let mut wiring =
-            Wiring::new(Port::new(fabric, sizes), TOPOLOGY, tuning.window, (0, 0)).unwrap();
+            Wiring::new(Port::new(fabric, sizes), topology, tuning.window, (0, 0)).unwrap();
         let id = ReplicaId::new(GroupId(0), 0);
         let mut replica = Replica::new(id, 0, Nothing::default(), &mut wiring, tuning).unwrap();
         wiring.greet();
@@ -467,6 +472,8 @@ fn a_full_log_keeps_nobody_of_the_group_from_being_heard() {
         assert!(scene.replica.admits_from_replica(ours, kind, 1), "{kind:?}");
     }
     assert!(!scene.replica.admits_from_replica(other, Kind::Announce, 1));
+    let engine = "who names a replica of ours may speak for all that run beside it";
+    assert!(!scene.replica.admits_from_replica(ours, Kind::Propose, 1), "{engine}");
     scene.replica.relayed(&relay(SessionId(1), sent + 1), &mut scene.wiring);
     assert_eq!(scene.replica.core.last_index(), last, "it has no room");
 }
@@ -596,4 +603,36 @@ fn a_follower_is_lost_once_however_many_writes_to_it_fail() {
         scene.replica.failed(2, number, false);
     }
     assert_eq!(scene.replica.followers[2].attempt, before + 1, "each time it would be asked anew");
+}
+
+#[test]
+fn an_engine_proposes_for_the_groups_that_are_led_there_and_for_no_other() {
+    let mut scene = Scene::with(Topology { groups: 3, ..TOPOLOGY });
+    scene.grant(1, 0, true);
+    let to = |groups: &[u16]| groups.iter().map(|group| GroupId(*group)).collect::<GroupSet>();
+    let from = ReplicaId::new(GroupId(1), 0);
+    #[rustfmt::skip]
+    let cases = [
+        // by     to                heard  because
+        ((1, 0), to(&[0, 1]),       true,  "it is who speaks"),
+        ((2, 2), to(&[0, 2]),       true,  "it runs beside who speaks"),
+        ((1, 1), to(&[0, 1]),       false, "it runs elsewhere"),
+        ((1, 9), to(&[0, 1]),       false, "there is no such slot"),
+        ((1, 0), to(&[1, 2]),       false, "we are not meant"),
+        ((1, 0), to(&[0, 2]),       false, "it has nothing to propose"),
+        ((1, 0), to(&[0, 1, 40]),   false, "no such group is there"),
+    ];
+    for (number, ((group, slot), destinations, heard, because)) in (1..).zip(cases) {
+        let message = MessageId::new(SessionId(1), number);
+        let timestamp = Timestamp::new(number, GroupId(group));
+        let remote = Remote { message, timestamp, ballot: Ballot::new(1, slot, 0), index: number };
+        let mut bytes = Vec::new();
+        Proposed { message, low_water: 1, destinations }.encode(1, &mut bytes);
+        Proposed::encode_proposal(&remote, &mut bytes);
+        let (proposed, proposals, _) = Proposed::decode(&bytes).unwrap();
+        let before = scene.replica.core.paths().announced_early;
+        scene.replica.proposed(from, &proposed, &proposals, &scene.wiring);
+        let after = scene.replica.core.paths().announced_early;
+        assert_eq!(after - before, u64::from(heard), "{because}");
+    }
 }

@@ -309,7 +309,7 @@ impl Simulation {
     }
 
     /// How often the least lapped log went round, or the least lapped ring: a session's, a reply
-    /// ring that anything came through, or one by which leaders announce to each other.
+    /// ring that anything came through, or one by which leaders propose to each other.
     fn laps(&self) -> u64 {
         let logs = self.nodes.engines().flat_map(|engine| engine.inside().0.iter());
         let logs = logs.map(Replica::laps);
@@ -318,7 +318,8 @@ impl Simulation {
             let (position, capacity) = (channel.incoming.position(), channel.incoming.capacity());
             let counts = match channel.purpose {
                 Purpose::Session { session, .. } => open.contains(&session),
-                Purpose::Replica { from, to } => from.0 != to.0 && from.1 + to.1 == 0,
+                Purpose::Engine { .. } => true,
+                Purpose::Replica { .. } => false,
             };
             (counts && position > 0).then(|| position / capacity.max(1))
         };

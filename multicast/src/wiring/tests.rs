@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use skein_fabric::sim::{SimConfig, World};
+use skein_protocol::message::Proposed;
 
 use super::*;
 use crate::port::RingSizes;
@@ -51,4 +52,51 @@ fn each_engine_that_has_somebody_to_hear_is_told_once() {
         let here = to.contains(GroupId(1));
         assert_eq!(wiring.take_told_here(), here, "{because}");
     }
+}
+
+/// The engine of node 1 of three, which runs g0.1, g1.0 and g2.2.
+fn of_three() -> Wiring<skein_fabric::sim::SimFabric> {
+    let topology = Topology { nodes: 3, groups: 3, replicas: 3, engines: 1 };
+    let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 4096 };
+    let fabric = World::new(1, SimConfig::default()).join("n1e0");
+    Wiring::new(Port::new(fabric, sizes), topology, 1, (1, 0)).unwrap()
+}
+
+#[test]
+fn what_is_proposed_is_told_to_whom_its_proposer_took_for_the_leader() {
+    let mut wiring = of_three();
+    let announcement = |number| Announcement {
+        message: MessageId::new(SessionId(1), number),
+        low_water: 1,
+        destinations: GroupSet::first(2),
+        timestamp: Timestamp::new(number, GroupId(1)),
+        ballot: Ballot::new(1, 0, 0),
+        index: number,
+        again: false,
+    };
+    wiring.propose(&announcement(1), |group| ReplicaId::new(group, 0));
+    wiring.propose(&announcement(2), |group| ReplicaId::new(group, 1));
+    assert!(wiring.tell_proposals() && !wiring.tell_proposals(), "it is told once");
+    let here = wiring.next_here().expect("g0.1 is here");
+    assert_eq!((here.to, here.kind), (ReplicaId::new(GroupId(0), 1), Kind::Propose));
+    let (proposed, _, rest) = Proposed::decode(&here.bytes).expect("what was told");
+    assert_eq!((proposed.message.sequence, rest.len()), (2, 0), "1 is for g0.0, on node 0");
+    assert!(wiring.next_here().is_none());
+}
+
+#[test]
+fn no_more_is_kept_for_a_leader_without_room_than_a_ring_would_hold() {
+    let mut wiring = of_three();
+    let (from, proposed) = (wiring.local[1], [0; 1000]);
+    let kept = |wiring: &Wiring<_>| wiring.loopback.len() * proposed.len();
+    for _ in 0..1000 {
+        wiring.propose_here(from, wiring.local[0], &proposed);
+    }
+    let most = kept(&wiring);
+    assert!((PROPOSED_HERE_MAX..PROPOSED_HERE_MAX + 2000).contains(&most), "{most}");
+    wiring.propose_here(from, wiring.local[2], &proposed);
+    assert_eq!(kept(&wiring), most + proposed.len(), "another has room");
+    wiring.next_here().expect("some are kept");
+    wiring.propose_here(from, wiring.local[0], &proposed);
+    assert_eq!(kept(&wiring), most + proposed.len(), "and so has who has heard some of it");
 }
