@@ -12,10 +12,10 @@ use skein_protocol::ramcast::Cause;
 use skein_protocol::results::Results;
 use skein_protocol::timestamp::Timestamp;
 
-use super::Replica;
 use super::log::RESERVE_FOR_CONTROL;
 use super::results::RESULTS_BYTES_MAX;
 use super::teaching::Teaching;
+use super::{NOTHING, Replica};
 use crate::application::{Application, Delivery, EXCHANGE_MAX, Malformed, Outbox};
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning, endpoint_name};
@@ -438,7 +438,27 @@ fn nobody_is_let_in_before_it_has_all_that_was_written() {
     assert_eq!(scene.replica.core.last_index(), last, "what it lacks may be lost with us");
     scene.replica.completed(2, scene.replica.writes);
     scene.replica.let_in(&mut scene.wiring);
+    assert_eq!(scene.replica.core.last_index(), last, "nobody has said what it had applied");
+    for slot in [1, 2] {
+        scene.replica.told(Column::Applied, ReplicaId::new(GroupId(0), slot), NOTHING);
+    }
+    scene.replica.let_in(&mut scene.wiring);
     assert_eq!(scene.replica.core.last_index(), last + 1);
+}
+
+#[test]
+fn who_has_applied_nothing_says_so_to_whoever_leads_it() {
+    let mut scene = Scene::new();
+    let ballot = scene.let_lead(1);
+    let (base, grant) = (Cursor::START, scene.replica.grants);
+    let header = Leadership { ballot, base, grant, first: 1 }.encode();
+    scene.wiring.port.fabric.copy_in(scene.replica.log, 0, &header);
+    scene.replica.read_log(&mut scene.wiring);
+    scene.replica.tell_applied(&mut scene.wiring);
+    assert_eq!(
+        scene.replica.applied_told, NOTHING,
+        "it waits to hear that before it lets others in"
+    );
 }
 
 #[test]
