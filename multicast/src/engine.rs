@@ -14,6 +14,7 @@ use crate::application::Application;
 use crate::batches::{Batches, Sizes};
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning, endpoint_name};
+use crate::gathered;
 use crate::mail::{Mail, Name, Purpose, WIRE_VERSION, replica};
 use crate::operate::{Command, CommandError, Identity, ReplicaStatus};
 use crate::port::{Opening, Port, RingSizes};
@@ -771,6 +772,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// What leaders of another engine propose is for all leaders here. One whose log has no room hears it
     /// later, and the others do not wait for that.
     fn take_proposals(&mut self, from: ReplicaId, datagram: &[u8]) {
+        if datagram.len() > gathered::TOGETHER_MAX {
+            return tracing::warn!(len = datagram.len(), %from, "dropped proposals that make no sense");
+        }
         for at in 0..self.replicas.len() {
             let ours = &self.replicas[at];
             if !ours.core.leads() {
@@ -840,7 +844,7 @@ mod tests {
             engine.turn();
         }
         // What g2 proposes for a message that it shares with another.
-        let propose = |engine: &mut Engine<_, _>, number, with| {
+        let proposed = |number, with| {
             let message = MessageId::new(SessionId(1), number);
             let timestamp = Timestamp::new(number, GroupId(2));
             let ballot = Ballot::new(1, 0, 0);
@@ -849,7 +853,10 @@ mod tests {
             Proposed { message, low_water: 1, destinations }.encode(1, &mut bytes);
             let remote = Remote { message, timestamp, ballot, index: number };
             Proposed::encode_proposal(&remote, &mut bytes);
-            engine.take_proposals(ReplicaId::new(GroupId(2), 0), &bytes);
+            bytes
+        };
+        let propose = |engine: &mut Engine<_, _>, number, with| {
+            engine.take_proposals(ReplicaId::new(GroupId(2), 0), &proposed(number, with));
         };
         let heard = |engine: &Engine<_, _>, at: usize| {
             let replica: &Replica<Answer> = &engine.replicas[at];
@@ -871,5 +878,12 @@ mod tests {
         engine.turn();
         engine.turn();
         assert_eq!(heard(&engine, 0), number, "it has room in the next turn");
+        let (before, mut long) = (heard(&engine, 1), Vec::new());
+        while long.len() <= gathered::TOGETHER_MAX {
+            number += 1;
+            long.extend(proposed(number + 1, 1));
+        }
+        engine.take_proposals(ReplicaId::new(GroupId(2), 0), &long);
+        assert_eq!(heard(&engine, 1), before, "nobody has room for whatever somebody sends");
     }
 }

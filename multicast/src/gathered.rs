@@ -10,7 +10,7 @@ use skein_protocol::message::{Announcement, Proposed};
 
 /// Bytes that travel together, at most: they fit a frame of the smallest ring, and whoever reads them
 /// must have room in its log for all that they propose.
-const TOGETHER_MAX: usize = 1000;
+pub(crate) const TOGETHER_MAX: usize = 1000;
 
 /// Proposals for a message that travel together, at most.
 const PROPOSALS_MAX: usize = 32;

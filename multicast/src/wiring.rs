@@ -598,6 +598,7 @@ impl<F: Fabric> Wiring<F> {
     ) -> Option<u32> {
         if let Some((id, channel)) = route.and_then(|id| Some((id, self.port.get(id)?)))
             && !channel.dying
+            && channel.purpose == purpose
         {
             // What is told again on demand need not wait for one that stands still, nor twice: what is
             // asked for again and again would keep everything else from its place.

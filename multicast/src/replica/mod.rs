@@ -359,7 +359,9 @@ impl<A: Application> Replica<A> {
                 Event::Settled { group: by.group, timestamp: Timestamp::from_word(word) }
             }
             Column::Applied => {
-                Event::Applied { slot: by.slot, timestamp: Timestamp::from_word(word) }
+                let applied = Some(word).filter(|word| *word != NOTHING);
+                let timestamp = applied.map_or(Timestamp::ZERO, Timestamp::from_word);
+                Event::Applied { slot: by.slot, timestamp }
             }
             Column::Freed => {
                 let freed = &mut self.followers[usize::from(by.slot)].freed;
@@ -470,6 +472,7 @@ impl<A: Application> Replica<A> {
     pub(crate) fn announced(&mut self, from: ReplicaId, announcement: Announcement) {
         self.stir();
         let sane = announcement.timestamp.group() == from.group
+            && announcement.ballot.slot() < self.topology.replicas
             && announcement.destinations.contains(self.id.group)
             && self.topology.all_groups().contains_all(announcement.destinations);
         if sane {
@@ -491,11 +494,9 @@ impl<A: Application> Replica<A> {
             return;
         }
         let others = proposals.iter().filter(|it| it.group() != own);
-        // Whom we have heard before in that ballot was found to be one of theirs.
         let sane = |it: Remote| {
             let by = ReplicaId::new(it.group(), it.ballot.slot());
-            let known = || self.core.ballot_of(by.group) == it.ballot;
-            destinations.contains(by.group) && (known() || wiring.run_together(by, from))
+            destinations.contains(by.group) && wiring.run_together(by, from)
         };
         if self.topology.all_groups().contains_all(destinations) && others.clone().all(sane) {
             self.stir();

@@ -166,7 +166,7 @@ impl<A: Application> Replica<A> {
         }
         let (index, logged) = (self.core.last_index() + 1, self.exchanged.len());
         for (message, result) in results.iter() {
-            if self.has_result(message, from, logged) && !planted(Mutant::ResultGivenTwice) {
+            if self.has_result(message, from) && !planted(Mutant::ResultGivenTwice) {
                 self.paths.result_again += 1;
             } else {
                 self.exchanged.push_back(Exchanged { index, message, from, result: result.into() });
@@ -180,13 +180,13 @@ impl<A: Application> Replica<A> {
         }
     }
 
-    /// Whether a group's result about a message was given to our machine, or is among the first so many
-    /// that wait to be, or is of no use any more.
-    fn has_result(&self, message: MessageId, from: GroupId, waiting: usize) -> bool {
+    /// Whether a group's result about a message was given to our machine, or waits to be, or is of no use any
+    /// more.
+    fn has_result(&self, message: MessageId, from: GroupId) -> bool {
         let waits = |next: &Exchanged| next.message == message && next.from == from;
         let over = || self.given(message).is_none() && self.core.is_delivered(message);
         self.heard.get(&message).is_some_and(|groups| groups.contains(from))
-            || self.exchanged.iter().take(waiting).any(waits)
+            || self.exchanged.iter().any(waits)
             || over()
     }
 

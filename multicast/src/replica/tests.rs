@@ -7,7 +7,7 @@ use skein_fabric::{Access, Fabric};
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{Body, Cursor, Entry, Leadership, Remote};
-use skein_protocol::message::{Head, Proposed, encode_name};
+use skein_protocol::message::{Announcement, Head, Proposed, encode_name};
 use skein_protocol::ramcast::Cause;
 use skein_protocol::results::Results;
 use skein_protocol::timestamp::Timestamp;
@@ -254,6 +254,8 @@ fn results_that_come_together_share_an_entry_and_those_that_come_again_are_not_i
     assert!(entries.eq([(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)]));
     assert_eq!(scene.replica.core.last_index(), before + 2);
     assert_eq!((scene.replica.paths.exchanged, scene.replica.paths.result_again), (5, 5));
+    scene.exchange(&[told(6..7, 1), told(6..7, 1)].concat());
+    assert_eq!((scene.replica.paths.exchanged, scene.replica.paths.result_again), (6, 6));
 }
 
 #[test]
@@ -439,9 +441,7 @@ fn nobody_is_let_in_before_it_has_all_that_was_written() {
     scene.replica.completed(2, scene.replica.writes);
     scene.replica.let_in(&mut scene.wiring);
     assert_eq!(scene.replica.core.last_index(), last, "nobody has said what it had applied");
-    for slot in [1, 2] {
-        scene.replica.told(Column::Applied, ReplicaId::new(GroupId(0), slot), NOTHING);
-    }
+    scene.replica.told(Column::Applied, ReplicaId::new(GroupId(0), 1), NOTHING);
     scene.replica.let_in(&mut scene.wiring);
     assert_eq!(scene.replica.core.last_index(), last + 1);
 }
@@ -630,19 +630,20 @@ fn an_engine_proposes_for_the_groups_that_are_led_there_and_for_no_other() {
     let mut scene = Scene::with(Topology { groups: 3, ..TOPOLOGY });
     scene.grant(1, 0, true);
     let to = |groups: &[u16]| groups.iter().map(|group| GroupId(*group)).collect::<GroupSet>();
-    let from = ReplicaId::new(GroupId(1), 0);
     #[rustfmt::skip]
     let cases = [
-        // by     to                heard  because
-        ((1, 0), to(&[0, 1]),       true,  "it is who speaks"),
-        ((2, 2), to(&[0, 2]),       true,  "it runs beside who speaks"),
-        ((1, 1), to(&[0, 1]),       false, "it runs elsewhere"),
-        ((1, 9), to(&[0, 1]),       false, "there is no such slot"),
-        ((1, 0), to(&[1, 2]),       false, "we are not meant"),
-        ((1, 0), to(&[0, 2]),       false, "it has nothing to propose"),
-        ((1, 0), to(&[0, 1, 40]),   false, "no such group is there"),
+        // from  by      to                heard  because
+        ((1, 0), (1, 0), to(&[0, 1]),      true,  "it is who speaks"),
+        ((1, 0), (2, 2), to(&[0, 2]),      true,  "it runs beside who speaks"),
+        ((1, 0), (1, 1), to(&[0, 1]),      false, "it runs elsewhere"),
+        ((2, 0), (1, 0), to(&[0, 1]),      false, "so does this one, though it leads"),
+        ((1, 0), (1, 9), to(&[0, 1]),      false, "there is no such slot"),
+        ((1, 0), (1, 0), to(&[1, 2]),      false, "we are not meant"),
+        ((1, 0), (1, 0), to(&[0, 2]),      false, "it has nothing to propose"),
+        ((1, 0), (1, 0), to(&[0, 1, 40]),  false, "no such group is there"),
     ];
-    for (number, ((group, slot), destinations, heard, because)) in (1..).zip(cases) {
+    for (number, (from, (group, slot), destinations, heard, because)) in (1..).zip(cases) {
+        let from = ReplicaId::new(GroupId(from.0), from.1);
         let message = MessageId::new(SessionId(1), number);
         let timestamp = Timestamp::new(number, GroupId(group));
         let remote = Remote { message, timestamp, ballot: Ballot::new(1, slot, 0), index: number };
@@ -654,5 +655,24 @@ fn an_engine_proposes_for_the_groups_that_are_led_there_and_for_no_other() {
         scene.replica.proposed(from, &proposed, &proposals, &scene.wiring);
         let after = scene.replica.core.paths().announced_early;
         assert_eq!(after - before, u64::from(heard), "{because}");
+    }
+}
+
+#[test]
+fn nobody_is_announced_who_leads_in_a_slot_that_is_not_there() {
+    let mut scene = Scene::with(Topology { groups: 3, ..TOPOLOGY });
+    scene.grant(1, 0, true);
+    for (slot, heard) in [(9, 0), (1, 1)] {
+        let announcement = Announcement {
+            message: MessageId::new(SessionId(1), 1),
+            low_water: 1,
+            destinations: GroupSet::first(3),
+            timestamp: Timestamp::new(1, GroupId(2)),
+            ballot: Ballot::new(1, slot, 0),
+            index: 1,
+            again: false,
+        };
+        scene.replica.announced(ReplicaId::new(GroupId(2), 1), announcement);
+        assert_eq!(scene.replica.core.paths().announced_early, heard);
     }
 }

@@ -100,3 +100,34 @@ fn no_more_is_kept_for_a_leader_without_room_than_a_ring_would_hold() {
     wiring.propose_here(from, wiring.local[0], &proposed);
     assert_eq!(kept(&wiring), most + proposed.len(), "and so has who has heard some of it");
 }
+
+#[test]
+fn a_channel_that_is_over_is_not_taken_for_another_that_has_its_number() {
+    let world = World::new(1, SimConfig::default());
+    let topology = Topology { nodes: 3, groups: 3, replicas: 3, engines: 1 };
+    let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 1 << 20 };
+    let mut wiring =
+        Wiring::new(Port::new(world.join("n1e0"), sizes), topology, 1, (1, 0)).unwrap();
+    let _there = world.join("n0e0");
+    let peer = wiring.port.fabric.dial("n0e0").unwrap();
+    let (from, to) = (wiring.local[0], ReplicaId::new(GroupId(0), 0));
+    let link = usize::from(wiring.place(to).link.expect("it runs elsewhere"));
+    let session = Purpose::Session { session: 7, replica: name(to) };
+    let taken = wiring.port.open(peer, session).unwrap();
+    (wiring.links[link].peer, wiring.links[link].route) = (Some(peer), Some(taken));
+    let announcement = Announcement {
+        message: MessageId::new(SessionId(1), 1),
+        low_water: 1,
+        destinations: GroupSet::first(2),
+        timestamp: Timestamp::new(1, GroupId(1)),
+        ballot: Ballot::new(1, 0, 0),
+        index: 1,
+        again: false,
+    };
+    wiring.propose(&announcement, |group| ReplicaId::new(group, 0));
+    wiring.tell_proposals();
+    let route = wiring.links[link].route.expect("there is another");
+    let purpose = Purpose::Engine { from: name(from), to: name(wiring.links[link].first) };
+    assert_eq!(wiring.port.channel(route).purpose, purpose);
+    assert_eq!(wiring.port.channel(taken).waiting(), 0);
+}

@@ -201,6 +201,11 @@ impl Ramcast {
             Record::Join { slot, incarnation } => {
                 self.view.join(slot, incarnation);
                 self.changing &= !(1 << slot);
+                // It may have told us before we knew that it counts, and tells us once.
+                let fed = self.fed[usize::from(slot)];
+                if fed.is_some_and(|fed| fed.told && fed.incarnation == incarnation) {
+                    self.shared.told_by(slot, self.shared.applied_by(slot));
+                }
                 self.paths.joined += u64::from(self.leads());
                 if slot == self.config.me.slot {
                     self.doubtful = index;

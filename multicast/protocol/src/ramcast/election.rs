@@ -533,7 +533,7 @@ impl Ramcast {
         }
         // A life that is not let in yet proves that it has caught up by a word behind its `Join`.
         let from = self.last + u64::from(!self.view.names(slot, incarnation));
-        self.fed[usize::from(slot)] = Some(Fed { incarnation, from, landed: 0 });
+        self.fed[usize::from(slot)] = Some(Fed { incarnation, from, landed: 0, told: false });
         self.completed[usize::from(slot)] = 0;
     }
 

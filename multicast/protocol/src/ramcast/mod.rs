@@ -117,6 +117,8 @@ struct Fed {
     from: u64,
     /// The number of our last write that is in its memory.
     landed: u64,
+    /// It has told us what it has applied.
+    told: bool,
 }
 
 /// One replica of one group.
@@ -286,9 +288,11 @@ impl Ramcast {
             Event::Settled { group, timestamp } => self.shared.settled(group, timestamp),
             Event::Applied { slot, timestamp } => {
                 self.shared.applied(slot, timestamp);
-                let fed = self.fed[usize::from(slot)];
-                if fed.is_some_and(|fed| self.view.names(slot, fed.incarnation)) {
-                    self.shared.told_by(slot, timestamp);
+                if let Some(fed) = &mut self.fed[usize::from(slot)] {
+                    fed.told = true;
+                    if self.view.names(slot, fed.incarnation) {
+                        self.shared.told_by(slot, timestamp);
+                    }
                 }
             }
             Event::Denied => self.step_down(),
@@ -457,11 +461,6 @@ impl Ramcast {
     /// The ballot in which we log.
     pub fn ballot(&self) -> Ballot {
         self.ballots[self.group().index()]
-    }
-
-    /// The highest ballot that we know of the leaders of a group of the cluster.
-    pub fn ballot_of(&self, group: GroupId) -> Ballot {
-        self.ballots[group.index()]
     }
 
     /// The highest ballot that we have granted.

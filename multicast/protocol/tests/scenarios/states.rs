@@ -263,6 +263,38 @@ fn a_life_counts_only_when_it_has_applied_what_its_group_is_done_with() {
 }
 
 #[test]
+fn who_told_before_its_join_was_known_to_be_committed_is_heard_all_the_same() {
+    let [old, restarted, new, other, lost] = [0, 1, 2, 3, 4].map(|slot| replica(0, slot));
+    let mut stage = Stage::new(1, 5);
+    let turns = |stage: &mut Stage, ids: &[ReplicaId]| {
+        for id in ids.iter().chain(ids).chain(ids) {
+            stage.turn(*id);
+        }
+    };
+    stage.restart(restarted);
+    stage.turn(old);
+    stage.teach(old, restarted);
+    turns(&mut stage, &[restarted, old]);
+    stage.let_in(old, restarted);
+    // Whoever leads next does not hear that it counts, and those who do are lost but for itself.
+    stage.lose_writes(old, new);
+    turns(&mut stage, &[old, restarted, other, lost]);
+    stage.restart(old);
+    stage.restart(lost);
+    stage.heal();
+    stage.run(new, &[restarted, other]);
+    let life = stage.nodes[&restarted].life;
+    assert!(stage.core(new).leads() && !stage.core(new).view().names(restarted.slot, life));
+    turns(&mut stage, &[restarted, new, other]);
+    assert!(stage.core(new).view().names(restarted.slot, life));
+    stage.teach(new, old);
+    turns(&mut stage, &[new, old, restarted, other]);
+    let (mut effects, life) = (Vec::new(), stage.nodes[&old].life);
+    stage.core(new).join(old.slot, life, &mut effects);
+    assert!(!effects.is_empty(), "three that count have told what they had applied");
+}
+
+#[test]
 fn who_may_count_by_what_is_logged_is_waited_for_before_anything_is_settled() {
     let (leader, slow) = (replica(0, 0), replica(0, 2));
     for joins in [false, true] {
