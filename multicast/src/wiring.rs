@@ -6,13 +6,15 @@
 //! what counts, so it can be written again whenever a link comes up. And each engine has a word that
 //! shows that it is alive, which the others read.
 
+mod proposals;
+mod words;
+
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
-use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source};
+use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote};
 use skein_protocol::ballot::Ballot;
-use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::message::Announcement;
+use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
 use skein_protocol::properties::Touch;
 use skein_protocol::step::{Deliver, Record};
 use skein_protocol::timestamp::Timestamp;
@@ -24,6 +26,9 @@ use crate::config::{Topology, endpoint_name};
 use crate::gathered::Gathered;
 use crate::mail::{Key, Mail, Purpose, WIRE_VERSION, key, name};
 use crate::port::Port;
+
+use words::{Audience, COLUMNS, meanings, words_of};
+pub(crate) use words::{Column, Meaning};
 
 /// Another engine, by node and engine number.
 type EngineId = (u16, u16);
@@ -93,19 +98,8 @@ struct Place {
     row: u16,
 }
 
-/// Who hears what is said to the other replicas of some groups: one replica on each of their engines.
-#[derive(Clone, Default)]
-struct Audience {
-    of: GroupSet,
-    engines: Vec<ReplicaId>,
-}
-
 /// Ticks between two greetings of one that does not answer.
 const GREET_EVERY: u32 = 4;
-
-/// Words that are looked at together, and those of them that are passed over together if none has changed.
-const WORDS_AT_ONCE: usize = 64;
-const BLOCK: usize = 8;
 
 /// Completions of reads of heartbeats; those of writes to logs have another first bit.
 pub(crate) const PULSE_TAG: u64 = 1 << 63;
@@ -177,38 +171,6 @@ pub(crate) enum Note {
     /// A replica goes on from another's state, or, with nothing delivered, from nothing.
     Restored { by: ReplicaId, delivered: u64 },
 }
-
-/// What a word is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Column {
-    /// The writer's acceptance word.
-    Accepted,
-    /// Up to which final timestamp all of the writer's group are done with what they share.
-    Settled,
-    /// Up to which position a follower needs the leader's log no more.
-    Freed,
-    /// Up to which final timestamp a follower has applied what it delivers.
-    Applied,
-}
-
-impl Column {
-    /// Whether it is said to one replica, of the writer's own group.
-    const fn is_to_one(self) -> bool {
-        matches!(self, Column::Freed | Column::Applied)
-    }
-}
-
-/// What a word means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Meaning {
-    pub column: Column,
-    pub by: ReplicaId,
-    /// The number of the replica here to which it is said; `None` if it is said to all.
-    pub to: Option<usize>,
-}
-
-/// All of them, in their order.
-const COLUMNS: [Column; 4] = [Column::Accepted, Column::Settled, Column::Freed, Column::Applied];
 
 impl<F: Fabric> Wiring<F> {
     pub(crate) fn new(
@@ -368,28 +330,6 @@ impl<F: Fabric> Wiring<F> {
         self.link_to(replica).is_some_and(|link| link.beats)
     }
 
-    /// Forgets what a group's replica here was told by the others of its group, and what it has told
-    /// anybody: it begins anew.
-    pub(crate) fn forget_words(&mut self, replica: ReplicaId) {
-        let (row, told) = (self.place(replica).row, (self.links.len() + 1) * COLUMNS.len());
-        self.told[usize::from(row) * told..][..told].fill(0);
-        for slot in 0..self.topology.replicas {
-            let other = ReplicaId::new(replica.group, slot);
-            for column in COLUMNS {
-                let at = self.word_at(replica, other, column);
-                self.port.fabric.store(self.words, at, 0);
-            }
-        }
-    }
-
-    /// What `writer` has told a replica here counts no more: another life of it tells anew, and perhaps
-    /// the same.
-    pub(crate) fn forget_word(&mut self, reader: ReplicaId, writer: ReplicaId, column: Column) {
-        let at = self.word_at(reader, writer, column);
-        self.port.fabric.store(self.words, at, 0);
-        self.words_seen[at / 8] = 0;
-    }
-
     /// An engine's process is gone.
     pub(crate) fn lost(&mut self, peer: Peer) {
         for link in self.links.iter_mut().filter(|link| link.peer == Some(peer)) {
@@ -414,137 +354,6 @@ impl<F: Fabric> Wiring<F> {
 
     fn runs_here(&self, replica: ReplicaId) -> bool {
         self.place(replica).link.is_none()
-    }
-
-    /// Tells `to`, which is of the same group, a word of `from`'s that is for nobody else; it is told
-    /// again if the link is down now.
-    pub(crate) fn tell_word(&mut self, from: ReplicaId, to: ReplicaId, column: Column, word: u64) {
-        debug_assert!(column.is_to_one() && from.group == to.group);
-        let at = self.told_at(from, self.place(to).link, column);
-        self.told[at] = word;
-        self.write_word(from, to, column, word);
-    }
-
-    /// Tells all other replicas of these groups a word of `from`'s, as [`tell_word`](Self::tell_word)
-    /// does: each of their engines once.
-    pub(crate) fn tell_groups(
-        &mut self,
-        from: ReplicaId,
-        groups: GroupSet,
-        column: Column,
-        word: u64,
-    ) {
-        debug_assert!(!column.is_to_one());
-        let row = usize::from(self.place(from).row);
-        if self.audiences[row].of != groups {
-            self.gather(from, groups);
-        }
-        let audience = std::mem::take(&mut self.audiences[row].engines);
-        for to in &audience {
-            let at = self.told_at(from, self.place(*to).link, column);
-            self.told[at] = word;
-            self.write_word(from, *to, column, word);
-        }
-        self.audiences[row].engines = audience;
-    }
-
-    /// Finds one replica of these groups on each engine that has one besides `from`.
-    fn gather(&mut self, from: ReplicaId, groups: GroupSet) {
-        let Self { places, links, topology, audiences, gathered, .. } = self;
-        let audience = &mut audiences[usize::from(places[member(*topology, from)].row)];
-        audience.of = groups;
-        audience.engines.clear();
-        *gathered += 1;
-        let mut here = false;
-        for to in groups.iter().flat_map(|group| topology.replicas_of(group)) {
-            let heard = match places[member(*topology, to)].link {
-                None => to == from || std::mem::replace(&mut here, true),
-                Some(link) => {
-                    let link = &mut links[usize::from(link)];
-                    std::mem::replace(&mut link.gathered_in, *gathered) == *gathered
-                }
-            };
-            if !heard {
-                audience.engines.push(to);
-            }
-        }
-    }
-
-    /// Whether one of our replicas has told another here a word since the last call.
-    pub(crate) fn take_told_here(&mut self) -> bool {
-        std::mem::take(&mut self.told_here)
-    }
-
-    /// Where `told` has what `from`, which runs here, told an engine.
-    fn told_at(&self, from: ReplicaId, link: Option<u16>, column: Column) -> usize {
-        let engine = link.map_or(self.links.len(), usize::from);
-        let pair = usize::from(self.place(from).row) * (self.links.len() + 1) + engine;
-        pair * COLUMNS.len() + column as usize
-    }
-
-    fn write_word(&mut self, from: ReplicaId, to: ReplicaId, column: Column, word: u64) {
-        let at = self.word_at(to, from, column);
-        let Some(link) = self.link_to(to) else {
-            self.told_here = true;
-            self.port.fabric.store(self.words, at, word);
-            return;
-        };
-        let (Some(peer), Some(words)) = (link.peer, link.words) else { return };
-        match self.port.fabric.write(words, at, Source::Inline(&word.to_le_bytes()), None) {
-            Ok(()) => self.port.wake_later(peer),
-            Err(error) => tracing::debug!(%error, %to, "a word was not told"),
-        }
-    }
-
-    /// Offset, in the words of `reader`'s engine, of what `writer` tells `reader`.
-    fn word_at(&self, reader: ReplicaId, writer: ReplicaId, column: Column) -> usize {
-        let (members, replicas) = (members(self.topology), usize::from(self.topology.replicas));
-        let (row, slot) = (usize::from(self.place(reader).row), usize::from(writer.slot));
-        8 * match column {
-            Column::Accepted => member(self.topology, writer),
-            Column::Settled => members + member(self.topology, writer),
-            Column::Freed => 2 * (members + row * replicas) + slot,
-            Column::Applied => 2 * (members + row * replicas) + replicas + slot,
-        }
-    }
-
-    /// What the word number `at` is.
-    pub(crate) fn meaning(&self, at: usize) -> Meaning {
-        self.meanings[at]
-    }
-
-    /// Looks at all words once, and appends those that say something else than when they were last
-    /// looked at: the number of each, and what it says.
-    pub(crate) fn look_at_words(&mut self, news: &mut Vec<(usize, u64)>) {
-        let Self { port, words, words_seen, .. } = self;
-        let (mut from, mut now) = (0, [0; WORDS_AT_ONCE * 8]);
-        while let Some(at) = port.fabric.changed(*words, words_seen, from) {
-            // Where one has changed, others have too.
-            from = (at + WORDS_AT_ONCE).min(words_seen.len());
-            let now = &mut now[..8 * (from - at)];
-            port.fabric.copy_out(*words, 8 * at, now);
-            let (blocks, rest) = now.as_chunks().0.as_chunks::<BLOCK>();
-            let (seen_blocks, seen_rest) = words_seen[at..from].as_chunks_mut::<BLOCK>();
-            let mut at = at;
-            for (now, seen) in blocks.iter().zip(seen_blocks) {
-                if now.map(u64::from_ne_bytes) != *seen {
-                    note_changes(at, now, seen, news);
-                }
-                at += BLOCK;
-            }
-            note_changes(at, rest, seen_rest, news);
-        }
-    }
-
-    /// A replica here begins anew: whatever words for it say, it has not been told. To others here that
-    /// says nothing new.
-    pub(crate) fn look_again(&mut self, replica: ReplicaId) {
-        let row = usize::from(self.place(replica).row);
-        for (seen, meaning) in self.words_seen.iter_mut().zip(&self.meanings) {
-            if meaning.to.is_none_or(|to| to == row) {
-                *seen = 0;
-            }
-        }
     }
 
     /// Whether no peer has written a word, or about a channel, since the last look.
@@ -624,62 +433,6 @@ impl<F: Fabric> Wiring<F> {
                 tracing::warn!(%error, ?purpose, "cannot open a channel");
                 None
             }
-        }
-    }
-
-    /// Gathers what a leader here proposes, for the leaders of all other groups that the message goes to,
-    /// as it knows them; see [`tell_proposals`](Self::tell_proposals).
-    pub(crate) fn propose(
-        &mut self,
-        announcement: &Announcement,
-        leader_of: impl Fn(GroupId) -> ReplicaId,
-    ) {
-        let others = announcement.destinations.without(announcement.timestamp.group());
-        if others.iter().any(|group| self.gathered_proposals.doubts(leader_of(group))) {
-            self.tell_proposals();
-        }
-        others.iter().for_each(|group| self.gathered_proposals.trust(leader_of(group)));
-        self.gathered_proposals.push(announcement);
-    }
-
-    /// Tells each engine what was gathered for its leaders. Returns whether there was anything.
-    pub(crate) fn tell_proposals(&mut self) -> bool {
-        if self.gathered_proposals.is_empty() {
-            return false;
-        }
-        let mut gathered = std::mem::take(&mut self.gathered_proposals);
-        gathered.close();
-        let (from, mut together) = (self.local[0], self.borrow());
-        for leader in gathered.leaders() {
-            if !self.runs_here(leader) {
-                continue;
-            }
-            gathered.tell(GroupSet::single(leader.group), &mut together, |bytes| {
-                self.propose_here(from, leader, bytes);
-            });
-        }
-        for link in 0..self.links.len() {
-            let there = |it: &ReplicaId| self.place(*it).link == Some(link as u16);
-            let to: GroupSet = gathered.leaders().filter(there).map(|it| it.group).collect();
-            let Link { peer, first, .. } = self.links[link];
-            let purpose = Purpose::Engine { from: name(from), to: name(first) };
-            gathered.tell(to, &mut together, |bytes| {
-                let route = self.links[link].route;
-                let goes = self.send_by(route, peer, purpose, Kind::Propose, bytes, &[]);
-                self.links[link].route = goes;
-            });
-        }
-        self.keep(together);
-        gathered.clear();
-        self.gathered_proposals = gathered;
-        true
-    }
-
-    /// Queues what is proposed to a leader here, unless too much waits for room in its log already.
-    pub(crate) fn propose_here(&mut self, from: ReplicaId, to: ReplicaId, proposed: &[u8]) {
-        if self.proposed_here[usize::from(self.place(to).row)] < PROPOSED_HERE_MAX {
-            let bytes = self.buffers.copy(proposed);
-            self.keep_here(Datagram { from, to, kind: Kind::Propose, bytes });
         }
     }
 
@@ -838,32 +591,6 @@ impl<F: Fabric> Wiring<F> {
     }
 }
 
-/// What the words of an engine with these replicas are, in their order: see [`Wiring::word_at`].
-fn meanings(topology: Topology, local: &[ReplicaId]) -> Vec<Meaning> {
-    let groups = (0..topology.groups).map(GroupId);
-    let everybody: Vec<_> = groups.flat_map(|group| topology.replicas_of(group)).collect();
-    let to_all = [Column::Accepted, Column::Settled]
-        .into_iter()
-        .flat_map(|column| everybody.iter().map(move |by| Meaning { column, by: *by, to: None }));
-    let to_one = local.iter().enumerate().flat_map(|(row, reader)| {
-        [Column::Freed, Column::Applied].into_iter().flat_map(move |column| {
-            topology.replicas_of(reader.group).map(move |by| Meaning { column, by, to: Some(row) })
-        })
-    });
-    to_all.chain(to_one).collect()
-}
-
-/// Appends those words, of which the first has number `at`, that say something else than `seen` does.
-fn note_changes(at: usize, now: &[[u8; 8]], seen: &mut [u64], news: &mut Vec<(usize, u64)>) {
-    let now = now.iter().map(|word| u64::from_ne_bytes(*word));
-    for (at, (now, seen)) in (at..).zip(now.zip(seen)) {
-        if now != *seen {
-            *seen = now;
-            news.push((at, now));
-        }
-    }
-}
-
 /// Replicas of the cluster.
 pub(crate) fn members(topology: Topology) -> usize {
     usize::from(topology.groups) * usize::from(topology.replicas)
@@ -872,11 +599,6 @@ pub(crate) fn members(topology: Topology) -> usize {
 /// The number of a replica among them.
 fn member(topology: Topology, replica: ReplicaId) -> usize {
     replica.group.index() * usize::from(topology.replicas) + usize::from(replica.slot)
-}
-
-/// Words of an engine with so many replicas.
-fn words_of(topology: Topology, local: usize) -> usize {
-    2 * (members(topology) + local * usize::from(topology.replicas))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `bench` and `demo`, when all goes well and when it does not.
 
+use std::fs;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -129,7 +130,12 @@ fn what_an_idle_cluster_takes_is_counted_of_every_process() {
     assert!(sandbox.expect(2, &[&idle[..], &["--duration", "0"]].concat()).err.contains("above 0"));
 
     let child = start(&sandbox, &idle);
-    thread::sleep(Duration::from_secs(4));
+    until("it listens to signals", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t"));
+        let caught = caught.and_then(|bits| u64::from_str_radix(bits, 16).ok()).unwrap_or(0);
+        caught >> (Signal::INT.as_raw() - 1) & 1 == 1
+    });
     tell(&child, Signal::INT);
     let ended = end(child);
     assert_eq!(ended.code, Some(1), "{}", ended.err);

@@ -4,6 +4,7 @@ mod announcements;
 mod election;
 mod footprint;
 mod gate;
+mod heard;
 mod log;
 mod reads;
 mod results;
@@ -22,7 +23,7 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{Cursor, Decision, PREAMBLE, Remote, Space};
-use skein_protocol::message::{Announcement, Head, Proposals, Proposed, decode_name, encode_name};
+use skein_protocol::message::{Announcement, Head, Proposed, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::properties::{About, Touch};
 use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
@@ -466,43 +467,6 @@ impl<A: Application> Replica<A> {
         self.core.step(event, &mut self.effects);
         self.announced += destinations.len() - 1;
         self.carry_out(wiring);
-    }
-
-    /// Another group's leader announced its proposal.
-    pub(crate) fn announced(&mut self, from: ReplicaId, announcement: Announcement) {
-        self.stir();
-        let sane = announcement.timestamp.group() == from.group
-            && announcement.ballot.slot() < self.topology.replicas
-            && announcement.destinations.contains(self.id.group)
-            && self.topology.all_groups().contains_all(announcement.destinations);
-        if sane {
-            self.announced += 1;
-            self.core.step(Event::Announced { from, announcement }, &mut self.effects);
-        }
-    }
-
-    /// Leaders of the engine that runs `from` announced what they propose for a message.
-    pub(crate) fn proposed<F: Fabric>(
-        &mut self,
-        from: ReplicaId,
-        proposed: &Proposed,
-        proposals: &Proposals<'_>,
-        wiring: &Wiring<F>,
-    ) {
-        let (own, destinations) = (self.id.group, proposed.destinations);
-        if !destinations.contains(own) {
-            return;
-        }
-        let others = proposals.iter().filter(|it| it.group() != own);
-        let sane = |it: Remote| {
-            let by = ReplicaId::new(it.group(), it.ballot.slot());
-            destinations.contains(by.group) && wiring.run_together(by, from)
-        };
-        if self.topology.all_groups().contains_all(destinations) && others.clone().all(sane) {
-            self.stir();
-            self.announced += proposals.len();
-            self.core.hear_together(proposed, others, &mut self.effects);
-        }
     }
 
     /// Somebody misses a payload that we may have.

@@ -1,7 +1,8 @@
 use std::collections::BTreeSet;
 
 use skein_fabric::sim::{SimConfig, World};
-use skein_protocol::message::Proposed;
+use skein_protocol::ids::{GroupId, GroupSet};
+use skein_protocol::message::{Announcement, Proposed};
 
 use super::*;
 use crate::port::RingSizes;

@@ -1,0 +1,227 @@
+//! What came through channels: which are read, how far, and whose it is.
+
+use skein_fabric::Fabric;
+use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
+use skein_protocol::message::{Announcement, Head, Proposed, decode_name};
+use skein_protocol::results::Results;
+
+use super::{DATAGRAMS_PER_TURN, Engine};
+use crate::application::Application;
+use crate::channel::Kind;
+use crate::gathered;
+use crate::mail::{Purpose, replica};
+
+impl<F: Fabric, A: Application> Engine<F, A> {
+    pub(super) fn read_channels(&mut self) -> bool {
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.append(&mut self.left);
+        let read_on = self.replicas.iter_mut().fold(false, |any, replica| replica.reads_on() | any);
+        if read_on || self.wiring.port.take_asked_to_grow() || self.leaves_none {
+            for id in self.later.drain(..) {
+                self.wiring.port.read_on(id);
+                ready.push(id);
+            }
+        }
+        self.wiring.port.look(&mut ready);
+        let mut any = false;
+        for _ in 0..self.wiring.loopback.len() {
+            let Some(datagram) = self.wiring.next_here() else { break };
+            let Some(to) = self.replicas.iter().position(|r| r.id == datagram.to) else { continue };
+            let len = datagram.bytes.len();
+            if self.replicas[to].admits_from_replica(datagram.from.group, datagram.kind, len) {
+                any = true;
+                self.take_from_replica(to, datagram.from, datagram.kind, &datagram.bytes);
+                self.wiring.buffers.keep(datagram.bytes);
+            } else {
+                self.wiring.keep_here(datagram);
+            }
+        }
+        for channel in ready.drain(..) {
+            any |= self.read_channel(channel);
+        }
+        self.ready = ready;
+        self.leaves_none = false;
+        any
+    }
+
+    /// Notes that a channel holds what a follower will find in its log.
+    fn leave(&mut self, id: u32) {
+        if self.wiring.port.read_later(id) {
+            self.later.push(id);
+        }
+    }
+
+    /// Takes what a channel holds, as far as it is admitted now. Returns whether it took anything.
+    fn read_channel(&mut self, id: u32) -> bool {
+        // One that was to be read later, and that we are done with since, has no ring any more.
+        let Some(channel) = self.wiring.port.get(id).filter(|channel| !channel.leaving) else {
+            return false;
+        };
+        let (purpose, dying) = (channel.purpose, channel.dying);
+        if dying && !self.reads_last_words(purpose) {
+            self.remove_channel(id, purpose);
+            return true;
+        }
+        if !channel.sent_all() && channel.out.is_some() {
+            self.wiring.port.pump(id);
+        }
+        let to = match purpose {
+            Purpose::Session { replica, .. } => replica,
+            Purpose::Replica { to, .. } | Purpose::Engine { to, .. } => to,
+        };
+        // None of a channel that another engine only reads.
+        let ours = self.replicas.iter().position(|r| r.id == replica(to));
+        let mut datagram = std::mem::take(&mut self.datagram);
+        let mut taken = 0;
+        let drained = loop {
+            let mut found_in_log = None;
+            if let Purpose::Session { session, .. } = purpose
+                && let Some(at) = ours
+                && let Some(len_max) = self.replicas[at].finds_in_log(SessionId(session))
+            {
+                let core = &self.replicas[at].core;
+                let name = |sequence| MessageId::new(SessionId(session), sequence);
+                let known = |sequence| core.is_known(name(sequence));
+                self.wiring.port.skip_known(id, len_max, known);
+                found_in_log = Some(len_max);
+            }
+            let Some(next) = self.wiring.port.next(id) else { break true };
+            if next.kind == Kind::Message
+                && next.whole
+                && found_in_log.is_some_and(|len_max| next.len <= len_max)
+                && !self.leaves_none
+                && !self.wiring.port.channel(id).is_crowded()
+            {
+                self.leave(id);
+                break true;
+            }
+            let at = ours.expect("admitted");
+            let admitted = taken < DATAGRAMS_PER_TURN
+                && match purpose {
+                    Purpose::Session { .. } if next.kind == Kind::Query => true,
+                    Purpose::Session { session, .. } => {
+                        next.begun || {
+                            let assembling = self.wiring.port.assembling();
+                            self.replicas[at].admits(SessionId(session), next.len, assembling)
+                        }
+                    }
+                    Purpose::Replica { from, .. } => {
+                        let from = replica(from).group;
+                        self.replicas[at].admits_from_replica(from, next.kind, next.len)
+                    }
+                    // For whom it is not to be read now, it is kept: another leader may wait for it.
+                    Purpose::Engine { .. } => true,
+                };
+            if !admitted {
+                break false;
+            }
+            if !self.wiring.port.take(id, next, &mut datagram) {
+                break true;
+            }
+            taken += 1;
+            match purpose {
+                Purpose::Session { session, .. } if next.kind == Kind::Message => {
+                    if let Some((head, payload)) = Head::decode(&datagram) {
+                        let session = SessionId(session);
+                        self.replicas[at].receive(session, head, payload, &mut self.wiring);
+                    }
+                }
+                Purpose::Session { session, .. } if next.kind == Kind::Query => {
+                    self.replicas[at].asked(SessionId(session), &datagram);
+                }
+                Purpose::Session { .. } => {}
+                Purpose::Replica { from, .. } => {
+                    self.take_from_replica(at, replica(from), next.kind, &datagram);
+                }
+                Purpose::Engine { from, .. } => {
+                    if next.kind == Kind::Propose {
+                        self.take_proposals(replica(from), &datagram);
+                    }
+                }
+            }
+        };
+        self.datagram = datagram;
+        self.datagrams.note(taken);
+        if !drained {
+            self.left.push(id);
+        } else if self.wiring.port.get(id).is_some_and(|channel| channel.dying) {
+            self.remove_channel(id, purpose);
+        }
+        taken > 0
+    }
+
+    /// Whether what a dead process has written last is of use: a session's messages are to the
+    /// leader, who proposes them. A follower would only hold them, and never see them logged.
+    fn reads_last_words(&self, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::Session { replica: to, .. } => {
+                self.replicas.iter().any(|r| r.id == replica(to) && r.core.leads())
+            }
+            Purpose::Replica { .. } | Purpose::Engine { .. } => true,
+        }
+    }
+
+    fn remove_channel(&mut self, id: u32, purpose: Purpose) {
+        if let Purpose::Session { session, replica: to } = purpose {
+            let session = SessionId(session);
+            let ours = self.replicas.iter_mut().find(|r| r.id == replica(to));
+            if self.wiring.session_closed(session, replica(to), id)
+                && let Some(ours) = ours
+            {
+                ours.session_gone(session);
+            }
+        }
+        self.wiring.port.close(id);
+    }
+
+    /// What leaders of another engine propose is for all leaders here. One whose log has no room hears it
+    /// later, and the others do not wait for that.
+    pub(super) fn take_proposals(&mut self, from: ReplicaId, datagram: &[u8]) {
+        if datagram.len() > gathered::TOGETHER_MAX {
+            return tracing::warn!(len = datagram.len(), %from, "dropped proposals that make no sense");
+        }
+        for at in 0..self.replicas.len() {
+            let ours = &self.replicas[at];
+            if !ours.core.leads() {
+                continue;
+            }
+            if ours.admits_from_replica(from.group, Kind::Propose, datagram.len()) {
+                self.take_from_replica(at, from, Kind::Propose, datagram);
+            } else {
+                self.wiring.propose_here(from, ours.id, datagram);
+            }
+        }
+    }
+
+    fn take_from_replica(&mut self, at: usize, from: ReplicaId, kind: Kind, datagram: &[u8]) {
+        let ours = &mut self.replicas[at];
+        match kind {
+            Kind::Announce => {
+                let mut rest = datagram;
+                while let Some((announcement, next)) = Announcement::decode(rest) {
+                    ours.announced(from, announcement);
+                    rest = next;
+                }
+            }
+            Kind::Propose => {
+                let mut rest = datagram;
+                while let Some((proposed, proposals, next)) = Proposed::decode(rest) {
+                    ours.proposed(from, &proposed, &proposals, &self.wiring);
+                    rest = next;
+                }
+            }
+            Kind::Fetch => {
+                if let Some((message, _)) = decode_name(datagram) {
+                    ours.fetch(message, from, &mut self.wiring);
+                }
+            }
+            Kind::Relay => ours.relayed(datagram, &mut self.wiring),
+            Kind::Exchange => ours.exchange(from.group, Results(datagram), &mut self.wiring),
+            Kind::Passed => ours.hear_passed(from, datagram, &mut self.wiring),
+            Kind::Election => {
+                ours.election(from, datagram, &mut self.wiring, &mut self.application);
+            }
+            Kind::Message | Kind::Reply | Kind::Query | Kind::Answer => {}
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Engines, one step at a time.
+
+use skein_fabric::sim::{SimConfig, World};
+use skein_protocol::ballot::Ballot;
+use skein_protocol::ids::{GroupId, GroupSet};
+use skein_protocol::log::Remote;
+use skein_protocol::message::Proposed;
+use skein_protocol::timestamp::Timestamp;
+
+use super::*;
+use crate::application::Answer;
+use crate::gathered;
+
+#[test]
+fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
+    let world = World::new(1, SimConfig::default());
+    let topology = Topology { nodes: 1, groups: 3, replicas: 1, engines: 1 };
+    let tuning = Tuning { log_bytes: 16 << 10, inline_bytes_max: 256, ..Tuning::default() };
+    let (fabric, me) = (world.join(&endpoint_name(0, 0)), Identity::first(0, 0));
+    let mut engine = Engine::new(fabric, topology, tuning, me, |_| Answer).unwrap();
+    while !engine.replicas.iter().all(|replica| replica.core.leads()) {
+        world.advance(Duration::from_millis(10));
+        engine.turn();
+    }
+    // What g2 proposes for a message that it shares with another.
+    let proposed = |number, with| {
+        let message = MessageId::new(SessionId(1), number);
+        let timestamp = Timestamp::new(number, GroupId(2));
+        let ballot = Ballot::new(1, 0, 0);
+        let destinations = GroupSet::single(GroupId(2)).with(GroupId(with));
+        let mut bytes = Vec::new();
+        Proposed { message, low_water: 1, destinations }.encode(1, &mut bytes);
+        let remote = Remote { message, timestamp, ballot, index: number };
+        Proposed::encode_proposal(&remote, &mut bytes);
+        bytes
+    };
+    let propose = |engine: &mut Engine<_, _>, number, with| {
+        engine.take_proposals(ReplicaId::new(GroupId(2), 0), &proposed(number, with));
+    };
+    let heard = |engine: &Engine<_, _>, at: usize| {
+        let replica: &Replica<Answer> = &engine.replicas[at];
+        replica.core.paths().announced_early
+    };
+    let mut number = 0;
+    while engine.wiring.loopback.is_empty() {
+        number += 1;
+        assert!(number < 1_000, "its log has not so much room");
+        propose(&mut engine, number, 0);
+    }
+    assert_eq!((heard(&engine, 0), heard(&engine, 1)), (number - 1, 0), "it has no room for one");
+    propose(&mut engine, number + 1, 1);
+    assert_eq!(heard(&engine, 1), 1, "another has");
+    engine.turn();
+    engine.turn();
+    assert_eq!(heard(&engine, 0), number, "it has room in the next turn");
+    let (before, mut long) = (heard(&engine, 1), Vec::new());
+    while long.len() <= gathered::TOGETHER_MAX {
+        number += 1;
+        long.extend(proposed(number + 1, 1));
+    }
+    engine.take_proposals(ReplicaId::new(GroupId(2), 0), &long);
+    assert_eq!(heard(&engine, 1), before, "nobody has room for whatever somebody sends");
+}

@@ -1,0 +1,237 @@
+//! What replicas tell each other in words: who hears which, where it is written, and what has changed.
+
+use skein_fabric::{Fabric, Source};
+use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
+
+use super::{Wiring, member, members};
+use crate::config::Topology;
+
+/// Words that are looked at together, and those of them that are passed over together if none has changed.
+const WORDS_AT_ONCE: usize = 64;
+const BLOCK: usize = 8;
+
+/// What a word is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Column {
+    /// The writer's acceptance word.
+    Accepted,
+    /// Up to which final timestamp all of the writer's group are done with what they share.
+    Settled,
+    /// Up to which position a follower needs the leader's log no more.
+    Freed,
+    /// Up to which final timestamp a follower has applied what it delivers.
+    Applied,
+}
+
+impl Column {
+    /// Whether it is said to one replica, of the writer's own group.
+    pub(super) const fn is_to_one(self) -> bool {
+        matches!(self, Column::Freed | Column::Applied)
+    }
+}
+
+/// What a word means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Meaning {
+    pub column: Column,
+    pub by: ReplicaId,
+    /// The number of the replica here to which it is said; `None` if it is said to all.
+    pub to: Option<usize>,
+}
+
+/// All of them, in their order.
+pub(super) const COLUMNS: [Column; 4] =
+    [Column::Accepted, Column::Settled, Column::Freed, Column::Applied];
+
+/// Who hears what is said to the other replicas of some groups: one replica on each of their engines.
+#[derive(Clone, Default)]
+pub(super) struct Audience {
+    of: GroupSet,
+    pub(super) engines: Vec<ReplicaId>,
+}
+
+impl<F: Fabric> Wiring<F> {
+    /// Forgets what a group's replica here was told by the others of its group, and what it has told
+    /// anybody: it begins anew.
+    pub(crate) fn forget_words(&mut self, replica: ReplicaId) {
+        let (row, told) = (self.place(replica).row, (self.links.len() + 1) * COLUMNS.len());
+        self.told[usize::from(row) * told..][..told].fill(0);
+        for slot in 0..self.topology.replicas {
+            let other = ReplicaId::new(replica.group, slot);
+            for column in COLUMNS {
+                let at = self.word_at(replica, other, column);
+                self.port.fabric.store(self.words, at, 0);
+            }
+        }
+    }
+
+    /// What `writer` has told a replica here counts no more: another life of it tells anew, and perhaps
+    /// the same.
+    pub(crate) fn forget_word(&mut self, reader: ReplicaId, writer: ReplicaId, column: Column) {
+        let at = self.word_at(reader, writer, column);
+        self.port.fabric.store(self.words, at, 0);
+        self.words_seen[at / 8] = 0;
+    }
+
+    /// Tells `to`, which is of the same group, a word of `from`'s that is for nobody else; it is told
+    /// again if the link is down now.
+    pub(crate) fn tell_word(&mut self, from: ReplicaId, to: ReplicaId, column: Column, word: u64) {
+        debug_assert!(column.is_to_one() && from.group == to.group);
+        let at = self.told_at(from, self.place(to).link, column);
+        self.told[at] = word;
+        self.write_word(from, to, column, word);
+    }
+
+    /// Tells all other replicas of these groups a word of `from`'s, as [`tell_word`](Self::tell_word)
+    /// does: each of their engines once.
+    pub(crate) fn tell_groups(
+        &mut self,
+        from: ReplicaId,
+        groups: GroupSet,
+        column: Column,
+        word: u64,
+    ) {
+        debug_assert!(!column.is_to_one());
+        let row = usize::from(self.place(from).row);
+        if self.audiences[row].of != groups {
+            self.gather(from, groups);
+        }
+        let audience = std::mem::take(&mut self.audiences[row].engines);
+        for to in &audience {
+            let at = self.told_at(from, self.place(*to).link, column);
+            self.told[at] = word;
+            self.write_word(from, *to, column, word);
+        }
+        self.audiences[row].engines = audience;
+    }
+
+    /// Finds one replica of these groups on each engine that has one besides `from`.
+    fn gather(&mut self, from: ReplicaId, groups: GroupSet) {
+        let Self { places, links, topology, audiences, gathered, .. } = self;
+        let audience = &mut audiences[usize::from(places[member(*topology, from)].row)];
+        audience.of = groups;
+        audience.engines.clear();
+        *gathered += 1;
+        let mut here = false;
+        for to in groups.iter().flat_map(|group| topology.replicas_of(group)) {
+            let heard = match places[member(*topology, to)].link {
+                None => to == from || std::mem::replace(&mut here, true),
+                Some(link) => {
+                    let link = &mut links[usize::from(link)];
+                    std::mem::replace(&mut link.gathered_in, *gathered) == *gathered
+                }
+            };
+            if !heard {
+                audience.engines.push(to);
+            }
+        }
+    }
+
+    /// Whether one of our replicas has told another here a word since the last call.
+    pub(crate) fn take_told_here(&mut self) -> bool {
+        std::mem::take(&mut self.told_here)
+    }
+
+    /// Where `told` has what `from`, which runs here, told an engine.
+    pub(super) fn told_at(&self, from: ReplicaId, link: Option<u16>, column: Column) -> usize {
+        let engine = link.map_or(self.links.len(), usize::from);
+        let pair = usize::from(self.place(from).row) * (self.links.len() + 1) + engine;
+        pair * COLUMNS.len() + column as usize
+    }
+
+    pub(super) fn write_word(&mut self, from: ReplicaId, to: ReplicaId, column: Column, word: u64) {
+        let at = self.word_at(to, from, column);
+        let Some(link) = self.link_to(to) else {
+            self.told_here = true;
+            self.port.fabric.store(self.words, at, word);
+            return;
+        };
+        let (Some(peer), Some(words)) = (link.peer, link.words) else { return };
+        match self.port.fabric.write(words, at, Source::Inline(&word.to_le_bytes()), None) {
+            Ok(()) => self.port.wake_later(peer),
+            Err(error) => tracing::debug!(%error, %to, "a word was not told"),
+        }
+    }
+
+    /// Offset, in the words of `reader`'s engine, of what `writer` tells `reader`.
+    pub(super) fn word_at(&self, reader: ReplicaId, writer: ReplicaId, column: Column) -> usize {
+        let (members, replicas) = (members(self.topology), usize::from(self.topology.replicas));
+        let (row, slot) = (usize::from(self.place(reader).row), usize::from(writer.slot));
+        8 * match column {
+            Column::Accepted => member(self.topology, writer),
+            Column::Settled => members + member(self.topology, writer),
+            Column::Freed => 2 * (members + row * replicas) + slot,
+            Column::Applied => 2 * (members + row * replicas) + replicas + slot,
+        }
+    }
+
+    /// What the word number `at` is.
+    pub(crate) fn meaning(&self, at: usize) -> Meaning {
+        self.meanings[at]
+    }
+
+    /// Looks at all words once, and appends those that say something else than when they were last
+    /// looked at: the number of each, and what it says.
+    pub(crate) fn look_at_words(&mut self, news: &mut Vec<(usize, u64)>) {
+        let Self { port, words, words_seen, .. } = self;
+        let (mut from, mut now) = (0, [0; WORDS_AT_ONCE * 8]);
+        while let Some(at) = port.fabric.changed(*words, words_seen, from) {
+            // Where one has changed, others have too.
+            from = (at + WORDS_AT_ONCE).min(words_seen.len());
+            let now = &mut now[..8 * (from - at)];
+            port.fabric.copy_out(*words, 8 * at, now);
+            let (blocks, rest) = now.as_chunks().0.as_chunks::<BLOCK>();
+            let (seen_blocks, seen_rest) = words_seen[at..from].as_chunks_mut::<BLOCK>();
+            let mut at = at;
+            for (now, seen) in blocks.iter().zip(seen_blocks) {
+                if now.map(u64::from_ne_bytes) != *seen {
+                    note_changes(at, now, seen, news);
+                }
+                at += BLOCK;
+            }
+            note_changes(at, rest, seen_rest, news);
+        }
+    }
+
+    /// A replica here begins anew: whatever words for it say, it has not been told. To others here that
+    /// says nothing new.
+    pub(crate) fn look_again(&mut self, replica: ReplicaId) {
+        let row = usize::from(self.place(replica).row);
+        for (seen, meaning) in self.words_seen.iter_mut().zip(&self.meanings) {
+            if meaning.to.is_none_or(|to| to == row) {
+                *seen = 0;
+            }
+        }
+    }
+}
+
+/// What the words of an engine with these replicas are, in their order: see [`Wiring::word_at`].
+pub(super) fn meanings(topology: Topology, local: &[ReplicaId]) -> Vec<Meaning> {
+    let groups = (0..topology.groups).map(GroupId);
+    let everybody: Vec<_> = groups.flat_map(|group| topology.replicas_of(group)).collect();
+    let to_all = [Column::Accepted, Column::Settled]
+        .into_iter()
+        .flat_map(|column| everybody.iter().map(move |by| Meaning { column, by: *by, to: None }));
+    let to_one = local.iter().enumerate().flat_map(|(row, reader)| {
+        [Column::Freed, Column::Applied].into_iter().flat_map(move |column| {
+            topology.replicas_of(reader.group).map(move |by| Meaning { column, by, to: Some(row) })
+        })
+    });
+    to_all.chain(to_one).collect()
+}
+
+/// Appends those words, of which the first has number `at`, that say something else than `seen` does.
+fn note_changes(at: usize, now: &[[u8; 8]], seen: &mut [u64], news: &mut Vec<(usize, u64)>) {
+    let now = now.iter().map(|word| u64::from_ne_bytes(*word));
+    for (at, (now, seen)) in (at..).zip(now.zip(seen)) {
+        if now != *seen {
+            *seen = now;
+            news.push((at, now));
+        }
+    }
+}
+
+/// Words of an engine with so many replicas.
+pub(super) fn words_of(topology: Topology, local: usize) -> usize {
+    2 * (members(topology) + local * usize::from(topology.replicas))
+}
