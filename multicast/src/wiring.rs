@@ -15,6 +15,7 @@ use hashbrown::HashMap;
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
+use skein_protocol::log;
 use skein_protocol::properties::Touch;
 use skein_protocol::step::{Deliver, Record};
 use skein_protocol::timestamp::Timestamp;
@@ -571,6 +572,19 @@ impl<F: Fabric> Wiring<F> {
     pub(crate) fn note(&mut self, note: impl FnOnce() -> Note) {
         if let Some(journal) = &mut self.journal {
             journal.push(note());
+        }
+    }
+
+    /// Notes what other groups' proposals an entry has.
+    pub(crate) fn note_remotes(
+        &mut self,
+        by: ReplicaId,
+        index: u64,
+        remotes: impl Iterator<Item = log::Remote>,
+    ) {
+        if let Some(journal) = &mut self.journal {
+            let note = |remote| Note::Logged { by, index, record: Record::Remote(remote) };
+            journal.extend(remotes.map(note));
         }
     }
 

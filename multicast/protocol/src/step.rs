@@ -139,7 +139,9 @@ pub enum Event {
 /// Something the caller must now do, in the order given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Append to the log. Records of one index make one entry. The bytes must be written to the
+    /// Append to the log. Records of one index make one entry; of other groups' proposals, the record
+    /// is the first of an entry that has all of
+    /// [`logged_remotes`](crate::ramcast::Ramcast::logged_remotes). The bytes must be written to the
     /// followers before anything else that follows is made visible to them.
     Append {
         /// Index of its entry.

@@ -288,13 +288,7 @@ impl<A: Application> Replica<A> {
                 log(record, inline || payloads.contains(message), true);
             }
             Body::Remotes(remotes) => {
-                for remote in remotes.iter() {
-                    wiring.note(|| Note::Logged {
-                        by: self.id,
-                        index,
-                        record: Record::Remote(remote),
-                    });
-                }
+                wiring.note_remotes(self.id, index, remotes.iter());
                 self.core.accept_proposals(index, entry.birth, entry.time_ms, remotes.iter());
             }
             Body::Exchange { from, results } => {
@@ -333,8 +327,8 @@ impl<A: Application> Replica<A> {
         (self.announced == 0 || within) && self.space.fits(wanted, largest)
     }
 
-    /// Appends an entry to our own copy of the log; a `Remote` or a decision stands for all those
-    /// gathered.
+    /// Appends an entry to our own copy of the log; a `Remote` stands for all of its entry, and a decision for
+    /// all those gathered.
     pub(super) fn append<F: Fabric>(
         &mut self,
         wiring: &mut Wiring<F>,
@@ -372,13 +366,17 @@ impl<A: Application> Replica<A> {
             }
         };
         let whole = Entry { birth: ballot, written: ballot, time_ms, epoch: EPOCH, body };
+        let remotes = match record {
+            Record::Remote(_) => self.core.logged_remotes(index),
+            _ => &[],
+        };
         let encode = |cursor: Cursor, into: &mut Vec<u8>| match record {
-            Record::Remote(_) => whole.encode_remotes(&self.remotes, cursor, into),
+            Record::Remote(_) => whole.encode_remotes(remotes, cursor, into),
             Record::Decided(_) => whole.encode_decided(&self.decisions, cursor, into),
             _ => whole.encode(cursor, into),
         };
         let len = match body {
-            Body::Remotes(_) => Entry::remotes_len(self.remotes.len()),
+            Body::Remotes(_) => Entry::remotes_len(remotes.len()),
             Body::Local { destinations, payload: Payload::Inline(bytes), .. } => {
                 Entry::local_len(destinations, bytes.len())
             }
@@ -389,6 +387,7 @@ impl<A: Application> Replica<A> {
             Body::Raise { .. } => Entry::raise_len(),
             Body::Evict { .. } | Body::Join { .. } => Entry::view_len(),
         };
+        self.batches.proposals_per_entry.note(remotes.len());
         let fabric = &mut wiring.port.fabric;
         if let Some(skip) = self.space.skip(len) {
             self.paths.padded += 1;
@@ -407,8 +406,6 @@ impl<A: Application> Replica<A> {
         self.note_entry(index, ballot, self.space.cursor.position);
         // Should we step down, what is there to read comes after our own.
         self.cursor = self.space.cursor;
-        self.batches.proposals_per_entry.note(self.remotes.len());
-        self.remotes.clear();
         self.decisions.clear();
         self.entry = entry;
         wiring.keep(results);

@@ -22,7 +22,7 @@ use skein_fabric::{Access, Fabric, FabricError, Peer, Region};
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::log::{Cursor, Decision, PREAMBLE, Remote, Space};
+use skein_protocol::log::{Cursor, Decision, PREAMBLE, Space};
 use skein_protocol::message::{Announcement, Head, Proposed, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::properties::{About, Touch};
@@ -197,7 +197,6 @@ pub(crate) struct Replica<A> {
     announcements: Announcements,
     announced: usize,
     entry: Vec<u8>,
-    remotes: Vec<Remote>,
     decisions: Vec<Decision>,
     pub paths: ReplicaPaths,
     pub batches: Batches,
@@ -287,7 +286,6 @@ impl<A: Application> Replica<A> {
             announcements: Announcements::new(id, topology.groups),
             announced: 0,
             entry: Vec::new(),
-            remotes: Vec::new(),
             decisions: Vec::new(),
             paths: ReplicaPaths::default(),
             batches: Batches::default(),
@@ -581,11 +579,14 @@ impl<A: Application> Replica<A> {
             let by = self.id;
             match *effect {
                 Effect::Append { index, time_ms, record } => {
-                    wiring.note(|| Note::Logged { by, index, record });
-                    match record {
-                        Record::Remote(remote) => self.remotes.push(remote),
-                        Record::Decided(decision) => self.decisions.push(decision),
-                        _ => {}
+                    if let Record::Remote(_) = record {
+                        let remotes = self.core.logged_remotes(index);
+                        wiring.note_remotes(by, index, remotes.iter().copied());
+                    } else {
+                        wiring.note(|| Note::Logged { by, index, record });
+                    }
+                    if let Record::Decided(decision) = record {
+                        self.decisions.push(decision);
                     }
                     let more = matches!(remaining.peek(),
                         Some(Effect::Append { index: next, .. }) if *next == index);

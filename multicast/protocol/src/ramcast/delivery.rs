@@ -195,12 +195,8 @@ impl Pending {
         self.there.contains(remote.group()) && self.remotes.iter().any(known)
     }
 
-    /// Takes in another group's proposal. A later ballot's replaces an earlier one's, which its own group
-    /// may have lost.
-    ///
-    /// What a group proposed before it was recreated stays what it proposed: some replica of ours may
-    /// have seen its quorum, and delivered the message. It is proven to all of us when our log says
-    /// that the group has begun anew, for nobody will see that quorum any more.
+    /// Takes in another group's proposal: most are the first of their groups.
+    #[inline]
     fn hear(&mut self, remote: &Remote) {
         if !remote.timestamp.is_over() && self.there.insert(remote.group()) {
             self.remotes.push(remote.into());
@@ -213,6 +209,11 @@ impl Pending {
         }
     }
 
+    /// A later ballot's proposal replaces an earlier one's, which its own group may have lost.
+    ///
+    /// What a group proposed before it was recreated stays what it proposed: some replica of ours may
+    /// have seen its quorum, and delivered the message. It is proven to all of us when our log says
+    /// that the group has begun anew, for nobody will see that quorum any more.
     #[cold]
     fn hear_again(&mut self, remote: Proposal) {
         let group = remote.group();
@@ -321,15 +322,18 @@ impl Order {
     /// Other groups' proposals are committed here. Several for one message, one after the other, take a
     /// single search.
     pub(super) fn remotes(&mut self, remotes: &[Remote]) {
-        for same in remotes.chunk_by(|one, next| one.message == next.message) {
-            let first = &same[0];
+        let mut rest = remotes.iter().peekable();
+        while let Some(first) = rest.next() {
+            let mut same = core::iter::from_fn(|| rest.next_if(|it| it.message == first.message));
             let expected = self.committed.0[first.group().index()];
-            let Some(place) = self.find(first.message, expected) else { continue };
-            let pending = self.queue[(place - self.front) as usize].as_mut();
-            let pending = pending.expect("what has a place is pending");
-            self.committed.0[first.group().index()] = place + 1;
-            for remote in same {
-                pending.hear(remote);
+            if let Some(place) = self.find(first.message, expected) {
+                let pending = self.queue[(place - self.front) as usize].as_mut();
+                let pending = pending.expect("what has a place is pending");
+                self.committed.0[first.group().index()] = place + 1;
+                pending.hear(first);
+                same.for_each(|remote| pending.hear(remote));
+            } else {
+                same.for_each(drop);
             }
         }
     }

@@ -67,9 +67,8 @@ impl Ramcast {
         assert!(self.stalled.is_none(), "the log waits for a payload");
         assert_eq!(index, self.last + 1, "a follower never skips an entry");
         debug_assert!(birth >= self.last_birth(), "births never fall along a log");
-        for proposal in proposals.clone() {
-            self.raise_clock(proposal.timestamp);
-        }
+        let highest = proposals.clone().map(|proposal| proposal.timestamp).max();
+        self.raise_clock(highest.unwrap_or_default());
         self.suffix.push_proposals(index, birth, time_ms, proposals);
         self.note_accepted(index, time_ms, true);
     }

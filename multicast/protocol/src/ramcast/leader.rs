@@ -318,7 +318,8 @@ impl Ramcast {
     /// Logs what was announced in this turn, many to an entry. The clock rises first, so that
     /// nothing proposed from here on can end below.
     pub(super) fn log_remotes(&mut self, effects: &mut Vec<Effect>) {
-        let mut remotes = core::mem::take(&mut self.remotes);
+        let remotes = core::mem::take(&mut self.remotes);
+        self.logged_from = self.last + 1;
         for entry in remotes.chunks(REMOTES_MAX) {
             self.paths.remotes_merged += u64::from(entry.len() > 1);
             for remote in entry {
@@ -329,12 +330,19 @@ impl Ramcast {
             }
             let (index, birth, time_ms) = self.next_entry();
             self.suffix.push_proposals(index, birth, time_ms, entry.iter().copied());
-            self.lease.logged(index, &Record::Remote(entry[0]));
-            let append = |record| Effect::Append { index, time_ms, record };
-            effects.extend(entry.iter().map(|remote| append(Record::Remote(*remote))));
+            let record = Record::Remote(entry[0]);
+            self.lease.logged(index, &record);
+            effects.push(Effect::Append { index, time_ms, record });
         }
-        remotes.clear();
-        self.remotes = remotes;
+        self.remotes = core::mem::replace(&mut self.logged_remotes, remotes);
+        self.remotes.clear();
+    }
+
+    /// All proposals of the entry at `index`, which the last turn's end has appended.
+    pub fn logged_remotes(&self, index: u64) -> &[Remote] {
+        let mut entries = self.logged_remotes.chunks(REMOTES_MAX);
+        let at = index.checked_sub(self.logged_from).and_then(|at| usize::try_from(at).ok());
+        at.and_then(|at| entries.nth(at)).unwrap_or_default()
     }
 
     /// Logs what was decided in this turn, many to an entry.

@@ -179,6 +179,9 @@ pub struct Ramcast {
     early: BTreeMap<MessageId, Early>,
     /// Announcements of this turn, to be logged together.
     remotes: Vec<Remote>,
+    /// Those of the last one, and the first entry that has some.
+    logged_remotes: Vec<Remote>,
+    logged_from: u64,
     /// For pending and early messages.
     lists: Lists,
     /// Decisions of this turn, to be logged together.
@@ -235,6 +238,8 @@ impl Ramcast {
             lease: Lease::new(config.replicas),
             early: BTreeMap::new(),
             remotes: Vec::new(),
+            logged_remotes: Vec::new(),
+            logged_from: 0,
             lists: Lists::default(),
             decisions: Vec::new(),
             changing: 0,

@@ -32,10 +32,10 @@ fn logs(core: &mut Ramcast, events: impl IntoIterator<Item = Event>) -> Vec<u64>
     }
     core.step(Event::TurnEnd, &mut effects);
     let remotes = effects.into_iter().filter_map(|effect| match effect {
-        Effect::Append { record: Record::Remote(remote), .. } => Some(remote.timestamp.clock()),
+        Effect::Append { index, record: Record::Remote(_), .. } => Some(core.logged_remotes(index)),
         _ => None,
     });
-    remotes.collect()
+    remotes.flatten().map(|remote| remote.timestamp.clock()).collect()
 }
 
 fn received() -> Event {

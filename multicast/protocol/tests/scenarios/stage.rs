@@ -541,13 +541,21 @@ impl Stage {
         for effect in effects {
             match effect {
                 Effect::Append { index, record, .. } => {
-                    self.say(format_args!("{id} logs {index}: {}", told(record)));
-                    let node = self.node(id);
-                    if let Some(entry) = node.log.last_mut().filter(|entry| entry.index == index) {
-                        entry.records.push(record);
-                    } else {
-                        node.runs.push(birth, index * 64);
-                        node.log.push(Entry { index, birth, records: vec![record] });
+                    let remotes = self.core(id).logged_remotes(index).iter().copied();
+                    let records = match record {
+                        Record::Remote(_) => remotes.map(Record::Remote).collect(),
+                        _ => vec![record],
+                    };
+                    for record in records {
+                        self.say(format_args!("{id} logs {index}: {}", told(record)));
+                        let node = self.node(id);
+                        let last = node.log.last_mut();
+                        if let Some(entry) = last.filter(|entry| entry.index == index) {
+                            entry.records.push(record);
+                        } else {
+                            node.runs.push(birth, index * 64);
+                            node.log.push(Entry { index, birth, records: vec![record] });
+                        }
                     }
                 }
                 Effect::Propose { announcement } => {
