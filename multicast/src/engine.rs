@@ -60,6 +60,8 @@ pub struct Engine<F, A> {
     later: Vec<u32>,
     /// This turn leaves none: those that are found in no log are read once a tick.
     leaves_none: bool,
+    /// Leaders here that hear what is proposed.
+    hear: Vec<usize>,
     dead_sessions: BTreeSet<SessionId>,
     /// A peer's process has ended since this was last asked for.
     bereaved: bool,
@@ -121,6 +123,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             left: Vec::new(),
             later: Vec::new(),
             leaves_none: false,
+            hear: Vec::new(),
             dead_sessions: BTreeSet::new(),
             bereaved: false,
             // No life gives a message a name that an earlier one has given.

@@ -437,12 +437,6 @@ impl<F: Fabric> Wiring<F> {
         }
     }
 
-    /// Whether one engine runs both of them. What others say may be anything.
-    pub(crate) fn run_together(&self, one: ReplicaId, other: ReplicaId) -> bool {
-        let there = |replica| self.topology.has(replica).then(|| self.place(replica).link);
-        there(one).is_some_and(|link| there(other) == Some(link))
-    }
-
     /// Sends a question that will be asked again, unless others wait for room already.
     pub(crate) fn ask(&mut self, from: ReplicaId, to: ReplicaId, kind: Kind, question: &[u8]) {
         let route = self.routes.get(&(from, to)).and_then(|id| self.port.get(*id));

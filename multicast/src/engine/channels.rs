@@ -180,16 +180,29 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         if datagram.len() > gathered::TOGETHER_MAX {
             return tracing::warn!(len = datagram.len(), %from, "dropped proposals that make no sense");
         }
-        for at in 0..self.replicas.len() {
-            let ours = &self.replicas[at];
-            if !ours.core.leads() {
-                continue;
-            }
+        let mut hear = std::mem::take(&mut self.hear);
+        for (at, ours) in self.replicas.iter().enumerate().filter(|(_, it)| it.core.leads()) {
             if ours.admits_from_replica(from.group, Kind::Propose, datagram.len()) {
-                self.take_from_replica(at, from, Kind::Propose, datagram);
+                hear.push(at);
             } else {
                 self.wiring.propose_here(from, ours.id, datagram);
             }
+        }
+        self.hear_proposals(&hear, from, datagram);
+        hear.clear();
+        self.hear = hear;
+    }
+
+    /// Some of ours hear what leaders of the engine that runs `from` propose.
+    fn hear_proposals(&mut self, ours: &[usize], from: ReplicaId, datagram: &[u8]) {
+        let mut rest = datagram;
+        while let Some((proposed, proposals, next)) = Proposed::decode(rest) {
+            if self.wiring.may_propose(from, proposed.destinations, &proposals) {
+                for at in ours {
+                    self.replicas[*at].proposed(&proposed, &proposals);
+                }
+            }
+            rest = next;
         }
     }
 
@@ -203,13 +216,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                     rest = next;
                 }
             }
-            Kind::Propose => {
-                let mut rest = datagram;
-                while let Some((proposed, proposals, next)) = Proposed::decode(rest) {
-                    ours.proposed(from, &proposed, &proposals, &self.wiring);
-                    rest = next;
-                }
-            }
+            Kind::Propose => self.hear_proposals(&[at], from, datagram),
             Kind::Fetch => {
                 if let Some((message, _)) = decode_name(datagram) {
                     ours.fetch(message, from, &mut self.wiring);

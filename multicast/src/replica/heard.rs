@@ -1,14 +1,11 @@
 //! What leaders of other groups propose, as far as they may.
 
-use skein_fabric::Fabric;
 use skein_protocol::ids::ReplicaId;
-use skein_protocol::log::Remote;
 use skein_protocol::message::{Announcement, Proposals, Proposed};
 use skein_protocol::step::Event;
 
 use super::Replica;
 use crate::application::Application;
-use crate::wiring::Wiring;
 
 impl<A: Application> Replica<A> {
     /// Another group's leader announced its proposal.
@@ -24,26 +21,14 @@ impl<A: Application> Replica<A> {
         }
     }
 
-    /// Leaders of the engine that runs `from` announced what they propose for a message.
-    pub(crate) fn proposed<F: Fabric>(
-        &mut self,
-        from: ReplicaId,
-        proposed: &Proposed,
-        proposals: &Proposals<'_>,
-        wiring: &Wiring<F>,
-    ) {
-        let (own, destinations) = (self.id.group, proposed.destinations);
-        if !destinations.contains(own) {
-            return;
-        }
-        let others = proposals.iter().filter(|it| it.group() != own);
-        let sane = |it: Remote| {
-            let by = ReplicaId::new(it.group(), it.ballot.slot());
-            destinations.contains(by.group) && wiring.run_together(by, from)
-        };
-        if self.topology.all_groups().contains_all(destinations) && others.clone().all(sane) {
+    /// Leaders of one engine announced what they propose for a message; see
+    /// [`Wiring::may_propose`](crate::wiring::Wiring::may_propose).
+    pub(crate) fn proposed(&mut self, proposed: &Proposed, proposals: &Proposals<'_>) {
+        let own = self.id.group;
+        if proposed.destinations.contains(own) {
             self.stir();
             self.announced += proposals.len();
+            let others = proposals.iter().filter(|it| it.group() != own);
             self.core.hear_together(proposed, others, &mut self.effects);
         }
     }

@@ -2,7 +2,7 @@
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
-use skein_protocol::message::Announcement;
+use skein_protocol::message::{Announcement, Proposals};
 
 use super::{Datagram, Link, PROPOSED_HERE_MAX, Wiring};
 use crate::channel::Kind;
@@ -55,6 +55,24 @@ impl<F: Fabric> Wiring<F> {
         gathered.clear();
         self.gathered_proposals = gathered;
         true
+    }
+
+    /// Whether what is proposed for a message makes sense, of leaders of the engine that runs `from`: what
+    /// others say may be anything.
+    pub(crate) fn may_propose(
+        &self,
+        from: ReplicaId,
+        destinations: GroupSet,
+        proposals: &Proposals<'_>,
+    ) -> bool {
+        let engine = self.place(from).link;
+        self.topology.all_groups().contains_all(destinations)
+            && proposals.iter().all(|it| {
+                let by = ReplicaId::new(it.group(), it.ballot.slot());
+                destinations.contains(by.group)
+                    && by.slot < self.topology.replicas
+                    && self.place(by).link == engine
+            })
     }
 
     /// Queues what is proposed to a leader here, unless too much waits for room in its log already.

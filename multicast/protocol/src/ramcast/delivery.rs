@@ -324,7 +324,7 @@ impl Order {
     pub(super) fn remotes(&mut self, remotes: &[Remote]) {
         let mut rest = remotes.iter().peekable();
         while let Some(first) = rest.next() {
-            let mut same = core::iter::from_fn(|| rest.next_if(|it| it.message == first.message));
+            let same = core::iter::from_fn(|| rest.next_if(|it| it.message == first.message));
             let expected = self.committed.0[first.group().index()];
             if let Some(place) = self.find(first.message, expected) {
                 let pending = self.queue[(place - self.front) as usize].as_mut();

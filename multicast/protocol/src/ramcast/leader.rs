@@ -139,8 +139,11 @@ impl Ramcast {
     ) {
         let &Proposed { message, low_water, destinations } = proposed;
         let before = self.remotes.len();
+        let leads = self.leads();
         for remote in proposals {
-            if self.hears(remote.group(), remote.ballot, effects) {
+            let (group, ballot) = (remote.group(), remote.ballot);
+            let expected = leads && ballot == self.ballots[group.index()];
+            if expected || self.hears(group, ballot, effects) {
                 self.remotes.push(remote);
             }
         }
