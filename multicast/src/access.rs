@@ -6,7 +6,11 @@
 //! then what is new. So of a group's replicas at any moment, each either was sent every unanswered
 //! message or is about to be, and whichever comes to lead the group can order them. Replicas
 //! recognise by its name what they have seen before.
+//!
+//! What fits into the log, followers find there: it is sent to them only if their leader has not
+//! answered soon (`docs/decisions/0012-messages-go-to-leaders-first.md`).
 
+mod leaders;
 mod queries;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -21,6 +25,7 @@ use skein_protocol::mutants::{Mutant, planted};
 
 pub use self::queries::{Of, QueryKey};
 
+use self::leaders::{Leaders, SPREAD_AFTER};
 use self::queries::{Queries, Query};
 use crate::ascending::Ascending;
 use crate::channel::{Channel, Kind};
@@ -60,6 +65,7 @@ pub struct Access<F> {
     failure: Option<FabricError>,
     /// Messages that are not answered by every group.
     under_way: usize,
+    leaders: Leaders,
     queries: Queries,
     pool: Vec<Vec<u8>>,
     datagram: Vec<u8>,
@@ -116,6 +122,8 @@ struct Session {
     window: VecDeque<UnderWay>,
     /// By group, and by slot within it.
     routes: Vec<Route>,
+    /// The groups of which every replica was sent something, or is about to be.
+    met: GroupSet,
 }
 
 /// A message that is not settled, or not answered by every group.
@@ -171,7 +179,8 @@ impl<F: Fabric> Access<F> {
             refusal: None,
             failure: None,
             under_way: 0,
-            queries: Queries::new(topology.groups),
+            leaders: Leaders::new(topology.groups),
+            queries: Queries::default(),
             pool: Vec::new(),
             datagram: Vec::new(),
             mail: Vec::new(),
@@ -183,9 +192,15 @@ impl<F: Fabric> Access<F> {
     pub fn open(&mut self, random: SessionId) -> SessionKey {
         let id = SessionId::from_random(random.0);
         let replicas = usize::from(self.topology.groups) * usize::from(self.topology.replicas);
-        let (window, routes) = (VecDeque::new(), vec![Route::Unused; replicas]);
-        let session =
-            Session { id, next: 1, asked: 0, queries: Ascending::default(), window, routes };
+        let session = Session {
+            id,
+            next: 1,
+            asked: 0,
+            queries: Ascending::default(),
+            window: VecDeque::new(),
+            routes: vec![Route::Unused; replicas],
+            met: GroupSet::EMPTY,
+        };
         let key = self.free.pop().unwrap_or_else(|| {
             self.sessions.push(None);
             self.sessions.len() as u32 - 1
@@ -230,12 +245,24 @@ impl<F: Fabric> Access<F> {
             bytes.extend_from_slice(payload);
             Bytes::Short(bytes)
         };
+        let logged = payload.len() <= self.tuning.inline_bytes_max;
+        let mut first = false;
         for group in destinations.iter() {
+            if logged && let Some(channel) = self.way_to_leader(session, group) {
+                bytes.write(&mut self.port, channel);
+                first = true;
+                continue;
+            }
             for to in self.topology.replicas_of(group) {
                 if let Some(channel) = self.route(session, to) {
                     bytes.write(&mut self.port, channel);
                 }
             }
+            let at = self.get(session);
+            at.met = at.met.with(group);
+        }
+        if first {
+            self.leaders.sent_first(self.turned_at, session, sequence);
         }
         let message = UnderWay { unanswered: destinations, settled: false, bytes };
         self.get(session).window.push_back(message);
@@ -363,6 +390,7 @@ impl<F: Fabric> Access<F> {
             self.reopen();
         }
         self.ask_again(now);
+        self.spread(now);
         let mut ready = std::mem::take(&mut self.ready);
         self.port.look(&mut ready);
         any |= !ready.is_empty();
@@ -390,7 +418,7 @@ impl<F: Fabric> Access<F> {
         let longest = if self.port.has_unposted() || !self.unopened.is_empty() {
             longest.min(RETRY)
         } else if self.under_way > 0 {
-            longest.min(ROLL_CALL)
+            longest.min(if self.leaders.wait_for_them() { SPREAD_AFTER } else { ROLL_CALL })
         } else if self.port.fabric.may_return() && !planted(Mutant::IdleStaysAway) {
             // Whoever has nothing to say still has to come back in time where connections end.
             longest.min(RETURN_WITHIN)
@@ -555,7 +583,10 @@ impl<F: Fabric> Access<F> {
             let Some(Some(session)) = self.sessions.get_mut(owner as usize) else { continue };
             if next.kind == Kind::Answer {
                 let key = QueryKey { session: SessionKey(owner), number: sequence };
-                self.queries.answered(&mut session.queries, key, replica(to), bytes);
+                let of = self.queries.answered(&mut session.queries, key, bytes);
+                if of.is_some_and(|of| of != Of::Anybody) {
+                    self.leaders.answered(self.turned_at, replica(to));
+                }
                 continue;
             }
             let Some(message) = session.under_way(sequence) else { continue };
@@ -563,6 +594,7 @@ impl<F: Fabric> Access<F> {
                 continue; // A reply repeated: the first one counted.
             }
             message.unanswered = message.unanswered.without(group);
+            self.leaders.answered(self.turned_at, replica(to));
             if !message.settled {
                 replies(GroupReply { session: SessionKey(owner), sequence, group, bytes });
             }

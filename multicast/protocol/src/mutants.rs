@@ -170,6 +170,8 @@ mutants! {
     EndsWithConnection,
     /// A session that waits for nothing does not look whether its connections stand.
     IdleStaysAway,
+    /// What a leader was sent and does not answer, its followers are never sent.
+    NeverSpread,
     /// A session that has come back on another connection is ended all the same.
     ReturnNotNoticed,
     /// What a recreated group proposes replaces what it had proposed before, on which others may have

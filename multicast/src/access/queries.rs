@@ -63,6 +63,7 @@ pub(super) struct Query {
 }
 
 /// What is known of all queries of an [`Access`]; those under way are with their sessions.
+#[derive(Default)]
 pub(super) struct Queries {
     /// Those that have no answer.
     under_way: usize,
@@ -70,16 +71,9 @@ pub(super) struct Queries {
     ask_next: Duration,
     /// Answers that nobody has taken yet.
     answers: VecDeque<(QueryKey, Vec<u8>)>,
-    /// The slot that last answered for each group's leader.
-    leaders: Vec<u8>,
 }
 
 impl Queries {
-    pub(super) fn new(groups: u16) -> Self {
-        let leaders = vec![0; usize::from(groups)];
-        Self { under_way: 0, ask_next: Duration::ZERO, answers: VecDeque::new(), leaders }
-    }
-
     /// For how long nothing needs to be done, if for any time at all.
     pub(super) fn wait_for(&self, longest: Duration) -> Option<Duration> {
         let longest = if self.under_way == 0 { longest } else { longest.min(ASK_AGAIN) };
@@ -95,22 +89,19 @@ impl Queries {
         of.push(number, query);
     }
 
-    /// An answer is in. The first one counts.
+    /// An answer is in. The first one counts. Returns of whom it is, then.
     pub(super) fn answered(
         &mut self,
         under_way: &mut Ascending<Query>,
         key: QueryKey,
-        by: ReplicaId,
         answer: &[u8],
-    ) {
-        let Some(Query { of, mut bytes, .. }) = under_way.remove(key.number) else { return };
+    ) -> Option<Of> {
+        let Query { of, mut bytes, .. } = under_way.remove(key.number)?;
         self.under_way -= 1;
-        if of != Of::Anybody {
-            self.leaders[by.group.index()] = by.slot;
-        }
         bytes.clear();
         bytes.extend_from_slice(answer);
         self.answers.push_back((key, bytes));
+        Some(of)
     }
 
     /// A session is over, with these queries under way.
@@ -134,7 +125,7 @@ impl<F: Fabric> Access<F> {
     ) -> QueryKey {
         assert!(self.topology.all_groups().contains(group));
         let slot = match of {
-            Of::Leader | Of::LeaseHolder => self.queries.leaders[group.index()],
+            Of::Leader | Of::LeaseHolder => self.leaders.slot(group),
             // Each session has another that it asks first.
             Of::Anybody => (session.0 % u32::from(self.topology.replicas)) as u8,
         };

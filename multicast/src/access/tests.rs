@@ -105,9 +105,9 @@ impl Scene {
     }
 
     fn run(&mut self, time: Duration) {
-        let end = self.world.now() + time;
+        let (end, step) = (self.world.now() + time, (time / 10).min(Duration::from_millis(1)));
         while self.world.now() < end {
-            self.world.advance(Duration::from_millis(1));
+            self.world.advance(step);
             self.nodes.iter_mut().flatten().for_each(Fake::turn);
             let replies = &mut self.replies;
             let take = &mut |reply: GroupReply<'_>| replies.push((reply.sequence, reply.group));
@@ -299,4 +299,89 @@ fn an_idle_session_finds_the_next_life_too() {
     scene.run(SOON);
     assert!(scene.node(0).channels.contains_key(&G0), "it would not know when the session dies");
     assert_eq!(scene.node(0).take(G0), []);
+}
+
+/// Who was sent what of group 0 since the last call, by slot.
+fn taken(scene: &mut Scene) -> [Vec<u64>; 3] {
+    [0, 1, 2]
+        .map(|node| if scene.nodes[node].is_some() { scene.node(node).take(G0) } else { vec![] })
+}
+
+const MOMENT: Duration = Duration::from_micros(600);
+
+#[test]
+fn followers_are_sent_what_their_leader_does_not_answer() {
+    let mut scene = Scene::new();
+    let (session, g0) = (scene.access.open(SessionId(7)), GroupSet::single(G0));
+    scene.send(session, g0, 10);
+    scene.run(SOON);
+    assert_eq!(taken(&mut scene), [[1], [1], [1]], "nobody knows who leads");
+    scene.reply(1, G0, 1);
+    scene.run(MOMENT);
+    scene.send(session, g0, 10);
+    scene.run(MOMENT);
+    assert_eq!(taken(&mut scene), [vec![], vec![2], vec![]], "who answers leads");
+    scene.reply(1, G0, 2);
+    scene.run(SOON);
+    assert_eq!(taken(&mut scene), [[], [], []], "others find it in their logs");
+    scene.send(session, g0, 10);
+    scene.run(SPREAD_AFTER + MOMENT);
+    assert_eq!(taken(&mut scene), [[3], [3], [3]], "it does not answer");
+    scene.send(session, g0, 10);
+    scene.run(MOMENT);
+    assert_eq!(taken(&mut scene), [[4], [4], [4]], "it is not trusted");
+    scene.reply(2, G0, 3);
+    scene.run(MOMENT);
+    scene.send(session, g0, 10);
+    scene.run(MOMENT);
+    assert_eq!(taken(&mut scene), [vec![], vec![], vec![5]], "another leads");
+    scene.run(SPREAD_AFTER);
+    assert_eq!(
+        taken(&mut scene),
+        [vec![5], vec![5], vec![]],
+        "whoever was sent it is not sent it again"
+    );
+}
+
+#[test]
+fn what_waits_for_a_leader_goes_to_the_next_one_too() {
+    let mut scene = Scene::new();
+    let (session, g0) = (scene.access.open(SessionId(7)), GroupSet::single(G0));
+    for _ in 0..2 {
+        scene.send(session, g0, 10);
+    }
+    scene.run(SOON);
+    scene.reply(0, G0, 1);
+    scene.run(MOMENT);
+    taken(&mut scene);
+    scene.send(session, g0, 10);
+    scene.run(MOMENT);
+    assert_eq!(taken(&mut scene), [vec![3], vec![], vec![]]);
+    // It answers after its successor has: the last to answer is not the one that was sent 3.
+    scene.reply(1, G0, 2);
+    scene.run(SPREAD_AFTER + MOMENT);
+    assert_eq!(taken(&mut scene), [[3], [3], [3]], "who leads now was not sent it");
+}
+
+#[test]
+fn what_no_log_carries_and_what_a_leader_that_is_gone_would_get_goes_to_all() {
+    let mut scene = Scene::new();
+    let (session, g0) = (scene.access.open(SessionId(7)), GroupSet::single(G0));
+    scene.send(session, g0, 10);
+    scene.run(SOON);
+    scene.reply(0, G0, 1);
+    scene.run(MOMENT);
+    taken(&mut scene);
+    scene.send(session, g0, scene.access.tuning.inline_bytes_max + 1);
+    scene.run(MOMENT);
+    assert_eq!(taken(&mut scene), [[2], [2], [2]], "payloads are not in the log");
+    let other = scene.access.open(SessionId(8));
+    assert_eq!(scene.access.multicast(other, g0, &[1]), Ok(1));
+    scene.run(MOMENT);
+    assert_eq!(taken(&mut scene), [[1], [1], [1]], "all are to notice when the session dies");
+    scene.kill(0);
+    scene.run(SOON);
+    scene.send(session, g0, 10);
+    scene.run(MOMENT);
+    assert_eq!(taken(&mut scene), [vec![], vec![3], vec![3]], "the leader is gone");
 }

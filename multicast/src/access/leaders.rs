@@ -1,0 +1,105 @@
+//! Who seems to lead each group: messages go there first, and to its followers if no answer comes soon.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use skein_fabric::Fabric;
+use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_protocol::mutants::{Mutant, planted};
+
+use super::{Access, Route, SessionKey};
+
+/// After how long without an answer a message is sent to the followers, too: before they have noticed that
+/// their leader is dead, so that whichever leads next has it.
+pub(super) const SPREAD_AFTER: Duration = Duration::from_millis(2);
+
+/// The replica that answered last for its group.
+#[derive(Clone, Copy)]
+struct Leader {
+    slot: u8,
+    /// All that was sent to it alone since then.
+    since: Duration,
+    /// It has answered since something waited for it too long.
+    trusted: bool,
+}
+
+/// A message that was sent to leaders alone.
+struct First {
+    at: Duration,
+    session: SessionKey,
+    sequence: u64,
+}
+
+/// Who seems to lead, and what waits for them.
+pub(super) struct Leaders {
+    of: Vec<Leader>,
+    /// The oldest is in front. Those that are answered stay until their time is over.
+    first: VecDeque<First>,
+}
+
+impl Leaders {
+    pub(super) fn new(groups: u16) -> Self {
+        let nobody = Leader { slot: 0, since: Duration::ZERO, trusted: false };
+        Self { of: vec![nobody; usize::from(groups)], first: VecDeque::new() }
+    }
+
+    /// A replica has answered as only a leader does.
+    pub(super) fn answered(&mut self, now: Duration, by: ReplicaId) {
+        let leader = &mut self.of[by.group.index()];
+        if leader.slot != by.slot {
+            (leader.slot, leader.since) = (by.slot, now);
+        }
+        leader.trusted = true;
+    }
+
+    /// The slot that answered last, or any.
+    pub(super) fn slot(&self, group: GroupId) -> u8 {
+        self.of[group.index()].slot
+    }
+
+    /// A message was sent to the leaders alone of some of its groups.
+    pub(super) fn sent_first(&mut self, at: Duration, session: SessionKey, sequence: u64) {
+        self.first.push_back(First { at, session, sequence });
+    }
+
+    /// Whether there is a message whose followers may have to be sent it.
+    pub(super) fn wait_for_them(&self) -> bool {
+        !self.first.is_empty()
+    }
+}
+
+impl<F: Fabric> Access<F> {
+    /// The session's channel to the leader of a group, if that can be trusted to order a message that
+    /// nobody else is sent: it answers, and the session's death would be noticed by all of the group.
+    pub(super) fn way_to_leader(&mut self, session: SessionKey, group: GroupId) -> Option<u32> {
+        let Leader { slot, trusted, .. } = self.leaders.of[group.index()];
+        let at = self.route_to(ReplicaId::new(group, slot));
+        let session = self.get(session);
+        match session.routes[at] {
+            Route::Open(channel) if trusted && session.met.contains(group) => Some(channel),
+            _ => None,
+        }
+    }
+
+    /// Sends to all of a group what its leader alone was sent and has not answered in time.
+    pub(super) fn spread(&mut self, now: Duration) {
+        let due = |first: &mut First| now >= first.at + SPREAD_AFTER;
+        while let Some(First { at, session, sequence }) = self.leaders.first.pop_front_if(due) {
+            let Some(Some(of)) = self.sessions.get_mut(session.0 as usize) else { continue };
+            let Some(message) = of.under_way(sequence) else { continue };
+            if planted(Mutant::NeverSpread) {
+                continue;
+            }
+            for group in message.unanswered.iter() {
+                let leader = &mut self.leaders.of[group.index()];
+                leader.trusted = false;
+                let sent = (leader.since <= at).then_some(leader.slot);
+                for to in self.topology.replicas_of(group).filter(|to| Some(to.slot) != sent) {
+                    if let Some(channel) = self.route(session, to) {
+                        self.write(session, sequence, channel);
+                    }
+                }
+            }
+        }
+    }
+}
