@@ -262,7 +262,7 @@ impl<F: Fabric> Access<F> {
             at.met = at.met.with(group);
         }
         if first {
-            self.leaders.sent_first(self.turned_at, session, sequence);
+            self.leaders.sent_first(session, sequence);
         }
         let message = UnderWay { unanswered: destinations, settled: false, bytes };
         self.get(session).window.push_back(message);

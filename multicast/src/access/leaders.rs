@@ -17,7 +17,7 @@ pub(super) const SPREAD_AFTER: Duration = Duration::from_millis(2);
 #[derive(Clone, Copy)]
 struct Leader {
     slot: u8,
-    /// All that was sent to it alone since then.
+    /// What came under way in later turns than this one was sent to it, if to a leader alone.
     since: Duration,
     /// It has answered since something waited for it too long.
     trusted: bool,
@@ -25,7 +25,8 @@ struct Leader {
 
 /// A message that was sent to leaders alone.
 struct First {
-    at: Duration,
+    /// In which turn it was under way first: whoever sends does not ask for the time.
+    at: Option<Duration>,
     session: SessionKey,
     sequence: u64,
 }
@@ -58,8 +59,8 @@ impl Leaders {
     }
 
     /// A message was sent to the leaders alone of some of its groups.
-    pub(super) fn sent_first(&mut self, at: Duration, session: SessionKey, sequence: u64) {
-        self.first.push_back(First { at, session, sequence });
+    pub(super) fn sent_first(&mut self, session: SessionKey, sequence: u64) {
+        self.first.push_back(First { at: None, session, sequence });
     }
 
     /// Whether there is a message whose followers may have to be sent it.
@@ -83,7 +84,10 @@ impl<F: Fabric> Access<F> {
 
     /// Sends to all of a group what its leader alone was sent and has not answered in time.
     pub(super) fn spread(&mut self, now: Duration) {
-        let due = |first: &mut First| now >= first.at + SPREAD_AFTER;
+        for new in self.leaders.first.iter_mut().rev().take_while(|it| it.at.is_none()) {
+            new.at = Some(now);
+        }
+        let due = |first: &mut First| first.at.is_some_and(|at| now >= at + SPREAD_AFTER);
         while let Some(First { at, session, sequence }) = self.leaders.first.pop_front_if(due) {
             let Some(Some(of)) = self.sessions.get_mut(session.0 as usize) else { continue };
             let Some(message) = of.under_way(sequence) else { continue };
@@ -93,7 +97,7 @@ impl<F: Fabric> Access<F> {
             for group in message.unanswered.iter() {
                 let leader = &mut self.leaders.of[group.index()];
                 leader.trusted = false;
-                let sent = (leader.since <= at).then_some(leader.slot);
+                let sent = (Some(leader.since) < at).then_some(leader.slot);
                 for to in self.topology.replicas_of(group).filter(|to| Some(to.slot) != sent) {
                     if let Some(channel) = self.route(session, to) {
                         self.write(session, sequence, channel);
