@@ -181,7 +181,7 @@ impl Ramcast {
                 );
                 pending.since_ms = self.now_ms;
                 self.order.local(pending);
-                if shared {
+                if shared && !self.afloat.is_empty() {
                     self.afloat.remove(&message);
                 }
             }

@@ -62,6 +62,9 @@ struct Several {
     until: u64,
 }
 
+/// Of no more places than this, one is found sooner by looking at each than in a table.
+const FEW: usize = 64;
+
 /// Of each group, behind the place of the message that its last proposal was for, if it was the first of
 /// several: groups propose for most messages in the same order, and then the next one is for this one.
 struct Expected([u64; GroupSet::CAPACITY as usize]);
@@ -356,6 +359,11 @@ impl Order {
     }
 
     fn place_of(&self, message: MessageId) -> Option<u64> {
+        if self.queue.len() <= FEW {
+            let it = |it: &Pending| it.message == message && it.destinations.has_several();
+            let at = self.queue.iter().position(|place| place.as_ref().is_some_and(it))?;
+            return Some(self.front + at as u64);
+        }
         let Several { places, until } = &mut *self.several.borrow_mut();
         for place in self.front.max(*until)..self.front + self.queue.len() as u64 {
             if let Some(pending) = self.at(place).filter(|it| it.destinations.has_several()) {
@@ -723,6 +731,25 @@ mod tests {
         let heard = order.hear(message(4), &[by(1, 4)]).map(|pending| pending.message);
         assert_eq!(heard, Some(message(4)));
         assert_eq!(order.hear(message(2), &[by(1, 2)]), None);
+    }
+
+    #[test]
+    fn a_message_is_found_among_few_and_among_many() {
+        for count in [FEW as u64, 3 * FEW as u64] {
+            let mut order = order(count);
+            log_alone(&mut order, count + 1);
+            let find = |order: &Order, number| order.get(message(number)).map(|it| it.message);
+            assert_eq!(find(&order, count), Some(message(count)));
+            assert_eq!((find(&order, count + 1), find(&order, count + 2)), (None, None));
+            for number in 1..=count {
+                let first = order.least().expect("they are pending");
+                assert!(order.contains(message(number)));
+                order.remove(&first);
+                assert!(!order.contains(message(number)));
+                assert_eq!(find(&order, count), Some(message(count)).filter(|_| number < count));
+            }
+            assert!(order.several.get_mut().places.is_empty(), "nothing is left in the table");
+        }
     }
 
     #[test]
