@@ -176,7 +176,12 @@ impl Pending {
         }
     }
 
-    /// The other groups' proposals of which no quorum was seen yet.
+    /// The other groups' proposals.
+    pub(super) fn remotes(&self) -> &[Proposal] {
+        &self.remotes
+    }
+
+    /// Those of which no quorum was seen yet.
     pub(super) fn unproven(&self) -> impl Iterator<Item = &Proposal> {
         self.remotes.iter().filter(|remote| !self.proven.contains(remote.group()))
     }

@@ -159,7 +159,7 @@ pub struct Ramcast {
     /// Acceptance words as read here, by [`Ramcast::ordinal`].
     words: Vec<Acceptance>,
     /// Of each group, what [`Ramcast::held`] came to last, until a word of the group changes.
-    held: Vec<Cell<(Ballot, u64)>>,
+    held: [Cell<(Ballot, u64)>; GroupSet::CAPACITY as usize],
     /// Up to where our writes to each follower completed.
     completed: Vec<u64>,
     /// The followers to which we write.
@@ -226,7 +226,7 @@ impl Ramcast {
             commit_birth: Ballot::ZERO,
             suffix: Suffix::default(),
             words: vec![Acceptance::default(); groups * replicas],
-            held: vec![Cell::new((Ballot::ZERO, 0)); groups],
+            held: [const { Cell::new((Ballot::ZERO, 0)) }; GroupSet::CAPACITY as usize],
             completed: vec![0; replicas],
             fed: vec![None; replicas],
             large: VecDeque::new(),
@@ -370,14 +370,14 @@ impl Ramcast {
             if pending.is_final() {
                 break candidate;
             }
-            let (mut proven, mut bound) = (GroupSet::EMPTY, pending.bound());
-            for remote in pending.unproven() {
+            let (mut proven, mut bound) = (pending.proven(), pending.bound());
+            for remote in pending.remotes() {
                 if guard!(Mutant::RemoteWithoutQuorum, self.remote_quorum(remote)) {
                     proven = proven.with(remote.group());
                     bound = bound.max(remote.timestamp);
                 }
             }
-            if proven.is_empty() {
+            if proven == pending.proven() {
                 return None;
             }
             // It may rise above others.
