@@ -25,7 +25,7 @@ use skein_protocol::mutants::{Mutant, planted};
 
 pub use self::queries::{Of, QueryKey};
 
-use self::leaders::{Leaders, SPREAD_AFTER};
+use self::leaders::Leaders;
 use self::queries::{Queries, Query};
 use crate::ascending::Ascending;
 use crate::channel::{Channel, Kind};
@@ -246,11 +246,11 @@ impl<F: Fabric> Access<F> {
             Bytes::Short(bytes)
         };
         let logged = payload.len() <= self.tuning.inline_bytes_max;
-        let mut first = false;
+        let mut to_leaders = GroupSet::EMPTY;
         for group in destinations.iter() {
             if logged && let Some(channel) = self.way_to_leader(session, group) {
                 bytes.write(&mut self.port, channel);
-                first = true;
+                to_leaders = to_leaders.with(group);
                 continue;
             }
             for to in self.topology.replicas_of(group) {
@@ -261,8 +261,8 @@ impl<F: Fabric> Access<F> {
             let at = self.get(session);
             at.met = at.met.with(group);
         }
-        if first {
-            self.leaders.sent_first(session, sequence);
+        if !to_leaders.is_empty() {
+            self.leaders.sent_first(session, sequence, to_leaders);
         }
         let message = UnderWay { unanswered: destinations, settled: false, bytes };
         self.get(session).window.push_back(message);
@@ -390,7 +390,6 @@ impl<F: Fabric> Access<F> {
             self.reopen();
         }
         self.ask_again(now);
-        self.spread(now);
         let mut ready = std::mem::take(&mut self.ready);
         self.port.look(&mut ready);
         any |= !ready.is_empty();
@@ -398,6 +397,8 @@ impl<F: Fabric> Access<F> {
             self.read_channel(channel, replies);
         }
         self.ready = ready;
+        // What is answered by now is not late.
+        self.spread(now);
         self.port.tell();
         Ok(any)
     }
@@ -418,13 +419,15 @@ impl<F: Fabric> Access<F> {
         let longest = if self.port.has_unposted() || !self.unopened.is_empty() {
             longest.min(RETRY)
         } else if self.under_way > 0 {
-            longest.min(if self.leaders.wait_for_them() { SPREAD_AFTER } else { ROLL_CALL })
+            longest.min(ROLL_CALL)
         } else if self.port.fabric.may_return() && !planted(Mutant::IdleStaysAway) {
             // Whoever has nothing to say still has to come back in time where connections end.
             longest.min(RETURN_WITHIN)
         } else {
             longest
         };
+        let late = self.leaders.wait_for_them(self.turned_at).filter(|_| self.under_way > 0);
+        let longest = late.map_or(longest, |late| longest.min(late));
         let (fabric, quiet) = self.port.parking();
         waiter.idle(fabric, longest, &mut |fabric: &F| undisturbed() && quiet(fabric));
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use skein_fabric::Fabric;
-use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::mutants::{Mutant, planted};
 
 use super::{Access, Route, SessionKey};
@@ -29,6 +29,8 @@ struct First {
     at: Option<Duration>,
     session: SessionKey,
     sequence: u64,
+    /// Of which groups.
+    groups: GroupSet,
 }
 
 /// Who seems to lead, and what waits for them.
@@ -59,13 +61,14 @@ impl Leaders {
     }
 
     /// A message was sent to the leaders alone of some of its groups.
-    pub(super) fn sent_first(&mut self, session: SessionKey, sequence: u64) {
-        self.first.push_back(First { at: None, session, sequence });
+    pub(super) fn sent_first(&mut self, session: SessionKey, sequence: u64, groups: GroupSet) {
+        self.first.push_back(First { at: None, session, sequence, groups });
     }
 
-    /// Whether there is a message whose followers may have to be sent it.
-    pub(super) fn wait_for_them(&self) -> bool {
-        !self.first.is_empty()
+    /// For how long, from `now` on, followers need not be sent anything; `None` if nothing waits for leaders.
+    pub(super) fn wait_for_them(&self, now: Duration) -> Option<Duration> {
+        let oldest = self.first.front()?;
+        Some((oldest.at.unwrap_or(now) + SPREAD_AFTER).saturating_sub(now))
     }
 }
 
@@ -88,13 +91,14 @@ impl<F: Fabric> Access<F> {
             new.at = Some(now);
         }
         let due = |first: &mut First| first.at.is_some_and(|at| now >= at + SPREAD_AFTER);
-        while let Some(First { at, session, sequence }) = self.leaders.first.pop_front_if(due) {
+        while let Some(late) = self.leaders.first.pop_front_if(due) {
+            let First { at, session, sequence, groups } = late;
             let Some(Some(of)) = self.sessions.get_mut(session.0 as usize) else { continue };
             let Some(message) = of.under_way(sequence) else { continue };
             if planted(Mutant::NeverSpread) {
                 continue;
             }
-            for group in message.unanswered.iter() {
+            for group in message.unanswered.intersection(groups).iter() {
                 let leader = &mut self.leaders.of[group.index()];
                 leader.trusted = false;
                 let sent = (Some(leader.since) < at).then_some(leader.slot);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use skein_fabric::sim::{SimConfig, SimFabric, World};
 
+use super::leaders::SPREAD_AFTER;
 use super::*;
 
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
@@ -384,4 +385,62 @@ fn what_no_log_carries_and_what_a_leader_that_is_gone_would_get_goes_to_all() {
     scene.send(session, g0, 10);
     scene.run(MOMENT);
     assert_eq!(taken(&mut scene), [vec![], vec![3], vec![3]], "the leader is gone");
+}
+
+#[test]
+fn what_was_sent_to_all_is_sent_once() {
+    let mut scene = Scene::new();
+    let session = scene.access.open(SessionId(7));
+    scene.send(session, GroupSet::single(G0), 10);
+    scene.run(SOON);
+    scene.reply(0, G0, 1);
+    scene.run(MOMENT);
+    taken(&mut scene);
+    scene.send(session, both(), 10);
+    scene.run(SPREAD_AFTER + MOMENT);
+    assert_eq!(taken(&mut scene), [[2], [2], [2]], "to the leader, and then to the others");
+    let g1 = [0, 1, 2].map(|node| scene.node(node).take(G1));
+    assert_eq!(g1, [[2], [2], [2]], "nobody knew who leads the other group");
+}
+
+#[test]
+fn what_is_answered_is_not_late_however_late_anybody_looks() {
+    let mut scene = Scene::new();
+    let (session, g0) = (scene.access.open(SessionId(7)), GroupSet::single(G0));
+    scene.send(session, g0, 10);
+    scene.run(SOON);
+    scene.reply(0, G0, 1);
+    scene.run(MOMENT);
+    taken(&mut scene);
+    scene.send(session, g0, 10);
+    scene.access.turn(&mut |_| ()).unwrap();
+    scene.world.advance(MOMENT);
+    scene.node(0).turn();
+    scene.reply(0, G0, 2);
+    scene.world.advance(2 * SPREAD_AFTER);
+    scene.run(MOMENT);
+    assert_eq!(scene.replies.last(), Some(&(2, G0)));
+    assert_eq!(taken(&mut scene), [vec![2], vec![], vec![]]);
+}
+
+#[test]
+fn nobody_sleeps_past_the_time_at_which_followers_are_sent_what_is_late() {
+    let mut scene = Scene::new();
+    let (session, g0) = (scene.access.open(SessionId(7)), GroupSet::single(G0));
+    scene.send(session, g0, 10);
+    scene.run(SOON);
+    scene.reply(0, G0, 1);
+    scene.run(MOMENT);
+    // Whoever is not there is asked after, less often.
+    scene.kill(2);
+    scene.run(SOON);
+    scene.send(session, g0, 10);
+    scene.access.turn(&mut |_| ()).unwrap();
+    let mut waiter = Waiter::new(skein_fabric::wait::Waiting::Park);
+    while !scene.world.is_parked("client") {
+        scene.access.wait(&mut waiter, Duration::from_secs(1), &|| true);
+        scene.world.advance(Duration::from_micros(20));
+    }
+    let until = scene.world.parked_until("client").expect("not for ever");
+    assert!(until <= scene.world.now() + SPREAD_AFTER, "{until:?}");
 }

@@ -387,6 +387,7 @@ impl<A: Application> Replica<A> {
             Body::Raise { .. } => Entry::raise_len(),
             Body::Evict { .. } | Body::Join { .. } => Entry::view_len(),
         };
+        debug_assert!(!remotes.is_empty() || !matches!(record, Record::Remote(_)), "which?");
         self.batches.proposals_per_entry.note(remotes.len());
         let fabric = &mut wiring.port.fabric;
         if let Some(skip) = self.space.skip(len) {
