@@ -345,7 +345,13 @@ impl<A: Application> Replica<A> {
         // committed all of it that ever was.
         let taught_by = |ballot: Ballot| ballot.slot() == from;
         let needs = self.core.role() == Role::Blank || self.behind.is_some_and(taught_by);
-        if !needs || part.incarnation != self.incarnation {
+        if part.incarnation != self.incarnation {
+            return;
+        }
+        if !needs {
+            // Whoever leads now has heard that we ask, and not that another has left us behind: as long as
+            // we ask it gives us its state, and does not ask us to let it in.
+            (self.behind, self.taking) = (None, None);
             return;
         }
         let now = self.core.now_ms();

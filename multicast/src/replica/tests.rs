@@ -678,3 +678,16 @@ fn nobody_is_announced_who_leads_in_a_slot_that_is_not_there() {
         assert_eq!(scene.replica.core.paths().announced_early, heard);
     }
 }
+
+#[test]
+fn who_was_left_behind_by_another_than_leads_now_waits_to_be_let_in_by_that_one() {
+    let mut scene = Scene::new();
+    let ballot = scene.let_lead(2).to_word();
+    scene.hear(2, &Election::Behind { ballot }, &[]);
+    assert!(scene.replica.behind.is_some());
+    scene.is_given(2, 0);
+    assert!(scene.replica.taking.is_some() && scene.replica.behind.is_some(), "that one knows");
+    // Slot 1 leads by now, has heard that we ask, and has not asked us.
+    scene.is_given(1, 0);
+    assert!(scene.replica.behind.is_none(), "it would give, and we would ask, for ever");
+}
