@@ -22,7 +22,8 @@ pub(crate) fn run(addresses: &[&str], wait: bool, load: Load) -> Outcome<Came> {
     let client = |i: usize| {
         let own = i % parts;
         let redis = Redis { wait, awaited: 0, good: true };
-        let keys = Keys::of(i / parts, load.clients.div_ceil(parts), |number| part(number) == own);
+        let sharing = (own..load.clients).step_by(parts).len();
+        let keys = Keys::of(i / parts, sharing, |number| part(number) == own);
         (addresses[own].to_owned(), redis, keys)
     };
     sockets::run((0..load.clients).map(client), load)
