@@ -35,16 +35,33 @@ pub(crate) fn check_len(len: usize) {
     assert!(len > 0 && len.is_multiple_of(WORD), "a region is whole words, not {len} bytes");
 }
 
+/// Whether a span stays within `size` bytes.
+#[inline]
+pub(crate) fn is_inside(size: usize, at: usize, len: usize) -> bool {
+    at.checked_add(len).is_some_and(|end| end <= size)
+}
+
 /// A span that leaves its memory of `size` bytes, or begins within a word, is a bug of the caller's.
+#[inline]
 pub(crate) fn check_span(size: usize, at: usize, len: usize) {
-    assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
-    assert!(at <= size && len <= size - at, "span {at}+{len} leaves {size}");
+    if !at.is_multiple_of(WORD) || !is_inside(size, at, len) {
+        is_no_span(size, at, len);
+    }
+}
+
+/// Apart, so that those who check spans all the time are short.
+#[cold]
+pub(crate) fn is_no_span(size: usize, at: usize, len: usize) -> ! {
+    panic!("span {at}+{len} begins within a word, or leaves {size}");
 }
 
 /// The same of a peer's region, of which we know what peers say: it may be anything.
 pub(crate) fn check_remote_span(size: usize, at: usize, len: usize) -> Result<(), FabricError> {
-    let inside = at.is_multiple_of(WORD) && at <= size && len <= size - at;
-    if inside { Ok(()) } else { Err(FabricError::Outside { at, len, size }) }
+    if at.is_multiple_of(WORD) && is_inside(size, at, len) {
+        Ok(())
+    } else {
+        Err(FabricError::Outside { at, len, size })
+    }
 }
 
 /// A mapping of shared memory, as words.
@@ -142,6 +159,7 @@ impl Memory {
     }
 
     /// The words of a span.
+    #[inline]
     fn span(&self, at: usize, words: usize) -> &[AtomicU64] {
         let len = words.checked_mul(WORD).expect("no mapping is that long");
         check_span(self.len, at, len);
@@ -154,11 +172,12 @@ impl Memory {
     /// The word at byte offset `at`.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
-        let (words, inside) = (self.len / WORD, at / WORD);
-        let is_one = at.is_multiple_of(WORD) && inside < words;
-        assert!(is_one, "a word at {at} is none, or leaves {}", self.len);
-        // SAFETY: in bounds and aligned by the assertion, and otherwise as `span` argues.
-        unsafe { self.words.add(inside).as_ref() }
+        let whole = self.len - self.len % WORD;
+        if !at.is_multiple_of(WORD) || at >= whole {
+            is_no_span(self.len, at, WORD);
+        }
+        // SAFETY: in bounds and aligned by what was looked at, and otherwise as `span` argues.
+        unsafe { self.words.add(at / WORD).as_ref() }
     }
 
     /// What the word at byte offset `at` says. What its writer has written before it is visible then.
@@ -204,42 +223,72 @@ impl Memory {
             return self.store(at, u64::from_ne_bytes(word));
         }
         fence(Ordering::Release);
-        let (head, rest) = bytes.split_at(bytes.len().min(at.wrapping_neg() % WORD));
-        if !head.is_empty() {
-            merge(self.word(at - at % WORD), at % WORD, head);
+        if at.is_multiple_of(WORD) {
+            self.put_words(at, bytes);
+        } else {
+            self.put_within(at, bytes);
         }
-        if rest.is_empty() {
+    }
+
+    /// From within a word on.
+    #[cold]
+    fn put_within(&self, at: usize, bytes: &[u8]) {
+        if bytes.is_empty() {
             return;
         }
-        let (whole, tail) = rest.as_chunks::<WORD>();
-        let words = self.span(at + head.len(), whole.len());
+        let within = at % WORD;
+        let (head, rest) = bytes.split_at(bytes.len().min(WORD - within));
+        merge(self.word(at - within), within, head);
+        if !rest.is_empty() {
+            self.put_words(at - within + WORD, rest);
+        }
+    }
+
+    /// From the start of a word on.
+    #[inline]
+    fn put_words(&self, at: usize, bytes: &[u8]) {
+        let (whole, tail) = bytes.as_chunks::<WORD>();
+        let words = self.span(at, whole.len() + usize::from(!tail.is_empty()));
+        let (words, last) = words.split_at(whole.len());
         each(words, whole, |word, bytes| {
             word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
         });
-        if !tail.is_empty() {
-            merge(self.word(at + head.len() + whole.len() * WORD), 0, tail);
+        if let [last] = last {
+            merge(last, 0, tail);
         }
     }
 
     /// Copies bytes out. They can be torn.
     pub(crate) fn get(&self, at: usize, into: &mut [u8]) {
-        self.get_unfenced(at, into);
+        if at.is_multiple_of(WORD) {
+            self.get_words(at, into);
+        } else {
+            self.get_within(at, into);
+        }
         fence(Ordering::Acquire);
     }
 
-    fn get_unfenced(&self, at: usize, into: &mut [u8]) {
-        let skip = at.wrapping_neg() % WORD;
-        let (head, rest) = into.split_at_mut(into.len().min(skip));
-        if !head.is_empty() {
-            let word = self.word(at - at % WORD).load(Ordering::Relaxed).to_ne_bytes();
-            head.copy_from_slice(&word[at % WORD..][..head.len()]);
-        }
-        if rest.is_empty() {
+    /// From within a word on.
+    #[cold]
+    fn get_within(&self, at: usize, into: &mut [u8]) {
+        if into.is_empty() {
             return;
         }
-        let at = at + head.len();
-        let (whole, tail) = rest.as_chunks_mut::<WORD>();
-        let words = self.span(at, whole.len());
+        let within = at % WORD;
+        let (head, rest) = into.split_at_mut(into.len().min(WORD - within));
+        let word = self.word(at - within).load(Ordering::Relaxed).to_ne_bytes();
+        head.copy_from_slice(&word[within..][..head.len()]);
+        if !rest.is_empty() {
+            self.get_words(at - within + WORD, rest);
+        }
+    }
+
+    /// From the start of a word on.
+    #[inline]
+    fn get_words(&self, at: usize, into: &mut [u8]) {
+        let (whole, tail) = into.as_chunks_mut::<WORD>();
+        let words = self.span(at, whole.len() + usize::from(!tail.is_empty()));
+        let (words, last) = words.split_at(whole.len());
         let (blocks, words_left) = words.as_chunks::<BLOCK>();
         let (into_blocks, whole_left) = whole.as_chunks_mut::<BLOCK>();
         for (into, block) in into_blocks.iter_mut().zip(blocks) {
@@ -250,8 +299,8 @@ impl Memory {
         for (bytes, word) in whole_left.iter_mut().zip(words_left) {
             *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
         }
-        if !tail.is_empty() {
-            let word = self.word(at + words.len() * WORD).load(Ordering::Relaxed).to_ne_bytes();
+        if let [last] = last {
+            let word = last.load(Ordering::Relaxed).to_ne_bytes();
             tail.copy_from_slice(&word[..tail.len()]);
         }
     }

@@ -369,6 +369,7 @@ impl Fabric for ShmFabric {
         }
     }
 
+    #[inline]
     fn load(&self, region: Region, at: usize) -> u64 {
         self.regions.get(region).load(at)
     }

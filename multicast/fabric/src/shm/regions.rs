@@ -6,7 +6,7 @@ use super::arena::{self, Arenas, Place};
 use super::block::{Block, HEADER, Key};
 use super::host::{Home, Host};
 use super::room::anonymous;
-use crate::memory::{Memory, WORD, check_len};
+use crate::memory::{Memory, WORD, check_len, is_inside, is_no_span};
 use crate::slab::Slab;
 use crate::{Access, FabricError, Region, RegionKey};
 
@@ -221,7 +221,9 @@ impl RegionState {
     /// Where in the memory a span of the region starts.
     #[inline]
     pub(super) fn place(&self, at: usize, len: usize) -> usize {
-        assert!(at <= self.len && len <= self.len - at, "span {at}+{len} leaves {}", self.len);
+        if !is_inside(self.len, at, len) {
+            is_no_span(self.len, at, len);
+        }
         self.start + at
     }
 }
