@@ -207,6 +207,7 @@ impl Channel {
     }
 
     /// Writes a datagram, or queues it behind what waits for room already.
+    #[inline]
     pub(crate) fn send<F: Fabric>(
         &mut self,
         fabric: &mut F,
@@ -218,11 +219,21 @@ impl Channel {
         let frame = FRAME + (len as u64).next_multiple_of(8);
         let fits = frame <= self.frame_max() && frame <= self.outgoing.room();
         if self.out.is_none() || self.growing || !self.backlog.is_empty() || !fits {
-            let bytes = [head, body].concat().into();
-            self.backlog.push_back(Backlogged { kind, bytes, sent: 0 });
-            return self.pump(fabric);
+            return self.send_later(fabric, kind, head, body);
         }
-        self.write_frame(fabric, kind, FIRST | LAST, None, head, body)
+        self.write_frame(fabric, kind, FIRST | LAST, head, body)
+    }
+
+    #[cold]
+    fn send_later<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        kind: Kind,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<(), FabricError> {
+        self.send_shared(kind, [head, body].concat().into());
+        self.pump(fabric)
     }
 
     /// Queues a datagram that several channels share.
@@ -247,29 +258,29 @@ impl Channel {
             }
             let first = if sent == 0 { FIRST } else { 0 };
             let last = if sent + take == whole { LAST } else { 0 };
-            let total = (several && sent == 0).then_some(whole as u64);
+            let total = (whole as u64).to_le_bytes();
+            let head: &[u8] = if several && sent == 0 { &total } else { &[] };
             front.sent += take;
             if last != 0 {
                 self.backlog.pop_front();
             }
             let part = &bytes[sent..sent + take];
-            self.write_frame(fabric, kind, first | last, total, part, &[])?;
+            self.write_frame(fabric, kind, first | last, head, part)?;
         }
         Ok(())
     }
 
     /// Puts a frame behind those that are to be written.
+    #[inline]
     fn write_frame<F: Fabric>(
         &mut self,
         fabric: &mut F,
         kind: Kind,
         flags: u8,
-        total: Option<u64>,
         head: &[u8],
         body: &[u8],
     ) -> Result<(), FabricError> {
-        let extra = if total.is_some() { 8 } else { 0 };
-        let len = extra + head.len() + body.len();
+        let len = head.len() + body.len();
         let padded = (FRAME as usize) + len.next_multiple_of(8);
         let position = self.outgoing.reserve(padded as u64);
         let mark = u64::from((position / 8) as u16);
@@ -278,11 +289,11 @@ impl Channel {
         let end = frames.len() + padded;
         frames.reserve(padded + 8);
         frames.extend_from_slice(&word.to_le_bytes());
-        if let Some(total) = total {
-            frames.extend_from_slice(&total.to_le_bytes());
-        }
         frames.extend_from_slice(head);
-        frames.extend_from_slice(body);
+        // Most of a session's have none.
+        if !body.is_empty() {
+            frames.extend_from_slice(body);
+        }
         frames.extend_from_slice(&[0; 8]);
         frames.truncate(end);
         if end >= TOGETHER { self.write_frames(fabric) } else { Ok(()) }
@@ -542,12 +553,11 @@ impl Channel {
 
     fn copy<F: Fabric>(&self, fabric: &F, position: u64, into: &mut [u8]) {
         let ring = self.ring.expect("only a channel with a ring is read");
-        let mut from = 0;
-        for span in spans(self.incoming.capacity(), position, into.len() as u64) {
-            if !span.is_empty() {
-                fabric.copy_out(ring, span.start, &mut into[from..from + span.len()]);
-                from += span.len();
-            }
+        let [first, second] = spans(self.incoming.capacity(), position, into.len() as u64);
+        let (start, rest) = into.split_at_mut(first.len());
+        fabric.copy_out(ring, first.start, start);
+        if !rest.is_empty() {
+            fabric.copy_out(ring, second.start, rest);
         }
     }
 }

@@ -350,10 +350,12 @@ impl<F: Fabric> Port<F> {
     pub(crate) fn send(&mut self, id: u32, kind: Kind, head: &[u8], body: &[u8]) {
         let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
         let sent = channel.send(&mut self.fabric, kind, head, body);
-        if sent.is_ok() && channel.sent_all() {
-            return self.touch(id);
+        if sent.is_err() || !channel.sent_all() {
+            return self.after_writing(id, sent);
         }
-        self.after_writing(id, sent);
+        if !std::mem::replace(&mut channel.dirty, true) {
+            self.note_dirty(id);
+        }
     }
 
     /// Whether a reply to a session's message is to be sent, of which at most `most` may wait.
@@ -456,7 +458,9 @@ impl<F: Fabric> Port<F> {
         let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
         if next.whole {
             channel.take_whole(&self.fabric, next.len, into);
-            self.after_reading(id);
+            if !channel.dirty || channel.grow_at.is_some() {
+                self.after_reading(id);
+            }
             return true;
         }
         self.assembling -= channel.assembling_bytes();
@@ -545,9 +549,13 @@ impl<F: Fabric> Port<F> {
     pub(crate) fn touch(&mut self, id: u32) {
         let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
         if !std::mem::replace(&mut channel.dirty, true) {
-            self.dirty.push(id);
-            self.slots.use_soon(id);
+            self.note_dirty(id);
         }
+    }
+
+    fn note_dirty(&mut self, id: u32) {
+        self.dirty.push(id);
+        self.slots.use_soon(id);
     }
 
     /// We are done with the channel: frees its rings, and its slot when the peer can write nothing
