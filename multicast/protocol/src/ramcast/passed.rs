@@ -42,6 +42,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::delivery::Pending;
+use super::shared::LastWith;
 use super::{Ramcast, Uncommitted};
 use crate::bytes::{Reader, Writer};
 use crate::guard;
@@ -51,14 +52,14 @@ use crate::step::{Deliver, Effect, Record};
 use crate::timestamp::Timestamp;
 
 /// What is known of a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Row {
     /// Some replica of it has delivered everything up to here. Of several groups' messages only.
     delivered: Timestamp,
     /// It is known to have passed everything up to here.
     passed: Timestamp,
     /// The last message up to `delivered`, or a later one, that it shares with each other group.
-    last: Vec<Timestamp>,
+    last: LastWith,
     /// The first of those that it has not passed, or a lower timestamp.
     first: Vec<Timestamp>,
     /// The groups with which it shares one that it has not passed.
@@ -68,15 +69,15 @@ struct Row {
 impl Row {
     fn new(groups: u16) -> Self {
         let (delivered, passed) = (Timestamp::ZERO, Timestamp::ZERO);
-        let last = vec![Timestamp::ZERO; usize::from(groups)];
-        Self { delivered, passed, first: last.clone(), last, shares: GroupSet::EMPTY }
+        let (last, first) = (LastWith::new(groups), vec![Timestamp::ZERO; usize::from(groups)]);
+        Self { delivered, passed, last, first, shares: GroupSet::EMPTY }
     }
 
     /// It shares messages with another group, none before `first` that it has not passed.
     fn share(&mut self, with: GroupId, first: Timestamp, last: Timestamp) {
         let at = with.index();
-        self.last[at] = last.max(self.last[at]);
-        if self.last[at] > self.passed {
+        self.last.raise(with, last);
+        if self.last.get(with) > self.passed {
             self.shares = self.shares.with(with);
             self.first[at] = first.max(self.first[at]).max(self.passed.above());
         }
@@ -88,7 +89,7 @@ impl Row {
         if new {
             self.passed = timestamp;
             for group in self.shares.iter() {
-                if self.last[group.index()] <= timestamp {
+                if self.last.get(group) <= timestamp {
                     self.shares = self.shares.without(group);
                 }
                 let first = &mut self.first[group.index()];
@@ -170,10 +171,7 @@ impl Passed {
         self.before = row.delivered;
         row.delivered = next.timestamp.max(row.delivered);
         let others = next.destinations.without(self.own);
-        for group in others.iter() {
-            let last = &mut row.last[group.index()];
-            *last = next.timestamp.max(*last);
-        }
+        row.last.deliver(others, next.timestamp);
         if next.timestamp > row.passed {
             for group in others.minus(row.shares).iter() {
                 row.first[group.index()] = next.timestamp.max(row.first[group.index()]);
@@ -248,7 +246,7 @@ impl Passed {
             for to in row.shares.iter() {
                 let at = level.max(row.first[to.index()]);
                 let delivered = self.row(to).delivered;
-                if delivered < row.last[to.index()] {
+                if delivered < row.last.get(to) {
                     bound = bound.min(delivered.max(at.below()));
                 }
                 if !done.contains(to)
@@ -311,7 +309,7 @@ impl Passed {
     /// Whether a group may wait for something of ours, or of what we were told.
     fn concerns(&self, group: GroupId) -> bool {
         let (ours, theirs) = (self.row(self.own), self.row(group));
-        ours.last[group.index()] > self.told[group.index()] || theirs.shares.contains(self.own)
+        ours.last.get(group) > self.told[group.index()] || theirs.shares.contains(self.own)
     }
 
     /// What a group is to be told now. Whoever shares something with it that is not passed tells it by
@@ -319,8 +317,8 @@ impl Passed {
     fn take_owed(&mut self, group: GroupId) -> GroupSet {
         let ours = &self.row(self.own).last;
         let by_itself = |row: &GroupId| {
-            let (of, theirs) = (self.row(*row), ours[row.index()]);
-            let last = theirs == of.delivered && theirs == ours[group.index()];
+            let (of, theirs) = (self.row(*row), ours.get(*row));
+            let last = theirs == of.delivered && theirs == ours.get(group);
             *row != self.own && (of.shares.contains(group) || last)
         };
         let (owed, awaited) = (self.owed[group.index()], self.awaited[group.index()]);
@@ -374,7 +372,7 @@ impl Passed {
                     return None;
                 }
                 if !own {
-                    news |= last > row.last[with.index()];
+                    news |= last > row.last.get(with);
                     row.share(with, first, last);
                 }
             }
@@ -402,7 +400,7 @@ impl Passed {
             for with in row.shares.iter() {
                 out.u16(with.0);
                 out.u64(row.first[with.index()].to_word());
-                out.u64(row.last[with.index()].to_word());
+                out.u64(row.last.get(with).to_word());
             }
         }
     }
@@ -412,7 +410,7 @@ impl Passed {
         let row = self.row(self.own);
         out.u64(row.delivered.to_word());
         out.u64(row.passed.to_word());
-        for timestamp in &row.last {
+        for timestamp in row.last.iter() {
             out.u64(timestamp.to_word());
         }
         out.u64(self.raised.to_word());
@@ -508,7 +506,7 @@ impl Ramcast {
     pub fn raise_for(&mut self, group: GroupId, effects: &mut Vec<Effect>) {
         let own = self.group();
         let (last, delivered) =
-            (self.passed.row(group).last[own.index()], self.passed.row(own).delivered);
+            (self.passed.row(group).last.get(own), self.passed.row(own).delivered);
         if !self.leads()
             || last <= delivered.max(self.passed.raised)
             || planted(Mutant::NeverRaised)

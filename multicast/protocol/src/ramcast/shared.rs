@@ -50,7 +50,7 @@ pub(super) struct Shared {
     told_by: u16,
     applied_before: Timestamp,
     /// The last message shared with each group, and up to where it was told that we are done.
-    last_with: Vec<Timestamp>,
+    last_with: LastWith,
     told: Vec<Timestamp>,
     dirty: bool,
 }
@@ -62,6 +62,51 @@ struct Ended {
     last: HashMap<MessageId, Timestamp>,
     /// Those that ended up to here are in it.
     until: Timestamp,
+}
+
+/// The last message that is shared with each group. Many that follow each other go to the same groups: of
+/// those it is enough to note where the last one ended.
+#[derive(Clone, Debug)]
+pub(super) struct LastWith {
+    of_each: Vec<Timestamp>,
+    /// With all of these, unless it shares a later one.
+    together: GroupSet,
+    last: Timestamp,
+}
+
+impl LastWith {
+    pub(super) fn new(groups: u16) -> Self {
+        let of_each = vec![Timestamp::ZERO; usize::from(groups)];
+        Self { of_each, together: GroupSet::EMPTY, last: Timestamp::ZERO }
+    }
+
+    /// A message to all of these was delivered.
+    pub(super) fn deliver(&mut self, groups: GroupSet, timestamp: Timestamp) {
+        if groups != self.together {
+            for group in self.together.iter() {
+                self.raise(group, self.last);
+            }
+            (self.together, self.last) = (groups, Timestamp::ZERO);
+        }
+        self.last = timestamp.max(self.last);
+    }
+
+    /// The last one is that, or one behind it.
+    pub(super) fn raise(&mut self, group: GroupId, timestamp: Timestamp) {
+        let last = &mut self.of_each[group.index()];
+        *last = timestamp.max(*last);
+    }
+
+    #[inline]
+    pub(super) fn get(&self, group: GroupId) -> Timestamp {
+        let last = self.of_each[group.index()];
+        if self.together.contains(group) { last.max(self.last) } else { last }
+    }
+
+    /// Of each group, in their order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Timestamp> {
+        (0..self.of_each.len() as u16).map(|group| self.get(GroupId(group)))
+    }
 }
 
 /// Replicas of a group at most: a slot is named in four bits.
@@ -78,16 +123,14 @@ impl Shared {
             applied: vec![Timestamp::ZERO; SLOTS],
             told_by: 0,
             applied_before: Timestamp::ZERO,
-            last_with: zero.clone(),
+            last_with: LastWith::new(groups),
             told: zero,
             dirty: false,
         }
     }
 
     pub(super) fn push(&mut self, next: &Deliver, pending: &Pending) {
-        for group in next.destinations.iter() {
-            self.last_with[group.index()] = next.timestamp;
-        }
+        self.last_with.deliver(next.destinations, next.timestamp);
         // Who is slow may deliver last what the others have said that they are done with.
         self.dirty |= next.destinations.iter().all(|it| self.settled[it.index()] >= next.timestamp);
         self.keep(Owed {
@@ -223,7 +266,7 @@ impl Shared {
             out.u64(owed.index);
             out.u64(owed.last.to_word());
         }
-        for timestamp in self.settled.iter().chain(&self.last_with) {
+        for timestamp in self.settled.iter().copied().chain(self.last_with.iter()) {
             out.u64(timestamp.to_word());
         }
     }
@@ -240,8 +283,11 @@ impl Shared {
                 last: Timestamp::from_word(from.u64()?),
             });
         }
-        for timestamp in shared.settled.iter_mut().chain(&mut shared.last_with) {
+        for timestamp in &mut shared.settled {
             *timestamp = Timestamp::from_word(from.u64()?);
+        }
+        for group in (0..groups).map(GroupId) {
+            shared.last_with.raise(group, Timestamp::from_word(from.u64()?));
         }
         shared.dirty = true;
         Some(shared)
@@ -256,12 +302,12 @@ impl Ramcast {
         let all = self.applied_by_all().max(self.shared.settled_by(own));
         for group in (0..self.config.groups).map(GroupId) {
             let told = self.shared.told[group.index()];
-            if self.shared.last_with[group.index()] > told && all > told {
+            if self.shared.last_with.get(group) > told && all > told {
                 self.shared.told[group.index()] = all;
                 effects.push(Effect::Settle { group, timestamp: all });
             }
         }
-        if self.shared.last_with[own.index()] > self.shared.settled[own.index()] {
+        if self.shared.last_with.get(own) > self.shared.settled[own.index()] {
             self.shared.settled(own, all);
         }
     }
@@ -276,6 +322,31 @@ impl Ramcast {
 mod tests {
     use super::*;
     use crate::ids::SessionId;
+
+    #[test]
+    fn the_last_message_with_each_group_is_known_whatever_came_between() {
+        let (one, other, both) = (GroupId(0), GroupId(1), GroupSet::first(2));
+        let at = |clock| Timestamp::new(clock, one);
+        let mut last_with = LastWith::new(3);
+        let known =
+            |last_with: &LastWith| last_with.iter().map(Timestamp::clock).collect::<Vec<_>>();
+        #[rustfmt::skip]
+        let delivered = [
+            // to                   at   known        because
+            (both,                  2,   [2, 2, 0],   "it is the first"),
+            (both,                  4,   [4, 4, 0],   "it goes where the one before went"),
+            (GroupSet::single(one), 6,   [6, 4, 0],   "the other keeps what it had"),
+            (GroupSet::single(one), 5,   [6, 4, 0],   "a later one is known"),
+            (both,                  5,   [6, 5, 0],   "a later one is known of one of them"),
+        ];
+        for (to, clock, clocks, because) in delivered {
+            last_with.deliver(to, at(clock));
+            assert_eq!(known(&last_with), clocks, "{because}");
+        }
+        last_with.raise(other, at(9));
+        last_with.raise(one, at(1));
+        assert_eq!(known(&last_with), [6, 9, 0], "what is told only raises it");
+    }
 
     #[test]
     fn what_is_owed_is_found_until_everybody_is_done_with_it() {
