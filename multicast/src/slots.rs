@@ -145,8 +145,8 @@ impl Slots {
         let first = from / CHUNK * CHUNK;
         let end = seen.len().min(2 * (until - first));
         let mut word = 2 * (from - first);
-        let mut now = [0; BLOCK * SLOT_BYTES];
         while let Some(changed) = fabric.changed(*region, &seen[..end], word) {
+            let mut now = [0; BLOCK * SLOT_BYTES];
             // Where one has changed, others have too.
             let from = changed / 2;
             word = end.min(2 * (from + BLOCK));

@@ -140,15 +140,17 @@ impl Window {
 
     fn insert(&mut self, sequence: u64) -> bool {
         let passed = || self.recent().any(|known| known > sequence);
-        if self.contains(sequence) || planted(Mutant::HighestTakenForSet) && passed() {
+        if sequence < self.low || planted(Mutant::HighestTakenForSet) && passed() {
             return false;
         }
-        let (word, bit) = self.place(sequence).expect("not below the mark, or it were contained");
+        let (word, bit) = self.place(sequence).expect("not below the mark");
         if self.bits.len() <= word {
             self.bits.resize(word + 1, 0);
         }
-        self.bits[word] |= bit;
-        true
+        let bits = &mut self.bits[word];
+        let new = *bits & bit == 0;
+        *bits |= bit;
+        new
     }
 
     fn remove(&mut self, sequence: u64) {

@@ -174,8 +174,9 @@ impl<F: Fabric> Wiring<F> {
     /// looked at: the number of each, and what it says.
     pub(crate) fn look_at_words(&mut self, news: &mut Vec<(usize, u64)>) {
         let Self { port, words, words_seen, .. } = self;
-        let (mut from, mut now) = (0, [0; WORDS_AT_ONCE * 8]);
+        let mut from = 0;
         while let Some(at) = port.fabric.changed(*words, words_seen, from) {
+            let mut now = [0; WORDS_AT_ONCE * 8];
             // Where one has changed, others have too.
             from = (at + WORDS_AT_ONCE).min(words_seen.len());
             let now = &mut now[..8 * (from - at)];
