@@ -30,8 +30,9 @@ pub(crate) enum Election {
     /// I lead, and what you lack is not in my log any more: ask for the state.
     Behind { ballot: u64 },
     /// I have no state that counts: whoever leads, give me yours if I need one, or let me in. Silent, if our
-    /// group has not let me in as far as I know.
-    Ask { incarnation: u32, silent: bool, needs: bool },
+    /// group has not let me in as far as I know. I need that of whoever leads in this ballot, who left me
+    /// behind, or of anybody, if it is none.
+    Ask { incarnation: u32, silent: bool, needs: Option<u64> },
     /// I have logged these messages, by session and number, and cannot tell that they are decided.
     Lacks { messages: Vec<(u64, u64)> },
     /// Lead instead of me, whose ballot this is: I lack what nobody tells any more, or the log that is

@@ -130,19 +130,22 @@ pub(super) fn sorted<T>(of: &HashMap<MessageId, T>) -> impl Iterator<Item = (&Me
 
 impl<A: Application> Replica<A> {
     /// A learner asks for the state, or says that it is there: one that has a state takes no other, and
-    /// would not be asked to be let in as long as it is given one.
+    /// would not be asked to be let in as long as it is given one. One that another leader left behind, who
+    /// leads no more, takes no state of ours before we have asked it to let us in.
     pub(super) fn asked_for_state(
         &mut self,
         slot: u8,
         incarnation: u32,
         silent: bool,
-        needs: bool,
+        needs: Option<u64>,
     ) {
         let at_ms = self.core.now_ms();
         self.asking[usize::from(slot)] = Some(Asking { incarnation, silent, at_ms });
         self.core.saw_learner(slot, incarnation);
         let busy = self.teaching.as_ref().is_some_and(|teaching| teaching.slot != slot);
-        if !needs || !self.core.leads() || busy || !self.core.may_teach() {
+        let takes = needs.map(Ballot::from_word);
+        let takes = takes.is_some_and(|by| by == Ballot::ZERO || by == self.core.ballot());
+        if !takes || !self.core.leads() || busy || !self.core.may_teach() {
             return; // It asks again.
         }
         self.give_up_teaching();
@@ -275,9 +278,10 @@ impl<A: Application> Replica<A> {
     pub(crate) fn ask_for_state<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
         let now = self.core.now_ms();
         self.notice_left_behind(now);
-        let needs = self.core.role() == Role::Blank || self.behind.is_some();
+        let blank = self.core.role() == Role::Blank;
+        let needs = if blank { Some(Ballot::ZERO) } else { self.behind }.map(Ballot::to_word);
         // One that has a state, and nobody who could let it in, says at least that it is there.
-        let asks = needs || self.core.is_forlorn();
+        let asks = needs.is_some() || self.core.is_forlorn();
         let takes = self.taking.as_ref().is_some_and(|taking| now < taking.last_ms + PART_WAIT_MS);
         if !asks || takes || self.last_ask_ms.is_some_and(|last| now < last + ASK_EVERY_MS) {
             return;
@@ -345,13 +349,7 @@ impl<A: Application> Replica<A> {
         // committed all of it that ever was.
         let taught_by = |ballot: Ballot| ballot.slot() == from;
         let needs = self.core.role() == Role::Blank || self.behind.is_some_and(taught_by);
-        if part.incarnation != self.incarnation {
-            return;
-        }
-        if !needs {
-            // Whoever leads now has heard that we ask, and not that another has left us behind: as long as
-            // we ask it gives us its state, and does not ask us to let it in.
-            (self.behind, self.taking) = (None, None);
+        if !needs || part.incarnation != self.incarnation {
             return;
         }
         let now = self.core.now_ms();

@@ -354,9 +354,9 @@ fn who_has_a_state_is_not_given_another_but_asked_to_be_let_in() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     let (incarnation, silent) = (1 << 10, true);
-    scene.hear(2, &Election::Ask { incarnation, silent, needs: false }, &[]);
+    scene.hear(2, &Election::Ask { incarnation, silent, needs: None }, &[]);
     assert!(scene.replica.teaching.is_none() && scene.replica.has_lost_its_memory(2));
-    scene.hear(2, &Election::Ask { incarnation, silent, needs: true }, &[]);
+    scene.hear(2, &Election::Ask { incarnation, silent, needs: Some(0) }, &[]);
     let taught = scene.replica.teaching.as_ref().map(Teaching::slot);
     assert_eq!(taught, Some(2));
 }
@@ -680,14 +680,18 @@ fn nobody_is_announced_who_leads_in_a_slot_that_is_not_there() {
 }
 
 #[test]
-fn who_was_left_behind_by_another_than_leads_now_waits_to_be_let_in_by_that_one() {
+fn a_state_is_given_to_whom_the_same_leader_left_behind() {
     let mut scene = Scene::new();
-    let ballot = scene.let_lead(2).to_word();
-    scene.hear(2, &Election::Behind { ballot }, &[]);
-    assert!(scene.replica.behind.is_some());
-    scene.is_given(2, 0);
-    assert!(scene.replica.taking.is_some() && scene.replica.behind.is_some(), "that one knows");
-    // Slot 1 leads by now, has heard that we ask, and has not asked us.
-    scene.is_given(1, 0);
-    assert!(scene.replica.behind.is_none(), "it would give, and we would ask, for ever");
+    scene.grant(1, 0, true);
+    let (incarnation, silent, ours) = (0, false, scene.replica.core.ballot());
+    let earlier = Ballot::new(0, 1, 0);
+    for (by, given) in [(earlier, false), (ours, true)] {
+        let needs = Some(by.to_word());
+        scene.hear(2, &Election::Ask { incarnation, silent, needs }, &[]);
+        assert_eq!(
+            scene.replica.teaching.is_some(),
+            given,
+            "it takes none before we have asked it"
+        );
+    }
 }
