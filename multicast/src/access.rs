@@ -294,12 +294,17 @@ impl<F: Fabric> Access<F> {
     fn route(&mut self, session: SessionKey, to: ReplicaId) -> Option<u32> {
         let at = self.route_to(to);
         match self.get(session).routes[at] {
-            Route::Open(channel) => return Some(channel),
-            Route::Waiting => return None,
-            Route::Unused => {}
+            Route::Open(channel) => Some(channel),
+            Route::Waiting => None,
+            Route::Unused => self.first_route(session, to),
         }
+    }
+
+    #[cold]
+    fn first_route(&mut self, session: SessionKey, to: ReplicaId) -> Option<u32> {
         let opened = self.open_route(session, to);
         if opened.is_none() {
+            let at = self.route_to(to);
             self.get(session).routes[at] = Route::Waiting;
             self.unopened.insert(session.0);
         }

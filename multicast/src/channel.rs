@@ -413,6 +413,7 @@ impl Channel {
     }
 
     /// What the next datagram will be, if any of it is readable.
+    #[inline]
     pub(crate) fn next<F: Fabric>(&self, fabric: &F) -> Result<Option<Next>, Nonsense> {
         if let Some((kind, len, _)) = &self.assembling {
             let next = Next { kind: *kind, len: *len, begun: true, whole: false };
@@ -429,6 +430,7 @@ impl Channel {
     }
 
     /// Takes the next datagram, which was found to be of `len` bytes in one frame, into `into`.
+    #[inline]
     pub(crate) fn take_whole<F: Fabric>(&mut self, fabric: &F, len: usize, into: &mut Vec<u8>) {
         into.resize(len, 0);
         self.copy(fabric, self.incoming.position() + FRAME, into);
@@ -523,6 +525,7 @@ impl Channel {
         self.assembling = None;
     }
 
+    #[inline]
     fn frame<F: Fabric>(&self, fabric: &F) -> Result<Option<Frame>, Nonsense> {
         if self.incoming.available() == 0 {
             return Ok(None);
