@@ -23,11 +23,17 @@ impl<T> Ascending<T> {
     }
 
     /// Adds a value under a number, unless there is one. Returns whether it was added.
+    #[inline]
     pub fn insert(&mut self, number: u64, value: impl FnOnce() -> T) -> bool {
         if self.values.back().is_none_or(|(last, _)| *last < number) {
             self.values.push_back((number, value()));
             return true;
         }
+        self.insert_within(number, value)
+    }
+
+    #[cold]
+    fn insert_within(&mut self, number: u64, value: impl FnOnce() -> T) -> bool {
         let Err(place) = self.find(number) else { return false };
         self.values.insert(place, (number, value()));
         true
@@ -45,12 +51,18 @@ impl<T> Ascending<T> {
     }
 
     /// Takes out the value of that number.
+    #[inline]
     pub fn remove(&mut self, number: u64) -> Option<T> {
-        let (_, value) = match self.place(number)? {
-            0 => self.values.pop_front()?,
-            place => self.values.remove(place)?,
-        };
-        Some(value)
+        if let Some((_, value)) = self.values.pop_front_if(|(first, _)| *first == number) {
+            return Some(value);
+        }
+        self.remove_within(number)
+    }
+
+    #[cold]
+    fn remove_within(&mut self, number: u64) -> Option<T> {
+        let place = self.place(number)?;
+        self.values.remove(place).map(|(_, value)| value)
     }
 
     /// Keeps those that it is to keep, from the lowest number up.
