@@ -308,7 +308,20 @@ fn taken(scene: &mut Scene) -> [Vec<u64>; 3] {
         .map(|node| if scene.nodes[node].is_some() { scene.node(node).take(G0) } else { vec![] })
 }
 
+/// Long enough for a message and its answer, and shorter than anything waits.
 const MOMENT: Duration = Duration::from_micros(600);
+
+/// A session that has had message 1 to group 0 answered, by its first slot, and that group.
+fn led_by_slot_0() -> (Scene, SessionKey, GroupSet) {
+    let mut scene = Scene::new();
+    let (session, g0) = (scene.access.open(SessionId(7)), GroupSet::single(G0));
+    scene.send(session, g0, 10);
+    scene.run(SOON);
+    scene.reply(0, G0, 1);
+    scene.run(MOMENT);
+    taken(&mut scene);
+    (scene, session, g0)
+}
 
 #[test]
 fn followers_are_sent_what_their_leader_does_not_answer() {
@@ -358,7 +371,7 @@ fn what_waits_for_a_leader_goes_to_the_next_one_too() {
     scene.send(session, g0, 10);
     scene.run(MOMENT);
     assert_eq!(taken(&mut scene), [vec![3], vec![], vec![]]);
-    // It answers after its successor has: the last to answer is not the one that was sent 3.
+    // Whoever answered last is not whom 3 was sent to.
     scene.reply(1, G0, 2);
     scene.run(SPREAD_AFTER + MOMENT);
     assert_eq!(taken(&mut scene), [[3], [3], [3]], "who leads now was not sent it");
@@ -366,13 +379,7 @@ fn what_waits_for_a_leader_goes_to_the_next_one_too() {
 
 #[test]
 fn what_no_log_carries_and_what_a_leader_that_is_gone_would_get_goes_to_all() {
-    let mut scene = Scene::new();
-    let (session, g0) = (scene.access.open(SessionId(7)), GroupSet::single(G0));
-    scene.send(session, g0, 10);
-    scene.run(SOON);
-    scene.reply(0, G0, 1);
-    scene.run(MOMENT);
-    taken(&mut scene);
+    let (mut scene, session, g0) = led_by_slot_0();
     scene.send(session, g0, scene.access.tuning.inline_bytes_max + 1);
     scene.run(MOMENT);
     assert_eq!(taken(&mut scene), [[2], [2], [2]], "payloads are not in the log");
@@ -389,13 +396,7 @@ fn what_no_log_carries_and_what_a_leader_that_is_gone_would_get_goes_to_all() {
 
 #[test]
 fn what_was_sent_to_all_is_sent_once() {
-    let mut scene = Scene::new();
-    let session = scene.access.open(SessionId(7));
-    scene.send(session, GroupSet::single(G0), 10);
-    scene.run(SOON);
-    scene.reply(0, G0, 1);
-    scene.run(MOMENT);
-    taken(&mut scene);
+    let (mut scene, session, _) = led_by_slot_0();
     scene.send(session, both(), 10);
     scene.run(SPREAD_AFTER + MOMENT);
     assert_eq!(taken(&mut scene), [[2], [2], [2]], "to the leader, and then to the others");
@@ -405,13 +406,7 @@ fn what_was_sent_to_all_is_sent_once() {
 
 #[test]
 fn what_is_answered_is_not_late_however_late_anybody_looks() {
-    let mut scene = Scene::new();
-    let (session, g0) = (scene.access.open(SessionId(7)), GroupSet::single(G0));
-    scene.send(session, g0, 10);
-    scene.run(SOON);
-    scene.reply(0, G0, 1);
-    scene.run(MOMENT);
-    taken(&mut scene);
+    let (mut scene, session, g0) = led_by_slot_0();
     scene.send(session, g0, 10);
     scene.access.turn(&mut |_| ()).unwrap();
     scene.world.advance(MOMENT);
@@ -425,12 +420,7 @@ fn what_is_answered_is_not_late_however_late_anybody_looks() {
 
 #[test]
 fn nobody_sleeps_past_the_time_at_which_followers_are_sent_what_is_late() {
-    let mut scene = Scene::new();
-    let (session, g0) = (scene.access.open(SessionId(7)), GroupSet::single(G0));
-    scene.send(session, g0, 10);
-    scene.run(SOON);
-    scene.reply(0, G0, 1);
-    scene.run(MOMENT);
+    let (mut scene, session, g0) = led_by_slot_0();
     // Whoever is not there is asked after, less often.
     scene.kill(2);
     scene.run(SOON);
