@@ -1,6 +1,7 @@
 //! The client for threads: each call returns when its reply is in.
 
 use std::collections::HashMap;
+use std::iter::FusedIterator;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,7 +73,7 @@ impl<F: Fabric> Client<F> {
         Self { driver, session, pending: HashMap::new() }
     }
 
-    /// What it knows of the cluster.
+    /// The shape of the cluster, as the driver was told it.
     pub fn shape(&self) -> &Shape {
         self.driver.shape()
     }
@@ -98,6 +99,29 @@ impl<F: Fabric> Client<F> {
         self.driver.set_read_mode(mode);
     }
 
+    /// How operations that only read are done.
+    pub fn read_mode(&self) -> ReadMode {
+        self.driver.read_mode()
+    }
+
+    /// This client with another read mode, for a call or a few.
+    ///
+    /// ```
+    /// use skein_client::ReadMode;
+    /// # let cluster = skein_client::local::Cluster::local()?;
+    /// # let mut client = cluster.client()?;
+    /// client.put("key", "value")?;
+    /// let value = client.with_read_mode(ReadMode::Lease).get("key")?;
+    /// assert_eq!(value.as_deref(), Some(&b"value"[..]));
+    /// assert_eq!(client.read_mode(), ReadMode::Confirmed, "as before");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_read_mode(&mut self, mode: ReadMode) -> Within<'_, F> {
+        let within = Within::new(self);
+        within.client.set_read_mode(mode);
+        within
+    }
+
     /// This client with another time-out, for a call or a few.
     ///
     /// ```
@@ -108,9 +132,9 @@ impl<F: Fabric> Client<F> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn within(&mut self, timeout: Duration) -> Within<'_, F> {
-        let before = self.driver.timeout();
-        self.driver.set_timeout(timeout);
-        Within { client: self, before }
+        let within = Within::new(self);
+        within.client.set_timeout(timeout);
+        within
     }
 
     /// The value of `key`.
@@ -155,7 +179,9 @@ impl<F: Fabric> Client<F> {
     /// # let mut client = cluster.client()?;
     /// assert!(client.compare_and_swap("lock", None, "mine")?.swapped());
     /// let again = client.compare_and_swap("lock", None, "yours")?;
-    /// assert_eq!(again, Swap::Different(Some(b"mine".to_vec())));
+    /// let Swap::Different(Some((value, version))) = again else { panic!("{again:?}") };
+    /// assert_eq!(value, b"mine", "and a guard on its version holds until somebody writes it");
+    /// # assert!(version > 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn compare_and_swap(
@@ -197,7 +223,8 @@ impl<F: Fabric> Client<F> {
         operations::page(self.transact(&range.scan(limit))?)
     }
 
-    /// The pairs of `range` in key order, read page by page. Each page is atomic; the whole is not.
+    /// The pairs of `range` in key order, read page by page. Each page is atomic; the whole is not. An error
+    /// ends it: what was not read then says [`Pairs::rest`].
     ///
     /// ```
     /// use skein_client::KeyRange;
@@ -212,7 +239,8 @@ impl<F: Fabric> Client<F> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pairs(&mut self, range: KeyRange, page: u32) -> Pairs<'_, F> {
-        Pairs { client: self, rest: Some(range), page, read: Vec::new().into_iter() }
+        let read = Vec::new().into_iter();
+        Pairs { client: self, rest: Some(range), has_failed: false, page, read }
     }
 
     /// Does `transaction` and returns its reply.
@@ -326,10 +354,20 @@ fn lock(slot: &Slot) -> MutexGuard<'_, Option<Result<Reply, Error>>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A client with a time-out for a call or a few. See [`Client::within`].
+/// A client with a time-out or a read mode for a call or a few. See [`Client::within`] and
+/// [`Client::with_read_mode`].
 pub struct Within<'a, F: Fabric = AnyFabric> {
     client: &'a mut Client<F>,
-    before: Duration,
+    timeout: Duration,
+    read_mode: ReadMode,
+}
+
+impl<'a, F: Fabric> Within<'a, F> {
+    /// The client is to be as it is now when this is dropped.
+    fn new(client: &'a mut Client<F>) -> Self {
+        let (timeout, read_mode) = (client.driver.timeout(), client.driver.read_mode());
+        Self { client, timeout, read_mode }
+    }
 }
 
 impl<F: Fabric> Deref for Within<'_, F> {
@@ -348,16 +386,40 @@ impl<F: Fabric> DerefMut for Within<'_, F> {
 
 impl<F: Fabric> Drop for Within<'_, F> {
     fn drop(&mut self) {
-        self.client.set_timeout(self.before);
+        self.client.set_timeout(self.timeout);
+        self.client.set_read_mode(self.read_mode);
     }
 }
 
 /// See [`Client::pairs`].
+///
+/// After an error it gives nothing more, as iterators are taken to their end by many who would ask for ever.
+/// Whether it came to its end says [`rest`](Self::rest).
 pub struct Pairs<'a, F: Fabric = AnyFabric> {
     client: &'a mut Client<F>,
     rest: Option<KeyRange>,
+    has_failed: bool,
     page: u32,
     read: std::vec::IntoIter<(Key, Value)>,
+}
+
+impl<F: Fabric> Pairs<'_, F> {
+    /// The rest of the range, in which other [`pairs`](Client::pairs) go on after an error; `None` if
+    /// everything was. Pairs of the last page that were not taken yet do not count.
+    ///
+    /// ```
+    /// use skein_client::KeyRange;
+    /// # let cluster = skein_client::local::Cluster::local()?;
+    /// # let mut client = cluster.client()?;
+    /// let mut pairs = client.pairs(KeyRange::all(), 0); // a page of nothing
+    /// assert!(pairs.next().is_some_and(|pair| pair.is_err()));
+    /// assert!(pairs.next().is_none(), "it is over");
+    /// assert_eq!(pairs.rest(), Some(&KeyRange::all()), "and has not read everything");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn rest(&self) -> Option<&KeyRange> {
+        self.rest.as_ref()
+    }
 }
 
 impl<F: Fabric> Iterator for Pairs<'_, F> {
@@ -368,14 +430,20 @@ impl<F: Fabric> Iterator for Pairs<'_, F> {
             if let Some(pair) = self.read.next() {
                 return Some(Ok(pair));
             }
-            let range = self.rest.take()?;
-            match self.client.scan(&range, self.page) {
+            let range = self.rest.as_ref().filter(|_| !self.has_failed)?;
+            match self.client.scan(range, self.page) {
                 Ok(page) => {
                     self.read = page.pairs.into_iter();
-                    self.rest = page.next.map(|start| KeyRange { start, end: range.end });
+                    let end = self.rest.take().and_then(|range| range.end);
+                    self.rest = page.next.map(|start| KeyRange { start, end });
                 }
-                Err(error) => return Some(Err(error)),
+                Err(error) => {
+                    self.has_failed = true;
+                    return Some(Err(error));
+                }
             }
         }
     }
 }
+
+impl<F: Fabric> FusedIterator for Pairs<'_, F> {}

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use skein_fabric::any::{AnyFabric, AnyWaker};
+use skein_fabric::fork::Process;
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_fabric::{Fabric, FabricError};
 use skein_kvstore::command::Transaction;
@@ -95,6 +96,8 @@ impl Shape {
 /// ```
 pub struct Driver<F: Fabric> {
     access: Access<F>,
+    /// The one that speaks for the sessions.
+    process: Process,
     shape: Shape,
     waiter: Waiter,
     ledger: Ledger,
@@ -121,6 +124,7 @@ impl<F: Fabric> Driver<F> {
         let waiter = Waiter::new(shape.waiting);
         Self {
             access: Access::new(fabric, shape.topology, shape.tuning),
+            process: Process::current(),
             shape,
             waiter,
             ledger: Ledger::default(),
@@ -139,7 +143,7 @@ impl<F: Fabric> Driver<F> {
         }
     }
 
-    /// What it knows of the cluster.
+    /// The shape of the cluster, as the driver was told it.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
@@ -209,6 +213,33 @@ impl<F: Fabric> Driver<F> {
         Ok(self.start(session, plan, self.read_mode, timeout, timeout))
     }
 
+    /// As [`submit_within`](Self::submit_within); if it only reads, it is done in that mode.
+    ///
+    /// ```
+    /// use skein_client::{Operation, ReadMode, TIMEOUT_DEFAULT, Transaction};
+    ///
+    /// let cluster = skein_client::local::Cluster::local()?;
+    /// let mut driver = cluster.driver()?;
+    /// let session = driver.open();
+    /// let get = Transaction::of(Operation::Get { key: b"key".to_vec() });
+    /// driver.submit_in_mode(session, &get, ReadMode::Stale, TIMEOUT_DEFAULT)?;
+    /// while driver.under_way() > 0 {
+    ///     driver.poll(&mut |_, result| assert!(result.is_ok()))?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn submit_in_mode(
+        &mut self,
+        session: SessionKey,
+        transaction: &Transaction,
+        mode: ReadMode,
+        timeout: Duration,
+    ) -> Result<Ticket, Error> {
+        self.ready(session)?;
+        let plan = self.shape.plan(transaction)?;
+        Ok(self.start(session, plan, mode, timeout, timeout))
+    }
+
     /// Sends a plan on its way that has `left` of the `allowed` time.
     pub(crate) fn submit_plan(
         &mut self,
@@ -265,6 +296,9 @@ impl<F: Fabric> Driver<F> {
         for ticket in self.dropped.drain(..) {
             finished(ticket, Err(Error::Closed));
         }
+        if !self.process.is_current() && self.broken.is_none() {
+            return Err(self.end(Unavailability::Forked, finished));
+        }
         if let Some(why) = &self.broken {
             return Err(Error::Unavailable { why: why.clone(), sent: false });
         }
@@ -293,7 +327,12 @@ impl<F: Fabric> Driver<F> {
             busy |= self.send_queued();
             if self.presence.nobody {
                 let refused = self.access.refusal().map(FabricError::to_string);
-                let why = refused.map_or(Unavailability::Stopped, Unavailability::Refused);
+                let gone = if self.access.fabric().may_return() {
+                    Unavailability::Unreachable
+                } else {
+                    Unavailability::Stopped
+                };
+                let why = refused.map_or(gone, Unavailability::Refused);
                 self.ledger.fail(&why, finished);
                 self.fail_reads(None, &Error::Unavailable { why, sent: false }, finished);
             }
@@ -337,7 +376,8 @@ impl<F: Fabric> Driver<F> {
     /// Ends a session. Operations that were sent still finish as they would have; those that were
     /// not finish as [`Error::Closed`]. Goes on in [`poll`](Self::poll).
     pub fn close(&mut self, session: SessionKey) {
-        let deadline = self.access.fabric().now().saturating_add(self.timeout + FAREWELL_MAX);
+        let longest = self.timeout.saturating_add(FAREWELL_MAX);
+        let deadline = self.access.fabric().now().saturating_add(longest);
         self.ledger.close(session, deadline, &mut self.dropped);
         let mut dropped = std::mem::take(&mut self.dropped);
         let mut drop = |ticket, _: Result<Reply, Error>| dropped.push(ticket);
@@ -358,7 +398,7 @@ impl<F: Fabric> Driver<F> {
     /// Abandons all operations and closes all sessions, so that the replicas need not find out by
     /// themselves that they are over. Waits for that a little; not at all for a cluster that is gone.
     fn leave(&mut self) {
-        if self.broken.is_some() {
+        if self.broken.is_some() || !self.process.is_current() {
             return;
         }
         let deadline = self.access.fabric().now().saturating_add(FAREWELL_MAX);
@@ -384,7 +424,8 @@ impl<F: Fabric> Driver<F> {
 
     /// Whether the session takes another operation.
     fn ready(&self, session: SessionKey) -> Result<(), Error> {
-        if let Some(why) = &self.broken {
+        let forked = || (!self.process.is_current()).then_some(&Unavailability::Forked);
+        if let Some(why) = self.broken.as_ref().or_else(forked) {
             return Err(Error::Unavailable { why: why.clone(), sent: false });
         }
         if self.ledger.waiting(session)? + self.reads.of(session) >= self.window() {
@@ -502,7 +543,15 @@ impl<F: Fabric> Driver<F> {
         error: &FabricError,
         finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
     ) -> Error {
-        let why = Unavailability::Fabric(error.to_string());
+        self.end(Unavailability::Fabric(error.to_string()), finished)
+    }
+
+    /// Ends every operation. Nothing can be done any more.
+    fn end(
+        &mut self,
+        why: Unavailability,
+        finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
+    ) -> Error {
         self.ledger.fail(&why, finished);
         self.broken = Some(why.clone());
         let error = Error::Unavailable { why, sent: false };

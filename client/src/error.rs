@@ -101,6 +101,17 @@ pub enum Unavailability {
         "the cluster has stopped, or lost too many nodes: look at `skein status`; once `skein up` has started it again, connect again"
     )]
     Stopped,
+    /// No node can be reached over the network: whether the cluster runs cannot be told from here.
+    #[error(
+        "no node can be reached over the network: either the cluster has stopped, or this host's network or what lies between is down; look at `skein status` on a node, and connect again"
+    )]
+    Unreachable,
+    /// This process was forked from the one that opened the session, which goes on there. Two processes
+    /// that spoke in one session's name would swallow each other's operations.
+    #[error(
+        "this process was forked after the client had connected, and the session is its parent's: connect again in this process"
+    )]
+    Forked,
     /// No node has let us in: our certificate, our configuration or our version is not the cluster's.
     #[error("no node lets us in: {0}")]
     Refused(String),
@@ -183,6 +194,15 @@ impl Error {
             }
             Refusal::TransactionTooLarge { len, max } => {
                 too_large("a transaction", len, max, "bytes", "limits.transaction_bytes_max")
+            }
+            Refusal::WritesTooLarge { len, max } => {
+                too_large("what is patched", len, max, "bytes", "limits.transaction_bytes_max")
+            }
+            Refusal::RangesTooLarge { pairs, pairs_max, .. } if pairs > pairs_max => {
+                too_large("what was scanned", pairs, pairs_max, "pairs", "limits.scan_pairs_max")
+            }
+            Refusal::RangesTooLarge { bytes, bytes_max, .. } => {
+                too_large("what was scanned", bytes, bytes_max, "bytes", "limits.reply_bytes_max")
             }
             other => Self::Refused(other),
         }

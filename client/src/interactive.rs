@@ -1,120 +1,55 @@
 //! Transactions that read, think, and write: what they have read is guarded when they commit.
 
-use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::time::Duration;
 
 use skein_fabric::Fabric;
-use skein_kvstore::command::{Key, Operation, Test, Transaction, Value, Version};
-use skein_kvstore::reply::{Outcome, Refusal, Reply};
+use skein_kvstore::command::{Operation, Transaction, Value};
+use skein_kvstore::reply::Page;
 
+use crate::draft::{Commit, Draft, Seen};
 use crate::error::Error;
+use crate::operations::KeyRange;
 use crate::{asynchronous, blocking};
 
-/// What a key held when it was read.
-type Read = Option<(Value, Version)>;
-
-/// What a commit came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a transaction that was overtaken has changed nothing"]
-pub enum Commit {
-    /// It took effect, at one place in the order, at which everything that it had read still stood.
-    Done,
-    /// Something that it had read has changed meanwhile: it has changed nothing.
-    Overtaken,
-}
+/// How long the third attempt waits at most. From the second on each may wait twice as long as the one before.
+const PAUSE_MIN: Duration = Duration::from_micros(200);
+/// How often that doubles.
+const PAUSE_DOUBLINGS: u32 = 7;
 
 /// A transaction under way, of [`begin`](blocking::Client::begin).
 ///
-/// Reads go to the cluster one by one; writes stay here until [`commit`](Self::commit), and reads see
-/// them. Nothing is locked: whoever commits first wins, and who has read what is no more is
+/// Reads go to the cluster one by one; writes stay here until [`commit`](Self::commit), and reads and scans
+/// see them. Nothing is locked: whoever commits first wins, and who has read what is no more is
 /// [overtaken](Commit::Overtaken). A transaction that is dropped has done nothing.
 ///
 /// What was read comes from different moments until the commit says that it still stood together. Of
 /// a transaction that is overtaken nothing may be used but to try again.
 ///
+/// A key counts once towards `limits.transaction_keys_max`, however often it is read and written, and a range
+/// that was scanned counts once; the call that goes beyond the limit says so.
+///
 /// `C` is the client that it goes through: a borrowed [blocking](blocking::Client) one, or an
-/// [asynchronous](asynchronous::Client) one, whose transactions are awaited.
+/// [asynchronous](asynchronous::Client) one, whose transactions are awaited. For drivers there is the
+/// [`Draft`].
 pub struct Interactive<C> {
     client: C,
     draft: Draft,
 }
 
-/// What was read and what is to be written.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Draft {
-    read: BTreeMap<Key, Read>,
-    /// What the last attempt's commit found where this one has not looked yet.
-    found: BTreeMap<Key, Read>,
-    write: BTreeMap<Key, Option<Value>>,
+fn get(key: &[u8]) -> Transaction {
+    Transaction::of(Operation::Get { key: key.to_vec() })
 }
 
-impl Draft {
-    /// The value of a key as the transaction sees it: its own write, what it read before, or what the
-    /// last attempt found.
-    fn value(&mut self, key: &[u8]) -> Result<Option<Value>, Unread> {
-        if let Some(value) = self.write.get(key) {
-            return Ok(value.clone());
-        }
-        if let Some((key, found)) = self.found.remove_entry(key) {
-            self.read.insert(key, found);
-        }
-        self.read.get(key).map(value_of).ok_or(Unread)
-    }
-
-    /// The cluster was asked for a key, and this is what it holds.
-    fn saw(&mut self, key: &[u8], read: Read) -> Option<Value> {
-        let value = value_of(&read);
-        self.read.insert(key.to_vec(), read);
-        value
-    }
-
-    /// The commit: if all versions are still those that were read, the writes; otherwise a look at
-    /// what is there now. None if there is nothing to ask: what one read saw, it saw at one moment.
-    fn commit(&self) -> Option<Transaction> {
-        if self.write.is_empty() && self.read.len() < 2 {
-            return None;
-        }
-        let mut transaction = Transaction::default();
-        for (key, read) in &self.read {
-            let version = read.as_ref().map_or(0, |(_, version)| *version);
-            transaction = transaction.guard(key.clone(), Test::Version(version));
-            transaction = transaction.otherwise(Operation::Get { key: key.clone() });
-        }
-        for (key, value) in &self.write {
-            let key = key.clone();
-            transaction = transaction.then(match value.clone() {
-                Some(value) => Operation::Put { key, value },
-                None => Operation::Delete { key },
-            });
-        }
-        Some(transaction)
-    }
-
-    /// Takes in the answer to the commit, or that there was nothing to ask. An attempt that was
-    /// overtaken leaves what it found there.
-    fn conclude(self, reply: Option<Result<Reply, Error>>) -> Result<(Commit, Self), Error> {
-        let Some(reply) = reply else { return Ok((Commit::Done, Self::default())) };
-        let found = match reply {
-            Ok(Reply { held: true, .. }) => return Ok((Commit::Done, Self::default())),
-            Ok(Reply { outcomes, .. }) => outcomes,
-            // Writes have short replies: it was the look at what is there now.
-            Err(Error::Refused(Refusal::ReplyTooLarge { .. })) => Vec::new(),
-            Err(error) => return Err(error),
-        };
-        let found = self.read.into_keys().zip(found).filter_map(|(key, outcome)| match outcome {
-            Outcome::Value(read) => Some((key, read)),
-            _ => None,
-        });
-        Ok((Commit::Overtaken, Self { found: found.collect(), ..Self::default() }))
-    }
+fn value(seen: Seen) -> Option<Value> {
+    seen.map(|(value, _)| value)
 }
 
-/// The transaction knows nothing of a key: the cluster must be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Unread;
-
-fn value_of(read: &Read) -> Option<Value> {
-    read.as_ref().map(|(value, _)| value.clone())
+/// For how long to keep still after having been overtaken so often in a row. The first time not at all:
+/// what is there now was found on the way. Of many that meet on hot keys, those that keep still let one pass.
+fn pause(overtaken: u32) -> Duration {
+    let Some(doublings) = overtaken.checked_sub(2) else { return Duration::ZERO };
+    let most = PAUSE_MIN * 2_u32.pow(doublings.min(PAUSE_DOUBLINGS));
+    most.mul_f64(rand::random_range(0.0..=1.0))
 }
 
 impl<C> Interactive<C> {
@@ -123,13 +58,27 @@ impl<C> Interactive<C> {
     }
 
     /// Sets the value of `key`, if the transaction commits.
-    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        self.draft.write.insert(key.as_ref().to_vec(), Some(value.as_ref().to_vec()));
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.draft.put(key, value)
     }
 
     /// Removes the value of `key`, if the transaction commits.
-    pub fn delete(&mut self, key: impl AsRef<[u8]>) {
-        self.draft.write.insert(key.as_ref().to_vec(), None);
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.draft.delete(key)
+    }
+
+    /// Adds `by` to the value of `key`, a decimal 64-bit integer, absent counting as 0, if the transaction
+    /// commits. Unless the transaction reads the key, others that change the number do not overtake it, and
+    /// it does not overtake them: counters that everybody raises need not be hot. Then the commit finds out
+    /// whether the value is a number; of a key that was read, this call does.
+    pub fn increment(&mut self, key: impl AsRef<[u8]>, by: i64) -> Result<(), Error> {
+        self.draft.increment(key, by)
+    }
+
+    /// Adds `value` to the end of `key`'s value, creating it, if the transaction commits. Unless the
+    /// transaction reads the key, others that change it do not overtake the transaction.
+    pub fn append(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.draft.append(key, value)
     }
 }
 
@@ -137,11 +86,38 @@ impl<F: Fabric> Interactive<&mut blocking::Client<F>> {
     /// The value of `key`, as this transaction sees it: what it has put there itself, or what it read
     /// when it first asked.
     pub fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
+        Ok(value(self.get_versioned(key)?))
+    }
+
+    /// The same with the version, unless the transaction has put the value there itself or saw it in a scan.
+    pub fn get_versioned(&mut self, key: impl AsRef<[u8]>) -> Result<Seen, Error> {
         let key = key.as_ref();
-        match self.draft.value(key) {
-            Ok(value) => Ok(value),
-            Err(Unread) => Ok(self.draft.saw(key, self.client.get_versioned(key)?)),
+        match self.draft.get(key)? {
+            Some(seen) => Ok(seen),
+            None => self.draft.saw(key, self.client.transact(&get(key))),
         }
+    }
+
+    /// The next page of `range`, at most `limit` pairs, as this transaction sees them, its own writes among
+    /// them. The commit takes effect only if the range, as far as it was scanned, still holds the same, new
+    /// and deleted keys counted.
+    ///
+    /// ```
+    /// use skein_client::{Commit, KeyRange};
+    /// # let cluster = skein_client::local::Cluster::local()?;
+    /// # let (mut client, mut other) = (cluster.client()?, cluster.client()?);
+    /// client.put("seat:1", "ann")?;
+    /// let mut book = client.begin();
+    /// book.put("seat:2", "bob")?;
+    /// let taken = book.scan(&KeyRange::prefix("seat:"), 100)?;
+    /// assert_eq!(taken.pairs.len(), 2, "it sees its own writes");
+    /// other.put("seat:3", "cid")?;
+    /// assert_eq!(book.commit()?, Commit::Overtaken, "it has seen no third seat taken");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn scan(&mut self, range: &KeyRange, limit: u32) -> Result<Page, Error> {
+        let scan = self.draft.scan(range, limit)?;
+        self.draft.saw_page(range, limit, self.client.transact(&scan))
     }
 
     /// Makes everything take effect at one place in the order, if all that was read still stands
@@ -153,8 +129,14 @@ impl<F: Fabric> Interactive<&mut blocking::Client<F>> {
     }
 
     fn end(self) -> Result<(Commit, Draft), Error> {
-        let reply = self.draft.commit().map(|commit| self.client.transact(&commit));
-        self.draft.conclude(reply)
+        let commit = self.draft.commit(self.client.shape());
+        self.draft.conclude(commit.map(|commit| self.client.transact(&commit)))
+    }
+
+    /// Whether what was read has stood together; nothing is written.
+    fn verify(mut self) -> Result<(Commit, Draft), Error> {
+        self.draft.forget_writes();
+        self.end()
     }
 }
 
@@ -162,11 +144,40 @@ impl Interactive<asynchronous::Client> {
     /// The value of `key`, as this transaction sees it: what it has put there itself, or what it read
     /// when it first asked.
     pub async fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
+        Ok(value(self.get_versioned(key).await?))
+    }
+
+    /// The same with the version, unless the transaction has put the value there itself or saw it in a scan.
+    pub async fn get_versioned(&mut self, key: impl AsRef<[u8]>) -> Result<Seen, Error> {
         let key = key.as_ref();
-        match self.draft.value(key) {
-            Ok(value) => Ok(value),
-            Err(Unread) => Ok(self.draft.saw(key, self.client.get_versioned(key).await?)),
+        match self.draft.get(key)? {
+            Some(seen) => Ok(seen),
+            None => self.draft.saw(key, self.client.transact(&get(key)).await),
         }
+    }
+
+    /// The next page of `range`, at most `limit` pairs, as this transaction sees them, its own writes among
+    /// them. The commit takes effect only if the range, as far as it was scanned, still holds the same, new
+    /// and deleted keys counted.
+    ///
+    /// ```
+    /// # use skein_client::{Commit, KeyRange};
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// # let cluster = skein_client::local::Cluster::local()?;
+    /// # let client = cluster.async_client()?;
+    /// client.put("seat:1", "ann").await?;
+    /// let mut book = client.begin();
+    /// book.append("seat:1", " and bob")?;
+    /// let taken = book.scan(&KeyRange::prefix("seat:"), 100).await?;
+    /// assert_eq!(taken.pairs[0].1, b"ann and bob", "it sees its own writes");
+    /// assert_eq!(book.commit().await?, Commit::Done);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn scan(&mut self, range: &KeyRange, limit: u32) -> Result<Page, Error> {
+        let scan = self.draft.scan(range, limit)?;
+        self.draft.saw_page(range, limit, self.client.transact(&scan).await)
     }
 
     /// Makes everything take effect at one place in the order, if all that was read still stands
@@ -178,11 +189,17 @@ impl Interactive<asynchronous::Client> {
     }
 
     async fn end(self) -> Result<(Commit, Draft), Error> {
-        let reply = match self.draft.commit() {
+        let reply = match self.draft.commit(self.client.shape()) {
             Some(commit) => Some(self.client.transact(&commit).await),
             None => None,
         };
         self.draft.conclude(reply)
+    }
+
+    /// Whether what was read has stood together; nothing is written.
+    async fn verify(mut self) -> Result<(Commit, Draft), Error> {
+        self.draft.forget_writes();
+        self.end().await
     }
 }
 
@@ -196,29 +213,32 @@ impl<F: Fabric> blocking::Client<F> {
     /// client.put("stock", "3")?;
     /// let mut order = client.begin();
     /// let stock: u32 = String::from_utf8(order.get("stock")?.unwrap())?.parse()?;
-    /// order.put("stock", (stock - 1).to_string());
-    /// order.put("order:1", "one");
+    /// order.put("stock", (stock - 1).to_string())?;
+    /// order.put("order:1", "one")?;
+    /// order.increment("orders", 1)?;
     /// assert_eq!(order.get("stock")?.as_deref(), Some(&b"2"[..]), "it sees its own writes");
     /// assert_eq!(order.commit()?, Commit::Done);
+    /// assert_eq!(client.get("orders")?.as_deref(), Some(&b"1"[..]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn begin(&mut self) -> Interactive<&mut Self> {
-        Interactive::new(self, Draft::default())
+        let draft = Draft::new(self.shape(), self.read_mode());
+        Interactive::new(self, draft)
     }
 
-    /// Does a transaction, and again if it was overtaken, at most so many times. What an attempt that
-    /// was overtaken found is where the next one begins, so that it need not read again, and hot keys
-    /// go round quickly. Errors of `body` end it, and nothing was changed.
+    /// Does a transaction, and again if it was overtaken, at most so many times, and once at least. What an attempt that
+    /// was overtaken found is where the next one begins, so that it need not read again; one that was
+    /// overtaken more than once in a row waits for some random time first, of milliseconds at most. If `body`
+    /// fails, nothing is changed, and what it had read is verified: where that did not stand together, the
+    /// error rests on what never was, and it is tried again.
     ///
     /// ```
-    /// # use std::num::NonZeroU32;
     /// # use skein_client::Error;
     /// # let cluster = skein_client::local::Cluster::local()?;
     /// # let mut client = cluster.client()?;
-    /// let attempts = NonZeroU32::new(10).expect("ten");
-    /// let visits = client.attempt(attempts, |transaction| {
+    /// let visits = client.attempt(10, |transaction| {
     ///     let visits = transaction.get("visits")?.map_or(0, |visits| visits.len());
-    ///     transaction.put("visits", "x".repeat(visits + 1));
+    ///     transaction.put("visits", "x".repeat(visits + 1))?;
     ///     Ok::<_, Error>(visits + 1)
     /// })?;
     /// assert_eq!(visits, 1);
@@ -226,19 +246,30 @@ impl<F: Fabric> blocking::Client<F> {
     /// ```
     pub fn attempt<T, E: From<Error>>(
         &mut self,
-        attempts: NonZeroU32,
+        attempts: u32,
         mut body: impl FnMut(&mut Interactive<&mut Self>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut draft = Draft::default();
-        for _ in 0..attempts.get() {
+        let new = Draft::new(self.shape(), self.read_mode());
+        let mut draft = new.clone();
+        let attempts = attempts.max(1);
+        for overtaken in 0..attempts {
+            let pause = pause(overtaken);
+            if !pause.is_zero() {
+                std::thread::sleep(pause);
+                draft = new.clone(); // What was found is old by now.
+            }
             let mut transaction = Interactive::new(&mut *self, draft);
-            let result = body(&mut transaction)?;
-            match transaction.end()? {
-                (Commit::Done, _) => return Ok(result),
+            let result = body(&mut transaction);
+            if result.is_err() && transaction.draft.has_failed() {
+                return result;
+            }
+            let ended = if result.is_ok() { transaction.end() } else { transaction.verify() };
+            match ended? {
+                (Commit::Done, _) => return result,
                 (Commit::Overtaken, found) => draft = found,
             }
         }
-        Err(Error::Overtaken { attempts: attempts.get() }.into())
+        Err(Error::Overtaken { attempts }.into())
     }
 }
 
@@ -247,51 +278,71 @@ impl asynchronous::Client {
     ///
     /// ```
     /// # use skein_client::{Commit, Error, asynchronous::Client};
-    /// # async fn order(client: &Client) -> Result<Commit, Error> {
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// # let cluster = skein_client::local::Cluster::local()?;
+    /// # let client = cluster.async_client()?;
     /// let mut order = client.begin();
     /// let stock = order.get("stock").await?.unwrap_or_default();
-    /// order.put("stock", &stock[1..]);
-    /// order.put("order:1", "one");
-    /// order.commit().await
-    /// # }
+    /// order.put("stock", [&stock[..], b"!"].concat())?;
+    /// order.put("order:1", "one")?;
+    /// assert_eq!(order.commit().await?, Commit::Done);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn begin(&self) -> Interactive<Self> {
-        Interactive::new(self.clone(), Draft::default())
+        Interactive::new(self.clone(), Draft::new(self.shape(), self.read_mode()))
     }
 
-    /// Does a transaction, and again if it was overtaken, at most so many times. What an attempt that
-    /// was overtaken found is where the next one begins, so that it need not read again, and hot keys
-    /// go round quickly. Errors of `body` end it, and nothing was changed.
+    /// Does a transaction, and again if it was overtaken, at most so many times, and once at least. What an attempt that
+    /// was overtaken found is where the next one begins, so that it need not read again; one that was
+    /// overtaken more than once in a row waits for some random time first, of milliseconds at most. If `body`
+    /// fails, nothing is changed, and what it had read is verified: where that did not stand together, the
+    /// error rests on what never was, and it is tried again.
     ///
     /// ```
-    /// # use std::num::NonZeroU32;
     /// # use skein_client::{Error, asynchronous::Client};
     /// # async fn visit(client: &Client) -> Result<usize, Error> {
-    /// let attempts = NonZeroU32::new(10).expect("ten");
     /// client
-    ///     .attempt(attempts, async |transaction| {
+    ///     .attempt(10, async |transaction| {
     ///         let visits = transaction.get("visits").await?.map_or(0, |visits| visits.len());
-    ///         transaction.put("visits", "x".repeat(visits + 1));
+    ///         transaction.put("visits", "x".repeat(visits + 1))?;
     ///         Ok(visits + 1)
     ///     })
     ///     .await
     /// # }
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # let cluster = skein_client::local::Cluster::local()?;
+    /// # assert_eq!(runtime.block_on(async { visit(&cluster.async_client().unwrap()).await })?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub async fn attempt<T, E: From<Error>>(
         &self,
-        attempts: NonZeroU32,
+        attempts: u32,
         mut body: impl AsyncFnMut(&mut Interactive<Self>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut draft = Draft::default();
-        for _ in 0..attempts.get() {
+        let new = Draft::new(self.shape(), self.read_mode());
+        let mut draft = new.clone();
+        let attempts = attempts.max(1);
+        for overtaken in 0..attempts {
+            let pause = pause(overtaken);
+            if !pause.is_zero() {
+                self.sleep(pause).await?;
+                draft = new.clone(); // What was found is old by now.
+            }
             let mut transaction = Interactive::new(self.clone(), draft);
-            let result = body(&mut transaction).await?;
-            match transaction.end().await? {
-                (Commit::Done, _) => return Ok(result),
+            let result = body(&mut transaction).await;
+            if result.is_err() && transaction.draft.has_failed() {
+                return result;
+            }
+            let ended =
+                if result.is_ok() { transaction.end().await } else { transaction.verify().await };
+            match ended? {
+                (Commit::Done, _) => return result,
                 (Commit::Overtaken, found) => draft = found,
             }
         }
-        Err(Error::Overtaken { attempts: attempts.get() }.into())
+        Err(Error::Overtaken { attempts }.into())
     }
 }
 
@@ -299,46 +350,16 @@ impl asynchronous::Client {
 mod tests {
     use super::*;
 
-    fn read(of: &[(&str, Option<(&str, Version)>)]) -> BTreeMap<Key, Read> {
-        let read = |value: &(&str, Version)| (value.0.into(), value.1);
-        of.iter().map(|(key, value)| (Key::from(*key), value.as_ref().map(read))).collect()
-    }
-
     #[test]
-    fn a_commit_guards_what_was_read_and_nothing_else() {
-        let mut draft =
-            Draft { read: read(&[("a", Some(("1", 7))), ("b", None)]), ..Draft::default() };
-        draft.write.insert("b".into(), Some("2".into()));
-        draft.write.insert("c".into(), None);
-        let commit = draft.commit().unwrap();
-        let guards: Vec<_> = commit.guards.iter().map(|it| (&it.key[..], &it.test)).collect();
-        assert_eq!(guards, [(&b"a"[..], &Test::Version(7)), (&b"b"[..], &Test::Version(0))]);
-        let keys: Vec<_> = commit.then.iter().filter_map(|it| it.key()).collect();
-        assert_eq!(keys, [b"b", b"c"]);
-        assert_eq!(commit.otherwise.len(), 2, "a look at what has changed");
-    }
-
-    #[test]
-    fn what_one_moment_showed_needs_no_commit() {
-        let one = Draft { read: read(&[("a", None)]), ..Draft::default() };
-        assert_eq!((one.commit(), Draft::default().commit()), (None, None));
-        let two = Draft { read: read(&[("a", None), ("b", None)]), ..Draft::default() };
-        assert!(two.commit().is_some(), "two reads are of two moments");
-    }
-
-    #[test]
-    fn who_was_overtaken_goes_on_from_what_is_there() {
-        let draft = Draft { read: read(&[("a", Some(("1", 7))), ("b", None)]), ..Draft::default() };
-        let outcomes = vec![Outcome::Value(Some(("9".into(), 12))), Outcome::Value(None)];
-        let reply = Reply { held: false, outcomes };
-        let (commit, mut draft) = draft.conclude(Some(Ok(reply))).unwrap();
-        assert_eq!(commit, Commit::Overtaken);
-        assert_eq!(draft.value(b"a"), Ok(Some(b"9".to_vec())));
-        assert_eq!(draft.value(b"c"), Err(Unread), "of this it knows nothing");
-        assert_eq!(
-            draft.read,
-            read(&[("a", Some(("9", 12)))]),
-            "only what is asked for is guarded"
-        );
+    fn who_is_overtaken_again_keeps_still_for_a_random_and_bounded_time() {
+        assert_eq!([pause(0), pause(1)], [Duration::ZERO; 2], "what is there now is known");
+        let longest = PAUSE_MIN * 2_u32.pow(PAUSE_DOUBLINGS);
+        assert!(longest < Duration::from_millis(50));
+        for overtaken in [2, 3, 8, 9, 1_000, u32::MAX] {
+            let most = PAUSE_MIN * 2_u32.pow((overtaken - 2).min(PAUSE_DOUBLINGS));
+            let pauses: Vec<_> = (0..100).map(|_| pause(overtaken)).collect();
+            assert!(pauses.iter().all(|pause| *pause <= most), "{overtaken}: {pauses:?}");
+            assert!(pauses.iter().any(|pause| *pause != pauses[0]), "all are alike");
+        }
     }
 }

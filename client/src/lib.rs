@@ -50,7 +50,7 @@
 //! client.put("profile", "old")?;
 //! let mut change = client.begin();
 //! let old = change.get("profile")?.expect("just put");
-//! change.put("profile", [&old[..], b" and new"].concat());
+//! change.put("profile", [&old[..], b" and new"].concat())?;
 //! assert_eq!(change.commit()?, Commit::Done, "nobody else writes here");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -78,6 +78,7 @@
 pub mod asynchronous;
 pub mod blocking;
 mod connect;
+mod draft;
 pub mod driver;
 mod error;
 mod interactive;
@@ -88,9 +89,10 @@ mod reads;
 
 pub use blocking::Client;
 pub use connect::ConnectError;
+pub use draft::{Commit, Draft, Seen};
 pub use driver::{Driver, SessionKey, Shape, TIMEOUT_DEFAULT, Ticket};
 pub use error::{Error, Unavailability};
-pub use interactive::{Commit, Interactive};
+pub use interactive::Interactive;
 pub use operations::{KeyRange, Swap};
 pub use reads::ReadMode;
 pub use skein_fabric::wait::Waiting;

@@ -64,7 +64,8 @@ const START_MAX: Duration = Duration::from_secs(10);
 /// How often to look whether something has come about.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// A cluster in this process. Dropping it stops it, and waits for its threads to end.
+/// A cluster in this process. Dropping it stops it, and waits for its threads to end. It panics then if
+/// replicas were found to hold different states: whatever was seen of them is worth nothing.
 pub struct Cluster {
     host: Host,
     shape: Shape,
@@ -338,8 +339,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        // Whatever a test has seen of such a cluster is worth nothing.
+        let replicas = self.replicas().into_iter();
+        let diverged = replicas.filter_map(|(node, it)| Some((node, it.group, it.divergence?)));
+        let diverged: Vec<_> = diverged.collect();
         for node in &self.nodes {
             lock(node).stop();
         }
+        assert!(
+            diverged.is_empty() || std::thread::panicking(),
+            "replicas have diverged: node, group, what is known: {diverged:?}"
+        );
     }
 }

@@ -1,10 +1,11 @@
 //! Single operations as the transactions they are, and their outcomes as what callers expect.
 //! Shared by the blocking and the asynchronous client, which are otherwise independent.
 
+use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
 use skein_kvstore::command::{Key, Operation, Test, Transaction, Value, Version};
-use skein_kvstore::reply::{Outcome, Page, Reply};
+use skein_kvstore::reply::{Outcome, Page, Reply, show};
 
 use crate::error::Error;
 
@@ -13,8 +14,8 @@ use crate::error::Error;
 pub enum Swap {
     /// The value was the expected one; the new one has this version.
     Swapped(Version),
-    /// It was not, and nothing was changed. This is the value, if there is one.
-    Different(Option<Value>),
+    /// It was not, and nothing was changed. This is the value and its version, if there is one.
+    Different(Option<(Value, Version)>),
 }
 
 impl Swap {
@@ -25,12 +26,19 @@ impl Swap {
 }
 
 /// The keys of a scan: `start <= key < end`, in the order of their bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct KeyRange {
     /// The first key.
     pub start: Key,
     /// The first key after the range; `None` is no end.
     pub end: Option<Key>,
+}
+
+impl fmt::Debug for KeyRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = self.end.as_deref().map_or(String::new(), show);
+        write!(f, "KeyRange({}..{end})", show(&self.start))
+    }
 }
 
 impl KeyRange {
@@ -46,6 +54,7 @@ impl KeyRange {
     /// let users = KeyRange::prefix("user:");
     /// assert_eq!(users.start, b"user:");
     /// assert_eq!(users.end.as_deref(), Some(&b"user;"[..]));
+    /// assert_eq!(format!("{users:?}"), r#"KeyRange("user:".."user;")"#);
     /// ```
     pub fn prefix(prefix: impl AsRef<[u8]>) -> Self {
         let start = prefix.as_ref().to_vec();
@@ -92,7 +101,7 @@ pub(crate) fn swapped(reply: Reply) -> Result<Swap, Error> {
     let held = reply.held;
     match only(reply)? {
         Outcome::Written(version) if held => Ok(Swap::Swapped(version)),
-        Outcome::Value(found) if !held => Ok(Swap::Different(found.map(|(value, _)| value))),
+        Outcome::Value(found) if !held => Ok(Swap::Different(found)),
         other => Err(mismatch("a compare-and-swap", &other)),
     }
 }

@@ -1,6 +1,5 @@
 //! The blocking client over a cluster in this process.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use skein_client::local::Cluster;
@@ -233,12 +232,12 @@ fn an_interactive_transaction_is_overtaken_by_whoever_commits_first() {
     let mut slow = one.begin();
     assert_eq!(slow.get("a").unwrap().as_deref(), Some(&b"1"[..]));
     assert_eq!(slow.get("b").unwrap(), None);
-    slow.put("b", "2");
+    slow.put("b", "2").unwrap();
     assert_eq!(slow.get("b").unwrap().as_deref(), Some(&b"2"[..]), "its own write");
-    slow.delete("a");
+    slow.delete("a").unwrap();
     assert_eq!(slow.get("a").unwrap(), None);
     let mut quick = two.begin();
-    quick.put("b", "quick");
+    quick.put("b", "quick").unwrap();
     assert_eq!(quick.commit().unwrap(), Commit::Done, "it has read nothing");
     assert_eq!(slow.commit().unwrap(), Commit::Overtaken);
     assert_eq!(two.get("a").unwrap().as_deref(), Some(&b"1"[..]), "nothing was changed");
@@ -256,7 +255,7 @@ fn attempts_on_hot_keys_lose_nothing() {
     const CLIENTS: usize = 8;
     const TIMES: usize = 25;
     let cluster = Cluster::builder().groups(3).start().unwrap();
-    let attempts = NonZeroU32::new(1000).unwrap();
+    let attempts = 1000;
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
@@ -268,7 +267,7 @@ fn attempts_on_hot_keys_lose_nothing() {
                                 let value = transaction.get(key)?.unwrap_or_else(|| b"0".to_vec());
                                 let number: i64 =
                                     String::from_utf8(value).unwrap().parse().unwrap();
-                                transaction.put(key, (number + by).to_string());
+                                transaction.put(key, (number + by).to_string())?;
                             }
                             Ok(())
                         };
@@ -283,11 +282,26 @@ fn attempts_on_hot_keys_lose_nothing() {
     assert_eq!(client.get("from").unwrap(), Some(format!("-{moved}").into_bytes()));
     // Somebody always changes what this one has read.
     let mut other = cluster.client().unwrap();
-    let overtaken = client.attempt(NonZeroU32::new(3).unwrap(), |transaction| {
+    let overtaken = client.attempt(3, |transaction| {
         transaction.get("from")?;
         other.increment("from", 1)?;
-        transaction.put("from", "gone");
+        transaction.put("from", "gone")?;
         Ok::<_, Error>(())
     });
     assert_eq!(overtaken, Err(Error::Overtaken { attempts: 3 }));
+    let once = client.attempt(0, |transaction| transaction.get("from"));
+    assert!(once.unwrap().is_some(), "it is tried once at least");
+}
+
+#[test]
+fn a_time_out_may_be_as_long_as_there_is() {
+    let cluster = Cluster::local().unwrap();
+    let mut client = cluster.client().unwrap();
+    client.within(Duration::MAX).put("key", "value").unwrap();
+    client.set_timeout(Duration::MAX);
+    assert!(client.get("key").unwrap().is_some());
+    drop(client);
+    let tasks = cluster.async_client().unwrap().with_timeout(Duration::MAX);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert!(runtime.block_on(tasks.get("key")).unwrap().is_some());
 }

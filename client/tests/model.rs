@@ -125,7 +125,7 @@ impl Model {
                 Test::Exists => value.is_some(),
                 Test::Missing => value.is_none(),
                 Test::Equals(expected) => value == Some(expected),
-                Test::Version(_) => unreachable!("the model has none"),
+                Test::Version(_) | Test::Unchanged { .. } => unreachable!("the model has none"),
                 Test::Number { compare, number } => {
                     let value = self.number(&guard.key);
                     match compare {

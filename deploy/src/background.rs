@@ -3,7 +3,6 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
@@ -14,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdout};
 
 use crate::exit::Exit;
-use crate::signals;
+use crate::{logging, signals};
 
 /// The flag that the command gets the second time.
 pub(crate) const FLAG: &str = "--background";
@@ -69,14 +68,15 @@ pub(crate) fn enter() -> anyhow::Result<()> {
 }
 
 /// In the background: says `text`, whereupon nobody waits any more. What is said from here on goes
-/// to the file at `log`.
-pub(crate) fn ready(text: &str, log: &Path) -> anyhow::Result<()> {
-    let cannot = || format!("cannot write {}", log.display());
-    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(log);
-    let log = log.with_context(cannot)?;
-    let null = OpenOptions::new().write(true).open("/dev/null").context("cannot open /dev/null")?;
-    crate::output::say(text)?;
-    dup2_stderr(&log).with_context(cannot)?;
-    dup2_stdout(&null).context("cannot let go of standard output")?;
-    Ok(())
+/// to the file at `log`, and where that cannot be written, nowhere: the cluster runs, and whether
+/// anybody hears of it changes nothing.
+pub(crate) fn ready(text: &str, log: &Path) {
+    if let Err(error) = crate::output::say(text) {
+        tracing::warn!(%error, "cannot write to standard output");
+    }
+    logging::flush();
+    logging::to_file(log);
+    if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
+        let _ = dup2_stdout(&null).and_then(|()| dup2_stderr(&null));
+    }
 }

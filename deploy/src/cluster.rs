@@ -1,6 +1,7 @@
 //! The nodes of a cluster, seen from outside: what they are doing, and how to stop them.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use skein_kvstore::node::admin::{self, Action, CallError};
 use skein_kvstore::node::directory::Directory;
 use skein_kvstore::node::status::NodeStatus;
+use skein_multicast::operate::{Diverged, DivergenceStatus, ReplicaStatus};
 
 /// How often we look whether something has ended.
 const POLL: Duration = Duration::from_millis(5);
@@ -25,6 +27,39 @@ const KILL_WITHIN: Duration = Duration::from_secs(30);
 /// What each of the nodes says of itself, asked all at once.
 pub(crate) fn statuses(directory: &Directory, nodes: u16) -> Vec<Result<NodeStatus, CallError>> {
     ask(nodes, |node| admin::status(directory, node))
+}
+
+/// What the nodes of the cluster in `dir` say of replicas that have diverged, a line each: whatever was
+/// measured on them is worth nothing. Nodes of other hosts are not asked.
+pub(crate) fn divergences(dir: &Path) -> Vec<String> {
+    let Ok(directory) = Directory::at(dir) else { return Vec::new() };
+    let Ok(manifest) = directory.manifest() else { return Vec::new() };
+    let answers = statuses(&directory, manifest.nodes);
+    diverged(answers.iter().flatten())
+}
+
+/// What these nodes say of replicas that have diverged, a line each.
+pub(crate) fn diverged<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> Vec<String> {
+    let replicas = statuses
+        .into_iter()
+        .flat_map(|status| status.replicas.iter().map(|replica| (status.node, &replica.order)));
+    let line = |(node, order): (u16, &ReplicaStatus)| {
+        let DivergenceStatus { what, slots, position, recovered, .. } =
+            order.divergence.as_ref()?;
+        let (group, slot) = (order.group, order.slot);
+        let names: Vec<_> = slots.iter().map(|slot| format!("g{group}.{slot}")).collect();
+        let names = names.join(", ");
+        let since = match (what, recovered) {
+            (_, true) => "and took the state anew",
+            (Diverged::Own, false) => "and is taking the state anew",
+            (Diverged::Others, false) => "as the others of the group say",
+            (Diverged::All, false) => "and no state is held by f+1 of them: the group has stopped",
+        };
+        Some(format!(
+            "n{node}: g{group}.{slot} says that {names} diverged at position {position}, {since}"
+        ))
+    };
+    replicas.filter_map(line).collect()
 }
 
 pub(crate) fn ask<T: Send>(nodes: u16, one: impl Fn(u16) -> T + Sync) -> Vec<T> {

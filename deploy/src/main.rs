@@ -27,9 +27,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args = args::Skein::parse();
-    let (background, simulates) = (args.command.is_in_background(), args.command.simulates());
-    let end = logging::start(args.global.verbose, background, simulates);
+    let end = logging::start(args.global.verbose, args.command.audience());
     #[cfg(feature = "mutants")]
     let end = end.and_then(|()| mutants::plant());
-    exit::code(end.and_then(|()| args.command.run(&args.global)))
+    let code = exit::code(end.and_then(|()| args.command.run(&args.global)));
+    logging::flush();
+    code
 }

@@ -19,7 +19,8 @@ pub(crate) fn say_if_heard(bytes: impl AsRef<[u8]>) -> io::Result<bool> {
     }
 }
 
-/// Writes a line to standard error, if anybody is there to read it.
+/// Writes a line to standard error, if anybody is there to read it, or to the log file of a process
+/// that has one.
 pub(crate) fn tell(line: impl fmt::Display) {
-    let _ = writeln!(io::stderr(), "{line}");
+    crate::logging::tell(&line.to_string());
 }

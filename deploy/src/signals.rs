@@ -2,10 +2,11 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 const STOP: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
@@ -32,6 +33,12 @@ pub(crate) fn to_channel<T: Send + 'static>(
         }
     })?;
     Ok(())
+}
+
+/// From now on a file that may not grow (`ulimit -f`) is an error for who writes it. Else it would
+/// end the process.
+pub(crate) fn ignore_size_limits() -> io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
 
 /// What people call it.

@@ -4,6 +4,7 @@
 //! again. It starts them itself, because a child may ask to end with the *thread* that made it.
 //! Nodes that others have started are followed just so; only how they ended cannot be told.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
@@ -30,6 +31,11 @@ const DELAY_FIRST: Duration = Duration::from_millis(50);
 /// How long the second time, and at most.
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
+/// How often a node is looked at that cannot start because files of its directory are gone.
+const DAMAGED_POLL: Duration = Duration::from_secs(1);
+
+/// How a node ends that must not be started as it was, with bad usage.
+const USAGE: i32 = 2;
 
 /// Orders to the thread, a byte each.
 const RESTART: u8 = b'r';
@@ -40,10 +46,19 @@ const HOLD: u8 = b'h';
 pub(crate) struct Plan {
     pub(crate) directory: Directory,
     pub(crate) nodes: u16,
+    /// Nodes that other hosts run.
+    pub(crate) elsewhere: BTreeSet<u16>,
     /// How many times `-v` was given.
     pub(crate) verbose: u8,
     /// They leave the terminal and go on without us; otherwise they end with us.
     pub(crate) detached: bool,
+}
+
+impl Plan {
+    /// Whether the node is to run here.
+    fn starts(&self, node: u16) -> bool {
+        !self.elsewhere.contains(&node) && !self.directory.was_stopped(node)
+    }
 }
 
 /// What has become of a node's process.
@@ -103,7 +118,7 @@ impl Supervisor {
         let (orders, ours) = UnixStream::pair().context("cannot make a socket")?;
         let now = Instant::now();
         let fresh = |node| {
-            let due = (!plan.directory.was_stopped(node)).then_some(now);
+            let due = plan.starts(node).then_some(now);
             Watched { process: None, due, since: now, again: 0 }
         };
         let nodes = (0..plan.nodes).map(fresh).collect();
@@ -233,7 +248,7 @@ impl Crew {
         for (node, watched) in (0..).zip(&mut self.nodes) {
             watched.due = None;
             match &mut watched.process {
-                None if self.restart && !self.plan.directory.was_stopped(node) => {
+                None if self.restart && self.plan.starts(node) => {
                     watched.due = Some(Instant::now());
                 }
                 Some(Process { pid, child: Some(child), .. }) if !self.restart => {
@@ -262,6 +277,10 @@ impl Crew {
         let number = node as u16;
         let process = match self.adopt(number) {
             Some(process) => Ok(process),
+            None if self.waits_for_its_files(number) => {
+                self.nodes[node].due = Some(Instant::now() + DAMAGED_POLL);
+                return;
+            }
             None => self.spawn(number),
         };
         let watched = &mut self.nodes[node];
@@ -277,6 +296,11 @@ impl Crew {
                 (self.tell)(Err(error));
             }
         }
+    }
+
+    /// Whether the node has died, and its directory does not say which life would be its next.
+    fn waits_for_its_files(&self, node: u16) -> bool {
+        self.restart && self.plan.directory.lives(node).is_err()
     }
 
     /// Follows the process that runs the node already.
@@ -307,13 +331,15 @@ impl Crew {
 
     fn command(&self, node: u16) -> anyhow::Result<Command> {
         let Plan { directory, verbose, detached, .. } = &self.plan;
-        let path = directory.log(node);
-        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
-        let log = log.with_context(|| format!("cannot write {}", path.display()))?;
+        // The node writes this file itself. What the system says for it when it dies goes there too,
+        // and a file that cannot be written keeps no node from starting.
+        let mut options = OpenOptions::new();
+        let log = options.create(true).append(true).mode(0o600).open(directory.log(node));
+        let log = log.map_or_else(|_| Stdio::null(), Stdio::from);
         let us = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(us);
         command.arg("node").arg("--dir").arg(directory.path());
-        command.arg("--index").arg(node.to_string());
+        command.arg("--index").arg(node.to_string()).arg("--log-file");
         command.args((0..*verbose).map(|_| "-v"));
         if *detached {
             command.arg("--detached");
@@ -329,8 +355,13 @@ impl Crew {
     fn ended(&mut self, node: usize) {
         let number = node as u16;
         let Some(process) = self.nodes[node].process.take() else { return };
+        let mut refused = false;
         let how = match process.child {
-            Some(mut child) => how(child.wait()),
+            Some(mut child) => {
+                let status = child.wait();
+                refused = status.as_ref().is_ok_and(|status| status.code() == Some(USAGE));
+                how(status)
+            }
             None => "has ended; how is known only to the process that had started it".into(),
         };
         let taken = self.adopt(number);
@@ -342,6 +373,9 @@ impl Crew {
                 let pid = process.pid;
                 (watched.process, watched.since) = (Some(process), Instant::now());
                 Next::Taken { pid }
+            }
+            _ if refused => {
+                Next::Stays("it does not belong here, as its log says, and is not started again")
             }
             _ if !self.restart => Next::Stays("it is not started again"),
             _ if self.plan.directory.was_stopped(number) => {
@@ -355,7 +389,12 @@ impl Crew {
                 watched.due = Some(Instant::now() + delay);
                 Next::Restart { life, delay }
             }
-            (None, Err(_)) => Next::Stays("it cannot be started again: its directory is damaged"),
+            (None, Err(_)) => {
+                watched.due = Some(Instant::now() + DAMAGED_POLL);
+                Next::Stays(
+                    "how often it was started cannot be read, and until then it cannot start",
+                )
+            }
         };
         let busy = |watched: &&Watched| watched.process.is_some() || watched.due.is_some();
         let left = self.nodes.iter().filter(busy).count();

@@ -10,6 +10,7 @@ use skein_kvstore::machine::Machine;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::application::{Application, Delivery, Outbox};
+use skein_multicast::config::Topology;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::timestamp::Timestamp;
 
@@ -149,7 +150,8 @@ impl Driver {
 }
 
 fn empty(slots: &SlotMap, limits: Limits) -> Machine {
-    Machine::new(ReplicaId::new(GroupId(0), 0), slots.clone(), limits, 1)
+    let topology = Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 };
+    Machine::new(ReplicaId::new(GroupId(0), 0), &topology, slots.clone(), limits)
 }
 
 fn main() {

@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::range::RangeDigest;
 use crate::wire::Bytes;
 
 /// A key: any bytes, up to the configured limit.
@@ -23,7 +24,7 @@ pub type Version = u64;
 ///
 /// `B` is how bytes are held: owned by whoever writes commands, [borrowed](Bytes) from the message
 /// by the machine that reads them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction<B = Vec<u8>> {
     /// What must hold for `then`. With none, `then` it is.
     pub guards: Vec<Guard<B>>,
@@ -34,7 +35,7 @@ pub struct Transaction<B = Vec<u8>> {
 }
 
 /// A condition on one key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guard<B = Vec<u8>> {
     /// The key it looks at.
     pub key: B,
@@ -43,7 +44,7 @@ pub struct Guard<B = Vec<u8>> {
 }
 
 /// What a guard can ask.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Test<B = Vec<u8>> {
     /// There is a value.
     Exists,
@@ -61,6 +62,14 @@ pub enum Test<B = Vec<u8>> {
         compare: Compare,
         /// With what.
         number: i64,
+    },
+    /// The pairs with `key <= k < end`, `key` being the guard's, are those that were read. Takes every
+    /// group of the cluster, as a scan does.
+    Unchanged {
+        /// The first key after the range; `None` is no end.
+        end: Option<B>,
+        /// What each group held of it. A group that is not named held nothing.
+        held: Vec<RangeDigest>,
     },
 }
 
@@ -81,7 +90,7 @@ pub enum Compare {
 }
 
 /// One read or write. The outcome each gives is named on [`Outcome`](crate::reply::Outcome).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation<B = Vec<u8>> {
     /// The value and its version.
     Get {
@@ -148,6 +157,16 @@ impl<B> Default for Transaction<B> {
     }
 }
 
+impl<B> Guard<B> {
+    /// The key that it looks at; one of a range looks into every group.
+    pub fn only_key(&self) -> Option<&B> {
+        match self.test {
+            Test::Unchanged { .. } => None,
+            _ => Some(&self.key),
+        }
+    }
+}
+
 impl<B> Transaction<B> {
     /// Whether it changes nothing, whatever there is, and reads the same whatever there is.
     pub fn only_reads(&self) -> bool {
@@ -205,6 +224,9 @@ impl Guard {
             Test::Equals(value) => Test::Equals(Bytes(value)),
             Test::Version(version) => Test::Version(*version),
             Test::Number { compare, number } => Test::Number { compare: *compare, number: *number },
+            Test::Unchanged { end, held } => {
+                Test::Unchanged { end: end.as_deref().map(Bytes), held: held.clone() }
+            }
         };
         Guard { key: Bytes(&self.key), test }
     }

@@ -7,11 +7,14 @@ pub mod limits;
 pub mod look;
 pub mod machine;
 pub mod node;
+pub mod number;
 pub mod plan;
+pub mod range;
 pub mod reply;
 mod rules;
 pub mod slots;
 pub mod store;
+mod text;
 pub mod wire;
 
 pub use build::{BUILD, Build};

@@ -1,7 +1,8 @@
 //! What a command may be at most, and what a node may hold.
 
 use serde::{Deserialize, Serialize};
-use skein_multicast::config::Conflict;
+use skein_fabric::Constants;
+use skein_multicast::config::{Conflict, Topology};
 
 /// Part of the cluster's configuration: every group must decide alike, so all nodes and clients
 /// have the same. Sizes are in bytes.
@@ -12,9 +13,11 @@ pub struct Limits {
     pub key_bytes_max: usize,
     /// The longest value.
     pub value_bytes_max: usize,
-    /// The most keys in one transaction, each mention counted: guards and both branches.
+    /// The most keys in one transaction, guards and both branches together, each counted once. It may be
+    /// mentioned four times on average.
     pub transaction_keys_max: usize,
-    /// The largest transaction, as sent.
+    /// The largest transaction, as sent; and the most bytes of values that append and patch make anew
+    /// in one.
     pub transaction_bytes_max: usize,
     /// The most that one group answers to one transaction.
     pub reply_bytes_max: usize,
@@ -22,8 +25,9 @@ pub struct Limits {
     pub scan_pairs_max: usize,
     /// The most keys and values in a page of a scan; a page always holds one pair.
     pub scan_page_bytes_max: usize,
-    /// What the groups of one node may hold together: keys, values, what is owed to sessions, and
-    /// an overhead for each. Writes beyond it are refused.
+    /// What the replicas of one node may hold together: keys, values, what is owed to sessions, and
+    /// an overhead for each. Each group has an equal share, `memory_bytes_max` divided by the most
+    /// replicas that any node hosts. Writes beyond the share are refused.
     pub memory_bytes_max: u64,
 }
 
@@ -46,6 +50,26 @@ impl Default for Limits {
 const COMMAND_OVERHEAD: usize = 64;
 
 impl Limits {
+    /// The entries, all of which every node must have alike.
+    pub fn constants(&self) -> Constants {
+        Constants::default()
+            .with("limits.key_bytes_max", self.key_bytes_max)
+            .with("limits.value_bytes_max", self.value_bytes_max)
+            .with("limits.transaction_keys_max", self.transaction_keys_max)
+            .with("limits.transaction_bytes_max", self.transaction_bytes_max)
+            .with("limits.reply_bytes_max", self.reply_bytes_max)
+            .with("limits.scan_pairs_max", self.scan_pairs_max)
+            .with("limits.scan_page_bytes_max", self.scan_page_bytes_max)
+            .with("limits.memory_bytes_max", self.memory_bytes_max)
+    }
+
+    /// The memory ceiling of each group: [`memory_bytes_max`](Self::memory_bytes_max) divided by the most
+    /// replicas that any node hosts. A refusal at the ceiling is decided by each replica for itself, so the
+    /// ceiling must not depend on the node: some nodes host fewer replicas than others.
+    pub fn group_bytes_max(&self, topology: &Topology) -> u64 {
+        self.memory_bytes_max / u64::from(topology.replicas_per_node_max().max(1))
+    }
+
     /// The entries, if any, that cannot work, alone or together.
     pub fn check(&self) -> Result<(), Conflict> {
         let pair = self.key_bytes_max.saturating_add(self.value_bytes_max);
@@ -64,8 +88,8 @@ impl Limits {
              entry("key_bytes_max", self.key_bytes_max), "at least 1".into(), "is the length of the shortest useful key"),
             (self.value_bytes_max <= 1 << 28,
              entry("value_bytes_max", self.value_bytes_max), "268435456".into(), "is the longest value that can be sent"),
-            ((1..=1 << 16).contains(&self.transaction_keys_max),
-             entry("transaction_keys_max", self.transaction_keys_max), "1 to 65536".into(), "is what a transaction can name"),
+            ((1..=1 << 12).contains(&self.transaction_keys_max),
+             entry("transaction_keys_max", self.transaction_keys_max), "1 to 4096".into(), "is what a transaction can name"),
             (self.scan_pairs_max >= 1,
              entry("scan_pairs_max", self.scan_pairs_max), "at least 1".into(), "is the shortest page that makes progress"),
             (self.transaction_bytes_max >= largest,
@@ -79,9 +103,9 @@ impl Limits {
              "a reply must have room for a page, 64 bytes, the longest key and the longest value"),
             // What was written, and whether there was something, is told in fewer bytes: only what
             // was read can make a reply too large.
-            (self.reply_bytes_max / 16 >= self.transaction_keys_max,
+            (self.reply_bytes_max / 64 >= self.transaction_keys_max,
              entry("reply_bytes_max", self.reply_bytes_max), entry("transaction_keys_max", self.transaction_keys_max),
-             "a reply must have room for 16 bytes of each key"),
+             "a reply must have room for four outcomes of 16 bytes for each key"),
             (self.memory_bytes_max >= 16 << 20,
              format!("memory_bytes_max = {}", self.memory_bytes_max), "at least 16777216".into(), "is what a node can work with"),
         ];
@@ -105,10 +129,10 @@ mod tests {
             (Limits { transaction_bytes_max: 1 << 20, ..good }, "transaction_bytes_max", "value_bytes_max"),
             (Limits { value_bytes_max: 4 << 20, ..good },       "transaction_bytes_max", "value_bytes_max"),
             (Limits { scan_page_bytes_max: 4 << 20, ..good },   "reply_bytes_max",       "scan_page_bytes_max"),
-            (Limits { transaction_keys_max: 1 << 16, reply_bytes_max: 1 << 19, value_bytes_max: 1000, scan_page_bytes_max: 1000, ..good },
+            (Limits { transaction_keys_max: 1 << 12, reply_bytes_max: 1 << 17, value_bytes_max: 1000, scan_page_bytes_max: 1000, ..good },
                                                                 "reply_bytes_max",       "transaction_keys_max"),
             (Limits { scan_pairs_max: 0, ..good },              "scan_pairs_max",        "at least 1"),
-            (Limits { transaction_keys_max: 0, ..good },        "transaction_keys_max",  "1 to 65536"),
+            (Limits { transaction_keys_max: 0, ..good },        "transaction_keys_max",  "1 to 4096"),
             (Limits { key_bytes_max: usize::MAX, ..good },      "transaction_bytes_max", "key_bytes_max"),
             (Limits { memory_bytes_max: 1, ..good },            "memory_bytes_max",      "at least"),
         ];

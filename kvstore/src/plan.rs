@@ -43,8 +43,11 @@ impl Plan {
         let transaction = transaction.borrowed();
         rules::check(&transaction, limits)?;
         // To find out whose a key is takes as long as to write it down: it is done once.
-        let guards = transaction.guards.iter().map(|guard| slots.owner(guard.key.0));
-        let mut owners: GroupSet = guards.collect();
+        let guards = transaction.guards.iter().map(|guard| match guard.only_key() {
+            Some(key) => GroupSet::single(slots.owner(key.0)),
+            None => slots.groups(),
+        });
+        let mut owners = guards.fold(GroupSet::EMPTY, GroupSet::union);
         let mut source = |operation: &Operation<Bytes<'_>>| match operation {
             Operation::Scan { limit, .. } => {
                 owners = slots.groups();

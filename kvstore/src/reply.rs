@@ -1,12 +1,14 @@
 //! What a command comes to.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Key, Version};
 use crate::wire::Bytes;
 
 /// The answer to a [`Transaction`](crate::command::Transaction) that was not refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply<B = Vec<u8>> {
     /// Whether all guards held, and `then` was the branch taken.
     pub held: bool,
@@ -15,7 +17,7 @@ pub struct Reply<B = Vec<u8>> {
 }
 
 /// What one operation gave.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome<B = Vec<u8>> {
     /// Of a get: the value and its version, if there is one.
     Value(Option<(B, Version)>),
@@ -32,7 +34,7 @@ pub enum Outcome<B = Vec<u8>> {
 }
 
 /// A page of a scan: one atomic look at a range.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page<B = Vec<u8>> {
     /// In key order.
     pub pairs: Vec<(B, B)>,
@@ -43,6 +45,13 @@ pub struct Page<B = Vec<u8>> {
 impl<B> Default for Page<B> {
     fn default() -> Self {
         Self { pairs: Vec::new(), next: None }
+    }
+}
+
+impl fmt::Debug for Refusal {
+    /// The sentence: keys are text in it, and not numbers one by one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Refusal({self})")
     }
 }
 
@@ -67,7 +76,7 @@ impl Outcome<Bytes<'_>> {
 
 /// Why a command was refused. It had no effect in any group; of [`Unreadable`](Refusal::Unreadable)
 /// alone that is not known.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// Increment of something else. Look at the value, or put a number first.
@@ -103,7 +112,7 @@ pub enum Refusal {
     /// Too many keys in one transaction.
     #[error("a transaction of {keys} keys; limits.transaction_keys_max is {max}")]
     TooManyKeys {
-        /// Its keys, each mention counted.
+        /// Its keys, each counted once, and its ranges; of more than four times the limit, its mentions.
         keys: u64,
         /// `limits.transaction_keys_max`
         max: u64,
@@ -116,6 +125,30 @@ pub enum Refusal {
         /// `limits.transaction_bytes_max`
         max: u64,
     },
+    /// Append and patch make whole values anew, and together these are too much for one transaction.
+    #[error(
+        "the values that it appends to and patches have {len} bytes together; limits.transaction_bytes_max is {max}: send several transactions"
+    )]
+    WritesTooLarge {
+        /// Bytes of the values made anew, as far as they were counted.
+        len: u64,
+        /// `limits.transaction_bytes_max`
+        max: u64,
+    },
+    /// The ranges that it guards hold too much to be compared in one transaction.
+    #[error(
+        "the ranges that it guards held {pairs} pairs of {bytes} bytes; limits.scan_pairs_max is {pairs_max} and limits.reply_bytes_max is {bytes_max}: scan less in one transaction"
+    )]
+    RangesTooLarge {
+        /// Pairs in all ranges together.
+        pairs: u64,
+        /// Their bytes.
+        bytes: u64,
+        /// `limits.scan_pairs_max`
+        pairs_max: u64,
+        /// `limits.reply_bytes_max`
+        bytes_max: u64,
+    },
     /// What it reads in one group is too much for one reply: read less at a time.
     #[error(
         "group {group} would reply with more than {max} bytes (limits.reply_bytes_max): read less at a time"
@@ -126,9 +159,10 @@ pub enum Refusal {
         /// `limits.reply_bytes_max`
         max: u64,
     },
-    /// The group's memory ceiling is reached: delete something, or raise `limits.memory_bytes_max`.
+    /// The group's memory ceiling is reached: delete keys, or overwrite values with shorter ones. The ceiling
+    /// follows from `limits.memory_bytes_max`, which stays as it is while the cluster lives.
     #[error(
-        "group {group} holds {used} bytes and its ceiling is {ceiling}: delete something, or raise limits.memory_bytes_max"
+        "group {group} holds {used} bytes and its ceiling is {ceiling}: delete keys, or overwrite values with shorter ones; for more room, start another cluster with a higher limits.memory_bytes_max and copy the data to it"
     )]
     OutOfMemory {
         /// Which group.

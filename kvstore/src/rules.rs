@@ -2,7 +2,7 @@
 
 use skein_protocol::ids::{GroupId, GroupSet};
 
-use crate::command::{Operation, Transaction};
+use crate::command::{Guard, Operation, Test, Transaction};
 use crate::limits::Limits;
 use crate::reply::Refusal;
 use crate::wire::Bytes;
@@ -10,13 +10,10 @@ use crate::wire::Bytes;
 /// Whether the command can be executed at all, whatever the groups hold. Looks at both branches:
 /// one that could never be taken makes the command wrong.
 pub(crate) fn check(transaction: &Transaction<Bytes<'_>>, limits: &Limits) -> Result<(), Refusal> {
-    let mentions = transaction.guards.len() + transaction.then.len() + transaction.otherwise.len();
-    if mentions > limits.transaction_keys_max {
-        let max = limits.transaction_keys_max as u64;
-        return Err(Refusal::TooManyKeys { keys: mentions as u64, max });
-    }
+    check_keys(transaction, limits)?;
+    let mut ranges = (0_u64, 0_u64);
     for guard in &transaction.guards {
-        check_key(guard.key, limits)?;
+        check_guard(guard, &mut ranges, limits)?;
     }
     for branch in [&transaction.then, &transaction.otherwise] {
         let mut scans = 0;
@@ -27,8 +24,89 @@ pub(crate) fn check(transaction: &Transaction<Bytes<'_>>, limits: &Limits) -> Re
         if scans > 1 {
             return Err(Refusal::Malformed("more than one scan in a branch".to_owned()));
         }
+        check_patches(branch, limits)?;
     }
     Ok(())
+}
+
+/// A key may be mentioned so often on average: guarded, read, and written in either branch.
+const MENTIONS: usize = 4;
+
+/// Whether there are too many keys. Each counts once, however often it is mentioned; so does each scan,
+/// and each range that is guarded.
+fn check_keys(transaction: &Transaction<Bytes<'_>>, limits: &Limits) -> Result<(), Refusal> {
+    let Transaction { guards, then, otherwise } = transaction;
+    let (mentions, max) =
+        (guards.len() + then.len() + otherwise.len(), limits.transaction_keys_max);
+    if mentions <= max {
+        return Ok(());
+    }
+    let mut counted = mentions;
+    if mentions <= MENTIONS * max {
+        let guarded = guards.iter().filter_map(Guard::only_key);
+        let operated = then.iter().chain(otherwise).filter_map(Operation::key);
+        let mut keys: Vec<_> = guarded.chain(operated).collect();
+        let ranges = mentions - keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        counted = keys.len() + ranges;
+    }
+    if counted <= max {
+        return Ok(());
+    }
+    Err(Refusal::TooManyKeys { keys: counted as u64, max: max as u64 })
+}
+
+/// Counts the pairs and the bytes of `ranges` that are compared. They are no more than one command may
+/// scan, so that no guard takes an engine longer than that.
+fn check_guard(
+    guard: &Guard<Bytes<'_>>,
+    (pairs, bytes): &mut (u64, u64),
+    limits: &Limits,
+) -> Result<(), Refusal> {
+    check_key(guard.key, limits)?;
+    let Test::Unchanged { end, held } = &guard.test else { return Ok(()) };
+    for group in held {
+        *pairs = pairs.saturating_add(u64::from(group.pairs));
+        *bytes = bytes.saturating_add(group.bytes);
+    }
+    let (pairs_max, bytes_max) = (limits.scan_pairs_max as u64, limits.reply_bytes_max as u64);
+    if *pairs > pairs_max || *bytes > bytes_max {
+        let (pairs, bytes) = (*pairs, *bytes);
+        return Err(Refusal::RangesTooLarge { pairs, bytes, pairs_max, bytes_max });
+    }
+    end.map_or(Ok(()), |end| check_key(end, limits))
+}
+
+/// Whether the values that a branch's patches make are too large, whatever stands there: each at least as
+/// long as its patches reach.
+fn check_patches(branch: &[Operation<Bytes<'_>>], limits: &Limits) -> Result<(), Refusal> {
+    let patches = || {
+        branch.iter().filter_map(|operation| match operation {
+            Operation::Patch { key, offset, bytes } => {
+                Some((*key, *offset as usize + bytes.0.len()))
+            }
+            _ => None,
+        })
+    };
+    let max = limits.transaction_bytes_max;
+    if patches().map(|(_, end)| end).sum::<usize>() <= max {
+        return Ok(());
+    }
+    let mut reach: Vec<_> = patches().collect();
+    reach.sort_unstable();
+    // Of each key the last one reaches furthest.
+    let last = reach.chunk_by(|one, other| one.0 == other.0).filter_map(<[_]>::last);
+    check_made(last.map(|(_, end)| end).sum(), limits)
+}
+
+/// Whether a branch may make values of so many bytes anew, together.
+pub(crate) fn check_made(len: usize, limits: &Limits) -> Result<(), Refusal> {
+    let max = limits.transaction_bytes_max;
+    if len <= max {
+        return Ok(());
+    }
+    Err(Refusal::WritesTooLarge { len: len as u64, max: max as u64 })
 }
 
 fn check_operation(operation: &Operation<Bytes<'_>>, limits: &Limits) -> Result<(), Refusal> {

@@ -15,7 +15,7 @@ use crate::command::Transaction;
 use crate::reply::{Outcome, Refusal};
 
 /// The version of the form. It changes with any change of what lies behind it.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 
 /// Most requests are shorter, and need no more memory while they are written.
 const REQUEST_USUAL: usize = 256;
@@ -176,6 +176,12 @@ pub enum Unreadable {
 /// Borrowed bytes that are written and read at once, and not one by one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bytes<'a>(pub &'a [u8]);
+
+impl AsRef<[u8]> for Bytes<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.0
+    }
+}
 
 impl fmt::Debug for Bytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,12 @@
 //! $ cargo run --profile simulation -p skein-multicast --features mutants --example mutants
 //! $ … --example mutants -- --part 3/8 --seeds 1000      # every eighth of them, from the third on
 //! $ … --example mutants -- --only LapNotChecked
+//! $ … --example mutants -- --only LapNotChecked --profile laggards --fresh 1000000
 //! ```
+//!
+//! Seeds that noticed something once are tried first. With `--fresh` they are not: seeds that nobody has run
+//! count from that number, so that a kill does not rest on a seed that somebody has kept. A mutant that
+//! `killers.txt` lists takes longer than others, and may live through a budget of such seeds: it is named then.
 //!
 //! A seed that fails with all guards in place too proves nothing: each that fails is run again
 //! without the mutant and must pass, or the next one is tried. A mutant that lives through all its
@@ -25,7 +30,7 @@ use skein_multicast::simulate::{Failure, Kept, Profile, run};
 /// Seeds that a mutant may live through, over all profiles.
 const SEEDS: u64 = 5000;
 /// Profiles, and how many seeds of each are tried before it is the next one's turn, over and over.
-const ROUND: [(&str, u64); 16] = [
+const ROUND: [(&str, u64); 23] = [
     ("default", 10),
     ("elections", 14),
     ("crashes", 6),
@@ -34,6 +39,7 @@ const ROUND: [(&str, u64); 16] = [
     ("deaf", 4),
     ("partitions", 3),
     ("absent", 2),
+    ("stalls", 2),
     ("overlaps", 3),
     ("leases", 4),
     ("confirmed", 8),
@@ -42,16 +48,32 @@ const ROUND: [(&str, u64); 16] = [
     ("clients", 3),
     ("networks", 3),
     ("calm", 2),
+    ("uneven", 3),
+    ("clocks", 3),
+    ("scarce", 3),
+    ("starts", 3),
+    ("stops", 3),
+    ("aged", 3),
 ];
 
 struct Args {
     part: (usize, usize),
     seeds: u64,
     only: Option<Mutant>,
+    hunt: Ground,
+}
+
+/// Where seeds are looked for.
+#[derive(Clone, Copy, Default)]
+struct Ground {
+    /// Of each profile, from this one on, and none that was kept.
+    fresh: Option<u64>,
+    /// Of this profile alone.
+    profile: Option<Profile>,
 }
 
 fn args() -> Option<Args> {
-    let mut args = Args { part: (0, 1), seeds: SEEDS, only: None };
+    let mut args = Args { part: (0, 1), seeds: SEEDS, only: None, hunt: Ground::default() };
     let mut given = std::env::args().skip(1);
     while let Some(name) = given.next() {
         let value = given.next()?;
@@ -61,15 +83,13 @@ fn args() -> Option<Args> {
                 args.part = (k.parse().ok()?, n.parse().ok().filter(|n| *n > 0)?);
             }
             "--seeds" => args.seeds = value.parse().ok()?,
-            "--only" => args.only = Some(named(&value)?),
+            "--only" => args.only = Some(Mutant::named(&value)?),
+            "--fresh" => args.hunt.fresh = Some(value.parse().ok()?),
+            "--profile" => args.hunt.profile = Some(Profile::named(&value)?),
             _ => return None,
         }
     }
     Some(args)
-}
-
-fn named(name: &str) -> Option<Mutant> {
-    Mutant::named(name)
 }
 
 /// What became of a mutant.
@@ -83,10 +103,10 @@ struct Hunt {
 
 impl Hunt {
     /// Looks for a seed that fails with the mutant, and passes without it.
-    fn run(mutant: Mutant, seeds: u64) -> Self {
+    fn run(mutant: Mutant, seeds: u64, ground: Ground) -> Self {
         let mut hunt = Self { tried: 0, failing: Vec::new(), killer: None };
         let seeds = usize::try_from(seeds).unwrap_or(usize::MAX);
-        for (name, seed) in known_killer(mutant).into_iter().chain(schedule()).take(seeds) {
+        for (name, seed) in ground.schedule(mutant).take(seeds) {
             let profile = Profile::named(name).expect("a profile of that name");
             hunt.tried += 1;
             plant(Some(mutant));
@@ -109,27 +129,41 @@ fn known_killer(mutant: Mutant) -> Option<(&'static str, u64)> {
     lines.filter(|line| !line.starts_with('#')).find_map(|line| {
         let mut words = line.split(' ');
         let (name, seed, profile) = (words.next()?, words.next()?, words.next()?);
-        (name == format!("{mutant:?}")).then(|| (profile, seed.parse().expect("a number")))
+        (name == mutant.name()).then(|| (profile, seed.parse().expect("a number")))
     })
 }
 
-/// What is tried: seeds that found something once, then all seeds of all profiles.
-fn schedule() -> impl Iterator<Item = (&'static str, u64)> {
-    let kept = Kept::all().into_iter().map(|kept| (kept.profile.name, kept.seed));
-    let all = (0..).flat_map(|round| {
-        let seeds =
-            move |(name, count)| (round * count..(round + 1) * count).map(move |s| (name, s));
-        ROUND.into_iter().flat_map(seeds)
-    });
-    kept.chain(all)
+impl Ground {
+    /// What is tried: seeds that found something once, then all seeds of all profiles.
+    fn schedule(self, mutant: Mutant) -> impl Iterator<Item = (&'static str, u64)> {
+        let known = known_killer(mutant);
+        let kept = Kept::all().into_iter().map(|kept| (kept.profile.name, kept.seed));
+        let kept = known.into_iter().chain(kept).filter(move |_| self.fresh.is_none());
+        let first = self.fresh.unwrap_or(0);
+        let all = (0..).flat_map(move |round| {
+            let seeds = move |(name, count)| {
+                (first + round * count..first + (round + 1) * count).map(move |seed| (name, seed))
+            };
+            ROUND.into_iter().flat_map(seeds)
+        });
+        let fits = move |name: &str| self.profile.is_none_or(|profile| profile.name == name);
+        kept.chain(all).filter(move |(name, _)| fits(name))
+    }
+
+    /// The same, for a process that is to do it.
+    fn to_args(self) -> Vec<String> {
+        let fresh = self.fresh.map(|first| ["--fresh".to_owned(), first.to_string()]);
+        let profile = self.profile.map(|it| ["--profile".to_owned(), it.name.to_owned()]);
+        fresh.into_iter().chain(profile).flatten().collect()
+    }
 }
 
 /// Plants one mutant, and says what became of it.
-fn try_one(mutant: Mutant, seeds: u64) -> ExitCode {
+fn try_one(mutant: Mutant, seeds: u64, ground: Ground) -> ExitCode {
     // What a run panics with is a way to be killed.
     std::panic::set_hook(Box::new(|_| {}));
     let begun = Instant::now();
-    let Hunt { tried, failing, killer } = Hunt::run(mutant, seeds);
+    let Hunt { tried, failing, killer } = Hunt::run(mutant, seeds, ground);
     let took = begun.elapsed().as_secs_f64();
     let verdict = killer.as_ref().map_or_else(
         || format!("LIVES through {tried} seeds"),
@@ -147,7 +181,7 @@ fn try_one(mutant: Mutant, seeds: u64) -> ExitCode {
 }
 
 /// Tries one mutant after the other in processes of their own. Returns those that live.
-fn try_all(mutants: &[Mutant], seeds: u64) -> io::Result<Vec<Mutant>> {
+fn try_all(mutants: &[Mutant], seeds: u64, ground: Ground) -> io::Result<Vec<Mutant>> {
     let program = std::env::current_exe()?;
     let left = Mutex::new(mutants.iter());
     let alive = Mutex::new(Vec::new());
@@ -157,8 +191,9 @@ fn try_all(mutants: &[Mutant], seeds: u64) -> io::Result<Vec<Mutant>> {
                 return Ok(());
             };
             let (only, count) = (format!("{mutant:?}"), seeds.to_string());
-            let output =
-                Command::new(&program).args(["--only", &only, "--seeds", &count]).output()?;
+            let mut command = Command::new(&program);
+            command.args(["--only", &only, "--seeds", &count]).args(ground.to_args());
+            let output = command.output()?;
             let mut alive = alive.lock().expect("nobody panics with it");
             print!("{}", String::from_utf8_lossy(&output.stdout));
             if !output.status.success() {
@@ -176,16 +211,27 @@ fn try_all(mutants: &[Mutant], seeds: u64) -> io::Result<Vec<Mutant>> {
 }
 
 fn main() -> ExitCode {
-    let Some(Args { part: (k, n), seeds, only }) = args() else {
-        eprintln!("usage: mutants [--part K/N] [--seeds COUNT] [--only NAME]");
+    let Some(Args { part: (k, n), seeds, only, hunt }) = args() else {
+        eprintln!(
+            "usage: mutants [--part K/N] [--seeds COUNT] [--only NAME] [--fresh FIRST] [--profile NAME]"
+        );
         return ExitCode::from(2);
     };
     if let Some(mutant) = only {
-        return try_one(mutant, seeds);
+        return try_one(mutant, seeds, hunt);
     }
-    let ours = Mutant::ALL.iter().filter(|mutant| !Mutant::OF_THE_STORE.contains(mutant));
+    let others = [Mutant::OF_THE_STORE, Mutant::ON_DEMAND];
+    let ours = Mutant::ALL.iter().filter(|it| !others.iter().any(|those| those.contains(it)));
     let chosen: Vec<_> = ours.copied().skip(k % n).step_by(n).collect();
-    match try_all(&chosen, seeds) {
+    let takes_long = |it: &Mutant| hunt.fresh.is_some() && known_killer(*it).is_some();
+    let alive = try_all(&chosen, seeds, hunt).map(|mut alive| {
+        let slow: Vec<_> = alive.extract_if(.., |it| takes_long(it)).collect();
+        if !slow.is_empty() {
+            println!("noticed by seeds that were kept, and not by {seeds} fresh ones: {slow:?}");
+        }
+        alive
+    });
+    match alive {
         Ok(alive) if alive.is_empty() => {
             println!("{} mutants, and each was noticed", chosen.len());
             ExitCode::SUCCESS

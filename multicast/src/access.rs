@@ -417,11 +417,12 @@ impl<F: Fabric> Access<F> {
     /// `longest` has passed. Sleeps only while `undisturbed` says so: what other threads ask comes
     /// with a wake-up of its own.
     pub fn wait(&mut self, waiter: &mut Waiter, longest: Duration, undisturbed: &dyn Fn() -> bool) {
-        if !self.ready.is_empty() {
-            return; // The roll was called since the last turn.
+        // The roll was called, or a session closed, since the last turn: the next one does what follows.
+        if !self.ready.is_empty() || self.port.has_untold() {
+            return;
         }
         let Some(longest) = self.queries.wait_for(longest) else { return };
-        let longest = if self.port.has_unposted() || !self.unopened.is_empty() {
+        let longest = if self.port.has_errands() || !self.unopened.is_empty() {
             longest.min(RETRY)
         } else if self.under_way > 0 {
             longest.min(ROLL_CALL)

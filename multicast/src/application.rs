@@ -1,5 +1,7 @@
 //! What delivery does is somebody else's business: the boundary to the replicated state machine.
 
+use serde::{Deserialize, Serialize};
+use skein_fabric::Constants;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 use skein_protocol::timestamp::Timestamp;
 
@@ -26,10 +28,25 @@ pub struct Delivery<'a> {
     pub answers: bool,
 }
 
+/// What a state machine holds, in short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Digest {
+    /// The last message that counts.
+    pub position: u64,
+    /// Equal at replicas of a group whose states and answers are equal up to there.
+    pub digest: u64,
+}
+
 /// A deterministic state machine, one per replica. Everything it does follows from the calls below,
 /// which every replica of a group makes in the same order with the same arguments, but for
 /// [`Delivery::answers`].
 pub trait Application {
+    /// What every replica's machine must have alike besides its state, because an outcome depends on it:
+    /// limits, for instance. Engines whose machines differ in an entry refuse each other.
+    fn constants(&self) -> Constants {
+        Constants::default()
+    }
+
     /// Takes the next message of the order.
     fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox);
 
@@ -42,11 +59,30 @@ pub trait Application {
     /// another group's result.
     fn ready(&self) -> bool;
 
+    /// Bytes that were copied, filled or scanned in the calls since this was last asked, about. When they
+    /// are many, the engine does something else before the next delivery, so that no turn takes long.
+    fn take_work(&mut self) -> u64 {
+        0
+    }
+
     /// How many of the messages delivered are not *over*: the last so many. A message is over when it
     /// has taken effect and all before it are over; nobody's results about it are of use any more. As
     /// it stands, a machine waits for the last one only, and takes no other meanwhile.
     fn under_way(&self) -> usize {
         usize::from(!self.ready())
+    }
+
+    /// Digests of the state and of all that was said, for replicas of a group to compare: the last one that
+    /// was taken at a place where every replica takes one, and the present one. One that differs from
+    /// another replica's at the same position shows that the replicas have gone apart.
+    fn digests(&self) -> Vec<Digest> {
+        Vec::new()
+    }
+
+    /// The digest that it had at this position of the order, if it knows.
+    fn digest_at(&self, position: u64) -> Option<u64> {
+        let _ = position;
+        None
     }
 
     /// A message came again after it was delivered: repeat its reply, if it still is owed one.

@@ -369,6 +369,27 @@ impl Channel {
         self.backlog.len()
     }
 
+    /// Whether an answer of `len` bytes to query `number` may wait for room behind what does: no answer to
+    /// the same query waits, and at most `most` datagrams of `bytes_max` bytes together do. An answer may
+    /// always wait alone.
+    pub(crate) fn takes_answer(
+        &self,
+        number: u64,
+        len: usize,
+        most: usize,
+        bytes_max: usize,
+    ) -> bool {
+        let to_it = |waiting: &Backlogged| {
+            let of = waiting.bytes.first_chunk().copied().map(u64::from_le_bytes);
+            waiting.kind == Kind::Answer && of == Some(number)
+        };
+        let bytes: usize = self.backlog.iter().map(|waiting| waiting.bytes.len()).sum();
+        self.backlog.is_empty()
+            || self.backlog.len() < most
+                && bytes + len <= bytes_max
+                && !self.backlog.iter().any(to_it)
+    }
+
     /// Whether a datagram of that kind waits for room.
     pub(crate) fn has_waiting(&self, kind: Kind) -> bool {
         self.backlog.iter().any(|waiting| waiting.kind == kind)
@@ -480,9 +501,11 @@ impl Channel {
         }
     }
 
-    /// The first word of the next datagram, which is in one frame.
-    pub(crate) fn first_word<F: Fabric>(&self, fabric: &F) -> u64 {
-        self.word(fabric, self.incoming.position() + FRAME)
+    /// The first word of the next datagram, which is in one frame or in several.
+    pub(crate) fn first_word<F: Fabric>(&self, fabric: &F, whole: bool) -> u64 {
+        // In the first of several frames, the length comes first.
+        let skipped = if whole { FRAME } else { 2 * FRAME };
+        self.word(fabric, self.incoming.position() + skipped)
     }
 
     /// Passes over the next datagram, which is in one frame of `len` bytes.
@@ -503,7 +526,7 @@ impl Channel {
             && let Some(Frame { kind: Kind::Message, flags, len }) = self.frame(fabric)?
             && flags == FIRST | LAST
             && len <= len_max
-            && known(self.first_word(fabric))
+            && known(self.first_word(fabric, true))
         {
             self.skip(len);
         }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use skein_fabric::Constants;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 
 /// Which replicas there are and where they live. Group `g`'s slot `i` lives on node `g + i`
@@ -24,6 +25,15 @@ impl Topology {
     pub const REPLICAS_MAX: u8 = 15;
     /// The most nodes.
     pub const NODES_MAX: u16 = 64;
+
+    /// The entries, all of which every node must have alike.
+    pub fn constants(&self) -> Constants {
+        Constants::default()
+            .with("topology.nodes", self.nodes)
+            .with("topology.groups", self.groups)
+            .with("topology.replicas", self.replicas)
+            .with("topology.engines", self.engines)
+    }
 
     /// Every group.
     pub fn all_groups(&self) -> GroupSet {
@@ -68,6 +78,14 @@ impl Topology {
             .flat_map(|group| self.replicas_of(group))
             .filter(|replica| self.node_of(*replica) == node)
             .collect()
+    }
+
+    /// The most replicas that any node hosts. A constant of the cluster: some nodes may host fewer.
+    pub fn replicas_per_node_max(&self) -> u16 {
+        let all = self.all_groups().iter().flat_map(|group| self.replicas_of(group));
+        let mut hosted = vec![0; usize::from(self.nodes)];
+        all.for_each(|replica| hosted[usize::from(self.node_of(replica))] += 1);
+        hosted.into_iter().max().unwrap_or(0)
     }
 
     /// The entries, if any, that cannot work together.
@@ -183,6 +201,32 @@ pub struct Tuning {
     pub lease_ms: u64,
     /// By how much the rate of a clock may be off, in hundredths.
     pub clock_skew_percent: u8,
+    /// How long a leader in another slot than 0, and the replica in slot 0, must have been well before
+    /// leadership goes back to slot 0, so that leaders spread over the nodes; 0 turns this off.
+    pub spread_after_ms: u64,
+}
+
+impl Tuning {
+    /// The entries, all of which every node must have alike: sizes are those of memory that several nodes
+    /// write, and times are what nodes promise each other.
+    pub fn constants(&self) -> Constants {
+        Constants::default()
+            .with("tuning.log_bytes", self.log_bytes)
+            .with("tuning.inline_bytes_max", self.inline_bytes_max)
+            .with("tuning.ring_bytes", self.ring_bytes)
+            .with("tuning.ring_bytes_max", self.ring_bytes_max)
+            .with("tuning.rings_bytes_max", self.rings_bytes_max)
+            .with("tuning.peer_ring_bytes", self.peer_ring_bytes)
+            .with("tuning.window", self.window)
+            .with("tuning.payload_bytes_max", self.payload_bytes_max)
+            .with("tuning.held_bytes_max", self.held_bytes_max)
+            .with("tuning.fetch_after_ms", self.fetch_after_ms)
+            .with("tuning.heartbeat_ms", self.heartbeat_ms)
+            .with("tuning.heartbeats_missed_max", self.heartbeats_missed_max)
+            .with("tuning.evict_after_ms", self.evict_after_ms)
+            .with("tuning.lease_ms", self.lease_ms)
+            .with("tuning.clock_skew_percent", self.clock_skew_percent)
+    }
 }
 
 impl Default for Tuning {
@@ -203,6 +247,7 @@ impl Default for Tuning {
             evict_after_ms: 100,
             lease_ms: 40,
             clock_skew_percent: 10,
+            spread_after_ms: 3_000,
         }
     }
 }
@@ -211,7 +256,7 @@ impl Tuning {
     /// The entries, if any, that cannot work together.
     pub fn check(&self) -> Result<(), Conflict> {
         #[rustfmt::skip]
-        let rules: [(bool, String, String, &'static str); 13] = [
+        let rules: [(bool, String, String, &'static str); 14] = [
             (self.log_bytes.is_power_of_two() && self.log_bytes >= 16 << 10,
              format!("log_bytes = {}", self.log_bytes), "a power of two from 16384".into(), "is what a log ring must be"),
             (self.ring_bytes.is_power_of_two() && self.ring_bytes >= 4 << 10,
@@ -243,6 +288,8 @@ impl Tuning {
              format!("lease_ms = {}", self.lease_ms), "1 to 10000".into(), "is the range of a lease"),
             (self.clock_skew_percent < 100,
              format!("clock_skew_percent = {}", self.clock_skew_percent), "0 to 99".into(), "is the range of what a clock's rate may be off"),
+            (self.spread_after_ms <= 3_600_000,
+             format!("spread_after_ms = {}", self.spread_after_ms), "0 to 3600000".into(), "is the range of the time before leaders spread"),
         ];
         match rules.into_iter().find(|(holds, ..)| !holds) {
             Some((_, first, second, why)) => Err(Conflict { first, second, why }),
@@ -264,6 +311,20 @@ mod tests {
             (0..3).flat_map(|n| (0..2).map(move |e| topology.replicas_on(n, e).len())).sum();
         assert_eq!(all, 12);
         assert_eq!(topology.endpoint_of(ReplicaId::new(GroupId(3), 1)), "n1e1");
+    }
+
+    #[test]
+    fn the_most_replicas_of_a_node_are_found_in_every_shape() {
+        for (nodes, groups, engines) in
+            (1..=8).flat_map(|n| (1..=8).flat_map(move |g| (1..=g).map(move |e| (n, g, e))))
+        {
+            for replicas in (1..=nodes).step_by(2) {
+                let topology = Topology { nodes, groups, replicas: replicas as u8, engines };
+                let on = |node| (0..engines).map(move |e| topology.replicas_on(node, e).len());
+                let most = (0..nodes).map(|node| on(node).sum::<usize>()).max();
+                assert_eq!(most, Some(topology.replicas_per_node_max().into()), "{topology:?}");
+            }
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use skein_protocol::ballot::Ballot;
 use skein_protocol::log::Cursor;
 use skein_protocol::runs::Runs;
 
+use crate::application::Digest;
 use crate::mail::Key;
 
 /// A place in the log, as sent: index of the next entry, and position.
@@ -29,10 +30,12 @@ pub(crate) enum Election {
     Refused { promised: u64 },
     /// I lead, and what you lack is not in my log any more: ask for the state.
     Behind { ballot: u64 },
-    /// I have no state that counts: whoever leads, give me yours if I need one, or let me in. Silent, if our
-    /// group has not let me in as far as I know. I need that of whoever leads in this ballot, who left me
-    /// behind, or of anybody, if it is none.
-    Ask { incarnation: u32, silent: bool, needs: Option<u64> },
+    /// I have no state that counts: whoever leads, give me yours if I need one, or let me in. I need that of
+    /// whoever leads in this ballot, who left me behind, or of anybody, if it is none. I have applied everything
+    /// up to this final timestamp, and have taken so much of a copy of yours.
+    Ask { incarnation: u32, needs: Option<u64>, applied: u64, taken: Option<Taken> },
+    /// I lead in this ballot, or follow, and the `Join` of this incarnation of yours is committed.
+    Admitted { ballot: u64, incarnation: u32 },
     /// I have logged these messages, by session and number, and cannot tell that they are decided.
     Lacks { messages: Vec<(u64, u64)> },
     /// Lead instead of me, whose ballot this is: I lack what nobody tells any more, or the log that is
@@ -44,9 +47,15 @@ pub(crate) enum Election {
     Lease { ballot: u64, number: u64 },
     /// This life of me lets nobody else lead, for one lease from when it says so.
     Promised { ballot: u64, number: u64, incarnation: u32 },
+    /// I lead, and the connections of these sessions to me have ended: has one to you?
+    Seeks { sessions: Vec<u64> },
+    /// These have.
+    Sees { sessions: Vec<u64> },
+    /// What my state is at these positions, in short. I follow, or lead, in this ballot.
+    Digests { ballot: u64, digests: Vec<Digest> },
 }
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Prepare {
     pub ballot: u64,
     /// Elected already.
@@ -57,6 +66,9 @@ pub(crate) struct Prepare {
     pub attempt: u32,
     /// Up to where the asking one knows the log to be committed.
     pub commit: Place,
+    /// The incarnations of its committed view, by slot: who is among them grants, though it may not have read
+    /// that its `Join` is committed.
+    pub admitted: Vec<u32>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -77,6 +89,10 @@ pub(crate) struct Granted {
     pub freed: u64,
     /// Whether what follows goes on where the asking one's log is committed.
     pub whole: bool,
+    /// Up to which final timestamp it has applied everything.
+    pub applied: u64,
+    /// From which position on its memory holds its log.
+    pub held_from: u64,
 }
 
 impl Granted {
@@ -86,10 +102,26 @@ impl Granted {
     }
 }
 
+/// How far a copy of a state has come: which copy of its giver's, and the next part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Taken {
+    pub copy: CopyId,
+    pub next: u64,
+}
+
+/// A copy of a replica's state. No two copies of a slot's have one name: its life, and the copy's number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CopyId {
+    pub giver: u32,
+    pub number: u64,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
     /// For which life it is.
     pub incarnation: u32,
+    /// Of which copy.
+    pub copy: CopyId,
     /// Rising from 0.
     pub number: u64,
     pub content: Content,

@@ -3,10 +3,12 @@
 mod channels;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use skein_fabric::wait::Waiter;
-use skein_fabric::{Completion, Fabric, FabricError, Outcome, Peer};
+use skein_fabric::{Completion, Constants, Fabric, FabricError, Outcome, Peer};
+use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
 use skein_protocol::message::Head;
 use skein_protocol::mutants::{Mutant, planted};
@@ -18,6 +20,7 @@ use crate::mail::{Mail, Name, Purpose, WIRE_VERSION, replica};
 use crate::operate::{Command, CommandError, Identity, ReplicaStatus};
 use crate::port::{Opening, Port, RingSizes};
 use crate::replica::{Replica, untag};
+use crate::roster::Roster;
 use crate::wiring::{Meaning, Note, PULSE_TAG, Wiring};
 
 /// After how long without anything to do an engine sleeps through so many ticks, or half of the misses
@@ -31,6 +34,8 @@ const IDLE_ROLL_CALLS: u32 = 10;
 const LONG_TURN: Duration = Duration::from_millis(10);
 /// Of a replica's incarnation, what is left for its own use within a life of its node.
 const RESETS_BITS: u32 = 10;
+/// How often a leader of an engine hands over, at most, so that leaders spread.
+const SPREAD_EVERY: Duration = Duration::from_secs(1);
 /// How often the system is asked whether peers are alive.
 const ROLL_CALL: Duration = Duration::from_millis(100);
 /// Messages of its own that an engine may multicast in one life.
@@ -75,6 +80,9 @@ pub struct Engine<F, A> {
     last_tick: Duration,
     last_work: Duration,
     last_roll_call: Duration,
+    /// When a leader here last handed over so that leaders spread, and how often one may at most.
+    last_hand_over: Duration,
+    spread_every: Duration,
     completions: Vec<Completion>,
     /// Words that have changed, by number.
     news: Vec<(usize, u64)>,
@@ -98,6 +106,19 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         me: Identity,
         application: impl FnMut(ReplicaId) -> A + Send + 'static,
     ) -> Result<Self, FabricError> {
+        let roster = Arc::new(Roster::unrecorded(me.node, me.life));
+        Self::with_roster(fabric, topology, tuning, me, roster, application)
+    }
+
+    /// The same, of a node that remembers which processes ran the others. Its engines share the roster.
+    pub fn with_roster(
+        fabric: F,
+        topology: Topology,
+        tuning: Tuning,
+        me: Identity,
+        roster: Arc<Roster>,
+        application: impl FnMut(ReplicaId) -> A + Send + 'static,
+    ) -> Result<Self, FabricError> {
         let mut application: Box<dyn FnMut(ReplicaId) -> A + Send> = Box::new(application);
         let sizes = RingSizes {
             session: tuning.ring_bytes as u64,
@@ -107,11 +128,16 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         };
         let mut wiring =
             Wiring::new(Port::new(fabric, sizes), topology, tuning.window, (me.node, me.engine))?;
+        wiring.roster = roster;
+        wiring.constants = wiring.constants.and(tuning.constants());
         let mut replicas = Vec::new();
         for id in wiring.local.clone() {
             let incarnation = me.life << RESETS_BITS;
             replicas.push(Replica::new(id, incarnation, application(id), &mut wiring, tuning)?);
         }
+        let of_machines =
+            replicas.first().map(|replica: &Replica<A>| replica.application.constants());
+        wiring.constants = wiring.constants.and(of_machines.unwrap_or_default());
         let now = wiring.port.fabric.now();
         wiring.greet();
         Ok(Self {
@@ -134,6 +160,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             last_tick: now,
             last_work: now,
             last_roll_call: now,
+            last_hand_over: now,
+            spread_every: SPREAD_EVERY.min(Duration::from_millis(tuning.spread_after_ms)),
             roll_calls: 0,
             completions: Vec::new(),
             news: Vec::new(),
@@ -147,7 +175,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
 
     /// Looks at everything once and does what follows. Returns whether there was anything to do.
     pub fn turn(&mut self) -> bool {
-        let began = self.keep_time();
+        self.wiring.began = self.keep_time();
         let mut worked = self.read_mail();
         worked |= self.take_completions();
         worked |= self.look_at_words();
@@ -193,7 +221,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         self.wiring.port.tell();
         if worked {
             self.last_work = self.wiring.port.fabric.now();
-            let took = self.last_work.saturating_sub(began);
+            let took = self.last_work.saturating_sub(self.wiring.began);
             if took >= LONG_TURN {
                 // Others wait meanwhile, and some take us for dead if there are many of these.
                 tracing::debug!(?took, "a turn took long");
@@ -233,6 +261,11 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         self.wiring.connected()
     }
 
+    /// Other nodes whose engines were refused since they last introduced themselves, and why.
+    pub fn refusals(&self) -> impl Iterator<Item = (u16, &str)> {
+        self.wiring.refusals.iter().map(|((node, _), why)| (*node, why.as_str()))
+    }
+
     /// The fabric.
     pub fn fabric(&mut self) -> &mut F {
         &mut self.wiring.port.fabric
@@ -267,7 +300,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// Does what an operator asks for, or says why not.
     pub fn command(&mut self, command: &Command) -> Result<(), CommandError> {
         let group = match command {
-            Command::Lead(group) | Command::Recreate { group, .. } => *group,
+            Command::Lead(group)
+            | Command::PrepareRecreate { group, .. }
+            | Command::Recreate { group, .. } => *group,
             Command::Evict(replica) => replica.group,
         };
         let Self { replicas, wiring, application, .. } = self;
@@ -277,14 +312,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         match command {
             Command::Lead(_) => replica.transfer_here(wiring),
             Command::Evict(whom) => replica.evict(*whom, wiring),
-            Command::Recreate { incarnations, ballot_counter, clock, .. } => {
-                // A learner does not know whether the group that has not let it in ever will.
-                if !replica.is_lost() && !replica.core.is_silent() {
-                    return Err(CommandError::NotLost(group));
-                }
-                replica.recreate(incarnations, *ballot_counter, *clock, wiring, application);
-                Ok(())
-            }
+            Command::PrepareRecreate { token, plan, .. } => replica.prepare_recreate(*token, plan),
+            Command::Recreate { token, .. } => replica.recreate(*token, wiring, application),
         }
     }
 
@@ -318,18 +347,12 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         }
         let within = if self.peers_may_return() { RETURN_WITHIN } else { 0 };
         for replica in self.replicas.iter_mut().filter(|replica| replica.core.leads()) {
-            replica.orphans.retain(|session, said| {
-                *said += 1;
-                if *said > within {
-                    self.dead_sessions.insert(*session);
-                }
-                *said < within + MOURN_MAX
-            });
+            self.dead_sessions.extend(replica.mourn(within, MOURN_MAX, &mut self.wiring));
         }
     }
 
-    /// Whether the process of any peer has ended since the last call: one that was killed has left
-    /// its memory behind, which somebody has to remove.
+    /// Whether the process of any peer has ended since the last call, or another one was met: one that was
+    /// killed has left its memory behind, which somebody has to remove, and whom we met is to be remembered.
     pub fn take_bereaved(&mut self) -> bool {
         std::mem::take(&mut self.bereaved)
     }
@@ -354,6 +377,17 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         !self.wiring.is_quiet() || self.replicas.iter().any(|replica| replica.log_has_more(fabric))
     }
 
+    /// As if somebody had refused a replica of ours, because its group has held so many elections since
+    /// it last heard of one.
+    pub(crate) fn hear_of_elections(&mut self, id: ReplicaId, count: u32) {
+        if let Some(replica) = self.replicas.iter_mut().find(|replica| replica.id == id) {
+            let counter = replica.core.ballot_counter().saturating_add(count);
+            let other = (id.slot + 1) % replica.replicas();
+            replica.core.refused(Ballot::new(counter, other, 0));
+            replica.stir();
+        }
+    }
+
     /// Notes for an onlooker what happens from here on.
     pub(crate) fn look_on(&mut self) {
         self.wiring.journal = Some(Vec::new());
@@ -373,6 +407,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     fn keep_time(&mut self) -> Duration {
         let now = self.wiring.port.fabric.now();
         if now < self.last_tick + self.tick {
+            if planted(Mutant::BeatsWithoutTime) {
+                self.wiring.show_life();
+            }
             return now;
         }
         self.last_tick = now;
@@ -382,14 +419,28 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         for replica in &mut self.replicas {
             replica.tick(now.as_millis() as u64, &mut self.wiring);
         }
+        self.spread_leaders(now);
         if !self.wiring.connected() {
             self.greet();
         }
         if now >= self.last_roll_call + ROLL_CALL {
+            // One call, however late it is: who may come back is given so many calls, and not so much time.
+            let late = now.saturating_sub(self.last_roll_call).as_millis() / ROLL_CALL.as_millis();
+            let calls = if planted(Mutant::RollCallsMadeUpFor) { late.min(200) } else { 1 };
             self.last_roll_call = now;
-            self.call_roll();
+            (0..calls).for_each(|_| self.call_roll());
         }
         now
+    }
+
+    /// One leader at a time, if it is time, hands over to the replica that led its group at the start.
+    fn spread_leaders(&mut self, now: Duration) {
+        if now >= self.last_hand_over + self.spread_every {
+            let Self { replicas, wiring, .. } = self;
+            if replicas.iter_mut().any(|replica| replica.hand_over(wiring)) {
+                self.last_hand_over = now;
+            }
+        }
     }
 
     fn is_idle(&self, now: Duration) -> bool {
@@ -438,6 +489,14 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             }
         }
         self.peers = peers;
+    }
+
+    /// Something was learned of who runs which node: lets go of peers that are none of them any more.
+    fn learn_of_peers(&mut self) {
+        for former in self.wiring.turn_away_former() {
+            self.lose(former);
+        }
+        self.bereaved |= self.wiring.roster.has_news();
     }
 
     /// A peer's process, or our connection to it, has ended.
@@ -525,43 +584,95 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         any
     }
 
+    /// Why an engine that says this of itself does not belong to this cluster, if it does not.
+    fn why_refused(&self, version: u16, constants: &[u8]) -> Option<String> {
+        if version != WIRE_VERSION {
+            return Some(format!(
+                "it has version {version} of the memory's layout, and this engine version {WIRE_VERSION}"
+            ));
+        }
+        let Some((theirs, [])) = Constants::decode(constants) else {
+            return Some("what it says of its configuration makes no sense".to_owned());
+        };
+        self.wiring.constants.difference(&theirs).map(|difference| difference.to_string())
+    }
+
+    /// Says once that an engine is refused; it introduces itself again and again.
+    fn refuse(&mut self, (node, engine): (u16, u16), why: String) {
+        let topology = self.wiring.topology;
+        if node >= topology.nodes || engine >= topology.engines {
+            tracing::debug!(node, engine, why, "refused an engine that the cluster does not have");
+        } else if self.wiring.refusals.get(&(node, engine)) != Some(&why) {
+            tracing::error!(
+                node,
+                engine,
+                why,
+                "refused an engine: all nodes of a cluster must have the same configuration"
+            );
+            self.wiring.refusals.insert((node, engine), why);
+        }
+    }
+
     fn take_mail(&mut self, from: Peer, mail: Mail) {
         // Whoever was let in may be anybody's session; who speaks for an engine must be that.
         let sender = self.wiring.port.fabric.name_of(from);
         let goes_by = |name: String| sender == Some(name);
         match mail {
-            Mail::Hello { version, topology, node, engine } => {
-                let itself = goes_by(endpoint_name(node, engine));
-                if version != WIRE_VERSION || topology != self.wiring.topology || !itself {
+            Mail::Hello { version, constants, node, engine, who } => {
+                if !goes_by(endpoint_name(node, engine)) {
                     tracing::warn!(
-                        version,
-                        ?topology,
                         node,
                         engine,
-                        itself,
-                        "refused an engine: of another cluster, or another than it says"
+                        "refused an engine that has another name than it says"
                     );
                     return;
+                }
+                if let Some(why) = self.why_refused(version, &constants) {
+                    self.refuse((node, engine), why);
+                    return;
+                }
+                self.wiring.refusals.remove(&(node, engine));
+                if !self.wiring.meet(from, (node, engine), &who) {
+                    return self.learn_of_peers();
                 }
                 // The one that we knew is of another life, or behind a connection that broke.
                 if let Some(former) = self.wiring.welcome(from, (node, engine)) {
                     self.lose(former);
                 }
                 self.greet();
+                self.learn_of_peers();
             }
-            Mail::Welcome { words, pulse } => {
-                self.wiring.welcomed(from, words, pulse);
+            Mail::Welcome { words, pulse, who } => {
+                if let Some(engine) = self.wiring.engine_of(from)
+                    && self.wiring.meet(from, engine, &who)
+                {
+                    self.wiring.welcomed(from, words, pulse);
+                }
+                self.learn_of_peers();
+            }
+            Mail::Unwelcome { known } => {
+                if self.wiring.engine_of(from).is_some() {
+                    self.wiring.roster.refused(known);
+                    self.learn_of_peers();
+                }
             }
             mail => {
                 let (ours, topology) = (&self.replicas, self.wiring.topology);
                 let runs = |theirs| topology.has(theirs) && goes_by(topology.endpoint_of(theirs));
+                let speaks_for = self.wiring.met_as(from);
+                let met = |theirs: ReplicaId| {
+                    let engine = (topology.node_of(theirs), topology.engine_of(theirs.group));
+                    speaks_for == Some(engine)
+                };
                 let here = |to: Name| ours.iter().any(|r| r.id == replica(to));
                 let admit = |purpose| match purpose {
                     Purpose::Session { session, replica } => {
                         here(replica) && !SessionId(session).is_own()
                     }
                     Purpose::Replica { from: theirs, to }
-                    | Purpose::Engine { from: theirs, to } => here(to) && runs(replica(theirs)),
+                    | Purpose::Engine { from: theirs, to } => {
+                        here(to) && runs(replica(theirs)) && met(replica(theirs))
+                    }
                 };
                 match self.wiring.port.receive_mail(from, mail, admit) {
                     Opening::Accepted(channel) => {
@@ -578,8 +689,13 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                         }
                     }
                     Opening::Refused(channel) => {
-                        tracing::error!(purpose = ?self.wiring.port.channel(channel).purpose,
-                            "another engine refused a channel: it has no memory for it");
+                        let engine = self.wiring.engine_of(from);
+                        // Why it has nothing to do with us was said when we refused it.
+                        if !engine.is_some_and(|it| self.wiring.refusals.contains_key(&it)) {
+                            tracing::warn!(purpose = ?self.wiring.port.channel(channel).purpose,
+                                "another engine refused a channel: it has no memory for it, or has not \
+                                 met this one yet; what is sent next asks for another");
+                        }
                         self.wiring.refused(channel);
                     }
                     Opening::Nothing => {}

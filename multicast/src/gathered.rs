@@ -164,7 +164,7 @@ mod tests {
             timestamp: Timestamp::new(number, GroupId(by)),
             ballot: Ballot::new(1, 0, 0),
             index: number,
-            again: false,
+            again: None,
         }
     }
 

@@ -27,6 +27,7 @@ pub mod operate;
 mod payloads;
 mod port;
 mod replica;
+pub mod roster;
 pub mod simulate;
 mod slots;
 mod wiring;

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use skein_fabric::RegionKey;
 use skein_protocol::ids::{GroupId, ReplicaId, SessionId};
 
-use crate::config::Topology;
+use crate::roster::{Introduction, Seen};
 
 /// The version of everything that processes of a cluster write into each other's memory: mail,
 /// slots, rings, log entries. Raised with every change of any of them.
-pub const WIRE_VERSION: u16 = 11;
+pub const WIRE_VERSION: u16 = 14;
 
 /// A [`RegionKey`], as sent.
 pub(crate) type Key = [u8; 32];
@@ -59,10 +59,13 @@ pub(crate) struct Side {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Mail {
     /// An engine introduces itself to another.
-    Hello { version: u16, topology: Topology, node: u16, engine: u16 },
+    /// `constants` are encoded [`Constants`](skein_fabric::Constants).
+    Hello { version: u16, constants: Vec<u8>, node: u16, engine: u16, who: Introduction },
     /// What the other may write of ours, the words of all our replicas, and what it may read: our
     /// heartbeat.
-    Welcome { words: Key, pulse: Key },
+    Welcome { words: Key, pulse: Key, who: Introduction },
+    /// Refuses an engine that introduced itself: this is who we know its node to be.
+    Unwelcome { known: Seen },
     /// Opens a channel. The opener's ring is there; it asks for one of `wanted_bytes`.
     Open { version: u16, purpose: Purpose, side: Side, wanted_bytes: u64 },
     /// Answers `Open` of the channel that the opener calls `channel`.
@@ -82,6 +85,14 @@ impl Mail {
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         postcard::from_bytes(bytes).ok()
+    }
+
+    /// The channel of its receiver for which it names memory, if it answers that with some.
+    pub(crate) const fn answers(&self) -> Option<u32> {
+        match self {
+            Self::Opened { channel, .. } | Self::Grown { channel, .. } => Some(*channel),
+            _ => None,
+        }
     }
 }
 

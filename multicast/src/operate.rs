@@ -1,7 +1,9 @@
 //! What an operator sees of an engine's replicas, and may ask of them.
 
 use serde::{Deserialize, Serialize};
+use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_protocol::mutants::{Mutant, planted};
 
 /// Which engine this is, and in which of its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,8 @@ pub enum Cause {
     Silence,
     /// An operator asked for it.
     Transfer,
+    /// The leader handed over: to spread leaders, or because it lacked what the new one has.
+    HandedOver,
 }
 
 /// The last change of leader that a replica won.
@@ -148,6 +152,34 @@ pub struct Elections {
     pub granted: u64,
 }
 
+/// Whose state was found to differ from what f+1 replicas of the group hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Diverged {
+    /// This replica's. It answers nobody until it has taken the state anew.
+    Own,
+    /// That of other replicas.
+    Others,
+    /// No state is held by f+1 replicas: the group has stopped.
+    All,
+}
+
+/// Replicas of a group that do not hold the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DivergenceStatus {
+    /// Whose state differs.
+    pub what: Diverged,
+    /// Their slots.
+    pub slots: Vec<u8>,
+    /// The position of the order at which it was found.
+    pub position: u64,
+    /// How long ago that was, in milliseconds.
+    pub ago_ms: u64,
+    /// Whether all is well again. It is told until the node is restarted: what has changed a state once,
+    /// a defect or failing memory, may do so again.
+    pub recovered: bool,
+}
+
 /// What an operator sees of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaStatus {
@@ -165,7 +197,9 @@ pub struct ReplicaStatus {
     pub ballot: String,
     /// The counter of the highest ballot it has heard of.
     pub ballot_counter: u32,
-    /// Its logical clock.
+    /// By group: the counter of the highest ballot of that group that stands in its memory.
+    pub ballot_counters: Vec<u32>,
+    /// The highest logical clock that it knows any replica to have had, its own among them.
     pub clock: u64,
     /// The group's members, by slot.
     pub view: Vec<MemberStatus>,
@@ -176,14 +210,22 @@ pub struct ReplicaStatus {
     pub lost: bool,
     /// As leader: whether a quorum answers. As anything else: whether a leader is known and alive.
     pub available: bool,
+    /// Replicas of the group that were found not to hold the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub divergence: Option<DivergenceStatus>,
     /// The last change of leader that this replica won.
     pub last_failover: Option<FailoverStatus>,
     /// All of them.
     pub elections: Elections,
     /// What it waits for, if for anything but more work.
     pub waits_for: Option<Waiting>,
+    /// Whether it has a state, whether or not that counts.
+    pub holds_state: bool,
     /// The last index of its log.
     pub log_index: u64,
+    /// The ballot in which the last entry of its log was born, as a number: of two logs of a group, the
+    /// one with the higher birth, and then with the higher index, holds all that is committed in both.
+    pub log_birth: u64,
     /// Bytes of log from its beginning to where it goes on.
     pub log_position: u64,
     /// The last index it knows to be committed.
@@ -207,6 +249,14 @@ pub struct ReplicaStatus {
     pub memory_bytes: u64,
 }
 
+impl ReplicaStatus {
+    /// Whether it has stopped with its group because no state is held by f+1 replicas.
+    pub fn is_stopped(&self) -> bool {
+        let stopped = |it: &DivergenceStatus| it.what == Diverged::All && !it.recovered;
+        self.divergence.as_ref().is_some_and(stopped)
+    }
+}
+
 /// What an operator may ask of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -215,19 +265,57 @@ pub enum Command {
     /// The group's leader, which must be here, shall evict this replica: it comes back as a learner
     /// by itself if it can.
     Evict(ReplicaId),
-    /// The group's replica here begins anew with nothing, in a view of these incarnations, by slot,
-    /// which must be the same for all replicas of the group. Ballots and clock start above those
-    /// given.
+    /// First phase of recreating a lost group: the replica here checks that the group is lost and
+    /// keeps the plan for [`PREPARED_FOR_MS`]. It changes nothing else.
+    PrepareRecreate {
+        /// Which group.
+        group: GroupId,
+        /// Names this attempt.
+        token: u64,
+        /// What all replicas of the group are to do.
+        plan: Recreation,
+    },
+    /// Second phase: the replica here carries out the plan that it keeps under `token`. Doing it
+    /// again changes nothing.
     Recreate {
         /// Which group.
         group: GroupId,
-        /// Who counts: the incarnation in each slot.
-        incarnations: Vec<u32>,
-        /// Above every ballot counter that a replica of the group has reported.
-        ballot_counter: u32,
-        /// Above every clock that any replica of the cluster has reported.
-        clock: u64,
+        /// The attempt.
+        token: u64,
     },
+}
+
+/// How long a replica keeps a plan that it was asked to prepare.
+pub const PREPARED_FOR_MS: u64 = 10_000;
+
+/// The counter above which the ballots of a group begin that is recreated, going by what the replicas of all
+/// groups say. Those of other groups are asked too: where the group's own have all forgotten what it had
+/// reached, the others still have its words, and would take them for those of its new self.
+///
+/// No process that lives may be left out. The words are in the memory of processes that live: one that has
+/// ended has none any more, and its successor is told only what is said from then on. One that lives and does
+/// not answer may have words that no other has, however many answer.
+pub fn ballot_counter_of<'a>(
+    group: GroupId,
+    replicas: impl Iterator<Item = &'a ReplicaStatus>,
+) -> u32 {
+    let asked = replicas.filter(|it| it.group == group.0 || !planted(Mutant::OwnBallotsAlone));
+    let known = asked.filter_map(|it| it.ballot_counters.get(group.index()).copied());
+    known.max().unwrap_or(0)
+}
+
+/// How a lost group begins anew. All its replicas must be given the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recreation {
+    /// The slot whose state the group goes on from; with nothing, if none.
+    pub from: Option<u8>,
+    /// The incarnation that counts in each slot, by slot.
+    pub incarnations: Vec<u32>,
+    /// Ballots begin above this: see [`ballot_counter_of`].
+    pub ballot_counter: u32,
+    /// Timestamps begin above this: the highest clock that a replica of the cluster has reported.
+    pub clock: u64,
 }
 
 /// An engine does not do what it was asked to.
@@ -248,4 +336,21 @@ pub enum CommandError {
     /// The group still has its state.
     #[error("{0} is not lost: recreating it would throw its state away for nothing")]
     NotLost(GroupId),
+    /// The plan names another incarnation of the replica, or another number of slots.
+    #[error("{0} was to be recreated by a plan that is out of date: run the command again")]
+    Outdated(GroupId),
+    /// The group has been recreated as often as its ballots can tell apart.
+    #[error(
+        "{0} has been recreated {max} times, as often as a group can be: make a new cluster, and restore its data there",
+        max = Ballot::GENERATION_MAX
+    )]
+    NoGenerationLeft(GroupId),
+    /// The replica from whose state the group is to go on has none that it can.
+    #[error(
+        "{0} cannot be recreated from the replica here: it has no state, or was evicted and lacks what other groups tell nobody any more; choose another survivor"
+    )]
+    NoSurvivor(GroupId),
+    /// Nothing was prepared under that token, or too long ago.
+    #[error("{0} was not prepared to be recreated, or too long ago: run the command again")]
+    NotPrepared(GroupId),
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use skein_fabric::{Access, Fabric, FabricError, Peer, RegionKey, Remote};
 use skein_protocol::mutants::{Mutant, planted};
@@ -36,6 +37,9 @@ skein_protocol::paths! {
 /// The smallest and the largest ring that anybody makes.
 const RING_BYTES_MIN: u64 = 4 << 10;
 const RING_BYTES_MAX: u64 = 1 << 30;
+
+/// How often mail is tried again for which there was no room.
+const POST_AGAIN: Duration = Duration::from_millis(2);
 
 /// Sizes of rings, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -72,8 +76,14 @@ pub(crate) struct Port<F> {
     asked_to_grow: bool,
     /// How often each path was taken that is not the common one.
     pub paths: PortPaths,
-    /// Mail for which its peer's box had no room.
-    unposted: VecDeque<(Peer, Mail)>,
+    /// Mail for which its peer's box, or the shared memory that it lies in, had no room; and when it is
+    /// tried again.
+    unposted: VecDeque<(Peer, Vec<u8>)>,
+    /// Answers to what we asked that name memory which could not be opened, for lack of descriptors or
+    /// of memory: nobody sends them again.
+    untaken: Vec<(Peer, Mail)>,
+    /// When what could not be done is tried again.
+    again_at: Duration,
     /// What the slots say, while it is looked at.
     news: Vec<(u32, Words)>,
 }
@@ -106,6 +116,8 @@ impl<F: Fabric> Port<F> {
             asked_to_grow: false,
             paths: PortPaths::default(),
             unposted: VecDeque::new(),
+            untaken: Vec::new(),
+            again_at: Duration::ZERO,
             news: Vec::new(),
         }
     }
@@ -130,8 +142,18 @@ impl<F: Fabric> Port<F> {
             Mail::Open { version, purpose, side, wanted_bytes } => {
                 let (ring_bytes, theirs) = self.sizes_for(purpose, false);
                 let sane = is_ring(wanted_bytes) && (theirs == 0 || is_ring(side.ring_bytes));
-                if version != WIRE_VERSION || !sane || !admit(purpose) {
-                    tracing::warn!(version, ?purpose, sane, "refused a channel");
+                let foreign = version != WIRE_VERSION || !sane;
+                if foreign || !admit(purpose) {
+                    if foreign {
+                        tracing::warn!(
+                            version,
+                            ?purpose,
+                            sane,
+                            "refused a channel that makes no sense"
+                        );
+                    } else {
+                        tracing::debug!(?purpose, "refused a channel of one that may not open it");
+                    }
                     self.post(from, Mail::Refused { channel: side.channel });
                     return Opening::Nothing;
                 }
@@ -155,6 +177,9 @@ impl<F: Fabric> Port<F> {
                     match attached {
                         Ok(()) if self.channel(channel).leaving => self.goodbye(channel),
                         Ok(()) => self.pump(channel),
+                        Err(error) if error.is_lack() && !planted(Mutant::UselessChannelKept) => {
+                            self.take_later(from, Mail::Opened { channel, side }, &error);
+                        }
                         Err(error) => self.fail(channel, &error),
                     }
                 }
@@ -183,6 +208,13 @@ impl<F: Fabric> Port<F> {
                 if self.owned(channel, from) && self.channel(channel).growing {
                     match self.grown(channel, ring, ring_bytes) {
                         Ok(()) => self.pump(channel),
+                        Err(error) if error.is_lack() && !planted(Mutant::UselessChannelKept) => {
+                            self.take_later(
+                                from,
+                                Mail::Grown { channel, ring, ring_bytes },
+                                &error,
+                            );
+                        }
                         Err(error) => self.fail(channel, &error),
                     }
                 }
@@ -206,6 +238,13 @@ impl<F: Fabric> Port<F> {
         }
         self.post(from, Mail::Opened { channel: theirs.channel, side: ours });
         Ok(id)
+    }
+
+    /// Takes an answer again, soon.
+    fn take_later(&mut self, from: Peer, mail: Mail, error: &FabricError) {
+        tracing::debug!(%error, "memory of a peer cannot be opened now");
+        self.again_at = self.fabric.now() + POST_AGAIN;
+        self.untaken.push((from, mail));
     }
 
     /// The peer cannot be written any more: what waits for it is forgotten. What it has written is
@@ -446,6 +485,11 @@ impl<F: Fabric> Port<F> {
         next.ok().flatten()
     }
 
+    /// The first word of the datagram that was found to be the [next](Self::next) one, and is not begun.
+    pub(crate) fn first_word(&self, id: u32, next: Next) -> u64 {
+        self.channel(id).first_word(&self.fabric, next.whole)
+    }
+
     /// A channel's ring makes no sense.
     fn give_up(&mut self, id: u32) {
         let channel = self.channel_mut(id);
@@ -524,8 +568,8 @@ impl<F: Fabric> Port<F> {
         while let Some(peer) = self.to_wake.pop() {
             self.fabric.wake(peer);
         }
-        for (peer, mail) in std::mem::take(&mut self.unposted) {
-            self.post(peer, mail);
+        if self.has_errands() {
+            self.run_errands();
         }
     }
 
@@ -598,6 +642,7 @@ impl<F: Fabric> Port<F> {
     /// Forgets a channel whose peer is silent.
     fn remove(&mut self, id: u32) {
         self.free_ring(id);
+        self.untaken.retain(|(_, mail)| mail.answers() != Some(id));
         let channel = self.channels[id as usize].take().expect("a channel of ours");
         debug_assert!(channel.silent && channel.leaving || channel.out.is_none());
         self.free.push(id);
@@ -627,22 +672,71 @@ impl<F: Fabric> Port<F> {
         self.attached.retain(|(of, _), _| *of != peer);
         self.correspondents.remove(&peer);
         self.unposted.retain(|(to, _)| *to != peer);
+        self.untaken.retain(|(from, _)| *from != peer);
         self.fabric.hang_up(peer);
         ids
     }
 
-    /// Sends control mail, at once or, if the peer's box is full, as soon as it has room.
+    /// Sends control mail, at once or, if there is no room for it now, as soon as there is. Nobody sends it
+    /// again: a channel whose opening, or the answer to it, was dropped would wait for ever.
     pub(crate) fn post(&mut self, to: Peer, mail: Mail) {
-        match self.fabric.send(to, &mail.encode()) {
-            Ok(()) => {}
-            Err(FabricError::Mail { .. }) => self.unposted.push_back((to, mail)),
-            Err(error) => tracing::debug!(%error, "mail to a peer that is gone"),
+        let mail = mail.encode();
+        // Letters to one peer keep their order. One that waits already, such as a repeated welcome, waits
+        // once.
+        if self.unposted.iter().any(|(peer, _)| *peer == to) {
+            if !self.unposted.iter().any(|(peer, waits)| *peer == to && *waits == mail) {
+                self.unposted.push_back((to, mail));
+            }
+            return;
+        }
+        if !self.try_post(to, &mail) {
+            self.again_at = self.fabric.now() + POST_AGAIN;
+            self.unposted.push_back((to, mail));
         }
     }
 
-    /// Whether mail waits for room in a peer's box: not a time to sleep for long.
-    pub(crate) fn has_unposted(&self) -> bool {
-        !self.unposted.is_empty()
+    /// Whether a letter is done with: sent, or to a peer that is gone.
+    fn try_post(&mut self, to: Peer, mail: &[u8]) -> bool {
+        match self.fabric.send(to, mail) {
+            Ok(()) => true,
+            Err(FabricError::Mail { .. }) => false,
+            Err(error) if error.is_lack() => false,
+            Err(error) => {
+                tracing::debug!(%error, "mail to a peer that is gone");
+                true
+            }
+        }
+    }
+
+    /// Does again what could not be done, if it is time: takes answers, and sends letters, each peer's in
+    /// their order.
+    #[cold]
+    fn run_errands(&mut self) {
+        let now = self.fabric.now();
+        if now < self.again_at {
+            return;
+        }
+        self.again_at = now + POST_AGAIN;
+        for (from, mail) in std::mem::take(&mut self.untaken) {
+            self.receive_mail(from, mail, |_| false);
+        }
+        let mut without_room = BTreeSet::new();
+        for (to, mail) in std::mem::take(&mut self.unposted) {
+            if without_room.contains(&to) || !self.try_post(to, &mail) {
+                without_room.insert(to);
+                self.unposted.push_back((to, mail));
+            }
+        }
+    }
+
+    /// Whether something was written since [`tell`](Self::tell) that its reader has not been woken for.
+    pub(crate) fn has_untold(&self) -> bool {
+        !self.dirty.is_empty() || !self.to_wake.is_empty()
+    }
+
+    /// Whether something is to be done again soon: not a time to sleep for long.
+    pub(crate) fn has_errands(&self) -> bool {
+        !(self.unposted.is_empty() && self.untaken.is_empty())
     }
 
     pub(crate) fn get(&self, id: u32) -> Option<&Channel> {

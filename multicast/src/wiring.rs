@@ -9,10 +9,12 @@
 mod proposals;
 mod words;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::HashMap;
-use skein_fabric::{Access, Fabric, FabricError, Peer, Region, RegionKey, Remote};
+use skein_fabric::{Access, Constants, Fabric, FabricError, Peer, Region, RegionKey, Remote};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
 use skein_protocol::log;
@@ -27,6 +29,7 @@ use crate::config::{Topology, endpoint_name};
 use crate::gathered::Gathered;
 use crate::mail::{Key, Mail, Purpose, WIRE_VERSION, key, name};
 use crate::port::Port;
+use crate::roster::{Introduction, Roster, Seen};
 
 use words::{Audience, COLUMNS, meanings, words_of};
 pub(crate) use words::{Column, Meaning};
@@ -50,11 +53,16 @@ pub(crate) const WAITING_MAX: usize = 128;
 /// Replies that may wait for room in a session's ring, in windows of that session: those that it has
 /// not had, and as many that it may have had from another leader.
 const REPLIES_WAITING: usize = 2;
+/// Bytes that may wait for room in a session's ring when another answer to a query comes. A query is asked
+/// again every few milliseconds, and its answer may have megabytes.
+const ANSWERS_WAITING_BYTES: usize = 1 << 20;
 
 /// Another engine, and what we know of it.
 struct Link {
     engine: EngineId,
     peer: Option<Peer>,
+    /// The peer that has introduced itself as this engine, and as whom.
+    met: Option<(Peer, Seen)>,
     /// Its region of words, once it has welcomed us, and its heartbeat.
     words: Option<Remote>,
     pulse: Option<Remote>,
@@ -78,6 +86,7 @@ impl Link {
         Self {
             engine,
             peer: None,
+            met: None,
             words: None,
             pulse: None,
             seen: 0,
@@ -116,7 +125,15 @@ pub(crate) struct Datagram {
 pub(crate) struct Wiring<F> {
     pub port: Port<F>,
     pub topology: Topology,
+    /// What every engine of the cluster must have alike.
+    pub constants: Constants,
+    /// Why other engines were refused, the last reason of each.
+    pub refusals: BTreeMap<EngineId, String>,
     me: EngineId,
+    /// Who may speak for which node.
+    pub roster: Arc<Roster>,
+    /// When this turn began.
+    pub began: Duration,
     /// Messages that a session may have under way.
     window: usize,
     pub local: Vec<ReplicaId>,
@@ -200,7 +217,11 @@ impl<F: Fabric> Wiring<F> {
         Ok(Self {
             port,
             topology,
+            constants: topology.constants(),
+            refusals: BTreeMap::new(),
             me,
+            roster: Arc::new(Roster::unrecorded(me.0, 0)),
+            began: Duration::ZERO,
             window,
             meanings: meanings(topology, &local),
             audiences: vec![Audience::default(); local.len()],
@@ -235,6 +256,9 @@ impl<F: Fabric> Wiring<F> {
     /// whatever was opened to those goes nowhere.
     pub(crate) fn greet(&mut self) -> Vec<Peer> {
         let mut over = Vec::new();
+        if self.roster.successor().is_some() {
+            return over; // Nobody is to count on us.
+        }
         for link in &mut self.links {
             if link.words.is_some() {
                 continue;
@@ -251,8 +275,9 @@ impl<F: Fabric> Wiring<F> {
                 continue;
             }
             let (node, engine) = self.me;
-            let hello =
-                Mail::Hello { version: WIRE_VERSION, topology: self.topology, node, engine };
+            let (version, who) = (WIRE_VERSION, self.roster.introduction());
+            let constants = self.constants.encode();
+            let hello = Mail::Hello { version, constants, node, engine, who };
             if self.port.fabric.send(peer, &hello.encode()).is_ok() {
                 link.peer = Some(peer);
                 link.greeted = GREET_EVERY;
@@ -266,12 +291,52 @@ impl<F: Fabric> Wiring<F> {
         self.links.iter().find(|link| link.peer == Some(peer)).map(|link| link.engine)
     }
 
+    /// Whether the process that introduces itself as an engine may be that; one that may not is told so.
+    pub(crate) fn meet(&mut self, peer: Peer, engine: EngineId, who: &Introduction) -> bool {
+        if self.roster.meet(engine.0, who).is_err() {
+            self.turn_away(peer, engine.0);
+            return false;
+        }
+        if let Some(link) = self.links.iter_mut().find(|link| link.engine == engine) {
+            link.met = Some((peer, who.seen));
+        }
+        true
+    }
+
+    fn turn_away(&mut self, peer: Peer, node: u16) {
+        if let Some(known) = self.roster.known(node) {
+            self.port.post(peer, Mail::Unwelcome { known });
+        }
+    }
+
+    /// The engine as which a peer has introduced itself, if it may be that.
+    pub(crate) fn met_as(&self, peer: Peer) -> Option<EngineId> {
+        let is_it = |link: &&Link| link.met.is_some_and(|(met, _)| met == peer);
+        self.links.iter().find(is_it).map(|link| link.engine)
+    }
+
+    /// Lets go of peers that we have met, and have learned since to be none of the cluster any more.
+    /// They are told.
+    pub(crate) fn turn_away_former(&mut self) -> Vec<Peer> {
+        let Self { links, roster, .. } = self;
+        let former = links.iter_mut().filter_map(|link| {
+            let (peer, _) = link.met.take_if(|(_, seen)| !roster.trusts(link.engine.0, *seen))?;
+            Some((peer, link.engine.0))
+        });
+        let former: Vec<_> = former.collect();
+        for (peer, node) in &former {
+            self.turn_away(*peer, *node);
+        }
+        former.into_iter().map(|(peer, _)| peer).collect()
+    }
+
     /// Answers an engine that introduced itself. Returns the peer that it was to us in a life or on
     /// a connection that is over.
     pub(crate) fn welcome(&mut self, peer: Peer, engine: EngineId) -> Option<Peer> {
         let words = key(self.port.fabric.key(self.words));
         let pulse = key(self.port.fabric.key(self.pulse));
-        self.port.post(peer, Mail::Welcome { words, pulse });
+        let who = self.roster.introduction();
+        self.port.post(peer, Mail::Welcome { words, pulse, who });
         let link = self.links.iter().find(|link| link.engine == engine)?;
         link.peer.filter(|known| *known != peer)
     }
@@ -280,8 +345,10 @@ impl<F: Fabric> Wiring<F> {
     /// what they missed. Returns which engine it is.
     pub(crate) fn welcomed(&mut self, peer: Peer, words: Key, pulse: Key) -> Option<EngineId> {
         let engine = self.engine_of(peer)?;
-        let attached = self.port.fabric.attach(peer, &RegionKey(words)).and_then(|words| {
-            let pulse = self.port.fabric.attach(peer, &RegionKey(pulse))?;
+        let fabric = &mut self.port.fabric;
+        let attached = fabric.attach(peer, &RegionKey(words)).and_then(|words| {
+            let pulse = fabric.attach(peer, &RegionKey(pulse));
+            let pulse = pulse.inspect_err(|_| fabric.detach(words))?;
             Ok((words, pulse))
         });
         let (words, pulse) = match attached {
@@ -305,12 +372,18 @@ impl<F: Fabric> Wiring<F> {
         Some(engine)
     }
 
-    /// Shows that we are alive, and looks at who else is: at what was read since the last time. Reads
-    /// are one-sided, so that nobody has to have a core to be seen alive but by its own beats.
-    pub(crate) fn beat(&mut self) {
+    /// Shows that we are alive.
+    pub(crate) fn show_life(&mut self) {
         let fabric = &mut self.port.fabric;
         let count = fabric.load(self.pulse, 0);
         fabric.store(self.pulse, 0, count + 1);
+    }
+
+    /// Shows that we are alive, and looks at who else is: at what was read since the last time. Reads
+    /// are one-sided, so that nobody has to have a core to be seen alive but by its own beats.
+    pub(crate) fn beat(&mut self) {
+        self.show_life();
+        let fabric = &mut self.port.fabric;
         for (i, link) in self.links.iter_mut().enumerate() {
             let at = (1 + i) * 8;
             let word = fabric.load(self.pulse, at);
@@ -334,7 +407,8 @@ impl<F: Fabric> Wiring<F> {
     /// An engine's process is gone.
     pub(crate) fn lost(&mut self, peer: Peer) {
         for link in self.links.iter_mut().filter(|link| link.peer == Some(peer)) {
-            *link = Link::to(link.engine, link.first);
+            let met = link.met.filter(|(met, _)| *met != peer);
+            *link = Link { met, ..Link::to(link.engine, link.first) };
         }
         self.routes.retain(|_, id| self.port.get(*id).is_some_and(|channel| channel.peer != peer));
     }
@@ -513,8 +587,11 @@ impl<F: Fabric> Wiring<F> {
     pub(crate) fn answer(&mut self, to: SessionId, from: ReplicaId, number: u64, answer: &[u8]) {
         let head = number.to_le_bytes();
         for channel in self.sessions.get(&(to, from)).into_iter().flatten() {
-            let waiting = self.port.get(*channel).map_or(usize::MAX, Channel::waiting);
-            if waiting < REPLIES_WAITING * self.window {
+            let most = REPLIES_WAITING * self.window;
+            let takes = |channel: &Channel| {
+                channel.takes_answer(number, answer.len(), most, ANSWERS_WAITING_BYTES)
+            };
+            if self.port.get(*channel).is_some_and(takes) {
                 self.port.send(*channel, Kind::Answer, &head, answer);
             }
         }
@@ -528,6 +605,12 @@ impl<F: Fabric> Wiring<F> {
     /// Whether a session has another channel to one of our replicas that is not over.
     pub(crate) fn has_another(&self, session: SessionId, replica: ReplicaId, channel: u32) -> bool {
         let lives = |id: &u32| *id != channel && self.port.get(*id).is_some_and(|it| !it.dying);
+        self.sessions.get(&(session, replica)).is_some_and(|ids| ids.iter().any(lives))
+    }
+
+    /// Whether a session has a channel to one of our replicas that is not over.
+    pub(crate) fn hears(&self, session: SessionId, replica: ReplicaId) -> bool {
+        let lives = |id: &u32| self.port.get(*id).is_some_and(|it| !it.dying);
         self.sessions.get(&(session, replica)).is_some_and(|ids| ids.iter().any(lives))
     }
 

@@ -8,28 +8,8 @@ use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
-use skein_multicast::simulate::{Campaign, Coverage, Kept, Profile, Tally, run};
+use skein_multicast::simulate::{Campaign, Coverage, GATE, Kept, Part, Profile, Tally, run};
 
-/// What every test run runs: so many seeds of each profile, from 0 on.
-const RUNS: [(&str, u64); 17] = [
-    ("default", 1500),
-    ("elections", 600),
-    ("crashes", 500),
-    ("partitions", 450),
-    ("laggards", 200),
-    ("forks", 200),
-    ("deaf", 60),
-    ("losses", 60),
-    ("wrecks", 60),
-    ("learners", 120),
-    ("overlaps", 200),
-    ("leases", 200),
-    ("confirmed", 200),
-    ("clients", 150),
-    ("absent", 60),
-    ("networks", 60),
-    ("calm", 60),
-];
 /// In so many of them at least, a leader is followed by another.
 const LEADER_CHANGES: u64 = 3000;
 
@@ -46,17 +26,15 @@ const FAILURES_MAX: usize = 100;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn campaign(profile: Profile, seeds: Range<u64>, kept: Vec<Kept>) -> Tally {
-    let cores = thread::available_parallelism().map_or(2, Into::into);
     let campaign = Campaign {
-        profile,
-        seeds,
+        parts: vec![Part { profile, seeds }],
         kept,
         until: None,
-        cores,
+        jobs: thread::available_parallelism().map_or(2, Into::into),
         again_one_in: AGAIN_ONE_IN,
         failures_max: FAILURES_MAX,
     };
-    let tally = campaign.run(&|_| true);
+    let tally = campaign.run(&|_, _| true);
     let Tally { seeds, messages, leader_changes, simulated, .. } = &tally;
     println!(
         "{}: {seeds} seeds, {messages} messages, {leader_changes} changes of leaders, {simulated:?}",
@@ -93,7 +71,7 @@ fn every_schedule_keeps_the_properties() {
         let name = std::env::var("SKEIN_PROFILE").unwrap_or_else(|_| "default".to_owned());
         vec![campaign(named(&name), seeds, Vec::new())]
     } else {
-        let runs = RUNS.into_iter().enumerate().map(|(i, (name, count))| {
+        let runs = GATE.into_iter().enumerate().map(|(i, (name, count))| {
             let kept = if i == 0 { Kept::all() } else { Vec::new() };
             campaign(named(name), 0..count, kept)
         });

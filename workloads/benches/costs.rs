@@ -150,8 +150,7 @@ impl Cluster {
         let engine = |node| {
             let fabric = join(&endpoint_name(node, 0));
             let slots = slots.clone();
-            let machine =
-                move |id: ReplicaId| Machine::new(id, slots.clone(), limits, TOPOLOGY.groups);
+            let machine = move |id: ReplicaId| Machine::new(id, &TOPOLOGY, slots.clone(), limits);
             Engine::new(fabric, TOPOLOGY, tuning, Identity::first(node, 0), machine).unwrap()
         };
         let mut engines: Vec<_> = (0..TOPOLOGY.nodes).map(engine).collect();

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use skein_client::{Compare, Error, Operation, Outcome, Page, SessionKey, Test, Ticket};
+use skein_client::{Compare, Error, Guard, Operation, Outcome, Page, SessionKey, Test, Ticket};
 use skein_client::{Reply, Transaction};
+use skein_kvstore::range::RangeDigest;
+use skein_kvstore::slots::SlotMap;
+use skein_protocol::ids::GroupId;
 
 use crate::generator::Sessions;
 
-#[derive(Default)]
 pub(crate) struct Model {
     pub(crate) pairs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Falsifies a transaction before it is done.
@@ -19,12 +21,39 @@ pub(crate) struct Model {
     pub(crate) page_max: Option<u32>,
     /// Scans give one record too many.
     pub(crate) page_extra: bool,
+    /// Whose each key is.
+    slots: SlotMap,
     /// When each key was written last, and the last time of all.
     versions: BTreeMap<Vec<u8>, u64>,
     version: u64,
     sessions: u32,
     number: u64,
     finished: VecDeque<(Ticket, Result<Reply, Error>)>,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self::over(SlotMap::even(1))
+    }
+}
+
+impl Model {
+    /// Of a cluster with these slots.
+    pub(crate) fn over(slots: SlotMap) -> Self {
+        Self {
+            pairs: BTreeMap::new(),
+            before: None,
+            fails: None,
+            page_max: None,
+            page_extra: false,
+            slots,
+            versions: BTreeMap::new(),
+            version: 0,
+            sessions: 0,
+            number: 0,
+            finished: VecDeque::new(),
+        }
+    }
 }
 
 impl Sessions for Model {
@@ -66,17 +95,45 @@ impl Sessions for Model {
 
 impl Model {
     fn apply(&mut self, transaction: &Transaction) -> Reply {
-        let held = transaction.guards.iter().all(|guard| match &guard.test {
-            Test::Number { compare: Compare::AtLeast, number } => {
-                self.number(&guard.key) >= *number
-            }
-            Test::Version(version) => {
-                self.versions.get(&guard.key).copied().unwrap_or_default() == *version
-            }
-            other => panic!("no workload asks for {other:?}"),
-        });
+        let held = transaction.guards.iter().all(|guard| self.holds(guard));
         let branch = if held { &transaction.then } else { &transaction.otherwise };
         Reply { held, outcomes: branch.iter().map(|operation| self.outcome(operation)).collect() }
+    }
+
+    fn holds(&self, guard: &Guard) -> bool {
+        let key = &guard.key;
+        match &guard.test {
+            Test::Exists => self.pairs.contains_key(key),
+            Test::Missing => !self.pairs.contains_key(key),
+            Test::Equals(value) => self.pairs.get(key) == Some(value),
+            Test::Version(version) => self.version_of(key) == *version,
+            Test::Number { compare, number } => {
+                let ours = self.number(key);
+                match compare {
+                    Compare::Less => ours < *number,
+                    Compare::AtMost => ours <= *number,
+                    Compare::Equal => ours == *number,
+                    Compare::AtLeast => ours >= *number,
+                    Compare::Greater => ours > *number,
+                }
+            }
+            Test::Unchanged { end, held } => {
+                let within = |key: &Vec<u8>| end.as_ref().is_none_or(|end| key < end);
+                let pairs = self.pairs.range(key.clone()..).filter(|(key, _)| within(key));
+                let mut groups = BTreeMap::<GroupId, Vec<(&[u8], &[u8])>>::new();
+                for (key, value) in pairs {
+                    groups.entry(self.slots.owner(key)).or_default().push((key, value));
+                }
+                let now = groups.into_iter().map(|(group, pairs)| RangeDigest::of(group, pairs));
+                now.collect::<Vec<_>>() == *held
+            }
+        }
+    }
+
+    /// What is not there has no version.
+    fn version_of(&self, key: &[u8]) -> u64 {
+        let version = self.versions.get(key).filter(|_| self.pairs.contains_key(key));
+        version.copied().unwrap_or_default()
     }
 
     fn number(&self, key: &[u8]) -> i64 {
@@ -92,7 +149,7 @@ impl Model {
     fn outcome(&mut self, operation: &Operation) -> Outcome {
         match operation {
             Operation::Get { key } => {
-                let version = self.versions.get(key).copied().unwrap_or_default();
+                let version = self.version_of(key);
                 Outcome::Value(self.pairs.get(key).map(|value| (value.clone(), version)))
             }
             Operation::Append { key, value } => {
@@ -128,7 +185,7 @@ impl Model {
                 let pairs = take.map(|(key, value)| (key.clone(), value.clone())).collect();
                 Outcome::Page(Page { pairs, next: range.next().map(|(key, _)| key.clone()) })
             }
-            Operation::Delete { .. } => panic!("no workload asks for it"),
+            Operation::Delete { key } => Outcome::Flag(self.pairs.remove(key).is_some()),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The names in it are read by scripts and compared between versions. They are described in
 //! `docs/performance.md` and held by a test below.
 
+pub mod date;
 mod figures;
 pub mod page;
 mod plot;
@@ -61,6 +62,10 @@ pub struct Report {
     pub seed: u64,
     /// The version of Skein, and its commit.
     pub skein: String,
+    /// When it ended, in UTC.
+    pub date: String,
+    /// The command that measured it.
+    pub command: String,
     /// Where it ran.
     pub machine: Machine,
     /// Nanoseconds from one core to another and back, just before; null with one core only.
@@ -145,6 +150,9 @@ pub struct Timeline {
     pub interval_ms: u64,
     /// How many.
     pub ops: Vec<u64>,
+    /// The longest latency of those, in microseconds; only of `bench chaos`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub worst_us: Vec<u64>,
 }
 
 /// What the bank found.
@@ -281,12 +289,15 @@ impl Report {
             never_invoked: measured.never_invoked,
             seed: about.terms.seed,
             skein: about.skein,
+            date: date::now(),
+            command: date::command(),
             machine: Machine::here(),
             cross_core_ns: about.cross_core_ns,
             topology: about.topology,
             timeline: Timeline {
                 interval_ms: TIMELINE_INTERVAL.as_millis() as u64,
                 ops: measured.timeline.clone(),
+                worst_us: Vec::new(),
             },
             events: Vec::new(),
             bank: None,
@@ -606,6 +617,8 @@ mod tests {
             "events": [],
             "seed": "number",
             "skein": "text",
+            "date": "text",
+            "command": "text",
             "machine": {"cores": "number", "model": "text"},
             "cross_core_ns": "number",
             "topology": {"nodes": "number", "groups": "number", "replicas": "number",

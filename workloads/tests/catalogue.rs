@@ -8,7 +8,7 @@ use skein_workloads::history::Reader;
 
 /// File, what is found, what the literature calls it, and a part of the explanation.
 #[rustfmt::skip]
-const CATALOGUE: [(&str, &str, &str, &str); 36] = [
+const CATALOGUE: [(&str, &str, &str, &str); 44] = [
     ("lost-update",                       "lost update",                        "G-single",        "T2 read x (group 1) as nothing, and only then T1 appended t1 to x"),
     ("lost-update-register",              "lost update",                        "G-single",        "T2 read r (group 0) as v0 (version 2), and after that T1 set r (group 0) to v1 as version 4"),
     ("lost-update-counter",               "lost update",                        "lost update",     "both told to have made c (group 0) 1"),
@@ -44,11 +44,26 @@ const CATALOGUE: [(&str, &str, &str, &str); 36] = [
     ("aborted-read-record",               "aborted read",                       "G1a",             "told that it was not done"),
     ("invented-value-record",             "invented value",                     "garbage",         "nobody wrote what a field of u (group 1) was"),
     ("incompatible-order-record",         "incompatible order",                 "incompatible-order", "was read in two ways at version 3"),
+    ("lost-update-conditions",            "lost update",                        "G-single",        "as version 1, and after that"),
+    ("write-skew-conditions",             "write skew",                         "G2-item",         "as version 1, and after that"),
+    ("condition-refused",                 "no order in real time",                           "no-order",        "all orders were tried"),
+    ("condition-held",                    "no order",                           "no-order",        "all orders were tried"),
+    ("phantom",                           "no order",                           "no-order",        "all orders were tried"),
+    ("removed-and-there",                 "no order in real time",              "no-order",        "all orders were tried"),
+    ("fractured-read-unknown-registers",  "no order",                           "no-order",        "all orders were tried"),
+    ("fractured-read-unknown-writer",     "fractured read",                     "G-single",        "somebody"),
     ("incompatible-order",                "incompatible order",                 "incompatible-order", "x (group 1) was read with t1 t2 at place 1 by one, and with t2 t1 by another"),
 ];
 
-const RIGHT: [&str; 5] =
-    ["right", "right-bank", "right-record", "right-stale", "right-stale-ahead"];
+const RIGHT: [&str; 7] = [
+    "right",
+    "right-bank",
+    "right-forms",
+    "right-own-reads",
+    "right-record",
+    "right-stale",
+    "right-stale-ahead",
+];
 
 fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/catalogue").join(format!("{name}.jsonl"))
@@ -69,10 +84,16 @@ fn every_anomaly_is_found_by_its_name_and_explained() {
         assert_eq!(found, [&anomaly], "{name}: {order:#?}");
         let evidence = order.evidence.iter().find(|one| one.anomaly == anomaly).unwrap();
         assert_eq!((evidence.anomaly, evidence.class.as_str()), (anomaly, class), "{name}");
-        let text = format!("{} {}", evidence.what, evidence.because.join(" "));
+        let (transactions, because) = (evidence.transactions.join(" "), evidence.because.join(" "));
+        let text = format!("{} {transactions} {because}", evidence.what);
         assert!(text.contains(explained), "{name}: {order:#?}");
         assert!(!evidence.transactions.is_empty(), "{name}: {order:#?}");
-        let only_time = ["stale read", "real-time inversion", "real-time inversion across shards"];
+        let only_time = [
+            "stale read",
+            "real-time inversion",
+            "real-time inversion across shards",
+            "no order in real time",
+        ];
         assert_eq!(order.serializable, only_time.contains(&anomaly), "{name}");
         assert!(!order.strictly_serializable, "{name}");
     }

@@ -4,10 +4,12 @@
 
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-use skein_workloads::simulate::run;
+use skein_multicast::config::Topology;
+use skein_workloads::history::{Coverage, Record};
+use skein_workloads::simulate::{Small, run, run_small};
 
 /// What every test run runs.
 const RUNS: Range<u64> = 0..150;
@@ -23,6 +25,7 @@ fn what_clients_are_told_is_strictly_serializable() {
     let seeds = seeds();
     let next = AtomicU64::new(seeds.start);
     let failures = Mutex::new(Vec::new());
+    let coverage = Mutex::new(Coverage::default());
     let counts: [AtomicU64; 4] = Default::default();
     let work = || {
         loop {
@@ -36,6 +39,7 @@ fn what_clients_are_told_is_strictly_serializable() {
             {
                 count.fetch_add(more, Ordering::Relaxed);
             }
+            coverage.lock().unwrap().add(&run.coverage());
             if let Some(wrong) = run.wrong {
                 failures.lock().unwrap().push(format!("seed {seed}: {wrong}"));
             }
@@ -48,8 +52,17 @@ fn what_clients_are_told_is_strictly_serializable() {
     let failures = failures.into_inner().unwrap();
     let [operations, unknown, faults, crashes] = counts.map(AtomicU64::into_inner);
     println!("{operations} operations, {unknown} unknown, {faults} faults, {crashes} nodes died");
+    let coverage = coverage.into_inner().unwrap();
+    println!("{}", coverage.text());
     assert!(failures.is_empty(), "{} seeds fail\n{}", failures.len(), failures.join("\n\n"));
     // Or little was tried.
+    if std::env::var_os("SKEIN_SEEDS").is_none() {
+        assert_eq!(
+            coverage.missing(),
+            Vec::<String>::new(),
+            "of what a command can be and come to"
+        );
+    }
     let tried = seeds.end - seeds.start;
     assert!(operations > 100 * tried && faults > tried && crashes > tried / 4 && unknown > 0);
 }
@@ -59,4 +72,48 @@ fn a_seed_is_one_run() {
     let (one, two) = (run(7), run(7));
     assert_eq!(one.fingerprint, two.fingerprint);
     assert!(one.records == two.records);
+}
+
+/// Small enough that many writes are refused, large enough that many are not.
+const GROUP_BYTES_MAX: u64 = 28 << 10;
+
+/// Every shape of one to eight nodes and one to eight groups. Some of their nodes host more replicas than
+/// others, which must not show in what is refused.
+#[test]
+fn replicas_refuse_the_same_writes_in_every_shape() {
+    let mut shapes = Vec::new();
+    for (nodes, groups) in (1..=8).flat_map(|nodes| (1..=8).map(move |groups| (nodes, groups))) {
+        for replicas in [1, 3, 5].into_iter().filter(|replicas| u16::from(*replicas) <= nodes) {
+            shapes.push(Topology { nodes, groups, replicas, engines: 1 });
+        }
+    }
+    let next = AtomicUsize::new(0);
+    let failures = Mutex::new(Vec::new());
+    let [done, refused]: [AtomicU64; 2] = Default::default();
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(topology) = shapes.get(number) else { return };
+            let small = Small { topology: *topology, group_bytes_max: GROUP_BYTES_MAX };
+            let run = run_small(number as u64, small);
+            let count = |is: fn(&Record) -> bool| run.records.iter().filter(|it| is(it)).count();
+            let ok = count(|record| matches!(record, Record::Ok(_)));
+            done.fetch_add(ok as u64, Ordering::Relaxed);
+            let fail = count(|record| matches!(record, Record::Fail(_)));
+            refused.fetch_add(fail as u64, Ordering::Relaxed);
+            if let Some(wrong) = run.wrong {
+                failures.lock().unwrap().push(format!("{topology:?}, seed {number}: {wrong}"));
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let cores = thread::available_parallelism().map_or(2, Into::into);
+        (0..cores).for_each(|_| _ = scope.spawn(work));
+    });
+    let failures = failures.into_inner().unwrap();
+    let [done, refused] = [done, refused].map(AtomicU64::into_inner);
+    println!("{} shapes, {done} operations done, {refused} refused", shapes.len());
+    assert!(failures.is_empty(), "{} shapes fail\n{}", failures.len(), failures.join("\n\n"));
+    let tried = shapes.len() as u64;
+    assert!(done > 50 * tried && refused > 10 * tried, "{done} done, {refused} refused");
 }

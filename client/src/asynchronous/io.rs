@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use skein_fabric::any::{AnyFabric, AnyWaker};
+use skein_fabric::fork::Process;
 use skein_kvstore::node::directory::Directory;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Reply;
@@ -26,6 +27,8 @@ const ALARMS_MIN: usize = 256;
 
 /// The thread, as its clients hold it. It ends when the last of them lets go.
 pub(crate) struct Io {
+    /// The one in which it runs: its children have no such thread.
+    process: Process,
     commands: Sender<Command>,
     told: Arc<Told>,
     waker: Mutex<AnyWaker>,
@@ -113,7 +116,7 @@ impl Io {
 
     fn new(commands: Sender<Command>, told: Arc<Told>, waker: AnyWaker, shape: Shape) -> Arc<Self> {
         let (waker, sessions) = (Mutex::new(waker), AtomicU64::new(0));
-        Arc::new(Self { commands, told, waker, shape, sessions })
+        Arc::new(Self { process: Process::current(), commands, told, waker, shape, sessions })
     }
 
     pub(super) fn shape(&self) -> &Shape {
@@ -129,6 +132,9 @@ impl Io {
     }
 
     pub(super) fn tell(&self, command: Command) -> Result<(), Error> {
+        if !self.process.is_current() {
+            return Err(Error::Unavailable { why: Unavailability::Forked, sent: false });
+        }
         self.told.commands.fetch_add(1, Ordering::SeqCst);
         self.commands.send(command).map_err(|_| self.ended())?;
         self.wake();
@@ -154,8 +160,10 @@ impl Io {
 
 impl Drop for Io {
     fn drop(&mut self) {
-        self.told.abandoned.store(true, Ordering::SeqCst);
-        self.wake();
+        if self.process.is_current() {
+            self.told.abandoned.store(true, Ordering::SeqCst);
+            self.wake();
+        }
     }
 }
 

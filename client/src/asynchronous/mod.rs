@@ -15,7 +15,7 @@ use skein_protocol::ids::GroupSet;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::connect::ConnectError;
-use crate::driver::TIMEOUT_DEFAULT;
+use crate::driver::{Shape, TIMEOUT_DEFAULT};
 use crate::error::{Error, Unavailability};
 use crate::operations::{self, KeyRange, Swap};
 use crate::reads::ReadMode;
@@ -117,6 +117,16 @@ impl Client {
         Self { read_mode, ..self.clone() }
     }
 
+    /// The shape of the cluster, as the driver was told it.
+    pub fn shape(&self) -> &Shape {
+        self.session.io.shape()
+    }
+
+    /// How operations that only read are done.
+    pub fn read_mode(&self) -> ReadMode {
+        self.read_mode
+    }
+
     /// The value of `key`.
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
         Ok(self.get_versioned(key).await?.map(|(value, _)| value))
@@ -212,15 +222,23 @@ impl Client {
 
     /// Does `transaction` and returns its reply.
     pub async fn transact(&self, transaction: &Transaction) -> Result<Reply, Error> {
-        let started = Instant::now();
+        let deadline = far(Instant::now(), self.timeout);
         let plan = self.session.io.shape().plan(transaction)?;
-        let deadline = started + self.timeout;
         let room = self.room(deadline).await?;
         let (answer, answered) = oneshot::channel();
         let (session, timeout, mode) = (self.session.number, self.timeout, self.read_mode);
         let call = Call { session, plan, mode, deadline, timeout, answer, room };
         self.session.io.tell(Command::Submit(Box::new(call)))?;
         answered.await.unwrap_or_else(|_| Err(self.session.io.ended()))
+    }
+
+    /// Returns after that time.
+    pub(crate) async fn sleep(&self, time: Duration) -> Result<(), Error> {
+        let (ring, rung) = oneshot::channel();
+        self.session.io.tell(Command::Alarm { at: far(Instant::now(), time), ring })?;
+        // A thread that has ended rings nobody, and the next operation says so.
+        let _ = rung.await;
+        Ok(())
     }
 
     async fn one(&self, operation: Operation) -> Result<Reply, Error> {
@@ -243,6 +261,12 @@ impl Client {
             }
         }
     }
+}
+
+/// So long after `now`; of what is too long for the clock, some years.
+fn far(now: Instant, time: Duration) -> Instant {
+    const YEARS: Duration = Duration::from_hours(30 * 365 * 24);
+    now.checked_add(time).unwrap_or_else(|| now + YEARS)
 }
 
 impl Drop for Session {

@@ -305,6 +305,31 @@ fn a_read_whose_answer_was_lost_is_asked_again_under_another_name() {
 }
 
 #[test]
+fn a_write_whose_answer_was_lost_is_not_asked_again() {
+    let put = Op::Put { key: IN_G1.into(), value: b"1".to_vec() };
+    let get = Op::Get { key: IN_G1.into() };
+    #[rustfmt::skip]
+    let cases = [
+        // transaction                                     again  because
+        (Transaction::of(get.clone()),                     true,  "it only reads"),
+        (Transaction::of(put.clone()),                     false, "it may have taken effect"),
+        (Transaction::of(get.clone()).then(put.clone()),   false, "it reads, and writes too"),
+        (Transaction::of(get).otherwise(put),              false, "it may have written in the other branch"),
+    ];
+    for (transaction, again, because) in cases {
+        let mut world = World::open();
+        let plan = Plan::of(&transaction, &world.slots, &Limits::default()).unwrap();
+        let ticket = Ticket { session: KEY, number: 1 };
+        world.ledger.submit(ticket, plan, ALLOWED, ALLOWED);
+        world.send(2);
+        assert!(world.reply(2, 1, &refused(&Refusal::Forgotten)), "that message is done with");
+        assert_eq!(world.next().is_some(), again, "{because}");
+        let forgotten = [(1, Err(Error::Refused(Refusal::Forgotten)))];
+        assert_eq!(world.ended == forgotten, !again, "{because}: {:?}", world.ended);
+    }
+}
+
+#[test]
 fn its_time_goes_on_meanwhile_and_a_session_that_is_closed_asks_nothing() {
     let mut world = World::open();
     world.submit(&[IN_G1], Duration::ZERO);

@@ -63,9 +63,7 @@ impl Node {
         let name = endpoint_name(node, engine);
         let fabric = host.join(&name)?;
         let mut waker = fabric.waker();
-        let here =
-            (0..topology.engines).map(|e| topology.replicas_on(node, e).len()).sum::<usize>();
-        let machine = move |replica| Machine::new(replica, slots.clone(), limits, here as u16);
+        let machine = move |replica| Machine::new(replica, &topology, slots.clone(), limits);
         let me = Identity { node, engine, life };
         let mut engine = Engine::new(fabric, topology, tuning, me, machine)?;
         let (control, requests) = engine::control(move || waker.wake());

@@ -20,8 +20,10 @@ use skein_workloads::ycsb::CLIENTS_MAX;
 
 use self::drill::Drill;
 use crate::args::Global;
+use crate::cluster;
 use crate::data::Reading;
 use crate::exit::{Exit, usage};
+use crate::output::tell;
 use crate::progress::{Bars, Interrupt};
 
 /// Measures a running cluster, and checks its answers
@@ -29,6 +31,13 @@ use crate::progress::{Bars, Interrupt};
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
+}
+
+impl Args {
+    /// Whether the replicas that it measures are its own, and end when it is done.
+    pub(super) fn runs_replicas_of_its_own(&self) -> bool {
+        matches!(self.what, What::Multicast(_) | What::MulticastNode(_))
+    }
 }
 
 #[derive(Subcommand)]
@@ -337,7 +346,13 @@ impl Run {
                 break;
             }
         }
-        Ok(exit)
+        let diverged = cluster::divergences(dir);
+        for line in &diverged {
+            tell(format_args!(
+                "skein: replicas have diverged, and the numbers mean nothing: {line}"
+            ));
+        }
+        Ok(if diverged.is_empty() { exit } else { Exit::No })
     }
 
     fn measured_for(&self) -> anyhow::Result<Duration> {

@@ -73,15 +73,18 @@ impl Args {
                 Swap::Swapped(version) => {
                     json!({ "key": key, "swapped": true, "version": version })
                 }
-                Swap::Different(value) => {
-                    let value = value.as_ref().map(|value| form.to_json(value));
-                    json!({ "key": key, "swapped": false, "value": value })
+                Swap::Different(found) => {
+                    let value = found.as_ref().map(|(value, _)| form.to_json(value));
+                    let version = found.as_ref().map_or(0, |(_, version)| *version);
+                    json!({ "key": key, "swapped": false, "value": value, "version": version })
                 }
             })?;
-        } else if let Swap::Different(value) = swap {
+        } else if let Swap::Different(found) = swap {
             let key = form.quoted(key);
-            match value {
-                Some(value) => tell(format!("skein: the value of {key} is {}", form.quoted(value))),
+            match found {
+                Some((value, _)) => {
+                    tell(format!("skein: the value of {key} is {}", form.quoted(value)));
+                }
                 None => tell(format!("skein: {key} has no value")),
             }
         }

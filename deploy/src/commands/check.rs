@@ -19,7 +19,8 @@ use crate::exit::{Exit, usage};
 /// The history is one that a benchmark has recorded with --history FILE (docs/histories.md). It is
 /// right if its transactions can have happened one after the other, each between the moment at which
 /// it was asked for and the moment at which it was answered (docs/check.md). If not, what is wrong is
-/// said with the transactions and the reasons, and the exit code is 1.
+/// said with the transactions and the reasons, and the exit code is 1. Of a history in which nothing was
+/// answered there is nothing to judge, and the exit code is 2.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The history
@@ -58,6 +59,13 @@ impl Args {
             }
         }
         let order = checker.finish();
+        let broken = verdict.wrong.keys().all(|kind| *kind == "history");
+        if order.answered == 0 && broken && !order.is_wrong() {
+            let (path, asked) = (self.history.display(), verdict.operations);
+            return Err(usage(format!(
+                "{path}: nothing to judge: of {asked} operations none was answered. Record a history of a cluster that answers"
+            )));
+        }
         let report = Report {
             workload: header.workload,
             skein: header.skein,
@@ -147,6 +155,12 @@ impl Report {
             grouped(self.order.transactions),
             grouped(self.order.edges)
         );
+        let known = if self.order.decided {
+            "each answer was compared with a store that does one thing after the other"
+        } else {
+            "no order of everything was found in the time there is: only what was inferred is judged"
+        };
+        let _ = writeln!(text, "              {known}");
         if replicas > 0 {
             let _ = writeln!(text, "  replicas    {replicas}, each at the end");
         }

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use rustix::process::Signal;
+use skein_kvstore::node::claim::Claim;
 use skein_kvstore::node::directory::{Directory, DirectoryError, Manifest};
+use skein_kvstore::node::regions;
 
 use crate::args::Global;
 use crate::cluster;
@@ -15,6 +17,8 @@ use crate::output::tell;
 const POLL: Duration = Duration::from_millis(10);
 /// How long an `up` may take to end by itself, beyond the time that its nodes have.
 const UP_WITHIN: Duration = Duration::from_secs(10);
+/// How long nodes may take to make anew what is gone of their directory.
+const RESTORED_WITHIN: Duration = Duration::from_secs(3);
 
 /// Stops a cluster and removes everything of it, its data too
 ///
@@ -29,11 +33,13 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let directory = Directory::at(&global.dir())?;
-        let manifest = directory.manifest()?;
+        let Some(manifest) = Self::manifest(&directory)? else {
+            return self.stop_without_manifest(&directory);
+        };
         let alive = (0..manifest.nodes).filter(|node| directory.node(*node).is_some()).count();
         if alive == 0 {
             tell("no node is running: what they held is lost already");
-        } else if !self.yes && !confirm(&directory, &manifest, alive)? {
+        } else if !self.yes && !confirm(at_stake(&directory, &manifest, alive).as_deref())? {
             tell("nothing was done");
             return Ok(Exit::No);
         }
@@ -43,16 +49,101 @@ impl Args {
     }
 }
 
-fn confirm(directory: &Directory, manifest: &Manifest, alive: usize) -> anyhow::Result<bool> {
+impl Args {
+    /// The manifest. If there is none, or a damaged one, nodes that run are given the time to write
+    /// it; none if they do not.
+    fn manifest(directory: &Directory) -> anyhow::Result<Option<Manifest>> {
+        let deadline = Instant::now() + RESTORED_WITHIN;
+        loop {
+            match directory.find() {
+                Ok(manifest) => return Ok(Some(manifest)),
+                Err(DirectoryError::Removed { .. } | DirectoryError::Damaged { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if Instant::now() >= deadline {
+                return Ok(None);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Stops a cluster whose directory is gone, or whose manifest is damaged, and stays so.
+    fn stop_without_manifest(&self, directory: &Directory) -> anyhow::Result<Exit> {
+        let processes = match directory.find() {
+            Err(DirectoryError::Removed { holders, .. }) => {
+                let list: Vec<_> =
+                    holders.iter().map(|it| format!("{} is process {}", it.role, it.pid)).collect();
+                Some(list.join(", "))
+            }
+            _ => None,
+        };
+        let what = match &processes {
+            Some(processes) => format!("a cluster runs whose directory was removed ({processes})"),
+            None => format!("the manifest in {} is damaged", directory.path().display()),
+        };
+        let stake = format!("{what}: what its nodes hold in memory, if any of them runs,");
+        if !self.yes && !confirm(Some(&stake))? {
+            tell("nothing was done");
+            return Ok(Exit::No);
+        }
+        if processes.is_some() {
+            end_strays(directory)?;
+            regions::sweep_abandoned();
+        } else {
+            let nodes = directory.nodes_by_files()?;
+            let mut claim = claim(directory, Duration::ZERO, Directory::claim_damaged)?;
+            if let Some(claim) = &mut claim {
+                claim.stopping()?;
+            }
+            cluster::stop_nodes(directory, nodes, Duration::ZERO, &mut || false)?;
+            claim.map_or(Ok(()), Claim::clear)?;
+        }
+        tell("stopped, and nothing is left");
+        Ok(Exit::Ok)
+    }
+}
+
+/// Ends the processes whose directory was removed: first the one that would start others.
+fn end_strays(directory: &Directory) -> anyhow::Result<()> {
+    let deadline = Instant::now() + UP_WITHIN;
+    loop {
+        let mut strays = directory.strays();
+        // A supervisor first, and alone.
+        strays.sort_by_key(|stray| stray.role != "supervisor");
+        let first = strays.first().is_some_and(|stray| stray.role == "supervisor");
+        let now = if first { 1 } else { strays.len() };
+        if now == 0 {
+            return Ok(());
+        }
+        let signal = if Instant::now() < deadline { Signal::TERM } else { Signal::KILL };
+        let mut ending = Vec::new();
+        for stray in &strays[..now] {
+            let still = || directory.strays().into_iter().find(|it| it == stray).map(|it| it.pid);
+            ending.extend(cluster::signal_holder(still, signal)?);
+        }
+        cluster::await_end(&ending);
+    }
+}
+
+/// What would be lost, if anything would.
+fn at_stake(directory: &Directory, manifest: &Manifest, alive: usize) -> Option<String> {
     let statuses = cluster::statuses(directory, manifest.nodes);
     let answers: Vec<_> = statuses.iter().flatten().collect();
     let keys = cluster::keys(answers.iter().copied());
+    if keys == 0 && answers.len() == usize::from(manifest.nodes) {
+        return None;
+    }
     let silent = match alive.saturating_sub(answers.len()) {
         0 => String::new(),
         silent => format!(" ({silent} of {alive} nodes did not answer)"),
     };
     let plural = if keys == 1 { "key lives" } else { "keys live" };
-    let warning = format!("{keys} {plural} only in the memory of this cluster{silent}");
+    Some(format!("{keys} {plural} only in the memory of this cluster{silent}"))
+}
+
+/// Asks whether what is at stake may be lost.
+fn confirm(at_stake: Option<&str>) -> anyhow::Result<bool> {
+    let Some(warning) = at_stake else { return Ok(true) };
     if !io::stdin().is_terminal() {
         return Err(usage(format_args!(
             "{warning} and would be lost: --yes says that this is meant; without a terminal nobody \
@@ -69,6 +160,32 @@ fn confirm(directory: &Directory, manifest: &Manifest, alive: usize) -> anyhow::
 fn stop(directory: &Directory, manifest: &Manifest) -> anyhow::Result<()> {
     let within =
         directory.config().map_or(Duration::ZERO, |c| Duration::from_millis(c.stop_within_ms));
+    let Some(mut claim) = claim(directory, within, Directory::claim_old)? else { return Ok(()) };
+    match directory.manifest() {
+        Ok(now) if now.cluster == manifest.cluster => {}
+        Ok(_) => {
+            claim.leave()?;
+            bail!("another cluster was started in {} meanwhile", directory.path().display());
+        }
+        Err(DirectoryError::NoCluster { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    claim.stopping()?;
+    cluster::stop_nodes(directory, manifest.nodes, within, &mut || false)?;
+    // Nodes of a directory that was removed a moment ago, which are not found by its files yet.
+    end_strays(directory)?;
+    Ok(claim.clear()?)
+}
+
+/// Ends who keeps the nodes running and takes the directory; none if the cluster goes meanwhile.
+fn claim(
+    directory: &Directory,
+    within: Duration,
+    take: impl Fn(&Directory) -> Result<Claim, DirectoryError>,
+) -> anyhow::Result<Option<Claim>> {
+    let strays = || directory.strays().into_iter().find(|stray| stray.role == "supervisor");
+    let stray = cluster::signal_holder(|| strays().map(|stray| stray.pid), Signal::TERM)?;
+    cluster::await_end(stray.as_slice());
     let supervisor = || directory.supervisor().map(|supervisor| supervisor.pid);
     // An `up` that is there stops its cluster itself, and says so where it runs. A supervisor in the
     // background ends, and leaves the nodes to us.
@@ -86,11 +203,11 @@ fn stop(directory: &Directory, manifest: &Manifest) -> anyhow::Result<()> {
         std::thread::sleep(POLL);
     }
     cluster::await_end(ending.as_slice());
-    let mut claim = loop {
-        match directory.claim_old() {
-            Ok(claim) => break claim,
+    loop {
+        match take(directory) {
+            Ok(claim) => return Ok(Some(claim)),
             // It was removed while we waited, which is what we wanted.
-            Err(DirectoryError::NoCluster { .. }) => return Ok(()),
+            Err(DirectoryError::NoCluster { .. }) => return Ok(None),
             Err(DirectoryError::InUse { .. }) if Instant::now() < deadline + UP_WITHIN => {
                 // Another may have begun to supervise in the meantime.
                 cluster::signal_holder(supervisor, Signal::TERM)?;
@@ -98,17 +215,5 @@ fn stop(directory: &Directory, manifest: &Manifest) -> anyhow::Result<()> {
             }
             Err(error) => return Err(error.into()),
         }
-    };
-    match directory.manifest() {
-        Ok(now) if now.cluster == manifest.cluster => {}
-        Ok(_) => {
-            claim.leave()?;
-            bail!("another cluster was started in {} meanwhile", directory.path().display());
-        }
-        Err(DirectoryError::NoCluster { .. }) => {}
-        Err(error) => return Err(error.into()),
     }
-    claim.stopping()?;
-    cluster::stop_nodes(directory, manifest.nodes, within, &mut || false)?;
-    Ok(claim.clear()?)
 }

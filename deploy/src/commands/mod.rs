@@ -4,6 +4,7 @@ use clap::Subcommand;
 
 use crate::args::Global;
 use crate::exit::Exit;
+use crate::logging::Audience;
 
 mod admin;
 mod append;
@@ -30,7 +31,7 @@ mod report;
 mod scan;
 mod screen;
 mod sim;
-mod sim_store;
+
 mod status;
 mod status_table;
 mod supervise;
@@ -72,18 +73,25 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether it is the part of a command that stays in the background.
-    pub(crate) fn is_in_background(&self) -> bool {
+    /// For whom it logs.
+    pub(crate) fn audience(&self) -> Audience {
         match self {
-            Self::Up(args) => args.background,
-            Self::Supervise(args) => args.background,
-            _ => false,
+            Self::Up(up::Args { background: true, .. })
+            | Self::Supervise(supervise::Args { background: true, .. }) => Audience::File,
+            Self::Node(_) => Audience::Service,
+            Self::Sim(_) => Audience::Experiment,
+            Self::Bench(args) if args.runs_replicas_of_its_own() => Audience::Experiment,
+            Self::Get(_)
+            | Self::Put(_)
+            | Self::Del(_)
+            | Self::Exists(_)
+            | Self::Cas(_)
+            | Self::Incr(_)
+            | Self::Append(_)
+            | Self::Scan(_)
+            | Self::Txn(_) => Audience::Client,
+            _ => Audience::Person,
         }
-    }
-
-    /// Whether clusters run in it that nobody operates.
-    pub(crate) const fn simulates(&self) -> bool {
-        matches!(self, Self::Sim(_))
     }
 
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {

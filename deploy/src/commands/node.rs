@@ -5,11 +5,11 @@ use std::os::unix::net::UnixStream;
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
 use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::process;
+use skein_kvstore::node::process::{self, NodeError};
 
 use crate::args::Global;
-use crate::exit::Exit;
-use crate::signals;
+use crate::exit::{Exit, usage};
+use crate::{logging, signals};
 
 /// Runs one node of a cluster; `up` does this for each
 ///
@@ -27,6 +27,10 @@ pub(crate) struct Args {
     /// Leaves the terminal
     #[arg(long, hide = true, conflicts_with = "with_parent")]
     detached: bool,
+
+    /// Logs to its file in the cluster's directory
+    #[arg(long, hide = true)]
+    log_file: bool,
 }
 
 impl Args {
@@ -41,10 +45,16 @@ impl Args {
         if self.detached {
             setsid().context("cannot leave the terminal")?;
         }
+        let directory = Directory::at(&global.dir())?;
+        if self.log_file {
+            logging::to_file(&directory.log(self.index));
+        }
+        signals::ignore_size_limits().context("cannot catch signals")?;
         let (alarm, alarm_end) = UnixStream::pair().context("cannot make a socket")?;
         signals::to_stream(&alarm_end).context("cannot catch signals")?;
-        let directory = Directory::at(&global.dir())?;
-        process::run(&directory, self.index, alarm, &alarm_end)?;
-        Ok(Exit::Ok)
+        match process::run(&directory, self.index, alarm, &alarm_end, logging::losses()) {
+            Err(error @ NodeError::Elsewhere { .. }) => Err(usage(error)),
+            end => Ok(end.map(|()| Exit::Ok)?),
+        }
     }
 }

@@ -46,18 +46,27 @@ enum Action {
         node: u16,
         #[command(flatten)]
         place: Where,
-        /// For how many days it is good
-        #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=3650))]
-        days: u64,
+        #[command(flatten)]
+        terms: Terms,
     },
     /// Makes a certificate for clients
     Client {
         #[command(flatten)]
         place: Where,
-        /// For how many days it is good
-        #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=3650))]
-        days: u64,
+        #[command(flatten)]
+        terms: Terms,
     },
+}
+
+#[derive(clap::Args)]
+struct Terms {
+    /// For how many days it is good
+    #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=3650))]
+    days: u64,
+
+    /// Replaces one that is there
+    #[arg(long)]
+    force: bool,
 }
 
 #[derive(clap::Args)]
@@ -71,8 +80,8 @@ impl Args {
     pub(crate) fn run(self, _: &Global) -> anyhow::Result<Exit> {
         let made = match self.action {
             Action::Init(place) => init(&place.out)?,
-            Action::Node { node, place, days } => issue(Who::Node(node), &place.out, days)?,
-            Action::Client { place, days } => issue(Who::Client, &place.out, days)?,
+            Action::Node { node, place, terms } => issue(Who::Node(node), &place.out, &terms)?,
+            Action::Client { place, terms } => issue(Who::Client, &place.out, &terms)?,
         };
         crate::output::say(made)?;
         Ok(Exit::Ok)
@@ -127,7 +136,16 @@ fn init(out: &Path) -> anyhow::Result<String> {
     Ok(format!("{} goes to every host; {} stays where it is\n", pem.display(), key_path.display()))
 }
 
-fn issue(who: Who, out: &Path, days: u64) -> anyhow::Result<String> {
+fn issue(who: Who, out: &Path, terms: &Terms) -> anyhow::Result<String> {
+    let (name, days) = (who.name(), terms.days);
+    let [pem, key_path] = ["pem", "key"].map(|kind| out.join(format!("{name}.{kind}")));
+    if let Some(there) = [&pem, &key_path].into_iter().find(|path| path.exists() && !terms.force) {
+        return Err(usage(format_args!(
+            "{} is there already: --force replaces it and its key, and whoever uses them is to be \
+             given the new ones",
+            there.display()
+        )));
+    }
     let read = |file: &str| {
         let path = out.join(file);
         fs::read_to_string(&path).map_err(|error| {
@@ -142,12 +160,11 @@ fn issue(who: Who, out: &Path, days: u64) -> anyhow::Result<String> {
     let key = KeyPair::from_pem(&read(AUTHORITY_KEY)?).with_context(|| unusable(AUTHORITY_KEY))?;
     let issuer = Issuer::from_ca_cert_pem(&read(AUTHORITY)?, key);
     let issuer = issuer.with_context(|| unusable(AUTHORITY))?;
-    let name = who.name();
     let made = certificate(&name, &issuer, days)?;
-    let [pem, key] = ["pem", "key"].map(|kind| out.join(format!("{name}.{kind}")));
-    replace(&key, &made.key, 0o600)?;
+    replace(&key_path, &made.key, 0o600)?;
     replace(&pem, &made.certificate, 0o644)?;
-    Ok(format!("{} and {}, good for {days} days\n", pem.display(), key.display()))
+    let plural = if days == 1 { "" } else { "s" };
+    Ok(format!("{} and {}, good for {days} day{plural}\n", pem.display(), key_path.display()))
 }
 
 fn be_good_for(params: &mut CertificateParams, days: u64) {

@@ -10,8 +10,9 @@ use serde::Serialize;
 use skein_kvstore::Build;
 use skein_kvstore::config::ClusterConfig;
 use skein_kvstore::node::admin::CallError;
-use skein_kvstore::node::directory::{Directory, Supervisor};
-use skein_kvstore::node::status::{GoneNode, NodeStatus, ReplicaReport};
+use skein_kvstore::node::directory::{Directory, DirectoryError, Supervisor};
+use skein_kvstore::node::network::elsewhere;
+use skein_kvstore::node::status::{GoneNode, NodeStatus, RefusedNode, ReplicaReport};
 use skein_multicast::operate::{
     FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus, Role, StuckStatus,
 };
@@ -38,6 +39,10 @@ pub(crate) struct Args {
     /// Shows it again every second, until q or Ctrl-C
     #[arg(long, short)]
     watch: bool,
+
+    /// Shows all columns, however wide they are together
+    #[arg(long, conflicts_with = "json")]
+    wide: bool,
 }
 
 /// A cluster at one moment. What --json prints.
@@ -80,6 +85,15 @@ pub(super) struct NodeSummary {
     pub(super) ready: bool,
     pub(super) draining: bool,
     pub(super) resident_bytes: u64,
+    /// Lines that its log lacks: not written, or left out because there were too many alike.
+    pub(super) log_lines_lost: u64,
+    pub(super) log_lines_left_out: u64,
+    /// What keeps it from making files of its directory anew that are gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) directory_problem: Option<String>,
+    /// The nodes that it refuses, because their configurations differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) refused: Vec<RefusedNode>,
 }
 
 #[derive(Debug, Serialize)]
@@ -124,7 +138,7 @@ impl Args {
         if io::stdout().is_terminal() && io::stdin().is_terminal() && !self.json {
             let mut screen = Screen::open()?;
             loop {
-                screen.show(&status_table::text(&snapshot))?;
+                screen.show(&status_table::text(&snapshot, self.wide))?;
                 if screen.wait(EVERY)? == Some(Key::End) {
                     return Ok(snapshot.exit());
                 }
@@ -151,14 +165,14 @@ impl Args {
         if self.json {
             serde_json::to_string(snapshot).expect("a snapshot is JSON") + "\n"
         } else {
-            status_table::text(snapshot)
+            status_table::text(snapshot, self.wide)
         }
     }
 }
 
 /// The cluster in `dir` as it is now, for people.
 pub(super) fn picture(dir: &Path) -> anyhow::Result<String> {
-    Ok(status_table::text(&take(dir)?))
+    Ok(status_table::text(&take(dir)?, false))
 }
 
 /// What is said of a node that another host runs.
@@ -179,11 +193,20 @@ impl Snapshot {
     fn exit(&self) -> Exit {
         let answer = self.nodes.iter().all(|node| node.status.is_some() || node.is_elsewhere());
         let serve = self.groups.iter().all(|group| group.available || group.elsewhere);
-        if answer && serve { Exit::Ok } else { Exit::No }
+        let refuses =
+            |node: &NodeView| node.status.as_ref().is_some_and(|status| !status.refused.is_empty());
+        let diverged = |group: &GroupView| {
+            group.replicas.iter().any(|replica| replica.report.order.divergence.is_some())
+        };
+        let agree = !self.nodes.iter().any(refuses) && !self.groups.iter().any(diverged);
+        if answer && serve && agree { Exit::Ok } else { Exit::No }
     }
 }
 
 fn take(dir: &Path) -> anyhow::Result<Snapshot> {
+    if dir.is_file() {
+        return Err(DirectoryError::IsFile { file: dir.to_owned() }.into());
+    }
     let running = Directory::connect(dir)?;
     let directory = Directory::at(dir)?;
     let answers = cluster::statuses(&directory, running.manifest.nodes);
@@ -197,7 +220,9 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
         let life = directory.lives(node).ok().and_then(|lives| lives.checked_sub(1));
         let (status, problem) = match answer {
             Ok(status) => (Some(status), None),
-            Err(_) if several && life.is_none() => (None, Some(ELSEWHERE.to_owned())),
+            Err(_) if several && life.is_none() || elsewhere(&running.config, node).is_some() => {
+                (None, Some(ELSEWHERE.to_owned()))
+            }
             Err(_) if directory.was_stopped(node) => (None, Some("stopped".to_owned())),
             Err(_) if pid.is_none() => (None, Some("dead".to_owned())),
             Err(CallError::Paused { .. }) => {
@@ -215,6 +240,10 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
             ready: status.ready,
             draining: status.draining,
             resident_bytes: status.resident_bytes,
+            log_lines_lost: status.log_lines_lost,
+            log_lines_left_out: status.log_lines_left_out,
+            directory_problem: status.directory_problem,
+            refused: status.refused,
         });
         NodeView { node, pid, life, dead_for_ms, problem, status }
     });

@@ -4,32 +4,40 @@ use std::fmt::Write as _;
 
 use skein_kvstore::config::show_bytes;
 use skein_kvstore::node::directory::Supervisor;
-use skein_multicast::operate::{Cause, FailoverStatus, MemberStatus, ReplicaStatus, Role};
+use skein_multicast::operate::{
+    Cause, Diverged, DivergenceStatus, FailoverStatus, MemberStatus, ReplicaStatus, Role,
+};
 
 use super::status::{GroupView, NodeView, Replica, Snapshot};
 
-/// The whole of it.
-pub(super) fn text(snapshot: &Snapshot) -> String {
+/// Columns of a terminal that everything fits into unless asked for more.
+const WIDTH: usize = 80;
+
+/// The whole of it; `wide` if all columns are to be shown.
+pub(super) fn text(snapshot: &Snapshot, wide: bool) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "cluster {}  {} keys  {} of shared memory  skein {} ({})",
+        "cluster {}  {} keys  {} of shared memory",
         snapshot.cluster,
         snapshot.keys,
         show_bytes(snapshot.regions_bytes),
-        snapshot.build.version,
-        snapshot.build.commit,
     );
-    let _ = writeln!(text, "in {}, {}\n", snapshot.dir.display(), supervised(snapshot));
-    nodes(&mut text, snapshot);
+    let (version, commit) = (&snapshot.build.version, &snapshot.build.commit);
+    let _ = writeln!(text, "skein {version} ({commit}), {}", supervised(snapshot));
+    let _ = writeln!(text, "in {}\n", snapshot.dir.display());
+    let width = if wide { usize::MAX } else { WIDTH };
+    let mut hidden = nodes(snapshot).print(&mut text, width);
     text.push('\n');
-    groups(&mut text, snapshot);
+    hidden |= groups(snapshot, wide).print(&mut text, width);
     text.push('\n');
-    replicas(&mut text, snapshot);
-    let notes = notes(snapshot);
-    if !notes.is_empty() {
-        let _ = write!(text, "\n{}", notes.join("\n"));
+    hidden |= replicas(snapshot).print(&mut text, width);
+    if hidden {
+        text.push_str("--wide shows more columns\n");
+    }
+    for note in notes(snapshot) {
         text.push('\n');
+        wrap(&mut text, &note, "", "  ", width);
     }
     text
 }
@@ -43,7 +51,7 @@ fn supervised(snapshot: &Snapshot) -> String {
     }
 }
 
-fn nodes(text: &mut String, snapshot: &Snapshot) {
+fn nodes(snapshot: &Snapshot) -> Table {
     let head = ["node", "process", "restarts", "up", "memory", "state"];
     let mut rows = vec![head.map(String::from).to_vec()];
     for node in &snapshot.nodes {
@@ -58,7 +66,7 @@ fn nodes(text: &mut String, snapshot: &Snapshot) {
             node_state(node, snapshot),
         ]);
     }
-    table(text, &rows, &[false, false, false, false, false, true]);
+    Table { rows, left: &[5], spare: &[4, 2] }
 }
 
 /// What a node is up to, or what its replicas wait for.
@@ -92,7 +100,7 @@ fn node_state(node: &NodeView, snapshot: &Snapshot) -> String {
     if parts.is_empty() { "getting ready".to_owned() } else { parts.join("; ") }
 }
 
-fn groups(text: &mut String, snapshot: &Snapshot) {
+fn groups(snapshot: &Snapshot, wide: bool) -> Table {
     let head = ["group", "state", "leader", "members", "last change of leader"];
     let mut rows = vec![head.map(String::from).to_vec()];
     for group in &snapshot.groups {
@@ -101,16 +109,17 @@ fn groups(text: &mut String, snapshot: &Snapshot) {
             group_state(group).to_owned(),
             group.leader.map_or("-".to_owned(), |slot| format!("g{}.{slot}", group.group)),
             group.view.iter().copied().map(member).collect::<Vec<_>>().join("  "),
-            group.last_failover.as_ref().map_or("-".to_owned(), failover),
+            group.last_failover.as_ref().map_or("-".to_owned(), |last| failover(last, wide)),
         ]);
     }
-    table(text, &rows, &[true; 5]);
+    Table { rows, left: &[0, 1, 2, 3, 4], spare: &[] }
 }
 
 fn group_state(group: &GroupView) -> &'static str {
     let members = |replica: &&Replica| replica.report.order.role != Role::Learner;
     match group {
         GroupView { lost: true, .. } => "LOST",
+        _ if group.replicas.iter().any(|replica| replica.report.order.is_stopped()) => "DIVERGED",
         GroupView { available: true, .. } => "serves",
         GroupView { elsewhere: true, .. } => "led elsewhere, if at all",
         _ if group.replicas.iter().filter(members).count() < group.quorum => "no quorum",
@@ -128,18 +137,23 @@ fn member(member: MemberStatus) -> String {
     }
 }
 
-fn failover(last: &FailoverStatus) -> String {
-    let why = match last.cause {
+fn failover(last: &FailoverStatus, wide: bool) -> String {
+    let (why, short) = match last.cause {
         Cause::Start => return "-".to_owned(),
-        Cause::Death => "the leader died",
-        Cause::Silence => "the leader fell silent",
-        Cause::Transfer => "asked for",
+        Cause::Death => ("the leader died", "died"),
+        Cause::Silence => ("the leader fell silent", "silent"),
+        Cause::Transfer => ("asked for", "asked for"),
+        Cause::HandedOver => ("handed over", "handed over"),
     };
-    let took = last.took_us as f64 / 1e3;
-    format!("{} ago: {why}; took {took:.1} ms", time(last.ago_ms))
+    let (took, ago) = (last.took_us as f64 / 1e3, time(last.ago_ms));
+    if wide {
+        format!("{ago} ago: {why}; took {took:.1} ms")
+    } else {
+        format!("{ago} ago, {short}, {took:.1} ms")
+    }
 }
 
-fn replicas(text: &mut String, snapshot: &Snapshot) {
+fn replicas(snapshot: &Snapshot) -> Table {
     let head = [
         "replica",
         "node",
@@ -159,8 +173,8 @@ fn replicas(text: &mut String, snapshot: &Snapshot) {
     for group in &snapshot.groups {
         rows.extend(group.replicas.iter().map(|replica| replica_row(replica, group)));
     }
-    let left: Vec<bool> = (0..head.len()).map(|column| [0, 2, 3].contains(&column)).collect();
-    table(text, &rows, &left);
+    // Of the last to be left out, first the sizes, then what the others tell.
+    Table { rows, left: &[0, 2, 3], spare: &[12, 11, 10, 5, 8, 4, 9] }
 }
 
 fn replica_row(replica: &Replica, group: &GroupView) -> Vec<String> {
@@ -196,6 +210,12 @@ fn role(order: &ReplicaStatus, group: &GroupView) -> String {
     }
 }
 
+/// Whether the replica says of itself that it has diverged.
+fn says_so(view: &GroupView, slot: u8) -> bool {
+    let orders = view.replicas.iter().map(|replica| &replica.report.order);
+    orders.filter(|order| order.slot == slot).any(|order| order.divergence.is_some())
+}
+
 /// What somebody should know, or do, in words.
 fn notes(snapshot: &Snapshot) -> Vec<String> {
     let mut notes = Vec::new();
@@ -205,9 +225,13 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
         match group_state(view) {
             "LOST" => notes.push(format!(
                 "g{group} is LOST: more than {} of its replicas have lost their memory, and what it \
-                 held cannot be told any more.\n  It serves nothing until `skein admin recreate \
-                 {group} --accept-data-loss` begins it anew, with nothing in it.",
+                 held cannot be told any more. It serves nothing until it is recreated, from a \
+                 survivor or with nothing: `skein admin recreate {group}` says who survives.",
                 tolerated(view)
+            )),
+            "DIVERGED" => notes.push(format!(
+                "g{group} has stopped: its replicas have diverged, and no state is held by {} of them.",
+                view.quorum
             )),
             "no quorum" => notes.push(format!(
                 "g{group} has no quorum: it takes {} replicas that have their memory. It goes on by \
@@ -216,11 +240,53 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
             )),
             _ => {}
         }
+        let diverged = |it: &Replica| Some((it.node, it.report.order.divergence.clone()?));
+        for (node, divergence) in view.replicas.iter().filter_map(diverged) {
+            let DivergenceStatus { what, slots, position, ago_ms, recovered } = divergence;
+            let names: Vec<_> = slots.iter().map(|slot| format!("g{group}.{slot}")).collect();
+            let (names, ago) = (names.join(", "), time(ago_ms));
+            match (what, recovered) {
+                (Diverged::Own, true) => notes.push(format!(
+                    "{names} on n{node} diverged at position {position}, {ago} ago, and took the state \
+                     anew.\n  If that happens again, replace the host: its memory may be failing."
+                )),
+                (Diverged::Own, false) => notes.push(format!(
+                    "{names} on n{node} diverged at position {position}, {ago} ago: it answers nobody, \
+                     and takes the state anew."
+                )),
+                // Those of whom it is said say it too, if they run.
+                (Diverged::Others, _) if slots.iter().any(|slot| !says_so(view, *slot)) => notes
+                    .push(format!("{names} diverged at position {position}, {ago} ago, says n{node}.")),
+                _ => {}
+            }
+        }
         if let Some(stuck) = &view.stuck {
             let by: Vec<_> = stuck.held_up_by.iter().map(|group| format!("g{group}")).collect();
             let by = if by.is_empty() { "its own order".to_owned() } else { by.join(", ") };
             let (message, age) = (&stuck.message, time(stuck.age_ms));
             notes.push(format!("g{group}: message {message} has waited {age}, held up by {by}"));
+        }
+    }
+    for node in &snapshot.nodes {
+        let Some(status) = &node.status else { continue };
+        let node = node.node;
+        if status.log_lines_lost > 0 {
+            let lost = status.log_lines_lost;
+            let lines = if lost == 1 { "line" } else { "lines" };
+            notes.push(format!(
+                "n{node}: {lost} {lines} of its log could not be written; it runs on without them. \
+                 `df` shows whether the disk of its directory is full."
+            ));
+        }
+        if let Some(problem) = &status.directory_problem {
+            notes.push(format!("n{node}: {problem}"));
+        }
+        for refused in &status.refused {
+            notes.push(format!(
+                "n{node} refuses n{}, whose configuration differs: {}.\n  All nodes must have the same: \
+                 mend the file of the one that is wrong, and start that node again.",
+                refused.node, refused.why
+            ));
         }
     }
     if snapshot.supervisor.is_none() && !snapshot.has_several_hosts() {
@@ -245,26 +311,105 @@ fn time(ms: u64) -> String {
     }
 }
 
-/// Rows in columns; those that are not `left` are aligned to the right.
-fn table(text: &mut String, rows: &[Vec<String>], left: &[bool]) {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..left.len()).filter_map(width).collect();
-    for row in rows {
-        let mut line = String::new();
-        for ((cell, width), left) in row.iter().zip(&widths).zip(left) {
-            let _ = match left {
-                true => write!(line, "{cell:<width$}  "),
-                false => write!(line, "{cell:>width$}  "),
-            };
+/// Rows in columns.
+struct Table {
+    /// The first is the head.
+    rows: Vec<Vec<String>>,
+    /// Columns that are aligned to the left.
+    left: &'static [usize],
+    /// Columns that are left out where there is no room, the first of these first.
+    spare: &'static [usize],
+}
+
+impl Table {
+    /// Prints the columns that fit into `width`, with the last one wrapped if need be. Returns whether
+    /// some were left out.
+    fn print(&self, text: &mut String, width: usize) -> bool {
+        let columns = self.rows.first().map_or(0, Vec::len);
+        let cells = |column: usize| self.rows.iter().map(move |row| row[column].chars().count());
+        let widths: Vec<usize> =
+            (0..columns).map(|column| cells(column).max().unwrap_or(0)).collect();
+        let mut shown: Vec<usize> = (0..columns).collect();
+        let needed =
+            |shown: &[usize]| shown.iter().map(|column| widths[*column] + 2).sum::<usize>();
+        for spare in self.spare {
+            if needed(&shown) > width.saturating_add(2) {
+                shown.retain(|column| column != spare);
+            }
         }
-        text.push_str(line.trim_end());
-        text.push('\n');
+        let Some((last, others)) = shown.split_last() else { return false };
+        for row in &self.rows {
+            let mut line = String::new();
+            for column in others {
+                let (cell, width) = (&row[*column], widths[*column]);
+                let _ = if self.left.contains(column) {
+                    write!(line, "{cell:<width$}  ")
+                } else {
+                    write!(line, "{cell:>width$}  ")
+                };
+            }
+            if self.left.contains(last) {
+                let indent = " ".repeat(line.chars().count());
+                wrap(text, &row[*last], &line, &indent, width);
+            } else {
+                let _ = writeln!(text, "{line}{:>w$}", row[*last], w = widths[*last]);
+            }
+        }
+        shown.len() < columns
     }
+}
+
+/// Prints `words` behind `first`, and goes on behind `next` in as many lines as it takes.
+fn wrap(text: &mut String, words: &str, first: &str, next: &str, width: usize) {
+    let mut line = first.to_owned();
+    let mut begun = false;
+    for word in words.split_whitespace() {
+        if begun && line.chars().count() + 1 + word.chars().count() > width {
+            text.push_str(line.trim_end());
+            text.push('\n');
+            next.clone_into(&mut line);
+            begun = false;
+        }
+        if begun {
+            line.push(' ');
+        }
+        line.push_str(word);
+        begun = true;
+    }
+    text.push_str(line.trim_end());
+    text.push('\n');
 }
 
 #[cfg(test)]
 mod tests {
-    use super::time;
+    use super::{Table, time, wrap};
+
+    #[test]
+    fn a_table_fits_and_says_when_it_leaves_columns_out() {
+        let row = |cells: [&str; 3]| cells.map(String::from).to_vec();
+        let rows = vec![
+            row(["node", "memory", "state"]),
+            row(["n0", "37.3 MiB", "paused; `skein admin kill 0 --signal CONT` lets it go on"]),
+        ];
+        let table = Table { rows, left: &[2], spare: &[1] };
+        let print = |width| {
+            let mut text = String::new();
+            (table.print(&mut text, width), text)
+        };
+        let (hidden, wide) = print(usize::MAX);
+        assert!(!hidden && wide.contains("37.3 MiB  paused; `skein"), "{wide}");
+        assert_eq!(wide.lines().count(), 2);
+        let (hidden, narrow) = print(40);
+        assert!(hidden && !narrow.contains("MiB"), "{narrow}");
+        assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
+    }
+
+    #[test]
+    fn words_are_not_split() {
+        let mut text = String::new();
+        wrap(&mut text, "one two three a-word-that-is-too-long", "", "  ", 9);
+        assert_eq!(text, "one two\n  three\n  a-word-that-is-too-long\n");
+    }
 
     #[test]
     fn times_are_short() {

@@ -1,10 +1,14 @@
 //! `skein supervise`: keeps the nodes of a cluster running that others have started.
 
-use std::sync::mpsc::{Receiver, channel};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use skein_kvstore::node::claim::Claim;
+use anyhow::{Context, bail};
+use skein_kvstore::node::claim::{Claim, Kept};
 use skein_kvstore::node::directory::Directory;
+use skein_kvstore::node::network;
 
 use super::up::{Event, tell_of_nodes};
 use crate::args::Global;
@@ -41,24 +45,48 @@ impl Args {
         let directory = Directory::at(&global.dir())?;
         let claim = directory.claim_running()?;
         let manifest = directory.manifest()?;
-        let welcome =
+        let mut welcome =
             format!("process {} supervises cluster {}\n", std::process::id(), manifest.cluster);
-        let (nodes, verbose) = (manifest.nodes, global.verbose);
-        let plan = Plan { directory: directory.clone(), nodes, verbose, detached: true };
+        let (nodes, verbose, config) = (manifest.nodes, global.verbose, directory.config()?);
+        let elsewhere: BTreeSet<u16> =
+            (0..nodes).filter(|node| network::elsewhere(&config, *node).is_some()).collect();
+        if elsewhere.len() == usize::from(nodes) {
+            claim.leave()?;
+            bail!(
+                "none of the nodes belongs on this host: none of network.addresses is an address of \
+                 it; correct them on all hosts, or supervise the cluster on its own hosts"
+            );
+        }
+        for node in &elsewhere {
+            let address = &config.network.addresses[usize::from(*node)];
+            let _ = writeln!(
+                welcome,
+                "  n{node} belongs to another host, {address}, and is left to it"
+            );
+        }
+        let directory_of = directory.clone();
+        let plan = Plan { directory: directory_of, nodes, elsewhere, verbose, detached: true };
         let supervisor = Supervisor::start(plan, tell_of_nodes(sender))?;
         supervisor.restart();
         if self.background {
-            background::ready(&welcome, &directory.supervisor_log())?;
+            background::ready(&welcome, &directory.supervisor_log());
         } else {
-            crate::output::say(welcome)?;
+            say_of_cluster(&welcome);
         }
         stay(claim, supervisor, &events, self.background)
     }
 }
 
+/// Says something of a cluster that runs, whether or not anybody can hear it.
+pub(super) fn say_of_cluster(text: &str) {
+    if let Err(error) = crate::output::say(text) {
+        tell(format_args!("cannot write to standard output: {error}"));
+    }
+}
+
 /// Keeps the nodes running until told to end, and says what becomes of them. The nodes stay.
 pub(super) fn stay(
-    claim: Claim,
+    mut claim: Claim,
     supervisor: Supervisor,
     events: &Receiver<Event>,
     background: bool,
@@ -71,21 +99,100 @@ pub(super) fn stay(
             tell(what);
         }
     };
-    for event in events {
-        match event {
-            Event::Signal(signal) => {
+    let mut upkeep = Upkeep::default();
+    loop {
+        match upkeep.next(&mut claim, events, &note) {
+            Happened::Event(Event::Signal(signal)) => {
                 note(format!(
                     "told to end ({}): the nodes go on, and nobody supervises them",
                     signals::name(signal)
                 ));
                 break;
             }
-            Event::Node(Ok(ended)) => note(ended.to_string()),
-            Event::Node(Err(error)) => note(format!("{error:#}")),
+            // Nobody is asked anything here.
+            Happened::Event(Event::Answer(_)) => {}
+            Happened::Event(Event::Node(Ok(ended))) => note(ended.to_string()),
+            Happened::Event(Event::Node(Err(error))) => note(format!("{error:#}")),
+            Happened::Taken | Happened::Nobody => break,
         }
     }
     supervisor.hold();
     drop(supervisor);
     claim.leave()?;
     Ok(Exit::Ok)
+}
+
+/// What ends the wait of who stays with a cluster.
+pub(super) enum Happened {
+    Event(Event),
+    /// Another process has the cluster's directory.
+    Taken,
+    /// Nobody is left who could tell anything.
+    Nobody,
+}
+
+/// Care for the directory of a running cluster, by the process that stays with it.
+#[derive(Default)]
+pub(super) struct Upkeep {
+    again: Option<Instant>,
+    problem: Option<String>,
+}
+
+impl Upkeep {
+    /// How often it looks after the files.
+    const EVERY: Duration = Duration::from_secs(1);
+
+    /// Waits for the next event and looks after the cluster's files meanwhile.
+    pub(super) fn next(
+        &mut self,
+        claim: &mut Claim,
+        events: &Receiver<Event>,
+        note: &dyn Fn(String),
+    ) -> Happened {
+        loop {
+            let now = Instant::now();
+            let again = *self.again.get_or_insert(now);
+            if again <= now {
+                self.again = Some(now + Self::EVERY);
+                if self.look(claim, note) {
+                    return Happened::Taken;
+                }
+            }
+            match events.recv_timeout(again.saturating_duration_since(now)) {
+                Ok(event) => return Happened::Event(event),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Happened::Nobody,
+            }
+        }
+    }
+
+    /// Whether the directory is another process's by now.
+    fn look(&mut self, claim: &mut Claim, note: &dyn Fn(String)) -> bool {
+        let dir = claim.directory().path().display().to_string();
+        let problem = match claim.keep() {
+            Ok(Kept::Whole) => None,
+            Ok(Kept::Restored) => {
+                note(format!(
+                    "files of the running cluster in {dir} were gone; they are made anew"
+                ));
+                None
+            }
+            Ok(Kept::Taken(by)) => {
+                note(format!(
+                    "{dir} was removed and belongs to process {} ({}) now, which supervises or \
+                     stops the cluster; this process ends",
+                    by.pid, by.role
+                ));
+                return true;
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        if problem != self.problem {
+            if let Some(problem) = &problem {
+                note(format!("the cluster runs on, and commands may not find it: {problem}"));
+            }
+            self.problem = problem;
+        }
+        false
+    }
 }

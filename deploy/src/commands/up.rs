@@ -1,23 +1,25 @@
 //! `skein up`: lays a cluster out, starts its nodes, and stays with them unless told otherwise.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write as _};
+use std::io::{self, BufRead as _, IsTerminal, Write as _};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use signal_hook::consts::SIGINT;
 use skein_kvstore::config::{ClusterConfig, FabricKind, Footprint, show_bytes};
 use skein_kvstore::node::admin;
 use skein_kvstore::node::claim::Claim;
 use skein_kvstore::node::directory::{Directory, Manifest};
 
-use super::supervise;
+use super::supervise::{self, Happened, Upkeep, say_of_cluster};
 use crate::args::Global;
 use crate::exit::Exit;
 use crate::output::tell;
 use crate::shape::Shape;
 use crate::supervise::{Ended, Plan, Supervisor};
-use crate::{background, cluster, ports, signals};
+use crate::{background, cluster, logging, ports, signals};
 
 /// How long the nodes may take to become ready. They have memory to reserve, and the machine may be
 /// slow.
@@ -51,6 +53,8 @@ pub(crate) struct Args {
 /// What happens while the cluster runs.
 pub(super) enum Event {
     Signal(i32),
+    /// What somebody at the terminal has answered.
+    Answer(String),
     /// A node has ended, or could not be started.
     Node(anyhow::Result<Ended>),
 }
@@ -63,6 +67,7 @@ pub(crate) struct Started {
     manifest: Manifest,
     supervisor: Supervisor,
     events: Receiver<Event>,
+    sender: Sender<Event>,
 }
 
 impl Started {
@@ -92,9 +97,15 @@ impl Started {
             }
         };
         let nodes = manifest.nodes;
-        let plan = Plan { directory: directory.clone(), nodes, verbose, detached };
-        let supervisor = Supervisor::start(plan, tell_of_nodes(sender))?;
-        let this = Self { directory, config, claim, manifest, supervisor, events };
+        let plan = Plan {
+            directory: directory.clone(),
+            nodes,
+            elsewhere: BTreeSet::new(),
+            verbose,
+            detached,
+        };
+        let supervisor = Supervisor::start(plan, tell_of_nodes(sender.clone()))?;
+        let this = Self { directory, config, claim, manifest, supervisor, events, sender };
         match this.wait_ready() {
             Ok(()) => Ok(this),
             Err(error) => {
@@ -132,8 +143,8 @@ impl Started {
                     bail!("not started: node {node} {how}{}", log_end(&self.directory, node));
                 }
                 Ok(Event::Node(Err(error))) => return Err(error.context("not started")),
-                // Our supervisor holds a sender: it can only have been too early.
-                Err(_) => {}
+                // Nobody is asked anything yet, and we hold a sender: it can only have been too early.
+                Ok(Event::Answer(_)) | Err(_) => {}
             }
             let ready =
                 |node| admin::status(&self.directory, node).is_ok_and(|status| status.ready);
@@ -149,29 +160,73 @@ impl Started {
     }
 
     /// Stays until told to stop, or until no node is left.
-    fn stay(&self) -> Stayed {
+    fn stay(&mut self) -> Stayed {
+        let mut upkeep = Upkeep::default();
+        let mut asked = false;
         loop {
-            match self.events.recv() {
-                Ok(Event::Signal(signal)) => {
-                    tell(format_args!("stopping: {}", signals::name(signal)));
+            match upkeep.next(&mut self.claim, &self.events, &|what| tell(what)) {
+                Happened::Event(Event::Signal(signal)) => {
+                    let keys = self.keys();
+                    let (key, live) = if keys == 1 { ("key", "lives") } else { ("keys", "live") };
+                    if keys > 0 && signal == SIGINT && io::stdin().is_terminal() && !asked {
+                        asked = true;
+                        logging::flush();
+                        let _ = write!(
+                            io::stderr(),
+                            "{keys} {key} {live} only in the memory of this cluster and will be \
+                             lost. Stop it? [y/N, or Ctrl-C again] "
+                        );
+                        self.hear_answer();
+                        continue;
+                    }
+                    let lost = match keys {
+                        0 => String::new(),
+                        _ => format!("; {keys} {key} that {live} only in its memory: dropped"),
+                    };
+                    tell(format_args!("stopping: {}{lost}", signals::name(signal)));
                     return Stayed::ToldToStop;
                 }
-                Ok(Event::Node(Ok(ended))) => {
+                Happened::Event(Event::Answer(answer)) => {
+                    asked = false;
+                    if ["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()) {
+                        tell("stopping, as answered");
+                        return Stayed::ToldToStop;
+                    }
+                    tell("the cluster goes on");
+                }
+                Happened::Event(Event::Node(Ok(ended))) => {
                     tell(&ended);
                     if ended.left == 0 {
                         return Stayed::Alone;
                     }
                 }
-                Ok(Event::Node(Err(error))) => tell(format_args!("{error:#}")),
-                Err(_) => return Stayed::Alone,
+                Happened::Event(Event::Node(Err(error))) => tell(format_args!("{error:#}")),
+                Happened::Taken => return Stayed::Replaced,
+                Happened::Nobody => return Stayed::Alone,
             }
         }
+    }
+
+    /// How many keys the nodes hold that answer.
+    fn keys(&self) -> u64 {
+        let statuses = cluster::statuses(&self.directory, self.manifest.nodes);
+        cluster::keys(statuses.iter().flatten())
+    }
+
+    /// Has the next line of the terminal be an event.
+    fn hear_answer(&self) {
+        let sender = self.sender.clone();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = io::stdin().lock().read_line(&mut line);
+            let _ = sender.send(Event::Answer(line));
+        });
     }
 
     /// Stops the nodes and removes everything. A signal to stop makes it hurry: it does not wait for
     /// what is under way.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
-        let Self { directory, config, mut claim, manifest, supervisor, events } = self;
+        let Self { directory, config, mut claim, manifest, supervisor, events, .. } = self;
         // Before we look for nodes: one that has begun by now, and that we do not find, sees it.
         claim.stopping()?;
         supervisor.hold();
@@ -193,6 +248,8 @@ enum Stayed {
     ToldToStop,
     /// No node is left.
     Alone,
+    /// Another process has the directory, and stops the cluster.
+    Replaced,
 }
 
 /// Passes on what a supervisor tells.
@@ -220,7 +277,7 @@ impl Args {
         if self.background {
             cluster.claim.supervising()?;
             cluster.restart();
-            background::ready(&welcome, &cluster.directory.supervisor_log())?;
+            background::ready(&welcome, &cluster.directory.supervisor_log());
             let Started { claim, supervisor, events, .. } = cluster;
             return supervise::stay(claim, supervisor, &events, true);
         }
@@ -229,12 +286,16 @@ impl Args {
         } else {
             cluster.restart();
         }
-        crate::output::say(welcome)?;
+        say_of_cluster(&welcome);
         if self.detach {
             cluster.claim.leave()?;
             return Ok(Exit::Ok);
         }
         let stayed = cluster.stay();
+        if stayed == Stayed::Replaced {
+            // The nodes end with us, and the files are the other's to remove.
+            return Ok(Exit::Ok);
+        }
         cluster.stop()?;
         if stayed == Stayed::Alone {
             bail!("all nodes had ended, and what they held is lost");

@@ -68,7 +68,12 @@ impl Seen {
         let replicas = || self.replicas.iter().filter(|replica| replica.order.group == number);
         if replicas().any(|replica| replica.order.lost) {
             return Some(format!(
-                "g{number} is lost: more of its replicas have lost their memory than it tolerates; it serves nothing until `skein admin recreate g{number} --accept-data-loss` begins it anew, with nothing in it"
+                "g{number} is lost: more of its replicas have lost their memory than it tolerates; it serves nothing until `skein admin recreate g{number}` has it begin anew, from a survivor if there is one; it says first who that is"
+            ));
+        }
+        if replicas().any(|replica| replica.order.is_stopped()) {
+            return Some(format!(
+                "g{number} has stopped: its replicas have diverged, and no state is held by most of them; `skein status` shows which, and docs/operating.md says what to do"
             ));
         }
         let members = replicas().filter(|replica| replica.order.role != Role::Learner).count();
@@ -117,14 +122,18 @@ mod tests {
             leader: Some(0),
             ballot: String::new(),
             ballot_counter: 1,
+            ballot_counters: Vec::new(),
             clock: 0,
             view: Vec::new(),
             learners: Vec::new(),
             lost: false,
+            divergence: None,
             available: true,
             last_failover: None,
             elections: Elections::default(),
             waits_for: None,
+            holds_state: true,
+            log_birth: 0,
             log_index: 0,
             log_position: 0,
             commit_index: 0,
@@ -169,6 +178,6 @@ mod tests {
         whole.replicas.push(replica(1, 2, Role::Learner));
         whole.replicas[3].order.lost = true;
         let line = &whole.lines(both)[1];
-        assert!(line.contains("skein admin recreate g1 --accept-data-loss"), "{line}");
+        assert!(line.contains("skein admin recreate g1`"), "{line}");
     }
 }

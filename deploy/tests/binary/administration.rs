@@ -35,7 +35,7 @@ fn garbage_gets_a_typed_error_and_harms_nothing() {
         (b"{\"v\":1,\"do\":\"lead\",\"group\":65535}\n", "not_here"),
         (b"{\"v\":1,\"do\":\"evict\",\"group\":0}\n", "malformed"),
         (b"{\"v\":1,\"do\":\"evict\",\"group\":64,\"slot\":0}\n", "not_here"),
-        (b"{\"v\":1,\"do\":\"recreate\",\"group\":0}\n", "malformed"),
+        (b"{\"v\":1,\"do\":\"prepare_recreate\",\"group\":0}\n", "malformed"),
     ];
     for (request, kind) in cases {
         let response = ask(&stream, request);

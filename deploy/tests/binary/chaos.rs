@@ -34,7 +34,7 @@ fn nothing_is_lost_whatever_dies() {
     assert!(report["verdict"]["acknowledged"].as_u64() > Some(1_000), "{report}");
 
     let text = fs::read_to_string(history).expect("the history was named, so it is kept");
-    assert!(text.starts_with("{\"header\":{\"format\":2,"), "{}", &text[..100]);
+    assert!(text.starts_with("{\"header\":{\"format\":3,"), "{}", &text[..100]);
     assert_eq!((count(&text, "digest"), count(&text, "end")), (6, 1));
     assert_eq!(count(&text, "invoke") as u64, report["verdict"]["operations"].as_u64().unwrap());
     assert!(count(&text, "fault") > 0 && count(&text, "final") > 50);
@@ -99,7 +99,10 @@ fn what_cannot_be_done_is_said() {
     assert!(ended.err.contains("skein up") && ended.out.is_empty(), "{}", ended.err);
     sandbox.expect(0, &["up", "--detach", "--nodes", "1", "--replicas", "1"]);
     for (arguments, wanted) in [
-        (&["--faults", "flood"][..], "kill, stop, stutter, restart, client-kill"),
+        (
+            &["--faults", "flood"][..],
+            "kill, stop, stutter, pause, restart, transfer, evict, client-kill",
+        ),
         (&["--duration", "0"], "does nothing"),
         (&["--kills", "3", "--faults", "stop"], "never ends"),
         (&["--nodes", "5"], "a cluster of its own"),

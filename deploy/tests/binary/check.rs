@@ -47,6 +47,9 @@ fn what_is_no_history_is_said() {
     #[rustfmt::skip]
     let cases = [
         ("empty",    2, String::new(),                                     "does not begin with the header"),
+        ("idle",     2, format!("{header}\n{end}"),                         "nothing to judge: of 0 operations none was answered"),
+        ("silent",   2, format!("{header}\n{{\"invoke\":{{\"t\":1,\"p\":1,\"ops\":[{{\"get\":\"k\"}}]}}}}\n{{\"unknown\":{{\"t\":2,\"p\":1,\"why\":\"no reply\"}}}}\n{end}"),
+                        "nothing to judge: of 1 operations none was answered"),
         ("picture",  2, "\u{7f}ELF\0\0\0".to_owned(),                      "does not begin with the header"),
         ("other",    2, whole.replace("\"format\":", "\"format\":9"),      "this program reads format"),
         ("spoilt",   2, format!("{header}\nnot JSON\n{end}"),              "spoilt:2: not a record"),

@@ -34,9 +34,12 @@ fn a_cluster_starts_says_what_it_does_and_leaves_nothing() {
     assert_eq!(status["groups"].as_array().unwrap().len(), 4);
     assert!(sandbox.expect(0, &["status"]).out.contains("ready"));
 
+    sandbox.expect(0, &["put", "key", "value"]);
     let refused = sandbox.expect(2, &["down"]);
-    assert!(refused.err.contains("0 keys") && refused.err.contains("--yes"), "{}", refused.err);
-    sandbox.expect(0, &["down", "--yes"]);
+    assert!(refused.err.contains("1 key") && refused.err.contains("--yes"), "{}", refused.err);
+    sandbox.expect(0, &["del", "key"]);
+    // Without any data there is nothing to ask about.
+    sandbox.expect(0, &["down"]);
     sandbox.check_clean(&regions, &pids);
     assert!(sandbox.expect(3, &["status"]).err.contains("no cluster in"));
     assert!(sandbox.expect(3, &["down", "--yes"]).err.contains("no cluster in"));

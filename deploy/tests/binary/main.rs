@@ -1,12 +1,15 @@
 //! The binary, as its users run it.
 
 mod administration;
+mod adversity;
 mod chaos;
 mod check;
 mod clusters;
 mod configuration;
+mod constants;
 mod data;
 mod failover;
+mod full_memory;
 mod lives;
 mod measurements;
 mod namespaces;

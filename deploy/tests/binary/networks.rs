@@ -1,12 +1,14 @@
 //! Clusters whose nodes reach each other by connections: on one host, and as on several.
 
+use std::fs::Permissions;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use crate::support::{Sandbox, kill, until};
+use crate::support::{Sandbox, halt, kill, until};
 use rcgen::{CertificateParams, Issuer, KeyPair};
 use rustix::process::Signal;
 
@@ -146,7 +148,7 @@ impl Hosts {
         if !made.exists() {
             self.sandbox.expect(0, &["pki", "init", "--out", made.to_str().unwrap()]);
         }
-        let command = [&["pki"], arguments, &["--out", made.to_str().unwrap()]].concat();
+        let command = [&["pki"], arguments, &["--force", "--out", made.to_str().unwrap()]].concat();
         self.sandbox.expect(0, &command);
         let name = arguments.concat();
         for file in ["authority.pem", &format!("{name}.pem"), &format!("{name}.key")] {
@@ -166,7 +168,9 @@ impl Hosts {
         let key = KeyPair::generate().unwrap();
         let pem = params.signed_by(&key, &issuer).unwrap().pem();
         std::fs::write(own.join(format!("{name}.pem")), pem).unwrap();
-        std::fs::write(own.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+        let path = own.join(format!("{name}.key"));
+        std::fs::write(&path, key.serialize_pem()).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     }
 
     /// Starts all three, and waits until they serve. Returns how a client reaches them.
@@ -217,6 +221,30 @@ impl Hosts {
         let output = self.command(dir, arguments).output().unwrap();
         let text = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8(text).unwrap())
+    }
+
+    /// How often the node of a host counts as started.
+    fn lives(&self, node: usize) -> String {
+        let file = self.dir(&format!("node{node}")).join(format!("node{node}.life"));
+        std::fs::read_to_string(file).unwrap().trim().to_owned()
+    }
+
+    /// Waits until the process of a node has ended. Returns its exit code.
+    fn ended(&mut self, at: usize) -> Option<i32> {
+        self.nodes[at].wait().unwrap().code()
+    }
+
+    /// Whether the node of a host is ready, as it says itself.
+    fn is_ready(&self, node: usize) -> bool {
+        let dir = self.dir(&format!("node{node}"));
+        let (_, out) = self.run(dir.to_str().unwrap(), &["status", "--json"]);
+        let here = out.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+        let status: serde_json::Value = serde_json::from_str(here).unwrap_or_default();
+        status["nodes"][node]["status"]["ready"] == true
+    }
+
+    fn pid(&self, at: usize) -> i32 {
+        self.nodes[at].id().cast_signed()
     }
 
     fn start(&mut self, node: usize) {
@@ -284,6 +312,100 @@ fn three_hosts_with_certificates_serve_those_who_have_one_too() {
     assert_eq!(hosts.run(&config, &["get", "a"]), (Some(0), "1".to_owned()));
 }
 
+/// What an operator on one of several hosts asks for that is another host's: refused, with what to do,
+/// and nothing is written down by which a node would look like one of this host.
+#[test]
+fn what_belongs_to_another_host_is_not_done_here() {
+    let mut hosts = Hosts::new();
+    // For documentation only: no address of any host.
+    hosts.addresses[1] = "203.0.113.1:7400".to_owned();
+    hosts.addresses[2] = "203.0.113.2:7400".to_owned();
+    let pki = hosts.certify("node0", "ours", &["node", "0"]);
+    let made = hosts.dir("ours").to_str().unwrap().to_owned();
+    let (code, out) = hosts.run("/nowhere", &["pki", "node", "0", "--out", &made]);
+    assert!(code == Some(2) && out.contains("there already") && out.contains("--force"), "{out}");
+    let (_, out) = hosts.run("/nowhere", &["pki", "client", "--days", "1", "--out", &made]);
+    assert!(out.contains("good for 1 day\n"), "{out}");
+    let config = hosts.config("node0", "geese");
+    hosts.init("node0", &config);
+    let dir = hosts.dir("node0").to_str().unwrap().to_owned();
+
+    let (code, out) = hosts.run(&dir, &["node", "--index", "2"]);
+    assert!(code == Some(2) && out.contains("does not belong on this host"), "{out}");
+    assert!(out.contains("203.0.113.2:7400"), "{out}");
+    let key = pki.join("node0.key");
+    std::fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
+    let (code, out) = hosts.run(&dir, &["node", "--index", "0"]);
+    assert!(code == Some(3) && out.contains("can be read by everybody"), "{out}");
+    std::fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+
+    // One who supervises starts its own host's node, and no other.
+    let (code, out) = hosts.run(&dir, &["supervise", "--detach"]);
+    assert!(code == Some(0) && out.contains("n2 belongs to another host"), "{out}");
+    let pid = |file: &str| -> Option<u32> {
+        let text = std::fs::read_to_string(hosts.dir("node0").join(file)).unwrap_or_default();
+        text.split_whitespace().nth(1).and_then(|pid| pid.parse().ok())
+    };
+    until("node 0 runs", || pid("node0.lock").is_some());
+    // The lock may still name the process that was refused above.
+    until("it says so, and takes nobody for dead", || {
+        let (_, out) = hosts.run(&dir, &["status"]);
+        out.contains("on another host") && !out.contains("dead")
+    });
+    for command in [&["kill", "n1"][..], &["transfer-leader", "g0", "--node", "1"]] {
+        let (code, out) = hosts.run(&dir, &[&["admin"], command].concat());
+        assert!(code == Some(3) && out.contains("belongs to another host"), "{out}");
+        assert!(out.contains("203.0.113.1:7400"), "{out}");
+    }
+    let (code, out) = hosts.run(&config, &["status"]);
+    assert!(code == Some(3) && out.contains("by which clients reach a cluster"), "{out}");
+    let log = std::fs::read_to_string(hosts.dir("node0").join("supervisor.log"));
+    assert_eq!(log.unwrap_or_default(), "", "nobody else's node is tried");
+    let (code, out) = hosts.run(&dir, &["down", "--yes"]);
+    assert_eq!(code, Some(0), "{out}");
+}
+
+/// An administrator on one host reaches the nodes of the others by sockets that were forwarded there.
+#[test]
+fn a_group_over_several_hosts_is_led_and_recreated_by_forwarded_sockets() {
+    let mut hosts = Hosts::new();
+    let config = hosts.serve();
+    let dir = hosts.dir("node0").to_str().unwrap().to_owned();
+    let admin =
+        |hosts: &Hosts, arguments: &[&str]| hosts.run(&dir, &[&["admin"], arguments].concat());
+    let forward = |hosts: &Hosts, node: usize| {
+        let socket = format!("node{node}.sock");
+        let there = hosts.dir(&format!("node{node}")).join(&socket);
+        std::os::unix::fs::symlink(there, hosts.dir("node0").join(&socket)).unwrap();
+    };
+    let (code, out) = admin(&hosts, &["transfer-leader", "g0", "--node", "1"]);
+    assert!(code == Some(3) && out.contains("forward its admin socket"), "{out}");
+    forward(&hosts, 1);
+    let (code, out) = admin(&hosts, &["transfer-leader", "g0", "--node", "1"]);
+    assert!(code == Some(0) && out.contains("on node 1, leads it"), "{out}");
+
+    // All but node 0 lose their memory.
+    for node in [1, 2] {
+        hosts.nodes[node].kill().unwrap();
+        hosts.nodes[node].wait().unwrap();
+    }
+    for node in [1, 2] {
+        hosts.start(node);
+    }
+    let recreate = |hosts: &Hosts, group: &str| admin(hosts, &["recreate", group, "--from", "n0"]);
+    until("node 2 is missed", || {
+        let (code, out) = recreate(&hosts, "0");
+        assert_ne!(code, Some(0), "{out}");
+        out.contains("node 2 belongs to another host") && out.contains("--without 2")
+    });
+    forward(&hosts, 2);
+    for group in ["0", "1"] {
+        let with = "with what node 0 held";
+        until("the group is recreated", || recreate(&hosts, group).1.contains(with));
+    }
+    until("it serves", || hosts.run(&config, &["incr", "count"]).0 == Some(0));
+}
+
 /// Noise, certificates that are good no more or not yet, and nodes that belong elsewhere: all are told
 /// why they are not let in, and the cluster serves those who are.
 #[test]
@@ -316,7 +438,7 @@ fn who_does_not_belong_to_an_encrypted_cluster_is_refused_and_harms_nobody() {
     let others = [
         ("duck", "ducks", "belongs to cluster ducks, and this is cluster geese"),
         ("foreigner", "geese", "our certificate is of another authority"),
-        ("stubborn", "geese", "its configuration is not that of the others"),
+        ("stubborn", "geese", "limits.memory_bytes_max is 68157440 at n0e0, and 67108864 at n"),
         ("expired", "geese", "our certificate has expired"),
     ];
     for (host, cluster, why) in others {
@@ -348,4 +470,94 @@ fn who_does_not_belong_to_an_encrypted_cluster_is_refused_and_harms_nobody() {
         status["nodes"][0]["status"]["ready"] == true
     });
     assert_eq!(hosts.run(&config, &["get", "key"]), (Some(0), "50".to_owned()));
+}
+
+/// A start that fails for want of a certificate or a port has promised nothing: a cluster whose nodes
+/// fail at first serves when what was wrong is mended.
+#[test]
+fn first_starts_that_fail_cost_a_new_cluster_nothing() {
+    let mut hosts = Hosts::new();
+    for node in 0..3 {
+        let host = format!("node{node}");
+        hosts.certify(&host, "ours", &["node", &node.to_string()]);
+        hosts.init(&host, &hosts.config(&host, "geese"));
+    }
+    let key = hosts.dir("node1.pki").join("node1.key");
+    let aside = key.with_extension("aside");
+    std::fs::rename(&key, &aside).unwrap();
+    let taken = TcpListener::bind(&hosts.addresses[2]).unwrap();
+    for node in [1, 2, 1, 2] {
+        hosts.start(node);
+        assert_eq!(hosts.ended(hosts.nodes.len() - 1), Some(3));
+        assert_eq!(
+            hosts.lives(node),
+            "0",
+            "no life has begun: {}",
+            hosts.said(&format!("node{node}"))
+        );
+    }
+    std::fs::rename(&aside, &key).unwrap();
+    drop(taken);
+    (0..3).for_each(|node| hosts.start(node));
+    hosts.certify("client", "ours", &["client"]);
+    let config = hosts.config("client", "geese");
+    until("the cluster serves", || hosts.run(&config, &["put", "a", "1"]).0 == Some(0));
+    assert_eq!(hosts.run(&config, &["get", "a"]), (Some(0), "1".to_owned()));
+}
+
+/// A host whose directory was lost, and made anew, does not pass for the one that had promised to keep
+/// what was acknowledged: neither to those who have met it, nor to those who only hear of it. An
+/// operator makes it a new one, which is given the state.
+#[test]
+fn a_lost_directory_made_anew_does_not_pass_for_the_old_one() {
+    let mut hosts = Hosts::new();
+    let config = hosts.serve();
+    until("all are ready", || (0..3).all(|node| hosts.is_ready(node)));
+    // Node 2 is cut off, and what nodes 0 and 1 acknowledge it does not have.
+    halt(hosts.pid(2));
+    until("x is acknowledged", || hosts.run(&config, &["put", "x", "1"]).0 == Some(0));
+    hosts.nodes[1].kill().unwrap();
+    hosts.nodes[1].wait().unwrap();
+    std::fs::remove_dir_all(hosts.dir("node1")).unwrap();
+    hosts.init("node1", &hosts.config("node1", "geese"));
+    // Now node 0 is, who has it, and node 2 is there again.
+    halt(hosts.pid(0));
+    kill(hosts.pid(2), Signal::CONT);
+    hosts.start(1);
+    assert_eq!(hosts.ended(3), Some(3), "node 1 is refused");
+    let said = hosts.said("node1");
+    assert!(said.contains("another identity") && said.contains("skein admin replace 1"), "{said}");
+    let (code, out) = hosts.run(&config, &["get", "x", "--timeout", "2"]);
+    assert_eq!(code, Some(3), "nobody says that there is no x: {out}");
+    kill(hosts.pid(0), Signal::CONT);
+    until("who has it says so", || hosts.run(&config, &["get", "x"]) == (Some(0), "1".to_owned()));
+
+    // Wrong counts, and the directory of another, fare alike.
+    let dir = hosts.dir("node1");
+    let replace = ["admin", "replace", "n1"];
+    let (code, out) = hosts.run(dir.to_str().unwrap(), &replace);
+    assert!(code == Some(0) && out.contains("node 1 is a new one"), "{out}");
+    hosts.start(1);
+    until("node 1 has the state", || hosts.is_ready(1));
+    let (code, out) = hosts.run(dir.to_str().unwrap(), &replace);
+    assert!(code == Some(3) && out.contains("node 1 runs"), "{out}");
+    let at = hosts.nodes.len() - 1;
+    hosts.nodes[at].kill().unwrap();
+    hosts.nodes[at].wait().unwrap();
+    std::fs::write(dir.join("node1.life"), "0\n").unwrap();
+    hosts.start(1);
+    let at = hosts.nodes.len() - 1;
+    assert_eq!(hosts.ended(at), Some(3), "an old count");
+    assert!(
+        hosts.said("node1").contains("its directory is out of date"),
+        "{}",
+        hosts.said("node1")
+    );
+    let (code, out) = hosts.run(dir.to_str().unwrap(), &replace);
+    assert_eq!(code, Some(0), "{out}");
+    hosts.start(1);
+    until("node 1 has the state again", || hosts.is_ready(1));
+    // It counts: node 0 need not be there.
+    hosts.nodes[0].kill().unwrap();
+    until("x is there", || hosts.run(&config, &["get", "x"]) == (Some(0), "1".to_owned()));
 }

@@ -36,7 +36,7 @@ fn what_is_not_there_is_named() {
     assert!(kept.err.contains("is not lost"), "{}", kept.err);
     let leads = sandbox.expect(0, &["admin", "transfer-leader", "0", "--to", "0"]);
     assert!(leads.out.contains("leads it already"), "{}", leads.out);
-    sandbox.expect(0, &["status"]);
+    sandbox.expect(0, &["status", "--wide"]);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_cluster_that_does_not_run_does_nothing() {
     sandbox.expect(0, &["up", "--detach"]);
     sandbox.kill_nodes();
     // The last of their threads lets go of what they held.
-    until("it is seen", || sandbox.run(&["status"]).err.contains("not running any more"));
+    until("it is seen", || sandbox.run(&["status", "--wide"]).err.contains("not running any more"));
     for command in commands {
         let refused = sandbox.expect(3, &[&["admin"], command].concat());
         assert!(refused.err.contains("not running any more"), "{}", refused.err);
@@ -64,10 +64,10 @@ fn a_node_can_be_paused_ended_and_killed_for_a_drill() {
     sandbox.expect(0, &["up", "--detach", "--no-restart"]);
     let pids = sandbox.pids();
     sandbox.expect(0, &["admin", "kill", "1", "--signal", "STOP"]);
-    let status = sandbox.expect(1, &["status"]);
+    let status = sandbox.expect(1, &["status", "--wide"]);
     assert!(status.out.contains("paused; `skein admin kill 1 --signal CONT`"), "{}", status.out);
     sandbox.expect(0, &["admin", "kill", "n1", "--signal", "cont"]);
-    until("it goes on", || !sandbox.run(&["status"]).out.contains("paused"));
+    until("it goes on", || !sandbox.run(&["status", "--wide"]).out.contains("paused"));
     let ended = sandbox.expect(0, &["admin", "kill", "2", "--signal", "TERM"]);
     assert!(ended.out.contains("`skein node --index 2` starts it again"), "{}", ended.out);
     let killed = sandbox.expect(0, &["admin", "kill", "1"]);
@@ -75,8 +75,10 @@ fn a_node_can_be_paused_ended_and_killed_for_a_drill() {
     let again = sandbox.expect(3, &["admin", "kill", "1"]);
     assert!(again.err.contains("node 1 does not run"), "{}", again.err);
     assert!(is_running(pids[0]));
-    until("the last node has noticed", || sandbox.run(&["status"]).out.contains("dead for"));
-    let status = sandbox.expect(1, &["status"]);
+    until("the last node has noticed", || {
+        sandbox.run(&["status", "--wide"]).out.contains("dead for")
+    });
+    let status = sandbox.expect(1, &["status", "--wide"]);
     assert!(!status.out.contains("connecting"), "{}", status.out);
 }
 
@@ -86,7 +88,7 @@ fn status_and_doctor_say_who_supervises() {
     let up = ["--nodes", "1", "--replicas", "1"];
     let said = |sandbox: &Sandbox| {
         let doctor = sandbox.run(&["doctor"]).out;
-        (sandbox.run(&["status"]).out, sandbox.status()["supervisor"].clone(), doctor)
+        (sandbox.run(&["status", "--wide"]).out, sandbox.status()["supervisor"].clone(), doctor)
     };
     sandbox.expect(0, &[&["up", "--detach"], &up[..]].concat());
     let supervisor = sandbox.supervisor().unwrap();

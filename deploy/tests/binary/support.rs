@@ -123,6 +123,11 @@ impl Sandbox {
         text.trim().strip_prefix("node ")?.parse().ok()
     }
 
+    /// Whether the process of that node runs.
+    pub(crate) fn runs(&self, node: u16) -> bool {
+        self.pid(node).is_some_and(is_running)
+    }
+
     /// The process that keeps the nodes running, if one does.
     pub(crate) fn supervisor(&self) -> Option<i32> {
         let text = fs::read_to_string(self.dir.join("lock")).ok()?;

@@ -110,12 +110,12 @@ pub(super) const ENTRIES: &[Entry] = &[
 
     bytes("limits", "key_bytes_max", "The longest key, in bytes."),
     bytes("limits", "value_bytes_max", "The longest value, in bytes."),
-    count("limits", "transaction_keys_max", 1 << 20, "Keys in one transaction, each mention counted: guards and both branches."),
+    count("limits", "transaction_keys_max", 1 << 20, "Keys in one transaction, guards and both branches together, each counted once."),
     bytes("limits", "transaction_bytes_max", "The largest transaction, as sent, in bytes."),
     bytes("limits", "reply_bytes_max", "The most that one group answers to one transaction, in bytes."),
     count("limits", "scan_pairs_max", 1 << 30, "Pairs in one page of a scan."),
     bytes("limits", "scan_page_bytes_max", "Keys and values in one page of a scan, in bytes; a page always holds one pair."),
-    bytes("limits", "memory_bytes_max", "What the replicas of one node may hold together, in bytes: keys, values, what is owed to sessions, and an overhead for each. Writes beyond it are refused. If it is not set, it is at most half of this machine's memory, divided by the nodes."),
+    bytes("limits", "memory_bytes_max", "What the replicas of one node may hold together, in bytes: keys, values, what is owed to sessions, and an overhead for each. Each group may hold this divided by the most replicas that any node hosts; writes beyond that are refused. If it is not set, it is at most half of this machine's memory, divided by the nodes."),
 
     bytes("tuning", "log_bytes", "Each replica's log, in bytes; a power of two."),
     bytes("tuning", "inline_bytes_max", "Commands up to this many bytes travel in the log; larger ones beside it."),
@@ -132,6 +132,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     millis("tuning", "evict_after_ms", "How long a replica may keep a full log from going on before it is evicted, in milliseconds."),
     millis("tuning", "lease_ms", "For how long replicas promise a leader that is asked for reads under a lease to let no other lead, in milliseconds. After a pause, and over a network after a death, the next leader waits for it."),
     count("tuning", "clock_skew_percent", 99, "By how much the rate of any clock may be off, in hundredths: leases are counted on for so much less."),
+    millis("tuning", "spread_after_ms", "How long a leader and the replica in its group's slot 0 must have been well before leadership goes back to slot 0, in milliseconds: so leaders spread over the nodes again after failures. 0 leaves leaders where they are."),
 ];
 
 /// The entry of that name.

@@ -71,8 +71,6 @@ impl ClusterConfig {
         self.limits.check()?;
         self.tuning.check()?;
         let (limits, tuning) = (&self.limits, &self.tuning);
-        let replicas = u64::from(self.topology.groups) * u64::from(self.topology.replicas);
-        let here = replicas.div_ceil(u64::from(self.topology.nodes));
         let largest = limits.transaction_bytes_max as u64;
         let size = |name: &str, bytes: u64| format!("{name} = {}", exact_bytes(bytes));
         #[rustfmt::skip]
@@ -81,7 +79,7 @@ impl ClusterConfig {
              size("limits.transaction_bytes_max", largest),
              size("tuning.payload_bytes_max", tuning.payload_bytes_max as u64),
              "a transaction must fit into a payload"),
-            (limits.memory_bytes_max / here >= 2 * largest,
+            (limits.group_bytes_max(&self.topology) >= 2 * largest,
              size("limits.memory_bytes_max", limits.memory_bytes_max),
              size("limits.transaction_bytes_max", largest),
              "each replica of a node must have room for two of the largest transactions"),

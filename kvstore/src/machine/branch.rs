@@ -5,13 +5,18 @@
 //! refusal leaves no trace, and a dry run is a run whose draft is dropped.
 
 use std::borrow::Cow;
+use std::cell::Cell;
+
+use skein_protocol::ids::GroupId;
 
 use super::writes::{Writes, Written};
 use crate::command::{Compare, Guard, Operation, Test, Version};
 use crate::limits::Limits;
+use crate::number::{add, integer};
 use crate::plan::pairs_max;
+use crate::range::RangeDigest;
 use crate::reply::{Outcome, Page, Refusal};
-use crate::rules::check_value;
+use crate::rules::{check_made, check_value};
 use crate::store::{Found, Store};
 use crate::wire::{Bytes, PartWriter};
 
@@ -41,8 +46,18 @@ impl Room {
     }
 }
 
-/// Whether a guard holds.
-pub(crate) fn holds(store: &impl Store, guard: &Guard<Bytes<'_>>) -> bool {
+/// Whether a guard holds in this group.
+pub(crate) fn holds(store: &impl Store, group: GroupId, guard: &Guard<Bytes<'_>>) -> bool {
+    if let Test::Unchanged { end, ref held } = guard.test {
+        let nothing = || RangeDigest::of(group, []);
+        let then = held.iter().find(|held| held.group == group.0);
+        let (start, end) = (guard.key.0, end.map(|end| end.0));
+        if end.is_some_and(|end| end <= start) {
+            return true; // There is no key in it.
+        }
+        let now = store.range(start, end).map(|(key, found)| (key, found.value));
+        return then.copied().unwrap_or_else(nothing).is_of(now);
+    }
     let found = store.get(guard.key.0);
     match guard.test {
         Test::Exists => found.is_some(),
@@ -61,23 +76,8 @@ pub(crate) fn holds(store: &impl Store, guard: &Guard<Bytes<'_>>) -> bool {
                 Compare::Greater => ours > number,
             }
         }
+        Test::Unchanged { .. } => unreachable!("it is not of one key"),
     }
-}
-
-/// A 64-bit integer as text: an optional minus, then digits, nothing else.
-pub(crate) fn integer(text: &[u8]) -> Option<i64> {
-    match text.first()? {
-        b'-' | b'0'..=b'9' => std::str::from_utf8(text).ok()?.parse().ok(),
-        _ => None,
-    }
-}
-
-/// The number that `by` more than `value` is.
-pub(crate) fn increment(key: Bytes<'_>, value: Option<&[u8]>, by: i64) -> Result<i64, Refusal> {
-    let number = value
-        .map_or(Some(0), integer)
-        .ok_or_else(|| Refusal::NotANumber { key: key.0.to_vec() })?;
-    number.checked_add(by).ok_or_else(|| Refusal::Overflow { key: key.0.to_vec() })
 }
 
 /// What a branch has done so far.
@@ -85,13 +85,23 @@ pub(crate) struct Draft<'a, 's, S> {
     store: &'s S,
     limits: &'s Limits,
     room: Room,
-    position: Version,
+    version: Version,
     writes: Writes<'a>,
+    /// Bytes of values that append and patch have made anew: a copy of what stood there, zeros, or both.
+    made: usize,
+    /// The same, of all branches of a machine.
+    work: &'s Cell<u64>,
 }
 
 impl<'a, 's, S: Store> Draft<'a, 's, S> {
-    pub(crate) fn new(store: &'s S, limits: &'s Limits, room: Room, position: Version) -> Self {
-        Self { store, limits, room, position, writes: Writes::default() }
+    pub(crate) fn new(
+        store: &'s S,
+        limits: &'s Limits,
+        room: Room,
+        version: Version,
+        work: &'s Cell<u64>,
+    ) -> Self {
+        Self { store, limits, room, version, writes: Writes::default(), made: 0, work }
     }
 
     /// Runs `branch`, of which only operations of this group are left. The outcomes follow what is
@@ -152,7 +162,7 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
             Operation::Put { key, value } => {
                 check_value(key, value.0.len(), self.limits)?;
                 self.writes.insert(key.0, Some(Cow::Borrowed(value.0)));
-                Outcome::Written(self.position)
+                Outcome::Written(self.version)
             }
             Operation::Delete { key } => {
                 let existed = self.get(key.0).is_some();
@@ -165,7 +175,7 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
             }
             Operation::Patch { key, offset, bytes } => self.patch(key, offset as usize, bytes.0)?,
             Operation::Increment { key, by } => {
-                let number = increment(key, self.get(key.0).map(|found| found.value), by)?;
+                let number = add(key.0, self.get(key.0).map(|found| found.value), by)?;
                 let text = number.to_string().into_bytes();
                 check_value(key, text.len(), self.limits)?;
                 self.writes.insert(key.0, Some(Cow::Owned(text)));
@@ -178,7 +188,7 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
 
     fn get(&self, key: &[u8]) -> Option<Found<'_>> {
         match self.writes.get(key) {
-            Some(written) => written.as_ref().map(|value| Found { value, version: self.position }),
+            Some(written) => written.as_ref().map(|value| Found { value, version: self.version }),
             None => self.store.get(key),
         }
     }
@@ -192,7 +202,19 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
         let before = self.get(key.0).map_or(0, |found| found.value.len());
         let len = before.max(offset + bytes.len());
         check_value(key, len, self.limits)?;
-        let stored = || self.store.get(key.0).map(|found| Cow::Owned(found.value.to_vec()));
+        // What this branch has made already only grows.
+        let is_made = matches!(self.writes.get(key.0), Some(Some(Cow::Owned(_))));
+        let made = if is_made { len - before } else { len };
+        self.made += made;
+        check_made(self.made, self.limits)?;
+        self.work.set(self.work.get() + made as u64);
+        let stored = || {
+            self.store.get(key.0).map(|found| {
+                let mut value = Vec::with_capacity(len);
+                value.extend_from_slice(found.value);
+                Cow::Owned(value)
+            })
+        };
         let written = self.writes.get_or(key.0, stored);
         let value = written.get_or_insert_default().to_mut();
         value.resize(len, 0);
@@ -301,5 +323,26 @@ impl Drafted {
         self.bytes.clear();
         self.reply = None;
         self.writes.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::Memory;
+
+    #[test]
+    fn every_bit_of_a_version_is_compared() {
+        let mut store = Memory::default();
+        let version = 5 | 1 << 32;
+        store.put(b"k", b"v", version);
+        let at = |version| {
+            let test = Test::Version(version);
+            holds(&store, GroupId(0), &Guard { key: Bytes(b"k"), test })
+        };
+        assert!(at(version));
+        for bit in 0..u64::BITS {
+            assert!(!at(version ^ 1 << bit), "bit {bit}");
+        }
     }
 }

@@ -9,13 +9,14 @@
 use skein_multicast::application::Malformed;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId};
 
+use super::checkpoints::Checkpoints;
 use super::exchange::{Heard, Verdict};
 use super::execute::Judged;
 use super::footprint::Footprint;
 use super::part::{PartMaker, Record, StageRecord, id, open};
 use super::sessions::Sessions;
 use super::share::Share;
-use super::under_way::{Deferred, Place, Stage, UnderWay};
+use super::under_way::{Change, Deferred, Place, Stage, UnderWay};
 use super::{Machine, Memo};
 use crate::reply::Refusal;
 use crate::store::Store;
@@ -106,9 +107,11 @@ impl<S: Store> Machine<S> {
         Record::End {
             epoch: self.slots.epoch,
             position: self.position,
+            born: self.born,
             history: self.history,
             keys: self.keys(),
             bytes: self.bytes(),
+            digest: self.store.digest(),
         }
     }
 
@@ -145,8 +148,8 @@ impl<S: Store> Machine<S> {
         self.sessions = Sessions::default();
         self.early = super::Early::default();
         self.under_way = UnderWay::default();
-        self.position = 0;
-        self.history = 0;
+        (self.position, self.born, self.history) = (0, 0, 0);
+        self.checkpoints = Checkpoints::default();
     }
 
     /// Groups of this cluster, by number.
@@ -179,10 +182,10 @@ impl<S: Store> Machine<S> {
                 command.judged = Judged { then: of(then), otherwise: of(otherwise) };
                 Stage::Spoken { command, heard }
             }
-            StageRecord::Answered { reply, only_read, grown } => {
+            StageRecord::Answered { reply, only_read, grown, digest } => {
                 let memo = |reads| if reads { Memo::OnlyRead } else { Memo::Owed };
                 let (reply, memo) = (reply.0.into(), only_read.map(memo));
-                Stage::Answered { reply, memo, grown }
+                Stage::Answered { reply, memo, change: Change { grown, digest } }
             }
             StageRecord::Again => Stage::Again,
         })
@@ -193,7 +196,7 @@ impl<S: Store> Machine<S> {
         let (share, _) = Share::of(command.ok_or(Malformed)?.transaction, &self.slots, self.group);
         let mut command = Box::<Deferred>::default();
         command.footprint = Footprint::of(&share);
-        self.defer(&mut command, &share, payload.0, self.limits.reply_bytes_max);
+        self.defer(&mut command, &share, payload.0, self.read_max(&share));
         Ok(command)
     }
 
@@ -227,13 +230,13 @@ impl<S: Store> Machine<S> {
             Record::Refused { session, sequence } => {
                 self.early.refuse(MessageId::new(id(session), sequence));
             }
-            Record::End { position, history, .. } => {
+            Record::End { position, born, history, .. } => {
                 // Something always waits for other groups, and everything else for that.
                 let first = self.under_way.iter().next();
                 if first.is_some_and(|(_, stage)| !matches!(stage, Stage::Spoken { .. })) {
                     return Err(Malformed);
                 }
-                (self.position, self.history) = (position, history);
+                (self.position, self.born, self.history) = (position, born, history);
                 // What was heard while the state came may be about what the state has behind it.
                 let sessions = &self.sessions;
                 self.early.retain(|message| !sessions.is_past(message));
@@ -262,10 +265,11 @@ fn under_way<'a>(place: &Place, stage: &'a Stage) -> Record<'a> {
             from: numbers(heard.from),
             verdict: heard.verdict.encode()[0],
         },
-        Stage::Answered { reply, memo, grown } => StageRecord::Answered {
+        Stage::Answered { reply, memo, change } => StageRecord::Answered {
             reply: Bytes(reply.as_slice()),
             only_read: memo.map(|memo| memo == Memo::OnlyRead),
-            grown: *grown,
+            grown: change.grown,
+            digest: change.digest,
         },
         Stage::Again => StageRecord::Again,
     };

@@ -68,6 +68,7 @@ impl<S: Store> Machine<S> {
 
 #[cfg(test)]
 mod tests {
+    use skein_multicast::config::Topology;
     use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 
     use super::*;
@@ -77,7 +78,8 @@ mod tests {
 
     fn machine() -> Machine {
         let (replica, slots) = (ReplicaId::new(GroupId(0), 0), SlotMap::even(1));
-        let mut machine = Machine::new(replica, slots, Limits::default(), 1);
+        let topology = Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 };
+        let mut machine = Machine::new(replica, &topology, slots, Limits::default());
         (1..=20).for_each(|key| deliver(&mut machine, key));
         machine
     }

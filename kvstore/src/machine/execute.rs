@@ -3,22 +3,26 @@
 use skein_multicast::application::Outbox;
 use skein_protocol::mutants::{Mutant, planted};
 
-use super::branch::{Draft, Room, commit, holds, increment, pair_bytes};
+use super::branch::{Draft, Room, commit, holds, pair_bytes};
 use super::exchange::{Heard, Verdict};
 use super::share::Share;
 use super::under_way::Place;
 use super::writes::Writes;
 use super::{Machine, Memo};
 use crate::command::{Operation, Version};
+use crate::number::add;
 use crate::reply::{Outcome, Refusal};
 use crate::rules;
 use crate::store::Store;
 use crate::wire::Bytes;
 
+/// An outcome that is not what was read, and the longest number.
+const OUTCOME_MAX: u64 = 32;
+
 /// What a command finds when it is executed, besides keys and values.
 #[derive(Clone, Copy)]
 pub(super) struct Turn {
-    pub(super) position: Version,
+    pub(super) version: Version,
     pub(super) room: Room,
     /// Some before it are not over: how much the group holds when they are is known by its upper
     /// bound.
@@ -86,9 +90,9 @@ impl<S: Store> Machine<S> {
             }
             match opinion.then {
                 Some(writes) if heard.verdict.takes_then() => {
-                    commit(&mut self.store, writes, place.position);
+                    commit(&mut self.store, writes, turn.version);
                 }
-                _ => self.conclude(place.position, share, &opinion.judged, heard.verdict),
+                _ => self.conclude(turn.version, share, &opinion.judged, heard.verdict),
             }
             return Came::Answered(share.memo);
         }
@@ -97,7 +101,7 @@ impl<S: Store> Machine<S> {
         } else {
             let held = self.held(share);
             let writes = self.run(turn, share, held);
-            writes.map(|writes| commit(&mut self.store, writes, turn.position))
+            writes.map(|writes| commit(&mut self.store, writes, turn.version))
         };
         if is_unsure(&done, turn) {
             return Came::Unsure;
@@ -109,7 +113,7 @@ impl<S: Store> Machine<S> {
     }
 
     fn held(&self, share: &Share<'_>) -> bool {
-        share.ours.guards.iter().all(|guard| holds(&self.store, guard))
+        share.ours.guards.iter().all(|guard| holds(&self.store, self.group, guard))
     }
 
     /// This group's verdict, which it tells the others, and what it rests on. None if it is not sure.
@@ -147,7 +151,7 @@ impl<S: Store> Machine<S> {
     /// still stands: nothing that meets the command has taken effect meanwhile.
     pub(super) fn conclude(
         &mut self,
-        position: Version,
+        version: Version,
         share: &Share<'_>,
         judged: &Judged,
         verdict: Verdict,
@@ -158,9 +162,9 @@ impl<S: Store> Machine<S> {
         }
         // Whether there is room was judged when it was the turn of the command.
         let room = Room { ceiling: u64::MAX, ..self.room(0) };
-        let turn = Turn { position, room, early: false };
+        let turn = Turn { version, room, early: false };
         let writes = self.run(turn, share, held).expect("we judged that it can be done");
-        commit(&mut self.store, writes, position);
+        commit(&mut self.store, writes, version);
     }
 
     /// Runs this group's part of a branch. The reply stands in the writer; nothing has changed yet.
@@ -173,7 +177,7 @@ impl<S: Store> Machine<S> {
         let branch = if held { &share.ours.then } else { &share.ours.otherwise };
         let mut writer = std::mem::take(&mut self.writer);
         writer.done(held, branch.len());
-        let draft = Draft::new(&self.store, &self.limits, turn.room, turn.position);
+        let draft = Draft::new(&self.store, &self.limits, turn.room, turn.version, &self.work);
         let result = draft.run(branch, &mut writer);
         self.writer = writer;
         result
@@ -181,7 +185,7 @@ impl<S: Store> Machine<S> {
 
     /// One operation that stands alone: the commonest command, done in place without a draft.
     fn single(&mut self, turn: Turn, operation: &Operation<Bytes<'_>>) -> Result<(), Refusal> {
-        let Turn { room, position, .. } = turn;
+        let Turn { room, version, .. } = turn;
         let outcome = match *operation {
             Operation::Put { key, value } => {
                 let grown = pair_bytes(key.0, value.0.len());
@@ -189,8 +193,11 @@ impl<S: Store> Machine<S> {
                 if room.check(grown, 0).is_err() {
                     room.check(grown, self.counted(key))?;
                 }
-                self.store.put(key.0, value.0, position);
-                Outcome::Written(position)
+                self.store.put(key.0, value.0, version);
+                if planted(Mutant::StoreDiverges) {
+                    self.diverge(key, version);
+                }
+                Outcome::Written(version)
             }
             Operation::Delete { key } => Outcome::Flag(self.store.delete(key.0)),
             Operation::Append { key, value } => {
@@ -202,16 +209,16 @@ impl<S: Store> Machine<S> {
             }
             Operation::Increment { key, by } => {
                 let value = self.store.get(key.0).map(|found| found.value);
-                let number = increment(key, value, by)?;
+                let number = add(key.0, value, by)?;
                 let text = number.to_string();
                 rules::check_value(key, text.len(), &self.limits)?;
                 room.check(pair_bytes(key.0, text.len()), self.counted(key))?;
-                self.store.put(key.0, text.as_bytes(), position);
+                self.store.put(key.0, text.as_bytes(), version);
                 Outcome::Number(number)
             }
             Operation::Get { .. } | Operation::Exists { .. } | Operation::Scan { .. } => {
                 self.writer.done(true, 1);
-                let draft = Draft::new(&self.store, &self.limits, room, position);
+                let draft = Draft::new(&self.store, &self.limits, room, version, &self.work);
                 let nothing = draft.run(std::slice::from_ref(operation), &mut self.writer)?;
                 debug_assert!(nothing.is_empty(), "reads write nothing");
                 return Ok(());
@@ -220,6 +227,14 @@ impl<S: Store> Machine<S> {
         self.writer.done(true, 1);
         self.writer.outcome(&outcome);
         Ok(())
+    }
+
+    /// For trials: writes what no other replica does, if the key says so.
+    fn diverge(&mut self, key: Bytes<'_>, version: Version) {
+        let of = key.0.strip_prefix(b"diverge/").unwrap_or_default();
+        if of == b"all" || of == self.slot.to_string().as_bytes() {
+            self.store.patch(key.0, 0, &[b'0' + self.slot], version);
+        }
     }
 
     fn patch<'a>(
@@ -235,7 +250,10 @@ impl<S: Store> Machine<S> {
         rules::check_value(key, after, &self.limits)?;
         let counted = before.map_or(0, |len| pair_bytes(key.0, len));
         turn.room.check(pair_bytes(key.0, after), counted)?;
-        Ok(Outcome::Length(self.store.patch(key.0, offset, bytes, turn.position) as u64))
+        // A value that grows is moved.
+        let moved = if before == Some(after) { bytes.len() } else { after };
+        self.work.set(self.work.get() + moved as u64);
+        Ok(Outcome::Length(self.store.patch(key.0, offset, bytes, turn.version) as u64))
     }
 
     /// The room there is for a command, if what is held when it is its turn is so much more than now.
@@ -249,15 +267,8 @@ impl<S: Store> Machine<S> {
         self.store.get(key.0).map_or(0, |found| pair_bytes(key.0, found.value.len()))
     }
 
-    /// The most by which a transaction may let grow what this group holds: what it writes in both
-    /// branches, and what it is owed as an answer, which is as long as `read_bytes_max` if it reads.
-    pub(super) fn growth_max(&self, share: &Share<'_>, read_bytes_max: usize) -> u64 {
-        /// An outcome that is not what was read, and the longest number.
-        const OUTCOME_MAX: u64 = 32;
-        if share.memo == Memo::OnlyRead {
-            return 0; // Replies to mere reads are not kept.
-        }
-        let operations = || share.ours.then.iter().chain(&share.ours.otherwise);
+    /// The most by which what a transaction writes, in both branches, may let grow what this group holds.
+    pub(super) fn written_max(share: &Share<'_>) -> u64 {
         let grown = |operation: &Operation<Bytes<'_>>| match *operation {
             Operation::Put { key, value } | Operation::Append { key, value } => {
                 pair_bytes(key.0, value.0.len())
@@ -268,11 +279,38 @@ impl<S: Store> Machine<S> {
             Operation::Increment { key, .. } => pair_bytes(key.0, OUTCOME_MAX as usize),
             _ => 0,
         };
+        share.ours.then.iter().chain(&share.ours.otherwise).map(grown).sum()
+    }
+
+    /// The longest answer to a transaction that waits, as far as it reads: each value as long as it is now
+    /// and as everything that may be written before it, and by it, could make it.
+    pub(super) fn read_max(&self, share: &Share<'_>) -> usize {
+        let most = self.limits.reply_bytes_max;
+        let grown = Self::written_max(share) + self.under_way.written_max();
+        let read = |operation: &Operation<Bytes<'_>>| match *operation {
+            Operation::Get { key } => {
+                let now = self.store.get(key.0).map_or(0, |found| found.value.len());
+                (now as u64 + grown + OUTCOME_MAX) as usize
+            }
+            Operation::Scan { .. } => most,
+            _ => 0,
+        };
+        let operations = share.ours.then.iter().chain(&share.ours.otherwise);
+        operations.map(read).sum::<usize>().min(most)
+    }
+
+    /// The most by which a transaction may let grow what this group holds: what it writes in both
+    /// branches, and what it is owed as an answer, which is as long as `read_bytes_max` if it reads.
+    pub(super) fn growth_max(&self, share: &Share<'_>, read_bytes_max: usize) -> u64 {
+        if share.memo == Memo::OnlyRead {
+            return 0; // Replies to mere reads are not kept.
+        }
+        let operations = || share.ours.then.iter().chain(&share.ours.otherwise);
         let has_read = operations()
             .any(|operation| matches!(operation, Operation::Get { .. } | Operation::Scan { .. }));
         // A refusal names a key.
         let reply = self.limits.key_bytes_max as u64 + OUTCOME_MAX * operations().count() as u64;
         let read = if has_read { read_bytes_max as u64 } else { 0 };
-        operations().map(grown).sum::<u64>() + reply.max(read) + super::sessions::REPLY_OVERHEAD
+        Self::written_max(share) + reply.max(read) + super::sessions::REPLY_OVERHEAD
     }
 }

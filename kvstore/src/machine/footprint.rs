@@ -3,7 +3,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::share::Share;
-use crate::command::{Key, Operation};
+use crate::command::{Key, Operation, Test};
 use crate::store::compact::Compact;
 use crate::wire::Bytes;
 
@@ -39,7 +39,13 @@ impl Footprint {
     pub(super) fn become_of(&mut self, share: &Share<'_>) {
         self.clear();
         for guard in &share.ours.guards {
-            self.add(guard.key, false);
+            match guard.test {
+                Test::Unchanged { end, .. } => {
+                    let end = end.map(|end| end.0.to_vec());
+                    self.ranges.push((guard.key.0.to_vec(), end));
+                }
+                _ => self.add(guard.key, false),
+            }
         }
         for operation in share.ours.then.iter().chain(&share.ours.otherwise) {
             match operation {

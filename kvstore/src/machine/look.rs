@@ -19,7 +19,8 @@ impl<S: Store> Machine<S> {
                 if last > 0 && self.under_way.meets(last, &Footprint::of(&share)) {
                     return false;
                 }
-                let turn = Turn { position: self.position, room: self.room(0), early: false };
+                let version = self.version(self.position);
+                let turn = Turn { version, room: self.room(0), early: false };
                 self.run(turn, &share, true).map(drop)
             }
             Err(refusal) => Err(refusal),
@@ -28,7 +29,7 @@ impl<S: Store> Machine<S> {
             self.writer.refused(Some(&refusal));
         }
         // Not of the last that is over: those behind it may have taken effect before they are.
-        look::encode(self.delivered(), self.writer.bytes(), answer);
+        look::encode(self.version(self.delivered()), self.writer.bytes(), answer);
         true
     }
 

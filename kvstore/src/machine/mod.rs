@@ -18,6 +18,7 @@
 //! common commands has no cycle. So there is always a lowest one, that all its groups speak about.
 
 pub(crate) mod branch;
+mod checkpoints;
 mod copy;
 pub(crate) mod digest;
 mod exchange;
@@ -31,17 +32,22 @@ mod touches;
 mod under_way;
 mod writes;
 
-use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
+use std::cell::Cell;
+
+use skein_fabric::Constants;
+use skein_multicast::application::{Application, Delivery, Digest, Malformed, Outbox};
+use skein_multicast::config::Topology;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use self::branch::{PAIR_OVERHEAD, commit};
+use self::checkpoints::Checkpoints;
 use self::copy::Progress;
 use self::exchange::{Early, Heard, Verdict};
 use self::execute::{Came, Opinion, Turn};
 use self::sessions::{Admission, Owed, Sessions};
 use self::share::Share;
-use self::under_way::{Deferred, Place, Stage, UnderWay};
+use self::under_way::{Change, Deferred, Place, Stage, UnderWay};
 use crate::command::{Transaction, Version};
 use crate::limits::Limits;
 use crate::reply::Refusal;
@@ -50,15 +56,18 @@ use crate::slots::SlotMap;
 use crate::store::Store;
 use crate::store::compact::Compact;
 use crate::store::memory::Memory;
+use crate::store::sum::fold;
 use crate::store::tracked::Tracked;
 use crate::wire::{Bytes, Command, PartWriter, Request};
 
 /// One replica's keys, values and sessions.
 ///
 /// It holds at most its share of `limits.memory_bytes_max`, keys, values and what sessions are owed:
-/// beyond that, writes are refused.
+/// beyond that, writes are refused. The ceiling decides outcomes, so it is the same at every replica:
+/// it is computed from the topology and the limits, never from what this node happens to host.
 pub struct Machine<S = Memory> {
     group: GroupId,
+    slot: u8,
     slots: SlotMap,
     groups: GroupSet,
     limits: Limits,
@@ -69,19 +78,48 @@ pub struct Machine<S = Memory> {
     under_way: UnderWay,
     /// Of the last command that is over.
     position: Version,
+    /// What a version is more than a position: 0, but in a group that was recreated.
+    born: Version,
     history: u64,
+    checkpoints: Checkpoints,
     writer: PartWriter,
     progress: Progress,
+    /// Bytes that were copied, filled or scanned since somebody [asked](Application::take_work).
+    work: Cell<u64>,
 }
+
+/// What the store holds: bytes that count against the ceiling, and its digest.
+#[derive(Clone, Copy)]
+struct Stock {
+    bytes: u64,
+    digest: u64,
+}
+
+/// Raised with every change of what a command comes to: replicas of a group must not have two versions.
+const BEHAVIOUR: u32 = 1;
+
+/// What the store does with a command besides what the configuration says: its version, and what is
+/// counted and remembered of sessions.
+pub(crate) fn behaviour() -> Constants {
+    Constants::default()
+        .with("behaviour", BEHAVIOUR)
+        .with("word_bits", usize::BITS)
+        .with("pair_overhead", PAIR_OVERHEAD)
+        .and(sessions::constants())
+}
+
+/// At positions that are multiples of this a machine takes down its digest, for replicas to compare.
+const CHECKPOINT_EVERY: Version = 64;
+/// Keeps a digest of nothing from being zero.
+const CHAIN: u64 = 0x2545_F491_4F6C_DD1D;
 
 /// So much of an answer goes into the history: a page of a scan is not worth another look.
 const HASHED: usize = 256;
 
 impl Machine {
-    /// The machine of `replica`, with nothing in it, in this process's memory. `groups_on_node`
-    /// share the node's.
-    pub fn new(replica: ReplicaId, slots: SlotMap, limits: Limits, groups_on_node: u16) -> Self {
-        Self::with_store(Memory::default(), replica, slots, limits, groups_on_node)
+    /// The empty machine of `replica` in a cluster of this topology, in this process's memory.
+    pub fn new(replica: ReplicaId, topology: &Topology, slots: SlotMap, limits: Limits) -> Self {
+        Self::with_store(Memory::default(), replica, topology, slots, limits)
     }
 }
 
@@ -90,26 +128,29 @@ impl<S: Store> Machine<S> {
     pub fn with_store(
         store: S,
         replica: ReplicaId,
+        topology: &Topology,
         slots: SlotMap,
         limits: Limits,
-        groups_on_node: u16,
     ) -> Self {
         assert!(store.is_empty(), "a machine starts with nothing in it");
-        let share = limits.memory_bytes_max / u64::from(groups_on_node.max(1));
         Self {
             group: replica.group,
+            slot: replica.slot,
             groups: slots.groups(),
             slots,
             limits,
-            ceiling: share,
+            ceiling: limits.group_bytes_max(topology),
             store: Tracked::new(store),
             sessions: Sessions::default(),
             early: Early::default(),
             under_way: UnderWay::default(),
             position: 0,
+            born: 0,
             history: 0,
+            checkpoints: Checkpoints::default(),
             writer: PartWriter::default(),
             progress: Progress::default(),
+            work: Cell::new(0),
         }
     }
 
@@ -134,8 +175,8 @@ impl<S: Store> Machine<S> {
         self.store.bytes() + self.keys() * PAIR_OVERHEAD
     }
 
-    /// The last position up to which everything is over, and a hash of the answers given up to it to what
-    /// may have had effects, of long ones of their beginning. Two replicas of a group at the same position
+    /// The last position up to which everything is over, and a hash of what was delivered up to it and of
+    /// the answers given to what may have had effects, of long ones of their beginning. Two replicas of a group at the same position
     /// have the same; asking costs nothing.
     pub fn history(&self) -> (Version, u64) {
         (self.position, self.history)
@@ -144,6 +185,12 @@ impl<S: Store> Machine<S> {
     /// The last position delivered, over or not.
     fn delivered(&self) -> Version {
         self.under_way.last_position().unwrap_or(self.position)
+    }
+
+    /// The version of what a command writes. Above all versions that the group ever gave, also before it was
+    /// lost and recreated: positions begin anew then, and the clock begins with the time of day.
+    fn version(&self, position: Version) -> Version {
+        self.born + position
     }
 
     /// Verdicts kept about commands that this replica has yet to deliver.
@@ -262,7 +309,7 @@ impl<S: Store> Machine<S> {
                 self.writer.refused(Some(&refusal));
                 // Who leads alone has looked into what says that it only reads.
                 let memo = if Request::is_read(payload) { Memo::OnlyRead } else { Memo::Owed };
-                return self.answer(place, Some(memo), 0, out);
+                return self.answer(place, Some(memo), Change::NONE, out);
             }
         };
         let last = self.under_way.len();
@@ -272,15 +319,15 @@ impl<S: Store> Machine<S> {
             None
         } else {
             let room = self.room(self.under_way.growth_before(last));
-            let turn = Turn { position: place.position, room, early: last > 0 };
-            let before = self.stored();
+            let turn = Turn { version: self.version(place.position), room, early: last > 0 };
+            let before = self.stock();
             match self.execute(turn, place, &share, heard, out) {
                 Came::Answered(memo) => {
                     if let Some(command) = behind {
                         self.under_way.recycle(command);
                     }
-                    let grown = self.stored().cast_signed() - before.cast_signed();
-                    return self.answer(place, Some(memo), grown, out);
+                    let change = self.change_since(before);
+                    return self.answer(place, Some(memo), change, out);
                 }
                 came => Some(came),
             }
@@ -291,7 +338,7 @@ impl<S: Store> Machine<S> {
             self.take_down(&mut command, opinion);
             Stage::Spoken { command, heard }
         } else {
-            self.defer(&mut command, &share, payload, self.limits.reply_bytes_max);
+            self.defer(&mut command, &share, payload, self.read_max(&share));
             Stage::Blocked { command, heard, needs_turn: came.is_some() }
         };
         self.under_way.push(place, stage);
@@ -314,6 +361,7 @@ impl<S: Store> Machine<S> {
     ) {
         command.payload.extend_from_slice(payload);
         command.growth_max = self.growth_max(share, reply_bytes_max);
+        command.written_max = Self::written_max(share);
         command.memo = share.memo;
         command.idle_otherwise = share.ours.otherwise.is_empty();
     }
@@ -333,11 +381,11 @@ impl<S: Store> Machine<S> {
         let admission = self.sessions.note(place.message);
         if admission == Admission::Closed {
             self.writer.refused(Some(&Refusal::SessionExpired));
-            return self.answer(place, None, 0, out);
+            return self.answer(place, None, Change::NONE, out);
         }
         if is_first {
             self.sessions.free_for(place.message, place.low_water);
-            self.position = place.position;
+            self.over(place);
         } else {
             self.under_way.push(place, Stage::Again);
         }
@@ -351,7 +399,7 @@ impl<S: Store> Machine<S> {
         };
         // What it comes to is put down beside it while it is read.
         let payload = std::mem::take(&mut command.payload);
-        let before = self.stored();
+        let before = self.stock();
         let stage = match Request::decode(&payload).expect("it was decoded when delivered") {
             Request::Transaction(Command { transaction, .. })
             | Request::Read(Command { transaction, .. }) => {
@@ -360,12 +408,12 @@ impl<S: Store> Machine<S> {
                     self.sessions.free_for(place.message, place.low_water);
                 }
                 let room = self.room(self.under_way.growth_before(at));
-                let turn = Turn { position: place.position, room, early: at > 0 };
+                let turn = Turn { version: self.version(place.position), room, early: at > 0 };
                 match self.execute(turn, place, &share, heard, out) {
                     Came::Answered(memo) => {
-                        let grown = self.stored().cast_signed() - before.cast_signed();
+                        let change = self.change_since(before);
                         command.payload = payload;
-                        return self.answered(at, command, Some(memo), grown, out);
+                        return self.answered(at, command, Some(memo), change, out);
                     }
                     Came::Spoken { heard, opinion } => {
                         command.growth_max = self.growth_max(&share, opinion.reply_bytes_max);
@@ -381,7 +429,7 @@ impl<S: Store> Machine<S> {
             }
             control => {
                 let memo = self.control(place, &control);
-                return self.answered(at, command, memo, 0, out);
+                return self.answered(at, command, memo, Change::NONE, out);
             }
         };
         self.under_way.put(at, stage);
@@ -389,17 +437,16 @@ impl<S: Store> Machine<S> {
 
     /// The command at `at` has told its verdict, and now all others have.
     fn concluded(&mut self, at: usize, out: &mut dyn Outbox) {
-        let position = self.under_way.place(at).position;
+        let version = self.version(self.under_way.place(at).position);
         let Stage::Spoken { command, heard } = self.under_way.take(at) else {
             unreachable!("nothing else waits for verdicts");
         };
-        let before = self.stored();
-        let grown = |stored: u64| stored.cast_signed() - before.cast_signed();
+        let before = self.stock();
         if let Some(reply) = command.then.reply().filter(|_| heard.verdict.takes_then()) {
             let reply = Compact::from(reply);
-            commit(&mut self.store, command.then.writes(), position);
-            let grown = grown(self.stored());
-            return self.answered_with(at, command, reply, Some(Memo::Owed), grown, out);
+            commit(&mut self.store, command.then.writes(), version);
+            let change = self.change_since(before);
+            return self.answered_with(at, command, reply, Some(Memo::Owed), change, out);
         }
         if command.idle_otherwise && !heard.verdict.held() && heard.verdict.executable() {
             self.writer.done(false, 0);
@@ -410,22 +457,23 @@ impl<S: Store> Machine<S> {
                 unreachable!("it was decoded when it was delivered");
             };
             let (share, _) = Share::of(transaction, &self.slots, self.group);
-            self.conclude(position, &share, &command.judged, heard.verdict);
+            self.conclude(version, &share, &command.judged, heard.verdict);
         }
-        let (memo, grown) = (command.memo, grown(self.stored()));
-        self.answered(at, command, Some(memo), grown, out);
+        let (memo, change) = (command.memo, self.change_since(before));
+        self.answered(at, command, Some(memo), change, out);
     }
 
     /// Sends what the writer holds in answer to what was just delivered, and keeps it when all before
     /// it are over.
-    fn answer(&mut self, place: Place, memo: Option<Memo>, grown: i64, out: &mut dyn Outbox) {
+    fn answer(&mut self, place: Place, memo: Option<Memo>, change: Change, out: &mut dyn Outbox) {
         let writer = std::mem::take(&mut self.writer);
+        self.work.set(self.work.get() + writer.bytes().len() as u64);
         out.reply(place.message, writer.bytes());
         if self.under_way.is_empty() {
             self.keep(place, writer.bytes(), memo);
         } else {
             let reply = writer.bytes().into();
-            self.under_way.push(place, Stage::Answered { reply, memo, grown });
+            self.under_way.push(place, Stage::Answered { reply, memo, change });
         }
         self.writer = writer;
     }
@@ -436,11 +484,11 @@ impl<S: Store> Machine<S> {
         at: usize,
         command: Box<Deferred>,
         memo: Option<Memo>,
-        grown: i64,
+        change: Change,
         out: &mut dyn Outbox,
     ) {
         let reply = self.writer.bytes().into();
-        self.answered_with(at, command, reply, memo, grown, out);
+        self.answered_with(at, command, reply, memo, change, out);
     }
 
     fn answered_with(
@@ -449,25 +497,56 @@ impl<S: Store> Machine<S> {
         command: Box<Deferred>,
         reply: Compact,
         memo: Option<Memo>,
-        grown: i64,
+        change: Change,
         out: &mut dyn Outbox,
     ) {
+        self.work.set(self.work.get() + reply.as_slice().len() as u64);
         out.reply(self.under_way.place(at).message, reply.as_slice());
-        let stage = Stage::Answered { reply, memo, grown };
+        let stage = Stage::Answered { reply, memo, change };
         self.under_way.put_answered(at, command, stage);
     }
 
-    /// A command is over.
+    /// A command is over, and was answered.
     fn keep(&mut self, place: Place, reply: &[u8], memo: Option<Memo>) {
-        self.position = place.position;
-        match memo {
-            Some(Memo::OnlyRead) => return,
-            Some(Memo::Owed) => self.sessions.record(place.message, reply),
-            None => {}
+        if memo == Some(Memo::Owed) {
+            self.sessions.record(place.message, reply);
         }
-        let begins = &reply[..reply.len().min(HASHED)];
-        let seed = self.history ^ place.position.rotate_left(32) ^ reply.len() as u64;
-        self.history = xxh3_64_with_seed(begins, seed);
+        // Only the leader has executed what only reads.
+        if memo != Some(Memo::OnlyRead) {
+            let begins = &reply[..reply.len().min(HASHED)];
+            let seed = self.history ^ place.position.rotate_left(32) ^ reply.len() as u64;
+            self.history = xxh3_64_with_seed(begins, seed);
+        }
+        self.over(place);
+    }
+
+    /// A command is over, and so are all before it.
+    fn over(&mut self, place: Place) {
+        let MessageId { session, sequence } = place.message;
+        self.position = place.position;
+        let name = session.0 ^ sequence.rotate_left(48);
+        self.history = fold(self.history ^ CHAIN, name ^ place.position.rotate_left(24) ^ !CHAIN);
+        if place.position.is_multiple_of(CHECKPOINT_EVERY) {
+            self.checkpoints.note(place.position, self.digest_over());
+        }
+    }
+
+    /// A digest of the state, and of everything that was delivered and answered, as of the last command
+    /// that is over. Those behind it that have taken effect already do not count.
+    fn digest_over(&self) -> u64 {
+        let stored = self.store.digest().wrapping_sub(self.under_way.changed());
+        fold(stored ^ CHAIN, self.history ^ !CHAIN)
+    }
+
+    fn stock(&self) -> Stock {
+        Stock { bytes: self.stored(), digest: self.store.digest() }
+    }
+
+    /// What has changed since the store held this.
+    fn change_since(&self, before: Stock) -> Change {
+        let Stock { bytes, digest } = self.stock();
+        let grown = bytes.cast_signed() - before.bytes.cast_signed();
+        Change { grown, digest: digest.wrapping_sub(before.digest) }
     }
 
     /// Something has taken effect: takes what is over by now, and goes on with what it had blocked.
@@ -478,7 +557,7 @@ impl<S: Store> Machine<S> {
                 if let Stage::Answered { reply, memo, .. } = stage {
                     self.keep(place, reply.as_slice(), memo);
                 } else {
-                    self.position = place.position;
+                    self.over(place);
                     self.repeat(place.message, out);
                 }
             }
@@ -492,6 +571,15 @@ impl<S: Store> Machine<S> {
             }
         }
     }
+}
+
+/// A clock that began with a recreation is above this, for it began with the time in microseconds; one that
+/// counts from 0 does not come so far.
+const RECREATED_FROM: u64 = 1 << 50;
+
+/// What versions begin with in a group whose first delivery has this clock.
+fn born(clock: u64) -> Version {
+    if clock < RECREATED_FROM { 0 } else { clock }
 }
 
 /// Whether a reply is kept.
@@ -513,11 +601,23 @@ impl Memo {
 }
 
 impl<S: Store> Application for Machine<S> {
+    fn constants(&self) -> Constants {
+        self.limits
+            .constants()
+            .with("group_bytes_max", self.ceiling)
+            .with("slots.epoch", self.slots.epoch)
+            .and(behaviour())
+    }
+
     fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
         assert!(self.ready(), "delivered without room for it");
         let Delivery { message, position, low_water, destinations, payload, answers, .. } =
             delivery;
+        if position == 1 {
+            self.born = born(delivery.timestamp.clock());
+        }
         let place = Place { message, position, low_water, destinations };
+        self.work.set(self.work.get() + payload.len() as u64);
         if !answers && Request::is_read(payload) {
             return self.leave(place, out);
         }
@@ -533,11 +633,11 @@ impl<S: Store> Application for Machine<S> {
                 if is_first {
                     let memo = self.control(place, &control);
                     self.sessions.free_for(message, low_water);
-                    return self.answer(place, memo, 0, out);
+                    return self.answer(place, memo, Change::NONE, out);
                 }
                 let mut command = self.under_way.spare();
                 command.payload.extend_from_slice(payload);
-                (command.growth_max, command.memo) = (0, Memo::Owed);
+                (command.growth_max, command.written_max, command.memo) = (0, 0, Memo::Owed);
                 let stage = Stage::Blocked { command, heard: Heard::NOBODY, needs_turn: true };
                 return self.under_way.push(place, stage);
             }
@@ -554,14 +654,14 @@ impl<S: Store> Application for Machine<S> {
         match admission {
             Admission::Fresh => self.start(place, command, payload, heard, out),
             Admission::Known if is_first => {
-                self.position = position;
+                self.over(place);
                 self.repeat(message, out);
             }
             Admission::Known => self.under_way.push(place, Stage::Again),
             Admission::Closed => {
                 self.object(place, &command, out);
                 self.writer.refused(Some(&Refusal::SessionExpired));
-                self.answer(place, None, 0, out);
+                self.answer(place, None, Change::NONE, out);
             }
         }
     }
@@ -600,8 +700,24 @@ impl<S: Store> Application for Machine<S> {
         self.under_way.has_room()
     }
 
+    fn take_work(&mut self) -> u64 {
+        self.work.take()
+    }
+
     fn under_way(&self) -> usize {
         self.under_way.len()
+    }
+
+    fn digests(&self) -> Vec<Digest> {
+        let now = Digest { position: self.position, digest: self.digest_over() };
+        self.checkpoints.last().into_iter().chain([now]).collect()
+    }
+
+    fn digest_at(&self, position: u64) -> Option<u64> {
+        if position == self.position {
+            return Some(self.digest_over());
+        }
+        self.checkpoints.find(position)
     }
 
     fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox) {

@@ -22,7 +22,7 @@ use crate::reply::Refusal;
 use crate::wire::{Bytes, append, take};
 
 /// The version of the form. It changes with any change to a record.
-const VERSION: u8 = 4;
+const VERSION: u8 = 6;
 const HEAD: usize = 7;
 const CHECKSUM: usize = 8;
 
@@ -85,7 +85,15 @@ pub(super) enum Record<'a> {
     /// A command that was refused, on which nobody waits for verdicts.
     Refused { session: u64, sequence: u64 },
     /// The rest, and what must have come together. Nothing follows.
-    End { epoch: u32, position: Version, history: u64, keys: u64, bytes: u64 },
+    End {
+        epoch: u32,
+        position: Version,
+        born: Version,
+        history: u64,
+        keys: u64,
+        bytes: u64,
+        digest: u64,
+    },
 }
 
 /// How far a command that is not over has come.
@@ -114,6 +122,7 @@ pub(super) enum StageRecord<'a> {
         reply: Bytes<'a>,
         only_read: Option<bool>,
         grown: i64,
+        digest: u64,
     },
     /// It came again.
     Again,

@@ -18,6 +18,7 @@ mod copy;
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
+use skein_fabric::Constants;
 use skein_protocol::guard;
 use skein_protocol::ids::{MessageId, SessionId};
 use skein_protocol::mutants::Mutant;
@@ -38,6 +39,16 @@ pub(crate) const WINDOW: u64 = 1 << 13;
 const SESSION_OVERHEAD: u64 = 2 << 10;
 /// What a kept reply is counted at besides its bytes.
 pub(crate) const REPLY_OVERHEAD: u64 = 64;
+
+/// What decides which sessions open, what is a duplicate, and how much sessions take of the ceiling.
+pub(super) fn constants() -> Constants {
+    Constants::default()
+        .with("sessions_max", SESSIONS_MAX)
+        .with("sessions_ended_max", ENDED_MAX)
+        .with("session_window", WINDOW)
+        .with("session_overhead", SESSION_OVERHEAD)
+        .with("reply_overhead", REPLY_OVERHEAD)
+}
 
 #[derive(Default)]
 pub(crate) struct Sessions {

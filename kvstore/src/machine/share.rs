@@ -43,8 +43,11 @@ impl<'a> Share<'a> {
             owners = owners.with(owner);
             owner == group
         };
-        transaction.guards.retain(|guard| owns(&guard.key));
         let mut scans = false;
+        transaction.guards.retain(|guard| {
+            scans |= guard.only_key().is_none();
+            guard.only_key().is_none_or(&mut owns)
+        });
         for branch in [&mut transaction.then, &mut transaction.otherwise] {
             branch.retain(|operation| {
                 scans |= operation.key().is_none();

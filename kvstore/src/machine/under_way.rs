@@ -44,6 +44,8 @@ pub(super) struct Deferred {
     pub(super) footprint: Footprint,
     /// The most by which it may let grow what the group holds.
     pub(super) growth_max: u64,
+    /// The same, by what it writes alone.
+    pub(super) written_max: u64,
     /// Whether what it answers is kept.
     pub(super) memo: Memo,
     /// It has nothing to do here if its guards do not hold.
@@ -63,6 +65,19 @@ impl Deferred {
     }
 }
 
+/// What a command has changed of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    /// By how many bytes it has grown.
+    pub(super) grown: i64,
+    /// What was added to its digest.
+    pub(super) digest: u64,
+}
+
+impl Change {
+    pub(super) const NONE: Self = Self { grown: 0, digest: 0 };
+}
+
 /// How far a command has come. It only ever moves down this list.
 pub(super) enum Stage {
     /// It meets one before it that has yet to take effect, or needs its turn: that all before it are
@@ -70,8 +85,8 @@ pub(super) enum Stage {
     Blocked { command: Box<Deferred>, heard: Heard, needs_turn: bool },
     /// We have told the other groups our verdict, and wait for theirs.
     Spoken { command: Box<Deferred>, heard: Heard },
-    /// It has taken effect, by which the store has grown so much, and was answered.
-    Answered { reply: Compact, memo: Option<Memo>, grown: i64 },
+    /// It has taken effect, by which the store has changed so much, and was answered.
+    Answered { reply: Compact, memo: Option<Memo>, change: Change },
     /// It is one that came before: what that is owed is repeated when it is its turn.
     Again,
 }
@@ -91,15 +106,20 @@ impl Stage {
             Self::Blocked { command, .. } | Self::Spoken { command, .. } => {
                 command.growth_max.cast_signed()
             }
-            Self::Answered { reply, grown, .. } => {
-                (reply.as_slice().len() as u64 + REPLY_OVERHEAD).cast_signed() - grown.min(&0)
+            Self::Answered { reply, change, .. } => {
+                (reply.as_slice().len() as u64 + REPLY_OVERHEAD).cast_signed() - change.grown.min(0)
             }
             Self::Again => 0,
         }
     }
 
-    fn grown(&self) -> i64 {
-        if let Self::Answered { grown, .. } = self { *grown } else { 0 }
+    /// The most by which it will yet let grow the values of this group, together.
+    fn written_max(&self) -> u64 {
+        self.deferred().map_or(0, |command| command.written_max)
+    }
+
+    fn change(&self) -> Change {
+        if let Self::Answered { change, .. } = self { *change } else { Change::NONE }
     }
 
     fn bytes(&self) -> usize {
@@ -134,7 +154,9 @@ pub(super) struct UnderWay {
     /// Of all stages together.
     bytes: usize,
     growth_max: i64,
+    written_max: u64,
     grown: i64,
+    changed: u64,
     /// The numbers of those that are blocked, rising.
     blocked: Vec<u64>,
     /// Of those that have yet to take effect.
@@ -232,7 +254,10 @@ impl UnderWay {
         let stage = std::mem::replace(&mut self.commands[at].1, Stage::Again);
         self.bytes -= stage.bytes();
         self.growth_max -= stage.growth_max();
-        self.grown -= stage.grown();
+        self.written_max -= stage.written_max();
+        let Change { grown, digest } = stage.change();
+        self.grown -= grown;
+        self.changed = self.changed.wrapping_sub(digest);
         if matches!(stage, Stage::Blocked { .. }) {
             let number = self.over + at as u64;
             let place = self.blocked.binary_search(&number).expect("it is blocked");
@@ -245,7 +270,10 @@ impl UnderWay {
     pub(super) fn put(&mut self, at: usize, stage: Stage) {
         self.bytes += stage.bytes();
         self.growth_max += stage.growth_max();
-        self.grown += stage.grown();
+        self.written_max += stage.written_max();
+        let Change { grown, digest } = stage.change();
+        self.grown += grown;
+        self.changed = self.changed.wrapping_add(digest);
         if matches!(stage, Stage::Blocked { .. }) {
             let number = self.over + at as u64;
             let place = self.blocked.partition_point(|blocked| *blocked < number);
@@ -314,6 +342,16 @@ impl UnderWay {
     /// nothing behind had taken effect. Exact for the first.
     pub(super) fn growth_before(&self, at: usize) -> i64 {
         if at == 0 { -self.grown } else { self.growth_max }
+    }
+
+    /// The most by which all that are under way will yet let grow the values of this group, together.
+    pub(super) fn written_max(&self) -> u64 {
+        self.written_max
+    }
+
+    /// What those that have taken effect and are not over have added to the store's digest.
+    pub(super) fn changed(&self) -> u64 {
+        self.changed
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &(Place, Stage)> {

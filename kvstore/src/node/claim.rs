@@ -5,10 +5,11 @@
 //! no live node knows what to remove, whenever its predecessors were killed; and a file with one of
 //! our names but without a manifest is somebody else's.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,9 +17,12 @@ use std::time::{Duration, Instant};
 use super::directory::{
     CONFIG, Directory, DirectoryError, LOCK, MANIFEST, Manifest, SUPERVISOR_LOG, failed,
 };
+use super::files;
+use super::identity;
 use super::lives;
 use super::lock::{self, Lock};
 use super::regions::{self, Regions};
+use super::upkeep::{self, Shared};
 use crate::build::BUILD;
 use crate::config::{ClusterConfig, FabricKind, Footprint};
 
@@ -35,6 +39,9 @@ pub struct Claim {
     made: Vec<PathBuf>,
     /// Kept from being taken for abandoned while no node holds it yet.
     regions: Option<Regions>,
+    kept: Option<KeptFiles>,
+    /// The manifest cannot be read, and is to go with the rest.
+    damaged: bool,
 }
 
 impl Directory {
@@ -52,7 +59,7 @@ impl Directory {
         match claim.sweep() {
             Ok(()) => Ok(claim),
             // The lock file belongs to those who run the cluster.
-            Err(error @ DirectoryError::InUse { .. }) => {
+            Err(error @ (DirectoryError::InUse { .. } | DirectoryError::Removed { .. })) => {
                 let _ = claim.lock.release();
                 Err(error)
             }
@@ -69,6 +76,32 @@ impl Directory {
     pub fn claim_old(&self) -> Result<Claim, DirectoryError> {
         let made = self.manifest()?.made;
         self.claim("down", made)
+    }
+
+    /// Claims a directory whose manifest is damaged, to clear it. There must be other files of a
+    /// cluster: a manifest alone may be a stranger's file of that name.
+    pub fn claim_damaged(&self) -> Result<Claim, DirectoryError> {
+        let damage = match self.manifest() {
+            Err(error @ DirectoryError::Damaged { .. }) => error,
+            Err(error) => return Err(error),
+            Ok(manifest) => return self.claim("down", manifest.made),
+        };
+        if files_of(self.path())?.is_empty() {
+            return Err(damage);
+        }
+        let mut claim = self.claim("down", Vec::new())?;
+        claim.damaged = true;
+        Ok(claim)
+    }
+
+    /// How many nodes the cluster has, going by the names of its files: for one whose manifest cannot
+    /// be read.
+    pub fn nodes_by_files(&self) -> Result<u16, DirectoryError> {
+        let number = |file: &PathBuf| {
+            let name = file.file_name()?.to_str()?;
+            name.strip_prefix("node")?.split('.').next()?.parse::<u16>().ok()
+        };
+        Ok(files_of(self.path())?.iter().filter_map(number).max().map_or(0, |last| last + 1))
     }
 
     /// Claims a cluster that others have started, to supervise it. Who does so already is an error.
@@ -100,12 +133,28 @@ impl Directory {
             _ => {}
         }
         match Lock::take(&path, role).map_err(failed("lock", &path))? {
-            Ok(lock) => Ok(Claim { directory: self.clone(), lock, made, regions: None }),
+            Ok(lock) => Ok(Claim {
+                directory: self.clone(),
+                lock,
+                made,
+                regions: None,
+                kept: None,
+                damaged: false,
+            }),
             Err(holder) => Err(DirectoryError::InUse {
                 dir: self.path().to_owned(),
                 holders: self.holders(holder),
             }),
         }
+    }
+
+    /// The processes of the cluster here, whether they are found by files that are there, or by files
+    /// that were removed.
+    fn everybody(&self) -> Vec<lock::Holder> {
+        let mut all = self.strays();
+        all.extend(self.holders(None));
+        all.sort_by(|one, other| one.role.cmp(&other.role));
+        all
     }
 
     /// Everybody who runs something of the cluster here.
@@ -161,8 +210,9 @@ impl Claim {
             FabricKind::Tcp | FabricKind::Verbs => Regions::hold_of(&self.directory, &manifest)?,
         });
         for node in 0..manifest.nodes {
-            // A node makes neither: it finds them gone when the cluster was cleared meanwhile.
+            // A node makes none of these: it finds them gone when the cluster was cleared meanwhile.
             self.write(&format!("node{node}.life"), lives::NONE)?;
+            self.write(&format!("node{node}.identity"), &identity::draw(0))?;
             self.write(&format!("node{node}.lock"), "")?;
         }
         self.write(CONFIG, &config.print())?;
@@ -207,13 +257,7 @@ impl Claim {
     fn sweep(&mut self) -> Result<(), DirectoryError> {
         match self.directory.manifest() {
             Ok(manifest) => {
-                // A process that was killed a moment ago may still be giving its memory back.
-                let deadline = Instant::now() + DEATH_WITHIN;
-                let mut holders = self.directory.holders(None);
-                while !holders.is_empty() && Instant::now() < deadline {
-                    thread::sleep(DEATH_POLL);
-                    holders = self.directory.holders(None);
-                }
+                let holders = await_none(|| self.directory.everybody());
                 if !holders.is_empty() {
                     let dir = self.directory.path().to_owned();
                     return Err(DirectoryError::InUse { dir, holders });
@@ -224,10 +268,21 @@ impl Claim {
                 self.made.extend(ours);
                 self.clear_cluster()
             }
-            Err(DirectoryError::NoCluster { .. }) => match self.files()?.into_iter().next() {
-                Some(file) => Err(DirectoryError::Foreign { file }),
-                None => Ok(()),
-            },
+            Err(DirectoryError::NoCluster { .. }) => {
+                if !self.directory.strays().is_empty() {
+                    // Either they end, or they make the directory anew.
+                    let holders = await_none(|| self.directory.everybody());
+                    if holders.is_empty() {
+                        return self.sweep();
+                    }
+                    let dir = self.directory.path().to_owned();
+                    return Err(DirectoryError::Removed { dir, holders });
+                }
+                match files_of(self.directory.path())?.into_iter().next() {
+                    Some(file) => Err(DirectoryError::Foreign { file }),
+                    None => Ok(()),
+                }
+            }
             Err(error) => Err(error),
         }
     }
@@ -237,50 +292,158 @@ impl Claim {
             Ok(manifest) => regions::remove(&manifest)?,
             // Never laid out, or cleared up to here before.
             Err(DirectoryError::NoCluster { .. }) => {}
+            // Its shared memory is removed as that of others is whose directories are gone.
+            Err(DirectoryError::Damaged { .. }) if self.damaged => regions::sweep_abandoned(),
             Err(error) => return Err(error),
         }
-        for file in self.files()? {
+        for file in files_of(self.directory.path())? {
             remove_file(&file)?;
         }
         remove_file(&self.directory.path().join(MANIFEST))
     }
 
-    /// The files with names of ours, other than the manifest and the lock.
-    fn files(&self) -> Result<Vec<PathBuf>, DirectoryError> {
-        let dir = self.directory.path();
-        let listed = fs::read_dir(dir).map_err(failed("list", dir))?;
-        let mut files = Vec::new();
-        for entry in listed {
-            let entry = entry.map_err(failed("list", dir))?;
-            if is_ours(&entry.file_name()) {
-                files.push(entry.path());
-            }
-        }
-        Ok(files)
-    }
-
     /// Writes a file whole, or not at all.
     fn write(&self, name: &str, text: &str) -> Result<(), DirectoryError> {
         let path = self.directory.path().join(name);
-        let early = self.directory.path().join(format!(".{name}.new"));
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let written = options.open(&early).and_then(|mut file| file.write_all(text.as_bytes()));
-        written.and_then(|()| fs::rename(&early, &path)).map_err(failed("write", &path))
+        files::replace(&path, text).map_err(failed("write", &path))
+    }
+
+    /// To be called about once a second by who stays with a running cluster: makes anew what was
+    /// removed from its directory, the files of nodes that do not run included. Nodes that run do so
+    /// for theirs.
+    pub fn keep(&mut self) -> Result<Kept, DirectoryError> {
+        let kept = match &mut self.kept {
+            Some(kept) => kept,
+            none => none.insert(KeptFiles {
+                shared: Shared::read(&self.directory)?,
+                nodes: self.directory.manifest()?.nodes,
+                lives: BTreeMap::new(),
+                identities: BTreeMap::new(),
+                missing: BTreeSet::new(),
+            }),
+        };
+        let mut restored = kept.shared.restore()?;
+        if !self.lock.is_current() {
+            let path = self.lock.path().to_owned();
+            match self.lock.take_again() {
+                Ok(()) => restored = true,
+                Err(error) => {
+                    return match lock::holder(&path) {
+                        // An `up` that finds the cluster running lets go of it again.
+                        Some(holder) if holder.role == "up" => Ok(Kept::Whole),
+                        Some(holder) => Ok(Kept::Taken(holder)),
+                        None => Err(failed("lock", &path)(error)),
+                    };
+                }
+            }
+        }
+        for node in 0..kept.nodes {
+            restored |= kept.restore_node(&self.directory, node)?;
+        }
+        Ok(if restored { Kept::Restored } else { Kept::Whole })
     }
 }
 
+/// What came of [keeping](Claim::keep) a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Nothing was missing.
+    Whole,
+    /// Something was, and is there again.
+    Restored,
+    /// The directory is another process's by now, which may be stopping the cluster.
+    Taken(lock::Holder),
+}
+
+/// What is needed to make files of a running cluster anew.
+#[derive(Debug)]
+struct KeptFiles {
+    shared: Shared,
+    nodes: u16,
+    /// How often each node was started, when that was last seen.
+    lives: BTreeMap<u16, u32>,
+    /// What says who each node is.
+    identities: BTreeMap<u16, String>,
+    /// Nodes that lacked files the last time.
+    missing: BTreeSet<u16>,
+}
+
+impl KeptFiles {
+    /// Makes the files of a node anew that has not done so itself since the last time.
+    fn restore_node(&mut self, directory: &Directory, node: u16) -> Result<bool, DirectoryError> {
+        let (life, lock) = (directory.node_lives(node), directory.node_lock(node));
+        if let Ok(lives) = directory.lives(node) {
+            self.lives.insert(node, lives);
+        }
+        let identity = directory.node_identity(node);
+        if identity::read(&identity).is_ok()
+            && let Ok(text) = fs::read_to_string(&identity)
+        {
+            self.identities.insert(node, text);
+        }
+        if ![&life, &lock, &identity].into_iter().any(|path| upkeep::is_missing(path)) {
+            self.missing.remove(&node);
+            return Ok(false);
+        }
+        let Some(lives) = self.lives.get(&node).filter(|_| !self.missing.insert(node)) else {
+            return Ok(false);
+        };
+        if upkeep::is_missing(&life) {
+            // One more, in case that a life has begun which was not seen.
+            let text = format!("{}\n", lives + 1);
+            files::replace(&life, &text).map_err(failed("write", &life))?;
+        }
+        if upkeep::is_missing(&identity)
+            && let Some(text) = self.identities.get(&node)
+        {
+            files::replace(&identity, text).map_err(failed("write", &identity))?;
+        }
+        if upkeep::is_missing(&lock) {
+            files::replace(&lock, "").map_err(failed("write", &lock))?;
+        }
+        Ok(true)
+    }
+}
+
+/// Asks again for a while until nobody is left: a process that was killed a moment ago may still be
+/// giving its memory back.
+fn await_none(holders: impl Fn() -> Vec<lock::Holder>) -> Vec<lock::Holder> {
+    let deadline = Instant::now() + DEATH_WITHIN;
+    loop {
+        let left = holders();
+        if left.is_empty() || Instant::now() >= deadline {
+            return left;
+        }
+        thread::sleep(DEATH_POLL);
+    }
+}
+
+/// The files in `dir` with names of ours, other than the manifest and the lock.
+fn files_of(dir: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
+    let listed = fs::read_dir(dir).map_err(failed("list", dir))?;
+    let mut files = Vec::new();
+    for entry in listed {
+        let entry = entry.map_err(failed("list", dir))?;
+        if is_ours(&entry.file_name()) {
+            files.push(entry.path());
+        }
+    }
+    Ok(files)
+}
+
 /// Whether a file of that name is ours to remove: `cluster.toml`, `supervisor.log`, `nodeN.lock`,
-/// `nodeN.life`, `nodeN.sock`, `nodeN.log`, and what we had begun to write of them.
+/// `nodeN.life`, `nodeN.identity`, `nodeN.peers`, `nodeN.sock`, `nodeN.log`, earlier parts of logs, and
+/// what we had begun to write of them.
 fn is_ours(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     let begun = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
     let node = begun.unwrap_or(name).strip_prefix("node").and_then(|rest| rest.split_once('.'));
     let of_node = node.is_some_and(|(number, kind)| {
-        number.parse::<u16>().is_ok() && ["lock", "life", "sock", "log"].contains(&kind)
+        let kinds = ["lock", "life", "identity", "peers", "sock", "log", "log.1"];
+        number.parse::<u16>().is_ok() && kinds.contains(&kind)
     });
     of_node
-        || [CONFIG, SUPERVISOR_LOG].contains(&name)
+        || [CONFIG, SUPERVISOR_LOG].contains(&name.strip_suffix(".1").unwrap_or(name))
         || begun.is_some_and(|name| [MANIFEST, CONFIG].contains(&name))
 }
 

@@ -9,6 +9,7 @@
 //! DIR/node0.sock …      its admin interface (docs/admin.md)
 //! DIR/node0.log …       what it has to say
 //! DIR/supervisor.log    what a supervisor in the background has to say
+//! DIR/….log.1           the earlier part of a log
 //! ```
 //!
 //! Whether something runs is told by locks, which the kernel releases when a process ends, and never
@@ -163,8 +164,14 @@ pub enum DirectoryError {
         /// Who holds it.
         holders: Vec<Holder>,
     },
+    /// A configuration, where a directory is needed.
+    #[error("{} is a file, by which clients reach a cluster, and says nothing of this host's nodes: name the directory that `skein init` or `skein up` has made on this host", file.display())]
+    IsFile {
+        /// The file.
+        file: PathBuf,
+    },
     /// The manifest is not one of ours.
-    #[error("{} is not the manifest of a cluster: {why}; if it is not yours, remove it", file.display())]
+    #[error("{} is not the manifest of a cluster: {why}; nodes that run make it whole within seconds; if none does, `skein down` removes what is left of the cluster, and a file that is not Skein's is to be moved away", file.display())]
     Damaged {
         /// The file.
         file: PathBuf,
@@ -172,7 +179,7 @@ pub enum DirectoryError {
         why: String,
     },
     /// Nobody can tell which lives a node has had.
-    #[error("{} does not say how often the node was started: {why}, and without it the node cannot be told from its earlier lives; stop the cluster with `skein down` and start a new one", file.display())]
+    #[error("{} cannot be read as it was written: {why}, and without it the node cannot be told from its earlier lives; on its host, `skein admin replace N` makes it a new node in the place of the old one, if others of the cluster run", file.display())]
     LivesDamaged {
         /// The file.
         file: PathBuf,
@@ -192,6 +199,22 @@ pub enum DirectoryError {
     Foreign {
         /// The file.
         file: PathBuf,
+    },
+    /// Its processes go on, and make the directory anew.
+    #[error("the directory {} of a running cluster was removed: {}; they make it anew within seconds, unless it cannot be written: see `skein status` then; `skein down` stops them now", dir.display(), pids(.holders))]
+    Removed {
+        /// Where it was.
+        dir: PathBuf,
+        /// Its processes.
+        holders: Vec<Holder>,
+    },
+    /// A running process finds another cluster in its directory.
+    #[error("{} is the directory of another cluster by now, and was that of cluster {cluster}; stop the processes of one of them by their ids", dir.display())]
+    Taken {
+        /// The directory.
+        dir: PathBuf,
+        /// Whose it was.
+        cluster: String,
     },
     /// The cluster is being stopped.
     #[error("the cluster in {} is being stopped by process {pid}", dir.display())]
@@ -275,7 +298,7 @@ impl Directory {
             return Self::connect_by(path);
         }
         let directory = Self::at(path)?;
-        let manifest = directory.manifest()?;
+        let manifest = directory.find()?;
         let dir = || directory.path.clone();
         manifest.check_build(&directory)?;
         // One that is supervised is about to have nodes again, if with nothing in them.
@@ -320,10 +343,25 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(DirectoryError::NoCluster { dir: self.path.clone() });
             }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory && self.path.is_file() => {
+                return Err(DirectoryError::IsFile { file: self.path.clone() });
+            }
             Err(error) => return Err(failed("read", &file)(error)),
         };
         serde_json::from_str(&text)
             .map_err(|error| DirectoryError::Damaged { file, why: error.to_string() })
+    }
+
+    /// The same for commands: where there is none, but processes whose directory this was, these are
+    /// the error.
+    pub fn find(&self) -> Result<Manifest, DirectoryError> {
+        match self.manifest() {
+            Err(DirectoryError::NoCluster { dir }) => match self.strays() {
+                holders if holders.is_empty() => Err(DirectoryError::NoCluster { dir }),
+                holders => Err(DirectoryError::Removed { dir, holders }),
+            },
+            found => found,
+        }
     }
 
     /// The configuration in effect.
@@ -347,6 +385,16 @@ impl Directory {
 
     pub(super) fn node_lives(&self, node: u16) -> PathBuf {
         self.path.join(format!("node{node}.life"))
+    }
+
+    /// The identity of `node`.
+    pub(super) fn node_identity(&self, node: u16) -> PathBuf {
+        self.path.join(format!("node{node}.identity"))
+    }
+
+    /// What `node` remembers of the others.
+    pub(super) fn node_peers(&self, node: u16) -> PathBuf {
+        self.path.join(format!("node{node}.peers"))
     }
 
     /// Whether `node` does not run because an operator told it to stop.

@@ -13,7 +13,7 @@ use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Command, CommandError};
 
 use super::digests::{Digests, Taking};
-use super::status::ReplicaReport;
+use super::status::{RefusedNode, ReplicaReport};
 use crate::machine::Machine;
 use crate::wire::Request;
 
@@ -34,6 +34,8 @@ pub struct EngineStatus {
     pub connected: bool,
     /// Its replicas.
     pub replicas: Vec<ReplicaReport>,
+    /// Other nodes that it refuses, and why.
+    pub refused: Vec<RefusedNode>,
 }
 
 /// Something that another thread wants of an engine, and where it waits for the answer.
@@ -190,7 +192,9 @@ fn status<F: Fabric>(engine: &Engine<F, Machine>) -> EngineStatus {
             report.store_bytes = machine.bytes();
         }
     }
-    EngineStatus { connected: engine.connected(), replicas }
+    let refused = engine.refusals();
+    let refused = refused.map(|(node, why)| RefusedNode { node, why: why.to_owned() });
+    EngineStatus { connected: engine.connected(), refused: refused.collect(), replicas }
 }
 
 /// Turns `engine` until [stopped](Control::stop). Shared by node processes and by clusters inside

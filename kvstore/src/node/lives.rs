@@ -1,18 +1,20 @@
 //! How often a node has been started: the number that tells its lives apart.
 //!
 //! **Invariant (no life is lived twice).** `nodeN.life` holds the number of lives that have begun.
-//! Only who holds the node's lock raises it, on the disk and under its name before anything is done
-//! in the new life; so whenever a process is killed, the next one gets a higher number. The file is
-//! made with the cluster: one that is missing is damage, and never the first life.
+//! Only who holds the node's lock raises it, on the disk and under its name before anything is promised
+//! in the new life; so whenever a process is killed, the next one gets a higher number. A start that
+//! fails before that, for want of a port, a certificate or memory, has said nothing to anybody and
+//! begins no life: the replicas of a new cluster count in their first life alone. The file is made with
+//! the cluster: one that is missing is damage, and never the first life.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use skein_multicast::operate::Identity;
 
 use super::directory::{DirectoryError, failed};
+use super::files;
 
 /// Before the first life.
 pub(super) const NONE: &str = "0\n";
@@ -30,27 +32,19 @@ pub(super) fn begun(path: &Path) -> Result<u32, DirectoryError> {
     number.ok_or_else(|| damaged(path, "it holds no number"))
 }
 
-/// Begins the next life and returns its number; `None` if there have been as many as there may be.
-pub(super) fn begin(path: &Path) -> Result<Option<u32>, DirectoryError> {
-    let life = begun(path)?;
-    if life >= Identity::LIVES_MAX {
-        return Ok(None);
-    }
-    store(path, life + 1).map_err(failed("write", path))?;
-    Ok(Some(life))
+/// The number of the next life; `None` if there have been as many as there may be.
+pub(super) fn next(path: &Path) -> Result<Option<u32>, DirectoryError> {
+    Ok(Some(begun(path)?).filter(|life| *life < Identity::LIVES_MAX))
+}
+
+/// Begins the life with this number, which is the next.
+pub(super) fn begin(path: &Path, life: u32) -> Result<(), DirectoryError> {
+    store(path, life + 1).map_err(failed("write", path))
 }
 
 /// Replaces the number, for good once this returns.
-fn store(path: &Path, lives: u32) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let early = path.with_file_name(format!(".{name}.new"));
-    let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&early)?;
-    file.write_all(format!("{lives}\n").as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&early, path)?;
-    // The name is the directory's.
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+pub(super) fn store(path: &Path, lives: u32) -> io::Result<()> {
+    files::replace_or_overwrite(path, &format!("{lives}\n"))
 }
 
 fn damaged(file: &Path, why: &'static str) -> DirectoryError {
@@ -67,14 +61,17 @@ mod tests {
         let path = dir.path().join("node0.life");
         fs::write(&path, NONE).unwrap();
         for life in 0..3 {
-            assert_eq!(begin(&path).unwrap(), Some(life));
+            assert_eq!(next(&path).unwrap(), Some(life));
+            assert_eq!(begun(&path).unwrap(), life, "not begun yet");
+            begin(&path, life).unwrap();
             assert_eq!(begun(&path).unwrap(), life + 1);
         }
         // Killed after it had begun to write.
         fs::write(dir.path().join(".node0.life.new"), "1").unwrap();
-        assert_eq!(begin(&path).unwrap(), Some(3));
+        assert_eq!(next(&path).unwrap(), Some(3));
+        begin(&path, 3).unwrap();
         fs::write(&path, format!("{}\n", Identity::LIVES_MAX)).unwrap();
-        assert_eq!(begin(&path).unwrap(), None);
+        assert_eq!(next(&path).unwrap(), None);
         assert_eq!(begun(&path).unwrap(), Identity::LIVES_MAX);
     }
 
@@ -82,10 +79,10 @@ mod tests {
     fn a_damaged_count_is_no_first_life() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("node0.life");
-        assert!(begin(&path).unwrap_err().to_string().contains("missing"));
+        assert!(next(&path).unwrap_err().to_string().contains("missing"));
         for text in ["", "\n", "3", "-1\n", "one\n", "99999999999\n"] {
             fs::write(&path, text).unwrap();
-            assert!(begin(&path).unwrap_err().to_string().contains("holds no number"), "{text:?}");
+            assert!(next(&path).unwrap_err().to_string().contains("holds no number"), "{text:?}");
             assert_eq!(fs::read_to_string(&path).unwrap(), text, "nothing is overwritten");
         }
     }

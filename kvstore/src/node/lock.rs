@@ -2,10 +2,12 @@
 //! however it ends; the process id in the file is believed only while the file is locked.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use super::upkeep::held_by_another;
 
 /// How often a lock is tried again, a millisecond apart: whoever asks who holds a file locks it for
 /// a moment.
@@ -21,6 +23,7 @@ pub(super) const ROLES: [&str; 6] = ["up", "supervisor", "onlooker", "down", "no
 pub(super) struct Lock {
     path: PathBuf,
     file: File,
+    role: String,
 }
 
 /// Who holds a file.
@@ -56,7 +59,7 @@ impl Lock {
             match file.try_lock() {
                 // The last holder may just have removed it: only the file that is there counts.
                 Ok(()) if is_at(&file, path) => {
-                    let mut lock = Self { path: path.to_owned(), file };
+                    let mut lock = Self { path: path.to_owned(), file, role: String::new() };
                     lock.sign(role)?;
                     return Ok(Ok(lock));
                 }
@@ -68,21 +71,44 @@ impl Lock {
         Ok(Err(holder(path)))
     }
 
-    /// Says what it is held for.
+    /// Says what it is held for. The old text is overwritten and not removed first, because a file
+    /// system that is full would not give its room back.
     pub(super) fn sign(&mut self, role: &str) -> io::Result<()> {
-        self.file.set_len(0)?;
-        self.file.rewind()?;
-        self.file.write_all(format!("{role} {}\n", std::process::id()).as_bytes())
+        let text = format!("{role} {}\n", std::process::id());
+        self.file.write_all_at(text.as_bytes(), 0)?;
+        self.file.set_len(text.len() as u64)?;
+        role.clone_into(&mut self.role);
+        Ok(())
+    }
+
+    /// Where the file is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file that we hold is still the one of that name.
+    pub(super) fn is_current(&self) -> bool {
+        is_at(&self.file, &self.path)
+    }
+
+    /// Takes the file of that name in place of the one that was removed. Fails if another process
+    /// has it by now.
+    pub(super) fn take_again(&mut self) -> io::Result<()> {
+        let role = self.role.clone();
+        *self = Self::take(&self.path, &role)?.map_err(|_| held_by_another())?;
+        Ok(())
     }
 
     /// Removes the file. From then on whoever wants it makes it anew.
     pub(super) fn remove(self) -> io::Result<()> {
-        fs::remove_file(&self.path)
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Lets go of the file and leaves it where it is.
     pub(super) fn release(self) -> io::Result<()> {
-        self.file.set_len(0)?;
         self.file.unlock()
     }
 }

@@ -5,6 +5,8 @@ pub mod claim;
 mod digests;
 pub mod directory;
 pub mod engine;
+mod files;
+pub mod identity;
 mod lives;
 mod lock;
 pub mod network;
@@ -12,5 +14,7 @@ pub mod process;
 pub mod regions;
 mod socket;
 pub mod status;
+mod strays;
+mod upkeep;
 
 pub use lock::Holder;

@@ -1,16 +1,19 @@
 //! The network of a cluster: who is where, and who may belong to it.
 
-use std::fmt::Write as _;
 use std::fs;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use skein_fabric::Constants;
 use skein_fabric::tcp::{Book, Net, Security, Tls, TlsError};
 use skein_multicast::WIRE_VERSION;
 use skein_multicast::config::endpoint_name;
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::{ClusterConfig, Network, engine_address};
+use crate::machine::behaviour;
 
 /// The authority's certificate, in the directory of certificates.
 pub const AUTHORITY: &str = "authority.pem";
@@ -66,6 +69,14 @@ pub enum NetworkError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Whoever can read it can be this process.
+    #[error("{} can be read by everybody (its mode is {mode:04o}): `chmod 600 {}`, or 640 with a group that only it is in", path.display(), path.display())]
+    OpenKey {
+        /// The key.
+        path: PathBuf,
+        /// Who may do what with it.
+        mode: u32,
+    },
     /// It is no certificate, or not the right one.
     #[error("the certificates in {} cannot be used: {source}", directory.display())]
     Certificates {
@@ -92,7 +103,22 @@ pub fn net(config: &ClusterConfig, cluster: &str, who: Who) -> Result<Net, Netwo
         }
     }
     let security = if network.is_encrypted() { mutual(network, who)? } else { Security::Plain };
-    Ok(Net::new(cluster, book, security).agreeing(agreed(config)))
+    Ok(Net::new(cluster, book, security).agreeing(constants(config)))
+}
+
+/// The address of `node`, if that is none of this host's. One that cannot be looked up counts as
+/// this host's: what is wrong with it is told where it is used.
+pub fn elsewhere(config: &ClusterConfig, node: u16) -> Option<&str> {
+    if !config.network.fabric.is_network() {
+        return None;
+    }
+    let address = config.network.addresses.get(usize::from(node))?;
+    let resolved: Vec<_> = address.to_socket_addrs().ok()?.collect();
+    let is_foreign = |address: &SocketAddr| {
+        let bound = TcpListener::bind((address.ip(), 0));
+        bound.is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable)
+    };
+    (!resolved.is_empty() && resolved.iter().all(is_foreign)).then_some(address.as_str())
 }
 
 /// Which RDMA device to use, and how.
@@ -119,27 +145,36 @@ fn mutual(network: &Network, who: Who) -> Result<Security, NetworkError> {
     };
     let (authority, name) = (read(AUTHORITY)?, who.name());
     let (own, key) = (read(&format!("{name}.pem"))?, read(&format!("{name}.key"))?);
+    let path = directory.join(format!("{name}.key"));
+    let mode = fs::metadata(&path).map_or(0, |about| about.permissions().mode() & 0o777);
+    if mode & 0o007 != 0 {
+        return Err(NetworkError::OpenKey { path, mode });
+    }
     let tls = Tls::new(&authority, &own, &key, |process| Who::of(process).name());
     let wrong =
         |source| NetworkError::Certificates { directory: Path::to_owned(directory), source };
     Ok(Security::Mutual(Arc::new(tls.map_err(wrong)?)))
 }
 
-/// A digest of all in the configuration that the processes of a cluster must agree on: those that do
-/// not refuse each other when they meet.
-fn agreed(config: &ClusterConfig) -> u64 {
+/// What the processes of a cluster must have alike: those that have not refuse each other when they meet.
+fn constants(config: &ClusterConfig) -> Constants {
     let ClusterConfig { topology, network, limits, tuning, .. } = config;
-    let mut agreed = String::new();
-    let _ = write!(agreed, "{WIRE_VERSION} {topology:?} {limits:?} {tuning:?} ");
     // Which fabric it is they tell each other in plain words.
-    let Network { addresses, .. } = network;
-    let _ = write!(agreed, "{addresses:?} {:?}", network.is_encrypted());
-    xxh3_64(agreed.as_bytes())
+    let addresses = network.addresses.join(" ");
+    Constants::default()
+        .with("wire_version", WIRE_VERSION)
+        .and(topology.constants())
+        .with("network.addresses", addresses)
+        .with("network.encryption", if network.is_encrypted() { "used" } else { "not used" })
+        .and(limits.constants())
+        .and(tuning.constants())
+        .and(behaviour())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::FabricKind;
 
     #[test]
     fn engines_show_the_certificate_of_their_node() {
@@ -151,13 +186,33 @@ mod tests {
     }
 
     #[test]
+    fn a_node_belongs_where_its_address_is() {
+        let mut config = ClusterConfig::default();
+        assert_eq!(elsewhere(&config, 0), None, "shared memory is always here");
+        config.network.fabric = FabricKind::Tcp;
+        // Of the last three, two are for documentation only, and one is nobody's name.
+        let addresses =
+            ["127.0.0.1:7400", "203.0.113.1:7400", "[2001:db8::1]:7400", "nobody.invalid:1"];
+        config.network.addresses = addresses.map(String::from).to_vec();
+        let found = [0, 1, 2, 3, 4].map(|node| elsewhere(&config, node));
+        assert_eq!(found[..2], [None, Some("203.0.113.1:7400")]);
+        assert_eq!(found[3..], [None, None], "what cannot be told is not refused");
+    }
+
+    #[test]
     fn who_has_another_configuration_does_not_agree() {
         let config = ClusterConfig::default();
         let mut other = config.clone();
         other.limits.value_bytes_max += 1;
-        assert_ne!(agreed(&config), agreed(&other));
+        let difference = constants(&config).difference(&constants(&other)).expect("they differ");
+        let text = "limits.value_bytes_max is 1048577 there and 1048576 here";
+        assert_eq!(difference.to_string(), text);
+        other = config.clone();
+        other.network.addresses = (0..64).map(|node| format!("10.0.0.{node}:7400")).collect();
+        let difference = constants(&config).difference(&constants(&other)).expect("they differ");
+        assert_eq!(difference.name, "network.addresses");
         let mut patient = config.clone();
         patient.stop_within_ms += 1;
-        assert_eq!(agreed(&config), agreed(&patient), "each node's own affair");
+        assert_eq!(constants(&config), constants(&patient), "each node's own affair");
     }
 }

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -13,18 +15,20 @@ use skein_fabric::{Fabric, FabricError};
 use skein_multicast::config::endpoint_name;
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Command, CommandError, Identity};
+use skein_multicast::roster::{Mistrust, Roster, Seen};
 use skein_protocol::ids::{GroupId, ReplicaId};
 
 use super::admin::{Action, Answer, Problem, ProblemKind, Response, Server, Wanted};
 use super::digests::{Awaited, Digests, GivenUp};
 use super::directory::{Directory, DirectoryError, Manifest, failed};
 use super::engine::{self, Control, EngineStatus};
+use super::identity;
 use super::lives;
 use super::lock::{Holder, Lock};
 use super::network::{self, Who};
 use super::regions::Regions;
-use super::socket;
-use super::status::{GoneNode, NodeStatus, ReplicaReport, resident_bytes};
+use super::status::{GoneNode, LogLosses, NodeStatus, ReplicaReport, resident_bytes};
+use super::upkeep::{self, Upkeep};
 use crate::config::{ClusterConfig, FabricKind};
 use crate::machine::Machine;
 use crate::slots::SlotMap;
@@ -34,6 +38,9 @@ use crate::slots::SlotMap;
 const ENGINE_WAIT_MAX: Duration = Duration::from_secs(3);
 /// How often a draining node looks whether it has finished.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
+
+/// How often what dead clients have left is looked for, though nobody says that there is any.
+const CLEAN_AGAIN: Duration = Duration::from_secs(10);
 
 /// What engine threads say by the alarm. Any other byte is a signal.
 const ENDED: u8 = b'e';
@@ -53,6 +60,16 @@ pub enum NodeError {
         node: u16,
         /// How many there are.
         nodes: u16,
+    },
+    /// Its address is another host's.
+    #[error(
+        "node {node} does not belong on this host: {address} is no address of it; start the node on its own host, or correct network.addresses on all hosts"
+    )]
+    Elsewhere {
+        /// The node.
+        node: u16,
+        /// Where it belongs.
+        address: String,
     },
     /// It runs already.
     #[error("node {node} is running already, as process {}", .holder.pid)]
@@ -83,6 +100,12 @@ pub enum NodeError {
     /// No memory, or another problem with it.
     #[error("memory shared with other processes: {0}")]
     Fabric(#[from] FabricError),
+    /// The others know another process to be this node.
+    #[error("the other nodes refuse this one: {why}")]
+    Refused {
+        /// What is wrong with it.
+        why: Mistrust,
+    },
     /// An engine thread panicked; it has said why.
     #[error("engine thread {engine} has panicked")]
     Panicked {
@@ -120,19 +143,29 @@ struct Node {
     /// Told by an operator to stop, who does not want it to be started again.
     dismissed: bool,
     life: u32,
+    /// Who runs the other nodes, as far as is known here.
+    roster: Arc<Roster>,
+    /// That could not be written down.
+    forgets: bool,
     /// Those who wait for digests.
     digesting: Vec<(Answer, Awaited)>,
     /// Other nodes that were seen to be gone: in which life, and when.
     gone: BTreeMap<u16, (u32, Instant)>,
+    upkeep: Upkeep,
+    /// When to look again for what dead clients have left.
+    clean_again: Instant,
+    log: Arc<LogLosses>,
 }
 
 /// Runs `node` of the cluster in `directory` until it is told to stop: by its admin interface, or by
-/// a byte to read from `alarm`. `alarm_end` is the other end; engine threads use it too.
+/// a byte to read from `alarm`. `alarm_end` is the other end; engine threads use it too. `log` counts
+/// what the process's log lacks.
 pub fn run(
     directory: &Directory,
     node: u16,
     mut alarm: UnixStream,
     alarm_end: &UnixStream,
+    log: Arc<LogLosses>,
 ) -> Result<(), NodeError> {
     let manifest = directory.manifest()?;
     manifest.check_build(directory)?;
@@ -140,15 +173,29 @@ pub fn run(
     if node >= config.topology.nodes {
         return Err(NodeError::NoSuchNode { node, nodes: config.topology.nodes });
     }
+    // Before anything is written down of it, by which it would look like a node of this host.
+    if let Some(address) = network::elsewhere(&config, node) {
+        return Err(NodeError::Elsewhere { node, address: address.to_owned() });
+    }
     let mut lock = take_lock(directory, node)?;
     let _regions = Regions::hold_of(directory, &manifest)?;
-    alarm.set_nonblocking(true).map_err(failed("prepare", directory.path()))?;
-    // Before anything is done that another process could see.
-    let life = lives::begin(&directory.node_lives(node))?
+    // An engine never waits for the thread that hears the alarm.
+    for end in [&alarm, alarm_end] {
+        end.set_nonblocking(true).map_err(failed("prepare", directory.path()))?;
+    }
+    let lives_file = directory.node_lives(node);
+    let life = lives::next(&lives_file)?
         .ok_or(NodeError::TooManyLives { node, lives: Identity::LIVES_MAX })?;
-
+    let roster = Arc::new(roster(directory, node, life)?);
+    let upkeep = Upkeep::begin(directory, node, life)?;
+    // What can fail for want of a certificate, a port or memory comes first.
+    let start = Start { manifest: &manifest, config: &config, node, life, roster: &roster };
+    let begin = || lives::begin(&lives_file, life);
+    let workers = start_engines(start, alarm_end, begin)?;
     let mut this = Node {
-        workers: start_engines(&manifest, &config, node, life, alarm_end)?,
+        workers,
+        roster,
+        forgets: false,
         directory: directory.clone(),
         manifest,
         config,
@@ -160,23 +207,25 @@ pub fn run(
         life,
         digesting: Vec::new(),
         gone: BTreeMap::new(),
+        upkeep,
+        clean_again: Instant::now() + CLEAN_AGAIN,
+        log,
     };
-    let path = directory.socket(node);
-    // Whoever has our lock and was killed could not remove it.
-    let _ = fs::remove_file(&path);
-    let listener = socket::listen(&path).map_err(failed("listen at", &path))?;
-    let mut server = Server::new(listener).map_err(failed("listen at", &path))?;
+    let mut server = Server::new(directory.socket(node));
     tracing::info!(node, life, cluster = this.manifest.cluster, "the node is running");
-    let end = this.serve(&mut server, &mut alarm);
+    this.serve(&mut server, &mut alarm, &mut lock);
     // Nobody shall connect to a node that is ending.
-    let _ = fs::remove_file(&path);
+    let _ = fs::remove_file(directory.socket(node));
     let engines = this.stop_engines();
     if this.dismissed {
         // If it cannot be said, the node will be started again.
         let _ = lock.sign("stopped");
     }
     tracing::info!(node, "the node has stopped");
-    end.and(engines)
+    match this.roster.successor() {
+        Some((_, why)) => engines.and(Err(NodeError::Refused { why })),
+        None => engines,
+    }
 }
 
 /// Makes sure that the node does not run already, and that the cluster is not being stopped: who
@@ -204,18 +253,35 @@ fn take_lock(directory: &Directory, node: u16) -> Result<Lock, NodeError> {
     }
 }
 
-/// Starts an engine for each of a node's fabrics.
-fn start_engines(
-    manifest: &Manifest,
-    config: &ClusterConfig,
+/// What the engines of a node are started with.
+#[derive(Clone, Copy)]
+struct Start<'a> {
+    manifest: &'a Manifest,
+    config: &'a ClusterConfig,
     node: u16,
     life: u32,
+    roster: &'a Arc<Roster>,
+}
+
+/// Who a node says that it is, and what it remembers of the others.
+fn roster(directory: &Directory, node: u16, life: u32) -> Result<Roster, DirectoryError> {
+    let (replaced, identity) = identity::read(&directory.node_identity(node))?;
+    let peers = identity::peers(&directory.node_peers(node))?;
+    let own = Seen { replaced, identity, life, process: rand::random() };
+    Ok(Roster::new(node, own, peers.others))
+}
+
+/// Starts an engine for each of a node's fabrics. `begin` begins the node's life.
+fn start_engines(
+    start: Start<'_>,
     alarm: &UnixStream,
+    begin: impl FnOnce() -> Result<(), DirectoryError>,
 ) -> Result<Vec<Worker>, NodeError> {
+    let Start { manifest, config, node, .. } = start;
     match config.network.fabric {
         FabricKind::Shm => {
             let host = Host::at(&manifest.regions)?;
-            start_engines_on(manifest, config, (node, life), alarm, |name| {
+            start_engines_on(start, alarm, begin, |name| {
                 let fabric = host.join(name)?;
                 let mut waker = fabric.waker();
                 Ok((fabric, move || waker.wake()))
@@ -224,7 +290,7 @@ fn start_engines(
         FabricKind::Tcp => {
             let net = network::net(config, &manifest.cluster, Who::Node(node));
             let net = net.map_err(DirectoryError::from)?;
-            start_engines_on(manifest, config, (node, life), alarm, |name| {
+            start_engines_on(start, alarm, begin, |name| {
                 let fabric = net.join(name)?;
                 let mut waker = fabric.waker();
                 Ok((fabric, move || waker.wake()))
@@ -235,7 +301,7 @@ fn start_engines(
             let net = network::net(config, &manifest.cluster, Who::Node(node));
             let net = net.map_err(DirectoryError::from)?;
             let cards = network::cards(config);
-            start_engines_on(manifest, config, (node, life), alarm, |name| {
+            start_engines_on(start, alarm, begin, |name| {
                 let fabric = skein_fabric::verbs::VerbsFabric::join(&net, name, &cards)?;
                 let mut waker = fabric.waker();
                 Ok((fabric, move || waker.wake()))
@@ -248,26 +314,31 @@ fn start_engines(
     }
 }
 
-/// Starts engines, which `join` under their names.
+/// Starts engines, which `join` under their names. All of them have their places and their memory
+/// before the node's life begins, and none takes a turn before.
 fn start_engines_on<F: Fabric + Send + 'static, W: FnMut() + Send + 'static>(
-    manifest: &Manifest,
-    config: &ClusterConfig,
-    (node, life): (u16, u32),
+    start: Start<'_>,
     alarm: &UnixStream,
+    begin: impl FnOnce() -> Result<(), DirectoryError>,
     join: impl Fn(&str) -> Result<(F, W), FabricError>,
 ) -> Result<Vec<Worker>, NodeError> {
+    let Start { manifest, config, node, life, roster } = start;
     let topology = config.topology;
-    let here = (0..topology.engines).map(|engine| topology.replicas_on(node, engine).len());
-    let groups_here = here.sum::<usize>() as u16;
     let slots = SlotMap::even(topology.groups);
-    let mut workers = Vec::new();
+    let mut engines = Vec::new();
     for number in 0..topology.engines {
         let name = endpoint_name(node, number);
         let (fabric, wake) = join(&name)?;
         let (slots, limits) = (slots.clone(), config.limits);
-        let machine = move |replica| Machine::new(replica, slots.clone(), limits, groups_here);
+        let machine = move |replica| Machine::new(replica, &topology, slots.clone(), limits);
         let me = Identity { node, engine: number, life };
-        let mut engine = Engine::new(fabric, topology, config.tuning, me, machine)?;
+        let roster = Arc::clone(roster);
+        let engine = Engine::with_roster(fabric, topology, config.tuning, me, roster, machine)?;
+        engines.push((name, engine, wake));
+    }
+    begin()?;
+    let mut workers = Vec::new();
+    for (name, mut engine, wake) in engines {
         let (control, requests) = engine::control(wake);
         let waiting = config.waiting;
         let alarm = Alarm(alarm.try_clone().map_err(failed("prepare", &manifest.regions))?);
@@ -301,14 +372,24 @@ impl Drop for Alarm {
 
 impl Node {
     /// Answers requests until it is time to stop.
-    fn serve(&mut self, server: &mut Server, alarm: &mut UnixStream) -> Result<(), NodeError> {
+    fn serve(&mut self, server: &mut Server, alarm: &mut UnixStream, lock: &mut Lock) {
         loop {
+            let looked = self.upkeep.look(lock, server);
+            self.remember_peers(looked);
+            if self.roster.successor().is_some() {
+                // It may have been learned since, and `skein admin replace` goes on from it.
+                self.remember_peers(true);
+                return;
+            }
+            if self.clean_again <= Instant::now() {
+                // Of clients that were killed before any engine had met them.
+                self.clean_up();
+            }
             let longest = match self.phase {
-                Phase::Serving if self.digesting.is_empty() => None,
-                _ => Some(DRAIN_POLL),
+                Phase::Serving if self.digesting.is_empty() => upkeep::EVERY,
+                _ => DRAIN_POLL,
             };
-            let wait = server.wait(alarm.as_fd(), longest);
-            for wanted in wait.map_err(failed("listen in", self.directory.path()))? {
+            for wanted in server.wait(alarm.as_fd(), longest) {
                 match wanted {
                     Wanted::Action(from, action) => self.act(server, from, action),
                     Wanted::Signal => {
@@ -322,7 +403,7 @@ impl Node {
                             continue;
                         }
                         if bytes[..len].contains(&ENDED) {
-                            return Ok(()); // What ended it is found when it is joined.
+                            return; // What ended it is found when it is joined.
                         }
                         tracing::info!("told to stop by a signal");
                         self.drain(None, true);
@@ -331,7 +412,7 @@ impl Node {
             }
             self.tell_digests(server);
             if self.finish(server) {
-                return Ok(());
+                return;
             }
         }
     }
@@ -358,10 +439,12 @@ impl Node {
             Action::Evict { group, slot } => {
                 self.command(server, from, Command::Evict(ReplicaId::new(GroupId(group), slot)));
             }
-            Action::Recreate { group, incarnations, ballot_counter, clock } => {
+            Action::PrepareRecreate { group, token, plan } => {
                 let group = GroupId(group);
-                let command = Command::Recreate { group, incarnations, ballot_counter, clock };
-                self.command(server, from, command);
+                self.command(server, from, Command::PrepareRecreate { group, token, plan });
+            }
+            Action::CommitRecreate { group, token } => {
+                self.command(server, from, Command::Recreate { group: GroupId(group), token });
             }
         }
     }
@@ -369,7 +452,9 @@ impl Node {
     /// Has the engine do it that runs the group. The answer is what that engine says then.
     fn command(&mut self, server: &mut Server, from: Answer, command: Command) {
         let group = match &command {
-            Command::Lead(group) | Command::Recreate { group, .. } => *group,
+            Command::Lead(group)
+            | Command::PrepareRecreate { group, .. }
+            | Command::Recreate { group, .. } => *group,
             Command::Evict(replica) => replica.group,
         };
         let engine = self.config.topology.engine_of(group);
@@ -460,6 +545,9 @@ impl Node {
         let ask = |worker: &mut Worker| worker.control.status(ENGINE_WAIT_MAX);
         let engines: Option<Vec<EngineStatus>> = self.workers.iter_mut().map(ask).collect();
         let engines = engines?;
+        let mut refused: Vec<_> =
+            engines.iter().flat_map(|engine| engine.refused.clone()).collect();
+        refused.dedup();
         let replicas: Vec<_> = engines.into_iter().flat_map(|engine| engine.replicas).collect();
         self.look_for_gone();
         let gone = |(node, (life, since)): (&u16, &(u32, Instant))| GoneNode {
@@ -477,8 +565,12 @@ impl Node {
             ready: replicas.iter().all(ReplicaReport::serves),
             draining: self.drained || !matches!(self.phase, Phase::Serving),
             resident_bytes: resident_bytes(),
+            log_lines_lost: self.log.lost.load(Ordering::Relaxed),
+            log_lines_left_out: self.log.left_out.load(Ordering::Relaxed),
+            directory_problem: self.upkeep.problem().map(str::to_owned),
             replicas,
             gone: self.gone.iter().map(gone).collect(),
+            refused,
         })
     }
 
@@ -498,8 +590,29 @@ impl Node {
         }
     }
 
+    /// Writes down what was learned of the other nodes: whoever starts in our place must know it.
+    /// What was lost of it, or could not be written, is only if that is `due`.
+    fn remember_peers(&mut self, due: bool) {
+        let path = self.directory.node_peers(self.number);
+        let lost = || self.forgets || upkeep::is_missing(&path);
+        let to_save = self.roster.take_news() || due && lost();
+        if !to_save {
+            return;
+        }
+        let successor = self.roster.successor().map(|(seen, _)| seen);
+        let peers = identity::Peers { successor, others: self.roster.others() };
+        let saved = identity::save(&path, &peers);
+        if let Err(error) = &saved
+            && !self.forgets
+        {
+            tracing::warn!(%error, file = %path.display(), "what is known of the other nodes is not kept");
+        }
+        self.forgets = saved.is_err();
+    }
+
     /// Removes what clients that were killed have left. The next one to join would, too.
-    fn clean_up(&self) {
+    fn clean_up(&mut self) {
+        self.clean_again = Instant::now() + CLEAN_AGAIN;
         if self.config.network.fabric != FabricKind::Shm {
             return;
         }

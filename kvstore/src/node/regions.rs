@@ -187,6 +187,13 @@ pub(super) fn sweep(root: &Path) {
     }
 }
 
+/// Removes what nobody holds, where clusters have their memory unless told otherwise.
+pub fn sweep_abandoned() {
+    if let Ok(root) = root(&ClusterConfig::default(), &mut |_| ()) {
+        sweep(&root);
+    }
+}
+
 /// The cluster to which a directory of this user's shared memory belongs, going by its name.
 fn cluster_of(path: &Path) -> Option<&str> {
     let cluster = path.file_name()?.to_str()?.strip_prefix(&format!("skein-{}-", uid()))?;

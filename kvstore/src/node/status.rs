@@ -1,5 +1,7 @@
 //! What an operator sees of a node.
 
+use std::sync::atomic::AtomicU64;
+
 use serde::{Deserialize, Serialize};
 use skein_multicast::operate::{ReplicaStatus, Role};
 
@@ -26,10 +28,40 @@ pub struct NodeStatus {
     pub draining: bool,
     /// Its memory in all, shared memory that it uses included, in bytes.
     pub resident_bytes: u64,
+    /// Lines of its log that could not be written, or found no room in the queue to be.
+    #[serde(default)]
+    pub log_lines_lost: u64,
+    /// Lines of its log that were left out because there were too many alike.
+    #[serde(default)]
+    pub log_lines_left_out: u64,
+    /// What keeps it from making files of its directory anew that are gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory_problem: Option<String>,
     /// Its replicas.
     pub replicas: Vec<ReplicaReport>,
     /// The other nodes that do not run, as far as it has noticed.
     pub gone: Vec<GoneNode>,
+    /// The other nodes that it refuses to talk to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedNode>,
+}
+
+/// A node that another refuses, because their configurations differ.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedNode {
+    /// Its number.
+    pub node: u16,
+    /// Which entry differs, and how.
+    pub why: String,
+}
+
+/// Lines that are not in a process's log, counted by whatever writes it.
+#[derive(Debug, Default)]
+pub struct LogLosses {
+    /// Lines that could not be written, or found no room in the queue to be.
+    pub lost: AtomicU64,
+    /// Lines that were left out because there were too many alike.
+    pub left_out: AtomicU64,
 }
 
 /// A node that does not run, as another sees it.

@@ -6,6 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::memory::Memory;
+use super::sum::Sum;
 use super::tracked::Tracked;
 use super::{Found, Store};
 
@@ -71,6 +72,9 @@ fn conforms(mut store: impl Store, steps: Vec<Step>) {
                 );
             }
         }
+        let sum = |(key, (value, at)): (&Vec<u8>, &(Vec<u8>, u64))| Sum::of(key).pair(value, *at);
+        let digest = model.iter().map(sum).fold(0, u64::wrapping_add);
+        assert_eq!(store.digest(), digest);
         let bytes: usize = model.iter().map(|(key, (value, _))| key.len() + value.len()).sum();
         assert_eq!((store.len(), store.bytes()), (model.len(), bytes as u64));
     }

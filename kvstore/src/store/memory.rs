@@ -11,6 +11,7 @@ use super::compact::Compact;
 use super::index::Index;
 use super::order::Order;
 use super::pairs::{Pair, Pairs};
+use super::sum::Sum;
 use super::{Found, Store};
 use crate::command::Version;
 
@@ -25,6 +26,7 @@ pub struct Memory {
     order: Order,
     len: usize,
     bytes: u64,
+    digest: u64,
 }
 
 impl Pair {
@@ -41,7 +43,9 @@ impl Memory {
     fn add(&mut self, hash: u32, key: &[u8], value: Box<[u8]>, version: Version) {
         self.len += 1;
         self.bytes += (key.len() + value.len()) as u64;
-        let number = self.pairs.insert(Pair { key: key.into(), value, version });
+        let sum = Sum::of(key).pair(&value, version);
+        self.digest = self.digest.wrapping_add(sum);
+        let number = self.pairs.insert(Pair { key: key.into(), value, version, sum });
         self.index.insert(hash, number);
         self.order.insert(number, &self.pairs);
     }
@@ -59,13 +63,15 @@ impl Store for Memory {
             return self.add(hash, key, value.into(), version);
         };
         let pair = self.pairs.get_mut(number);
+        let sum = Sum::of(key).pair(value, version);
+        self.digest = self.digest.wrapping_sub(pair.sum).wrapping_add(sum);
         self.bytes = self.bytes + value.len() as u64 - pair.value.len() as u64;
         if pair.value.len() == value.len() {
             pair.value.copy_from_slice(value);
         } else {
             pair.value = value.into();
         }
-        pair.version = version;
+        (pair.version, pair.sum) = (version, sum);
     }
 
     fn patch(&mut self, key: &[u8], offset: usize, bytes: &[u8], version: Version) -> usize {
@@ -77,6 +83,13 @@ impl Store for Memory {
             return end;
         };
         let pair = self.pairs.get_mut(number);
+        let sum = Sum::of(key);
+        let start = offset.min(pair.value.len());
+        let changed = |pair: &Pair| {
+            let head = sum.head(pair.value.len(), pair.version);
+            head.wrapping_add(sum.blocks(&pair.value, start, end))
+        };
+        let old = changed(pair);
         if end > pair.value.len() {
             let mut value = std::mem::take(&mut pair.value).into_vec();
             self.bytes += (end - value.len()) as u64;
@@ -86,6 +99,9 @@ impl Store for Memory {
         }
         pair.value[offset..end].copy_from_slice(bytes);
         pair.version = version;
+        let change = changed(pair).wrapping_sub(old);
+        pair.sum = pair.sum.wrapping_add(change);
+        self.digest = self.digest.wrapping_add(change);
         pair.value.len()
     }
 
@@ -97,6 +113,7 @@ impl Store for Memory {
         let pair = self.pairs.remove(number);
         self.len -= 1;
         self.bytes -= (key.len() + pair.value.len()) as u64;
+        self.digest = self.digest.wrapping_sub(pair.sum);
         true
     }
 
@@ -126,5 +143,9 @@ impl Store for Memory {
 
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn digest(&self) -> u64 {
+        self.digest
     }
 }

@@ -5,6 +5,7 @@ mod index;
 pub mod memory;
 mod order;
 mod pairs;
+pub(crate) mod sum;
 pub(crate) mod tracked;
 
 #[cfg(test)]
@@ -28,6 +29,8 @@ pub struct Found<'a> {
 /// 2. **Bytes.** Any key and any value, the empty ones included; nothing is special.
 /// 3. **Order.** A range is in the order of the keys' bytes, whole, and without its end.
 /// 4. **Count.** `len` and `bytes` are exact after every call.
+/// 5. **Digest.** `digest` depends on what stands at which key since when, and on nothing else: not on the
+///    process, and not on how it came there.
 pub trait Store {
     /// What stands at `key`.
     fn get(&self, key: &[u8]) -> Option<Found<'_>>;
@@ -62,4 +65,7 @@ pub trait Store {
 
     /// The bytes of all keys and values.
     fn bytes(&self) -> u64;
+
+    /// A digest of all pairs, kept up to date.
+    fn digest(&self) -> u64;
 }

@@ -9,6 +9,8 @@ pub(super) struct Pair {
     // Boxed to its length: spare room in a million values is memory nobody asked for.
     pub(super) value: Box<[u8]>,
     pub(super) version: Version,
+    /// What it adds to the store's digest: kept, so that nobody hashes a value that is overwritten.
+    pub(super) sum: u64,
 }
 
 /// So many come and go together: no block is ever moved, and none is much too large.
@@ -47,7 +49,8 @@ impl Pairs {
     }
 
     pub(super) fn remove(&mut self, number: u32) -> Pair {
-        let nothing = Pair { key: Compact::from(&[][..]), value: Box::default(), version: 0 };
+        let nothing =
+            Pair { key: Compact::from(&[][..]), value: Box::default(), version: 0, sum: 0 };
         let pair = std::mem::replace(self.get_mut(number), nothing);
         self.free.push(number);
         pair

@@ -145,4 +145,8 @@ impl<S: Store> Store for Tracked<S> {
     fn bytes(&self) -> u64 {
         self.store.bytes()
     }
+
+    fn digest(&self) -> u64 {
+        self.store.digest()
+    }
 }

@@ -7,7 +7,8 @@ use skein_kvstore::limits::Limits;
 use skein_kvstore::machine::Machine;
 use skein_kvstore::slots::SlotMap;
 use skein_kvstore::wire::{Part, Request};
-use skein_multicast::application::{Application, Delivery, EXCHANGE_MAX, Outbox};
+use skein_multicast::application::{Application, Delivery, Digest, EXCHANGE_MAX, Outbox};
+use skein_multicast::config::Topology;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::timestamp::Timestamp;
 
@@ -64,6 +65,8 @@ pub(crate) struct Cluster {
     copy: Option<Copy>,
     /// What a machine is when it has delivered so much of its group's order.
     states: BTreeMap<(u16, usize), State>,
+    /// What replicas of a group tell each other of a position, whatever is under way behind it.
+    digests: BTreeMap<(u16, u64), u64>,
 }
 
 /// Bytes, keys, history, digest.
@@ -85,7 +88,8 @@ pub(crate) struct Words {
 }
 
 fn empty(id: (u16, u8), slots: &SlotMap, limits: Limits, groups: u16) -> Machine {
-    Machine::new(ReplicaId::new(GroupId(id.0), id.1), slots.clone(), limits, groups)
+    let topology = Topology { nodes: 1, groups, replicas: 1, engines: 1 };
+    Machine::new(ReplicaId::new(GroupId(id.0), id.1), &topology, slots.clone(), limits)
 }
 
 fn state(machine: &Machine) -> State {
@@ -129,6 +133,7 @@ impl Cluster {
             random: Random(seed | 1),
             copy: None,
             states: BTreeMap::new(),
+            digests: BTreeMap::new(),
         }
     }
 
@@ -163,6 +168,7 @@ impl Cluster {
     pub(crate) fn recreate(&mut self, group: GroupId) {
         self.copy = None;
         self.states.retain(|(of, _), _| *of != group.0);
+        self.digests.retain(|(of, _), _| *of != group.0);
         for slot in 0..REPLICAS {
             let id = (group.0, slot);
             self.machines.insert(id, empty(id, &self.slots, self.limits, self.groups));
@@ -329,6 +335,11 @@ impl Cluster {
             self.said.insert((message, from), bytes);
         }
         let machine = &self.machines[&id];
+        for Digest { position, digest } in machine.digests() {
+            let first = *self.digests.entry((id.0, position)).or_insert(digest);
+            assert_eq!(first, digest, "{id:?} at position {position}");
+            assert_eq!(machine.digest_at(position), Some(digest));
+        }
         if machine.under_way() == 0 {
             let state = state(machine);
             let first = *self.states.entry((id.0, self.cursors[&id])).or_insert(state);

@@ -4,15 +4,19 @@ use skein_kvstore::command::{Operation, Test, Transaction};
 use skein_kvstore::limits::Limits;
 use skein_kvstore::machine::Machine;
 use skein_kvstore::plan::Plan;
+use skein_kvstore::reply::Outcome;
 use skein_kvstore::slots::SlotMap;
 use skein_kvstore::wire::{Part, Request};
 use skein_multicast::application::{Application, Delivery};
+use skein_multicast::config::Topology;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::timestamp::Timestamp;
 
 use crate::cluster::Words;
 
 const SESSION: SessionId = SessionId(7);
+/// Each node hosts one replica.
+const TOPOLOGY: Topology = Topology { nodes: 2, groups: 2, replicas: 1, engines: 1 };
 const US: GroupId = GroupId(0);
 const THEM: GroupId = GroupId(1);
 /// Their guards hold, and both branches can be executed; or a guard does not hold.
@@ -30,6 +34,8 @@ struct Bench {
     limits: Limits,
     slots: SlotMap,
     position: u64,
+    /// The clock begins behind this.
+    clock: u64,
 }
 
 impl Bench {
@@ -38,9 +44,13 @@ impl Bench {
     }
 
     fn with(limits: Limits) -> Self {
+        Self::born(limits, 0)
+    }
+
+    fn born(limits: Limits, clock: u64) -> Self {
         let slots = SlotMap::even(2);
-        let machine = Machine::new(ReplicaId::new(US, 0), slots.clone(), limits, 1);
-        let mut bench = Self { machine, limits, slots, position: 0 };
+        let machine = Machine::new(ReplicaId::new(US, 0), &TOPOLOGY, slots.clone(), limits);
+        let mut bench = Self { machine, limits, slots, position: 0, clock };
         bench.control(m(1), &Request::Open);
         bench
     }
@@ -77,7 +87,7 @@ impl Bench {
             message,
             low_water: message.sequence.saturating_sub(300),
             destinations: to,
-            timestamp: Timestamp::new(self.position, US),
+            timestamp: Timestamp::new(self.clock + self.position, US),
             position: self.position,
             time_ms: 0,
             payload,
@@ -111,7 +121,7 @@ impl Bench {
     /// A copy of the machine takes its place.
     fn copy(&mut self) {
         let replica = ReplicaId::new(US, 1);
-        let mut copy = Machine::new(replica, self.slots.clone(), self.limits, 1);
+        let mut copy = Machine::new(replica, &TOPOLOGY, self.slots.clone(), self.limits);
         self.machine.begin_copy();
         let mut part = Vec::new();
         self.machine.finish_copy(&mut part);
@@ -254,6 +264,60 @@ fn what_there_is_room_for_is_decided_in_turn() {
             other.send(sequence, transaction);
         }
         assert_eq!(bench.machine.history(), other.machine.history(), "to the byte");
+    }
+}
+
+#[test]
+fn versions_in_a_recreated_group_are_above_all_that_it_gave_before() {
+    // What `recreate` says is the time in microseconds.
+    let recreated = [0, 1_795_000_000_000_000, 1_795_000_000_000_000 + 60_000_000];
+    let mut last = 0;
+    for clock in recreated {
+        let mut bench = Bench::born(Limits::default(), clock);
+        let put = Transaction::of(Operation::Put { key: bench.ours("key"), value: vec![7] });
+        let version = |words: &Words| {
+            let part = Part::decode(&words.replies[0].1).expect("a good part");
+            let Part::Done { outcomes, .. } = part else { panic!("{part:?}") };
+            let Outcome::Written(version) = outcomes[0] else { panic!("{outcomes:?}") };
+            version
+        };
+        let old = last;
+        for sequence in 2..10 {
+            let written = version(&bench.send(sequence, &put));
+            assert!(written > last, "{written} after {last}");
+            last = written;
+        }
+        bench.copy();
+        let written = version(&bench.send(10, &put));
+        assert_eq!(written, last + 1, "a copy goes on");
+        last = written;
+        let guarded = put.clone().guard(bench.ours("key"), Test::Version(old));
+        let words = bench.send(11, &guarded);
+        let part = Part::decode(&words.replies[0].1).expect("a good part");
+        assert!(matches!(part, Part::Done { held: false, .. }), "{old} is of another life");
+    }
+}
+
+#[test]
+fn blocked_commands_that_read_little_do_not_stop_delivery_near_the_ceiling() {
+    // Each of them could be answered with four mebibytes, as far as its bytes tell, and is with three.
+    let limits = Limits { memory_bytes_max: 16 << 20, ..Limits::default() };
+    for copied in [false, true] {
+        let mut bench = Bench::with(limits);
+        bench.send(2, &bench.append("hot", "1"));
+        assert_eq!(spoken(&bench.send(3, &bench.transfer("hot", "2"))), [3]);
+        for sequence in 4..100 {
+            let read = Operation::Get { key: bench.ours("hot") };
+            let both = bench.append("hot", "3").then(read);
+            assert_eq!(answered(&bench.send(sequence, &both)), NONE, "it meets what waits");
+        }
+        if copied {
+            bench.copy();
+        }
+        let other = bench.append("other", &"x".repeat(1 << 10));
+        assert_eq!(answered(&bench.send(100, &other)), [100], "there is room for it");
+        assert!(bench.machine.ready());
+        assert_eq!(answered(&bench.verdict(3)), (3..100).collect::<Vec<_>>());
     }
 }
 

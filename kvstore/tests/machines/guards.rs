@@ -6,9 +6,11 @@ use skein_kvstore::command::{Operation, Test, Transaction};
 use skein_kvstore::limits::Limits;
 use skein_kvstore::machine::Machine;
 use skein_kvstore::plan::Plan;
+use skein_kvstore::range::RangeDigest;
 use skein_kvstore::reply::{Outcome, Refusal, Reply};
 use skein_kvstore::slots::SlotMap;
 use skein_kvstore::wire::{Command, Part, Request};
+use skein_multicast::application::Application;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 
 use crate::cluster::{Cluster, Random};
@@ -48,15 +50,22 @@ fn what_no_group_could_do_is_refused_before_it_is_sent() {
     let slots = SlotMap::even(2);
     let get = |key: Vec<u8>| Operation::Get { key };
     let scan = |limit| Operation::Scan { start: vec![], end: None, limit };
-    let many = Transaction { then: vec![get(vec![]); 31], ..Transaction::default() };
+    let many =
+        Transaction { then: (0..31).map(|n| get(vec![n])).collect(), ..Transaction::default() };
+    let often = Transaction { then: vec![get(vec![]); 121], ..Transaction::default() };
     let large = Operation::Put { key: b"k".to_vec(), value: vec![0; 21] };
     let untaken = Transaction::default().otherwise(large.clone());
     let patch = Operation::Patch { key: vec![], offset: u32::MAX, bytes: vec![1] };
     let tall = Transaction::default().guard("k", Test::Equals(vec![0; 5000]));
+    let held = |pairs| vec![RangeDigest { group: 0, pairs, bytes: 9, digest: 0 }];
+    let range = |pairs| Test::Unchanged { end: None, held: held(pairs) };
+    let watched = Transaction::default().guard("a", range(3)).guard("b", range(4));
     type Is = fn(&Refusal) -> bool;
     #[rustfmt::skip]
-    let cases: [(Transaction, Is, &str); 8] = [
+    let cases: [(Transaction, Is, &str); 10] = [
         (many,                                     |r| *r == Refusal::TooManyKeys { keys: 31, max: 30 },  "too many keys"),
+        (often,                                    |r| *r == Refusal::TooManyKeys { keys: 121, max: 30 }, "one key, too often"),
+        (watched,                                  |r| matches!(r, Refusal::RangesTooLarge { pairs: 7, pairs_max: 6, .. }), "ranges of too many pairs"),
         (Transaction::of(get(vec![0; 41])),        |r| *r == Refusal::KeyTooLarge { len: 41, max: 40 },   "too long a key"),
         (Transaction::of(large),                   |r| matches!(r, Refusal::ValueTooLarge { len: 21, max: 20, .. }), "too long a value"),
         (untaken,                                  |r| matches!(r, Refusal::ValueTooLarge { .. }),        "in a branch that is not taken too"),
@@ -95,12 +104,16 @@ fn a_command_for_other_groups_or_another_map_is_refused_in_all() {
         cluster.order(message, 1, groups, &request.encode());
         cluster.run();
         let parts = cluster.parts(message).into_iter();
-        parts.map(|(_, bytes)| format!("{:?}", Part::decode(bytes))).collect::<Vec<_>>()
+        let refusal = |(_, bytes)| match Part::decode(bytes) {
+            Ok(Part::Refused(refusal)) => refusal,
+            other => panic!("{other:?}"),
+        };
+        parts.map(refusal).collect::<Vec<_>>()
     };
     let elsewhere = send(&mut cluster, 2, 1, GroupSet::first(2));
-    assert!(elsewhere.iter().all(|part| part.contains("Malformed")), "{elsewhere:?}");
+    assert!(elsewhere.iter().all(|it| matches!(it, Refusal::Malformed(_))), "{elsewhere:?}");
     let outdated = send(&mut cluster, 3, 2, GroupSet::single(GroupId(0)));
-    assert!(outdated.iter().all(|part| part.contains("WrongEpoch")), "{outdated:?}");
+    assert!(outdated.iter().all(|it| matches!(it, Refusal::WrongEpoch)), "{outdated:?}");
     assert!(cluster.machines.values().all(|machine| machine.keys() == 0));
 }
 
@@ -193,6 +206,209 @@ fn the_ceiling_refuses_growth_and_nothing_else() {
     send(&mut cluster, &limits, next(), &Transaction::of(Operation::Delete { key: key(0, 2) }))
         .expect("deleting always works");
     send(&mut cluster, &limits, next(), &put(0, 7, 1 << 20)).expect("there is room again");
+}
+
+/// Bytes that the leaders' machines have touched since they were last asked.
+fn work(cluster: &mut Cluster) -> u64 {
+    cluster.machines.values_mut().map(Machine::take_work).max().unwrap_or(0)
+}
+
+#[test]
+fn a_key_counts_once_however_often_it_is_mentioned() {
+    let slots = SlotMap::even(2);
+    let keys = || (0..30_u8).map(|n| vec![n]);
+    let mut transaction = Transaction::default();
+    for key in keys() {
+        transaction = transaction.guard(key.clone(), Test::Missing);
+        transaction = transaction.then(Operation::Put { key: key.clone(), value: vec![] });
+        transaction = transaction.otherwise(Operation::Get { key });
+    }
+    assert!(Plan::of(&transaction, &slots, &LIMITS).is_ok(), "thirty keys, as many as may be");
+    let more = transaction.then(Operation::Get { key: b"more".to_vec() });
+    let refused = Plan::of(&more, &slots, &LIMITS).map(drop);
+    assert_eq!(refused, Err(Refusal::TooManyKeys { keys: 31, max: 30 }));
+}
+
+#[test]
+fn a_short_command_does_not_make_an_engine_touch_hundreds_of_megabytes() {
+    let limits = Limits::default();
+    let mut cluster = opened(2, limits);
+    let slots = cluster.slots.clone();
+    let far = (limits.value_bytes_max - 1) as u32;
+    let patch = |key: Vec<u8>| Operation::Patch { key, offset: far, bytes: vec![1] };
+    let key = |number| key_in(&slots, 0, number);
+    let all =
+        |operations: Vec<Operation>| Transaction { then: operations, ..Transaction::default() };
+    let mut sequence = 1;
+    let mut next = || {
+        sequence += 1;
+        sequence
+    };
+    // One that says so by its bytes: nobody sends it, and nobody who is sent it does any of it.
+    let many = all((0..128).map(|n| patch(key(n))).collect());
+    let refusal = Refusal::WritesTooLarge { len: 128 << 20, max: 4 << 20 };
+    assert_eq!(Plan::of(&many, &slots, &limits).map(drop), Err(refusal.clone()));
+    let request = Request::Transaction(Command { epoch: 1, transaction: many.borrowed() });
+    let message = MessageId::new(SESSION, next());
+    assert!(request.encode().len() < 4 << 10, "{} bytes", request.encode().len());
+    work(&mut cluster);
+    cluster.order(message, message.sequence, GroupSet::single(GroupId(0)), &request.encode());
+    cluster.run();
+    let parts = cluster.parts(message);
+    assert_eq!(Part::decode(parts[0].1), Ok(Part::Refused(refusal)));
+    let touched = work(&mut cluster);
+    assert!(touched < 16 << 10, "{touched} bytes");
+
+    // Those that depend on what is there: refused before the first byte beyond the limit.
+    for number in 0..5 {
+        let value = vec![7; limits.value_bytes_max - 1];
+        let put = Transaction::of(Operation::Put { key: key(number), value });
+        send(&mut cluster, &limits, next(), &put).unwrap();
+    }
+    let append = |number| Operation::Append { key: key(number), value: vec![1] };
+    let again = [Operation::Delete { key: key(5) }, patch(key(5))];
+    #[rustfmt::skip]
+    let cases = [
+        (all((0..4).map(append).collect()),                 true,  "four values of a mebibyte, made anew"),
+        (all((0..5).map(append).collect()),                 false, "and another one"),
+        (all(vec![patch(key(5)); 100]),                     true,  "one value, made anew once"),
+        (all(again.iter().cycle().take(200).cloned().collect()), false, "one value, made anew a hundred times"),
+    ];
+    for (transaction, done, because) in cases {
+        work(&mut cluster);
+        let reply = send(&mut cluster, &limits, next(), &transaction);
+        let refused = matches!(reply, Err(Refusal::WritesTooLarge { max, .. }) if max == 4 << 20);
+        assert_eq!((reply.is_ok(), refused), (done, !done), "{because}: {reply:?}");
+        let touched = work(&mut cluster);
+        assert!(touched <= 5 << 20, "{because}: {touched} bytes");
+        // Their lengths are one byte more now: what comes next is refused for no other reason.
+        for number in 0..5 {
+            let value = vec![7; limits.value_bytes_max - 1];
+            let put = Transaction::of(Operation::Put { key: key(number), value });
+            send(&mut cluster, &limits, next(), &put).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_long_value_is_not_read_as_a_number() {
+    let limits = Limits::default();
+    let mut cluster = opened(2, limits);
+    let key = key_in(&cluster.slots, 0, 0);
+    let mut sequence = 1;
+    let mut next = || {
+        sequence += 1;
+        sequence
+    };
+    for (zeros, number) in [(60, true), (64, false)] {
+        let value = [vec![b'0'; zeros], b"7".to_vec()].concat();
+        let put = Transaction::of(Operation::Put { key: key.clone(), value });
+        send(&mut cluster, &limits, next(), &put).unwrap();
+        let add = Transaction::of(Operation::Increment { key: key.clone(), by: 1 });
+        assert_eq!(send(&mut cluster, &limits, next(), &add).is_ok(), number, "{zeros} zeros");
+    }
+}
+
+#[test]
+fn a_guard_on_a_version_holds_of_that_one_alone() {
+    let limits = Limits::default();
+    let mut cluster = opened(1, limits);
+    let put = Transaction::of(Operation::Put { key: b"k".to_vec(), value: b"1".to_vec() });
+    let reply = send(&mut cluster, &limits, 2, &put).unwrap();
+    let [Outcome::Written(version)] = reply.outcomes[..] else { panic!("{reply:?}") };
+    let mut sequence = 2;
+    let mut holds = |key: &str, version| {
+        sequence += 1;
+        let guarded = Transaction::default().guard(key, Test::Version(version));
+        send(&mut cluster, &limits, sequence, &guarded).unwrap().held
+    };
+    assert!(holds("k", version) && !holds("k", 0));
+    assert!(holds("absent", 0) && !holds("absent", version));
+    for bit in 0..u64::BITS {
+        assert!(!holds("k", version ^ 1 << bit), "bit {bit} tells them apart");
+        assert!(!holds("absent", 1 << bit), "bit {bit}");
+    }
+}
+
+#[test]
+fn a_guard_on_a_number_compares_as_it_says() {
+    use skein_kvstore::command::Compare::{AtLeast, AtMost, Equal, Greater, Less};
+    let limits = Limits::default();
+    let mut cluster = opened(1, limits);
+    for (sequence, (key, value)) in (2..).zip([("n", "-5"), ("max", "9223372036854775807")]) {
+        let put = Transaction::of(Operation::Put { key: key.into(), value: value.into() });
+        send(&mut cluster, &limits, sequence, &put).unwrap();
+    }
+    #[rustfmt::skip]
+    let cases = [
+        // key     with       <      <=     =      >=     >
+        ("n",      -6,        [false, false, false, true,  true]),
+        ("n",      -5,        [false, true,  true,  true,  false]),
+        ("n",      -4,        [true,  true,  false, false, false]),
+        ("absent", 0,         [false, true,  true,  true,  false]),
+        ("absent", 1,         [true,  true,  false, false, false]),
+        ("max",    i64::MAX,  [false, true,  true,  true,  false]),
+        ("max",    i64::MIN,  [false, false, false, true,  true]),
+        // The same in their lower 32 bits.
+        ("max",    -1,        [false, false, false, true,  true]),
+    ];
+    let mut sequence = 10;
+    for (key, number, expected) in cases {
+        let held = [Less, AtMost, Equal, AtLeast, Greater].map(|compare| {
+            sequence += 1;
+            let guarded = Transaction::default().guard(key, Test::Number { compare, number });
+            send(&mut cluster, &limits, sequence, &guarded).unwrap().held
+        });
+        assert_eq!(held, expected, "{key} and {number}");
+    }
+}
+
+#[test]
+fn a_guard_on_a_range_holds_until_something_in_it_changes() {
+    let limits = Limits::default();
+    let mut cluster = opened(3, limits);
+    let slots = cluster.slots.clone();
+    let key = |number: u16| format!("r{number:02}").into_bytes();
+    let put = |number, value: &str| {
+        Transaction::of(Operation::Put { key: key(number), value: value.into() })
+    };
+    let delete = |number| Transaction::of(Operation::Delete { key: key(number) });
+    let mut sequence = 1;
+    let mut next = || {
+        sequence += 1;
+        sequence
+    };
+    for number in 0..20 {
+        send(&mut cluster, &limits, next(), &put(number, "old")).unwrap();
+    }
+    let scan = Operation::Scan { start: key(5), end: Some(key(15)), limit: 100 };
+    let page = send(&mut cluster, &limits, next(), &Transaction::of(scan)).unwrap();
+    let [Outcome::Page(page)] = &page.outcomes[..] else { panic!("{page:?}") };
+    assert_eq!(page.pairs.len(), 10);
+    let of = |group| {
+        let pairs = page.pairs.iter().filter(|(key, _)| slots.owner(key) == group);
+        RangeDigest::of(group, pairs.map(|(key, value)| (&key[..], &value[..])))
+    };
+    let held: Vec<_> = slots.groups().iter().map(of).filter(|held| held.pairs > 0).collect();
+    assert!(held.len() > 1, "the range is in several groups");
+    let guard = Test::Unchanged { end: Some(key(15)), held };
+    let guarded = Transaction::default().guard(key(5), guard);
+    #[rustfmt::skip]
+    let cases = [
+        (put(4, "new"),     true,  "before the range"),
+        (put(15, "new"),    true,  "behind it"),
+        (put(7, "new"),     false, "a value in it"),
+        (put(7, "old"),     true,  "it is what it was"),
+        (delete(8),         false, "one is gone"),
+        (put(8, "old"),     true,  "it is there again"),
+        (put(100, "new"),   false, "one came: r100 is between r10 and r11"),
+        (delete(100),       true,  "it went"),
+    ];
+    for (change, holds, because) in cases {
+        send(&mut cluster, &limits, next(), &change).unwrap();
+        let reply = send(&mut cluster, &limits, next(), &guarded).unwrap();
+        assert_eq!(reply.held, holds, "{because}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use skein_kvstore::command::{Compare, Guard, Operation, Test, Transaction};
 use skein_kvstore::limits::Limits;
+use skein_kvstore::range::RangeDigest;
 use skein_kvstore::reply::{Outcome, Page, Refusal, Reply};
 use skein_kvstore::slots::SlotMap;
 use skein_protocol::ids::GroupId;
@@ -24,7 +25,7 @@ impl Model {
         limits: &Limits,
         position: impl Fn(GroupId) -> u64,
     ) -> Result<Reply, Refusal> {
-        let held = transaction.guards.iter().all(|guard| self.holds(guard));
+        let held = transaction.guards.iter().all(|guard| self.holds(guard, slots));
         let mut next = self.map.clone();
         let mut outcomes = Vec::new();
         let mut refused: BTreeMap<GroupId, Refusal> = BTreeMap::new();
@@ -42,12 +43,31 @@ impl Model {
         Ok(Reply { held, outcomes })
     }
 
-    fn holds(&self, guard: &Guard) -> bool {
+    /// What the range from `start` holds by now in each group that has any of it.
+    pub(crate) fn held(
+        &self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        slots: &SlotMap,
+    ) -> Vec<RangeDigest> {
+        let groups = slots.groups();
+        let of = groups.iter().map(|group| {
+            let inside = |key: &[u8]| {
+                key >= start && end.is_none_or(|end| key < end) && slots.owner(key) == group
+            };
+            let pairs = self.map.iter().filter(|(key, _)| inside(key));
+            RangeDigest::of(group, pairs.map(|(key, (value, _))| (&key[..], &value[..])))
+        });
+        of.filter(|held| held.pairs > 0).collect()
+    }
+
+    fn holds(&self, guard: &Guard, slots: &SlotMap) -> bool {
         let found = self.map.get(&guard.key);
         match &guard.test {
             Test::Exists => found.is_some(),
             Test::Missing => found.is_none(),
             Test::Equals(value) => found.is_some_and(|found| found.0 == *value),
+            Test::Unchanged { end, held } => self.held(&guard.key, end.as_deref(), slots) == *held,
             Test::Version(version) => found.map_or(0, |found| found.1) == *version,
             Test::Number { compare, number } => {
                 let ours = found.map_or(Some(0), |found| integer(&found.0));

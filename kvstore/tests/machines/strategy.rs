@@ -48,6 +48,7 @@ fn test() -> impl Strategy<Value = Test> {
         1 => value().prop_map(Test::Equals),
         1 => (0u64..40).prop_map(Test::Version),
         2 => (compare, -5i64..5).prop_map(|(compare, number)| Test::Number { compare, number }),
+        2 => prop::option::of(key()).prop_map(|end| Test::Unchanged { end, held: Vec::new() }),
     ]
 }
 

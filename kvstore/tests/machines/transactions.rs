@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use skein_kvstore::command::Transaction;
+use skein_kvstore::command::{Test, Transaction};
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::{Refusal, Reply};
 use skein_protocol::ids::{GroupId, MessageId, SessionId};
@@ -51,7 +51,26 @@ fn check(groups: u16, steps: Vec<Step>, seed: u64) {
     }
     for (step, sequence) in steps.into_iter().zip(sequences) {
         match step {
-            Step::Transaction(transaction) => {
+            Step::Transaction(mut transaction) => {
+                // A range that is guarded was read just now, as often as not.
+                for guard in &mut transaction.guards {
+                    if let Test::Unchanged { end, held } = &mut guard.test
+                        && random.below(2) == 0
+                    {
+                        *held = model.held(&guard.key, end.as_deref(), &cluster.slots);
+                    }
+                }
+                let read = || {
+                    transaction.guards.iter().map(|guard| match &guard.test {
+                        Test::Unchanged { held, .. } => {
+                            held.iter().map(|it| it.pairs as usize).sum()
+                        }
+                        _ => 0,
+                    })
+                };
+                if read().sum::<usize>() > LIMITS.scan_pairs_max {
+                    continue;
+                }
                 let plan = Plan::of(&transaction, &cluster.slots, &LIMITS).expect("a good form");
                 let message = MessageId::new(SESSIONS[random.below(2)], sequence);
                 let low_water = sequence.saturating_sub(random.below(8) as u64);

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
+
 use crate::adapters::NoAdapter;
 
 /// Why the fabric could not do what it was asked.
@@ -109,4 +111,23 @@ pub enum FabricError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+impl FabricError {
+    /// Whether there was too little of something, such as memory or descriptors: the same call may
+    /// succeed later.
+    pub fn is_lack(&self) -> bool {
+        match self {
+            Self::NoSpace { .. } | Self::NotRegistered { .. } => true,
+            Self::System { source, .. } => is_lack(source),
+            _ => false,
+        }
+    }
+}
+
+/// Whether the process or the host has too little of something, and trying again may help.
+pub(crate) fn is_lack(error: &io::Error) -> bool {
+    let lacks =
+        [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS, Errno::AGAIN, Errno::INTR];
+    Errno::from_io_error(error).is_some_and(|errno| lacks.contains(&errno))
 }

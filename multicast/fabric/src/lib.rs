@@ -9,7 +9,9 @@ use std::time::Duration;
 pub mod adapters;
 pub mod any;
 mod clock;
+mod constants;
 mod error;
+pub mod fork;
 mod memory;
 pub mod shm;
 pub mod sim;
@@ -19,6 +21,7 @@ pub mod tcp;
 pub mod verbs;
 pub mod wait;
 
+pub use constants::{Constants, Difference};
 pub use error::FabricError;
 
 /// A process one is connected to, in one of its lives. Valid only on the fabric that returned it;

@@ -61,6 +61,10 @@ impl<T> Slab<T> {
         }
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> + '_ {
+        self.handles().filter_map(|handle| Some((handle, self.get(handle)?)))
+    }
+
     pub(crate) fn handles(&self) -> impl Iterator<Item = u32> + '_ {
         let numbered = self.places.iter().enumerate();
         numbered.filter(|(_, place)| place.1.is_some()).map(|(i, p)| p.0 << INDEX_BITS | i as u32)

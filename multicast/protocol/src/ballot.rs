@@ -15,6 +15,7 @@ const SLOT_BITS: u32 = 8;
 const INCARNATION_BITS: u32 = 24;
 /// Of the counter, those below the generation.
 const ATTEMPT_BITS: u32 = 24;
+const ATTEMPT_MAX: u32 = (1 << ATTEMPT_BITS) - 1;
 
 impl Ballot {
     /// Below every ballot of a leader.
@@ -40,10 +41,25 @@ impl Ballot {
         self.counter() >> ATTEMPT_BITS
     }
 
-    /// The counter above which a group goes on that had reached this one and is recreated. Attempts go
-    /// on being counted, so that no tag comes again soon.
-    pub const fn recreated(counter: u32) -> u32 {
-        counter + (1 << ATTEMPT_BITS)
+    /// How often a group may be recreated.
+    pub const GENERATION_MAX: u32 = (1 << (u32::BITS - ATTEMPT_BITS)) - 1;
+
+    /// The counter above which a group goes on that had reached this one and is recreated; `None` if its
+    /// generation was [the last](Self::GENERATION_MAX). Attempts go on being counted, so that no tag comes again
+    /// soon, unless the greater part of them is used up.
+    pub const fn recreated(counter: u32) -> Option<u32> {
+        let (generation, attempt) = (counter >> ATTEMPT_BITS, counter & ATTEMPT_MAX);
+        if generation >= Self::GENERATION_MAX {
+            return None;
+        }
+        let attempt = if attempt > ATTEMPT_MAX / 2 { 0 } else { attempt };
+        Some((generation + 1) << ATTEMPT_BITS | attempt)
+    }
+
+    /// The counter of the next attempt; `None` if this is the last of its generation. The one behind it would pass
+    /// for a ballot of a group that was recreated.
+    pub const fn next_attempt(counter: u32) -> Option<u32> {
+        if counter & ATTEMPT_MAX == ATTEMPT_MAX { None } else { Some(counter + 1) }
     }
 
     /// The replica slot of the leader.
@@ -72,7 +88,7 @@ impl Ballot {
     /// forgotten its counters begins them again, and its indices too: only the generation tells what
     /// it writes from what others still have of its former self.
     pub const fn tag(self) -> u16 {
-        let (generation, counter) = (self.generation() & 0x3, self.counter() & 0x3ff);
+        let (generation, counter) = (self.generation() & 0x3, self.counter() & TAG_ATTEMPTS);
         (generation << 14 | counter << 4) as u16 | (self.slot() & 0xf) as u16
     }
 }
@@ -82,7 +98,7 @@ impl fmt::Display for Ballot {
         if self.generation() > 0 {
             write!(f, "{}:", self.generation())?;
         }
-        let attempt = self.counter() & ((1 << ATTEMPT_BITS) - 1);
+        let attempt = self.counter() & ATTEMPT_MAX;
         write!(f, "{attempt}.r{}i{}", self.slot(), self.incarnation())
     }
 }
@@ -104,8 +120,25 @@ pub struct Acceptance {
 }
 
 const INDEX_BITS: u32 = 48;
+/// Of the counter, what a tag keeps.
+const TAG_ATTEMPTS: u32 = 0x3ff;
 
 impl Acceptance {
+    /// The counter of the ballot whose tag this is, given one of its group's that is known. A tag may be a
+    /// generation ahead, or up to half of what it tells apart: one that seems further ahead is behind, and the
+    /// known counter is returned.
+    #[must_use]
+    pub const fn counter_beyond(self, known: u32) -> u32 {
+        let (generation, attempt) =
+            ((self.tag >> 14) as u32, (self.tag >> 4) as u32 & TAG_ATTEMPTS);
+        let ahead = attempt.wrapping_sub(known) & TAG_ATTEMPTS;
+        match generation.wrapping_sub(known >> ATTEMPT_BITS) & 0x3 {
+            0 if ahead <= TAG_ATTEMPTS / 2 => known.saturating_add(ahead),
+            1 => known.saturating_add(1 << ATTEMPT_BITS).saturating_add(ahead),
+            _ => known,
+        }
+    }
+
     /// As written to memory.
     pub const fn to_word(self) -> u64 {
         assert!(self.index >> INDEX_BITS == 0, "log indices are exhausted");
@@ -139,13 +172,72 @@ mod tests {
     #[test]
     fn a_recreated_group_goes_on_above_all_it_had_reached() {
         let old = Ballot::new(7, 2, 0);
-        let new = Ballot::new(Ballot::recreated(old.counter()) + 1, 0, 0);
+        let recreated = |counter| Ballot::recreated(counter).expect("a generation is left");
+        let new = Ballot::new(recreated(old.counter()) + 1, 0, 0);
         assert!(new > old && new.generation() == 1 && old.generation() == 0);
         assert_ne!(new.tag(), Ballot::new(7, 0, 0).tag(), "words of old say nothing of it");
         // All of its members have lost their memory, and nobody knows what it had reached.
-        let forgotten = Ballot::new(Ballot::recreated(0) + 7, 2, 0);
+        let forgotten = Ballot::new(recreated(0) + 7, 2, 0);
         assert!(forgotten > old && forgotten.tag() != old.tag());
         assert_eq!(std::format!("{old} {new}"), "7.r2i0 1:8.r0i0");
+    }
+
+    #[test]
+    fn counters_end_and_run_into_nothing_else() {
+        let of = |generation: u32, attempt: u32| generation << ATTEMPT_BITS | attempt;
+        let (last, half) = (Ballot::GENERATION_MAX, ATTEMPT_MAX / 2);
+        #[rustfmt::skip]
+        let cases = [
+            // counter               recreated             next attempt               because
+            (of(0, 0),               Some(of(1, 0)),       Some(of(0, 1)),            "it is the first"),
+            (of(3, half),            Some(of(4, half)),    Some(of(3, half + 1)),     "half of them are left"),
+            (of(3, half + 1),        Some(of(4, 0)),       Some(of(3, half + 2)),     "few are left"),
+            (of(3, ATTEMPT_MAX),     Some(of(4, 0)),       None,                      "the next is of generation 4"),
+            (of(last - 1, 7),        Some(of(last, 7)),    Some(of(last - 1, 8)),     "one generation is left"),
+            (of(last, 7),            None,                 Some(of(last, 8)),         "no generation is left"),
+            (of(last, ATTEMPT_MAX),  None,                 None,                      "nothing is left"),
+        ];
+        for (counter, recreated, next, because) in cases {
+            let ends = (Ballot::recreated(counter), Ballot::next_attempt(counter));
+            assert_eq!(ends, (recreated, next), "{because}");
+        }
+        let word = Acceptance { tag: Ballot::new(of(0, 7), 0, 0).tag(), index: 1 };
+        assert_eq!(
+            word.counter_beyond(of(last, 7)),
+            u32::MAX,
+            "it seems to be of a generation behind the last"
+        );
+    }
+
+    #[test]
+    fn a_tag_tells_a_thousand_neighbours_and_four_generations_apart() {
+        let of = |generation: u32, attempt| generation << ATTEMPT_BITS | attempt;
+        let tag = |generation, attempt| Ballot::new(of(generation, attempt), 1, 0).tag();
+        for other in 1..1024 {
+            assert_ne!(tag(0, 7), tag(0, 7 + other));
+        }
+        assert_eq!(tag(0, 7), tag(0, 7 + 1024));
+        assert!((1..4).all(|generation| tag(0, 7) != tag(generation, 7)));
+    }
+
+    #[test]
+    fn a_word_tells_of_ballots_that_nobody_announced() {
+        let of = |generation: u32, attempt: u32| generation << ATTEMPT_BITS | attempt;
+        #[rustfmt::skip]
+        let cases = [
+            // known       word           beyond
+            (of(0, 0),     of(0, 3),      of(0, 3)),
+            (of(0, 5),     of(0, 3),      of(0, 5)),
+            (of(1, 5),     of(0, 9),      of(1, 5)),
+            (of(0, 0),     of(1, 2),      of(1, 2)),
+            (of(3, 1023),  of(3, 1025),   of(3, 1025)),
+            (of(0, 0),     of(0, 511),    of(0, 511)),
+            (of(0, 0),     of(0, 512),    of(0, 0)),
+        ];
+        for (known, said, beyond) in cases {
+            let word = Acceptance { tag: Ballot::new(said, 2, 7).tag(), index: 1 };
+            assert_eq!(word.counter_beyond(known), beyond, "{known:x} {said:x}");
+        }
     }
 
     #[test]

@@ -128,8 +128,11 @@ mod tests {
                 "its place was another's"
             );
             assert_eq!(values.get(first), Some(&7));
+            *values.or_default(second) = 9;
             values.retain(|value| *value == 7);
             assert_eq!((values.get(second), values.iter().count()), (None, 1));
+            assert_eq!(*values.or_default(second), 0, "what was not kept is nobody's");
+            values.retain(|value| *value == 7);
             values.retain(|_| false);
             assert!(values.get(first).is_none() && values.is_empty());
         }

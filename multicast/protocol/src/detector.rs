@@ -1,15 +1,21 @@
-//! Who seems to be alive: a bounded score per replica slot, raised and lowered by pulled heartbeats.
+//! Failure detector: a bounded score per replica slot, raised and lowered by pulled heartbeats.
 //!
 //! After Mu (OSDI '20, section 5.2): replicas *read* each other's counters, so that a late message
 //! condemns nobody, and the score is bounded, so that a long good life is no reason to wait long.
 //!
-//! **Eventually perfect.** Nobody knows how long a host keeps a live process from running. So a
-//! replica that was suspected by its silence, and turns out to live, is given twice the time from
-//! then on, up to a bound, and gets no more of it back than a long calm time takes away: on a host
-//! that is crowded, suspicions end after a few mistakes instead of following each other for ever.
-//! A known death is never waited for. After Chandra and Toueg (JACM '96, section 6.1), whose
-//! time-outs only rise. One look is one miss at most, however late it comes: who is kept from
-//! looking blames nobody for the time.
+//! **Patience** is the number of looks in a row that a replica may miss before it is suspected. On a
+//! crowded host live processes are not scheduled for longer than that, and each change of leaders costs the
+//! processor time that brings on the next one. So a mistake doubles the patience with that replica, up to a
+//! bound (after Chandra and Toueg, JACM '96, section 6.1). But a replica that really stood still was
+//! rightly suspected, and the next one that does is to be replaced just as soon. A suspicion is a mistake
+//! in two cases:
+//!
+//! - it was *premature*: the silence ended within one base patience after it;
+//! - the observer was itself kept from looking, twice within a short time: the host is crowded, and no
+//!   silence says much about one process.
+//!
+//! A calm time halves the patience again, down to its base. A known death is never waited for. One look is
+//! one miss at most, however late it comes: an observer that is kept from looking blames nobody for the time.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -30,21 +36,25 @@ pub enum Pulse {
 const BEAT: u32 = 15;
 /// How much longer replicas that were never seen are waited for: a cluster is starting.
 const UNSEEN_PATIENCE: u32 = 10;
-/// The most that mistakes raise the misses that are borne: with 20 of 5 ms, from 0.1 s to 1.6 s.
+/// The most that mistakes raise the patience: with 20 looks of 5 ms, from 0.1 s to 1.6 s.
 const PATIENCE_MAX: u32 = 16;
-/// So many looks without a long silence halve what mistakes have doubled: 5 s of 5 ms.
-const CALM: u32 = 1_000;
+/// A time without a long silence that halves a raised patience.
+const CALM_MS: u64 = 1_000;
+/// Two late looks of the observer's own within this time mean that the host is crowded, for as long.
+const CROWDED_MS: u64 = 2_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Health {
     score: u32,
     /// Misses in a row that it may have: more after each mistake.
     patience: u32,
-    /// Looks since it was last silent for long.
-    calm: u32,
+    /// Misses since it was suspected.
+    over: u32,
     dead: bool,
     /// When the score fell to nothing.
     since_ms: u64,
+    /// When it was last silent for long, or its patience changed.
+    troubled_ms: u64,
 }
 
 /// The health of each slot of a group.
@@ -52,33 +62,55 @@ struct Health {
 pub struct Detector {
     slots: Vec<Health>,
     score_max: u32,
+    /// A time between two of our own looks that is as bad as a long silence.
+    late_ms: u64,
+    looked_ms: u64,
+    /// When our last two late looks were.
+    late: [Option<u64>; 2],
 }
 
 impl Detector {
-    /// Nobody is suspected yet. `score_max` misses in a row make a healthy replica suspected.
-    pub fn new(replicas: u8, score_max: u32) -> Self {
+    /// Nobody is suspected yet. `score_max` misses in a row make a healthy replica suspected; there is a
+    /// look every `look_ms`, or more rarely when nothing is to be done.
+    pub fn new(replicas: u8, score_max: u32, look_ms: u64) -> Self {
         let score = score_max * UNSEEN_PATIENCE;
-        let unseen = Health { score, patience: score_max, calm: 0, dead: false, since_ms: 0 };
-        Self { slots: vec![unseen; usize::from(replicas)], score_max }
+        let patience = score_max;
+        let unseen = Health { score, patience, over: 0, dead: false, since_ms: 0, troubled_ms: 0 };
+        Self {
+            slots: vec![unseen; usize::from(replicas)],
+            score_max,
+            late_ms: (u64::from(long_silence(score_max)) * look_ms).max(2),
+            looked_ms: 0,
+            late: [None; 2],
+        }
     }
 
     /// Takes in a look. Returns whether the slot has become suspected by it.
     pub fn look(&mut self, slot: u8, pulse: Pulse, now_ms: u64) -> bool {
+        self.note_look(now_ms);
         let base = self.score_max;
+        let crowded = self.is_crowded(now_ms);
         let health = &mut self.slots[usize::from(slot)];
         let before = health.score;
         match pulse {
             Pulse::Beat => {
+                if before == 0 {
+                    health.troubled_ms = now_ms;
+                }
                 if before == 0 && !health.dead {
-                    health.patience = (health.patience * 2).min(base * PATIENCE_MAX);
+                    if health.over <= base || crowded {
+                        health.patience = (health.patience * 2).min(base * PATIENCE_MAX);
+                    }
                     health.score = health.patience;
-                    health.calm = 0;
                 }
                 health.dead = false;
-                health.grow_calm(base);
+                health.calm_down(base, now_ms);
                 health.score = (health.score + BEAT).min(health.patience);
             }
-            Pulse::Missed => health.score = before.saturating_sub(1),
+            Pulse::Missed => {
+                health.score = before.saturating_sub(1);
+                health.over = health.over.saturating_add(1);
+            }
             Pulse::Dead => {
                 health.dead = true;
                 health.score = 0;
@@ -87,8 +119,22 @@ impl Detector {
         let newly = before > 0 && health.score == 0;
         if newly {
             health.since_ms = now_ms;
+            health.over = 0;
         }
         newly
+    }
+
+    /// Takes note of when we look: one tick's looks at all slots count as one.
+    fn note_look(&mut self, now_ms: u64) {
+        if self.looked_ms > 0 && now_ms >= self.looked_ms + self.late_ms {
+            self.late = [self.late[1], Some(now_ms)];
+        }
+        self.looked_ms = self.looked_ms.max(now_ms);
+    }
+
+    /// Whether we were ourselves kept from looking, more than once and not long ago.
+    fn is_crowded(&self, now_ms: u64) -> bool {
+        self.late[0].is_some_and(|first| now_ms < first + CROWDED_MS)
     }
 
     /// Whether the slot does not seem to be alive.
@@ -110,16 +156,29 @@ impl Detector {
     pub fn patience(&self, slot: u8) -> u32 {
         self.slots[usize::from(slot)].patience
     }
+
+    /// For how long the slot has beaten without a long silence: nothing while it is suspected.
+    pub fn well_for_ms(&self, slot: u8, now_ms: u64) -> u64 {
+        let health = &self.slots[usize::from(slot)];
+        if health.score == 0 { 0 } else { now_ms.saturating_sub(health.troubled_ms) }
+    }
+}
+
+/// Misses in a row that are not calm.
+const fn long_silence(base: u32) -> u32 {
+    base * 3 / 4
 }
 
 impl Health {
-    /// Whoever beats for long enough without a silence of three quarters of the time that is borne at
-    /// least is as good as new, step by step.
-    fn grow_calm(&mut self, base: u32) {
+    /// A beat: a long silence before it starts the calm time anew, and a whole calm time halves what
+    /// mistakes have doubled.
+    fn calm_down(&mut self, base: u32, now_ms: u64) {
         let silent = self.patience.saturating_sub(self.score);
-        self.calm = if silent > base * 3 / 4 { 0 } else { self.calm + 1 };
-        if self.calm >= CALM {
-            self.calm = 0;
+        if silent > long_silence(base) {
+            self.troubled_ms = now_ms;
+        }
+        if self.patience > base && now_ms >= self.troubled_ms + CALM_MS {
+            self.troubled_ms = now_ms;
             self.patience = (self.patience / 2).max(base);
             self.score = self.score.min(self.patience);
         }
@@ -127,101 +186,4 @@ impl Health {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_late_heartbeat_condemns_nobody_and_a_long_life_saves_nobody() {
-        let mut detector = Detector::new(3, 4);
-        for _ in 0..100 {
-            assert!(!detector.look(1, Pulse::Beat, 0));
-        }
-        assert!((0..3).all(|_| !detector.look(1, Pulse::Missed, 1)));
-        detector.look(1, Pulse::Beat, 2);
-        assert!((0..3).all(|_| !detector.look(1, Pulse::Missed, 3)));
-        assert!(detector.look(1, Pulse::Missed, 4) && detector.suspects(1));
-        assert!(!detector.look(1, Pulse::Missed, 5), "it is suspected once");
-        assert_eq!(detector.since_ms(1), 4);
-        detector.look(1, Pulse::Beat, 6);
-        assert!(!detector.suspects(1));
-    }
-
-    #[test]
-    fn a_known_death_counts_at_once_and_a_start_is_given_time() {
-        let mut detector = Detector::new(3, 4);
-        assert!((0..39).all(|_| !detector.look(0, Pulse::Missed, 1)));
-        assert!(detector.look(0, Pulse::Missed, 2));
-        assert!(detector.look(2, Pulse::Dead, 3) && detector.is_dead(2) && detector.suspects(2));
-    }
-
-    /// So many misses in a row are borne.
-    fn borne(detector: &mut Detector) -> u32 {
-        (1..=1_000).find(|_| detector.look(1, Pulse::Missed, 1)).expect("patience is bounded")
-    }
-
-    #[test]
-    fn whoever_was_suspected_and_lives_is_given_twice_the_time_up_to_a_bound() {
-        let mut detector = Detector::new(3, 4);
-        detector.look(1, Pulse::Beat, 0);
-        for expected in [4, 8, 16, 32, 64, 64, 64] {
-            assert_eq!((detector.patience(1), borne(&mut detector)), (expected, expected));
-            detector.look(1, Pulse::Beat, 2);
-            assert!(!detector.suspects(1), "one beat shows that it lives");
-        }
-        assert_eq!(detector.patience(0), 4, "each for its own mistakes");
-    }
-
-    #[test]
-    fn whoever_sleeps_through_ten_looks_and_gets_up_late_is_not_suspected_and_calm() {
-        let mut detector = Detector::new(3, 20);
-        detector.look(1, Pulse::Beat, 0);
-        borne(&mut detector);
-        detector.look(1, Pulse::Beat, 0);
-        assert_eq!(detector.patience(1), 40);
-        for _ in 0..2 * CALM {
-            assert!((0..15).all(|_| !detector.look(1, Pulse::Missed, 1)));
-            detector.look(1, Pulse::Beat, 1);
-        }
-        assert_eq!(detector.patience(1), 20, "what was given for a mistake is taken back");
-        for _ in 0..20 {
-            (0..16).for_each(|_| _ = detector.look(1, Pulse::Missed, 1));
-            detector.look(1, Pulse::Beat, 1);
-        }
-        assert!(detector.patience(1) > 20, "who misses more than it makes up for is suspected");
-    }
-
-    #[test]
-    fn a_death_is_no_mistake_and_is_not_waited_for() {
-        let mut detector = Detector::new(3, 4);
-        for _ in 0..3 {
-            detector.look(1, Pulse::Beat, 0);
-            assert!(detector.look(1, Pulse::Dead, 1) && detector.suspects(1));
-        }
-        detector.look(1, Pulse::Beat, 2);
-        assert_eq!(detector.patience(1), 4, "who comes back is somebody else");
-        borne(&mut detector);
-        detector.look(1, Pulse::Beat, 3);
-        assert_eq!(detector.patience(1), 8);
-        assert!(detector.look(1, Pulse::Dead, 4), "however much time it was given");
-    }
-
-    #[test]
-    fn what_mistakes_gave_a_calm_time_takes_away_step_by_step() {
-        let mut detector = Detector::new(3, 4);
-        detector.look(1, Pulse::Beat, 0);
-        for _ in 0..2 {
-            borne(&mut detector);
-            detector.look(1, Pulse::Beat, 0);
-        }
-        for expected in [16, 8, 4, 4] {
-            assert_eq!(detector.patience(1), expected);
-            (0..CALM).for_each(|_| _ = detector.look(1, Pulse::Beat, 0));
-        }
-        borne(&mut detector);
-        for _ in 0..10 * CALM {
-            detector.look(1, Pulse::Beat, 0);
-            (0..5).for_each(|_| _ = detector.look(1, Pulse::Missed, 0));
-        }
-        assert_eq!(detector.patience(1), 8, "silences that would be mistakes again are not calm");
-    }
-}
+mod tests;

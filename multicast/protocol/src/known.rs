@@ -226,6 +226,47 @@ mod tests {
     }
 
     #[test]
+    fn a_state_holds_all_that_is_known() {
+        let mut known = Known::default();
+        let of = |session, sequence| MessageId::new(SessionId(session), sequence);
+        for (session, numbers) in [(1, &[70, 71, 99, 127, 300][..]), (2, &[1]), (3, &[64, 65])] {
+            for sequence in numbers {
+                known.insert(of(session, *sequence), numbers[0]);
+            }
+        }
+        known.end(SessionId(3));
+        known.end(SessionId(2));
+        let saved = |known: &Known| {
+            let mut bytes = Vec::new();
+            known.save(&mut Writer(&mut bytes));
+            bytes
+        };
+        let bytes = saved(&known);
+        let mut restored = Known::restore(&mut Reader(&bytes)).expect("what was saved");
+        assert_eq!(saved(&restored), bytes);
+        for sequence in [69, 70, 71, 72, 98, 99, 127, 128, 299, 300, 301] {
+            let (is, was) = (restored.contains(of(1, sequence)), known.contains(of(1, sequence)));
+            assert_eq!(is, was, "{sequence}");
+        }
+        // The one that ended first is forgotten first, whoever remembers it.
+        for session in 10..9 + ENDED_MAX as u64 {
+            restored.insert(of(session, 1), 1);
+            restored.end(SessionId(session));
+        }
+        assert!(!restored.has_ended(SessionId(3)) && restored.has_ended(SessionId(2)));
+    }
+
+    #[test]
+    fn whoever_has_ended_is_owed_nothing() {
+        let mut known = Known::default();
+        for session in [7, 8] {
+            known.insert(MessageId::new(SessionId(session), 5), 5);
+        }
+        known.end(SessionId(7));
+        assert_eq!(known.recent(), [MessageId::new(SessionId(8), 5)]);
+    }
+
+    #[test]
     fn ended_sessions_are_forgotten_oldest_first() {
         let mut known = Known::default();
         for session in 0..ENDED_MAX as u64 + 2 {

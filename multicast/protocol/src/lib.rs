@@ -14,6 +14,7 @@ pub mod by_session;
 mod bytes;
 mod check;
 pub mod detector;
+pub mod divergence;
 pub mod ids;
 pub mod known;
 pub mod log;

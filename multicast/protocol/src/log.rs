@@ -643,6 +643,102 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_of_entry_is_read_as_it_was_written() {
+        let cursor = Cursor { index: 3, position: 128 };
+        let decision = Decision {
+            message: MessageId::new(SessionId(5), 6),
+            timestamp: Timestamp::new(1 << 40, GroupId(1)),
+        };
+        let bodies = [
+            Body::NewBallot,
+            local(Payload::Held).body,
+            local(Payload::Inline(b"")).body,
+            Body::Evict { slot: 255 },
+            Body::Join { slot: 4, incarnation: (1 << 24) - 1 },
+        ];
+        for body in bodies {
+            let entry = Entry { epoch: u32::MAX, time_ms: u64::MAX, body, ..local(Payload::Held) };
+            let mut bytes = Vec::new();
+            entry.encode(cursor, &mut bytes);
+            assert_eq!(Entry::decode(&bytes, cursor, BALLOT), Ok(entry));
+        }
+        let (mut bytes, entry) =
+            (Vec::new(), Entry { body: Body::DECIDED, ..local(Payload::Held) });
+        entry.encode_decided(&[decision, decision], cursor, &mut bytes);
+        assert_eq!(bytes.len(), Entry::decided_len(2));
+        let Body::Decided(read) = Entry::decode(&bytes, cursor, BALLOT).unwrap().body else {
+            panic!("no decisions")
+        };
+        assert!(read.iter().eq([decision, decision]));
+    }
+
+    #[test]
+    fn an_entry_of_another_form_is_none_though_its_check_fits() {
+        let cursor = Cursor { index: 3, position: 128 };
+        let whole = |body| {
+            let mut bytes = Vec::new();
+            Entry { body, ..local(Payload::Held) }.encode(cursor, &mut bytes);
+            bytes
+        };
+        let long = local(Payload::Inline(&[7; 40]));
+        #[rustfmt::skip]
+        let cases = [
+            // entry                        byte  is    because
+            (whole(Body::NewBallot),        45,   2,    "another version"),
+            (whole(Body::NewBallot),        44,   99,   "no kind of entry"),
+            (whole(long.body),              46,   8,    "a whole word of padding"),
+            (whole(Body::Evict { slot: 1 }), 65,  1,    "no slot has such a number"),
+        ];
+        for (mut bytes, at, is, because) in cases {
+            assert!(Entry::parse(&bytes, cursor).is_some());
+            bytes[at] = is;
+            seal(&mut bytes);
+            assert_eq!(Entry::parse(&bytes, cursor), None, "{because}");
+        }
+    }
+
+    #[test]
+    fn an_entry_may_end_where_the_ring_ends() {
+        const RING: u64 = 1 << 10;
+        // A header's length before the end.
+        let mut cursor = Cursor { index: 3, position: RING - HEADER as u64 };
+        let before = cursor;
+        assert_eq!(cursor.offset(RING), PREAMBLE + RING as usize - HEADER);
+        assert_eq!(cursor, before, "a header fits there");
+        let announced = |len: u32, position| {
+            let mut header = [0; HEADER];
+            header[40..44].copy_from_slice(&len.to_le_bytes());
+            announced_len(&header, Cursor { index: 3, position }, RING)
+        };
+        assert_eq!(announced(64, RING - 64), Some(64), "a bare header to the end");
+        assert_eq!(announced(72, RING - 72), Some(72), "an entry to the end");
+        assert_eq!(announced(72, RING - 64), None, "one beyond it");
+        assert_eq!(announced(56, 0), None, "less than a header");
+        assert_eq!(announced(68, 0), None, "half a word");
+        let mut space = Space::new(RING);
+        space.resume(before, before.position);
+        assert_eq!(space.skip(HEADER), None, "it just fits");
+        assert_eq!(space.skip(HEADER + 8), Some(HEADER));
+    }
+
+    #[test]
+    fn room_is_counted_for_a_pad_and_a_header_too() {
+        let space = Space::new(1 << 10);
+        assert!(space.fits(512, 448), "with the header of a pad it is all of the ring");
+        assert!(!space.fits(512, 456) && !space.fits(520, 448));
+    }
+
+    #[test]
+    fn what_is_held_and_what_is_free_do_not_go_the_wrong_way() {
+        let mut space = Space::new(4096);
+        space.resume(Cursor { index: 30, position: 6000 }, 5000);
+        space.free(4000);
+        assert!(space.fits(2968, 64), "what is free stays so");
+        space.hold(5500);
+        assert!(!space.fits(2976, 64), "what was not free is not freed by whoever needs less");
+    }
+
+    #[test]
     fn no_other_place_lap_or_ballot_passes_for_the_entry() {
         let cursor = Cursor { index: 12, position: 4096 };
         let mut bytes = Vec::new();

@@ -54,8 +54,8 @@ pub struct Announcement {
     /// Where the proposal stands in the announcing group's log.
     pub index: u64,
     /// The announcing group waits for something of this message: its payload, our proposal, our
-    /// result. Whoever has it sends it again.
-    pub again: bool,
+    /// result. Whoever has it sends it again. The message ends no lower than this in that group.
+    pub again: Option<Timestamp>,
 }
 
 impl Announcement {
@@ -68,7 +68,10 @@ impl Announcement {
         let (timestamp, ballot) = (self.timestamp.to_word(), self.ballot.to_word());
         let mut out = Writer(bytes);
         out.words([session.0, sequence, self.low_water, timestamp, ballot, self.index]);
-        out.u8(u8::from(self.again));
+        out.u8(u8::from(self.again.is_some()));
+        if let Some(bound) = self.again {
+            out.u64(bound.to_word());
+        }
         out.groups(self.destinations);
     }
 
@@ -82,7 +85,10 @@ impl Announcement {
             timestamp: Timestamp::from_word(timestamp),
             ballot: Ballot::from_word(ballot),
             index,
-            again: from.u8()? != 0,
+            again: match from.u8()? {
+                0 => None,
+                _ => Some(Timestamp::from_word(from.u64()?)),
+            },
             destinations: from.groups()?,
         };
         let sane = announcement.destinations.contains(announcement.timestamp.group());
@@ -192,7 +198,7 @@ mod tests {
             timestamp: Timestamp::new(17, GroupId(2)),
             ballot: Ballot::new(1, 0, 0),
             index: 12,
-            again: true,
+            again: Some(Timestamp::new(1 << 40, GroupId(1))),
         };
         bytes.clear();
         announcement.encode(&mut bytes);
@@ -200,6 +206,24 @@ mod tests {
         Announcement { index: 13, ..announcement }.encode(&mut bytes);
         assert_eq!(Announcement::decode(&bytes), Some((announcement, &bytes[len..])));
         assert!((0..len).all(|cut| Announcement::decode(&bytes[..cut]).is_none()));
+    }
+
+    #[test]
+    fn a_group_announces_only_what_goes_to_it() {
+        let of = |group| Announcement {
+            message: MessageId::new(SessionId(3), 9),
+            low_water: 4,
+            destinations: GroupSet::first(2),
+            timestamp: Timestamp::new(17, GroupId(group)),
+            ballot: Ballot::new(1, 0, 0),
+            index: 12,
+            again: None,
+        };
+        for (group, decodes) in [(1, true), (2, false)] {
+            let mut bytes = Vec::new();
+            of(group).encode(&mut bytes);
+            assert_eq!(Announcement::decode(&bytes).is_some(), decodes, "g{group}");
+        }
     }
 
     #[test]
@@ -230,6 +254,7 @@ mod tests {
             bytes
         };
         let refused = |bytes: &[u8]| Head::decode(bytes).is_none();
+        assert!(!refused(&encoded(Head { low_water: 9, ..head })), "all before it are answered");
         assert!(refused(&encoded(Head { low_water: 10, ..head })), "a mark above the message");
         assert!(
             refused(&encoded(Head { sequence: 0, low_water: 0, ..head })),

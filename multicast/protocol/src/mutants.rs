@@ -29,6 +29,9 @@ macro_rules! mutants {
                 Self::LookedAtOnce,
             ];
 
+            /// Those that do harm only when a key asks for it: for trials by hand, and no simulation's.
+            pub const ON_DEMAND: &'static [Self] = &[Self::StoreDiverges];
+
             /// The one of that name.
             pub fn named(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|mutant| mutant.name() == name)
@@ -128,6 +131,9 @@ mutants! {
     /// A replica without its memory grants, and its grant counts (hole 8). Two guards stand there,
     /// and each alone would do: it stays silent, and no log's view names its life.
     AmnesiacGrants,
+    /// A replica whose `Join` is committed, and that has not read so, grants nothing: the survivors of a second
+    /// failure are too few.
+    JoinUnseenIsNone,
     /// A replica without its memory acknowledges (hole 8).
     AmnesiacAccepts,
     /// A completed write counts behind an entry whose payload was let go before that follower, which
@@ -154,6 +160,8 @@ mutants! {
     DeniedLeaderGoesOn,
     /// A replica that holds the full log back is waited for (hole 7).
     NobodyEvicted,
+    /// A learner that has stopped is waited for, by the log and by other learners.
+    StoppedLearnerKept,
     /// The view changes although fewer than a quorum are left that the log waits for.
     QuorumEvictedAway,
     /// A new leader announces a message at its old index, below what counts in the new ballot.
@@ -180,6 +188,8 @@ mutants! {
     /// A group that has a message in a lower place than one that was recreated, or not at all, never
     /// comes to where that one has it.
     NeverRaised,
+    /// A group is recreated above the ballots that its own replicas remember, whatever others have seen.
+    OwnBallotsAlone,
     /// What a deposed leader had proposed is remembered as proposed.
     TruncatedRemembered,
     /// What is logged and not committed is given away as logged for good.
@@ -246,12 +256,26 @@ mutants! {
     /// Whatever comes again is ordered again and executed again. Two guards stand there, and each alone
     /// would do: what a session has sent is known before it is ordered, and when it is executed.
     DuplicateExecuted,
+    /// A promise holds from when its giver began the turn in which it was asked for it.
+    PromiseFromTurnsBegin,
+    /// An engine that was kept from asking who is gone makes up for it at once: by its clock, those that may
+    /// come back have had their time.
+    RollCallsMadeUpFor,
+    /// An engine shows that it is alive in each turn, though no time passes for it.
+    BeatsWithoutTime,
+    /// A channel that cannot be attached for lack of memory is kept, and what is sent by it waits for ever.
+    UselessChannelKept,
+    /// A process is met though its count of starts is below one that was seen, or equal to it.
+    StaleLifeMet,
     /// A group takes its own verdict on a transaction for that of all groups.
     VerdictsNotExchanged,
     /// A command goes on while one before it, which it meets, waits for verdicts.
     MeetingPasses,
     /// What was read of several groups under leases was looked at once.
     LookedAtOnce,
+    /// A put of the key `diverge/2` writes something else in the replica of slot 2, and so on; one of
+    /// `diverge/all` something else in every replica.
+    StoreDiverges,
 }
 
 /// Whether the guard is taken out.

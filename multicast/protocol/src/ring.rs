@@ -197,7 +197,49 @@ mod tests {
         assert_eq!(reader.see(72), Err(Nonsense), "more than the ring holds");
         assert_eq!(reader.see(9), Err(Nonsense), "half a word");
         reader.see(64).unwrap();
+        assert_eq!(reader.see(64), Ok(()), "the same word is read again");
         assert_eq!(reader.see(8), Err(Nonsense), "bytes taken back");
+    }
+
+    #[test]
+    fn credit_is_told_once_from_a_quarter_of_the_ring_on() {
+        let mut reader = Incoming::new(64);
+        reader.see(64).unwrap();
+        reader.take(8);
+        assert_eq!((reader.report(), reader.unreported()), (None, true), "less than a quarter");
+        reader.take(8);
+        assert_eq!((reader.report(), reader.unreported()), (Some(16), false));
+        assert_eq!(reader.report(), None, "once");
+    }
+
+    #[test]
+    fn a_drained_ring_goes_on_with_another_size() {
+        let (mut writer, mut reader) = (Outgoing::new(64), Incoming::new(64));
+        writer.reserve(40);
+        reader.see(40).unwrap();
+        reader.take(40);
+        writer.credit(reader.report_now()).unwrap();
+        writer.resize(128);
+        reader.resize(128);
+        assert_eq!((writer.room(), writer.reserve(128)), (128, 40));
+        assert_eq!(reader.see(168), Ok(()));
+        assert_eq!(reader.available(), 128);
+    }
+
+    #[test]
+    #[should_panic(expected = "only a drained ring")]
+    fn a_writer_replaces_no_ring_that_is_not_drained() {
+        let mut writer = Outgoing::new(64);
+        writer.reserve(8);
+        writer.resize(128);
+    }
+
+    #[test]
+    #[should_panic(expected = "only a drained ring")]
+    fn a_reader_replaces_no_ring_that_is_not_drained() {
+        let mut reader = Incoming::new(64);
+        reader.see(8).unwrap();
+        reader.resize(128);
     }
 
     #[test]

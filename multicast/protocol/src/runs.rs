@@ -53,6 +53,13 @@ impl Runs {
         index < self.end.index && run.is_none_or(|(of_run, _)| *of_run == birth)
     }
 
+    /// Whether the entry at `index` is remembered to be born in `birth`. Unlike [`holds`](Self::holds), this says
+    /// no of what is further back than remembered: bytes that are found there may be another log's.
+    pub fn remembers(&self, birth: Ballot, index: u64) -> bool {
+        let run = self.runs.iter().rev().find(|(_, first)| first.index <= index);
+        index < self.end.index && run.is_some_and(|(of_run, _)| *of_run == birth)
+    }
+
     /// An entry born in `birth` was added, and ends at `position`.
     pub fn push(&mut self, birth: Ballot, position: u64) {
         if self.last_birth() != birth {
@@ -134,11 +141,25 @@ mod tests {
         let held = |birth: u32, index| log.holds(Ballot::new(birth, 0, 0), index);
         assert!(held(1, 1) && held(1, 2) && held(3, 3) && held(3, 4));
         assert!(!held(3, 2) && !held(1, 3) && !held(2, 3) && !held(3, 5));
+        let remembered = |birth: u32, index| log.remembers(Ballot::new(birth, 0, 0), index);
+        assert!(remembered(1, 1) && remembered(3, 4) && !remembered(1, 3) && !remembered(3, 5));
+        let first = Cursor { index: 3, position: 128 };
+        let end = Cursor { index: 5, position: 256 };
+        let given = Runs::new([(Ballot::new(3, 0, 0), first)], end);
+        assert!(given.holds(Ballot::new(2, 0, 0), 2) && given.remembers(Ballot::new(3, 0, 0), 3));
+        assert!(!given.remembers(Ballot::new(2, 0, 0), 2), "nobody knows what was there");
     }
 
     #[test]
     fn logs_that_forgot_their_common_past_share_nothing_known() {
         let long: std::vec::Vec<u32> = (1..200).collect();
         assert_eq!(log(&long).shared(&log(&[1, 2, 3])), None);
+        let first = Cursor { index: 2, position: 64 };
+        assert_eq!(
+            log(&long[..RUNS_MAX]).shared(&log(&[1])),
+            Some(first),
+            "it is the oldest of 64"
+        );
+        assert_eq!(log(&long[..=RUNS_MAX]).shared(&log(&[1])), None, "it was one of 65");
     }
 }

@@ -64,3 +64,21 @@ impl View {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_names_one_life_of_each_slot() {
+        let mut view = View::first(3);
+        for life in [1, 1 << 16, (1 << 24) - 1] {
+            assert!(view.names(1, 0) && !view.names(1, life), "{life}");
+        }
+        view.evict(1);
+        assert_eq!(view.member(1), Member { incarnation: 0, evicted: true });
+        view.join(1, 1 << 16);
+        assert_eq!(view.member(1), Member { incarnation: 1 << 16, evicted: false });
+        assert!(!view.names(1, 0));
+    }
+}

@@ -25,9 +25,11 @@ fn nothing_is_repeated_before_it_was_delivered() {
         replicas: 3,
         fetch_after_ms: 20,
         patience_ms: 20,
+        beat_ms: 5,
         missed_max: 20,
         lease_ms: 40,
         clock_skew_percent: 10,
+        spread_after_ms: 0,
     };
     let mut leader = Ramcast::new(config, View::first(3));
     let mut effects = Vec::new();

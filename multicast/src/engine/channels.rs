@@ -101,8 +101,10 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                     Purpose::Session { .. } if next.kind == Kind::Query => true,
                     Purpose::Session { session, .. } => {
                         next.begun || {
-                            let assembling = self.wiring.port.assembling();
-                            self.replicas[at].admits(SessionId(session), next.len, assembling)
+                            let Self { replicas, wiring, .. } = self;
+                            let (assembling, len) = (wiring.port.assembling(), next.len);
+                            let sequence = || wiring.port.first_word(id, next);
+                            replicas[at].admits(SessionId(session), len, assembling, sequence)
                         }
                     }
                     Purpose::Replica { from, .. } => {

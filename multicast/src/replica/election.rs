@@ -10,9 +10,10 @@ use skein_protocol::message::{Head, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::{Cause, Role, Verdict};
 use skein_protocol::step::Event;
+use skein_protocol::timestamp::Timestamp;
 
-use super::Replica;
 use super::log::RESERVE_FOR_CONTROL;
+use super::{Answered, Replica};
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::election::{Election, Granted, Piece, Prepare, cursor, place};
@@ -32,16 +33,22 @@ impl<A: Application> Replica<A> {
         {
             self.set_out(cause, wiring);
         }
+        self.pursue_wish(wiring);
         if self.core.is_outbid() {
             self.set_out(Cause::Outbid, wiring);
         } else if let Some(cause) = self.core.wants_to_lead() {
             self.set_out(cause, wiring);
         }
+        self.tell_admitted(wiring);
         self.ask_for_grants(wiring);
         if let Some(heir) = self.core.heir() {
             let ballot = self.core.ballot().to_word();
             self.ask_member(heir, &Election::Succeed { ballot }, wiring);
+        } else if let Some(server) = self.other_server() {
+            let ballot = self.core.ballot().to_word();
+            self.ask_member(server, &Election::Succeed { ballot }, wiring);
         }
+        self.give_up_unanswering();
         self.evict_blockers();
         self.carry_out(wiring);
     }
@@ -65,9 +72,22 @@ impl<A: Application> Replica<A> {
 
     /// Sets out to lead, as soon as what it has promised allows it to.
     pub(crate) fn set_out<F: Fabric>(&mut self, cause: Cause, wiring: &mut Wiring<F>) {
+        if !self.is_trusted() {
+            return; // It would answer from a state that is not the group's.
+        }
         if self.core.is_bound() {
             self.put_off = Some(cause);
             self.core.stop_promising();
+            return;
+        }
+        if !self.core.has_ballots_left() {
+            if !std::mem::replace(&mut self.exhausted, true) {
+                tracing::error!(
+                    replica = %self.id,
+                    "has no ballot left to lead in: its group has had 16,777,215 elections since it was created or \
+                     recreated; copy its data to a new cluster while somebody leads it"
+                );
+            }
             return;
         }
         self.set_out_at = Some(wiring.port.fabric.now());
@@ -95,7 +115,16 @@ impl<A: Application> Replica<A> {
             self.followers[usize::from(slot)].forget_writes();
         }
         self.forget_led_reads();
-        self.give_up_teaching();
+        self.pause_teaching();
+    }
+
+    /// Tells whoever may not know that its `Join` is committed.
+    fn tell_admitted<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        let ballot = self.core.ballot().to_word();
+        for slot in self.other_slots().filter(|slot| self.core.may_not_know_its_join(*slot)) {
+            let incarnation = self.core.view().member(slot).incarnation;
+            self.ask_member(slot, &Election::Admitted { ballot, incarnation }, wiring);
+        }
     }
 
     /// Asks whoever has not let us write its log yet, every few ticks, until it has.
@@ -120,10 +149,11 @@ impl<A: Application> Replica<A> {
             let answered =
                 if leads { follower.log.is_some() } else { self.core.has_grant_of(slot) };
             // One that is given the state lets us in when it has it, not with the log that it had.
-            let taught = self.teaching.as_ref().filter(|teaching| !teaching.is_done());
+            let taught = self.teaching.as_ref().filter(|teaching| teaching.is_under_way());
             if !answered && taught.is_none_or(|teaching| teaching.slot() != slot) {
                 let (ballot, attempt) = (ballot.to_word(), follower.attempt);
-                let prepare = Prepare { ballot, leads, forced, attempt, commit };
+                let admitted = self.core.admitted();
+                let prepare = Prepare { ballot, leads, forced, attempt, commit, admitted };
                 self.ask_member(slot, &Election::Prepare(prepare), wiring);
             }
         }
@@ -162,6 +192,9 @@ impl<A: Application> Replica<A> {
             return;
         }
         let from = ReplicaId::new(self.id.group, slot);
+        if asked.admitted.get(usize::from(self.id.slot)) == Some(&self.incarnation) {
+            self.core.hear_admitted(ballot);
+        }
         if matches!(
             self.core.judge(ballot, asked.leads, asked.forced),
             Verdict::Refuse | Verdict::Wait
@@ -176,9 +209,12 @@ impl<A: Application> Replica<A> {
             }
             Verdict::GrantAgain => {
                 let peer = wiring.peer_of(from);
-                if self.answered != Some((ballot, asked.attempt, peer)) {
-                    self.close_log(wiring);
-                    self.report(slot, asked, wiring);
+                match self.answered.filter(|answered| answered.answers(&asked, peer)) {
+                    None => {
+                        self.close_log(wiring);
+                        self.report(slot, &asked, wiring);
+                    }
+                    Some(answered) => self.report_again(slot, &asked, answered, wiring),
                 }
             }
             Verdict::Grant => {
@@ -191,7 +227,7 @@ impl<A: Application> Replica<A> {
                 self.put_off = None;
                 wiring.note(|| Note::Promised { by: self.id, ballot });
                 self.forget_followers();
-                self.report(slot, asked, wiring);
+                self.report(slot, &asked, wiring);
             }
         }
     }
@@ -210,7 +246,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Lets who asked write our log, and tells it what the log holds.
-    fn report<F: Fabric>(&mut self, slot: u8, asked: Prepare, wiring: &mut Wiring<F>) {
+    fn report<F: Fabric>(&mut self, slot: u8, asked: &Prepare, wiring: &mut Wiring<F>) {
         let from = ReplicaId::new(self.id.group, slot);
         let Some(peer) = wiring.peer_of(from) else { return };
         let granted = if planted(Mutant::GrantWithoutRevoking) && self.granted.is_some() {
@@ -224,13 +260,44 @@ impl<A: Application> Replica<A> {
                 return tracing::warn!(%error, replica = %self.id, "cannot let a leader write");
             }
         };
-        let ballot = Ballot::from_word(asked.ballot);
+        let (ballot, attempt) = (Ballot::from_word(asked.ballot), asked.attempt);
         self.granted = Some(peer);
         self.grants += 1;
         self.awaiting = true;
         self.header_seen = self.header_there(&wiring.port.fabric);
-        self.answered = Some((ballot, asked.attempt, Some(peer)));
         self.behind = None;
+        tracing::info!(replica = %self.id, to = %from, %ballot, end = self.runs.end().index - 1, "grants");
+        let at_ms = self.core.now_ms();
+        self.tell_granted(slot, asked, Answered { ballot, attempt, peer, key, at_ms }, wiring);
+    }
+
+    /// Tells the same grant once more, if nothing has come of it for long. It was lost, or the answer to it
+    /// was, where a channel was refused for lack of memory: what waited for it is gone, and nobody else would say
+    /// it again. Until a leader's first words are here our log is what it was.
+    fn report_again<F: Fabric>(
+        &mut self,
+        slot: u8,
+        asked: &Prepare,
+        answered: Answered,
+        wiring: &mut Wiring<F>,
+    ) {
+        let (now, to) = (self.core.now_ms(), ReplicaId::new(self.id.group, slot));
+        let waits = self.awaiting && self.behind.is_none();
+        let due = now >= answered.at_ms + self.config.patience_ms;
+        if waits && due && wiring.has_sent_all(self.id, to) {
+            self.paths.granted_again += 1;
+            self.tell_granted(slot, asked, Answered { at_ms: now, ..answered }, wiring);
+        }
+    }
+
+    fn tell_granted<F: Fabric>(
+        &mut self,
+        slot: u8,
+        asked: &Prepare,
+        answered: Answered,
+        wiring: &mut Wiring<F>,
+    ) {
+        self.answered = Some(answered);
         let mut tail = Vec::new();
         let whole = self.collect(cursor(asked.commit), &wiring.port.fabric, &mut tail);
         let granted = Granted {
@@ -238,14 +305,15 @@ impl<A: Application> Replica<A> {
             attempt: asked.attempt,
             incarnation: self.incarnation,
             grant: self.grants,
-            key,
+            key: answered.key,
             named: self.core.named(),
             runs: self.runs.iter().map(|(birth, first)| (birth.to_word(), place(first))).collect(),
             end: place(self.runs.end()),
             freed: self.freed,
             whole,
+            applied: self.last_applied,
+            held_from: self.held_from(),
         };
-        tracing::info!(replica = %self.id, to = %from, %ballot, end = self.runs.end().index - 1, "grants");
         self.tell_member(slot, &Election::Granted(granted), &tail, wiring);
     }
 
@@ -261,6 +329,9 @@ impl<A: Application> Replica<A> {
         while at.index < end.index {
             let Some(bytes) = self.raw_entry(&mut at, fabric) else { return false };
             let Some(entry) = Entry::parse(&bytes, at) else { return false };
+            if !self.is_of_our_log(&entry, at.index) {
+                return false;
+            }
             if let Body::Local { message, payload: Payload::Held, .. } = entry.body
                 && let Some(held) = self.payloads.get(message)
             {
@@ -277,6 +348,12 @@ impl<A: Application> Replica<A> {
             at.pass(announced(&bytes), entry.body);
         }
         true
+    }
+
+    /// Whether an entry that is found in our memory at an index is the one of our log. In front of a state that
+    /// was taken, memory still has what stood there before, and that may have been cut off.
+    fn is_of_our_log(&self, entry: &Entry<'_>, index: u64) -> bool {
+        entry.body == Body::Pad || self.runs.remembers(entry.birth, index)
     }
 
     /// The bytes of the entry at a cursor: of a pad, only its header.
@@ -303,10 +380,12 @@ impl<A: Application> Replica<A> {
         wiring: &mut Wiring<F>,
     ) {
         let ballot = Ballot::from_word(granted.ballot);
+        let applied = Timestamp::from_word(granted.applied);
         if self.core.leads() {
             let follower = &self.followers[usize::from(slot)];
             let awaited = follower.log.is_none() && granted.attempt == follower.attempt;
             if ballot == self.core.ballot() && awaited {
+                self.core.granter_has_applied(slot, applied);
                 self.admit(slot, &granted, wiring);
             }
             return;
@@ -315,6 +394,7 @@ impl<A: Application> Replica<A> {
         if self.core.asks().is_none_or(other) {
             return;
         }
+        self.core.granter_has_applied(slot, applied);
         let last = (granted.runs().last_birth(), granted.end.0 - 1);
         let (incarnation, named) = (granted.incarnation, granted.named.clone());
         self.grants_received[usize::from(slot)] = Some((granted, tail.to_vec()));
@@ -338,11 +418,19 @@ impl<A: Application> Replica<A> {
             self.tell_member(best, &Election::Succeed { ballot }, &[], wiring);
             return;
         }
+        self.learn_committed();
         let end = self.runs.end();
         self.space.resume(end, self.freed);
         if !self.space.retains(self.freed, 2 * log::HEADER as u64) {
-            // As many ballots as the log has places, and nobody who led in any of them committed it.
-            tracing::error!(replica = %self.id, "has no room in its log for a ballot of its own");
+            // As far as those know who have granted, the log is full of what is not committed. That is no error:
+            // they need not know. The others are asked on, and this is tried again with each grant. One that knows
+            // more says so with its grant, or sets out itself when nothing comes of us, and has room then.
+            //
+            // Nobody has room only if the knowledge is gone with its holders, and of what a log reserves for control
+            // not even a ballot is left: after a full log, some thirty leaders in a row, none of whom committed its
+            // first entry. No entry may be given up for another then, since each may be committed. Such a group
+            // waits until a replica comes back that knows more; `status` says that nobody leads it.
+            tracing::info!(replica = %self.id, "has no room in its log for a ballot of its own yet");
             return;
         }
         self.rewritten = end;
@@ -364,6 +452,17 @@ impl<A: Application> Replica<A> {
         }
         self.unproposed = true;
         self.write_followers(wiring);
+    }
+
+    /// Whatever a granter has committed is part of the log that was adopted, and is committed here as well.
+    fn learn_committed(&mut self) {
+        let granted = self.grants_received.iter().flatten();
+        let freed = granted.map(|(granted, _)| granted.freed).max().unwrap_or(0);
+        let committed = self.ends.iter().rev().find(|(_, end)| *end <= freed);
+        if let Some(index) = committed.map(|(index, _)| *index) {
+            self.core.learn_committed(index);
+            self.pass_committed();
+        }
     }
 
     /// What sessions sent us and nobody has logged is ours to propose now, as far as the log has room.
@@ -470,8 +569,9 @@ impl<A: Application> Replica<A> {
         let base = base.filter(|base| kept(base) || self.space.retains(base.position, reserve));
         let base = base.filter(|base| self.rewrite_from(*base, &mut wiring.port.fabric));
         let Some(base) = base else {
-            // It has answered, and does not answer this ballot again: it must hear of it.
+            // It answers this ballot again only as long as it has not heard of this.
             self.paths.behind += 1;
+            self.followers[usize::from(slot)].out_of_reach = shared.map(|base| base.position);
             let ballot = self.core.ballot().to_word();
             return self.tell_member(slot, &Election::Behind { ballot }, &[], wiring);
         };
@@ -493,12 +593,34 @@ impl<A: Application> Replica<A> {
         wiring.port.wake_later(peer);
         let ours = &mut self.followers[usize::from(slot)];
         ours.let_in(log, base.position, granted.freed);
+        ours.held_from = granted.held_from;
         self.space.hold(base.position);
         ours.joining = (!named || member.evicted).then_some(granted.incarnation);
         self.stop_teaching(slot);
         self.paths.admitted += 1;
         self.core.feeds(slot, granted.incarnation);
         tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");
+    }
+
+    /// From which position on our memory holds our log: an earlier part was given away with a state, or is
+    /// overwritten.
+    fn held_from(&self) -> u64 {
+        self.begun_at.max(self.runs.end().position.saturating_sub(self.space.capacity()))
+    }
+
+    /// As leader: who shall lead instead, so that a replica is served that we can give neither our log nor our
+    /// state: one whose log reaches back to where that one's ends.
+    pub(super) fn other_server(&self) -> Option<u8> {
+        let behind = self.other_slots().find(|slot| self.core.needs_another_to_serve(*slot))?;
+        let end = self.followers[usize::from(behind)].out_of_reach?;
+        self.other_slots().find(|slot| {
+            let follower = &self.followers[usize::from(*slot)];
+            let well = !self.core.detector().suspects(*slot);
+            follower.log.is_some()
+                && follower.joining.is_none()
+                && follower.held_from <= end
+                && well
+        })
     }
 
     /// Makes what our log holds from `base` on written in our ballot, as a follower expects it. False
@@ -509,6 +631,9 @@ impl<A: Application> Replica<A> {
         while at.position < self.rewritten.position {
             let Some(mut bytes) = self.raw_entry(&mut at, fabric) else { return false };
             let Some(entry) = Entry::parse(&bytes, at) else { return false };
+            if !self.is_of_our_log(&entry, at.index) {
+                return false;
+            }
             let (body_is_pad, len) = (entry.body == Body::Pad, announced(&bytes));
             log::rewrite(&mut bytes, ballot);
             let offset = at.offset(self.space.capacity());
@@ -576,8 +701,16 @@ impl<A: Application> Replica<A> {
             })
             .collect();
         for slot in blockers {
-            // Whoever cannot be spared is waited for, and goes on being written to.
-            if self.core.evict(slot, &mut self.effects) {
+            // Whoever cannot be spared is waited for, and goes on being written to. A learner whose slot is evicted
+            // already is waited for by us alone: if it has stopped, it takes the state anew when it goes on.
+            if self.core.view().member(slot).evicted {
+                if self.has_stopped(slot) {
+                    tracing::warn!(replica = %self.id, slot, "gives up a learner that holds the log back");
+                    self.paths.learner_given_up += 1;
+                    self.stop_teaching(slot);
+                    self.follower_lost(slot);
+                }
+            } else if self.core.evict(slot, &mut self.effects) {
                 tracing::warn!(replica = %self.id, slot, "evicts a replica that holds the log back");
                 self.stop_teaching(slot);
                 self.follower_lost(slot);

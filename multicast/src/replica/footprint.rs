@@ -10,6 +10,14 @@ use crate::application::Application;
 use crate::wiring::{WAITING_MAX, members};
 
 impl<A: Application> Replica<A> {
+    /// Lets go of payloads that nothing will ask for any more, and that nothing else lets go of: of
+    /// messages that came again when their session had no need of them.
+    pub(crate) fn drop_useless(&mut self) {
+        let core = &self.core;
+        self.payloads.retain_all(|message| core.may_need(message));
+        self.payloads.tidy();
+    }
+
     /// What it holds at this moment, and what it may.
     pub(crate) fn footprint(&self, sessions: usize, waiting: usize) -> Footprint {
         let groups = usize::from(self.topology.groups);

@@ -36,7 +36,7 @@ pub(super) struct Gate {
 
 impl Gate {
     /// Whoever leads now repeats them.
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.held.clear();
         self.messages.clear();
     }
@@ -58,6 +58,9 @@ impl<A: Application> Replica<A> {
         reply: &[u8],
         wiring: &mut Wiring<F>,
     ) {
+        if !self.is_trusted() {
+            return; // Whoever leads when the state is right again repeats it.
+        }
         // What was delivered behind it meanwhile, it does not rest on.
         let given = self.given(message).map(|given| given.rests_on);
         let until = given.unwrap_or_else(|| self.core.rests_on(message));

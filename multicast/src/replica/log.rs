@@ -54,6 +54,12 @@ pub(super) struct Follower {
     pub(super) attempt: u32,
     /// The life to be let in when it has all of the log.
     pub(super) joining: Option<u32>,
+    /// From which position on its memory holds its log, as it said when it let us in.
+    pub(super) held_from: u64,
+    /// Where its log ends, if ours does not reach back to there.
+    pub(super) out_of_reach: Option<u64>,
+    /// When `freed` was last seen to have risen, and how far.
+    pub(super) moved: (u64, u64),
     /// Writes under way: their numbers, and up to which index they go.
     under_way: VecDeque<(u64, u64)>,
 }
@@ -62,6 +68,7 @@ impl Follower {
     /// It lets us write its log, up to `sent` of which it has.
     pub(super) fn let_in(&mut self, log: RemoteRegion, sent: u64, freed: u64) {
         (self.log, self.sent, self.freed, self.posted) = (Some(log), sent, freed, 0);
+        (self.out_of_reach, self.moved) = (None, (0, 0));
         self.forget_writes();
     }
 
@@ -171,6 +178,8 @@ impl<A: Application> Replica<A> {
             return false;
         };
         self.awaiting = false;
+        // It writes our log where that ends: nobody's state is needed.
+        self.taking = None;
         self.core.follow(header.ballot, header.base.index - 1, header.first);
         self.cut_log(header.base);
         self.forget_unsent(wiring);
@@ -551,8 +560,19 @@ impl<A: Application> Replica<A> {
 
     /// What we would report of our log if we closed it now.
     pub(crate) fn would_report<F: Fabric>(&self, fabric: &F) -> Runs {
+        self.in_memory(fabric, true)
+    }
+
+    /// Up to which index our memory holds the log without a gap, whether we hold its payloads or not: those
+    /// may come yet, and what others had acknowledged be seen to be committed.
+    pub(crate) fn written_up_to<F: Fabric>(&self, fabric: &F) -> u64 {
+        self.in_memory(fabric, false).end().index - 1
+    }
+
+    /// The births of the entries in our memory; if `with_payloads`, up to the first whose payload we lack.
+    fn in_memory<F: Fabric>(&self, fabric: &F, with_payloads: bool) -> Runs {
         let mut runs = self.runs.clone();
-        if self.core.stalled_on().is_some() {
+        if with_payloads && self.core.stalled_on().is_some() {
             runs.truncate(self.end_of(self.core.last_index()));
             return runs;
         }
@@ -583,6 +603,7 @@ impl<A: Application> Replica<A> {
             fabric.copy_out(self.log, at, &mut bytes);
             let Ok(entry) = Entry::decode(&bytes, cursor, ballot) else { return runs };
             if let Body::Local { message, payload: Payload::Held, .. } = entry.body
+                && with_payloads
                 && !self.payloads.contains(message)
             {
                 return runs;
@@ -633,7 +654,8 @@ impl<A: Application> Replica<A> {
         if self.followers[usize::from(slot)].completed(number).is_none() {
             return;
         }
-        tracing::warn!(group = %self.id.group, slot, denied, "a follower's log cannot be written");
+        // At each change of leader: the follower has let another one in, or its process has ended.
+        tracing::info!(group = %self.id.group, slot, denied, "a follower's log cannot be written");
         self.follower_lost(slot);
         // Many may be under way, and all of them fail.
         self.followers[usize::from(slot)].forget_writes();

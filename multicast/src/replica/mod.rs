@@ -1,12 +1,16 @@
 //! One replica: words and bytes in, events, step, effects out.
 
 mod announcements;
+mod divergence;
 mod election;
 mod footprint;
 mod gate;
+mod handover;
 mod heard;
 mod log;
+mod orphans;
 mod reads;
+mod recreation;
 mod results;
 mod said;
 mod status;
@@ -33,19 +37,23 @@ use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
 use self::announcements::Announcements;
+use self::divergence::Divergence;
 use self::gate::Gate;
+use self::handover::Wish;
 use self::log::Follower;
 pub(crate) use self::log::untag;
 use self::reads::Reads;
+use self::recreation::Prepared;
 use self::results::{Exchanged, Given, Told, Waited};
-use self::said::{Said, Word};
+use self::said::Said;
 use self::status::Won;
 use self::teaching::{Asking, Taking, Teaching};
 use crate::application::{Application, Delivery};
 use crate::batches::Batches;
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
-use crate::election::{Election, Granted};
+use crate::election::{Election, Granted, Prepare};
+use crate::mail::Key;
 use crate::payloads::Payloads;
 use crate::wiring::{Column, Note, Wiring};
 
@@ -53,6 +61,8 @@ use crate::wiring::{Column, Note, Wiring};
 const PATIENCE: u64 = 4;
 /// Messages delivered in one go, before the rest of the turn gets its share.
 const DELIVERIES_PER_TURN: usize = 256;
+/// Bytes that the state machine may touch in a turn before the next delivery waits for another one.
+const WORK_PER_TURN: u64 = 4 << 20;
 /// What is told by who has applied nothing: a word of zero says nothing.
 const NOTHING: u64 = Timestamp::ZERO.above().to_word();
 
@@ -75,6 +85,8 @@ skein_protocol::paths! {
     relayed,
     /// A new leader's header was not whole.
     torn_header,
+    /// A grant was told again, since nothing had come of it.
+    granted_again,
     /// A replica gave up an entry whose payload it lacked, because it let another lead.
     closed_while_stalled,
     /// A leader's write was denied.
@@ -83,6 +95,8 @@ skein_protocol::paths! {
     admitted,
     /// A leader told a replica that its log does not hold what it lacks.
     behind,
+    /// A leader gave up a learner that had stopped answering.
+    learner_given_up,
     /// A candidate asked whoever has the best log to lead instead, since it could not take that over.
     handed_over,
     /// A follower waited for what the others did not tell any more.
@@ -93,6 +107,8 @@ skein_protocol::paths! {
     parts_given,
     /// A part of a state was taken.
     parts_taken,
+    /// A copy of a state went on whose giver had been deposed, or kept its receiver waiting.
+    copy_resumed,
     /// Another group's result came again.
     result_again,
     /// A result was sent again.
@@ -103,6 +119,25 @@ skein_protocol::paths! {
     read_answered,
     /// The answer to a read waited for what it rests on.
     read_held,
+}
+
+/// A grant of our log.
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    ballot: Ballot,
+    attempt: u32,
+    peer: Peer,
+    key: Key,
+    /// When it was told last.
+    at_ms: u64,
+}
+
+impl Answered {
+    /// Whether it answers that question, if it comes over that connection.
+    fn answers(&self, asked: &Prepare, peer: Option<Peer>) -> bool {
+        let Self { ballot, attempt, peer: granted, .. } = *self;
+        (ballot.to_word(), attempt, Some(granted)) == (asked.ballot, asked.attempt, peer)
+    }
 }
 
 /// One replica of one group, with its memory and its state machine.
@@ -121,8 +156,8 @@ pub(crate) struct Replica<A> {
     /// Who may write it, and how often anybody was let.
     granted: Option<Peer>,
     grants: u64,
-    /// Whom we let in last: for which ballot, which attempt, over which connection.
-    answered: Option<(Ballot, u32, Option<Peer>)>,
+    /// The last grant of our log.
+    answered: Option<Answered>,
     /// Whoever was let in has not begun to write, with other words than those seen before.
     awaiting: bool,
     header_seen: u64,
@@ -136,10 +171,15 @@ pub(crate) struct Replica<A> {
     /// The leader's ballot, if its log does not hold what we lack.
     behind: Option<Ballot>,
     teaching: Option<Teaching>,
+    /// Copies of our state that were begun.
+    copies: u64,
     taking: Option<Taking<A>>,
     /// Lives that asked for a state.
     asking: Vec<Option<Asking>>,
     last_ask_ms: Option<u64>,
+    /// A plan to recreate the group, and the token of the last one that was carried out.
+    prepared: Option<Prepared>,
+    recreated: Option<(u64, Ballot)>,
     /// Since when the others have applied what we have not delivered, and what we had delivered then.
     left_behind_since: Option<(u64, u64)>,
     /// Since when our log is full, or messages are refused for the payloads that we hold; and whether
@@ -152,10 +192,16 @@ pub(crate) struct Replica<A> {
     unproposed: bool,
     /// When we last set out to lead, and what came of it.
     set_out_at: Option<Duration>,
+    /// It was said that there is no ballot left in which we could set out.
+    exhausted: bool,
     /// Why we would set out if we had not promised our leader not to.
     put_off: Option<Cause>,
+    /// An operator wants us to lead.
+    wish: Option<Wish>,
     won: Option<Won>,
     writes: u64,
+    /// Where our log begins in our memory: what is before was part of a state.
+    begun_at: u64,
     /// The last entry of our log when the followers were last written.
     written: u64,
     space: Space,
@@ -187,6 +233,7 @@ pub(crate) struct Replica<A> {
     pub orphans: BTreeMap<SessionId, u8>,
     gate: Gate,
     reads: Reads,
+    divergence: Divergence,
     /// Something has happened to it in this turn; or was left by the one before.
     stirred: bool,
     left: bool,
@@ -219,9 +266,11 @@ impl<A: Application> Replica<A> {
             replicas: topology.replicas,
             fetch_after_ms: tuning.fetch_after_ms,
             patience_ms: PATIENCE * tuning.heartbeat_ms,
+            beat_ms: tuning.heartbeat_ms,
             missed_max: tuning.heartbeats_missed_max,
             lease_ms: tuning.lease_ms,
             clock_skew_percent: tuning.clock_skew_percent,
+            spread_after_ms: tuning.spread_after_ms,
         };
         let replicas = usize::from(topology.replicas);
         Ok(Self {
@@ -245,18 +294,24 @@ impl<A: Application> Replica<A> {
             asked_at: None,
             behind: None,
             teaching: None,
+            copies: 0,
             taking: None,
             asking: vec![None; replicas],
             last_ask_ms: None,
+            prepared: None,
+            recreated: None,
             left_behind_since: None,
             full_since: None,
             refused: false,
             reads_sessions: (false, None),
             unproposed: false,
             set_out_at: None,
+            exhausted: false,
             put_off: None,
+            wish: None,
             won: None,
             writes: 0,
+            begun_at: 0,
             written: 0,
             space: Space::new(tuning.log_bytes as u64),
             cursor: Cursor::START,
@@ -278,6 +333,7 @@ impl<A: Application> Replica<A> {
             orphans: BTreeMap::new(),
             gate: Gate::default(),
             reads: Reads::default(),
+            divergence: Divergence::default(),
             stirred: true,
             left: true,
             cut_short: false,
@@ -319,6 +375,7 @@ impl<A: Application> Replica<A> {
         self.seek_confirmation_again();
         self.carry_out(wiring);
         self.keep_group(wiring);
+        self.compare_states(wiring);
         self.ask_for_state(wiring);
         self.ask_for_decisions(wiring);
         self.let_in(wiring);
@@ -373,8 +430,14 @@ impl<A: Application> Replica<A> {
     }
 
     /// Whether a datagram of `len` bytes from a session may be read now, when `assembling` bytes
-    /// of others are being put together.
-    pub(crate) fn admits(&mut self, session: SessionId, len: usize, assembling: usize) -> bool {
+    /// of others are being put together. `sequence` says which message it is.
+    pub(crate) fn admits(
+        &mut self,
+        session: SessionId,
+        len: usize,
+        assembling: usize,
+        sequence: impl FnOnce() -> u64,
+    ) -> bool {
         let large = len > self.tuning.inline_bytes_max;
         let budget = self.tuning.held_bytes_max;
         let within_budget = !large || self.payloads.large_bytes() + assembling + len <= budget;
@@ -384,10 +447,16 @@ impl<A: Application> Replica<A> {
         self.refused |= !within_budget || !within_window;
         self.paths.window_full += u64::from(!within_window);
         self.paths.log_full += u64::from(!has_room);
-        // What the log waits for comes before any bound: it may be behind this very datagram. Other
-        // sessions' rings cannot hold it.
-        let waited_for = self.core.stalled_on().is_some_and(|m| m.session == session);
-        has_room && (waited_for || (within_window && within_budget))
+        // A group that has stopped takes nothing that it would not answer.
+        let has_room = has_room && !self.is_stopped();
+        if within_window && within_budget {
+            return has_room;
+        }
+        // The message that the log waits for comes before any bound, and so do those of its session with
+        // lower numbers, which stand before it in the ring: no more than a window. Later ones wait. The
+        // session may send them for as long as the log stands, since the others of our group answer it.
+        let waited_for = self.core.stalled_on().filter(|m| m.session == session);
+        has_room && waited_for.is_some_and(|m| sequence() <= m.sequence)
     }
 
     /// Up to which length a session's messages will be found in the log, payload and all, if they matter:
@@ -535,8 +604,14 @@ impl<A: Application> Replica<A> {
                     self.behind = Some(ballot);
                 }
             }
-            Election::Ask { incarnation, silent, needs } => {
-                self.asked_for_state(from.slot, incarnation, silent, needs);
+            Election::Ask { incarnation, needs, applied, taken } => {
+                let applied = Timestamp::from_word(applied);
+                self.asked_for_state(from.slot, incarnation, needs, applied, taken);
+            }
+            Election::Admitted { ballot, incarnation } => {
+                if incarnation == self.incarnation {
+                    self.core.hear_admitted(Ballot::from_word(ballot));
+                }
             }
             Election::Lacks { .. } if !self.log_has_room() => {} // It asks again.
             Election::Lacks { messages } => {
@@ -561,6 +636,11 @@ impl<A: Application> Replica<A> {
             Election::Promised { ballot, number, incarnation } => {
                 let (by, ballot) = ((from.slot, incarnation), Ballot::from_word(ballot));
                 self.core.lease_promised(by, ballot, number, wiring.port.fabric.now());
+            }
+            Election::Seeks { sessions } => self.sought(from.slot, sessions, wiring),
+            Election::Sees { sessions } => self.seen(&sessions),
+            Election::Digests { ballot, digests } => {
+                self.hear_digests(from.slot, Ballot::from_word(ballot), &digests);
             }
             Election::State(part) => self.take_part(from.slot, part, tail, wiring, fresh),
         }
@@ -607,7 +687,7 @@ impl<A: Application> Replica<A> {
                 Effect::Announce { to, announcement } => {
                     let about = About::Message(announcement.message);
                     wiring.note(|| Note::Told(Touch { by, to, about }));
-                    if announcement.again {
+                    if announcement.again.is_some() {
                         let mut bytes = wiring.borrow();
                         announcement.encode(&mut bytes);
                         wiring.ask(self.id, to, Kind::Announce, &bytes);
@@ -646,7 +726,7 @@ impl<A: Application> Replica<A> {
                 }
                 Effect::Forget { message } => self.payloads.remove(message),
                 Effect::Repeat { message } => {
-                    self.said.replies = self.core.leads();
+                    self.said.replies = self.core.leads() && self.is_trusted();
                     self.application.repeat(message, &mut self.said);
                     self.speak(wiring);
                 }
@@ -658,8 +738,8 @@ impl<A: Application> Replica<A> {
 
     /// Hands to the state machine what is its turn. Returns whether there was anything.
     pub(crate) fn deliver<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
-        let (mut any, mut delivered) = (false, 0);
-        self.said.replies = self.core.leads();
+        let (mut any, mut delivered, mut work) = (false, 0, 0);
+        self.said.replies = self.core.leads() && self.is_trusted();
         self.cut_short = true;
         if !self.exchanged.is_empty() {
             // What was told since the turn's end may be what commits them, and a machine that waits for
@@ -718,6 +798,10 @@ impl<A: Application> Replica<A> {
                 self.carry_out(wiring);
                 self.finish_teaching(wiring);
             }
+            work += self.application.take_work();
+            if work > WORK_PER_TURN {
+                break; // The rest is delivered in the next turn.
+            }
         }
         self.tell_results(wiring);
         self.carry_out(wiring);
@@ -726,56 +810,6 @@ impl<A: Application> Replica<A> {
         self.batches.deliveries_per_turn.note(delivered);
         self.pass_on(wiring);
         any
-    }
-
-    /// Sends what the state machine said, if it is ours to say.
-    fn speak<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        if self.said.words.is_empty() {
-            return;
-        }
-        let mut said = std::mem::take(&mut self.said);
-        let mut from = 0;
-        for word in said.words.drain(..) {
-            match word {
-                Word::Reply { message, len } => {
-                    let bytes = &said.bytes[from..from + len];
-                    from += len;
-                    self.reply(message, bytes, wiring);
-                }
-                Word::Exchange { message, to, len } => {
-                    let bytes = &said.bytes[from..from + len];
-                    from += len;
-                    let to = to.without(self.id.group);
-                    if self.core.leads() {
-                        self.tell_later(message, to, bytes, wiring);
-                    }
-                    // Whoever leads after us may have to say it again.
-                    self.results.insert(message, (to, bytes.into()));
-                }
-                Word::End(session) => {
-                    self.core.end_session(session);
-                    self.orphans.remove(&session);
-                    self.session_gone(session);
-                }
-            }
-        }
-        said.bytes.clear();
-        self.said = said;
-    }
-
-    /// The session's process is gone: what it sent and nobody logged is of no use any more.
-    pub(crate) fn session_gone(&mut self, session: SessionId) {
-        self.forget_reads(session);
-        let core = &self.core;
-        self.payloads.retain(session, |message| core.is_known(message));
-    }
-
-    /// Lets go of payloads that nothing will ask for any more, and that nothing else lets go of: of
-    /// messages that came again when their session had no need of them.
-    pub(crate) fn drop_useless(&mut self) {
-        let core = &self.core;
-        self.payloads.retain_all(|message| core.may_need(message));
-        self.payloads.tidy();
     }
 
     /// How long the replicas of a group wait for each other.

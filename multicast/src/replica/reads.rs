@@ -8,9 +8,11 @@
 
 use std::collections::VecDeque;
 
+use hashbrown::HashMap;
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::SessionId;
+use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::timestamp::Timestamp;
 
 use super::Replica;
@@ -22,8 +24,14 @@ use crate::wiring::Wiring;
 /// Reads that may wait, and how many bytes their questions may have. Who is not answered asks again.
 const WAITING_MAX: usize = 4096;
 const WAITING_BYTES_MAX: usize = 1 << 20;
-/// After how long a read is forgotten that cannot be made.
+/// After how long a read is forgotten that cannot be made, and an answer that nobody has asked for again.
 const PATIENCE_MS: u64 = 1_000;
+/// Answers that may wait at the gate, and their bytes. At either limit no further read is made until some
+/// have left; the session asks again. One answer may exceed the limit of bytes.
+const GATED_MAX: usize = 4096;
+const GATED_BYTES_MAX: usize = 8 << 20;
+/// No further read is made in a turn when its answers have this many bytes.
+const TURN_BYTES_MAX: usize = 1 << 20;
 
 /// A read that was asked for.
 struct Asked {
@@ -46,14 +54,80 @@ struct Answer {
     bytes: Vec<u8>,
 }
 
+/// Answers that wait at the gate, in the order in which they were made.
+///
+/// A session repeats its question every few milliseconds while it has no answer. A question whose answer
+/// waits here is recognised and not read again, so the gate holds one answer to a question for however
+/// long it stays closed.
+///
+/// Invariant: `asked` has one entry for each of `answers`, and `bytes` is the length of all of them.
+#[derive(Default)]
+struct Gated {
+    answers: VecDeque<Answer>,
+    /// When each question came last.
+    asked: HashMap<(SessionId, u64), u64>,
+    bytes: usize,
+}
+
+impl Gated {
+    /// Whether no further read may be made, with `count` answers of `bytes` made in this turn.
+    fn is_full(&self, count: usize, bytes: usize) -> bool {
+        self.answers.len() + count >= GATED_MAX || self.bytes + bytes >= GATED_BYTES_MAX
+    }
+
+    /// A question came. Returns whether its answer waits here.
+    fn recognises(&mut self, session: SessionId, number: u64, now_ms: u64) -> bool {
+        if self.answers.is_empty() {
+            return false;
+        }
+        let asked = self.asked.get_mut(&(session, number));
+        asked.map(|asked_ms| *asked_ms = now_ms).is_some()
+    }
+
+    fn hold(&mut self, answer: Answer, now_ms: u64) {
+        self.bytes += answer.bytes.len();
+        let replaced = self.asked.insert((answer.session, answer.number), now_ms);
+        debug_assert!(replaced.is_none(), "a question with an answer here is not read again");
+        self.answers.push_back(answer);
+    }
+
+    /// Takes the first answer, if all that it rests on `has_passed`.
+    fn let_out(&mut self, has_passed: impl FnOnce(Timestamp) -> bool) -> Option<Answer> {
+        let answer = self.answers.pop_front_if(|answer| has_passed(answer.until))?;
+        self.asked.remove(&(answer.session, answer.number));
+        self.bytes -= answer.bytes.len();
+        Some(answer)
+    }
+
+    fn retain(&mut self, keep: impl Fn(SessionId, u64) -> bool) {
+        let Self { answers, asked, bytes } = self;
+        asked.retain(|(session, _), asked_ms| keep(*session, *asked_ms));
+        answers.retain(|answer| {
+            let kept = asked.contains_key(&(answer.session, answer.number));
+            *bytes -= if kept { 0 } else { answer.bytes.len() };
+            kept
+        });
+    }
+
+    /// Drops the answers whose sessions have stopped asking.
+    fn expire(&mut self, now_ms: u64) {
+        if !self.answers.is_empty() {
+            self.retain(|_, asked_ms| now_ms <= asked_ms + PATIENCE_MS);
+        }
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Reads {
     waiting: VecDeque<Asked>,
     waiting_bytes: usize,
     /// A write to followers behind this one is to confirm us.
     to_confirm: Option<u64>,
-    /// In the order in which they were made.
-    gated: VecDeque<Answer>,
+    gated: Gated,
     /// Of one turn, until the lease was looked at again; and where each ends in `bytes`.
     made: Vec<(Asked, usize)>,
     bytes: Vec<u8>,
@@ -83,14 +157,17 @@ impl<A: Application> Replica<A> {
             Of::Anybody => !self.core.is_silent(),
             Of::Leader | Of::LeaseHolder => self.core.leads(),
         };
+        let now_ms = self.core.now_ms();
         if !mine
+            || !self.is_trusted()
             || self.reads.waiting.len() >= WAITING_MAX
             || bytes > WAITING_BYTES_MAX
+            || self.reads.gated.recognises(session, number, now_ms)
             || self.reads.waiting.iter().any(same)
         {
             return;
         }
-        let (from, since_ms, query) = (self.core.read_from(), self.core.now_ms(), query.to_vec());
+        let (from, since_ms, query) = (self.core.read_from(), now_ms, query.to_vec());
         let behind = self.writes;
         if of == Of::Leader {
             self.reads.to_confirm = Some(behind);
@@ -109,6 +186,7 @@ impl<A: Application> Replica<A> {
 
     /// Once a tick: whoever lets us in late is asked what others were.
     pub(super) fn seek_confirmation_again(&mut self) {
+        self.reads.gated.expire(self.core.now_ms());
         if let Some(last) = self.reads.waiting.iter().rfind(|asked| asked.of == Of::Leader) {
             self.reads.to_confirm = Some(last.behind);
         }
@@ -155,8 +233,8 @@ impl<A: Application> Replica<A> {
                     } else {
                         self.paths.read_held += 1;
                         let Asked { session, number, .. } = asked;
-                        let bytes = answer.to_vec();
-                        self.reads.gated.push_back(Answer { session, number, until, bytes });
+                        let answer = Answer { session, number, until, bytes: answer.to_vec() };
+                        self.reads.gated.hold(answer, self.core.now_ms());
                     }
                 }
             }
@@ -196,6 +274,10 @@ impl<A: Application> Replica<A> {
                 continue; // It is asked again, if anybody waits still.
             }
             let before = self.reads.bytes.len();
+            let held_back = before >= TURN_BYTES_MAX
+                || asked.of != Of::Anybody
+                    && self.reads.gated.is_full(self.reads.made.len(), before);
+            let ready = ready && !held_back;
             if ready && self.application.query(&asked.query, &mut self.reads.bytes) {
                 self.reads.made.push((asked, self.reads.bytes.len()));
             } else {
@@ -208,9 +290,7 @@ impl<A: Application> Replica<A> {
     /// Sends what waited for others to pass what it rests on.
     fn let_out_answers<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
         let mut any = false;
-        while let Some(answer) =
-            self.reads.gated.pop_front_if(|answer| self.core.has_passed(answer.until))
-        {
+        while let Some(answer) = self.reads.gated.let_out(|until| self.core.has_passed(until)) {
             any = true;
             wiring.answer(answer.session, self.id, answer.number, &answer.bytes);
         }
@@ -225,7 +305,12 @@ impl<A: Application> Replica<A> {
         number: u64,
         wiring: &mut Wiring<F>,
     ) {
-        let now = wiring.port.fabric.now();
+        // The time that the turn began at may be long ago, and before the promise was asked for.
+        let now = if planted(Mutant::PromiseFromTurnsBegin) {
+            wiring.began
+        } else {
+            wiring.port.fabric.now()
+        };
         if ballot.slot() == slot && self.core.promise_lease(ballot, now) {
             let (ballot, incarnation) = (ballot.to_word(), self.incarnation);
             let promised = Election::Promised { ballot, number, incarnation };
@@ -236,7 +321,7 @@ impl<A: Application> Replica<A> {
     /// Nobody waits for what a session has asked.
     pub(super) fn forget_reads(&mut self, session: SessionId) {
         self.reads.waiting.retain(|asked| asked.session != session);
-        self.reads.gated.retain(|answer| answer.session != session);
+        self.reads.gated.retain(|of, _| of != session);
         self.count_waiting();
     }
 
@@ -248,6 +333,13 @@ impl<A: Application> Replica<A> {
         self.count_waiting();
     }
 
+    /// Another replica is asked again: our state is not the group's.
+    pub(super) fn forget_all_reads(&mut self) {
+        self.forget_led_reads();
+        self.reads.waiting.clear();
+        self.count_waiting();
+    }
+
     fn count_waiting(&mut self) {
         let bytes = self.reads.waiting.iter().map(|asked| asked.query.len());
         self.reads.waiting_bytes = bytes.sum();
@@ -255,6 +347,12 @@ impl<A: Application> Replica<A> {
 
     /// Reads that wait, and answers that do.
     pub(crate) fn reads_waiting(&self) -> usize {
-        self.reads.waiting.len() + self.reads.gated.len()
+        self.reads.waiting.len() + self.reads.gated.answers.len()
+    }
+
+    /// Bytes of the answers that wait at the gate.
+    #[cfg(test)]
+    pub(super) fn gated_bytes(&self) -> usize {
+        self.reads.gated.bytes
     }
 }

@@ -1,8 +1,11 @@
 //! What the state machine said, until it is sent.
 
+use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupSet, MessageId, SessionId};
 
-use crate::application::{EXCHANGE_MAX, Outbox};
+use super::Replica;
+use crate::application::{Application, EXCHANGE_MAX, Outbox};
+use crate::wiring::Wiring;
 
 #[derive(Default)]
 pub(super) struct Said {
@@ -36,5 +39,42 @@ impl Outbox for Said {
 
     fn end_session(&mut self, session: SessionId) {
         self.words.push(Word::End(session));
+    }
+}
+
+impl<A: Application> Replica<A> {
+    /// Sends what the state machine said, if it is ours to say.
+    pub(super) fn speak<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        if self.said.words.is_empty() {
+            return;
+        }
+        let mut said = std::mem::take(&mut self.said);
+        let mut from = 0;
+        for word in said.words.drain(..) {
+            match word {
+                Word::Reply { message, len } => {
+                    let bytes = &said.bytes[from..from + len];
+                    from += len;
+                    self.reply(message, bytes, wiring);
+                }
+                Word::Exchange { message, to, len } => {
+                    let bytes = &said.bytes[from..from + len];
+                    from += len;
+                    let to = to.without(self.id.group);
+                    if self.core.leads() && self.is_trusted() {
+                        self.tell_later(message, to, bytes, wiring);
+                    }
+                    // Whoever leads after us may have to say it again.
+                    self.results.insert(message, (to, bytes.into()));
+                }
+                Word::End(session) => {
+                    self.core.end_session(session);
+                    self.orphans.remove(&session);
+                    self.session_gone(session);
+                }
+            }
+        }
+        said.bytes.clear();
+        self.said = said;
     }
 }

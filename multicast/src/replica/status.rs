@@ -22,20 +22,6 @@ pub(super) struct Won {
 }
 
 impl<A: Application> Replica<A> {
-    /// Sets out to lead, because an operator wants it.
-    pub(crate) fn transfer_here<F: Fabric>(
-        &mut self,
-        wiring: &mut Wiring<F>,
-    ) -> Result<(), CommandError> {
-        if self.core.is_silent() {
-            return Err(CommandError::Learner(self.id.group));
-        }
-        if !self.core.leads() {
-            self.set_out(ramcast::Cause::Transfer, wiring);
-        }
-        Ok(())
-    }
-
     /// Evicts another replica, because an operator wants it.
     pub(crate) fn evict<F: Fabric>(
         &mut self,
@@ -108,11 +94,18 @@ impl<A: Application> Replica<A> {
             leader: leader.map(|leader| leader.slot),
             ballot: core.ballot().to_string(),
             ballot_counter: core.ballot_counter(),
-            clock: core.clock(),
+            ballot_counters: self
+                .topology
+                .all_groups()
+                .iter()
+                .map(|group| core.counter_known_of(group))
+                .collect(),
+            clock: core.highest_clock(),
             view: view.collect(),
             learners: self.learners(),
             lost,
-            available: available && !lost,
+            available: available && !lost && self.is_trusted(),
+            divergence: self.divergence_status(),
             last_failover: self.won.map(|won| FailoverStatus {
                 cause: cause(won.cause),
                 took_us: won.took_us,
@@ -120,7 +113,9 @@ impl<A: Application> Replica<A> {
             }),
             elections: self.elections(),
             waits_for: self.waits_for(),
+            holds_state: !blank,
             log_index: core.last_index(),
+            log_birth: core.last_birth().to_word(),
             log_position: self.cursor.position,
             commit_index: core.commit_index(),
             delivered: core.delivered(),
@@ -182,7 +177,8 @@ fn cause(cause: ramcast::Cause) -> Cause {
     match cause {
         ramcast::Cause::Start => Cause::Start,
         ramcast::Cause::Death => Cause::Death,
-        ramcast::Cause::Transfer | ramcast::Cause::Succession => Cause::Transfer,
+        ramcast::Cause::Transfer => Cause::Transfer,
+        ramcast::Cause::Succession => Cause::HandedOver,
         ramcast::Cause::Silence | ramcast::Cause::Outbid => Cause::Silence,
     }
 }

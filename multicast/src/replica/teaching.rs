@@ -5,6 +5,10 @@
 //! state at its commit index. From there on its log holds whatever the learner lacks, and the learner
 //! is let in like any follower. A part is made only when the one before it is in the learner's ring:
 //! the copy takes no memory to speak of.
+//!
+//! A leader that is deposed keeps the copy for a while. Where elections are frequent, the same replica often
+//! leads again after a moment, and copies that began anew each time would never end. The machine has what is
+//! committed, whoever leads, so the copy stays what it was: what has changed since is copied again.
 
 use std::time::Instant;
 
@@ -16,12 +20,12 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::{Ramcast, Role};
 use skein_protocol::runs::Runs;
-use skein_protocol::view::View;
+use skein_protocol::timestamp::Timestamp;
 
 use super::Replica;
 use super::results::{Given, Told};
 use crate::application::Application;
-use crate::election::{Content, Election, Part, Place, cursor, place};
+use crate::election::{Content, CopyId, Election, Part, Place, Taken, cursor, place};
 use crate::wiring::{Note, Wiring};
 
 /// Bytes of a part: it travels in one frame of a ring between replicas.
@@ -33,6 +37,8 @@ const PART_WAIT_MS: u64 = 300;
 /// How long a follower waits for what the others have applied before it asks for their state, in
 /// patiences.
 const LEFT_BEHIND_PATIENCE: u64 = 10;
+/// How long a learner may take nothing of a state, or of the log behind it, before it is given up.
+const UNANSWERED_MS: u64 = 1_000;
 /// How often a learner asks.
 const ASK_EVERY_MS: u64 = 50;
 /// How long a question of a learner says that it is one.
@@ -42,8 +48,6 @@ const ASKED_RECENTLY_MS: u64 = 400;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asking {
     incarnation: u32,
-    /// It was not let in, as far as it knows.
-    silent: bool,
     at_ms: u64,
 }
 
@@ -56,9 +60,14 @@ pub(super) struct Teaching {
     /// So little of the state is left to send that it can end at the next moment when the machine has
     /// all results that are committed. Under load that is between two deliveries, and rarely at the
     /// end of a turn.
-    ripe: bool,
+    pub(super) ripe: bool,
     /// Everything was sent: from here on the log is kept for it.
     done: bool,
+    /// We were deposed: nothing is sent until the learner asks for the rest, and we may give it.
+    paused: bool,
+    copy: CopyId,
+    /// When something was sent last.
+    sent_ms: u64,
 }
 
 impl Teaching {
@@ -73,17 +82,30 @@ impl Teaching {
     pub(super) const fn is_done(&self) -> bool {
         self.done
     }
+
+    /// Whether more is about to be sent.
+    pub(super) const fn is_under_way(&self) -> bool {
+        !self.done && !self.paused
+    }
 }
 
 /// What a learner has taken so far.
 pub(super) struct Taking<A> {
     application: A,
     teacher: u8,
+    copy: CopyId,
     next: u64,
     pub(super) bytes: u64,
     last_ms: u64,
     machine_is_whole: bool,
     began: Instant,
+}
+
+impl<A> Taking<A> {
+    /// Whether a part of that replica's state is the next of those taken here.
+    fn goes_on_with(&self, from: u8, part: &Part) -> bool {
+        (self.teacher, self.copy, self.next) == (from, part.copy, part.number)
+    }
 }
 
 /// The ordering state, as sent.
@@ -136,30 +158,90 @@ impl<A: Application> Replica<A> {
         &mut self,
         slot: u8,
         incarnation: u32,
-        silent: bool,
         needs: Option<u64>,
+        applied: Timestamp,
+        taken: Option<Taken>,
     ) {
         let at_ms = self.core.now_ms();
-        self.asking[usize::from(slot)] = Some(Asking { incarnation, silent, at_ms });
+        self.asking[usize::from(slot)] = Some(Asking { incarnation, at_ms });
         self.core.saw_learner(slot, incarnation);
         let busy = self.teaching.as_ref().is_some_and(|teaching| teaching.slot != slot);
         let takes = needs.map(Ballot::from_word);
         let takes = takes.is_some_and(|by| by == Ballot::ZERO || by == self.core.ballot());
-        if !takes || !self.core.leads() || busy || !self.core.may_teach() {
+        let gives =
+            self.core.seeds(slot, incarnation) || self.core.leads() && self.core.may_teach(applied);
+        if !takes || busy || !self.is_trusted() || !gives {
             return; // It asks again.
         }
-        self.give_up_teaching();
         self.follower_lost(slot);
+        self.core.gives_state(slot);
+        let goes_on = |teaching: &&mut Teaching| {
+            let has = Taken { copy: teaching.copy, next: teaching.next };
+            (teaching.incarnation, Some(has)) == (incarnation, taken) && !teaching.done
+        };
+        if let Some(teaching) = self.teaching.as_mut().filter(goes_on) {
+            (teaching.paused, teaching.sent_ms) = (false, at_ms);
+            self.paths.copy_resumed += 1;
+            return;
+        }
+        self.give_up_teaching();
         tracing::info!(replica = %self.id, slot, incarnation, "gives its state to a learner");
         self.application.begin_copy();
-        self.teaching =
-            Some(Teaching { slot, incarnation, next: 0, bytes: 0, ripe: false, done: false });
+        self.copies += 1;
+        let sent_ms = at_ms;
+        self.teaching = Some(Teaching {
+            slot,
+            incarnation,
+            next: 0,
+            bytes: 0,
+            ripe: false,
+            done: false,
+            paused: false,
+            copy: CopyId { giver: self.incarnation, number: self.copies },
+            sent_ms,
+        });
     }
 
     pub(super) fn stop_teaching(&mut self, slot: u8) {
         if self.teaching.as_ref().is_some_and(|teaching| teaching.slot == slot) {
             self.give_up_teaching();
         }
+    }
+
+    /// A receiver of our state that takes nothing more, or has all of it and does not let us write its log, keeps
+    /// other learners from being served, and the log from being freed. If it goes on it asks anew.
+    pub(super) fn give_up_unanswering(&mut self) {
+        let now = self.core.now_ms();
+        let Some(teaching) = &self.teaching else { return };
+        if now < teaching.sent_ms + UNANSWERED_MS || planted(Mutant::StoppedLearnerKept) {
+            return;
+        }
+        if !teaching.paused {
+            tracing::warn!(replica = %self.id, slot = teaching.slot, "gives up a learner that does not answer");
+            self.paths.learner_given_up += 1;
+        }
+        self.give_up_teaching();
+    }
+
+    /// We lead no more. What was given whole, whoever leads now does not know of.
+    pub(super) fn pause_teaching(&mut self) {
+        match &mut self.teaching {
+            Some(teaching) if !teaching.done => teaching.paused = true,
+            _ => self.give_up_teaching(),
+        }
+    }
+
+    /// Whether a learner that holds our log back has stopped: its process seems to, or it has read nothing for
+    /// long.
+    pub(super) fn has_stopped(&mut self, slot: u8) -> bool {
+        let now = self.core.now_ms();
+        let follower = &mut self.followers[usize::from(slot)];
+        if follower.moved.1 != follower.freed || follower.moved.0 == 0 {
+            follower.moved = (now, follower.freed);
+        }
+        let stopped =
+            self.core.detector().suspects(slot) || now >= follower.moved.0 + UNANSWERED_MS;
+        stopped && !planted(Mutant::StoppedLearnerKept)
     }
 
     pub(super) fn give_up_teaching(&mut self) {
@@ -172,7 +254,7 @@ impl<A: Application> Replica<A> {
     pub(crate) fn teach<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
         let mut any = false;
         for _ in 0..PARTS_PER_TURN {
-            let Some(teaching) = self.teaching.as_ref().filter(|teaching| !teaching.done) else {
+            let Some(teaching) = self.teaching.as_ref().filter(|it| it.is_under_way()) else {
                 break;
             };
             let to = ReplicaId::new(self.id.group, teaching.slot);
@@ -193,7 +275,7 @@ impl<A: Application> Replica<A> {
     /// may wait for other groups' results: they may depend on what our group commits, and that on the
     /// learner.
     pub(super) fn finish_teaching<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        let ripe = self.teaching.as_ref().is_some_and(|teaching| teaching.ripe && !teaching.done);
+        let ripe = self.teaching.as_ref().is_some_and(|it| it.ripe && it.is_under_way());
         let drained = || self.exchanged.front().is_none_or(|e| e.index > self.core.commit_index());
         if !ripe || !drained() {
             return;
@@ -209,11 +291,13 @@ impl<A: Application> Replica<A> {
     }
 
     fn send_part<F: Fabric>(&mut self, content: Content, bytes: &[u8], wiring: &mut Wiring<F>) {
+        let now = self.core.now_ms();
         let teaching = self.teaching.as_mut().expect("somebody is taught");
-        let Teaching { slot, incarnation, next: number, .. } = *teaching;
+        let Teaching { slot, incarnation, copy, next: number, .. } = *teaching;
         teaching.next += 1;
+        teaching.sent_ms = now;
         teaching.bytes += bytes.len() as u64;
-        let part = Part { incarnation, number, content };
+        let part = Part { incarnation, copy, number, content };
         self.paths.parts_given += 1;
         self.tell_member(slot, &Election::State(part), bytes, wiring);
     }
@@ -229,6 +313,7 @@ impl<A: Application> Replica<A> {
         let freed = self.freed;
         let teaching = self.teaching.as_mut().expect("somebody is taught");
         teaching.done = true;
+        self.core.has_seeded(teaching.slot);
         let slot = usize::from(teaching.slot);
         self.followers[slot].attempt += 1;
         self.followers[slot].freed = freed;
@@ -274,24 +359,34 @@ impl<A: Application> Replica<A> {
         postcard::to_stdvec(&order).expect("plain data")
     }
 
+    /// Whether a part of a state is here, and not all of it.
+    pub(crate) const fn takes_state(&self) -> bool {
+        self.taking.is_some()
+    }
+
     /// As learner: asks everybody of the group for the state, until somebody who leads gives it.
     pub(crate) fn ask_for_state<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
         let now = self.core.now_ms();
         self.notice_left_behind(now);
-        let blank = self.core.role() == Role::Blank;
+        let blank = self.core.role() == Role::Blank || self.core.is_suspended();
         let needs = if blank { Some(Ballot::ZERO) } else { self.behind }.map(Ballot::to_word);
-        // One that has a state, and nobody who could let it in, says at least that it is there.
-        let asks = needs.is_some() || self.core.is_forlorn();
+        // A learner says that it is there until it is let in, whether it needs a state now or not: all
+        // members count the same learners, and so agree on whether the group is lost.
+        let asks = needs.is_some() || self.core.is_silent();
         let takes = self.taking.as_ref().is_some_and(|taking| now < taking.last_ms + PART_WAIT_MS);
-        if !asks || takes || self.last_ask_ms.is_some_and(|last| now < last + ASK_EVERY_MS) {
+        if !asks || self.last_ask_ms.is_some_and(|last| now < last + ASK_EVERY_MS) {
             return;
         }
         self.last_ask_ms = Some(now);
-        let (incarnation, silent) = (self.incarnation, self.core.is_silent());
-        let asking = Asking { incarnation, silent, at_ms: now };
+        let needs = needs.filter(|_| !takes);
+        let incarnation = self.incarnation;
+        let asking = Asking { incarnation, at_ms: now };
         self.asking[usize::from(self.id.slot)] = Some(asking);
         for slot in self.other_slots() {
-            self.ask_member(slot, &Election::Ask { incarnation, silent, needs }, wiring);
+            let taking = self.taking.as_ref().filter(|taking| taking.teacher == slot);
+            let taken = taking.map(|it| Taken { copy: it.copy, next: it.next });
+            let ask = Election::Ask { incarnation, needs, applied: self.last_applied, taken };
+            self.ask_member(slot, &ask, wiring);
         }
     }
 
@@ -314,6 +409,11 @@ impl<A: Application> Replica<A> {
         }
     }
 
+    /// As learner: bytes of the state that we were given so far.
+    pub(crate) fn taken_bytes(&self) -> Option<u64> {
+        self.taking.as_ref().map(|taking| taking.bytes)
+    }
+
     /// Whether more memories are lost than the group tolerates: so many lives ask for a state, or wait
     /// to be let in, that the view does not name; or, where nobody has a view, that have no state.
     pub(crate) fn is_lost(&self) -> bool {
@@ -325,13 +425,12 @@ impl<A: Application> Replica<A> {
     /// Whether a life of the slot is known that our group has not let in.
     pub(super) fn has_lost_its_memory(&self, slot: u8) -> bool {
         let (now, blank) = (self.core.now_ms(), self.core.role() == Role::Blank);
-        let unnamed = |life: u32| blank || !self.core.view().names(slot, life);
-        // One whose `Join` was committed, and that has not seen it, counts for nothing if the leader
-        // who would show it is gone too.
-        let unseen = |silent: bool| silent && self.core.leader().is_none();
+        // One whose `Join` was committed, and that has not seen it, counts: whoever has seen it says so when it
+        // sets out to lead.
+        let ours = slot == self.id.slot && self.core.is_admitted();
+        let unnamed = |life: u32| blank || !ours && !self.core.view().names(slot, life);
         let asks = self.asking[usize::from(slot)].is_some_and(|asking| {
-            let Asking { incarnation, silent, at_ms } = asking;
-            now < at_ms + ASKED_RECENTLY_MS && (unnamed(incarnation) || unseen(silent))
+            now < asking.at_ms + ASKED_RECENTLY_MS && unnamed(asking.incarnation)
         });
         asks || self.followers[usize::from(slot)].joining.is_some_and(unnamed)
     }
@@ -348,8 +447,14 @@ impl<A: Application> Replica<A> {
         // One that still has a log gives it up only for the leader that told it to: that leader has
         // committed all of it that ever was.
         let taught_by = |ballot: Ballot| ballot.slot() == from;
-        let needs = self.core.role() == Role::Blank || self.behind.is_some_and(taught_by);
-        if !needs || part.incarnation != self.incarnation {
+        let needs = self.core.role() == Role::Blank
+            || self.core.is_suspended()
+            || self.behind.is_some_and(taught_by);
+        // Another election may have taken that back for the moment. What comes until its winner says it again
+        // is kept, so that the copy has no gap; but it becomes our state only if we need it.
+        let goes_on = self.taking.as_ref().is_some_and(|it| it.goes_on_with(from, &part));
+        let gathers = goes_on && part.content != Content::Order;
+        if !(needs || gathers) || part.incarnation != self.incarnation {
             return;
         }
         let now = self.core.now_ms();
@@ -357,6 +462,7 @@ impl<A: Application> Replica<A> {
             self.taking = Some(Taking {
                 application: fresh(self.id),
                 teacher: from,
+                copy: part.copy,
                 next: 0,
                 bytes: 0,
                 last_ms: now,
@@ -365,7 +471,7 @@ impl<A: Application> Replica<A> {
             });
         }
         let Some(taking) = &mut self.taking else { return };
-        if taking.teacher != from || taking.next != part.number {
+        if !taking.goes_on_with(from, &part) {
             self.taking = None;
             return;
         }
@@ -391,6 +497,11 @@ impl<A: Application> Replica<A> {
     /// The copy is whole: this is our state from here on.
     fn take_order<F: Fabric>(&mut self, bytes: &[u8], wiring: &mut Wiring<F>) -> Option<()> {
         let order: Order = postcard::from_bytes(bytes).ok()?;
+        if !self.core.is_current(&order.core) {
+            // Of a generation that is over: our group goes on from another state.
+            self.taking = None;
+            return Some(());
+        }
         let mut core = self.core.blank(self.config);
         core.restore(&order.core)?;
         let mut payloads = Vec::new();
@@ -418,7 +529,8 @@ impl<A: Application> Replica<A> {
         let runs = runs.map(|(birth, first)| (Ballot::from_word(*birth), cursor(*first)));
         let end = cursor(order.end);
         let runs = Runs::new(runs, end);
-        let more = self.core.role() != Role::Blank && self.runs.end().index > end.index;
+        let counts = self.core.role() != Role::Blank && !self.core.is_suspended();
+        let more = counts && self.runs.end().index > end.index;
         if more && self.runs.shared(&runs) == Some(end) && !planted(Mutant::OlderStateTaken) {
             // Others may count on what we hold beyond: it must be in the state first.
             self.paths.copy_too_old += 1;
@@ -447,7 +559,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Goes on from the end of `runs` with another core and state machine than before.
-    fn begin_at<F: Fabric>(
+    pub(super) fn begin_at<F: Fabric>(
         &mut self,
         core: Ramcast,
         application: A,
@@ -456,6 +568,8 @@ impl<A: Application> Replica<A> {
     ) {
         let end = runs.end();
         self.core = core;
+        // What we were giving away was of another machine.
+        self.teaching = None;
         self.application = application;
         // The new core has heard nothing of what others' words said to the old one.
         wiring.look_again(self.id);
@@ -465,6 +579,7 @@ impl<A: Application> Replica<A> {
         self.exchanged.clear();
         (self.freed_index, self.freed, self.freed_told) = (end.index - 1, end.position, 0);
         self.space.resume(end, end.position);
+        self.begun_at = end.position;
         self.rewritten = end;
         // A leader that was let in before began where we do not stand any more: it must begin again.
         self.grants += 1;
@@ -472,31 +587,6 @@ impl<A: Application> Replica<A> {
         self.awaiting = true;
         self.answered = None;
         self.behind = None;
-    }
-
-    /// Begins anew with nothing, in a group that does.
-    pub(crate) fn recreate<F: Fabric>(
-        &mut self,
-        incarnations: &[u32],
-        ballot_counter: u32,
-        clock: u64,
-        wiring: &mut Wiring<F>,
-        fresh: &mut dyn FnMut(ReplicaId) -> A,
-    ) {
-        self.forget_followers();
-        self.close_log(wiring);
-        let view = View::of(incarnations.iter().copied());
-        let mut core = Ramcast::anew(self.config, view, ballot_counter, clock);
-        core.resume_time(self.core.now_ms());
-        self.begin_at(core, fresh(self.id), Runs::EMPTY, wiring);
-        self.taking = None;
-        self.heard.clear();
-        self.results.clear();
-        (self.last_applied, self.last_delivered, self.applied_told) = (0, 0, 0);
-        self.given.clear();
-        self.asking.fill(None);
-        self.payloads.retain_all(|_| false);
-        wiring.forget_words(self.id);
-        wiring.note_restored(self.id, 0);
+        self.state_is_new(false);
     }
 }

@@ -6,23 +6,32 @@ use skein_fabric::sim::{SimConfig, SimFabric, World};
 use skein_fabric::{Access, Fabric};
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::log::{Body, Cursor, Entry, Leadership, Remote};
+use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, PREAMBLE, Remote};
 use skein_protocol::message::{Announcement, Head, Proposed, encode_name};
-use skein_protocol::ramcast::Cause;
+use skein_protocol::ramcast::{Cause, Ramcast, Role};
 use skein_protocol::results::Results;
+use skein_protocol::runs::Runs;
+use skein_protocol::step::Event;
 use skein_protocol::timestamp::Timestamp;
+use skein_protocol::view::View;
 
 use super::log::RESERVE_FOR_CONTROL;
 use super::results::RESULTS_BYTES_MAX;
 use super::teaching::Teaching;
 use super::{NOTHING, Replica};
 use crate::application::{Application, Delivery, EXCHANGE_MAX, Malformed, Outbox};
-use crate::channel::Kind;
+use crate::channel::{Channel, Kind};
 use crate::config::{Topology, Tuning, endpoint_name};
-use crate::election::{Content, Election, Granted, Part, Piece, Place, Prepare, place};
+use crate::election::{
+    Content, CopyId, Election, Granted, Part, Piece, Place, Prepare, Taken, place,
+};
 use crate::mail::Purpose;
 use crate::port::{Port, RingSizes};
 use crate::wiring::{Column, Wiring};
+
+mod elections;
+mod reads;
+mod states;
 
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
 const OLD: Ballot = Ballot::new(1, 1, 0);
@@ -31,25 +40,40 @@ const OLD: Ballot = Ballot::new(1, 1, 0);
 #[derive(Default)]
 struct Nothing {
     answered: Vec<bool>,
+    /// Copies of it that were begun.
+    begun: u32,
+    /// Results that it was given, and how many those were when it was copied.
+    results: usize,
+    copied_with: Option<usize>,
 }
 
 impl Application for Nothing {
     fn deliver(&mut self, delivery: Delivery<'_>, _: &mut dyn Outbox) {
         self.answered.push(delivery.answers);
     }
-    fn exchanged(&mut self, _: MessageId, _: GroupId, _: &[u8], _: &mut dyn Outbox) {}
+    fn exchanged(&mut self, _: MessageId, _: GroupId, _: &[u8], _: &mut dyn Outbox) {
+        self.results += 1;
+    }
     fn ready(&self) -> bool {
         true
     }
     fn repeat(&mut self, _: MessageId, _: &mut dyn Outbox) {}
-    fn begin_copy(&mut self) {}
+    fn begin_copy(&mut self) {
+        self.begun += 1;
+    }
     fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
         true
     }
-    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
+    fn finish_copy(&mut self, _: &mut Vec<u8>) {
+        self.copied_with = Some(self.results);
+    }
     fn give_up_copy(&mut self) {}
     fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
         Ok(())
+    }
+    fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
+        answer.extend_from_slice(query);
+        true
     }
 }
 
@@ -70,7 +94,7 @@ impl Scene {
         let world = World::new(1, SimConfig::default());
         let tuning = Tuning { log_bytes: 16 << 10, ..Tuning::default() };
         let fabric = world.join(&endpoint_name(0, 0));
-        let members = (1..3).map(|node| world.join(&endpoint_name(node, 0))).collect();
+        let members = (1..topology.nodes).map(|node| world.join(&endpoint_name(node, 0))).collect();
         let sizes =
             RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 1 << 20 };
         let mut wiring =
@@ -115,6 +139,8 @@ impl Scene {
             end: place(at),
             freed: 0,
             whole,
+            applied: 0,
+            held_from: 0,
         };
         (granted, tail)
     }
@@ -123,10 +149,17 @@ impl Scene {
     fn let_lead(&mut self, slot: u8) -> Ballot {
         let ballot = Ballot::new(self.replica.core.ballot_counter() + 1, slot, 0);
         let (leads, forced, attempt, commit) = (false, true, 0, place(Cursor::START));
-        let prepare = Prepare { ballot: ballot.to_word(), leads, forced, attempt, commit };
+        let (ballot_word, admitted) = (ballot.to_word(), vec![0; 3]);
+        let prepare = Prepare { ballot: ballot_word, leads, forced, attempt, commit, admitted };
         self.hear(slot, &Election::Prepare(prepare), &[]);
         assert_eq!(self.replica.core.promised(), ballot);
         ballot
+    }
+
+    /// A tick at that time, in which nobody is suspected.
+    fn pass(&mut self, now_ms: u64) {
+        self.replica.core.step(Event::Tick { now_ms }, &mut Vec::new());
+        self.replica.pursue_wish(&mut self.wiring);
     }
 
     /// Memory of a member that slot 0 may write.
@@ -178,15 +211,27 @@ impl Scene {
 
     /// A part of the state of whoever leads.
     fn is_given(&mut self, slot: u8, number: u64) {
-        let part = Part { incarnation: 0, number, content: Content::Machine };
+        let copy = CopyId { giver: 0, number: 1 };
+        let part = Part { incarnation: 0, copy, number, content: Content::Machine };
         self.hear(slot, &Election::State(part), &[]);
     }
 
     /// How much a member was told that it has not taken.
     fn told(&self, slot: u8) -> usize {
-        let to_slot = |purpose| matches!(purpose, Purpose::Replica { to, .. } if to == (0, slot));
-        let mut channels = self.wiring.port.iter().filter(|(_, it)| to_slot(it.purpose));
-        channels.next().map_or(0, |(_, channel)| channel.waiting())
+        self.channels(slot).map(|(_, channel)| channel.waiting()).sum()
+    }
+
+    fn channels(&self, slot: u8) -> impl Iterator<Item = (u32, &Channel)> {
+        let to_slot =
+            move |purpose| matches!(purpose, Purpose::Replica { to, .. } if to == (0, slot));
+        self.wiring.port.iter().filter(move |(_, it)| to_slot(it.purpose))
+    }
+
+    /// A member has no memory for the channel that was opened to it.
+    fn refuse(&mut self, slot: u8) {
+        let open = self.channels(slot).find(|(_, channel)| !channel.leaving);
+        let (channel, _) = open.expect("something was said to it");
+        self.wiring.refused(channel);
     }
 }
 
@@ -208,41 +253,6 @@ fn told(messages: Range<u64>, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn who_granted_a_log_that_could_not_be_taken_over_is_let_in_all_the_same() {
-    let mut scene = Scene::new();
-    scene.grant(2, 3, false);
-    assert!(!scene.replica.core.leads(), "the best log is not there to be taken over");
-    scene.grant(1, 4, true);
-    assert!(scene.replica.core.leads());
-    for slot in [1, 2] {
-        assert!(scene.replica.followers[slot].log.is_some(), "slot {slot} has granted");
-    }
-}
-
-#[test]
-fn who_has_the_best_log_is_asked_to_lead_if_nobody_can_take_it_over() {
-    let mut scene = Scene::new();
-    let before = scene.told(2);
-    scene.grant(2, 3, false);
-    assert_eq!(scene.told(2), before + 1);
-    assert_eq!(scene.replica.paths.handed_over, 1);
-}
-
-#[test]
-fn a_follower_that_lacks_what_is_not_committed_is_let_in_however_full_the_log_is() {
-    let mut scene = Scene::new();
-    scene.grant(1, 0, true);
-    let mut results = 0;
-    while scene.replica.space.retains(0, RESERVE_FOR_CONTROL as u64) {
-        results += 1;
-        scene.exchange(&told(results..results + 1, 512));
-    }
-    assert_eq!(scene.replica.core.commit_index(), 0);
-    scene.grant(2, 0, true);
-    assert!(scene.replica.followers[2].log.is_some(), "no state holds what it lacks");
-}
-
-#[test]
 fn results_that_come_together_share_an_entry_and_those_that_come_again_are_not_in_it() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
@@ -256,6 +266,47 @@ fn results_that_come_together_share_an_entry_and_those_that_come_again_are_not_i
     assert_eq!((scene.replica.paths.exchanged, scene.replica.paths.result_again), (5, 5));
     scene.exchange(&[told(6..7, 1), told(6..7, 1)].concat());
     assert_eq!((scene.replica.paths.exchanged, scene.replica.paths.result_again), (6, 6));
+}
+
+#[test]
+fn a_copy_ends_when_the_machine_has_all_results_that_are_committed() {
+    let mut scene = Scene::new();
+    scene.replica.tick(1, &mut scene.wiring);
+    scene.grant(1, 0, true);
+    let (incarnation, needs) = (1 << 10, Some(0));
+    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
+    // One entry has three of them, and another one two.
+    scene.exchange(&told(1..4, 1));
+    scene.exchange(&told(4..6, 1));
+    let by = ReplicaId::new(GroupId(0), 1);
+    let core = &scene.replica.core;
+    let acceptance = Acceptance { tag: core.ballot().tag(), index: core.last_index() };
+    scene.replica.told(Column::Accepted, by, acceptance.to_word());
+    scene.replica.core.advance_commit();
+    scene.replica.teaching.as_mut().expect("slot 2 is taught").ripe = true;
+    scene.replica.finish_teaching(&mut scene.wiring);
+    assert_eq!(scene.replica.application.copied_with, None, "its log will not tell of them again");
+    scene.replica.deliver(&mut scene.wiring);
+    assert_eq!(scene.replica.application.copied_with, Some(5), "not between two of them");
+    assert!(scene.replica.teaching.as_ref().is_some_and(Teaching::is_done));
+}
+
+#[test]
+fn results_of_a_former_state_are_not_logged_in_another() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.exchange(&told(1..4, 1));
+    assert_eq!(scene.replica.exchanged.len(), 3);
+    let core = Ramcast::new(scene.replica.config, View::first(3));
+    let Scene { replica, wiring, .. } = &mut scene;
+    replica.begin_at(core, Nothing::default(), Runs::EMPTY, wiring);
+    assert!(replica.exchanged.is_empty(), "or another group would be said to have told them");
+    replica.set_out(Cause::Start, wiring);
+    scene.grant(1, 0, true);
+    assert!(scene.replica.core.leads());
+    scene.replica.exchange(GroupId(2), Results(&told(7..9, 1)), &mut scene.wiring);
+    let logged = scene.replica.exchanged.iter().map(|it| (it.from, it.message.sequence));
+    assert!(logged.eq([(GroupId(2), 7), (GroupId(2), 8)]), "the others were another group's");
 }
 
 #[test]
@@ -353,12 +404,45 @@ fn what_a_former_life_has_applied_hides_not_that_the_next_one_has() {
 fn who_has_a_state_is_not_given_another_but_asked_to_be_let_in() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
-    let (incarnation, silent) = (1 << 10, true);
-    scene.hear(2, &Election::Ask { incarnation, silent, needs: None }, &[]);
+    let incarnation = 1 << 10;
+    scene.hear(2, &Election::Ask { incarnation, needs: None, applied: 0, taken: None }, &[]);
     assert!(scene.replica.teaching.is_none() && scene.replica.has_lost_its_memory(2));
-    scene.hear(2, &Election::Ask { incarnation, silent, needs: Some(0) }, &[]);
+    // One whose `Join` is committed, and that has not seen it, counts: it will grant.
+    scene.hear(1, &Election::Ask { incarnation: 0, needs: None, applied: 0, taken: None }, &[]);
+    assert!(!scene.replica.has_lost_its_memory(1));
+    scene.hear(2, &Election::Ask { incarnation, needs: Some(0), applied: 0, taken: None }, &[]);
     let taught = scene.replica.teaching.as_ref().map(Teaching::slot);
     assert_eq!(taught, Some(2));
+}
+
+#[test]
+fn a_copy_goes_on_where_it_stood_when_its_giver_leads_again() {
+    let taken = |number, next| Some(Taken { copy: CopyId { giver: 0, number }, next });
+    #[rustfmt::skip]
+    let cases = [
+        // says        begun  because
+        (taken(1, 0),  1,     "it has all that was sent"),
+        (taken(1, 1),  2,     "it has another part than was sent"),
+        (taken(2, 0),  2,     "it has another copy"),
+        (None,         2,     "it has nothing"),
+    ];
+    for (taken, begun, because) in cases {
+        let mut scene = Scene::new();
+        scene.grant(1, 0, true);
+        let asks = |scene: &mut Scene, taken| {
+            let (incarnation, needs) = (1 << 10, Some(Ballot::ZERO.to_word()));
+            scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken }, &[]);
+            scene.replica.teaching.as_ref().is_some_and(Teaching::is_under_way)
+        };
+        assert!(asks(&mut scene, None));
+        scene.replica.set_out(Cause::Outbid, &mut scene.wiring);
+        assert!(!asks(&mut scene, taken), "who does not lead gives nothing");
+        scene.grant(1, 0, true);
+        let gives = scene.replica.teaching.as_ref().is_some_and(Teaching::is_under_way);
+        assert!(!gives, "who takes it may take another's by now");
+        assert!(asks(&mut scene, taken));
+        assert_eq!(scene.replica.application.begun, begun, "{because}");
+    }
 }
 
 #[test]
@@ -380,26 +464,16 @@ fn who_is_given_a_state_does_not_set_out_to_lead_meanwhile() {
 }
 
 #[test]
-fn nobody_leads_whose_slot_lives_another_life_by_the_best_log() {
-    for (named, leads) in [(vec![0, 0, 0], true), (vec![1 << 10, 0, 0], false)] {
-        let mut scene = Scene::new();
-        let (granted, tail) = scene.granted(2, 3, true);
-        scene.hear(2, &Election::Granted(Granted { named, ..granted }), &tail);
-        scene.grant(1, 0, true);
-        assert_eq!(scene.replica.core.leads(), leads, "the group may have gone on without us");
-    }
-}
-
-#[test]
 fn a_session_that_goes_beyond_its_window_waits_and_no_other_does() {
     let mut scene = Scene::new();
     let (one, other) = (SessionId(1), SessionId(2));
     let window = Tuning::default().window as u64;
     for sequence in 1..=window {
-        assert!(scene.replica.admits(one, 1, 0), "{sequence}");
+        assert!(scene.replica.admits(one, 1, 0, || sequence), "{sequence}");
         scene.replica.relayed(&relay(one, sequence), &mut scene.wiring);
     }
-    assert!(!scene.replica.admits(one, 1, 0) && scene.replica.admits(other, 1, 0));
+    let mut admits = |session| scene.replica.admits(session, 1, 0, || 1);
+    assert!(!admits(one) && admits(other));
     assert_eq!(scene.replica.paths.window_full, 1);
 }
 
@@ -459,21 +533,6 @@ fn who_has_applied_nothing_says_so_to_whoever_leads_it() {
         scene.replica.applied_told, NOTHING,
         "it waits to hear that before it lets others in"
     );
-}
-
-#[test]
-fn an_answer_to_an_earlier_question_opens_no_log() {
-    let mut scene = Scene::new();
-    scene.grant(1, 0, true);
-    let (late, tail) = scene.granted(2, 0, true);
-    scene.replica.follower_lost(2);
-    let attempt = scene.replica.followers[2].attempt;
-    scene.hear(2, &Election::Granted(late), &tail);
-    let follower = &scene.replica.followers[2];
-    assert!(follower.log.is_none(), "the answer to the next one takes it back");
-    assert_eq!(follower.attempt, attempt, "nor is there a reason to ask once more");
-    scene.grant(2, 0, true);
-    assert!(scene.replica.followers[2].log.is_some());
 }
 
 #[test]
@@ -550,37 +609,6 @@ fn who_leads_answers_whoever_led_before() {
 }
 
 #[test]
-fn who_was_asked_anew_is_not_let_in_by_what_it_answered_before() {
-    let mut scene = Scene::new();
-    let (granted, tail) = scene.granted(1, 1, true);
-    // A write of an earlier ballot was denied meanwhile.
-    scene.replica.follower_lost(1);
-    scene.hear(1, &Election::Granted(granted), &tail);
-    assert!(scene.replica.core.leads(), "the promise counts all the same");
-    assert!(scene.replica.followers[1].log.is_none(), "it was asked anew");
-    scene.grant(1, 1, true);
-    assert!(scene.replica.followers[1].log.is_some());
-}
-
-#[test]
-fn a_denial_of_an_earlier_ballot_deposes_nobody() {
-    let mut scene = Scene::new();
-    scene.grant(1, 0, true);
-    scene.grant(2, 0, true);
-    let before = scene.replica.writes;
-    scene.replica.touch_followers(u64::MAX, &mut scene.wiring);
-    assert_eq!(scene.replica.writes, before + 2);
-    let late = scene.replica.writes;
-    scene.let_lead(1);
-    scene.replica.set_out(Cause::Start, &mut scene.wiring);
-    scene.grant(1, 0, true);
-    assert!(scene.replica.core.leads());
-    // Slot 2, not let in yet, had let another lead before the write of the first ballot came.
-    scene.replica.failed(2, late, true);
-    assert!(scene.replica.core.leads(), "it says nothing of this ballot");
-}
-
-#[test]
 fn what_was_asked_in_an_earlier_ballot_is_not_answered_in_a_later_one() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
@@ -593,6 +621,46 @@ fn what_was_asked_in_an_earlier_ballot_is_not_answered_in_a_later_one() {
     scene.grant(1, 0, true);
     assert!(scene.replica.core.leads());
     assert_eq!(scene.replica.reads_waiting(), 0, "its clock and log were those of another ballot");
+}
+
+#[test]
+fn a_session_that_another_replica_hears_is_not_dead() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let (cut_off, dead) = (SessionId(7), SessionId(8));
+    for session in [cut_off, dead] {
+        scene.replica.orphans.insert(session, 0);
+    }
+    let mut ended = Vec::new();
+    for _ in 0..40 {
+        let (over, sought) = scene.replica.count_orphans(10, 3);
+        ended.extend(over);
+        // A member is asked about both of them, and has a connection from one.
+        if sought.contains(&cut_off.0) {
+            scene.hear(1, &Election::Sees { sessions: vec![cut_off.0, 99] }, &[]);
+        }
+    }
+    assert_eq!(ended, [dead; 3], "said so often, and of no other");
+    assert!(scene.replica.orphans.contains_key(&cut_off));
+    // Nobody has one from it any more.
+    ended.clear();
+    for _ in 0..11 {
+        ended.extend(scene.replica.mourn(10, 3, &mut scene.wiring));
+    }
+    assert_eq!(ended.first(), Some(&cut_off));
+    // Where connections are not all that there is, nobody is asked.
+    scene.replica.orphans.insert(dead, 0);
+    assert!(scene.replica.mourn(0, 3, &mut scene.wiring).contains(&dead));
+}
+
+#[test]
+fn who_has_no_connection_from_a_session_says_nothing_of_it() {
+    let mut scene = Scene::new();
+    scene.let_lead(1);
+    let before = scene.told(1);
+    scene.hear(1, &Election::Seeks { sessions: vec![7, 8] }, &[]);
+    assert_eq!(scene.told(1), before);
+    assert!(!scene.wiring.hears(SessionId(7), scene.replica.id));
 }
 
 #[test]
@@ -672,26 +740,9 @@ fn nobody_is_announced_who_leads_in_a_slot_that_is_not_there() {
             timestamp: Timestamp::new(1, GroupId(2)),
             ballot: Ballot::new(1, slot, 0),
             index: 1,
-            again: false,
+            again: None,
         };
         scene.replica.announced(ReplicaId::new(GroupId(2), 1), announcement);
         assert_eq!(scene.replica.core.paths().announced_early, heard);
-    }
-}
-
-#[test]
-fn a_state_is_given_to_whom_the_same_leader_left_behind() {
-    let mut scene = Scene::new();
-    scene.grant(1, 0, true);
-    let (incarnation, silent, ours) = (0, false, scene.replica.core.ballot());
-    let earlier = Ballot::new(0, 1, 0);
-    for (by, given) in [(earlier, false), (ours, true)] {
-        let needs = Some(by.to_word());
-        scene.hear(2, &Election::Ask { incarnation, silent, needs }, &[]);
-        assert_eq!(
-            scene.replica.teaching.is_some(),
-            given,
-            "it takes none before we have asked it"
-        );
     }
 }

@@ -1,26 +1,66 @@
-//! Many seeds on all cores, until some fail or the time is up.
+//! Many seeds of one profile or of all, on several threads, until some fail or the time is up.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Coverage, Failure, Kept, Profile, Report, run};
 
-/// What is to be run.
+/// How many seeds of each profile the gate runs, and in which ratio [`Part::of_all`] divides a
+/// number of seeds. A seed of `laps` takes as long as a hundred others, so it has fewer.
+pub const GATE: [(&str, u64); Profile::ALL.len()] = [
+    ("default", 1500),
+    ("elections", 600),
+    ("crashes", 500),
+    ("partitions", 350),
+    ("laggards", 200),
+    ("forks", 200),
+    ("deaf", 60),
+    ("losses", 60),
+    ("wrecks", 60),
+    ("learners", 120),
+    ("overlaps", 200),
+    ("leases", 200),
+    ("confirmed", 200),
+    ("clients", 100),
+    ("absent", 60),
+    ("stalls", 60),
+    ("networks", 60),
+    ("calm", 60),
+    ("large", 20),
+    ("laps", 10),
+    ("uneven", 40),
+    ("clocks", 20),
+    ("scarce", 40),
+    ("starts", 40),
+    ("stops", 30),
+    ("aged", 40),
+];
+
+/// Seeds of one profile.
 #[derive(Clone, Debug)]
-pub struct Campaign {
+pub struct Part {
     /// What is drawn from the seeds.
     pub profile: Profile,
     /// The seeds.
     pub seeds: Range<u64>,
+}
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct Campaign {
+    /// The seeds of each profile. The parts advance in step, so that a campaign that is stopped has run
+    /// the same fraction of each.
+    pub parts: Vec<Part>,
     /// Seeds that failed in the past: they are run first.
     pub kept: Vec<Kept>,
     /// No seed is begun after that, the kept ones excepted.
     pub until: Option<Instant>,
-    /// On how many threads.
-    pub cores: usize,
+    /// The number of threads.
+    pub jobs: usize,
     /// One in so many seeds is run twice, and must be the same run: none if zero.
     pub again_one_in: u64,
     /// It ends when so many have failed.
@@ -44,45 +84,95 @@ pub struct Tally {
     pub coverage: Coverage,
     /// What failed, in the order in which it was found.
     pub failures: Vec<Failure>,
+    /// The same by profile.
+    pub profiles: BTreeMap<&'static str, ProfileTally>,
+}
+
+/// The seeds of one profile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProfileTally {
+    /// Seeds that were run to their end.
+    pub passed: u64,
+    /// Seeds that failed.
+    pub failed: u64,
+    /// The time that they took, summed over the threads.
+    pub took: Duration,
+}
+
+/// The next seed of each part.
+struct Queue<'a> {
+    kept: std::slice::Iter<'a, Kept>,
+    parts: &'a [Part],
+    /// How many seeds of each part were begun.
+    begun: Vec<u64>,
+    until: Option<Instant>,
+}
+
+impl Queue<'_> {
+    /// The next kept seed; behind them, one of the part of which the smallest fraction was begun.
+    fn pick(&mut self) -> Option<(u64, Profile)> {
+        if let Some(kept) = self.kept.next() {
+            return Some((kept.seed, kept.profile));
+        }
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            return None;
+        }
+        let len = |part: &Part| part.seeds.end - part.seeds.start;
+        let open = (0..self.parts.len()).filter(|at| self.begun[*at] < len(&self.parts[*at]));
+        let fraction = |at: &usize| self.begun[*at] as f64 / len(&self.parts[*at]) as f64;
+        let at = open.min_by(|a, b| fraction(a).total_cmp(&fraction(b)))?;
+        let part = &self.parts[at];
+        self.begun[at] += 1;
+        Some((part.seeds.start + self.begun[at] - 1, part.profile))
+    }
+}
+
+/// Calls `work` on so many threads until it returns false on each.
+pub fn on_threads(jobs: usize, work: impl Fn() -> bool + Sync) {
+    thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| while work() {});
+        }
+    });
+}
+
+impl Part {
+    /// Divides `seeds` over all profiles as the gate does; each has at least one, and all begin at the same number.
+    pub fn of_all(seeds: &Range<u64>) -> Vec<Self> {
+        let (all, len) = (GATE.iter().map(|(_, of)| of).sum::<u64>(), seeds.end - seeds.start);
+        let part = |(name, of): (&str, u64)| {
+            let count = (len * of / all).max(1);
+            let profile = Profile::named(name).expect("the table names profiles");
+            Self { profile, seeds: seeds.start..seeds.start + count }
+        };
+        GATE.into_iter().map(part).collect()
+    }
 }
 
 impl Campaign {
-    /// Runs the seeds, and tells `look` how far it is each time when one was run. Goes on as long as
-    /// that says so.
-    pub fn run(&self, look: &(dyn Fn(&Tally) -> bool + Sync)) -> Tally {
-        let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-        let tally = Mutex::new(Tally::default());
-        thread::scope(|scope| {
-            for _ in 0..self.cores.max(1) {
-                scope.spawn(|| {
-                    while !stop.load(Ordering::Relaxed)
-                        && let Some((seed, profile)) =
-                            self.pick(next.fetch_add(1, Ordering::Relaxed))
-                    {
-                        let result = self.run_one(seed, profile);
-                        let mut tally = tally.lock().expect("no run panics outside of its own");
-                        match result {
-                            Ok(report) => tally.add(&report),
-                            Err(failure) => tally.failures.push(*failure),
-                        }
-                        if tally.failures.len() >= self.failures_max || !look(&tally) {
-                            stop.store(true, Ordering::Relaxed);
-                        }
-                    }
-                });
+    /// Runs the seeds, and tells `look` of each result. Goes on as long as that returns true.
+    pub fn run(&self, look: &(dyn Fn(&Tally, Result<&Report, &Failure>) -> bool + Sync)) -> Tally {
+        let queue = Mutex::new(Queue {
+            kept: self.kept.iter(),
+            parts: &self.parts,
+            begun: vec![0; self.parts.len()],
+            until: self.until,
+        });
+        let (stop, tally) = (AtomicBool::new(false), Mutex::new(Tally::default()));
+        on_threads(self.jobs, || {
+            let next = queue.lock().expect("nobody panics with it").pick();
+            let Some((seed, profile)) = next else { return false };
+            let begun = Instant::now();
+            let result = self.run_one(seed, profile);
+            let mut tally = tally.lock().expect("no run panics outside of its own");
+            tally.add(profile, &result, begun.elapsed());
+            let goes_on = look(&tally, result.as_ref().map_err(|failure| &**failure));
+            if tally.failures.len() >= self.failures_max || !goes_on {
+                stop.store(true, Ordering::Relaxed);
             }
+            !stop.load(Ordering::Relaxed)
         });
         tally.into_inner().expect("no run panics outside of its own")
-    }
-
-    /// Number `at` of all that is to be run, if there is time for it.
-    fn pick(&self, at: u64) -> Option<(u64, Profile)> {
-        if let Some(kept) = self.kept.get(at as usize) {
-            return Some((kept.seed, kept.profile));
-        }
-        let seed = self.seeds.start + at - self.kept.len() as u64;
-        let in_time = self.until.is_none_or(|until| Instant::now() < until);
-        (in_time && self.seeds.contains(&seed)).then_some((seed, self.profile))
     }
 
     fn run_one(&self, seed: u64, profile: Profile) -> Result<Report, Box<Failure>> {
@@ -98,12 +188,56 @@ impl Campaign {
 }
 
 impl Tally {
-    fn add(&mut self, report: &Report) {
-        self.seeds += 1;
-        self.messages += report.messages;
-        self.leader_changes += report.leader_changes;
-        self.with_leader_change += u64::from(report.leader_changes > 0);
-        self.simulated += report.simulated;
-        self.coverage.add(&report.coverage);
+    fn add(&mut self, profile: Profile, result: &Result<Report, Box<Failure>>, took: Duration) {
+        let of = self.profiles.entry(profile.name).or_default();
+        of.took += took;
+        match result {
+            Ok(report) => {
+                of.passed += 1;
+                self.seeds += 1;
+                self.messages += report.messages;
+                self.leader_changes += report.leader_changes;
+                self.with_leader_change += u64::from(report.leader_changes > 0);
+                self.simulated += report.simulated;
+                self.coverage.add(&report.coverage);
+            }
+            Err(failure) => {
+                of.failed += 1;
+                self.failures.push((**failure).clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(parts: &[Part]) -> Queue<'_> {
+        Queue { kept: [].iter(), parts, begun: vec![0; parts.len()], until: None }
+    }
+
+    #[test]
+    fn the_parts_of_a_campaign_advance_in_step() {
+        let parts = Part::of_all(&(1_000..101_000));
+        assert_eq!(parts.len(), Profile::ALL.len());
+        let mut queue = queue(&parts);
+        let all: u64 = parts.iter().map(|part| part.seeds.end - part.seeds.start).sum();
+        let half: Vec<_> = (0..all / 2).map(|_| queue.pick().expect("there are more")).collect();
+        let len = |part: &Part| (part.seeds.end - part.seeds.start) as f64;
+        // A part is never ahead of another by more than one of its own seeds.
+        let step = parts.iter().map(|part| 1.0 / len(part)).fold(0.0, f64::max);
+        for part in &parts {
+            let run = half.iter().filter(|(_, profile)| *profile == part.profile).count() as f64;
+            let apart = (run / len(part) - 0.5).abs();
+            assert!(apart <= step, "{run} of {} of {}", len(part), part.profile.name);
+            assert!(half.iter().all(|(seed, _)| *seed >= 1_000));
+        }
+        assert_eq!(std::iter::from_fn(|| queue.pick()).count() as u64, all - all / 2);
+    }
+
+    #[test]
+    fn every_profile_has_a_part_however_few_the_seeds() {
+        assert!(Part::of_all(&(5..6)).iter().all(|part| part.seeds == (5..6)));
     }
 }

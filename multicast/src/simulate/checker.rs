@@ -9,6 +9,7 @@ use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_protocol::properties::{
     About, Held, History, Touch, Violation, check_memory, check_quorum,
 };
+use skein_protocol::ramcast::Role;
 use skein_protocol::step::{Deliver, Record};
 use skein_protocol::timestamp::Timestamp;
 
@@ -76,6 +77,13 @@ impl Onlooker {
         self.fallen.retain(|id, _| id.group != group);
     }
 
+    /// A group goes on from what survivors hold, one of whom has made so many deliveries.
+    pub(super) fn revives(&mut self, group: GroupId, reached: u64) {
+        self.history.revives(group, reached);
+        self.rules.recreates(group);
+        self.fallen.retain(|id, _| id.group != group);
+    }
+
     /// Takes in what an engine's turn did, and checks what was delivered in it. `trace` gets a line
     /// for each thing that happened, with the time.
     pub(super) fn look_at<'a>(
@@ -96,18 +104,8 @@ impl Onlooker {
         for note in notes {
             match note {
                 Note::Logged { by, index, record } => {
-                    match record {
-                        Record::Remote(remote) => self.rules.counts_on(by, &remote)?,
-                        Record::Join { slot, incarnation } => {
-                            let core = &find(engines(), by).expect("it turned").1.core;
-                            let lets_in = core.leads() && !core.view().names(slot, incarnation);
-                            let life = find(engines(), ReplicaId::new(by.group, slot));
-                            let life = life.filter(|(_, it)| it.incarnation == incarnation);
-                            if let Some((_, life)) = life.filter(|_| lets_in) {
-                                self.rules.lets_in(life)?;
-                            }
-                        }
-                        _ => {}
+                    if let Record::Remote(remote) = record {
+                        self.rules.counts_on(by, &remote)?;
                     }
                     self.logged(by, index, &record);
                 }
@@ -136,27 +134,28 @@ impl Onlooker {
                     self.rules.restores(by, delivered);
                 }
                 Note::Delivered { by, deliver } => {
-                    let holds = |of: ReplicaId, at| {
-                        let lives = find(engines(), of);
-                        let counts = lives.filter(|(_, replica)| !replica.core.is_silent());
-                        let Some((fabric, replica)) = counts else {
-                            return self.fallen.get(&of).is_some_and(
-                                |Fallen { log, read, whole }| {
-                                    log.holds(deliver.message, at, *read)
-                                        || at.0 > *read && at.0 <= *whole
-                                },
-                            );
-                        };
+                    let holds_now = |of: ReplicaId, at: (u64, Timestamp)| {
+                        let Some((fabric, replica)) = find(engines(), of) else { return false };
                         let last = replica.keeps(fabric);
                         // What it has read it has; the rest may be whole in its memory.
                         let log = self.logs.get(&of);
                         log.is_some_and(|log| log.holds(deliver.message, at, last))
                             || at.0 > last && replica.holds(fabric) >= at.0
                     };
+                    // Whoever counts, and says nothing yet, has its former incarnation's words.
+                    let held = |of: ReplicaId, at: (u64, Timestamp)| {
+                        let speaks =
+                            find(engines(), of).is_some_and(|(_, it)| !it.core.is_silent());
+                        let fallen = self.fallen.get(&of);
+                        let held = |Fallen { log, read, whole }: &Fallen| {
+                            log.holds(deliver.message, at, *read) || at.0 > *read && at.0 <= *whole
+                        };
+                        if speaks { holds_now(of, at) } else { fallen.is_some_and(held) }
+                    };
                     let replicas = find(engines(), by).expect("it turned").1.replicas();
                     if !self.history.is_lost(deliver.message) {
-                        check_quorum(by, &deliver, &self.logs, replicas, holds)?;
-                        self.check_elections(&engines, by, &deliver, holds)?;
+                        check_quorum(by, &deliver, &self.logs, replicas, held)?;
+                        self.check_elections(&engines, by, &deliver, holds_now)?;
                     }
                     self.history.delivers(by, &deliver)?;
                     let core = &find(engines(), by).expect("it turned").1.core;
@@ -173,6 +172,7 @@ impl Onlooker {
                 }
             }
         }
+        self.rules.admits(turned, |id| find(engines(), id).map(|(_, replica)| replica))?;
         self.rules.look_at(turned, &spoke)?;
         self.rules.look_at_logs(turned, |group| members(engines(), group))?;
         // A lease is gained by whoever did a turn, and broken by what somebody has promised in it.
@@ -261,7 +261,7 @@ impl Onlooker {
     }
 }
 
-/// The replicas of a group whose memory counts.
+/// The replicas of a group whose memory counts: those that know, and those that would be told by a candidate.
 fn members<'a>(
     engines: impl Iterator<Item = &'a SimEngine>,
     group: GroupId,
@@ -270,7 +270,17 @@ fn members<'a>(
         let (replicas, port) = engine.inside();
         replicas.iter().map(move |replica| (&port.fabric, replica))
     });
-    replicas.filter(move |(_, it)| it.id.group == group && !it.core.is_silent())
+    let of_group: Vec<_> = replicas.filter(|(_, it)| it.id.group == group).collect();
+    let counts = |of: &Replica<Machine>| {
+        let knows = |(_, it): &(_, &Replica<Machine>)| {
+            !it.core.is_silent() && it.core.view().names(of.id.slot, of.incarnation)
+        };
+        // One that an operator has told to take a survivor's state grants nothing before it has taken it.
+        let has_state = of.core.role() != Role::Blank && !of.core.is_suspended();
+        !of.core.is_silent() || has_state && of_group.iter().any(knows)
+    };
+    let members: Vec<_> = of_group.iter().copied().filter(|(_, it)| counts(it)).collect();
+    members.into_iter()
 }
 
 /// All replicas of a group whose processes live.

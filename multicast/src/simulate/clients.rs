@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use skein_fabric::Fabric;
-use skein_fabric::sim::{Rng, SimFabric};
+use skein_fabric::sim::{Rng, SimFabric, World};
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::properties::Violation;
@@ -14,6 +14,7 @@ use super::machine::payload;
 use super::world::Stage;
 use super::{Coverage, Scenario};
 use crate::access::{Access, Of, QueryKey, SessionKey};
+use crate::port::Port;
 
 /// Clients sleep until they are woken, or there is something to retry.
 const NAP: Duration = Duration::from_hours(1);
@@ -138,7 +139,7 @@ impl Clients {
         stage: &mut Stage,
     ) -> Result<bool, Violation> {
         if sending {
-            self.reopen(&mut stage.rng);
+            self.reopen(stage);
         }
         if self.processes[at].sessions.is_empty() {
             return Ok(self.idle_turn(at));
@@ -312,13 +313,14 @@ impl Clients {
         }
     }
 
-    /// Closes every other session, where nothing is under way, and opens others, if it is time.
-    fn reopen(&mut self, rng: &mut Rng) {
+    /// Closes every other session, where nothing is under way, and opens others, if it is time. A client that
+    /// closes a session is awake, and does a turn before it sleeps.
+    fn reopen(&mut self, stage: &mut Stage) {
         if self.reopen_at.is_none_or(|after| self.sent < after) {
             return;
         }
         for at in 0..self.processes.len() {
-            let bits = self.draw_bits(rng);
+            let bits = self.draw_bits(&mut stage.rng);
             let client = &mut self.processes[at];
             let idle = |s: &&mut Session| {
                 s.unanswered.is_empty() && s.sent == s.script.len() && s.reads.is_empty()
@@ -326,6 +328,7 @@ impl Clients {
             if let Some(session) = client.sessions.iter_mut().step_by(2).find(idle) {
                 client.access.close(session.key);
                 *session = open(&mut client.access, bits, Vec::new());
+                stage.world.wake(&client.name);
                 self.sessions += 1;
                 self.reopen_at = None;
             }
@@ -352,6 +355,12 @@ impl Clients {
     /// Names of the processes that live.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.processes.iter().map(|client| client.name.as_str())
+    }
+
+    /// Whether one that is awake has written something in or between its turns that its reader was not woken for.
+    pub(super) fn owe_wake_ups(&self, world: &World) -> bool {
+        let awake = self.processes.iter().filter(|client| !world.is_parked(&client.name));
+        awake.map(|client| client.access.port()).any(Port::has_untold)
     }
 
     pub(super) fn accesses(&self) -> impl Iterator<Item = &Access<SimFabric>> {

@@ -9,8 +9,10 @@ use skein_protocol::ids::{GroupId, ReplicaId};
 
 use super::scenario::Scenario;
 
+/// Sessions that have not come back, and that nobody has seen, are ended within that time.
+const RETURN_MAX: Duration = Duration::from_secs(6);
 /// Until all faults end.
-const FOR_EVER: Duration = Duration::from_hours(1);
+pub(super) const FOR_EVER: Duration = Duration::from_hours(1);
 
 /// Something that goes wrong at some moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -157,6 +159,74 @@ pub enum Kind {
         /// Which replica.
         slot: u8,
     },
+    /// The next replica of a group that takes a state stands still for ever: while it takes it, or when it has
+    /// it and is not admitted yet.
+    Stall {
+        /// Of which group.
+        group: u16,
+        /// When it has the state.
+        has_state: bool,
+    },
+    /// A node is stopped in the middle of its next turn, and goes on with it later.
+    StopInside {
+        /// Which.
+        node: Target,
+        /// After so many looks at its memory, its mail and its clock.
+        looks: u64,
+        /// Or after so many at its clock.
+        clock_looks: u64,
+        /// How much later.
+        lasts: Duration,
+    },
+    /// A node is given no memory: it can neither create a region nor attach one.
+    Scarce {
+        /// Which.
+        node: Target,
+        /// For how long.
+        lasts: Duration,
+    },
+    /// No time passes by a node's clock.
+    ClockStop {
+        /// Which.
+        node: Target,
+        /// For how long.
+        lasts: Duration,
+    },
+    /// A node's clock is put forward.
+    ClockJump {
+        /// Which.
+        node: Target,
+        /// By how much.
+        by: Duration,
+    },
+    /// A node dies, and is started in vain before it runs again: each start uses up a life.
+    FailedStarts {
+        /// Which.
+        node: Target,
+        /// How often.
+        times: u32,
+        /// How much later it runs.
+        back_after: Duration,
+    },
+    /// A node dies and is started with a count of its starts that is out of date, as with a directory that was
+    /// restored: it has lost its memory, and passes for one that has not. Later somebody puts it right.
+    WrongLife {
+        /// Which.
+        node: Target,
+        /// How many starts its count lacks.
+        lacks: u32,
+        /// How much later it is put right.
+        lasts: Duration,
+    },
+    /// A replica hears of a ballot that many elections have led to, of which it had not heard.
+    Elections {
+        /// Of which group.
+        group: u16,
+        /// Which replica.
+        slot: u8,
+        /// How many.
+        count: u32,
+    },
     /// The next replica of a group that is let in, having lost its memory, is told to lead it.
     Promote {
         /// Of which group.
@@ -169,9 +239,23 @@ impl Kind {
     pub(super) fn waits_for(&self) -> Option<Target> {
         match *self {
             Self::Crash { node, .. }
+            | Self::FailedStarts { node, .. }
+            | Self::WrongLife { node, .. }
+            | Self::StopInside { node, .. }
+            | Self::ClockStop { node, .. }
             | Self::Pause { node, .. }
             | Self::Isolate { node: node @ Target::NewLeader { .. }, .. }
             | Self::Cut { from: node @ Target::NewLeader { .. }, .. } => Some(node),
+            _ => None,
+        }
+    }
+
+    /// Whose memory it takes.
+    pub(super) fn kills(&self) -> Option<Target> {
+        match *self {
+            Self::Crash { node, .. }
+            | Self::FailedStarts { node, .. }
+            | Self::WrongLife { node, .. } => Some(node),
             _ => None,
         }
     }
@@ -228,7 +312,7 @@ impl Mix {
 }
 
 /// Of a time, a tenth to the whole.
-fn some_of(rng: &mut Rng, longest: Duration) -> Duration {
+pub(super) fn some_of(rng: &mut Rng, longest: Duration) -> Duration {
     let longest = longest.as_micros() as u64;
     Duration::from_micros(rng.between(longest / 10, longest))
 }
@@ -445,6 +529,19 @@ pub(super) fn minority_is_away(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault>
     nodes.map(&mut one).collect()
 }
 
+/// All clients are cut off from the node of a group's first leader, and from no other, for longer than a session
+/// has to come back: their sessions live all the same, as the others of the group see.
+pub(super) fn clients_are_cut_off(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let group = GroupId(rng.below(u64::from(topology.groups)) as u16);
+    let node = Target::Node(topology.node_of(ReplicaId::new(group, 0)));
+    let after = rng.between(scenario.messages / 8, scenario.messages);
+    let lasts = RETURN_MAX + some_of(rng, Duration::from_secs(2));
+    let fault = |kind| Fault { after, delay: Duration::ZERO, kind };
+    let flaps = (0..scenario.clients.0).map(|client| Kind::ClientFlap { client, node });
+    [Kind::Deaf { node, lasts }].into_iter().chain(flaps).map(fault).collect()
+}
+
 /// Replicas lose their memory, are given the state of others while much of it is pending, and lead as soon
 /// as they are let in: what the state lacks, nobody has.
 pub(super) fn learners_lead(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
@@ -500,6 +597,31 @@ pub(super) fn left_behind_leads(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault
     faults
 }
 
+/// A replica of a group dies, stays away until its slot is evicted, and comes back to stop for ever while it is
+/// brought up to date. Where the group tolerates two failures, another one dies then, which must be served all
+/// the same.
+pub(super) fn learner_stalls(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let group = rng.below(u64::from(topology.groups)) as u16;
+    let slot = rng.below(u64::from(topology.replicas)) as u8;
+    let member = |slot| Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot)));
+    let silence = scenario.suspected_after();
+    let after = rng.below(scenario.messages / 4);
+    let fault = |delay, kind| Fault { after, delay, kind };
+    let back_after = silence + some_of(rng, 8 * silence);
+    let mut faults = vec![
+        fault(Duration::ZERO, Kind::Crash { node: member(slot), back_after }),
+        fault(Duration::ZERO, Kind::Stall { group, has_state: !rng.one_in(3) }),
+    ];
+    if topology.replicas > 3 {
+        let other =
+            (slot + 1 + rng.below(u64::from(topology.replicas) - 1) as u8) % topology.replicas;
+        let kind = Kind::Crash { node: member(other), back_after: some_of(rng, silence) };
+        faults.push(fault(back_after + silence, kind));
+    }
+    faults
+}
+
 /// More memories of a group die than it tolerates, while there is load.
 pub(super) fn group_is_lost(scenario: &Scenario, rng: &mut Rng) -> Fault {
     let topology = scenario.topology;
@@ -510,6 +632,27 @@ pub(super) fn group_is_lost(scenario: &Scenario, rng: &mut Rng) -> Fault {
         Kind::Loss { group, replicas, back_after: some_of(rng, 4 * scenario.suspected_after()) };
     let after = rng.between(scenario.messages / 8, scenario.messages / 2);
     Fault { after, delay: Duration::from_micros(rng.below(2000)), kind }
+}
+
+/// The same group loses all its memories, twice more, while others keep theirs where they can.
+pub(super) fn group_is_lost_again(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let (group, replicas) = (0, scenario.topology.replicas);
+    let mut after = 0;
+    for fault in &mut scenario.faults {
+        if let Kind::Loss { group: lost, replicas: of, .. } = &mut fault.kind {
+            (*lost, *of, after) = (group, replicas, fault.after);
+        }
+    }
+    let again = (0..2).map(|_| {
+        let back_after = some_of(rng, 4 * scenario.suspected_after());
+        after += rng.between(4, 4 + scenario.messages / 4);
+        Fault {
+            after: after.min(scenario.messages - 1),
+            delay: Duration::from_micros(rng.below(2000)),
+            kind: Kind::Loss { group, replicas, back_after },
+        }
+    });
+    again.collect()
 }
 
 impl fmt::Display for Target {
@@ -576,6 +719,37 @@ impl fmt::Display for Fault {
             Kind::Resend { client } => write!(f, "client {client} sends all again"),
             Kind::Transfer { group, slot } => write!(f, "g{group}.{slot} is told to lead"),
             Kind::Evict { group, slot } => write!(f, "g{group} is told to evict g{group}.{slot}"),
+            Kind::Stall { group, has_state } => {
+                let when = if *has_state { "has a state" } else { "takes a state" };
+                write!(
+                    f,
+                    "whoever {when} of g{group} next, and is not admitted, stands still for ever"
+                )
+            }
+            Kind::StopInside { node, looks, clock_looks, lasts } => {
+                write!(
+                    f,
+                    "{node} is stopped in its next turn after {looks} looks, or {clock_looks} at its \
+                    clock, for {lasts:?}"
+                )
+            }
+            Kind::Scarce { node, lasts } => write!(f, "{node} is given no memory for {lasts:?}"),
+            Kind::ClockStop { node, lasts } => {
+                write!(f, "the clock of {node} stands still for {lasts:?}")
+            }
+            Kind::ClockJump { node, by } => write!(f, "the clock of {node} goes forward by {by:?}"),
+            Kind::FailedStarts { node, times, back_after } => {
+                write!(
+                    f,
+                    "{node} dies, fails to start {times} times, and runs {back_after:?} later"
+                )
+            }
+            Kind::WrongLife { node, lacks, lasts } => {
+                write!(f, "{node} dies, and its count of starts lacks {lacks} for {lasts:?}")
+            }
+            Kind::Elections { group, slot, count } => {
+                write!(f, "g{group}.{slot} hears of {count} elections at once")
+            }
             Kind::Promote { group } => write!(f, "whoever g{group} lets in next is told to lead"),
         }
     }

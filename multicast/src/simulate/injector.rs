@@ -8,7 +8,7 @@ use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_protocol::properties::Violation;
 
 use super::clients::Clients;
-use super::faults::{Fault, Kind, Target};
+use super::faults::{FOR_EVER, Fault, Kind, Target};
 use super::nodes::Nodes;
 use super::operator::Operator;
 use super::world::Stage;
@@ -61,6 +61,22 @@ skein_protocol::paths! {
     evictions,
     /// An operator let a replica lead that had just been let in.
     promotions,
+    /// A replica that was brought up to date stood still for ever.
+    learners_stopped,
+    /// A node was stopped in the middle of a turn.
+    stops_inside_turns,
+    /// A node was given no memory.
+    scarcities,
+    /// A clock stood still.
+    clock_stops,
+    /// A clock was put forward.
+    clock_jumps,
+    /// A node was started in vain.
+    failed_starts,
+    /// A node was started with a count of its starts that was out of date.
+    wrong_lives,
+    /// A replica heard of many elections at once.
+    elections_heard_of,
 }
 
 /// The end of a fault.
@@ -68,6 +84,8 @@ enum Undo {
     Restart(u16),
     Resume(u16),
     Fast(u16),
+    Plenty(u16),
+    Clock(u16),
     Heal(Vec<(String, String)>),
 }
 
@@ -183,7 +201,24 @@ impl Injector {
                     }
                     None => self.due.push((now, kind)),
                 }
-            } else if let Kind::Crash { node, .. } = kind
+            } else if let Kind::Stall { group, has_state } = kind {
+                match nodes.learner(group, has_state) {
+                    Some(node) => {
+                        any = true;
+                        stage.note(|| format!("fault: n{node} stands still for ever"));
+                        nodes.stop(node);
+                        self.counts.learners_stopped += 1;
+                        self.ends.push((now + FOR_EVER, Undo::Resume(node)));
+                    }
+                    None => self.due.push((now, kind)),
+                }
+            } else if let Kind::Loss { group, .. } = kind
+                && self.operator.counts.groups_lost > 0
+                && (self.operator.has_work() || nodes.leader(group).is_none())
+            {
+                // Not before it serves again.
+                self.due.push((now + Duration::from_millis(1), kind));
+            } else if let Some(node) = kind.kills()
                 && !nodes.may_crash(nodes.node(node))
             {
                 self.counts.crashes_put_off += 1;
@@ -228,9 +263,7 @@ impl Injector {
             }
             Kind::Pause { node, lasts, flaps } => {
                 let node = nodes.node(node);
-                for process in nodes.processes.iter_mut().filter(|it| it.node == node) {
-                    process.stands_still = true;
-                }
+                nodes.stop(node);
                 self.counts.pauses += 1;
                 if flaps {
                     self.counts.pauses_with_flaps += 1;
@@ -306,7 +339,59 @@ impl Injector {
                 let done = nodes.tell(id, &Command::Lead(id.group), stage)?;
                 self.counts.transfers += u64::from(done);
             }
-            Kind::Promote { .. } => {} // It waits for its moment, which `go_on` sees.
+            Kind::StopInside { node, looks, clock_looks, lasts } => {
+                let node = nodes.node(node);
+                nodes.stop(node);
+                for name in nodes.names_of(node) {
+                    stage.world.stop_inside(&name, looks, clock_looks);
+                }
+                self.counts.stops_inside_turns += 1;
+                self.ends.push((now + lasts, Undo::Resume(node)));
+            }
+            Kind::Scarce { node, lasts } => {
+                let node = nodes.node(node);
+                for name in nodes.names_of(node) {
+                    stage.world.scarce(&name, true);
+                }
+                self.counts.scarcities += 1;
+                self.ends.push((now + lasts, Undo::Plenty(node)));
+            }
+            Kind::ClockStop { node, lasts } => {
+                let node = nodes.node(node);
+                for name in nodes.names_of(node) {
+                    stage.world.skew(&name, 0);
+                }
+                self.counts.clock_stops += 1;
+                self.ends.push((now + lasts, Undo::Clock(node)));
+            }
+            Kind::ClockJump { node, by } => {
+                for name in nodes.names_of(nodes.node(node)) {
+                    stage.world.jump(&name, by);
+                }
+                self.counts.clock_jumps += 1;
+            }
+            Kind::FailedStarts { node, times, back_after } => {
+                let node = nodes.node(node);
+                nodes.crash(node, stage);
+                nodes.start_in_vain(node, times);
+                self.counts.node_crashes += 1;
+                self.counts.failed_starts += u64::from(times);
+                self.ends.push((now + back_after, Undo::Restart(node)));
+            }
+            Kind::WrongLife { node, lacks, lasts } => {
+                let node = nodes.node(node);
+                nodes.crash(node, stage);
+                nodes.start_wrongly(node, lacks, stage);
+                self.counts.node_crashes += 1;
+                self.counts.wrong_lives += 1;
+                self.ends.push((now + lasts, Undo::Restart(node)));
+            }
+            Kind::Elections { group, slot, count } => {
+                let id = ReplicaId::new(GroupId(group), slot);
+                self.counts.elections_heard_of +=
+                    u64::from(nodes.hear_of_elections(id, count, stage)?);
+            }
+            Kind::Promote { .. } | Kind::Stall { .. } => {} // They wait for their moment, which `go_on` sees.
             Kind::Evict { group, slot } => {
                 let whom = ReplicaId::new(GroupId(group), slot);
                 if let Some(leader) = nodes.leader(group) {
@@ -343,6 +428,18 @@ impl Injector {
             Undo::Fast(node) => {
                 for name in nodes.names_of(node) {
                     stage.world.slow(&name, 1);
+                }
+            }
+            Undo::Plenty(node) => {
+                stage.note(|| format!("fault: n{node} is given memory again"));
+                for name in nodes.names_of(node) {
+                    stage.world.scarce(&name, false);
+                }
+            }
+            Undo::Clock(node) => {
+                stage.note(|| format!("fault: the clock of n{node} goes on"));
+                for name in nodes.names_of(node) {
+                    stage.world.skew(&name, 1000);
                 }
             }
             Undo::Heal(pairs) => {

@@ -1,34 +1,40 @@
-//! Seeds that are written down: those that failed in the past, in `multicast/tests/seeds.txt`.
+//! Seeds that are written down, a line each: `multicast/tests/seeds.txt`, and files of failures.
 
 use super::Profile;
 
 /// A seed that found something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The seed.
     pub seed: u64,
-    /// What was drawn from it.
+    /// What is drawn from it.
     pub profile: Profile,
     /// What it found.
-    pub found: &'static str,
+    pub found: String,
 }
 
 impl Kept {
-    /// Those that failed once and must pass, in the order of the file.
+    /// The seeds that failed once and must pass, in the order of `multicast/tests/seeds.txt`.
     ///
     /// # Panics
-    /// If the file, which is part of the program, is not as it should be.
+    /// If the file, which is part of the program, cannot be read as such.
     pub fn all() -> Vec<Self> {
-        let file = include_str!("../../tests/seeds.txt");
-        let lines = file.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let lines = lines(include_str!("../../tests/seeds.txt"));
         lines
-            .map(|line| Self::parse(line).unwrap_or_else(|| panic!("a seed is said so: {line}")))
+            .map(|line| Self::parse(line).unwrap_or_else(|| panic!("not a seed: {line}")))
             .collect()
     }
 
-    fn parse(line: &'static str) -> Option<Self> {
+    /// Reads a line: the seed, the profile, what it found.
+    pub fn parse(line: &str) -> Option<Self> {
         let (seed, rest) = line.split_once(' ')?;
-        let (profile, found) = rest.split_once(' ')?;
-        Some(Self { seed: seed.parse().ok()?, profile: Profile::named(profile)?, found })
+        let (profile, found) = rest.split_once(' ').unwrap_or((rest, ""));
+        let (seed, profile) = (seed.parse().ok()?, Profile::named(profile)?);
+        Some(Self { seed, profile, found: found.to_owned() })
     }
+}
+
+/// The lines of a file of seeds, without empty ones and comments.
+pub fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
 }

@@ -19,6 +19,7 @@ mod operator;
 mod reduction;
 mod rules;
 mod scenario;
+mod surroundings;
 mod world;
 
 use std::cell::Cell;
@@ -30,10 +31,10 @@ use skein_fabric::sim::Counters;
 use skein_protocol::properties::Violation;
 use skein_protocol::ramcast::Paths;
 
-pub use self::campaign::{Campaign, Tally};
+pub use self::campaign::{Campaign, GATE, Part, ProfileTally, Tally, on_threads};
 pub use self::faults::{Fault, Kind, Mix, Target};
 pub use self::injector::FaultCounts;
-pub use self::kept::Kept;
+pub use self::kept::{Kept, lines as kept_lines};
 pub use self::operator::LossCounts;
 pub use self::reduction::{MalformedReduction, Reduction};
 pub use self::scenario::{Profile, Scenario};

@@ -1,11 +1,15 @@
 //! The nodes of a run: their engines, which die and begin new lives, stand still, and go on.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use skein_fabric::sim::World;
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, ReplicaId, SessionId};
 use skein_protocol::properties::Violation;
+use skein_protocol::ramcast::Role;
 
 use super::Coverage;
 use super::checker::{Onlooker, SimEngine};
@@ -19,7 +23,9 @@ use crate::config::{Topology, endpoint_name};
 use crate::engine::Engine;
 use crate::mail::Purpose;
 use crate::operate::{Command, CommandError, Identity};
+use crate::port::Port;
 use crate::replica::Replica;
+use crate::roster::{Roster, Seen};
 
 /// The process of an engine.
 pub(super) struct Process {
@@ -28,6 +34,8 @@ pub(super) struct Process {
     number: u16,
     /// While it lives.
     pub(super) engine: Option<SimEngine>,
+    /// One that runs in its place, and passes for a life that is over: nobody is to count on it.
+    impostor: Option<SimEngine>,
     waiter: Waiter,
     pub(super) stands_still: bool,
 }
@@ -38,6 +46,8 @@ pub(super) struct Nodes {
     pub(super) processes: Vec<Process>,
     /// How often each node was started before.
     lives: Vec<u32>,
+    /// Processes that were started.
+    started: u64,
     /// What those that died had covered.
     past: Coverage,
     /// Sessions that nodes took to be dead since somebody last asked.
@@ -45,6 +55,41 @@ pub(super) struct Nodes {
     /// A group was recreated. What was sent to its former self, others keep until it is done with something
     /// that is behind it.
     recreated: bool,
+}
+
+impl Process {
+    /// An engine of this process, in that life.
+    fn run(
+        &mut self,
+        topology: Topology,
+        life: u32,
+        roster: &Arc<Roster>,
+        stage: &mut Stage,
+    ) -> SimEngine {
+        let me = Identity { node: self.node, engine: self.number, life };
+        let (fabric, tuning) = (stage.world.join(&self.name), stage.scenario.tuning);
+        let seed = stage.scenario.seed;
+        let machine = move |id: ReplicaId| Machine::new(id.group, seed);
+        self.waiter = Waiter::new(Waiting::Park);
+        Engine::with_roster(fabric, topology, tuning, me, Arc::clone(roster), machine)
+            .expect("simulated memory does not run out")
+    }
+
+    fn turn_of_impostor(&mut self, stage: &mut Stage) -> bool {
+        let Some(engine) = self.impostor.as_mut().filter(|_| !stage.world.is_parked(&self.name))
+        else {
+            return false;
+        };
+        stage.world.stir(true);
+        let worked = engine.turn();
+        if worked {
+            self.waiter.worked(engine.fabric());
+        } else {
+            engine.wait(&mut self.waiter, &|| true);
+        }
+        stage.world.stir(false);
+        worked
+    }
 }
 
 impl Nodes {
@@ -58,6 +103,7 @@ impl Nodes {
             node,
             number,
             engine: None,
+            impostor: None,
             waiter: Waiter::new(Waiting::Park),
             stands_still: false,
         };
@@ -65,7 +111,8 @@ impl Nodes {
         let lives = vec![0; usize::from(topology.nodes)];
         let past = Coverage::default();
         let mourned = Vec::new();
-        let mut nodes = Self { topology, processes, lives, past, mourned, recreated: false };
+        let (started, recreated) = (0, false);
+        let mut nodes = Self { topology, processes, lives, started, past, mourned, recreated };
         for node in 0..topology.nodes {
             nodes.start(node, stage)?;
         }
@@ -75,25 +122,43 @@ impl Nodes {
     /// Starts the engines of a node that are not running, in its present life.
     fn start(&mut self, node: u16, stage: &mut Stage) -> Result<(), Violation> {
         let life = self.lives[usize::from(node)];
+        let roster = self.draw_roster(node, life);
         let Self { topology, processes, .. } = self;
         for process in processes.iter_mut().filter(|process| process.node == node) {
             if process.engine.is_some() {
                 continue;
             }
-            let me = Identity { node, engine: process.number, life };
-            let fabric = stage.world.join(&process.name);
-            let seed = stage.scenario.seed;
-            let machine = move |id: ReplicaId| Machine::new(id.group, seed);
-            let mut engine = Engine::new(fabric, *topology, stage.scenario.tuning, me, machine)
-                .expect("simulated memory does not run out");
+            let mut engine = process.run(*topology, life, &roster, stage);
             engine.look_on();
             for replica in engine.inside().0 {
                 stage.onlooker.begins(replica.id)?;
             }
-            process.waiter = Waiter::new(Waiting::Park);
             process.engine = Some(engine);
         }
         Ok(())
+    }
+
+    /// What another process of a node knows: who it is.
+    fn draw_roster(&mut self, node: u16, life: u32) -> Arc<Roster> {
+        self.started += 1;
+        let own = Seen { replaced: 0, identity: 0, life, process: self.started };
+        Arc::new(Roster::new(node, own, BTreeMap::new()))
+    }
+
+    /// A node that died is started so often without coming to run.
+    pub(super) fn start_in_vain(&mut self, node: u16, times: u32) {
+        self.lives[usize::from(node)] += times;
+    }
+
+    /// A node that died runs again as if it had been started less often. What it does is looked at by nobody:
+    /// its replicas are none of their groups'.
+    pub(super) fn start_wrongly(&mut self, node: u16, lacks: u32, stage: &mut Stage) {
+        let life = self.lives[usize::from(node)].saturating_sub(lacks);
+        let roster = self.draw_roster(node, life);
+        let Self { topology, processes, .. } = self;
+        for process in processes.iter_mut().filter(|process| process.node == node) {
+            process.impostor = Some(process.run(*topology, life, &roster, stage));
+        }
     }
 
     /// A node dies with all it remembers.
@@ -105,11 +170,19 @@ impl Nodes {
                 cover(&engine, &mut self.past);
                 process.stands_still = false;
             }
+            if process.impostor.take().is_some() {
+                stage.world.crash(&process.name);
+            }
         }
     }
 
     /// A node that died begins its next life.
     pub(super) fn restart(&mut self, node: u16, stage: &mut Stage) -> Result<(), Violation> {
+        for process in self.processes.iter_mut().filter(|process| process.node == node) {
+            if process.impostor.take().is_some() {
+                stage.world.crash(&process.name);
+            }
+        }
         if self.processes.iter().any(|p| p.node == node && p.engine.is_none()) {
             self.lives[usize::from(node)] += 1;
             self.start(node, stage)?;
@@ -120,12 +193,44 @@ impl Nodes {
     /// Whether each group tolerates the loss of what this node remembers, besides what is lost now:
     /// a replica's memory is lost until its group has let its next life in.
     pub(super) fn may_crash(&self, node: u16) -> bool {
-        let counts = |id: ReplicaId| self.find(id).is_some_and(|r| !r.core.is_silent());
+        let counts = |id: ReplicaId| self.counts(id, Some(node));
         let tolerated = usize::from(self.topology.replicas) / 2;
         self.topology.all_groups().iter().all(|group| {
             let members = || self.topology.replicas_of(group);
             let lost = members().filter(|id| !counts(*id) || self.topology.node_of(*id) == node);
             members().all(|id| self.topology.node_of(id) != node) || lost.count() <= tolerated
+        })
+    }
+
+    /// The processes of a node do nothing until they are told to go on.
+    pub(super) fn stop(&mut self, node: u16) {
+        for process in self.processes.iter_mut().filter(|process| process.node == node) {
+            process.stands_still = true;
+        }
+    }
+
+    /// The node of a replica that its group brings up to date: that takes a state, or has taken it.
+    pub(super) fn learner(&self, group: u16, has_state: bool) -> Option<u16> {
+        let silent = self.members(GroupId(group)).filter_map(|id| self.find(id));
+        let mut silent = silent.filter(|it| it.core.is_silent() && self.runs(it.id));
+        let learner = silent.find(|it| match it.core.role() {
+            Role::Blank => !has_state && it.takes_state(),
+            _ => has_state,
+        });
+        learner.map(|it| self.topology.node_of(it.id))
+    }
+
+    /// Whether a replica's memory counts in its group without a node. One that has not read that its `Join` is
+    /// committed counts as soon as somebody else of its group has: that one says so when it sets out to lead.
+    fn counts(&self, id: ReplicaId, without: Option<u16>) -> bool {
+        let of_group =
+            self.members(id.group).filter(|id| Some(self.topology.node_of(*id)) != without);
+        let mut known = of_group.filter_map(|id| self.find(id)).filter(|it| !it.core.is_silent());
+        self.find(id).is_some_and(|it| {
+            let names = |other: &Replica<Machine>| other.core.view().names(id.slot, it.incarnation);
+            // One that an operator has told to take a survivor's state counts when it has taken it.
+            let has_state = it.core.role() != Role::Blank && !it.core.is_suspended();
+            !it.core.is_silent() || has_state && known.any(names)
         })
     }
 
@@ -146,8 +251,7 @@ impl Nodes {
 
     /// How many replicas of a group have a memory that counts.
     pub(super) fn remember(&self, group: GroupId) -> usize {
-        let counts = |id: &ReplicaId| self.find(*id).is_some_and(|r| !r.core.is_silent());
-        self.members(group).filter(counts).count()
+        self.members(group).filter(|id| self.counts(*id, None)).count()
     }
 
     /// The nodes of so many replicas of a group, its leader's first.
@@ -189,6 +293,22 @@ impl Nodes {
     /// The engines that live.
     pub(super) fn engines(&self) -> impl Iterator<Item = &SimEngine> {
         self.processes.iter().filter_map(|process| process.engine.as_ref())
+    }
+
+    /// Up to which index any replica of a group has its log in its memory.
+    pub(super) fn written_up_to(&self, group: GroupId) -> u64 {
+        let of_group = self.engines().flat_map(|engine| {
+            let (replicas, port) = engine.inside();
+            let ours = replicas.iter().filter(move |replica| replica.id.group == group);
+            ours.map(|replica| replica.written_up_to(&port.fabric))
+        });
+        of_group.max().unwrap_or(0)
+    }
+
+    /// Bytes of a state that each life of a replica was given which has none yet.
+    pub(super) fn taken(&self) -> impl Iterator<Item = (ReplicaId, u32, u64)> {
+        let replicas = self.engines().flat_map(|engine| engine.inside().0);
+        replicas.filter_map(|it| Some((it.id, it.incarnation, it.taken_bytes()?)))
     }
 
     /// Names of the processes of a node.
@@ -244,6 +364,23 @@ impl Nodes {
         Ok(done)
     }
 
+    /// A replica hears that so many elections have gone by. Returns whether it runs.
+    pub(super) fn hear_of_elections(
+        &mut self,
+        id: ReplicaId,
+        count: u32,
+        stage: &mut Stage,
+    ) -> Result<bool, Violation> {
+        let has = |engine: &SimEngine| engine.inside().0.iter().any(|it| it.id == id);
+        let runs = |p: &Process| !p.stands_still && p.engine.as_ref().is_some_and(has);
+        let Some(at) = self.processes.iter().position(runs) else { return Ok(false) };
+        let process = &mut self.processes[at];
+        stage.world.wake(&process.name);
+        process.engine.as_mut().expect("it runs").hear_of_elections(id, count);
+        self.look_at(at, stage)?;
+        Ok(true)
+    }
+
     /// Lets the onlooker take in what an engine has just done.
     fn look_at(&mut self, at: usize, stage: &mut Stage) -> Result<(), Violation> {
         let engine = self.processes[at].engine.as_mut().expect("it just did something");
@@ -269,6 +406,9 @@ impl Nodes {
     /// Lets a process do a turn. Returns whether it found anything to do.
     pub(super) fn turn(&mut self, at: usize, stage: &mut Stage) -> Result<bool, Violation> {
         let process = &mut self.processes[at];
+        if process.impostor.is_some() {
+            return Ok(process.turn_of_impostor(stage));
+        }
         let Some(engine) = process.engine.as_mut().filter(|_| !process.stands_still) else {
             return Ok(false);
         };
@@ -307,6 +447,13 @@ impl Nodes {
             engine.is_some_and(|it| sleeps(&process.name) && it.has_news())
         });
         sleeper.map(|process| process.name.as_str())
+    }
+
+    /// Whether an engine that is awake has written something that its reader was not woken for.
+    pub(super) fn owe_wake_ups(&self, world: &World) -> bool {
+        let awake = |process: &&Process| !process.stands_still && !world.is_parked(&process.name);
+        let engines = self.processes.iter().filter(awake).filter_map(|it| it.engine.as_ref());
+        engines.map(|engine| engine.inside().1).any(Port::has_untold)
     }
 
     /// When the first of those that sleep wakes by itself.

@@ -1,16 +1,17 @@
 //! The operator of a run: when a group has lost more memories than it tolerates, looks that it says
-//! so and does nothing, and then recreates it, accepting that what it held is gone.
+//! so and does nothing, and then recreates it: in every other run from the survivor with the best log, if
+//! there is one, and else with nothing, accepting that what it held is gone.
 
 use std::time::Duration;
 
-use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
-use skein_protocol::properties::Violation;
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
+use skein_protocol::properties::{History, Violation};
 
 use super::machine::Machine;
 use super::nodes::Nodes;
 use super::world::Stage;
 use crate::engine::Engine;
-use crate::operate::Command;
+use crate::operate::{Command, Recreation, ballot_counter_of};
 use crate::replica::Replica;
 
 /// For how long a group that has said that it is lost must keep still before it is recreated.
@@ -25,15 +26,22 @@ skein_protocol::paths! {
     empty_groups_recreated,
     /// A group some of whose replicas still had their memory was recreated.
     remains_recreated,
+    /// A group went on from the log of a survivor.
+    revived,
 }
 
 /// Looks after groups that are lost.
 #[derive(Default)]
 pub(super) struct Operator {
     lost: GroupSet,
-    /// Those that said so: since when, and where their longest log ended then. A member that lags may
-    /// learn yet what was committed before; nothing is committed after.
+    /// Those that said so: since when, and where the longest log in any memory ended then, read or not, and
+    /// with its payloads or without. A member that lags may learn yet that what it was written before is
+    /// committed, once it has the payloads; nothing is committed after.
     said: Vec<(GroupId, Duration, u64)>,
+    /// How often a group was to be recreated.
+    attempts: u64,
+    /// What survivors held, and had not delivered, when their groups went on from it.
+    held: Vec<(GroupId, Vec<MessageId>)>,
     pub(super) counts: LossCounts,
 }
 
@@ -67,8 +75,7 @@ impl Operator {
             let Some(at) = said else {
                 if says_that_it_is_lost(nodes, group) {
                     stage.note(|| format!("{group} says that it is lost"));
-                    let ends = replicas(nodes, group).map(|replica| replica.core.last_index());
-                    self.said.push((group, now, ends.max().unwrap_or(0)));
+                    self.said.push((group, now, nodes.written_up_to(group)));
                 }
                 continue;
             };
@@ -89,6 +96,18 @@ impl Operator {
         Ok(false)
     }
 
+    /// At the end: whatever a survivor held from which a group went on, the group has delivered.
+    pub(super) fn check_held(&self, history: &History) -> Result<(), Violation> {
+        let all = self.held.iter().flat_map(|(group, held)| held.iter().map(move |m| (*group, *m)));
+        let mut gone = all.filter(|(group, message)| !history.has_delivered(*group, *message));
+        gone.next().map_or(Ok(()), |(group, message)| {
+            let evidence = format!(
+                "{group} went on from a log that holds {message}, and has not delivered it"
+            );
+            Err(Violation { property: "what a survivor holds is not lost", evidence })
+        })
+    }
+
     fn recreate(
         &mut self,
         group: GroupId,
@@ -101,21 +120,42 @@ impl Operator {
         } else {
             self.counts.remains_recreated += 1;
         }
-        stage.onlooker.recreates(group);
         let members: Vec<ReplicaId> = nodes.members(group).collect();
         let of = |id: &ReplicaId| nodes.find(*id).expect("all of them run");
-        let status = || nodes.engines().flat_map(Engine::status);
-        let clock = status().map(|status| status.clock).max().unwrap_or(0);
-        let ballots = members.iter().map(|id| of(id).core.ballot_counter());
-        let command = Command::Recreate {
-            group,
+        self.held.retain(|(held, _)| *held != group);
+        let survivors = members
+            .iter()
+            .filter(|id| stage.scenario.seed.is_multiple_of(2) && of(id).core.can_be_revived());
+        let best = |id: &&ReplicaId| (of(id).core.last_birth(), of(id).core.last_index());
+        let from = survivors.max_by_key(best).copied();
+        match from {
+            None => stage.onlooker.recreates(group),
+            Some(survivor) => {
+                stage.note(|| format!("from {survivor}"));
+                self.counts.revived += 1;
+                self.held.push((group, of(&survivor).core.undelivered()));
+                let survivors = members.iter().map(of).filter(|it| it.core.can_be_revived());
+                let reached = survivors.map(|it| it.core.delivered()).max().unwrap_or(0);
+                stage.onlooker.revives(group, reached);
+            }
+        }
+        let status: Vec<_> = nodes.engines().flat_map(Engine::status).collect();
+        let clock = status.iter().map(|status| status.clock).max().unwrap_or(0);
+        let plan = Recreation {
+            from: from.map(|survivor| survivor.slot),
             incarnations: members.iter().map(|id| of(id).incarnation).collect(),
-            ballot_counter: ballots.max().unwrap_or(0),
+            ballot_counter: ballot_counter_of(group, status.iter()),
             clock,
         };
-        nodes.command(group, &command, stage).map_err(|error| Violation {
-            property: "a lost group can be recreated",
-            evidence: format!("{group}: {error}"),
+        self.attempts += 1;
+        let token = self.attempts;
+        let phases =
+            [Command::PrepareRecreate { group, token, plan }, Command::Recreate { group, token }];
+        phases.iter().try_for_each(|phase| nodes.command(group, phase, stage)).map_err(|error| {
+            Violation {
+                property: "a lost group can be recreated",
+                evidence: format!("{group}: {error}"),
+            }
         })
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct Rules {
     missed: BTreeMap<ReplicaId, u64>,
     /// When each set out to lead last, by its own clock.
     set_out: BTreeMap<ReplicaId, Duration>,
+    /// The last incarnation of each slot whose `Join` some replica of its group has folded.
+    admitted: BTreeMap<ReplicaId, u32>,
     /// A group was recreated: what its former self had in common with others is delivered nowhere.
     recreated: bool,
 }
@@ -146,11 +148,41 @@ impl Rules {
         }
     }
 
-    /// A leader has logged that a life counts which did not: whatever its group is done with, it has applied.
-    /// Others tell that nobody any more, and whoever else has it may be the next to lose its memory.
-    pub(super) fn lets_in(&self, life: &Replica<Machine>) -> Result<(), Violation> {
-        let needed = self.shared.get(&life.id.group).map_or(0, |shared| shared.done);
-        let (id, done) = (life.id, life.application.done());
+    /// A replica has done a turn. A `Join` that is committed for the first time admits an incarnation. Whatever the
+    /// group is done with, the admitted replica has applied: other groups tell it nobody any more, and whoever
+    /// else has it may be the next to lose its memory.
+    ///
+    /// This is checked when the `Join` is folded, not when it is logged. A leader that is deposed, and does not
+    /// know, may log one for a replica that lacks what its successor's group is done with. Such a `Join` is never
+    /// committed: f+1 replicas have promised a higher ballot, those of them that live accept nothing of the old
+    /// one, and those that have lost their memory since, like the joiner itself, are silent until a `Join` of
+    /// their own is committed. Until then the joiner grants and acknowledges nothing and no quorum counts it, so
+    /// that nothing is lost by what it lacks. Once it is folded it counts, whoever leads.
+    pub(super) fn admits<'a>(
+        &mut self,
+        engine: &SimEngine,
+        find: impl Fn(ReplicaId) -> Option<&'a Replica<Machine>>,
+    ) -> Result<(), Violation> {
+        let (replicas, _) = engine.inside();
+        for replica in replicas {
+            for (slot, member) in (0..).zip(replica.core.view().members()) {
+                let id = ReplicaId::new(replica.id.group, slot);
+                if member.incarnation <= self.admitted.get(&id).copied().unwrap_or(0) {
+                    continue;
+                }
+                self.admitted.insert(id, member.incarnation);
+                let joiner = find(id).filter(|it| it.incarnation == member.incarnation);
+                if let Some(joiner) = joiner {
+                    self.has_what_is_settled(joiner)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn has_what_is_settled(&self, joiner: &Replica<Machine>) -> Result<(), Violation> {
+        let needed = self.shared.get(&joiner.id.group).map_or(0, |shared| shared.done);
+        let (id, done) = (joiner.id, joiner.application.done());
         if done >= needed {
             return Ok(());
         }
@@ -238,7 +270,7 @@ impl Rules {
     /// A replica has given its state away, as of that delivery. Others may have let go of what it takes to
     /// deliver what was delivered while its group did not wait for it; so it has that too, or has led for
     /// so long that whoever can deliver more has said so. One that is deposed does not know what went on
-    /// without it; who leads now [lets in](Self::lets_in) nobody who lacks that.
+    /// without it; who leads now [admits](Self::admits) nobody who lacks that.
     pub(super) fn gives(
         &self,
         by: &Replica<Machine>,
@@ -278,8 +310,10 @@ impl Rules {
                 return violated("a promise is kept", evidence);
             }
             let view = core.view();
-            if spoke.contains(&id) && !view.names(id.slot, replica.incarnation) {
-                let evidence = format!("{id} acknowledges, and {view:?} is all that is committed");
+            // By what any replica has folded: one may be told that its `Join` is committed before it folds it.
+            let admitted = self.admitted.get(&id).copied().unwrap_or(0);
+            if spoke.contains(&id) && replica.incarnation != admitted {
+                let evidence = format!("{id} acknowledges, and its group has admitted {admitted}");
                 return violated("who is not let in says nothing", evidence);
             }
             let counted = view.members().iter().filter(|member| !member.evicted).count();

@@ -6,6 +6,7 @@ use skein_fabric::sim::{Rng, SimConfig};
 
 use super::Reduction;
 use super::faults::{self, Fault, Mix};
+use super::surroundings::{self, Surroundings};
 use crate::access::Of;
 use crate::config::{Topology, Tuning};
 
@@ -52,6 +53,10 @@ pub struct Profile {
     reads: Option<Of>,
     /// Replicas that were given the state lead as soon as they are let in.
     learners: bool,
+    /// A replica that is brought up to date stops for ever.
+    stalls: bool,
+    /// What surrounds the processes is against them.
+    surroundings: Option<Surroundings>,
 }
 
 /// No fault at all.
@@ -90,11 +95,13 @@ const PLAIN: Profile = Profile {
     forks: false,
     reads: None,
     learners: false,
+    stalls: false,
+    surroundings: None,
 };
 
 impl Profile {
     /// All profiles; the first is what is run if none is named.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 26] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that falls in every seed",
@@ -359,6 +366,89 @@ impl Profile {
             leader_falls: true,
             ..PLAIN
         },
+        Self {
+            name: "stalls",
+            about: "a replica that is brought up to date stops for ever, while there is load",
+            faults: (0, 4),
+            mix: Mix { flaps: 2, slows: 1, client_crashes: 2, resends: 2, ..QUIET },
+            messages: (250, 150),
+            large_one_in: 1000,
+            stalls: true,
+            ..PLAIN
+        },
+        Self {
+            name: "uneven",
+            about: "up to twice as many nodes as replicas, some of which host more than others",
+            faults: (1, 6),
+            mix: Mix {
+                crashes: 4,
+                pauses: 2,
+                partitions: 2,
+                flaps: 2,
+                client_crashes: 1,
+                transfers: 2,
+                evictions: 1,
+                ..QUIET
+            },
+            messages: (80, 120),
+            large_one_in: 1000,
+            leader_falls: true,
+            surroundings: Some(Surroundings::Uneven),
+            ..PLAIN
+        },
+        Self {
+            name: "clocks",
+            about: "clocks stand still, jump, and go on",
+            faults: (2, 6),
+            mix: Mix { pauses: 1, flaps: 2, client_flaps: 6, client_crashes: 1, ..QUIET },
+            messages: (100, 100),
+            large_one_in: 1000,
+            network: true,
+            surroundings: Some(Surroundings::Clocks),
+            ..PLAIN
+        },
+        Self {
+            name: "scarce",
+            about: "nodes are given no memory while they need some",
+            faults: (2, 6),
+            mix: Mix { crashes: 2, pauses: 1, flaps: 3, client_crashes: 3, ..QUIET },
+            messages: (100, 100),
+            large_one_in: 1000,
+            surroundings: Some(Surroundings::Scarce),
+            ..PLAIN
+        },
+        Self {
+            name: "starts",
+            about: "starts fail, and nodes come back with a count of starts that is out of date",
+            faults: (0, 4),
+            mix: Mix { pauses: 2, partitions: 2, flaps: 2, crashes: 1, ..QUIET },
+            messages: (100, 100),
+            large_one_in: 1000,
+            surroundings: Some(Surroundings::Starts),
+            ..PLAIN
+        },
+        Self {
+            name: "stops",
+            about: "processes are stopped in the middle of a turn",
+            faults: (0, 4),
+            mix: Mix { partitions: 3, flaps: 1, transfers: 2, ..QUIET },
+            messages: (150, 150),
+            large_one_in: 1000,
+            reads: Some(Of::LeaseHolder),
+            surroundings: Some(Surroundings::Stops),
+            ..PLAIN
+        },
+        Self {
+            name: "aged",
+            about: "groups that have held thousands of elections",
+            faults: (2, 6),
+            mix: Mix { crashes: 3, pauses: 3, partitions: 4, transfers: 3, ..QUIET },
+            messages: (80, 120),
+            large_one_in: 1000,
+            leader_falls: true,
+            surroundings: Some(Surroundings::Aged),
+            ..PLAIN
+        },
     ];
 
     /// The profile of that name.
@@ -426,6 +516,7 @@ impl Scenario {
             0 if profile.single => 1,
             1..=3 => 5,
             4..=9 if profile.forks => 5,
+            4..=9 if profile.stalls => 5,
             4..=15 if profile.elections && !profile.forks => 5,
             _ => 3,
         };
@@ -523,6 +614,9 @@ impl Scenario {
             scenario.shared_percent = if rng.one_in(2) { 0 } else { scenario.shared_percent / 2 };
             more.extend(faults::leaders_are_cut_off(&scenario, &mut rng));
         }
+        if profile.stalls {
+            more.extend(faults::learner_stalls(&scenario, &mut rng));
+        }
         if profile.learners {
             more.extend(faults::learners_lead(&scenario, &mut rng));
             for _ in 0..rng.below(4) {
@@ -537,6 +631,22 @@ impl Scenario {
             scenario.large_one_in = 2 + rng.below(6);
             scenario.tuning.evict_after_ms = 20 + rng.below(20);
         }
+        // Likewise of its own generator. One group is lost again and again, and another has no replica on the
+        // nodes that die: it keeps what it was told by all former selves of the first.
+        let mut rng = Rng::new(seed ^ 0x1057_a9a1);
+        if profile.loses && replicas > 1 && rng.one_in(3) {
+            scenario.topology.nodes = 2 * u16::from(replicas);
+            scenario.topology.groups = scenario.topology.groups.max(u16::from(replicas) + 1);
+            let again = faults::group_is_lost_again(&mut scenario, &mut rng);
+            scenario.faults.extend(again);
+            scenario.faults.sort_by_key(|fault| fault.after);
+        }
+        // Likewise.
+        let mut rng = Rng::new(seed ^ 0x0c07_0ff5);
+        if profile.network && profile.surroundings.is_none() && rng.one_in(4) {
+            scenario.faults.extend(faults::clients_are_cut_off(&scenario, &mut rng));
+            scenario.faults.sort_by_key(|fault| fault.after);
+        }
         // Of its own generator: what was drawn for a seed before memory could be stirred stays so.
         let mut rng = Rng::new(seed ^ 0x0057_1221);
         let stirred = profile.lags || profile.away || profile.forks || rng.one_in(3);
@@ -545,6 +655,16 @@ impl Scenario {
             () if stirred => 2 << rng.below(5),
             () => 0,
         };
+        // Likewise. Sooner than anybody would want it, so that it meets all that goes on.
+        let mut rng = Rng::new(seed ^ 0x5b3e_ad00);
+        let silence = scenario.suspected_after().as_millis() as u64;
+        scenario.tuning.spread_after_ms = rng.below(4) * silence;
+        if let Some(what) = profile.surroundings {
+            let mut rng = Rng::new(seed ^ 0x0a1f_5eed);
+            let more = surroundings::draw(what, &mut scenario, &mut rng);
+            scenario.faults.extend(more);
+            scenario.faults.sort_by_key(|fault| fault.after);
+        }
         scenario
     }
 

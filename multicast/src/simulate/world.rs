@@ -1,11 +1,11 @@
 //! The run itself: who does what next, drawn from the seed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
 use skein_fabric::sim::{Rng, World};
-use skein_protocol::ids::SessionId;
+use skein_protocol::ids::{ReplicaId, SessionId};
 use skein_protocol::properties::Violation;
 
 use super::checker::Onlooker;
@@ -25,6 +25,10 @@ const MESSAGES_MAX: u64 = 20_000;
 /// steps, for who goes round in a circle may need no time for it.
 const PATIENCE: Duration = Duration::from_secs(10);
 const STEPS_MAX: u64 = 5_000_000;
+/// For how many steps nothing may come of anything at least, whatever time has passed. Where most steps land
+/// something that was long under way, time passes by that, and seconds of it are a few turns of each process:
+/// a group that waits for a clock, or copies a state part by part, has not had the chance to.
+const STEPS_MIN: u64 = 100_000;
 /// Sessions that nobody has seen come back, though they have, would be ended within that time.
 const ABSENCE: Duration = Duration::from_secs(7);
 /// Faults are looked after once in so many steps, and memories once in so many.
@@ -68,6 +72,12 @@ pub(super) struct Simulation {
     /// When something last came of something, and after how many steps.
     progress: Duration,
     progress_steps: u64,
+    /// When a learner was last seen to have more of a state than it ever had, and after how many steps. Some
+    /// machines are copied an entry at a time, and a state of many messages takes longer than anything else.
+    learned: Duration,
+    learned_steps: u64,
+    /// The most that each life of a replica was given of a state: one that begins anew has come no further.
+    taken: BTreeMap<(ReplicaId, u32), u64>,
 }
 
 impl Simulation {
@@ -97,6 +107,9 @@ impl Simulation {
             idle: 0,
             progress: Duration::ZERO,
             progress_steps: 0,
+            learned: Duration::ZERO,
+            learned_steps: 0,
+            taken: BTreeMap::new(),
         })
     }
 
@@ -133,7 +146,7 @@ impl Simulation {
             self.step(false)?;
             if self.steps.is_multiple_of(INSPECT_EVERY) {
                 let Some(left) = self.nodes.leftover() else { break };
-                if self.stage.world.now() > self.progress + PATIENCE {
+                if self.is_out_of_patience() {
                     return Err(Violation { property: "nothing is left", evidence: left });
                 }
             }
@@ -141,7 +154,23 @@ impl Simulation {
         }
         self.nodes.inspect(self.sessions())?;
         self.stage.onlooker.history.check_complete()?;
+        self.check_spread()?;
+        self.injector.operator.check_held(&self.stage.onlooker.history)?;
         Onlooker::compare(self.nodes.engines())
+    }
+
+    /// Leaders spread by few requests, however often leadership has changed.
+    fn check_spread(&self) -> Result<(), Violation> {
+        for replica in self.nodes.engines().flat_map(|engine| engine.inside().0.iter()) {
+            let paths = replica.core.paths();
+            if paths.spread > 3 * paths.led {
+                let (id, spread, led) = (replica.id, paths.spread, paths.led);
+                let evidence =
+                    format!("{id} was elected {led} times, and handed over {spread} times");
+                return Err(Violation { property: "leaders spread in no loop", evidence });
+            }
+        }
+        Ok(())
     }
 
     /// Something has come of something.
@@ -154,6 +183,17 @@ impl Simulation {
         for client in 0..self.clients.len() {
             for process in &self.nodes.processes {
                 self.stage.world.flap(self.clients.name(client), &process.name);
+            }
+        }
+    }
+
+    /// Takes note of how far states that are given away have come.
+    fn look_at_transfers(&mut self) {
+        for (id, incarnation, bytes) in self.nodes.taken() {
+            let most = self.taken.entry((id, incarnation)).or_default();
+            if *most < bytes {
+                *most = bytes;
+                (self.learned, self.learned_steps) = (self.stage.world.now(), self.steps);
             }
         }
     }
@@ -194,6 +234,7 @@ impl Simulation {
         }
         if self.steps.is_multiple_of(INSPECT_EVERY) {
             self.nodes.inspect(self.sessions())?;
+            self.look_at_transfers();
             if let Some(trace) = &mut self.stage.trace {
                 let excess = trace.len().saturating_sub(TRACE_MAX);
                 trace.drain(..excess);
@@ -252,6 +293,7 @@ impl Simulation {
             return Ok(());
         }
         if !self.injector.holds_back()
+            && !self.owes_a_wake_up()
             && let Some(name) = self.nodes.oversleeps(&self.stage)
         {
             let evidence = format!("{name} sleeps, and has something to read");
@@ -264,10 +306,25 @@ impl Simulation {
         Ok(())
     }
 
+    /// Whether somebody who is awake has written what it has woken nobody for yet. It wakes them in its next turn,
+    /// which it need not have had: turns are drawn, and a session can be closed, or a command given, in between.
+    /// Whoever sleeps with a wake-up owed never has that turn: the reader has lost it.
+    fn owes_a_wake_up(&self) -> bool {
+        let world = &self.stage.world;
+        self.clients.owe_wake_ups(world) || self.nodes.owe_wake_ups(world)
+    }
+
+    /// Whether nothing has come of anything for long, in time and in turns.
+    fn is_out_of_patience(&self) -> bool {
+        let waited = self.stage.world.now() > self.progress.max(self.learned) + PATIENCE;
+        waited && self.steps > self.progress_steps.max(self.learned_steps) + STEPS_MIN
+    }
+
     /// Something must come of something now and then, unless a fault holds it back.
     fn check_progress(&self) -> Result<(), Violation> {
-        let patient = self.stage.world.now() <= self.progress + PATIENCE;
-        if self.steps <= self.progress_steps + STEPS_MAX && patient {
+        if self.steps <= self.progress_steps.max(self.learned_steps) + STEPS_MAX
+            && !self.is_out_of_patience()
+        {
             return Ok(());
         }
         let now = self.stage.world.now();

@@ -73,7 +73,7 @@ fn what_is_proposed_is_told_to_whom_its_proposer_took_for_the_leader() {
         timestamp: Timestamp::new(number, GroupId(1)),
         ballot: Ballot::new(1, 0, 0),
         index: number,
-        again: false,
+        again: None,
     };
     wiring.propose(&announcement(1), |group| ReplicaId::new(group, 0));
     wiring.propose(&announcement(2), |group| ReplicaId::new(group, 1));
@@ -123,7 +123,7 @@ fn a_channel_that_is_over_is_not_taken_for_another_that_has_its_number() {
         timestamp: Timestamp::new(1, GroupId(1)),
         ballot: Ballot::new(1, 0, 0),
         index: 1,
-        again: false,
+        again: None,
     };
     wiring.propose(&announcement, |group| ReplicaId::new(group, 0));
     wiring.tell_proposals();

@@ -93,6 +93,8 @@ pub struct Probe {
 pub struct Loaded {
     /// Operations of clients that were answered, as they were.
     pub samples: Vec<Sample>,
+    /// Those of clients that were not: when they were given up, and after how long.
+    pub given_up: Vec<Sample>,
     /// Probes of each group that were answered, as they were.
     pub probes: Vec<Vec<Probe>>,
     /// The first operation without an answer, in full.
@@ -150,6 +152,7 @@ struct UnderWay {
     process: Process,
     invoked: u64,
     many: bool,
+    asked: Transaction,
 }
 
 struct Load<'a, K> {
@@ -275,8 +278,9 @@ impl<'a, K: Sink> Load<'a, K> {
             let stale = sessions.reads_stale(&transaction);
             let invoke = Invoke { stale, ..Invoke::of(invoked, process, &transaction, None) };
             self.sink.invoked(Record::Invoke(invoke));
-            let under_way = UnderWay { lane: number, process, invoked, many };
-            match sessions.submit(session, &transaction) {
+            let submitted = sessions.submit(session, &transaction);
+            let under_way = UnderWay { lane: number, process, invoked, many, asked: transaction };
+            match submitted {
                 Ok(ticket) => _ = self.under_way.insert(ticket, under_way),
                 Err(error) => self.end(under_way, now(), Err(error)),
             }
@@ -290,27 +294,27 @@ impl<'a, K: Sink> Load<'a, K> {
     }
 
     fn end(&mut self, under_way: UnderWay, at: u64, result: Result<Reply, Error>) {
-        let UnderWay { lane: number, process, invoked, many } = under_way;
+        let UnderWay { lane: number, process, invoked, many, asked } = under_way;
         let record = Record::end(at, process, &result, None);
         // Who does not know what it has done goes on under another name.
         let process = if matches!(record, Record::Unknown(_)) { self.process() } else { process };
         self.sink.ended(record);
         let lane = &mut self.lanes[number];
-        match &result {
-            Ok(_) => {
-                self.gauge.answered.fetch_add(1, Ordering::Relaxed);
-                match lane.asks {
-                    Asks::Mixed => {
-                        let took = at.saturating_sub(invoked);
-                        self.loaded.samples.push(Sample { returned: at, took, many });
-                    }
-                    Asks::Probes(group) => {
-                        let probe = Probe { invoked, returned: at };
-                        self.loaded.probes[usize::from(group)].push(probe);
-                    }
-                }
+        let took = at.saturating_sub(invoked);
+        let sample = Sample { returned: at, took, many };
+        match (&result, lane.asks) {
+            (Ok(_), Asks::Mixed) => self.loaded.samples.push(sample),
+            (Ok(_), Asks::Probes(group)) => {
+                self.loaded.probes[usize::from(group)].push(Probe { invoked, returned: at });
             }
-            Err(_) => lane.due = lane.due.max(at + PAUSE),
+            (Err(_), Asks::Mixed) => self.loaded.given_up.push(sample),
+            (Err(_), Asks::Probes(_)) => {}
+        }
+        if let Ok(reply) = &result {
+            self.asker.told(&asked, reply);
+            self.gauge.answered.fetch_add(1, Ordering::Relaxed);
+        } else {
+            lane.due = lane.due.max(at + PAUSE);
         }
         lane.free.push(process);
         if lane.free.len() == 1 {
@@ -384,7 +388,7 @@ mod tests {
         let objects = Objects::new("test", &SlotMap::even(2), 2, now());
         let mut kept = Kept::default();
         let gauge = Gauge::default();
-        let mut model = Model::default();
+        let mut model = Model::over(SlotMap::even(2));
         once(&mut model, &objects.opening()).unwrap();
         prepare(&mut model);
         let loaded = std::thread::scope(|scope| {

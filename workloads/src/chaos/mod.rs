@@ -5,8 +5,10 @@
 //! ([`objects`]), the loop that asks and records ([`load`]), which fault comes next ([`schedule`]),
 //! what stands there before and after ([`state`]), and what came of it all ([`report`]). Killing real processes is the binary's part.
 
+mod cells;
 pub mod load;
 pub mod objects;
 pub mod report;
 pub mod schedule;
+pub mod silence;
 pub mod state;

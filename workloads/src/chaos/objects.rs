@@ -3,14 +3,16 @@
 //! Operations are chosen so that what they did can be told from what they left: lists to which
 //! unique tokens are appended, registers that are set to unique values, counters that rise by one,
 //! and accounts between which money moves. Transactions append, set and read in several groups. Each
-//! kind of object is one that checkers of strict serializability know.
+//! kind of object is one that checkers of strict serializability know. Cells, of which a few lie side by side
+//! over all groups, get every other command there is (`cells`).
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use skein_client::{Compare, Operation, ReadMode, Test, Transaction};
+use skein_client::{Compare, Operation, ReadMode, Reply, Test, Transaction};
 use skein_kvstore::slots::SlotMap;
 use skein_protocol::ids::GroupId;
 
+use super::cells::{Cells, Memory};
 use crate::history::BankHeader;
 use crate::keys;
 
@@ -47,14 +49,16 @@ pub struct Objects {
     lists: u64,
     registers: u64,
     counters: u64,
+    cells: Cells,
 }
 
 /// Who asks: draws what it asks for from a seed of its own, and writes tokens that nobody else does.
 #[derive(Clone, Debug)]
 pub struct Asker {
-    random: SmallRng,
+    pub(super) random: SmallRng,
     writer: u16,
     tokens: u32,
+    pub(super) memory: Memory,
 }
 
 /// What is asked for.
@@ -75,7 +79,7 @@ impl Asker {
     /// The only one of its number.
     pub fn new(seed: u64, writer: u16) -> Self {
         let random = SmallRng::seed_from_u64(seed ^ keys::fnv(u64::from(writer)));
-        Self { random, writer, tokens: 0 }
+        Self { random, writer, tokens: 0, memory: Memory::default() }
     }
 
     /// One of several ways to read.
@@ -87,7 +91,12 @@ impl Asker {
         }
     }
 
-    fn token(&mut self) -> Vec<u8> {
+    /// What it asked for was answered so: it may ask for something because of it.
+    pub fn told(&mut self, asked: &Transaction, reply: &Reply) {
+        self.memory.told(asked, reply);
+    }
+
+    pub(super) fn token(&mut self) -> Vec<u8> {
         self.tokens += 1;
         format!("{:04x}{:08x}", self.writer, self.tokens).into_bytes()
     }
@@ -110,13 +119,14 @@ impl Objects {
         let accounts = groups * ACCOUNTS.div_ceil(groups);
         let accounts = (0..accounts).map(account).collect();
         let (lists, registers, counters) = (LISTS, REGISTERS, COUNTERS);
-        Self { stems, accounts, began, lists, registers, counters }
+        let cells = Cells::new(run, slots, groups);
+        Self { stems, accounts, began, lists, registers, counters, cells }
     }
 
     /// The same with so few objects that whoever is asked for anything meets others.
     #[must_use]
     pub fn scarce(self) -> Self {
-        Self { lists: LISTS_FEW, registers: 2, counters: 1, ..self }
+        Self { lists: LISTS_FEW, registers: 2, counters: 1, cells: self.cells.scarce(), ..self }
     }
 
     /// What the history's header says of the accounts.
@@ -157,11 +167,12 @@ impl Objects {
             return of(Operation::Append { key: self.list(asker, now), value: asker.token() });
         }
         let drawn = match mix {
-            Mix::Everything => asker.random.random_range(0..100),
+            Mix::Everything => asker.random.random_range(0..120),
             Mix::ManyGroups => asker.random.random_range(68..100),
             Mix::OneGroup | Mix::Looks => asker.random.random_range(0..68),
         };
         match drawn {
+            100.. => self.cells.draw(asker),
             0..25 => of(Operation::Append { key: self.list(asker, now), value: asker.token() }),
             25..40 => of(Operation::Get { key: self.list(asker, now) }),
             40..48 => of(Operation::Put { key: self.register(asker), value: asker.token() }),
@@ -282,6 +293,13 @@ mod tests {
         keys.map(|key| slots.owner(key)).collect()
     }
 
+    fn is_of_cells(transaction: &Transaction) -> bool {
+        let is_cell = |key: &Vec<u8>| key.windows(6).any(|part| part == b"/cell/");
+        let scans = |one: &Operation| matches!(one, Operation::Scan { .. });
+        let of_cell = |one: &Operation| scans(one) || one.key().is_some_and(is_cell);
+        transaction.then.iter().any(of_cell)
+    }
+
     #[test]
     fn it_is_known_which_operations_concern_several_groups() {
         let slots = SlotMap::even(GROUPS);
@@ -290,7 +308,9 @@ mod tests {
         let mut counted = [0; 2];
         for now in 0..2_000 {
             let (transaction, many) = objects.draw(Mix::Everything, &mut asker, now * 1_000_000);
-            assert_eq!(destinations(&transaction, &slots).len() > 1, many, "{transaction:?}");
+            if !is_of_cells(&transaction) {
+                assert_eq!(destinations(&transaction, &slots).len() > 1, many, "{transaction:?}");
+            }
             counted[usize::from(many)] += 1;
             let (transaction, _) = objects.draw(Mix::ManyGroups, &mut asker, now * 1_000_000);
             assert!(destinations(&transaction, &slots).len() > 1, "{transaction:?}");
@@ -313,6 +333,9 @@ mod tests {
                     if let Operation::Append { value, .. } | Operation::Put { value, .. } =
                         operation
                     {
+                        if value.len() < TOKEN_BYTES {
+                            continue; // A number.
+                        }
                         assert_eq!(value.len(), TOKEN_BYTES);
                         assert!(tokens.insert(value));
                     }

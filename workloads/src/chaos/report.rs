@@ -8,9 +8,10 @@ use serde::Serialize;
 use skein_multicast::config::Topology;
 
 use super::load::{Loaded, Probe, Sample};
+use super::silence::{self, ByKind, Silence};
 use crate::chart::{self, Paint, grouped};
 use crate::check::Order;
-use crate::report::{Machine, Timeline};
+use crate::report::{Machine, Timeline, date};
 use crate::verify::Verdict;
 
 /// A fault as it was done.
@@ -60,6 +61,10 @@ pub struct Report {
     pub seed: u64,
     /// The version of Skein, and its commit.
     pub skein: String,
+    /// When it ended, in UTC.
+    pub date: String,
+    /// The command that ran it.
+    pub command: String,
     /// Where it ran.
     pub machine: Machine,
     /// The cluster.
@@ -82,6 +87,10 @@ pub struct Report {
     pub stop_ms: Option<Spread>,
     /// From the fault until all replicas of the node were followers again, in milliseconds.
     pub readmission_ms: Option<Spread>,
+    /// The longest time after a fault in which no client was answered, by kind of fault, in milliseconds.
+    pub silence_ms: ByKind,
+    /// The longest time after a fault for which one client waited.
+    pub wait_ms: ByKind,
     /// Each fault.
     pub events: Vec<Event>,
     /// Latency of clients' operations before the first fault, while a node was missing or being
@@ -150,6 +159,10 @@ pub struct Event {
     pub next_write_ms: BTreeMap<u16, Option<f64>>,
     /// Until all their replicas were followers again; null if they were not at the end.
     pub recovered_ms: Option<f64>,
+    /// The longest time in which no client was answered, until the next fault.
+    pub silence_ms: f64,
+    /// The longest for which one client waited.
+    pub wait_ms: f64,
 }
 
 /// The grain of the timeline.
@@ -175,8 +188,11 @@ impl Report {
         for fault in faults {
             *counts.entry(fault.what).or_default() += 1;
         }
-        let events: Vec<Event> =
-            faults.iter().map(|fault| event(fault, from, &loaded.probes)).collect();
+        let silences = silence::after(faults, loaded, to);
+        let with_silences = faults.iter().zip(silences);
+        let events: Vec<Event> = with_silences
+            .map(|(fault, silence)| event(fault, silence, from, &loaded.probes))
+            .collect();
         let next_writes = |what: &'static str| {
             let of = events.iter().filter(move |event| event.what == what);
             spread(of.flat_map(|event| event.next_write_ms.values().copied().flatten()))
@@ -188,6 +204,8 @@ impl Report {
             problems: Vec::new(),
             seed,
             skein,
+            date: date::now(),
+            command: date::command(),
             machine: Machine::here(),
             topology,
             duration_s,
@@ -199,6 +217,8 @@ impl Report {
             failover_ms: next_writes("kill"),
             stop_ms: next_writes("stop"),
             readmission_ms: spread(away.filter_map(|event| event.recovered_ms)),
+            silence_ms: silence::by_kind(&events, |event| event.silence_ms),
+            wait_ms: silence::by_kind(&events, |event| event.wait_ms),
             latency_us: latencies(faults, &loaded.samples),
             timeline: timeline(&loaded.samples, from, to),
             first_error: loaded.first_error.clone(),
@@ -276,6 +296,9 @@ impl Report {
                 );
             }
         }
+        let silent = "longest silence after a fault, ms";
+        silence::table(&mut text, silent, &self.silence_ms, paint);
+        silence::table(&mut text, "longest wait of one client, ms", &self.wait_ms, paint);
         let _ = writeln!(
             text,
             "\n  {:<18}{:>10}{:>12}{:>12}{:>12}",
@@ -376,7 +399,7 @@ fn per_second() -> u64 {
     1_000_000_000 / INTERVAL
 }
 
-fn event(fault: &Injected, from: u64, probes: &[Vec<Probe>]) -> Event {
+fn event(fault: &Injected, silence: Silence, from: u64, probes: &[Vec<Probe>]) -> Event {
     let next_write = |group: &u16| {
         let probes = probes.get(usize::from(*group)).into_iter().flatten();
         let after = probes.filter(|probe| probe.invoked >= fault.t).map(|probe| probe.returned);
@@ -388,18 +411,22 @@ fn event(fault: &Injected, from: u64, probes: &[Vec<Probe>]) -> Event {
         nodes: fault.nodes.clone(),
         next_write_ms: fault.led.iter().map(next_write).collect(),
         recovered_ms: fault.recovered.map(|at| millis(at.saturating_sub(fault.t))),
+        silence_ms: millis(silence.nobody),
+        wait_ms: millis(silence.client),
     }
 }
 
 fn timeline(samples: &[Sample], from: u64, to: u64) -> Timeline {
     let mut ops = vec![0; (to.saturating_sub(from)).div_ceil(INTERVAL) as usize];
+    let mut worst_us = vec![0; ops.len()];
     for sample in samples {
-        let interval = sample.returned.saturating_sub(from) / INTERVAL;
-        if let Some(ops) = ops.get_mut(interval as usize) {
+        let interval = (sample.returned.saturating_sub(from) / INTERVAL) as usize;
+        if let Some(ops) = ops.get_mut(interval) {
             *ops += 1;
+            worst_us[interval] = (sample.took / 1_000).max(worst_us[interval]);
         }
     }
-    Timeline { interval_ms: INTERVAL / 1_000_000, ops }
+    Timeline { interval_ms: INTERVAL / 1_000_000, ops, worst_us }
 }
 
 fn latencies(faults: &[Injected], samples: &[Sample]) -> BTreeMap<&'static str, Latency> {
@@ -494,6 +521,7 @@ mod tests {
             samples: times.map(sample).collect(),
             probes: vec![vec![], probes],
             first_error: None,
+            given_up: Vec::new(),
         }
     }
 
@@ -506,6 +534,8 @@ mod tests {
         };
         assert_eq!((count, p50, worst), (1, 19.5, 19.5));
         assert_eq!(report.readmission_ms.map(|spread| spread.worst), Some(500.0));
+        assert_eq!(report.silence_ms.get("kill of a leader").map(|all| all.worst), Some(21.0));
+        assert!(report.table(false).contains("longest silence after a fault"));
         assert_eq!(report.events[0].next_write_ms, BTreeMap::from([(1, Some(19.5))]));
         let report = report.judged();
         assert!(report.good, "{:?}", report.problems);

@@ -1,13 +1,15 @@
 //! Which fault comes next: drawn from the seed, among those that a cluster must bear.
 //!
-//! **Invariant (never more than f).** What is killed loses its memory until its replicas are
+//! **Invariant (never more than f).** Who is killed or evicted misses its memory until its replicas are
 //! followers again. No group ever misses more than f of its replicas at a time, for want of memory or
-//! because they are stopped: beyond that it would rightly stop, or be lost.
+//! because they are stopped: beyond that it would rightly stop, or be lost. Pauses are the exception: they stop
+//! as many nodes as there are at once, who forget nothing, so groups stop serving and lose nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use skein_multicast::config::Topology;
 use skein_protocol::ids::GroupId;
@@ -22,16 +24,30 @@ pub enum Kind {
     /// The same for moments, again and again: so that it is stopped at one place and at another of
     /// what it does. The last time is about as long as it takes to be suspected.
     Stutter,
+    /// SIGSTOP to several nodes at once, to all of them at times, and SIGCONT after a while.
+    Pause,
     /// A node is told to end, and comes back without its memory.
     Restart,
+    /// A replica that follows is told to lead.
+    Transfer,
+    /// A leader is told to evict a replica that follows it.
+    Evict,
     /// SIGKILL to a client in the middle of transactions.
     ClientKill,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Kill, Self::Stop, Self::Stutter, Self::Restart, Self::ClientKill];
+    pub const ALL: [Self; 8] = [
+        Self::Kill,
+        Self::Stop,
+        Self::Stutter,
+        Self::Pause,
+        Self::Restart,
+        Self::Transfer,
+        Self::Evict,
+        Self::ClientKill,
+    ];
 
     /// Its name, on the command line and in histories.
     pub const fn name(self) -> &'static str {
@@ -39,7 +55,10 @@ impl Kind {
             Self::Kill => "kill",
             Self::Stop => "stop",
             Self::Stutter => "stutter",
+            Self::Pause => "pause",
             Self::Restart => "restart",
+            Self::Transfer => "transfer",
+            Self::Evict => "evict",
             Self::ClientKill => "client-kill",
         }
     }
@@ -70,8 +89,14 @@ pub enum Fault {
     Stop(u16, Duration),
     /// Stop a node and let it go on, for so long each, again and again.
     Stutter(u16, Vec<Moment>),
+    /// Stop these nodes at once, each for so long.
+    Pause(Vec<(u16, Duration)>),
     /// Tell a node to end, and start it again.
     Restart(u16),
+    /// Tell a node to lead a group.
+    Transfer(u16, GroupId),
+    /// Have a group's leader evict the replica of a node.
+    Evict(u16, GroupId),
     /// Kill a client.
     ClientKill,
 }
@@ -105,6 +130,9 @@ pub struct Schedule {
     /// How long a node is silent until it is suspected.
     silence: Duration,
     random: SmallRng,
+    /// What was drawn and could not be borne yet. It is kept, or the kinds that can always be borne would be
+    /// most of all.
+    drawn: Option<Kind>,
 }
 
 /// The longest that a node is stopped.
@@ -132,7 +160,7 @@ impl Schedule {
     ) -> Self {
         assert!(!kinds.is_empty(), "without faults there is nothing to draw");
         let random = SmallRng::seed_from_u64(seed ^ 0x000c_4a05);
-        Self { topology, kinds, target, silence, random }
+        Self { topology, kinds, target, silence, random, drawn: None }
     }
 
     /// How long to wait before the next.
@@ -142,11 +170,30 @@ impl Schedule {
 
     /// The next fault, or none that could be borne now.
     pub fn next(&mut self, view: &View, stop_max: Duration) -> Option<Fault> {
-        let kind = self.kinds[self.random.random_range(0..self.kinds.len())];
+        let any = self.random.random_range(0..self.kinds.len());
+        let kind = *self.drawn.get_or_insert(self.kinds[any]);
+        let fault = self.of_kind(kind, view, stop_max);
+        // A kind that a cluster cannot bear when all are well, it never can.
+        if fault.is_some() || (view.missing.is_empty() && view.spared.is_empty()) {
+            self.drawn = None;
+        }
+        fault
+    }
+
+    fn of_kind(&mut self, kind: Kind, view: &View, stop_max: Duration) -> Option<Fault> {
         match kind {
             Kind::ClientKill => Some(Fault::ClientKill),
             Kind::Kill => self.kill(view).map(Fault::Kill),
             Kind::Restart => self.one(view).map(Fault::Restart),
+            Kind::Pause => self.pause(view, stop_max),
+            Kind::Transfer => {
+                let (group, node) = self.follower(view, false)?;
+                Some(Fault::Transfer(node, group))
+            }
+            Kind::Evict => {
+                let (group, node) = self.follower(view, true)?;
+                Some(Fault::Evict(node, group))
+            }
             Kind::Stop => {
                 let node = self.one(view)?;
                 Some(Fault::Stop(node, self.time(STOP_MIN, stop_max)))
@@ -189,6 +236,36 @@ impl Schedule {
         self.one(view).map(|node| vec![node])
     }
 
+    /// Two nodes or more, of those that run.
+    fn pause(&mut self, view: &View, stop_max: Duration) -> Option<Fault> {
+        let run = |node: &u16| !view.missing.contains(node) && !view.spared.contains(node);
+        let mut nodes: Vec<u16> = (0..self.topology.nodes).filter(run).collect();
+        if nodes.len() < 2 {
+            return None;
+        }
+        nodes.shuffle(&mut self.random);
+        nodes.truncate(self.random.random_range(2..=nodes.len()));
+        let paused = nodes.into_iter().map(|node| (node, self.time(STOP_MIN, stop_max)));
+        Some(Fault::Pause(paused.collect()))
+    }
+
+    /// A group that has a leader, and a node where it has a replica that follows; one whose memory may go
+    /// `missing`.
+    fn follower(&mut self, view: &View, missing: bool) -> Option<(GroupId, u16)> {
+        let group = self.random.random_range(0..self.topology.groups);
+        let leader = view.leaders.get(usize::from(group)).copied().flatten()?;
+        let nodes = self.topology.replicas_of(GroupId(group));
+        let nodes = nodes.map(|replica| self.topology.node_of(replica));
+        let may = |node: &u16| {
+            *node != leader
+                && !view.missing.contains(node)
+                && !view.spared.contains(node)
+                && (!missing || self.bears(view, &BTreeSet::from([*node])))
+        };
+        let may: Vec<u16> = nodes.filter(may).collect();
+        (!may.is_empty()).then(|| (GroupId(group), may[self.random.random_range(0..may.len())]))
+    }
+
     /// A node that may go missing.
     fn one(&mut self, view: &View) -> Option<u16> {
         let leads = |node: u16| view.leaders.contains(&Some(node));
@@ -220,6 +297,10 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
+    use skein_protocol::ids::ReplicaId;
+
     use super::*;
 
     const SILENCE: Duration = Duration::from_millis(100);
@@ -233,9 +314,19 @@ mod tests {
     fn hit(fault: &Fault) -> Vec<u16> {
         match fault {
             Fault::Kill(nodes) => nodes.clone(),
-            Fault::Stop(node, _) | Fault::Stutter(node, _) | Fault::Restart(node) => vec![*node],
+            Fault::Pause(paused) => paused.iter().map(|(node, _)| *node).collect(),
+            Fault::Stop(node, _)
+            | Fault::Stutter(node, _)
+            | Fault::Restart(node)
+            | Fault::Transfer(node, _)
+            | Fault::Evict(node, _) => vec![*node],
             Fault::ClientKill => Vec::new(),
         }
+    }
+
+    /// Whether who is hit is missing then, as far as f counts.
+    fn takes_away(fault: &Fault) -> bool {
+        !matches!(fault, Fault::Pause(_) | Fault::Transfer(..))
     }
 
     #[test]
@@ -250,7 +341,8 @@ mod tests {
                     view.missing.pop_first();
                     continue;
                 };
-                for node in hit(&fault) {
+                let hit = if takes_away(&fault) { hit(&fault) } else { Vec::new() };
+                for node in hit {
                     assert!(view.missing.insert(node), "node {node} is missing already");
                 }
                 most = most.max(view.missing.len());
@@ -272,7 +364,8 @@ mod tests {
         let view = View { leaders: vec![Some(0), Some(1), Some(1)], ..View::default() };
         let mut both = 0;
         for (target, nodes) in [(Target::Leaders, 0..2), (Target::Followers, 2..5)] {
-            let mut schedule = schedule(FIVE, target);
+            let kinds = vec![Kind::Kill, Kind::Stop, Kind::Stutter, Kind::Restart];
+            let mut schedule = Schedule::new(FIVE, kinds, target, SILENCE, 1);
             for _ in 0..500 {
                 let fault = schedule.next(&view, STOP_MAX).unwrap();
                 let hit = hit(&fault);
@@ -293,6 +386,82 @@ mod tests {
             let hit = schedule.next(&view, STOP_MAX).map(|fault| hit(&fault)).unwrap_or_default();
             assert!(hit.iter().all(|node| !spared.contains(node)), "{hit:?}");
         }
+    }
+
+    #[test]
+    fn kinds_that_can_seldom_be_borne_come_as_often_as_others() {
+        let mut schedule = schedule(THREE, Target::Any);
+        let whole = View { leaders: vec![Some(0), Some(1)], ..View::default() };
+        let wounded = View { missing: [2].into(), ..whole.clone() };
+        let mut counts = HashMap::<_, u32>::new();
+        // One node is missing nine times out of ten.
+        for round in 0..20_000 {
+            let view = if round % 10 == 0 { &whole } else { &wounded };
+            if let Some(fault) = schedule.next(view, STOP_MAX) {
+                *counts.entry(std::mem::discriminant(&fault)).or_default() += 1;
+            }
+        }
+        let (most, least) = (counts.values().max().unwrap(), counts.values().min().unwrap());
+        assert!(counts.len() == Kind::ALL.len() && most < &(2 * least), "{counts:?}");
+    }
+
+    #[test]
+    fn a_kind_that_is_never_possible_stops_no_other() {
+        // Every node leads.
+        let view = View { leaders: vec![Some(0), Some(1), Some(2)], ..View::default() };
+        let topology = Topology { groups: 3, ..THREE };
+        let kinds = vec![Kind::Stop, Kind::Transfer];
+        let mut schedule = Schedule::new(topology, kinds, Target::Followers, SILENCE, 1);
+        let done = (0..100).filter_map(|_| schedule.next(&view, STOP_MAX)).count();
+        assert!((20..80).contains(&done), "{done} transfers");
+    }
+
+    #[test]
+    fn pauses_stop_two_nodes_or_all_of_them() {
+        let mut schedule = Schedule::new(FIVE, vec![Kind::Pause], Target::Any, SILENCE, 1);
+        let view = View { leaders: vec![Some(0); 3], missing: [4].into(), ..View::default() };
+        let mut counts = BTreeSet::new();
+        for _ in 0..200 {
+            let fault = schedule.next(&view, STOP_MAX).unwrap();
+            let nodes: BTreeSet<u16> = hit(&fault).into_iter().collect();
+            assert_eq!(nodes.len(), hit(&fault).len(), "nobody twice: {fault:?}");
+            assert!(!nodes.contains(&4), "who is missing is left alone");
+            counts.insert(nodes.len());
+        }
+        assert_eq!(counts, BTreeSet::from([2, 3, 4]));
+    }
+
+    #[test]
+    fn followers_of_the_group_are_told_to_lead_and_are_evicted() {
+        // Of seven nodes each group has three; the second has no leader.
+        let topology = Topology { nodes: 7, groups: 3, replicas: 3, engines: 1 };
+        let kinds = vec![Kind::Transfer, Kind::Evict];
+        let mut schedule = Schedule::new(topology, kinds, Target::Any, SILENCE, 1);
+        let leader = |group| topology.node_of(ReplicaId::new(GroupId(group), 0));
+        let leaders = vec![Some(leader(0)), None, Some(leader(2))];
+        let view = View { leaders: leaders.clone(), ..View::default() };
+        let (mut led, mut evicted) = (0, 0);
+        for _ in 0..300 {
+            let (node, group) = match schedule.next(&view, STOP_MAX) {
+                Some(Fault::Transfer(node, group)) => {
+                    led += 1;
+                    (node, group)
+                }
+                Some(Fault::Evict(node, group)) => {
+                    evicted += 1;
+                    (node, group)
+                }
+                other => {
+                    assert_eq!(other, None);
+                    continue;
+                }
+            };
+            let at = usize::from(group.0);
+            assert!(leaders[at].is_some_and(|leader| leader != node), "{group:?} n{node}");
+            let mut nodes = topology.replicas_of(group).map(|replica| topology.node_of(replica));
+            assert!(nodes.any(|other| other == node), "{group:?} n{node}");
+        }
+        assert!(led > 50 && evicted > 50, "{led} {evicted}");
     }
 
     #[test]

@@ -45,9 +45,11 @@ enum Event {
 
 pub(super) fn write(history: &History, model: Model, out: &mut impl Write) -> io::Result<()> {
     let kind = model.kind();
+    let of_kind =
+        |step: &Step| !matches!(step, Step::At { .. }) && history.kind(step.key()) == kind;
     let concerned = |transaction: &u32| {
         !history.transactions[*transaction as usize].stale
-            && history.steps_of(*transaction).iter().any(|step| history.kind(step.key()) == kind)
+            && history.steps_of(*transaction).iter().any(of_kind)
     };
     let all = (0..history.transactions.len() as u32).filter(concerned);
     let mut events = Vec::new();
@@ -80,7 +82,7 @@ pub(super) fn write(history: &History, model: Model, out: &mut impl Write) -> io
         )?;
         let (from, to) = history.range(transaction);
         let mut between = "";
-        for at in (from..to).filter(|at| history.kind(history.steps[*at].key()) == kind) {
+        for at in (from..to).filter(|at| of_kind(&history.steps[*at])) {
             out.write_all(between.as_bytes())?;
             between = " ";
             let answered = event == Event::Ended && one.fate == Fate::Done;
@@ -119,7 +121,7 @@ fn step(
             write!(out, "[:r {key} [{}]]", tokens.join(" "))
         }
         Step::Get { saw, .. } => write!(out, "[:r {key} {}]", quoted(history.values.text(saw))),
-        Step::Patch { .. } | Step::Incr { .. } => unreachable!("neither a list nor a register"),
+        _ => unreachable!("neither a list nor a register"),
     }
 }
 

@@ -46,6 +46,10 @@ pub enum Anomaly {
     WrongReply,
     /// The history contradicts itself, or breaks off.
     Contradiction,
+    /// All orders were tried, and none explains what was told.
+    NoOrder,
+    /// The same, and there is one that does not keep to real time.
+    NoOrderInTime,
 }
 
 /// What an anomaly rules out.
@@ -80,15 +84,18 @@ impl Anomaly {
             Self::IncompatibleOrder => "incompatible order",
             Self::WrongReply => "wrong reply",
             Self::Contradiction => "broken history",
+            Self::NoOrder => "no order",
+            Self::NoOrderInTime => "no order in real time",
         }
     }
 
     /// What it rules out.
     pub fn rules_out(self) -> RulesOut {
         match self {
-            Self::StaleRead | Self::RealTimeInversion | Self::RealTimeInversionAcrossShards => {
-                RulesOut::StrictSerializability
-            }
+            Self::StaleRead
+            | Self::RealTimeInversion
+            | Self::RealTimeInversionAcrossShards
+            | Self::NoOrderInTime => RulesOut::StrictSerializability,
             _ => RulesOut::Serializability,
         }
     }

@@ -91,9 +91,12 @@ impl<'a> Inference<'a> {
                     Step::Append { value, .. }
                     | Step::Put { value, .. }
                     | Step::Patch { value, .. } => writes(value),
-                    Step::Incr { .. } | Step::Get { .. } => {}
+                    _ => {}
                 }
             }
+        }
+        for value in &model.doubtful {
+            writers[*value as usize] = AMBIGUOUS;
         }
         for key in 0..model.keys.len() {
             offsets[key + 1] += offsets[key];
@@ -174,10 +177,12 @@ impl<'a> Inference<'a> {
         self.model.transactions[transaction as usize].fate
     }
 
-    /// When the last of those who read the key asked: who was answered before must be seen there.
+    /// Who was the last to ask of those who read the key, and not what they wrote there themselves: who was
+    /// answered before must be seen there.
     pub(super) fn last_read(&self, key: u32) -> Option<u32> {
         let reads = self.accesses(key).filter(|(transaction, step)| {
             matches!(self.model.steps[*step as usize], Step::Get { .. })
+                && !self.within[*step as usize].known
                 && self.fate(*transaction) == Fate::Done
         });
         reads

@@ -6,7 +6,7 @@
 use super::findings::Anomaly;
 use super::graph::{Helper, Why};
 use super::infer::{AMBIGUOUS, Inference, Reader, State};
-use super::model::{DIVERGED, Diverged, Fate, NONE, Step};
+use super::model::{DIVERGED, Diverged, Fate, Kind, NONE, Step};
 
 impl Inference<'_> {
     pub(super) fn list(&mut self, key: u32) {
@@ -39,6 +39,9 @@ impl Inference<'_> {
         for Diverged { step, value } in &model.diverged {
             let transaction = self.owner(*step);
             let key = model.steps[*step as usize].key();
+            if model.kind(key) != Kind::List {
+                continue;
+            }
             self.findings.direct(Anomaly::IncompatibleOrder, "incompatible-order", || {
                 let longest = model.longest(key);
                 let common = value.bytes().zip(longest).take_while(|(a, b)| a == *b).count();
@@ -129,18 +132,17 @@ impl Inference<'_> {
                 });
                 continue;
             };
+            if writer == AMBIGUOUS {
+                continue;
+            }
             let first = std::mem::replace(&mut self.places[value as usize], place);
             if first != 0 {
                 self.places[value as usize] = first;
                 self.findings.direct(Anomaly::DuplicateApplication, "duplicate", || {
                     let key = words.key(key);
                     let what = format!("{text} stands in {key} at places {first} and {place}");
-                    let appended = (writer != AMBIGUOUS).then(|| words.transaction(writer));
-                    (what, appended.into_iter().chain(seen_by()).collect())
+                    (what, std::iter::once(words.transaction(writer)).chain(seen_by()).collect())
                 });
-                continue;
-            }
-            if writer == AMBIGUOUS {
                 continue;
             }
             if self.fate(writer) == Fate::Refused {
@@ -178,7 +180,8 @@ impl Inference<'_> {
                 continue;
             };
             let place = self.places[value as usize];
-            if self.writers[value as usize] == AMBIGUOUS || !self.happened[writer as usize] {
+            let fate = self.fate(writer);
+            if self.writers[value as usize] == AMBIGUOUS || fate == Fate::Refused {
                 continue;
             }
             if place != 0 {

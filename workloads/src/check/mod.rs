@@ -2,22 +2,36 @@
 //! the other, each between the moment at which it was asked for and the moment at which it was
 //! answered.
 //!
-//! After Elle (`docs/papers.md`): what clients saw tells in which order the versions of each key came
-//! (`infer`), that tells which transaction must have come before which, real time tells more
-//! (`realtime`), and a history is wrong if some transaction must have come before itself (`cycles`).
-//! What cannot be right in any order needs no cycle: values that nobody wrote, that were to be
-//! written by who was told that they are not, that stand there twice, or are gone.
+//! Two ways of looking at a history work together.
+//!
+//! **A witness decides** (`witness`). `state` is the store as it should be: one map, and what every command does
+//! to it and is told, conditions, branches, deletes, scans and versions included. `scripts` are the commands
+//! of a history with their answers. An order of all scripts, in real time, in which the state gives every
+//! answer is a proof that the history is right. If all orders were tried and none does, it is wrong. What is
+//! not known is left open: the version of a write that nobody was told is later than the one before, and is
+//! fixed by the first who is told; of an unknown outcome it is tried that it was done, and that it was not.
+//! So there is one place that says what a command means, and no form of it needs rules of its own.
+//!
+//! **Inference explains, and leads the way.** After Elle (`docs/papers.md`): what clients saw tells in which
+//! order the versions of each key came (`infer`), and that tells which transaction must have come before
+//! which. A condition that held on a version is a read of it; an unknown outcome was done if any of it was
+//! seen, and then all of it. With real time (`realtime`) a history is wrong if some transaction must have
+//! come before itself (`cycles`), or if what was seen cannot be right in any order: values that nobody wrote,
+//! that were to be written by somebody who was told that they are not, that stand there twice, or are gone. If
+//! there is nothing of the kind, the search for a witness keeps to this order: in a history that is right and
+//! tells much, it goes straight to its end, and a million operations take seconds.
 //!
 //! **Invariant (sound).** Nothing is reported that a strictly serializable store can have done, whatever
-//! operations of unknown outcome have done or will do. It is not complete: an order that nobody saw
-//! is not known. Lists show all of theirs, so on lists little is missed.
+//! operations of unknown outcome have done or will do. If a witness is found, there is no finding.
+//!
+//! **Complete** it is as far as the search is not cut off: its cost is bounded, and what is not decided within
+//! the bound is [said](Order::decided). Then the inference alone is the judge, and an order that nobody
+//! saw is not known. Left out are stale scans, of which each group answers at a moment of its own.
 //!
 //! Departs from Elle in taking the store's word for versions, which rise with each write, where values
 //! do not tell; in placing appends by the length that their clients were told; and in using writers
-//! that nobody knows, who must have been there since the version changed.
-//!
-//! Everything is linear in what was asked for, but for sorting, and for the search of cycles, which is
-//! bounded.
+//! that nobody knows, who must have been there since the version changed. Versions are never believed against
+//! values: both must fit the one state.
 
 mod components;
 mod counters;
@@ -25,6 +39,7 @@ mod cycles;
 mod edn;
 mod findings;
 mod graph;
+mod hints;
 mod infer;
 mod internal;
 mod lists;
@@ -33,6 +48,9 @@ mod names;
 mod realtime;
 mod records;
 mod registers;
+mod scripts;
+mod state;
+mod witness;
 mod words;
 
 use std::collections::BTreeMap;
@@ -45,8 +63,10 @@ pub use self::edn::Model as ElleModel;
 pub use self::findings::{Anomaly, Evidence, RulesOut};
 
 use self::findings::Findings;
+use self::graph::Graph;
 use self::infer::Inference;
 use self::model::{Kind, Model};
+use self::witness::{Searched, Stuck, search};
 use self::words::Words;
 use crate::chart::{Paint, grouped};
 use crate::history::{Header, ReadError, Record};
@@ -56,6 +76,13 @@ use crate::history::{Header, ReadError, Record};
 pub struct Order {
     /// Transactions looked at, those of unknown outcome included.
     pub transactions: u64,
+    /// Operations that were answered. If there is none, there is nothing to judge.
+    pub answered: u64,
+    /// Whether an order was found that explains everything, or all were tried. If not, only findings count.
+    pub decided: bool,
+    /// Things that were inferred to be wrong, and that an order explains: errors of the inference, which are
+    /// not counted.
+    pub overruled: u64,
     /// Edges between them and what helps to order them.
     pub edges: u64,
     /// Keys, by what they are.
@@ -71,6 +98,11 @@ pub struct Order {
 }
 
 impl Order {
+    /// Whether anything was found but that the history breaks off, or contradicts itself.
+    pub fn is_wrong(&self) -> bool {
+        self.anomalies.keys().any(|name| *name != Anomaly::Contradiction.name())
+    }
+
     /// What is wrong, for people.
     pub fn text(&self, paint: Paint) -> String {
         let mut text = String::new();
@@ -160,8 +192,10 @@ fn look(model: &Model) -> Order {
             Kind::Counter => infer.counter(key),
             Kind::Record => infer.record(key),
             Kind::Other => infer.register(key, false),
+            Kind::Mixed => infer.versions(key),
         }
     }
+    let happened = std::mem::take(&mut infer.happened);
     let mut builder = infer.builder;
     realtime::order(model, &mut builder);
     let graph = builder.finish();
@@ -169,11 +203,15 @@ fn look(model: &Model) -> Order {
         let (anomaly, evidence) = cycles::explain(model, &graph, &words, &cycle);
         findings.add(anomaly, evidence);
     }
+    let (decided, overruled) = decide(model, &graph, &happened, &words, &mut findings);
     let Findings { counts, evidence } = findings;
     let rules_out = |what| counts.keys().any(|anomaly| anomaly.rules_out() == what);
     let serializable = !rules_out(RulesOut::Serializability);
     Order {
-        transactions: model.transactions.len() as u64,
+        transactions: model.transactions.len() as u64 - model.not_taken,
+        answered: model.answered,
+        decided,
+        overruled,
         edges: graph.edges() as u64,
         keys,
         serializable,
@@ -181,4 +219,53 @@ fn look(model: &Model) -> Order {
         anomalies: counts.iter().map(|(anomaly, count)| (anomaly.name(), *count)).collect(),
         evidence,
     }
+}
+
+/// Looks for a witness. If there is one, nothing is wrong but with the record itself; if there is none and
+/// nothing else was found, that is what is wrong. Returns whether it is known, and how much was found that is
+/// not so.
+fn decide(
+    model: &Model,
+    graph: &Graph,
+    happened: &[bool],
+    words: &Words,
+    findings: &mut Findings,
+) -> (bool, u64) {
+    let broken = findings.counts.contains_key(&Anomaly::Contradiction);
+    let is_clean = findings.counts.keys().all(|anomaly| *anomaly == Anomaly::Contradiction);
+    let hints = is_clean.then_some(graph);
+    let certain = |transaction: u32| is_clean && happened[transaction as usize];
+    match search(model, hints, certain, true) {
+        Searched::Undecided => (false, 0),
+        // What a broken history says may be found wrong by one and not by the other; and the search does not
+        // know when what a stale read saw was asked for.
+        Searched::Found if broken || model.transactions.iter().any(|one| one.stale) => (true, 0),
+        Searched::Found => {
+            let overruled = findings.counts.values().sum();
+            findings.counts.clear();
+            findings.evidence.clear();
+            (true, overruled)
+        }
+        Searched::Nothing(stuck) => {
+            if is_clean {
+                let in_time = search(model, hints, certain, false) == Searched::Found;
+                let anomaly = if in_time { Anomaly::NoOrderInTime } else { Anomaly::NoOrder };
+                findings.direct(anomaly, "no-order", || explain(model, words, &stuck));
+            }
+            (true, 0)
+        }
+    }
+}
+
+/// Where the longest attempt at an order came to its end.
+fn explain(model: &Model, words: &Words, stuck: &Stuck) -> (String, Vec<String>) {
+    let Some(transaction) = stuck.transaction else {
+        return ("no order explains what was told".to_owned(), Vec::new());
+    };
+    let mut lines = vec![words.transaction(transaction)];
+    let script = model.scripts.all.iter().find(|script| script.transaction == transaction);
+    lines.extend(script.map(|script| words.script(script)));
+    let found = stuck.found.iter().map(|(key, found)| format!("{} was {found}", words.key(*key)));
+    lines.push(format!("there, in the longest attempt: {}", found.collect::<Vec<_>>().join(", ")));
+    ("all orders were tried, and none explains what was told; the longest attempt ends before this transaction".to_owned(), lines)
 }

@@ -8,6 +8,7 @@
 use hashbrown::HashMap;
 
 use super::names::Names;
+use super::scripts::{Ended, Scripts, Text};
 use crate::history::{Guard, Header, Invoke, Op, Out, Process, ReadError, Record};
 
 /// No number of anything.
@@ -56,6 +57,12 @@ pub(super) enum Step {
     Patch { key: u32, value: u32, field: u32 },
     /// It added to a number.
     Incr { key: u32, by: i64, number: Option<i64> },
+    /// It removed the value, if there was one.
+    Delete { key: u32 },
+    /// It overwrote bytes of the value.
+    Overwrite { key: u32 },
+    /// Its conditions held, and one was that the key is at this version.
+    At { key: u32, version: u64 },
     /// It read. Of a list, how many values were there, or [`DIVERGED`]; else which value, or [`NONE`].
     Get { key: u32, saw: u32, version: u64 },
 }
@@ -67,12 +74,15 @@ impl Step {
             | Self::Put { key, .. }
             | Self::Patch { key, .. }
             | Self::Incr { key, .. }
+            | Self::Delete { key }
+            | Self::Overwrite { key }
+            | Self::At { key, .. }
             | Self::Get { key, .. } => key,
         }
     }
 
     pub(super) fn writes(self) -> bool {
-        !matches!(self, Self::Get { .. })
+        !matches!(self, Self::Get { .. } | Self::At { .. })
     }
 }
 
@@ -91,6 +101,8 @@ pub(super) enum Kind {
     Record,
     /// Anything else. What is known of it are the versions at which it was read and set.
     Other,
+    /// It is removed, or bytes of it are overwritten. Versions that were told are in order, and no more.
+    Mixed,
 }
 
 impl Kind {
@@ -102,6 +114,7 @@ impl Kind {
             Self::Counter => "counters",
             Self::Record => "records",
             Self::Other => "others",
+            Self::Mixed => "mixed",
         }
     }
 }
@@ -114,6 +127,8 @@ struct Key {
     counted: bool,
     patched: bool,
     taken_from: bool,
+    /// It is removed, or bytes of it are overwritten.
+    mixed: bool,
     /// The longest value that was read of a list.
     longest: Vec<u8>,
     /// Steps that read it before it was known what it is.
@@ -134,6 +149,17 @@ pub(super) struct Model {
     pub(super) transactions: Vec<Transaction>,
     pub(super) steps: Vec<Step>,
     pub(super) diverged: Vec<Diverged>,
+    /// What was asked for and told, command by command.
+    pub(super) scripts: Scripts,
+    /// What accounts were opened with, if nothing else is known of what was before the history.
+    pub(super) opening: Option<Text>,
+    /// Values of which it is not known whether anybody was to write them: their transactions have another
+    /// branch, and nobody was told which one they took.
+    pub(super) doubtful: Vec<u32>,
+    /// Operations that were answered.
+    pub(super) answered: u64,
+    /// Of the transactions, those that stand for a branch that was not taken.
+    pub(super) not_taken: u64,
     /// Whether it ends as a history does.
     pub(super) ended: bool,
     /// Whether it was said that something follows its end, and that a token has another length than the
@@ -155,6 +181,11 @@ impl Model {
             transactions: Vec::new(),
             steps: Vec::new(),
             diverged: Vec::new(),
+            opening: None,
+            scripts: Scripts::new(),
+            doubtful: Vec::new(),
+            answered: 0,
+            not_taken: 0,
             ended: false,
             goes_on: false,
             odd_token: false,
@@ -162,6 +193,7 @@ impl Model {
             facts: Vec::new(),
             open: HashMap::new(),
         };
+        model.opening = model.scripts.opening(header);
         // Accounts have a value from before, and are taken from, whether or not a history shows it.
         for account in header.bank.iter().flat_map(|bank| &bank.accounts) {
             let key = model.key(account) as usize;
@@ -178,43 +210,44 @@ impl Model {
         }
         match record {
             Record::Invoke(invoke) => {
-                for op in &invoke.ops {
+                for op in invoke.ops.iter().chain(&invoke.otherwise) {
                     self.asked(op);
                     self.measure(op, invoke.p);
                 }
                 if let Some(before) = self.open.insert(invoke.p, invoke.clone()) {
                     let p = before.p;
                     self.contradicts(|| format!("process {p} asks twice at a time"));
-                    self.end(&before, NEVER, Fate::Unknown, &[]);
+                    self.end(&before, NEVER, Fate::Unknown, true, &[]);
                 }
             }
             Record::Ok(end) => {
+                self.answered += 1;
                 let Some(invoke) = self.opened(end.p, end.t) else { return Ok(()) };
-                if !end.held {
-                    self.end(&invoke, end.t, Fate::Refused, &[]);
-                } else if invoke.ops.len() == end.out.len() {
-                    self.end(&invoke, end.t, Fate::Done, &end.out);
+                let branch = if end.held { &invoke.ops } else { &invoke.otherwise };
+                if branch.len() == end.out.len() {
+                    self.end(&invoke, end.t, Fate::Done, end.held, &end.out);
                 } else {
                     self.contradicts(|| {
-                        let (p, asked, got) = (end.p, invoke.ops.len(), end.out.len());
+                        let (p, asked, got) = (end.p, branch.len(), end.out.len());
                         format!("process {p} asked for {asked} things and got {got}")
                     });
-                    self.end(&invoke, end.t, Fate::Unknown, &[]);
+                    self.end(&invoke, end.t, Fate::Unknown, true, &[]);
                 }
             }
             Record::Fail(end) => {
                 let Some(invoke) = self.opened(end.p, end.t) else { return Ok(()) };
-                self.end(&invoke, end.t, Fate::Refused, &[]);
+                self.end(&invoke, end.t, Fate::Refused, true, &[]);
             }
             Record::Unknown(end) => {
                 let Some(invoke) = self.opened(end.p, end.t) else { return Ok(()) };
-                self.end(&invoke, NEVER, Fate::Unknown, &[]);
+                self.end(&invoke, NEVER, Fate::Unknown, true, &[]);
             }
             Record::Final(last) => {
                 let (t, p) = (last.t, AFTERWARDS);
                 let ops = vec![Op::Get(last.key.clone())];
-                let invoke = Invoke { t, p, guards: Vec::<Guard>::new(), ops, stale: false };
-                self.end(&invoke, NEVER, Fate::Done, &[Out::Value(last.value.clone())]);
+                let (guards, otherwise) = (Vec::new(), Vec::new());
+                let invoke = Invoke { t, p, guards, ops, otherwise, stale: false };
+                self.end(&invoke, NEVER, Fate::Done, true, &[Out::Value(last.value.clone())]);
             }
             Record::End(_) => self.ended = true,
             Record::Header(_) => self.contradicts(|| "a second header".to_owned()),
@@ -229,7 +262,7 @@ impl Model {
         let mut open: Vec<Invoke> = std::mem::take(&mut self.open).into_values().collect();
         open.sort_unstable_by_key(|invoke| (invoke.t, invoke.p));
         for invoke in open {
-            self.end(&invoke, NEVER, Fate::Unknown, &[]);
+            self.end(&invoke, NEVER, Fate::Unknown, true, &[]);
         }
     }
 
@@ -247,7 +280,11 @@ impl Model {
     }
 
     pub(super) fn kind(&self, key: u32) -> Kind {
-        let Key { appended, put, counted, taken_from, patched, .. } = self.facts[key as usize];
+        let Key { appended, put, counted, taken_from, patched, mixed, .. } =
+            self.facts[key as usize];
+        if mixed || patched && self.header.record.is_none() {
+            return Kind::Mixed;
+        }
         if patched && self.header.record.is_some() && !(appended || counted || taken_from) {
             return Kind::Record;
         }
@@ -306,11 +343,7 @@ impl Model {
     }
 
     fn key(&mut self, key: &str) -> u32 {
-        let number = self.keys.intern(0, key.as_bytes());
-        if number as usize == self.facts.len() {
-            self.facts.push(Key::default());
-        }
-        number
+        number(&mut self.keys, &mut self.facts, key)
     }
 
     /// What is asked for tells what a key is.
@@ -331,38 +364,105 @@ impl Model {
             Op::Incr(_, by) if *by > 0 => facts.counted = true,
             Op::Incr(..) => facts.taken_from = true,
             Op::Patch(..) => facts.patched = true,
+            Op::Delete(_) | Op::Overwrite(..) => facts.mixed = true,
             Op::Get(_) | Op::Exists(_) | Op::Scan(..) => {}
         }
         let facts = &mut self.facts[key as usize];
-        if facts.put || facts.counted || facts.taken_from || facts.patched {
+        if facts.put || facts.counted || facts.taken_from || facts.patched || facts.mixed {
             facts.early = Vec::new();
         }
     }
 
     /// Takes in how an operation ended. A stale read of several keys is one for each: it says that each
     /// was so at some moment before it was answered, which need not be the same, nor late.
-    fn end(&mut self, invoke: &Invoke, returned: u64, fate: Fate, out: &[Out]) {
+    fn end(&mut self, invoke: &Invoke, returned: u64, fate: Fate, held: bool, out: &[Out]) {
         if !invoke.stale {
-            return self.transaction(invoke, returned, fate, out);
+            return self.transaction(invoke, returned, fate, held, out);
         }
         for (i, op) in invoke.ops.iter().enumerate() {
-            let (t, ops, guards) = (0, vec![op.clone()], Vec::new());
-            let one = Invoke { t, p: invoke.p, guards, ops, stale: true };
-            self.transaction(&one, returned, fate, out.get(i).map_or(&[], std::slice::from_ref));
+            if matches!(op, Op::Scan(..)) {
+                continue; // What it found in each group was so at another moment.
+            }
+            let (t, ops) = (0, vec![op.clone()]);
+            let (guards, otherwise) = (Vec::new(), Vec::new());
+            let one = Invoke { t, p: invoke.p, guards, ops, otherwise, stale: true };
+            let out = out.get(i).map_or(&[][..], std::slice::from_ref);
+            self.transaction(&one, returned, fate, true, out);
         }
     }
 
-    fn transaction(&mut self, invoke: &Invoke, returned: u64, fate: Fate, out: &[Out]) {
+    fn transaction(&mut self, invoke: &Invoke, returned: u64, fate: Fate, held: bool, out: &[Out]) {
         let first = self.steps.len() as u32;
-        let transaction = self.transactions.len() as u32;
-        let mut answered = out.iter();
         let mut fate = fate;
-        for op in &invoke.ops {
-            let out = answered.next();
-            if matches!(op, Op::Exists(_) | Op::Scan(..)) {
-                continue; // What they say of many keys is not looked at.
+        if fate == Fate::Done && held {
+            self.conditions(&invoke.guards);
+        }
+        let (branch, other) =
+            if held { (&invoke.ops, &invoke.otherwise) } else { (&invoke.otherwise, &invoke.ops) };
+        if fate != Fate::Unknown || other.is_empty() {
+            self.branch(branch, invoke.p, out, &mut fate);
+        } else {
+            self.doubt(branch);
+            self.doubt(other);
+        }
+        let Invoke { t: invoked, p: process, stale, .. } = *invoke;
+        let transaction = self.transactions.len() as u32;
+        let returned = if fate == Fate::Unknown { NEVER } else { returned };
+        self.transactions.push(Transaction { process, invoked, returned, first, fate, stale });
+        if fate == Fate::Done && other.iter().any(Op::writes) {
+            let first = self.steps.len() as u32;
+            let mut fate = Fate::Refused;
+            self.branch(other, process, &[], &mut fate);
+            self.transactions.push(Transaction { process, invoked, returned, first, fate, stale });
+            self.not_taken += 1;
+        }
+        let Self { scripts, keys, facts, .. } = self;
+        let mut key = |key: &str| number(keys, facts, key);
+        // A stale read may be ahead of others, so nobody comes after it in time.
+        let returned = if stale { NEVER } else { returned };
+        scripts.take(transaction, invoke, Ended { returned, fate, held, out }, &mut key);
+    }
+
+    /// What a transaction whose conditions held has seen by that.
+    fn conditions(&mut self, guards: &[Guard]) {
+        for guard in guards {
+            if let Guard::Version(key, version) = guard
+                && *version > 0
+            {
+                let key = self.key(key);
+                self.steps.push(Step::At { key, version: *version });
             }
-            let key = self.key(op.key());
+        }
+    }
+
+    /// Nobody knows whether these were asked for in earnest.
+    fn doubt(&mut self, ops: &[Op]) {
+        for op in ops {
+            if let Op::Incr(key, _) = op {
+                // It can no longer be told by how much it was raised.
+                let key = self.key(key);
+                self.facts[key as usize].taken_from = true;
+            }
+            let (Op::Append(key, value) | Op::Put(key, value) | Op::Patch(key, _, value)) = op
+            else {
+                continue;
+            };
+            let key = self.key(key);
+            self.tokens(key, value);
+            let value = self.values.intern(key, value.as_bytes());
+            self.doubtful.push(value);
+        }
+    }
+
+    fn branch(&mut self, ops: &[Op], p: Process, out: &[Out], fate: &mut Fate) {
+        let mut answered = out.iter();
+        for op in ops {
+            let out = answered.next();
+            let key = match op {
+                // Only the search for a witness looks at what they say.
+                Op::Exists(_) | Op::Scan(..) => NONE,
+                _ => self.key(op.key()),
+            };
             let step = match (op, out) {
                 (Op::Append(_, value), out @ (None | Some(Out::Length(_)))) => {
                     let value = self.values.intern(key, value.as_bytes());
@@ -384,22 +484,22 @@ impl Model {
                         if let Some(Out::Number(number)) = out { Some(*number) } else { None };
                     Step::Incr { key, by: *by, number }
                 }
+                (Op::Delete(_), None | Some(Out::Flag(_))) => Step::Delete { key },
+                (Op::Overwrite(..), None | Some(Out::Length(_))) => Step::Overwrite { key },
                 (Op::Get(_), Some(Out::Value(found))) => self.got(key, found.as_ref()),
+                (Op::Exists(_), Some(Out::Flag(_))) | (Op::Scan(..), Some(Out::Page(..))) => {
+                    continue;
+                }
                 // What was not answered has read nothing.
                 (Op::Get(_) | Op::Exists(_) | Op::Scan(..), None) => continue,
                 (op, Some(out)) => {
-                    let p = invoke.p;
                     self.contradicts(|| format!("process {p} was answered {out:?} to {op:?}"));
-                    fate = Fate::Unknown;
+                    *fate = Fate::Unknown;
                     continue;
                 }
             };
             self.steps.push(step);
         }
-        let Invoke { t: invoked, p: process, stale, .. } = *invoke;
-        let returned = if fate == Fate::Unknown { NEVER } else { returned };
-        self.transactions.push(Transaction { process, invoked, returned, first, fate, stale });
-        debug_assert_eq!(self.transactions.len() as u32, transaction + 1);
     }
 
     /// The fields of a record that is set are values of their own.
@@ -467,4 +567,13 @@ impl Model {
         self.diverged.push(Diverged { step, value: value.to_owned() });
         DIVERGED
     }
+}
+
+/// The number of a key.
+fn number(keys: &mut Names, facts: &mut Vec<Key>, key: &str) -> u32 {
+    let number = keys.intern(0, key.as_bytes());
+    if number as usize == facts.len() {
+        facts.push(Key::default());
+    }
+    number
 }

@@ -7,6 +7,9 @@ use super::findings::Anomaly;
 use super::infer::{AMBIGUOUS, Inference, Reader, State};
 use super::model::{Fate, NONE, Step};
 
+/// Of what is known to have a version, and not which value: after all values.
+const UNTOLD: u32 = NONE;
+
 /// What somebody says a version is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Told {
@@ -18,6 +21,24 @@ struct Told {
 }
 
 impl Inference<'_> {
+    /// Of a key of which only versions are known, and which need not have a value later.
+    pub(super) fn versions(&mut self, key: u32) {
+        let mut states = Vec::new();
+        let mut readers = Vec::new();
+        for of in self.told(key, false).chunk_by(|a, b| a.version == b.version) {
+            let place = of[0].version;
+            if place == 0 {
+                continue; // There was nothing: before, between, or after.
+            }
+            let (written, read) = of.split_at(of.partition_point(|one| !one.read));
+            states.extend(
+                self.setter(key, written).map(|one| State { place, writer: one.transaction }),
+            );
+            readers.extend(read.iter().map(|one| Reader { place, transaction: one.transaction }));
+        }
+        self.chain(key, &states, &readers);
+    }
+
     /// `values` says whether each write of the key has a value of its own, by which it is known.
     pub(super) fn register(&mut self, key: u32, values: bool) {
         let told = self.told(key, values);
@@ -40,7 +61,8 @@ impl Inference<'_> {
             let mut writer = setter.map_or(NONE, |one| one.transaction);
             let mut skip = NONE;
             if values {
-                for values in read.chunk_by(|a, b| a.value == b.value) {
+                let valued = read.partition_point(|one| one.value != UNTOLD);
+                for values in read[..valued].chunk_by(|a, b| a.value == b.value) {
                     match self.judge(key, setter, &of[0], values[0]) {
                         Judged::By(transaction) => writer = transaction,
                         Judged::Unknown => {}
@@ -82,6 +104,9 @@ impl Inference<'_> {
                         continue;
                     }
                     told.push(Told { version, read: true, value: saw, transaction });
+                }
+                Step::At { version, .. } => {
+                    told.push(Told { version, read: true, value: UNTOLD, transaction });
                 }
                 _ => {}
             }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use skein_kvstore::slots::SlotMap;
 
 use super::model::{AFTERWARDS, DIVERGED, Fate, Kind, Model, NEVER, NONE, Step};
+use super::scripts::Script;
 
 /// A list is shown by so many of its last values.
 const LIST_SHOWN: usize = 4;
@@ -75,6 +76,18 @@ impl<'a> Words<'a> {
         format!("process {}, asked at {asked}, {end}", one.process)
     }
 
+    /// What a transaction asked for that no step tells.
+    pub(super) fn script(&self, script: &Script) -> String {
+        let scripts = &self.model.scripts;
+        let guards = scripts.guards_of(script).iter().map(|guard| format!("{guard:?}"));
+        let held = match script.held {
+            Some(true) => "its conditions held",
+            Some(false) => "its conditions did not hold",
+            None => "nobody knows whether its conditions held",
+        };
+        format!("{held}: {}", guards.collect::<Vec<_>>().join(", "))
+    }
+
     fn step(&self, step: Step) -> String {
         match step {
             Step::Append { key, value, .. } => {
@@ -93,17 +106,28 @@ impl<'a> Words<'a> {
             Step::Patch { key, value, field } => {
                 format!("set field {field} of {} to {}", self.key(key), self.value(value))
             }
+            Step::Delete { key } => format!("remove {}", self.key(key)),
+            Step::Overwrite { key } => format!("overwrite bytes of {}", self.key(key)),
+            Step::At { key, version } => format!("find {} at version {version}", self.key(key)),
             Step::Get { key, .. } => format!("read {} as {}", self.key(key), self.seen(step)),
         }
     }
 
     /// What a read saw.
     pub(super) fn seen(&self, step: Step) -> String {
-        let Step::Get { key, saw, version } = step else { return String::new() };
+        let (key, saw, version) = match step {
+            Step::Get { key, saw, version } => (key, saw, version),
+            Step::At { version, .. } => return format!("version {version}"),
+            _ => return String::new(),
+        };
         match saw {
             NONE => "nothing".to_owned(),
             0 if self.model.kind(key) == Kind::List => "nothing".to_owned(),
             DIVERGED => "something else".to_owned(),
+            // In what form it was kept depends on what was known of the key then.
+            _ if matches!(self.model.kind(key), Kind::Other | Kind::Mixed) => {
+                format!("what is version {version}")
+            }
             length if self.model.kind(key) == Kind::List => self.list(key, length as usize),
             value => format!("{} (version {version})", self.value(value)),
         }
@@ -139,7 +163,9 @@ impl<'a> Words<'a> {
                 }
                 Step::Incr { number: Some(number), .. } => format!("counted {key} to {number}"),
                 Step::Incr { by, .. } => format!("added {by} to {key}"),
-                Step::Get { .. } => unreachable!("it writes"),
+                Step::Delete { .. } => format!("removed {key}"),
+                Step::Overwrite { .. } => format!("overwrote bytes of {key}"),
+                Step::Get { .. } | Step::At { .. } => unreachable!("it writes"),
             })
             .collect();
         parts.join(" and ")

@@ -8,23 +8,30 @@
 //! operation is sent. A client that is killed leaves invocations without an end, never an effect
 //! without an invocation.
 
+mod coverage;
 mod reader;
 mod recorded;
 mod recorder;
+mod words;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use skein_client::{Compare, Error, Outcome, Reply, Test, Transaction};
-use skein_client::{Guard as ClientGuard, Operation as ClientOperation};
+use skein_client::{Error, Reply};
 use skein_multicast::config::Topology;
 
+pub use coverage::Coverage;
 pub use reader::{ReadError, Reader};
 pub use recorded::Recorded;
 pub use recorder::{Recorder, Scribe, line};
+pub use words::{bytes, text};
+
+pub(crate) use words::short;
 
 /// The version of the format.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
+/// The oldest version that is read. Whatever it can say, the newer ones say in the same words.
+pub const FORMAT_OLDEST: u32 = 2;
 
 /// One at a time asks and is answered: the name of a client, until it does not know how an operation
 /// ended. From then on it has another.
@@ -151,6 +158,9 @@ pub struct Invoke {
     pub guards: Vec<Guard>,
     /// What to do, all together and in this order.
     pub ops: Vec<Op>,
+    /// What to do instead if a condition does not hold.
+    #[serde(default, rename = "else", skip_serializing_if = "Vec::is_empty")]
+    pub otherwise: Vec<Op>,
     /// It reads whatever some replica has, of any age, and each group's by itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stale: bool,
@@ -162,8 +172,39 @@ pub struct Invoke {
 pub enum Guard {
     /// The number at the key is this or more.
     AtLeast(String, i64),
-    /// The key was last written at this version; 0 is never.
+    /// The key was last written at this version; 0 is "there is no value".
     Version(String, u64),
+    /// The key has a value.
+    Exists(String),
+    /// The key has no value.
+    Missing(String),
+    /// The value of the key is this.
+    Equals(String, String),
+    /// The number at the key is less than this.
+    Less(String, i64),
+    /// The number at the key is this or less.
+    AtMost(String, i64),
+    /// The number at the key is this.
+    Equal(String, i64),
+    /// The number at the key is more than this.
+    Greater(String, i64),
+    /// The range from a key on, to before another if there is one, still holds what each of these groups
+    /// held, and nothing in any other group.
+    Unchanged(String, Option<String>, Vec<Held>),
+}
+
+/// What a group held of a range.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Held {
+    /// Its number.
+    pub group: u16,
+    /// How many pairs.
+    pub pairs: u32,
+    /// The bytes of their keys and values.
+    pub bytes: u64,
+    /// A hash of them, in hexadecimal (`RangeDigest` of the client).
+    pub digest: String,
 }
 
 /// One thing to do. Keys and values are text.
@@ -180,6 +221,10 @@ pub enum Op {
     Incr(String, i64),
     /// Overwrite a field of the record at a key: the field's number, and its token.
     Patch(String, usize, String),
+    /// Overwrite bytes of the value of a key, from a byte on. What is missing before them is zero bytes.
+    Overwrite(String, u32, String),
+    /// Remove the value of a key.
+    Delete(String),
     /// Whether a key has a value.
     Exists(String),
     /// Read a page: from a key on, to before another if there is one, and so many keys at most.
@@ -194,7 +239,7 @@ pub struct Return {
     pub t: u64,
     /// Who.
     pub p: Process,
-    /// Whether the conditions held. If not, nothing was done, and `out` is empty.
+    /// Whether the conditions held. If not, `otherwise` was done, and `out` is what that came to.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub held: bool,
     /// What each thing came to.
@@ -211,13 +256,13 @@ fn yes() -> bool {
 pub enum Out {
     /// Of a get: the value, and the version at which it was written.
     Value(Option<(String, u64)>),
-    /// Of an append or a patch: the new length in bytes.
+    /// Of an append, a patch or an overwrite: the new length in bytes.
     Length(u64),
     /// Of a put: the new version.
     Version(u64),
     /// Of an incr: the new number.
     Number(i64),
-    /// Of exists: whether there is a value.
+    /// Of exists: whether there is a value. Of a delete: whether there was one.
     Flag(bool),
     /// Of a scan: keys and values, and where the next page begins, if there is more.
     Page(Vec<(String, String)>, Option<String>),
@@ -241,7 +286,7 @@ pub struct Unanswered {
 pub struct Fault {
     /// When.
     pub t: u64,
-    /// What: `kill`, `stop`, `stutter`, `continue`, `restart`, `client-kill`, `recovered`.
+    /// What: `kill`, `stop`, `stutter`, `pause`, `continue`, `restart`, `transfer`, `evict`, `client-kill`, `recovered`.
     pub what: String,
     /// The node concerned, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -299,74 +344,6 @@ pub fn now() -> u64 {
     time.as_nanos() as u64
 }
 
-impl Invoke {
-    /// Of a client that asks for `transaction`. Workloads use text, and only what a history can say.
-    pub fn of(
-        t: u64,
-        p: Process,
-        transaction: &Transaction,
-        record: Option<&RecordHeader>,
-    ) -> Self {
-        assert!(transaction.otherwise.is_empty(), "a history has no word for it");
-        Self {
-            t,
-            p,
-            guards: transaction.guards.iter().map(guard).collect(),
-            ops: transaction.then.iter().map(|operation| op(operation, record)).collect(),
-            stale: false,
-        }
-    }
-}
-
-fn guard(guard: &ClientGuard) -> Guard {
-    match &guard.test {
-        Test::Number { compare: Compare::AtLeast, number } => {
-            Guard::AtLeast(text(&guard.key), *number)
-        }
-        Test::Version(version) => Guard::Version(text(&guard.key), *version),
-        other => panic!("a history has no word for {other:?}"),
-    }
-}
-
-fn op(operation: &ClientOperation, record: Option<&RecordHeader>) -> Op {
-    match operation {
-        ClientOperation::Get { key } => Op::Get(text(key)),
-        ClientOperation::Append { key, value } => Op::Append(text(key), text(value)),
-        ClientOperation::Put { key, value } => Op::Put(text(key), short(value, record)),
-        ClientOperation::Increment { key, by } => Op::Incr(text(key), *by),
-        ClientOperation::Exists { key } => Op::Exists(text(key)),
-        ClientOperation::Scan { start, end, limit } => {
-            Op::Scan(text(start), end.as_deref().map(text), *limit)
-        }
-        ClientOperation::Patch { key, offset, bytes } => {
-            let record = record.expect("a history has a word only for patches of records");
-            let field = *offset as usize / record.field_bytes.max(1);
-            Op::Patch(text(key), field, short(bytes, Some(record)))
-        }
-        other @ ClientOperation::Delete { .. } => panic!("a history has no word for {other:?}"),
-    }
-}
-
-/// A value as a history has it: of a record, or a field of one, what it is known by.
-pub(crate) fn short(value: &[u8], record: Option<&RecordHeader>) -> String {
-    let Some(RecordHeader { field_bytes, token_at, token_bytes, .. }) = record else {
-        return text(value);
-    };
-    let fields = value.chunks(*field_bytes);
-    let tokens = fields.map(|field| field.get(*token_at..token_at + token_bytes));
-    // What is no record, or torn, is told as it is.
-    let tokens: Option<Vec<&[u8]>> = tokens.collect();
-    tokens.map_or_else(|| text(value), |tokens| text(&tokens.concat()))
-}
-
-/// What a store says may be anything, and must not be lost by being written down.
-pub(crate) fn text(bytes: &[u8]) -> String {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => text.to_owned(),
-        Err(_) => bytes.iter().map(|byte| char::from(*byte)).collect(),
-    }
-}
-
 impl Record {
     /// How process `p`'s operation ended, told at `t`.
     pub fn end(
@@ -380,29 +357,13 @@ impl Record {
                 t,
                 p,
                 held: reply.held,
-                out: reply.outcomes.iter().map(|outcome| out(outcome, record)).collect(),
+                out: reply.outcomes.iter().map(|outcome| words::out(outcome, record)).collect(),
             }),
             Err(error) => {
                 let unanswered = Unanswered { t, p, why: error.to_string() };
                 let nothing = error.had_no_effect();
                 if nothing { Self::Fail(unanswered) } else { Self::Unknown(unanswered) }
             }
-        }
-    }
-}
-
-fn out(outcome: &Outcome, record: Option<&RecordHeader>) -> Out {
-    match outcome {
-        Outcome::Value(found) => {
-            Out::Value(found.as_ref().map(|(value, version)| (short(value, record), *version)))
-        }
-        Outcome::Length(length) => Out::Length(*length),
-        Outcome::Written(version) => Out::Version(*version),
-        Outcome::Number(number) => Out::Number(*number),
-        Outcome::Flag(flag) => Out::Flag(*flag),
-        Outcome::Page(page) => {
-            let pair = |(key, value): &(Vec<u8>, Vec<u8>)| (text(key), short(value, record));
-            Out::Page(page.pairs.iter().map(pair).collect(), page.next.as_deref().map(text))
         }
     }
 }
@@ -418,24 +379,29 @@ mod tests {
         let append = Op::Append("list".into(), "t1".into());
         #[rustfmt::skip]
         let cases = [
-            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![], ops: vec![append, Op::Get("k".into())], stale: false }),
+            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![], ops: vec![append, Op::Get("k".into())], otherwise: vec![], stale: false }),
              r#"{"invoke":{"t":5,"p":2,"ops":[{"append":["list","t1"]},{"get":"k"}]}}"#),
-            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![], ops: vec![Op::Get("k".into())], stale: true }),
+            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![], ops: vec![Op::Get("k".into())], otherwise: vec![], stale: true }),
              r#"{"invoke":{"t":5,"p":2,"ops":[{"get":"k"}],"stale":true}}"#),
             (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![Guard::AtLeast("a".into(), 7)],
-                                     ops: vec![Op::Incr("a".into(), -7), Op::Put("b".into(), "v".into())], stale: false }),
+                                     ops: vec![Op::Incr("a".into(), -7), Op::Put("b".into(), "v".into())], otherwise: vec![], stale: false }),
              r#"{"invoke":{"t":5,"p":2,"if":[{"at_least":["a",7]}],"ops":[{"incr":["a",-7]},{"put":["b","v"]}]}}"#),
-            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![Guard::Version("a".into(), 7)], ops: vec![Op::Get("a".into())], stale: false }),
+            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![Guard::Version("a".into(), 7)], ops: vec![Op::Get("a".into())], otherwise: vec![], stale: false }),
              r#"{"invoke":{"t":5,"p":2,"if":[{"version":["a",7]}],"ops":[{"get":"a"}]}}"#),
             (Record::Ok(Return { t: 9, p: 2, held: true, out: vec![Out::Length(2), Out::Value(None),
                                  Out::Value(Some(("v".into(), 3))), Out::Version(4), Out::Number(-1)] }),
              r#"{"ok":{"t":9,"p":2,"out":[{"length":2},{"value":null},{"value":["v",3]},{"version":4},{"number":-1}]}}"#),
             (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![], ops: vec![Op::Patch("k".into(), 3, "t1".into()),
-                                     Op::Exists("k".into()), Op::Scan("a".into(), None, 9), Op::Scan("a".into(), Some("b".into()), 9)], stale: false }),
+                                     Op::Exists("k".into()), Op::Scan("a".into(), None, 9), Op::Scan("a".into(), Some("b".into()), 9)], otherwise: vec![], stale: false }),
              r#"{"invoke":{"t":5,"p":2,"ops":[{"patch":["k",3,"t1"]},{"exists":"k"},{"scan":["a",null,9]},{"scan":["a","b",9]}]}}"#),
             (Record::Ok(Return { t: 9, p: 2, held: true, out: vec![Out::Flag(true),
                                  Out::Page(vec![("a".into(), "v".into())], Some("b".into())), Out::Page(vec![], None)] }),
              r#"{"ok":{"t":9,"p":2,"out":[{"flag":true},{"page":[[["a","v"]],"b"]},{"page":[[],null]}]}}"#),
+            (Record::Invoke(Invoke { t: 5, p: 2, guards: vec![Guard::Exists("a".into()), Guard::Missing("b".into()), Guard::Equals("c".into(), "v".into()),
+                                     Guard::Less("n".into(), 1), Guard::AtMost("n".into(), 2), Guard::Equal("n".into(), 3), Guard::Greater("n".into(), -4),
+                                     Guard::Unchanged("a".into(), None, vec![Held { group: 1, pairs: 2, bytes: 3, digest: "4".into() }])],
+                                     ops: vec![Op::Delete("a".into()), Op::Overwrite("b".into(), 7, "v".into())], otherwise: vec![Op::Get("a".into())], stale: false }),
+             r#"{"invoke":{"t":5,"p":2,"if":[{"exists":"a"},{"missing":"b"},{"equals":["c","v"]},{"less":["n",1]},{"at_most":["n",2]},{"equal":["n",3]},{"greater":["n",-4]},{"unchanged":["a",null,[{"group":1,"pairs":2,"bytes":3,"digest":"4"}]]}],"ops":[{"delete":"a"},{"overwrite":["b",7,"v"]}],"else":[{"get":"a"}]}}"#),
             (Record::Ok(Return { t: 9, p: 2, held: false, out: vec![] }),
              r#"{"ok":{"t":9,"p":2,"held":false,"out":[]}}"#),
             (Record::Unknown(Unanswered { t: 9, p: 2, why: "w".into() }),
@@ -450,15 +416,6 @@ mod tests {
             assert_eq!(serde_json::to_string(&record).unwrap(), line);
             assert_eq!(serde_json::from_str::<Record>(line).unwrap(), record);
         }
-    }
-
-    #[test]
-    fn a_record_is_told_by_the_tokens_of_its_fields() {
-        let record = RecordHeader { fields: 2, field_bytes: 5, token_at: 2, token_bytes: 2 };
-        for (value, wanted) in [("ABt1xCDt2x", "t1t2"), ("ABt1x", "t1"), ("ABt1xC", "ABt1xC")] {
-            assert_eq!(short(value.as_bytes(), Some(&record)), wanted);
-        }
-        assert_eq!(short(b"ABt1x", None), "ABt1x");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::{FORMAT, Header, Record};
+use super::{FORMAT, FORMAT_OLDEST, Header, Record};
 
 /// No line is longer: a list of a million values is some megabytes.
 const LINE_BYTES_MAX: u64 = 1 << 28;
@@ -40,7 +40,7 @@ pub enum ReadError {
         path: PathBuf,
     },
     /// It is of another version.
-    #[error("{} is a history in format {format}; this program reads format {FORMAT}", path.display())]
+    #[error("{} is a history in format {format}; this program reads formats {FORMAT_OLDEST} to {FORMAT}", path.display())]
     Version {
         /// The file.
         path: PathBuf,
@@ -84,7 +84,7 @@ impl<R: BufRead> Reader<R> {
         // Another version may have another header: its number is looked at first.
         let value: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
         match value["header"]["format"].as_u64() {
-            Some(format) if format == u64::from(FORMAT) => {}
+            Some(format) if (FORMAT_OLDEST.into()..=FORMAT.into()).contains(&format) => {}
             Some(format) => return Err(ReadError::Version { path, format: format as u32 }),
             None => return Err(ReadError::NoHeader { path }),
         }
@@ -132,14 +132,16 @@ mod tests {
 
     #[test]
     fn what_is_no_history_is_said_with_its_line() {
-        let other = HEADER.replace("\"format\":2", "\"format\":1");
+        let [older, newer] =
+            ["\"format\":1", "\"format\":4"].map(|other| HEADER.replace("\"format\":2", other));
         let spoilt = format!("{HEADER}\n{{\"end\":{{\"t\":1}}}}\n{{\"inv\n");
         #[rustfmt::skip]
-        let cases: [(&str, &str); 5] = [
+        let cases: [(&str, &str); 6] = [
             ("",              "does not begin with the header"),
             ("{}",            "does not begin with the header"),
             ("not JSON",      "does not begin with the header"),
-            (&other,          "format 1; this program reads format 2"),
+            (&older,          "format 1; this program reads formats 2 to 3"),
+            (&newer,          "format 4; this program reads formats 2 to 3"),
             (&spoilt,         "file:3: not a record"),
         ];
         for (text, wanted) in cases {

@@ -117,7 +117,7 @@ fn write(file: File, header: Header, batches: &Receiver<Batch>) -> io::Result<()
 
 fn collect(record: &Record, keys: &mut BTreeSet<String>) {
     let Record::Invoke(invoke) = record else { return };
-    for key in invoke.ops.iter().map(Op::key) {
+    for key in invoke.ops.iter().chain(&invoke.otherwise).map(Op::key) {
         if !keys.contains(key) {
             keys.insert(key.to_owned());
         }
@@ -155,7 +155,14 @@ mod tests {
 
     fn invoke(p: u64) -> Record {
         let ops = vec![Op::Get(format!("key{}", p % 7)), Op::Get("both".into())];
-        Record::Invoke(Invoke { t: p, p, guards: Vec::new(), ops, stale: false })
+        Record::Invoke(Invoke {
+            t: p,
+            p,
+            guards: Vec::new(),
+            ops,
+            otherwise: Vec::new(),
+            stale: false,
+        })
     }
 
     #[test]

@@ -13,7 +13,7 @@ use skein_multicast::config::Topology;
 use super::load::{Measured, Plan};
 use crate::chart;
 use crate::generator::histogram;
-use crate::report::{Latency, Machine, micros, millis};
+use crate::report::{Latency, Machine, date, micros, millis};
 
 /// Shares of all messages at which the distribution is told.
 const SHARES: [f64; 31] = [
@@ -54,6 +54,8 @@ pub struct Setting {
     pub seed: u64,
     /// The version of Skein, and its commit.
     pub skein: String,
+    /// When it ended, in UTC.
+    pub date: String,
     /// Where it ran.
     pub machine: Machine,
     /// The replicas.
@@ -86,6 +88,7 @@ impl Setting {
             warmup_s: millis(plan.warm_up),
             seed: plan.seed,
             skein,
+            date: date::now(),
             machine: Machine::here(),
             topology,
         }
@@ -349,7 +352,7 @@ mod tests {
         };
         assert_eq!(
             keys(&found),
-            "batches clients command cross_core_ns destinations distribution_us duration_s fabric good \
+            "batches clients command cross_core_ns date destinations distribution_us duration_s fabric good \
              idle machine messages_per_s p50_us p95_us p99_us payload_bytes placement rate runs seed \
              skein topology waiting warmup_s window workload"
         );

@@ -25,8 +25,12 @@ pub(super) struct Figure {
 
 /// The most points of a timeline.
 const MOMENTS_MAX: usize = 200;
-/// What is shown around a fault, in seconds.
-const AROUND: [f64; 2] = [0.2, 0.8];
+/// What is shown around a fault, in seconds: before it, and at least and at most after it.
+const BEFORE_S: f64 = 0.1;
+const AFTER_S: [f64; 2] = [0.3, 2.0];
+/// How wide the steps are there, in milliseconds. In shorter ones few operations are answered, and a comb
+/// hides the gap.
+const STEP_MS: f64 = 5.0;
 
 /// All that can be made of `sources`.
 pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
@@ -83,7 +87,8 @@ fn figure(
             from.extend(made.iter().map(|made| made.from));
             Series { name, points: made.into_iter().map(|made| made.point).collect(), style }
         });
-        let plot = Plot { x, y, series: series.collect(), marks: Vec::new() };
+        let series = series.collect();
+        let plot = Plot { x, y, series, marks: Vec::new(), across: Vec::new() };
         let of = if parts > 1 { format!(" ({part} of {parts})") } else { String::new() };
         let number = if parts > 1 { format!("-{part}") } else { String::new() };
         let (name, title) = (format!("{name}{number}"), format!("{title}{of}"));
@@ -108,7 +113,29 @@ const RATE: &str = "messages per second";
 const LATENCY: &str = "latency, µs";
 
 fn spread(x: f64, Spread { median, low, high }: Spread) -> Point {
-    Point { x, y: median, range: Some([low, high]) }
+    Point { x, y: median, range: Some([low, high]), saturated: false }
+}
+
+fn at(x: f64, y: f64) -> Point {
+    Point { x, y, range: None, saturated: false }
+}
+
+/// What distinguishes a report from others on the same page that its figures' own words leave out. Only
+/// what differs among `sources` is said.
+fn told_apart(sources: &[Source], of: &Source) -> String {
+    let attributes: [fn(&Source) -> String; 4] = [
+        |source| format!("{} nodes", source.topology().nodes),
+        |source| format!("{} engines", source.topology().engines),
+        |source| format!("Skein {}", source.skein),
+        |source| format!("{}, {} cores", source.machine.model, source.machine.cores),
+    ];
+    let mut text = String::new();
+    for attribute in attributes {
+        if sources.iter().any(|source| attribute(source) != attribute(of)) {
+            text = format!("{text}, {}", attribute(of));
+        }
+    }
+    text
 }
 
 /// What distinguishes experiments, in words, without what a figure varies.
@@ -145,10 +172,26 @@ fn words(multicast: &Multicast, without: &[&str]) -> String {
     kept.map(|(_, text)| text).collect::<Vec<_>>().join(", ")
 }
 
-fn of_multicasts(sources: &[Source]) -> Vec<(usize, &Multicast)> {
+/// A report of the multicast.
+#[derive(Clone, Copy)]
+struct Of<'a> {
+    number: usize,
+    multicast: &'a Multicast,
+    sources: &'a [Source],
+}
+
+impl Of<'_> {
+    /// What its line is called.
+    fn words(&self, without: &[&str]) -> String {
+        let apart = told_apart(self.sources, &self.sources[self.number]);
+        words(self.multicast, without) + &apart
+    }
+}
+
+fn of_multicasts(sources: &[Source]) -> Vec<Of<'_>> {
     let numbered = sources.iter().enumerate();
     let multicasts = numbered.filter_map(|(number, source)| match &source.what {
-        What::Multicast(multicast) => Some((number, multicast)),
+        What::Multicast(multicast) => Some(Of { number, multicast, sources }),
         What::Chaos(_) | What::Store(_) | What::Idle(_) => None,
     });
     multicasts.collect()
@@ -156,19 +199,20 @@ fn of_multicasts(sources: &[Source]) -> Vec<(usize, &Multicast)> {
 
 /// Lines of what `y` says against what `x` says, joined as `along` rises, one for each of `words`.
 fn lines(
-    all: &[(usize, &Multicast)],
+    all: &[Of<'_>],
     without: &[&str],
     along: impl Fn(&Multicast) -> f64,
     x: impl Fn(&Multicast) -> f64,
     y: impl Fn(&Multicast) -> Spread,
 ) -> Lines {
     let mut lines = Lines::new();
-    for (from, multicast) in all {
+    for of in all {
+        let multicast = of.multicast;
         let (along, point) = (along(multicast), spread(x(multicast), y(multicast)));
-        let line = lines.entry(words(multicast, without)).or_default();
+        let line = lines.entry(of.words(without)).or_default();
         // What was measured again replaces what was measured before.
         line.retain(|earlier: &Made| earlier.along.total_cmp(&along).is_ne());
-        line.push(Made { from: *from, along, point });
+        line.push(Made { from: of.number, along, point });
     }
     join(lines.values_mut());
     lines
@@ -232,7 +276,7 @@ fn multicasts(sources: &[Source]) -> Vec<Figure> {
                 || multicast.destinations == 1
                 || multicast.destinations == multicast.topology.groups
         };
-        let fitting: Vec<_> = all.iter().copied().filter(|(_, m)| one_or_all(m)).collect();
+        let fitting: Vec<_> = all.iter().copied().filter(|of| one_or_all(of.multicast)).collect();
         let throughput = lines(&fitting, &[name], of, of, |multicast| multicast.messages_per_s);
         let latency = lines(&fitting, &[name], of, of, |multicast| multicast.p50_us);
         let axes = [axis, log(RATE)];
@@ -249,39 +293,40 @@ fn multicasts(sources: &[Source]) -> Vec<Figure> {
     figures
 }
 
-fn distributions(all: &[(usize, &Multicast)]) -> Vec<Figure> {
-    let alone = |m: &Multicast| m.clients * m.window == 1 && m.rate.is_none();
+fn distributions(all: &[Of<'_>]) -> Vec<Figure> {
+    let alone = |of: &&Of<'_>| {
+        of.multicast.clients * of.multicast.window == 1 && of.multicast.rate.is_none()
+    };
     let mut lines = Lines::new();
     // Without queues, if there are such; they show the protocol.
-    let any_alone = all.iter().any(|(_, multicast)| alone(multicast));
-    for (from, multicast) in all.iter().filter(|(_, multicast)| alone(multicast) || !any_alone) {
-        let made = multicast
-            .distribution_us
-            .iter()
-            .map(|[share, micros]| Made::of(*from, Point { x: *micros, y: *share, range: None }));
-        lines.insert(words(multicast, &[]), made.collect());
+    let any_alone = all.iter().any(|of| alone(&of));
+    for of in all.iter().filter(|of| alone(of) || !any_alone) {
+        // The last point, beyond which there is nothing, has no place on an axis of ratios.
+        let shares = of.multicast.distribution_us.iter().filter(|[share, _]| *share < 1.0);
+        let made = shares.map(|[share, micros]| Made::of(of.number, at(*micros, 1.0 - share)));
+        lines.insert(of.words(&[]), made.collect());
     }
-    let about = "How large a share of all messages was answered within which time.";
-    let axes = [log(LATENCY), linear("share of messages")];
+    let about =
+        "How large a share of all messages took longer than that: 0.01 is the latency of 99 %.";
+    let axes = [log(LATENCY), log("share of messages that took longer")];
     let title = "Distribution of latencies";
     figure("distribution", title, about, axes, Style::Curve, lines)
 }
 
 /// How large batches are, a figure for each stage.
-fn batches(all: &[(usize, &Multicast)]) -> Vec<Figure> {
+fn batches(all: &[Of<'_>]) -> Vec<Figure> {
     let mut stages: BTreeMap<&str, Lines> = BTreeMap::new();
-    for (from, multicast) in all {
-        for (stage, counts) in &multicast.batches {
+    for of in all {
+        for (stage, counts) in &of.multicast.batches {
             let sum = counts.iter().sum::<u64>().max(1) as f64;
             let made = |(power, count): (usize, &u64)| {
-                let (x, y) = ((1_u64 << power) as f64, *count as f64 / sum);
-                Made::of(*from, Point { x, y, range: None })
+                Made::of(of.number, at((1_u64 << power) as f64, *count as f64 / sum))
             };
             let last = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
             // And that there are none beyond.
             let shown = &counts[..counts.len().min(last + 1)];
             let made = shown.iter().enumerate().map(made).collect();
-            stages.entry(stage).or_default().insert(words(multicast, &[]), made);
+            stages.entry(stage).or_default().insert(of.words(&[]), made);
         }
     }
     let about = "How many are done together: at 1 the share of those that were alone, at 2 of two or \
@@ -291,44 +336,82 @@ fn batches(all: &[(usize, &Multicast)]) -> Vec<Figure> {
     let stages = stages.into_iter().map(|(stage, lines)| {
         let title = format!("Batches: {}", stage.replace('_', " "));
         let name = format!("batches-{}", stage.replace('_', "-"));
-        figure(&name, &title, about, axes, Style::Line, lines)
+        figure(&name, &title, about, axes, Style::Bars, lines)
     });
     stages.flatten().collect()
 }
 
-/// The operation that there were most of.
-fn main_operation(store: &Store) -> Option<(&String, Percentiles)> {
-    let most = store.operations.iter().max_by_key(|(_, operation)| operation.count)?;
+/// The operation that there were most of in all runs of a workload together, so that a line has one.
+fn main_operation<'a>(sources: &[Source], store: &'a Store) -> Option<(&'a String, Percentiles)> {
+    let same = || of_stores(sources).filter(|(_, _, other)| other.workload == store.workload);
+    let count = |name: &String| -> u64 {
+        same().filter_map(|(_, _, run)| run.operations.get(name)).map(|it| it.count).sum()
+    };
+    let most = store.operations.iter().max_by_key(|(name, _)| count(name))?;
     Some((most.0, most.1.latency_us))
+}
+
+/// Runs without faults: one in which a node is killed measures something else.
+fn of_stores(sources: &[Source]) -> impl Iterator<Item = (usize, &Source, &Store)> {
+    let numbered = sources.iter().enumerate();
+    let stores = numbered.filter_map(|(number, source)| match &source.what {
+        What::Store(store) => Some((number, source, store)),
+        What::Multicast(_) | What::Chaos(_) | What::Idle(_) => None,
+    });
+    stores.filter(|(_, _, store)| store.events.is_empty())
+}
+
+/// What a run's line is called: all that runs of one line have in common.
+fn store_words(sources: &[Source], source: &Source, store: &Store) -> String {
+    let Store { workload, topology: Topology { groups, replicas, .. }, records, .. } = store;
+    let shared = store.shared().map_or_else(String::new, |n| format!(", {n} sessions"));
+    let read = store.read().map_or_else(String::new, |mode| format!(", {mode} reads"));
+    let others = || of_stores(sources).filter(|(_, _, other)| other.workload == *workload);
+    let records = if others().any(|(_, _, other)| other.records != *records) {
+        format!(", {records} records")
+    } else {
+        String::new()
+    };
+    // In a closed loop clients are what rises along a line.
+    let clients = match store.rate {
+        Some(_) => format!(", {} clients", store.clients),
+        None => String::new(),
+    };
+    let apart = told_apart(sources, source);
+    format!("{workload}, {groups} groups × {replicas}{clients}{shared}{read}{records}{apart}")
+}
+
+/// Adds a point to a line. What was measured again replaces what was measured before.
+fn add(lines: &mut Lines, name: String, made: Made) {
+    let line = lines.entry(name).or_default();
+    line.retain(|earlier| earlier.along.total_cmp(&made.along).is_ne());
+    line.push(made);
 }
 
 fn stores(sources: &[Source]) -> Vec<Figure> {
     let mut throughput = Lines::new();
     let mut latency = Lines::new();
     let mut load = Lines::new();
-    for (from, source) in sources.iter().enumerate() {
-        let What::Store(store) = &source.what else { continue };
-        let Store { workload, topology, clients, ops_per_s, rate, .. } = store;
-        let at = |x, y| Made::of(from, Point { x, y, range: None });
-        let shared = store.shared().map_or_else(String::new, |n| format!(", {n} sessions"));
-        let read = store.read().map_or_else(String::new, |mode| format!(", {mode} reads"));
-        let Topology { groups, replicas, .. } = topology;
-        let name = format!("{workload}, {groups} groups × {replicas}{shared}{read}");
+    for (from, source, store) in of_stores(sources) {
+        let Store { clients, ops_per_s, rate, .. } = store;
+        let name = store_words(sources, source, store);
         if let Some(rate) = rate {
             // What comes at given times says nothing of how much more could have come.
-            if let Some((operation, Percentiles { p50, p99 })) = main_operation(store) {
+            if let Some((operation, Percentiles { p50, p99 })) = main_operation(sources, store) {
                 for (share, latency) in [("50 %", p50), ("99 %", p99)] {
-                    let line = load.entry(format!("{name}: {operation}, {share}")).or_default();
-                    line.push(at(*rate, latency));
+                    let saturated = store.is_saturated();
+                    let point = Point { saturated, ..at(*rate, latency) };
+                    add(&mut load, format!("{name}: {operation}, {share}"), Made::of(from, point));
                 }
             }
             continue;
         }
-        if let Some((operation, Percentiles { p50, .. })) = main_operation(store) {
-            let line = latency.entry(format!("{name}: {operation}")).or_default();
-            line.push(Made { along: *clients as f64, ..at(*ops_per_s, p50) });
+        let along = *clients as f64;
+        if let Some((operation, Percentiles { p50, .. })) = main_operation(sources, store) {
+            let point = at(*ops_per_s, p50);
+            add(&mut latency, format!("{name}: {operation}"), Made { from, along, point });
         }
-        throughput.entry(name).or_default().push(at(*clients as f64, *ops_per_s));
+        add(&mut throughput, name, Made::of(from, at(along, *ops_per_s)));
     }
     join(throughput.values_mut().chain(latency.values_mut()).chain(load.values_mut()));
     let about = "Clients of a closed loop, each with one operation under way, and a session of its own unless it says how many they share.";
@@ -342,63 +425,98 @@ fn stores(sources: &[Source]) -> Vec<Figure> {
     let axes = [log("operations due per second"), log(LATENCY)];
     let title = "Latency of the store against the load offered";
     let about = "An open loop: operations are due at times drawn beforehand, and latency runs from when \
-                 one was due. Of the operation that there were most of.";
+                 one was due. Of the operation that there were most of. A point that is crossed out was \
+                 offered more than could be done: its latency grows with the length of the run.";
     all.extend(figure("store-load", title, about, axes, Style::Line, load));
     all
 }
 
-/// The whole run, and what is around the fault after which the next write took longest.
+/// The whole run, and what is around the kill after which nobody was answered for longest.
 fn timelines(number: usize, file: &str, events: &[Event], timeline: &Timeline) -> Vec<Figure> {
     let interval = timeline.interval_ms / 1e3;
-    let moments = |chunk: usize, range: std::ops::Range<usize>| {
-        let ops = timeline.ops.get(range.clone()).unwrap_or_default();
-        let rate = move |(i, ops): (usize, &[u64])| {
-            let seconds = ops.len() as f64 * interval;
-            let x = (range.start + i * chunk) as f64 * interval;
-            let y = ops.iter().sum::<u64>() as f64 / seconds;
-            Made::of(number, Point { x, y, range: None })
-        };
-        ops.chunks(chunk).enumerate().map(rate).collect::<Vec<_>>()
-    };
-    let marks = |from: f64, to: f64| {
-        let inside = events.iter().filter(move |e| (from..to).contains(&e.at_s));
-        inside.map(|e| (e.at_s - from, format!("{} {:?}", e.what, e.nodes))).collect()
-    };
-    let axes = [linear("seconds"), linear("operations per second")];
     let len = timeline.ops.len();
+    let chunk = len.div_ceil(MOMENTS_MAX).max(1);
+    let rate = |(i, ops): (usize, &[u64])| {
+        let seconds = ops.len() as f64 * interval;
+        let y = ops.iter().sum::<u64>() as f64 / seconds;
+        Made::of(number, at((i * chunk) as f64 * interval, y))
+    };
+    let whole = timeline.ops.chunks(chunk).enumerate().map(rate).collect();
+    let whole = Lines::from([("all clients".to_owned(), whole)]);
+    let axes = [linear("seconds"), linear("operations per second")];
     let about =
-        "Operations answered over time. A dashed line is a fault: hold the pointer over it.";
-    let whole = Lines::from([(
-        "all clients".to_owned(),
-        moments(len.div_ceil(MOMENTS_MAX).max(1), 0..len),
-    )]);
+        "Operations answered over time. A dashed line is a fault; its number is explained below.";
     let stem = file.trim_end_matches(".json");
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let stem: String = stem.chars().map(plain).collect();
     let title = format!("Faults over time: {file}");
     let mut figures = figure(&format!("timeline-{stem}"), &title, about, axes, Style::Curve, whole);
     for figure in &mut figures {
-        figure.plot.marks = marks(0.0, f64::INFINITY);
+        figure.plot.marks = events.iter().map(|event| (event.at_s, event.words())).collect();
     }
-    let took = |event: &Event| event.next_write_ms.values().flatten().copied().fold(0.0, f64::max);
+    let took = |event: &Event| {
+        let written = event.next_write_ms.values().flatten().copied().fold(0.0, f64::max);
+        event.silence_ms.unwrap_or(0.0).max(written)
+    };
     let kills = events.iter().filter(|event| event.what == "kill");
-    let Some(longest) = kills.max_by(|a, b| took(a).total_cmp(&took(b))) else { return figures };
-    let from = (longest.at_s - AROUND[0]).max(0.0);
-    let index = |seconds: f64| crate::chart::whole(seconds / interval) as usize;
-    let range = index(from)..index(longest.at_s + AROUND[1]).min(len);
-    let mut points = moments(1, range);
-    for made in &mut points {
-        made.point.x -= from;
+    if let Some(longest) = kills.max_by(|a, b| took(a).total_cmp(&took(b))) {
+        let after = (3.0 * took(longest) / 1e3).clamp(AFTER_S[0], AFTER_S[1]);
+        figures.extend(around(number, file, &stem, [longest.at_s, after], events, timeline));
     }
-    let lines = Lines::from([(format!("all clients, {} ms a step", timeline.interval_ms), points)]);
-    let title = format!("Around the kill after which a group's next write took longest: {file}");
-    let about = "The same, from 0.2 s before the kill. Groups that the node did not lead go on; others \
-                 resume when another of their replicas leads.";
-    let mut close = figure(&format!("failover-{stem}"), &title, about, axes, Style::Curve, lines);
-    for figure in &mut close {
-        figure.plot.marks = marks(from, longest.at_s + AROUND[1]);
+    figures
+}
+
+/// Throughput and the worst latency around a moment, and so many seconds after it.
+fn around(
+    number: usize,
+    file: &str,
+    stem: &str,
+    [moment, after]: [f64; 2],
+    events: &[Event],
+    timeline: &Timeline,
+) -> Vec<Figure> {
+    let interval = timeline.interval_ms;
+    let step = crate::chart::whole((STEP_MS / interval).ceil()).max(1) as usize;
+    let index = |seconds: f64| crate::chart::whole(seconds * 1e3 / interval) as usize;
+    // Steps begin at the moment, so that none is half before it.
+    let back = (index(BEFORE_S) / step).min(index(moment) / step) * step;
+    let from = index(moment) - back;
+    let steps = (back + index(after)).div_ceil(step);
+    let of = |values: &[u64], sum: fn(&[u64]) -> u64| -> Vec<(f64, u64)> {
+        let chunk = |i: usize| values.get(from + i * step..from + (i + 1) * step);
+        let at = |i: usize| ((i * step) as f64 - back as f64 + step as f64 / 2.0) * interval;
+        (0..steps).filter_map(|i| Some((at(i), sum(chunk(i)?)))).collect()
+    };
+    let seconds = step as f64 * interval / 1e3;
+    let rates = of(&timeline.ops, |ops| ops.iter().sum());
+    let rates = rates.into_iter().map(|(x, ops)| Made::of(number, at(x, ops as f64 / seconds)));
+    let worst = of(&timeline.worst_us, |worst| worst.iter().copied().max().unwrap_or(0));
+    let worst = worst.into_iter().filter(|(_, us)| *us > 0);
+    let worst = worst.map(|(x, us)| Made::of(number, at(x, us as f64 / 1e3)));
+    let name = format!("all clients, in steps of {} ms", step as f64 * interval);
+    let since = linear("milliseconds since the kill");
+    let mut figures = figure(
+        &format!("failover-{stem}"),
+        &format!("Throughput around the kill that was felt for longest: {file}"),
+        "Groups that the node did not lead go on; others resume when another of their replicas leads.",
+        [since, linear("operations per second")],
+        Style::Bars,
+        Lines::from([(name.clone(), rates.collect())]),
+    );
+    figures.extend(figure(
+        &format!("failover-latency-{stem}"),
+        &format!("Worst latency around the kill that was felt for longest: {file}"),
+        "The longest latency of the operations that were answered in each step. Where there is no column, none was.",
+        [since, log("worst latency, ms")],
+        Style::Bars,
+        Lines::from([(name, worst.collect())]),
+    ));
+    let inside = events.iter().filter(|e| (moment - BEFORE_S..moment + after).contains(&e.at_s));
+    let marks: Vec<_> = inside.map(|e| ((e.at_s - moment) * 1e3, e.words())).collect();
+    for figure in &mut figures {
+        figure.plot.marks.clone_from(&marks);
+        figure.plot.across = vec![-BEFORE_S * 1e3, after * 1e3];
     }
-    figures.extend(close);
     figures
 }
 
@@ -417,12 +535,13 @@ fn failovers(sources: &[Source]) -> Vec<Figure> {
         times.sort_by(|a, b| a.0.total_cmp(&b.0));
         let count = times.len() as f64;
         let made = |(i, (ms, from)): (usize, (f64, usize))| {
-            Made::of(from, Point { x: ms, y: (i + 1) as f64 / count, range: None })
+            Made::of(from, at(ms, (count - i as f64) / count))
         };
         (name, times.into_iter().enumerate().map(made).collect())
     };
     let lines: Lines = times.into_iter().map(line).collect();
-    let axes = [log("milliseconds"), linear("share of failovers")];
-    let about = "From a fault of a leader's node to the next acknowledged write of its group.";
+    let axes = [log("milliseconds"), log("share of failovers that took so long")];
+    let about = "From a fault of a leader's node to the next acknowledged write of its group: how large a \
+                 share of them took at least so long.";
     figure("failovers", "Distribution of failover times", about, axes, Style::Curve, lines)
 }

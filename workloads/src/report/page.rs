@@ -27,7 +27,8 @@ h1 { font-size: 1.6em; } h2 { font-size: 1.15em; margin: 2.2em 0 .2em; }
 svg { max-width: 100%; height: auto; } figure { margin: 0; } figcaption { color: #444; }
 table { border-collapse: collapse; font-size: .87em; } summary { cursor: pointer; color: #0072b2; }
 th, td { padding: .15em .7em .15em 0; text-align: right; border-bottom: 1px solid #eee; }
-th:first-child, td:first-child { text-align: left; } .wide { overflow-x: auto; }
+th:first-child, td:first-child, .text { text-align: left; }
+td { white-space: nowrap; } td.text { white-space: normal; min-width: 26em; } .wide { overflow-x: auto; }
 code { font-size: .92em; } .quiet { color: #666; font-size: .87em; }
 ";
 
@@ -91,13 +92,15 @@ fn show(html: &mut String, figure: &Figure, svg: &str, sources: &[Source]) {
         escaped(&figure.title),
         escaped(figure.about)
     );
+    faults(html, &figure.plot.marks);
     html.push_str("<details><summary>how it was measured</summary>\n<ul class=\"quiet\">\n");
     for source in figure.from.iter().map(|number| &sources[*number]) {
         let _ = writeln!(
             html,
-            "<li><code>{}</code><br>{}, Skein {}, {}, {} cores{}",
+            "<li><code>{}</code><br>{}, {}, Skein {}, {}, {} cores{}",
             escaped(&source.command()),
             escaped(&source.file),
+            escaped(date(source)),
             escaped(&source.skein),
             escaped(&source.machine.model),
             source.machine.cores,
@@ -123,6 +126,23 @@ fn show(html: &mut String, figure: &Figure, svg: &str, sources: &[Source]) {
     html.push_str("</table></div></details>\n");
 }
 
+/// The faults that a figure marks, as far as there is not room for all below the picture.
+fn faults(html: &mut String, marks: &[(f64, String)]) {
+    if marks.is_empty() {
+        return;
+    }
+    html.push_str("<details><summary>the faults</summary>\n<ol class=\"quiet\">\n");
+    for (_, what) in marks {
+        let _ = writeln!(html, "<li>{}", escaped(what));
+    }
+    html.push_str("</ol></details>\n");
+}
+
+/// When a report was made.
+fn date(source: &Source) -> &str {
+    source.date.as_deref().unwrap_or("date unknown")
+}
+
 fn between_cores(source: &Source) -> String {
     match &source.what {
         What::Multicast(Multicast { cross_core_ns: Some(trip), .. }) => {
@@ -141,33 +161,42 @@ fn between_cores(source: &Source) -> String {
 /// Every report in a line.
 fn everything(html: &mut String, sources: &[Source]) {
     html.push_str(
-        "<h2>All reports</h2>\n<div class=\"wide\"><table>\n<tr><th>file<th>groups × replicas\
-         <th>sessions × under way<th>per second<th>p50, µs<th>p99, µs<th>core to core, ns\n",
+        "<h2>All reports</h2>\n<p class=\"quiet\">Latencies are of the operation that is named.</p>\n\
+         <div class=\"wide\"><table>\n<tr><th>file<th>date<th>operation<th>groups × replicas\
+         <th>sessions × under way<th>operations per second<th>p50, µs<th>p99, µs<th>core to core, ns\
+         <th class=\"text\">command\n",
     );
     for source in sources {
         let topology = source.topology();
-        let (load, rate, latency, trip) = match &source.what {
+        let (operation, load, rate, latency, trip) = match &source.what {
             What::Multicast(multicast) => {
                 let Multicast { clients, window, p50_us, p99_us, .. } = multicast;
                 let trip = multicast.cross_core_ns.map(|trip| trip.median);
                 let load = format!("{clients} × {window}");
                 let latency = Some([p50_us.median, p99_us.median]);
-                (load, Some(multicast.messages_per_s.median), latency, trip)
+                let operation = format!("multicast of {} B", multicast.payload_bytes);
+                (operation, load, Some(multicast.messages_per_s.median), latency, trip)
             }
             What::Chaos(Chaos { clients, ops_per_s, .. }) => {
-                (format!("{clients} × 1"), Some(*ops_per_s), None, None)
+                ("chaos".to_owned(), format!("{clients} × 1"), Some(*ops_per_s), None, None)
             }
             What::Idle(Idle { sessions, percent_of_a_core, cross_core_ns, .. }) => {
                 let load = format!("{sessions} idle: {percent_of_a_core:.2} % of a core");
-                (load, None, None, *cross_core_ns)
+                ("none".to_owned(), load, None, None, *cross_core_ns)
             }
-            What::Store(Store { clients, ops_per_s, operations, rate, cross_core_ns, .. }) => {
-                let most = operations.values().max_by_key(|operation| operation.count);
-                let latency = most.map(|it| [it.latency_us.p50, it.latency_us.p99]);
+            What::Store(store) => {
+                let Store { clients, ops_per_s, operations, rate, cross_core_ns, .. } = store;
+                let most = operations.iter().max_by_key(|(_, operation)| operation.count);
+                let latency = most.map(|(_, it)| [it.latency_us.p50, it.latency_us.p99]);
+                let workload = &store.workload;
+                let operation = most
+                    .map_or_else(|| workload.clone(), |(name, _)| format!("{workload}: {name}"));
                 let due = rate.map_or_else(String::new, |rate| {
-                    format!(", {} due a second", grouped(whole(rate)))
+                    let saturated = if store.is_saturated() { ", saturated" } else { "" };
+                    format!(", {} due a second{saturated}", grouped(whole(rate)))
                 });
-                (format!("{clients} × 1{due}"), Some(*ops_per_s), latency, *cross_core_ns)
+                let load = format!("{clients} × 1{due}");
+                (operation, load, Some(*ops_per_s), latency, *cross_core_ns)
             }
         };
         let [p50, p99] =
@@ -176,11 +205,14 @@ fn everything(html: &mut String, sources: &[Source]) {
         let rate = rate.map_or_else(String::new, |rate| grouped(whole(rate)));
         let _ = writeln!(
             html,
-            "<tr><td title=\"{}\">{}<td>{} × {}<td>{load}<td>{rate}<td>{p50}<td>{p99}<td>{trip}",
-            escaped(&source.command()),
+            "<tr><td>{}<td>{}<td>{}<td>{} × {}<td>{load}<td>{rate}<td>{p50}<td>{p99}<td>{trip}\
+             <td class=\"text\"><code>{}</code>",
             escaped(&source.file),
+            escaped(date(source)),
+            escaped(&operation),
             topology.groups,
             topology.replicas,
+            escaped(&source.command()),
         );
     }
     html.push_str("</table></div>\n");
@@ -232,13 +264,14 @@ mod tests {
                               "operations": {"read": read}, "timeline": timeline});
             origin("ycsb-c", rest)
         };
-        let open = |rate: f64| {
+        let open = |rate: f64, kills: bool| {
             let read = json!({"count": 10, "latency_us": latency});
             let kill = json!({"at_s": 0.5, "what": "kill", "nodes": [2], "led": [1]});
             let rest = json!({"ops_per_s": rate, "clients": 4, "sessions": 2, "records": 100,
                               "read_mode": "ordered", "rate": rate,
                               "operations": {"read": read}, "timeline": timeline,
-                              "events": if rate > 1e4 { vec![kill] } else { vec![] }});
+                              "never_invoked": if rate > 3e4 { 24_000 } else { 0 },
+                              "events": if kills { vec![kill] } else { vec![] }});
             origin("retwis", rest)
         };
         let idle = json!({"sessions": 100, "percent_of_a_core": 0.784, "duration_s": 60.0});
@@ -250,7 +283,12 @@ mod tests {
             file("c1.json", store(1)),
             file("c2.json", store(16)),
             file("idle.json", origin("idle", idle)),
-            file("open.json", open(1e4) + "\n" + &open(2e4)),
+            file(
+                "open.json",
+                [(1e4, false), (4e4, false), (2e4, true)]
+                    .map(|(rate, kills)| open(rate, kills))
+                    .join("\n"),
+            ),
             file("notes.json", "[1, 2]".to_owned()),
             file("cut.json", "{\"workload\": ".to_owned()),
         ]
@@ -298,6 +336,57 @@ mod tests {
         let figures = figures(&source::read("a.json", &lines.join("\n")).unwrap());
         let at: Vec<_> = figures[0].plot.series[0].points.iter().map(|point| point.x).collect();
         assert_eq!(at, [1e5, 4e5, 3e5], "with more clients than can be served throughput falls");
+    }
+
+    #[test]
+    fn a_run_with_a_kill_is_no_point_and_a_saturated_one_is_crossed_out() {
+        let page = page(&files());
+        let picture = |name: &str| &page.pictures.iter().find(|(of, _)| of == name).unwrap().1;
+        let load = picture("store-load.svg");
+        let crosses = load.matches("m-7-7l14 14").count();
+        assert_eq!(crosses, 2, "of 50 % and of 99 %, at the rate that was too much");
+        assert!(load.contains("saturated: "));
+        assert!(page.html.contains("40,000 due a second, saturated"));
+        let data = page.html.split("id=\"store-load\"").nth(1).unwrap();
+        let data = data.split("<h2").next().unwrap();
+        assert!(data.contains("<td>10000<") && data.contains("<td>40000<"), "{data}");
+        assert!(!data.contains("<td>20000<"), "{data}");
+    }
+
+    #[test]
+    fn faults_are_told_in_print_with_how_long_nobody_was_answered() {
+        let events = json!([{"at_s": 0.6, "what": "kill", "nodes": [1], "silence_ms": 21.5,
+                             "next_write_ms": {"1": 9.5}}]);
+        let timeline =
+            json!({"interval_ms": 1, "ops": vec![4; 1_000], "worst_us": vec![900; 1_000]});
+        let chaos = json!({"ops_per_s": 4e3, "events": events, "timeline": timeline,
+                           "date": "2026-11-23T04:00:00Z", "command": "skein bench chaos --kills 1"});
+        let page = page(&[("chaos.json".to_owned(), origin("chaos", chaos))]);
+        let names: Vec<_> = page.pictures.iter().map(|(name, _)| name.as_str()).collect();
+        let wanted = ["timeline-chaos.svg", "failover-chaos.svg", "failover-latency-chaos.svg"];
+        assert_eq!(names, wanted);
+        let said =
+            "kill of n1 at 0.6 s; next write of g1 after 9.5 ms; nobody was answered for 21.5 ms";
+        for (name, picture) in &page.pictures {
+            assert!(picture.contains(&format!(">{said}</text>")), "{name}: {picture}");
+        }
+        assert!(page.html.contains("<td>2026-11-23T04:00:00Z<td>chaos<td>4 × 3"), "{}", page.html);
+        assert!(page.html.contains("<code>skein bench chaos --kills 1</code>"));
+    }
+
+    #[test]
+    fn runs_of_two_versions_or_shapes_are_two_lines() {
+        let later = |text: String| text.replace("0.1.0 (abc)", "0.1.0 (def)");
+        let lines = [
+            multicast(1, 1, 1e5),
+            multicast(16, 1, 4e5),
+            later(multicast(1, 1, 2e5)),
+            later(multicast(16, 1, 5e5)),
+        ];
+        let figures = figures(&source::read("a.json", &lines.join("\n")).unwrap());
+        let names: Vec<_> = figures[0].plot.series.iter().map(|series| &series.name[..]).collect();
+        assert_eq!(names.len(), 2);
+        assert!(names[0].contains("Skein 0.1.0 (abc)") && names[1].contains("Skein 0.1.0 (def)"));
     }
 
     #[test]

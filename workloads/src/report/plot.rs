@@ -14,6 +14,8 @@ pub(super) struct Plot {
     pub(super) series: Vec<Series>,
     /// Moments, where `x` is time, and what happened then.
     pub(super) marks: Vec<(f64, String)>,
+    /// Values that have a place across, whether there are points or not.
+    pub(super) across: Vec<f64>,
 }
 
 /// One direction.
@@ -54,6 +56,8 @@ pub(super) enum Style {
     Line,
     /// A line of many points, with a sign now and then.
     Curve,
+    /// A column for each point, beside those of the other series.
+    Bars,
 }
 
 /// Where, and from where to where the runs went whose median it is.
@@ -65,6 +69,8 @@ pub(super) struct Point {
     pub(super) y: f64,
     /// The range of `y`.
     pub(super) range: Option<[f64; 2]>,
+    /// The run could not do what was asked of it: crossed out.
+    pub(super) saturated: bool,
 }
 
 /// More lines cannot be told apart.
@@ -78,11 +84,16 @@ const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 380.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 20.0;
-const TOP: f64 = 14.0;
+const TOP: f64 = 18.0;
 const BOTTOM: f64 = 50.0;
 const LEGEND_LINE: f64 = 18.0;
 /// So many along a curve.
 const SIGNS: usize = 6;
+/// Marks that are explained below the picture, and how far apart their numbers must be to be read.
+const MARKS_TOLD: usize = 12;
+const MARK_APART: f64 = 12.0;
+/// A bar's share of the room between two values.
+const BAR_SHARE: f64 = 0.8;
 
 impl Plot {
     /// The picture, an `svg` element.
@@ -90,34 +101,83 @@ impl Plot {
         let series = &self.series[..self.series.len().min(SERIES_MAX)];
         let points = || series.iter().flat_map(|series| &series.points);
         let ends = |point: &Point| point.range.into_iter().flatten().chain([point.y]);
-        let x = Scaled::new(self.x.scale, points().map(|p| p.x), [LEFT, WIDTH - RIGHT]);
+        let across = points().map(|p| p.x).chain(self.across.iter().copied());
+        // Half of a bar stands on either side of its value.
+        let has_bars = series.iter().any(|series| series.style == Style::Bars);
+        let beside = if has_bars && self.x.scale == Scale::Doubling { 1.3 } else { 1.0 };
+        let across = across.flat_map(|value| [value / beside, value * beside]);
+        let x = Scaled::new(self.x.scale, across, [LEFT, WIDTH - RIGHT]);
         let y = Scaled::new(self.y.scale, points().flat_map(ends), [HEIGHT - BOTTOM, TOP]);
-        let height = HEIGHT + LEGEND_LINE * series.len() as f64;
+        let told = self.legend_of_marks();
+        let crossed = points().any(|point| point.saturated);
+        let lines = series.len() + told.len() + usize::from(crossed);
+        let height = HEIGHT + LEGEND_LINE * lines as f64;
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
              width=\"{WIDTH}\" height=\"{height}\" font-family=\"system-ui, sans-serif\" \
              font-size=\"12\" role=\"img\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
         );
         self.frame(&mut svg, &x, &y);
-        for (at, what) in &self.marks {
-            let at = x.at(*at);
-            let (top, bottom) = (TOP, HEIGHT - BOTTOM);
-            let _ = writeln!(
-                svg,
-                "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{bottom}\" stroke=\"#c00\" \
-                 stroke-dasharray=\"3 3\"><title>{}</title></line>",
-                escaped(what)
-            );
-        }
+        self.draw_marks(&mut svg, &x);
+        let series_count = series.len();
         for (number, series) in series.iter().enumerate() {
-            draw(&mut svg, series, number, &x, &y);
+            let beside = Beside { number, of: series_count };
+            draw(&mut svg, series, beside, &x, &y);
             let line = HEIGHT + LEGEND_LINE * number as f64;
             sign(&mut svg, number, LEFT + 8.0, line - 4.0);
             let name = escaped(&series.name);
             let _ = writeln!(svg, "<text x=\"{}\" y=\"{line}\">{name}</text>", LEFT + 20.0);
         }
+        let crossed = crossed.then(|| ("×".to_owned(), SATURATED.to_owned()));
+        for (line, (sign, text)) in (series.len()..).zip(crossed.into_iter().chain(told)) {
+            let y = HEIGHT + LEGEND_LINE * line as f64;
+            let _ = writeln!(
+                svg,
+                "<text x=\"{}\" y=\"{y}\" text-anchor=\"middle\" fill=\"#c00\">{}</text>\
+                 <text x=\"{}\" y=\"{y}\">{}</text>",
+                LEFT + 8.0,
+                escaped(&sign),
+                LEFT + 20.0,
+                escaped(&text)
+            );
+        }
         svg.push_str("</svg>\n");
         svg
+    }
+
+    /// Dashed lines, with numbers as far as there is room for them.
+    fn draw_marks(&self, svg: &mut String, x: &Scaled) {
+        let (top, bottom) = (TOP, HEIGHT - BOTTOM);
+        let mut numbered_to = f64::NEG_INFINITY;
+        for (number, (at, what)) in (1..).zip(&self.marks) {
+            let at = x.at(*at);
+            let _ = writeln!(
+                svg,
+                "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{bottom}\" stroke=\"#c00\" \
+                 stroke-dasharray=\"3 3\"><title>{number}: {}</title></line>",
+                escaped(what)
+            );
+            if at >= numbered_to + MARK_APART {
+                numbered_to = at;
+                let _ = writeln!(
+                    svg,
+                    "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\" font-size=\"10\" \
+                     fill=\"#c00\">{number}</text>",
+                    top - 3.0
+                );
+            }
+        }
+    }
+
+    /// What the marks mean, in print: all of a few, or the first of many.
+    fn legend_of_marks(&self) -> Vec<(String, String)> {
+        let told = self.marks.iter().take(MARKS_TOLD).enumerate();
+        let mut lines: Vec<_> =
+            told.map(|(i, (_, what))| ((i + 1).to_string(), what.clone())).collect();
+        if self.marks.len() > MARKS_TOLD {
+            lines.push(("…".to_owned(), format!("{} faults in all", self.marks.len())));
+        }
+        lines
     }
 
     fn frame(&self, svg: &mut String, x: &Scaled, y: &Scaled) {
@@ -158,7 +218,40 @@ impl Plot {
     }
 }
 
-fn draw(svg: &mut String, series: &Series, number: usize, x: &Scaled, y: &Scaled) {
+/// What a cross over a point means.
+const SATURATED: &str = "saturated: not all operations that were due could be invoked";
+
+/// Which of how many series is drawn.
+#[derive(Clone, Copy)]
+struct Beside {
+    number: usize,
+    of: usize,
+}
+
+/// A column for each point, from the lower end of the axis.
+fn draw_bars(svg: &mut String, series: &Series, beside: Beside, x: &Scaled, y: &Scaled) {
+    let colour = COLOURS[beside.number];
+    let at: Vec<f64> = series.points.iter().map(|point| x.at(point.x)).collect();
+    let apart = at.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
+    let room = if apart.is_finite() { apart * BAR_SHARE } else { 40.0 };
+    let width = room / beside.of as f64;
+    for (point, at) in series.points.iter().zip(at) {
+        let left = at - room / 2.0 + width * beside.number as f64;
+        let (top, bottom) = (y.at(point.y), HEIGHT - BOTTOM);
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{colour}\"/>",
+            (width * 0.92).max(0.5),
+            (bottom - top).max(0.0)
+        );
+    }
+}
+
+fn draw(svg: &mut String, series: &Series, beside: Beside, x: &Scaled, y: &Scaled) {
+    if series.style == Style::Bars {
+        return draw_bars(svg, series, beside, x, y);
+    }
+    let number = beside.number;
     let colour = COLOURS[number];
     let mut path = String::new();
     for point in &series.points {
@@ -188,9 +281,17 @@ fn draw(svg: &mut String, series: &Series, number: usize, x: &Scaled, y: &Scaled
             let step = series.points.len().div_ceil(SIGNS);
             (step * number / SERIES_MAX, step)
         }
+        Style::Bars => return,
     };
     for point in series.points.iter().skip(first).step_by(step.max(1)) {
         sign(svg, number, x.at(point.x), y.at(point.y));
+    }
+    for point in series.points.iter().filter(|point| point.saturated) {
+        let (x, y) = (x.at(point.x), y.at(point.y));
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{x:.1} {y:.1}m-7-7l14 14m0-14l-14 14\" stroke=\"#c00\" stroke-width=\"2\"/>"
+        );
     }
 }
 
@@ -227,7 +328,7 @@ impl Scaled {
             (low, high) = (1.0, 10.0);
         }
         (low, high) = match scale {
-            Scale::Linear => (0.0, if high > 0.0 { high * 1.04 } else { 1.0 }),
+            Scale::Linear => (low.min(0.0), if high > 0.0 { high * 1.04 } else { 1.0 }),
             Scale::Log => (low / 1.25, high * 1.25),
             Scale::Doubling => (low / 1.2, high * 1.2),
         };
@@ -253,7 +354,8 @@ impl Scaled {
                 let unit = 10_f64.powf(rough.log10().floor());
                 let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * unit);
                 let step = step.into_iter().find(|step| *step >= rough).unwrap_or(rough);
-                (0..=10).map(|i| f64::from(i) * step).filter(inside).collect()
+                let first = (self.low / step).ceil();
+                (0..=10).map(|i| (first + f64::from(i)) * step).filter(inside).collect()
             }
             Scale::Log => {
                 let all = |steps: &'static [f64]| {
@@ -268,8 +370,11 @@ impl Scaled {
     }
 }
 
-/// `1500` as `1.5k`.
+/// `15000` as `15k`, and what is small with as many digits as it needs.
 fn short(number: f64) -> String {
+    if number != 0.0 && number.abs() < 1e-3 {
+        return format!("{number:e}");
+    }
     let (value, unit) = match number.abs() {
         1e9.. => (number / 1e9, "G"),
         1e6.. => (number / 1e6, "M"),
@@ -312,16 +417,21 @@ mod tests {
                 assert!(at.is_sorted() && at.iter().all(|at| (0.0..=1.0).contains(at)));
             }
         }
-        for (number, wanted) in
-            [(0.0, "0"), (0.25, "0.25"), (1_500.0, "1500"), (15_000.0, "15k"), (2.5e6, "2.5M")]
-        {
+        for (number, wanted) in [
+            (0.0, "0"),
+            (1e-4, "1e-4"),
+            (0.25, "0.25"),
+            (1_500.0, "1500"),
+            (15_000.0, "15k"),
+            (2.5e6, "2.5M"),
+        ] {
             assert_eq!(short(number), wanted);
         }
     }
 
     #[test]
     fn nothing_leaves_the_paper_and_names_are_harmless() {
-        let point = |x, y| Point { x, y, range: Some([y / 2.0, y * 2.0]) };
+        let point = |x, y| Point { x, y, range: Some([y / 2.0, y * 2.0]), saturated: true };
         let axis = |scale| Axis { label: "a & b", scale };
         for scale in [Scale::Linear, Scale::Log, Scale::Doubling] {
             let series = |points| Series { name: "<b>".to_owned(), points, style: Style::Line };
@@ -331,10 +441,51 @@ mod tests {
                 y: axis(scale),
                 series: vec![series(points), series(Vec::new())],
                 marks: vec![(5.0, "kill \"0\"".to_owned())],
+                across: Vec::new(),
             };
             let svg = plot.svg();
             assert!(!svg.contains("<b>") && svg.contains("&lt;b&gt;") && svg.contains("a &amp; b"));
             assert!(!svg.contains("inf"), "{svg}");
+            assert!(svg.contains("kill &quot;0&quot;</text>"), "marks are told in print");
+            assert!(svg.contains(SATURATED));
         }
+    }
+
+    #[test]
+    fn bars_stand_beside_each_other_and_on_the_axis() {
+        let point = |x, y| Point { x, y, range: None, saturated: false };
+        let series = |y| Series {
+            name: "one".to_owned(),
+            points: vec![point(1.0, y), point(2.0, y), point(4.0, y)],
+            style: Style::Bars,
+        };
+        let plot = Plot {
+            x: Axis { label: "x", scale: Scale::Doubling },
+            y: Axis { label: "y", scale: Scale::Linear },
+            series: vec![series(0.5), series(1.0)],
+            marks: Vec::new(),
+            across: Vec::new(),
+        };
+        let svg = plot.svg();
+        assert_eq!(svg.matches("<rect x=").count(), 6);
+        let paper = HEIGHT - BOTTOM;
+        for bar in svg.lines().filter(|line| line.starts_with("<rect x=")) {
+            let number = |name: &str| -> f64 {
+                let from = bar.find(name).expect(name) + name.len();
+                bar[from..].split('"').next().unwrap().parse().unwrap()
+            };
+            assert!((number(" y=\"") + number(" height=\"") - paper).abs() < 0.3, "{bar}");
+            assert!(number(" x=\"") >= LEFT, "it stands upon the axis: {bar}");
+        }
+    }
+
+    #[test]
+    fn a_linear_axis_goes_below_zero_where_the_values_do() {
+        let axis = Scaled::new(Scale::Linear, [-100.0, 400.0].into_iter(), [0.0, 1.0]);
+        let ticks = axis.ticks();
+        assert!(
+            ticks.contains(&-100.0) && ticks.contains(&0.0) && ticks.contains(&400.0),
+            "{ticks:?}"
+        );
     }
 }

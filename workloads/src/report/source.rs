@@ -19,6 +19,10 @@ pub(super) struct Source {
     pub(super) skein: String,
     /// Where.
     pub(super) machine: Machine,
+    /// When, if it says so.
+    pub(super) date: Option<String>,
+    /// With which command, if it says so.
+    told: Option<String>,
     /// What it measured.
     pub(super) what: What,
 }
@@ -82,6 +86,41 @@ pub(super) struct Event {
     /// Only of `bench chaos`.
     #[serde(default)]
     pub(super) next_write_ms: BTreeMap<String, Option<f64>>,
+    /// The longest time in which nobody was answered.
+    #[serde(default)]
+    pub(super) silence_ms: Option<f64>,
+}
+
+impl Event {
+    /// What happened, in words.
+    pub(super) fn words(&self) -> String {
+        let nodes: Vec<_> = self.nodes.iter().map(|node| format!("n{node}")).collect();
+        let of = if nodes.is_empty() { String::new() } else { format!(" of {}", nodes.join(", ")) };
+        let mut parts = vec![format!("{}{of} at {:.1} s", self.what, self.at_s)];
+        let written = self.next_write_ms.iter().filter_map(|(group, ms)| Some((group, (*ms)?)));
+        let written: Vec<_> = written.collect();
+        let times = || written.iter().map(|(_, ms)| *ms);
+        match &written[..] {
+            [] => {}
+            [(group, ms)] => parts.push(format!("next write of g{group} after {ms:.1} ms")),
+            several => {
+                let (first, last) = (times().fold(f64::MAX, f64::min), times().fold(0.0, f64::max));
+                let groups = several.len();
+                parts.push(format!(
+                    "next writes of {groups} groups after {first:.1} to {last:.1} ms"
+                ));
+            }
+        }
+        let never = self.next_write_ms.iter().filter(|(_, took)| took.is_none());
+        let never: Vec<_> = never.map(|(group, _)| format!("g{group}")).collect();
+        if !never.is_empty() {
+            parts.push(format!("no further write of {}", never.join(", ")));
+        }
+        if let Some(ms) = self.silence_ms {
+            parts.push(format!("nobody was answered for {ms:.1} ms"));
+        }
+        parts.join("; ")
+    }
 }
 
 /// Operations over time.
@@ -89,6 +128,9 @@ pub(super) struct Event {
 pub(super) struct Timeline {
     pub(super) interval_ms: f64,
     pub(super) ops: Vec<u64>,
+    /// The longest latency of those, in microseconds, if it says so.
+    #[serde(default)]
+    pub(super) worst_us: Vec<u64>,
 }
 
 /// Of `bench ycsb` and those like it: see [`super::Report`].
@@ -109,6 +151,9 @@ pub(super) struct Store {
     /// Operations a second that were due, of an open loop.
     #[serde(default)]
     pub(super) rate: Option<f64>,
+    /// Of those, how many were never invoked.
+    #[serde(default)]
+    pub(super) never_invoked: u64,
     pub(super) topology: Topology,
     pub(super) operations: BTreeMap<String, Operation>,
     #[serde(default)]
@@ -141,11 +186,18 @@ pub(super) struct Percentiles {
     pub(super) p99: f64,
 }
 
+/// The share of the operations due that must be answered in the time measured.
+const SERVED: f64 = 0.95;
+
 #[derive(Deserialize)]
 struct Origin {
     workload: String,
     skein: String,
     machine: Machine,
+    #[serde(default)]
+    date: Option<String>,
+    #[serde(default)]
+    command: Option<String>,
 }
 
 /// The reports in the text of a file, one object after the other; or why it has none.
@@ -161,20 +213,25 @@ pub(super) fn read(file: &str, text: &str) -> Result<Vec<Source>, String> {
 }
 
 fn one(file: &str, value: Value) -> Result<Source, serde_json::Error> {
-    let Origin { workload, skein, machine } = Origin::deserialize(&value)?;
+    let Origin { workload, skein, machine, date, command } = Origin::deserialize(&value)?;
     let what = match workload.as_str() {
         "multicast" => What::Multicast(Deserialize::deserialize(value)?),
         "chaos" => What::Chaos(Deserialize::deserialize(value)?),
         "idle" => What::Idle(Deserialize::deserialize(value)?),
         _ => What::Store(Deserialize::deserialize(value)?),
     };
-    Ok(Source { file: file.to_owned(), skein, machine, what })
+    Ok(Source { file: file.to_owned(), skein, machine, date, told: command, what })
 }
 
 impl Store {
     /// How many sessions the clients share, unless each has its own.
     pub(super) fn shared(&self) -> Option<usize> {
         self.sessions.filter(|sessions| *sessions < self.clients)
+    }
+
+    /// Whether an open loop was asked for more than could be done.
+    pub(super) fn is_saturated(&self) -> bool {
+        self.rate.is_some_and(|rate| self.never_invoked > 0 || self.ops_per_s < SERVED * rate)
     }
 
     /// How what only reads was done, unless as it is done if nobody says how.
@@ -187,6 +244,9 @@ impl Store {
 impl Source {
     /// The command that did it, or what is known of it.
     pub(super) fn command(&self) -> String {
+        if let Some(told) = &self.told {
+            return told.clone();
+        }
         match &self.what {
             What::Multicast(multicast) => multicast.command.clone(),
             What::Chaos(Chaos { seed, clients, .. }) => {

@@ -41,6 +41,7 @@ struct Lane {
     session: SessionKey,
     process: Process,
     asks: Option<Ticket>,
+    asked: Transaction,
     /// When it asks again at the earliest.
     due: Duration,
 }
@@ -71,6 +72,7 @@ impl Client {
             session: driver.open_as(SessionId(rng.word())),
             process: tape.process(),
             asks: None,
+            asked: Transaction::default(),
             due: Duration::ZERO,
         });
         let lanes = lanes.collect();
@@ -124,7 +126,7 @@ impl Client {
             tape.invoked += 1;
             lane.due = now + thinks.mul_f64(rng.below(1_000) as f64 / 1e3);
             match driver.submit(lane.session, &transaction) {
-                Ok(ticket) => lane.asks = Some(ticket),
+                Ok(ticket) => (lane.asks, lane.asked) = (Some(ticket), transaction),
                 Err(error) => lane.end(&Err(error), tape),
             }
         }
@@ -132,13 +134,18 @@ impl Client {
 
     /// Takes replies and records them, or sleeps a little. Returns whether there was anything to do.
     pub(super) fn turn(&mut self, tape: &mut Tape) -> Result<bool, Error> {
-        let Self { driver, lanes, answer, .. } = self;
+        let Self { driver, lanes, answer, asker, .. } = self;
         let driver = driver.as_mut().expect("it lives");
         let worked = driver.poll(&mut |ticket, result| match lanes
             .iter_mut()
             .find(|lane| lane.asks == Some(ticket))
         {
-            Some(lane) => lane.end(&result, tape),
+            Some(lane) => {
+                if let Ok(reply) = &result {
+                    asker.told(&lane.asked, reply);
+                }
+                lane.end(&result, tape);
+            }
             None => *answer = Some(result),
         })?;
         if !worked {

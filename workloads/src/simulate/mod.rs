@@ -31,7 +31,7 @@ use self::nodes::Nodes;
 use crate::chaos::objects::{Mix, Objects, TOKEN_BYTES};
 use crate::chart::Paint;
 use crate::check::check;
-use crate::history::{End, FORMAT, Header, Op, ReadError, Record, line};
+use crate::history::{Coverage, End, FORMAT, Header, Op, ReadError, Record, line};
 use crate::verify::verify;
 
 const NODES: u16 = 3;
@@ -76,6 +76,13 @@ pub struct Run {
 }
 
 impl Run {
+    /// Which commands it has, and what became of them.
+    pub fn coverage(&self) -> Coverage {
+        let mut coverage = Coverage::default();
+        self.records.iter().for_each(|record| coverage.take(record));
+        coverage
+    }
+
     /// Keeps its history at `path`, where nothing may be, for `skein check`.
     pub fn keep(&self, path: &Path) -> io::Result<()> {
         let mut out = BufWriter::new(File::create_new(path)?);
@@ -85,9 +92,26 @@ impl Run {
     }
 }
 
-/// Runs a seed.
+/// Runs a seed, in a cluster of three nodes whose memory does not fill up.
 pub fn run(seed: u64) -> Run {
-    let mut simulation = Simulation::new(seed);
+    finish(Simulation::new(seed, None))
+}
+
+/// A cluster of one shape, with so little memory that writes are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Small {
+    /// The shape.
+    pub topology: Topology,
+    /// What each group may hold.
+    pub group_bytes_max: u64,
+}
+
+/// Runs a seed in a small cluster.
+pub fn run_small(seed: u64, small: Small) -> Run {
+    finish(Simulation::new(seed, Some(small)))
+}
+
+fn finish(mut simulation: Simulation) -> Run {
     let end = catch_unwind(AssertUnwindSafe(|| simulation.run()));
     let stuck = end.unwrap_or_else(|panic| Err(said(&*panic))).err();
     let Simulation { header, tape, faults, world, .. } = simulation;
@@ -233,13 +257,25 @@ struct Simulation {
 }
 
 impl Simulation {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, small: Option<Small>) -> Self {
         let mut rng = Rng::new(seed ^ 0x0005_706e);
-        let style = STYLES[(seed % STYLES.len() as u64) as usize];
+        let style = STYLES[if small.is_some() { 0 } else { (seed % STYLES.len() as u64) as usize }];
         let mut draw = |(least, more): (u64, u64)| least + rng.below(more);
         let (groups, sessions) = (draw(style.groups) as u16, draw(style.sessions) as usize);
         let operations = draw(style.operations);
-        let topology = Topology { nodes: NODES, groups, replicas: 3, engines: 1 };
+        let plenty = Topology { nodes: NODES, groups, replicas: 3, engines: 1 };
+        let topology = small.map_or(plenty, |small| small.topology);
+        let limits = small.map_or_else(Limits::default, |Small { topology, group_bytes_max }| {
+            let most = u64::from(topology.replicas_per_node_max());
+            Limits { memory_bytes_max: group_bytes_max * most, ..Limits::default() }
+        });
+        let mut weights = style.weights;
+        if topology.replicas == 1 {
+            weights.crashes = 0; // A group of one replica tolerates no failure.
+        }
+        if topology.nodes == 1 {
+            (weights.cuts, weights.one_way_cuts, weights.held_links) = (0, 0, 0);
+        }
         let heartbeat_ms = 1 + rng.below(4);
         let missed = 4 + rng.below(8);
         let silence = heartbeat_ms * missed;
@@ -269,7 +305,7 @@ impl Simulation {
         let world = World::new(seed, config);
         let slots = SlotMap::even(topology.groups);
         let silence = Duration::from_millis(silence);
-        let objects = Objects::new("sim", &slots, groups, 0);
+        let objects = Objects::new("sim", &slots, topology.groups, 0);
         let objects = if rng.one_in(3) { objects } else { objects.scarce() };
         let header = Header {
             format: FORMAT,
@@ -284,11 +320,10 @@ impl Simulation {
             record: None,
             before: false,
         };
-        let shape =
-            Shape { topology, tuning, slots, limits: Limits::default(), waiting: Waiting::Park };
+        let shape = Shape { topology, tuning, slots, limits, waiting: Waiting::Park };
         Self {
-            nodes: Nodes::new(&world, topology, tuning),
-            faults: Faults::new(rng.fork(), style.weights, silence / style.hurry),
+            nodes: Nodes::new(&world, topology, tuning, limits),
+            faults: Faults::new(rng.fork(), weights, silence / style.hurry),
             sessions,
             allowed: ALLOWED * silence,
             operations,
@@ -329,6 +364,9 @@ impl Simulation {
         self.until("every replica is let in", |it| it.nodes.are_whole())?;
         self.read_everything()?;
         self.until("replicas agree", |it| it.nodes.digests(0).is_some())?;
+        if let Some(diverged) = self.nodes.divergence() {
+            return Err(format!("replicas have diverged: {diverged}"));
+        }
         let digests = self.nodes.digests(self.tape.now()).expect("just looked at");
         self.tape.records.extend(digests.into_iter().map(Record::Digest));
         let t = self.tape.now();
@@ -354,7 +392,7 @@ impl Simulation {
     fn read_everything(&mut self) -> Result<(), String> {
         self.join(PATIENCE);
         let asked = self.tape.records.iter().filter_map(|record| match record {
-            Record::Invoke(invoke) => Some(invoke.ops.iter().map(Op::key)),
+            Record::Invoke(invoke) => Some(invoke.ops.iter().chain(&invoke.otherwise).map(Op::key)),
             _ => None,
         });
         let keys: BTreeSet<String> = asked.flatten().map(str::to_owned).collect();

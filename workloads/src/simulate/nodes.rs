@@ -35,11 +35,12 @@ pub(super) struct Nodes {
     world: World,
     topology: Topology,
     tuning: Tuning,
+    limits: Limits,
     all: Vec<Node>,
 }
 
 impl Nodes {
-    pub(super) fn new(world: &World, topology: Topology, tuning: Tuning) -> Self {
+    pub(super) fn new(world: &World, topology: Topology, tuning: Tuning, limits: Limits) -> Self {
         let node = |node| Node {
             name: endpoint_name(node, 0),
             engine: None,
@@ -48,7 +49,7 @@ impl Nodes {
             life: 0,
         };
         let all = (0..topology.nodes).map(node).collect();
-        let mut nodes = Self { world: world.clone(), topology, tuning, all };
+        let mut nodes = Self { world: world.clone(), topology, tuning, limits, all };
         (0..nodes.len()).for_each(|at| nodes.start(at));
         nodes
     }
@@ -64,9 +65,9 @@ impl Nodes {
     fn start(&mut self, at: usize) {
         let node = &mut self.all[at];
         let me = Identity { node: at as u16, engine: 0, life: node.life };
-        let groups = self.topology.groups;
-        let machine =
-            move |id: ReplicaId| Machine::new(id, SlotMap::even(groups), Limits::default(), groups);
+        let (topology, limits) = (self.topology, self.limits);
+        let slots = SlotMap::even(topology.groups);
+        let machine = move |id: ReplicaId| Machine::new(id, &topology, slots.clone(), limits);
         let fabric = self.world.join(&node.name);
         let engine = Engine::new(fabric, self.topology, self.tuning, me, machine)
             .expect("simulated memory does not run out");
@@ -141,6 +142,14 @@ impl Nodes {
             status.iter().any(|replica| replica.group == group && replica.role == Role::Leader)
         };
         self.all.iter().position(leads)
+    }
+
+    /// What a replica says of others, or itself, having diverged.
+    pub(super) fn divergence(&self) -> Option<String> {
+        let engines = self.all.iter().filter_map(|node| node.engine.as_ref());
+        let mut replicas = engines.flat_map(Engine::status);
+        let found = replicas.find(|replica| replica.divergence.is_some())?;
+        Some(format!("g{}.{} says {:?}", found.group, found.slot, found.divergence))
     }
 
     /// What every replica holds, once those of each group have all delivered the same.

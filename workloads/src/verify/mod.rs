@@ -126,8 +126,9 @@ struct Key {
     puts: Vec<Written<String, u64>>,
     increments: Vec<Written<i64, i64>>,
     gets: Vec<Got>,
-    /// Whether fields of it were written: then its order is that of its fields.
-    patched: bool,
+    /// Whether it is written in ways of which it does not show what was done: fields or bytes of it, or its
+    /// removal. Then only all transactions together tell what is right.
+    mixed: bool,
     /// The longest value that was read, of those that begin with one another.
     longest: String,
     /// Values whose writers were told that they are not written.
@@ -242,14 +243,13 @@ impl<'a> Verifier<'a> {
     }
 
     fn acknowledged(&mut self, invoke: Invoke, end: Return) {
-        let Invoke { t, p, guards, ops, stale } = invoke;
-        if !end.held {
-            if guards.is_empty() || !end.out.is_empty() {
-                self.verdict
-                    .wrong("wrong_reply", || format!("process {p}: conditions that nobody gave"));
-            }
+        let Invoke { t, p, guards, ops, otherwise, stale } = invoke;
+        if !end.held && guards.is_empty() {
+            self.verdict
+                .wrong("wrong_reply", || format!("process {p}: conditions that nobody gave"));
             return;
         }
+        let ops = if end.held { ops } else { otherwise };
         if ops.len() != end.out.len() {
             let (asked, got) = (ops.len(), end.out.len());
             self.verdict.wrong("wrong_reply", || {
@@ -263,6 +263,14 @@ impl<'a> Verifier<'a> {
         if !stale {
             self.bank.look(&guards, &ops, &end.out, moment, &mut self.verdict);
         }
+        let mut written = HashSet::new();
+        for op in ops.iter().filter(|op| op.writes()) {
+            if !written.insert(op.key()) {
+                // What one transaction leaves there is not what each of its steps left.
+                self.keys.entry_ref(op.key()).or_default().mixed = true;
+            }
+        }
+        drop(written);
         for (op, out) in ops.into_iter().zip(end.out) {
             let key = self.keys.entry_ref(op.key()).or_default();
             match (op, out) {
@@ -275,8 +283,9 @@ impl<'a> Verifier<'a> {
                 (Op::Incr(_, what), Out::Number(result)) => {
                     key.increments.push(Written { moment, what, result: Some(result) });
                 }
-                (Op::Patch(..), Out::Length(_)) => key.patched = true,
-                // What they say of many keys is not looked at.
+                (Op::Patch(..) | Op::Overwrite(..), Out::Length(_))
+                | (Op::Delete(_), Out::Flag(_)) => key.mixed = true,
+                // They say nothing that a single key could be judged by.
                 (Op::Exists(_), Out::Flag(_)) | (Op::Scan(..), Out::Page(..)) => {}
                 (Op::Get(_), Out::Value(found)) => {
                     let found = found.map(|(value, version)| (key.keep(value), version));
@@ -292,20 +301,20 @@ impl<'a> Verifier<'a> {
     fn unknown(&mut self, invoke: Invoke) {
         self.verdict.unknown += 1;
         let moment = Moment { process: invoke.p, invoked: invoke.t, returned: NEVER };
-        for op in invoke.ops {
+        for op in invoke.ops.into_iter().chain(invoke.otherwise) {
             let key = self.keys.entry_ref(op.key()).or_default();
             match op {
                 Op::Append(_, what) => key.appends.push(Written { moment, what, result: None }),
                 Op::Put(_, what) => key.puts.push(Written { moment, what, result: None }),
                 Op::Incr(_, what) => key.increments.push(Written { moment, what, result: None }),
-                Op::Patch(..) => key.patched = true,
+                Op::Patch(..) | Op::Overwrite(..) | Op::Delete(_) => key.mixed = true,
                 Op::Get(_) | Op::Exists(_) | Op::Scan(..) => {}
             }
         }
     }
 
     fn failed(&mut self, invoke: Invoke) {
-        for op in invoke.ops {
+        for op in invoke.ops.into_iter().chain(invoke.otherwise) {
             let key = self.keys.entry_ref(op.key()).or_default();
             if let Op::Append(_, what) | Op::Put(_, what) = op {
                 key.not_written.insert(what);
@@ -353,16 +362,18 @@ fn check_key(
         }
         return;
     };
-    if bank.has(name) || key.patched {
-        return; // Looked at with the others, or field by field.
+    if bank.has(name) || key.mixed {
+        return; // Looked at with the others, or in the order of all transactions.
     }
     match (key.appends.is_empty(), key.puts.is_empty(), key.increments.is_empty()) {
         (false, true, true) => list::check(header, name, key, last, verdict),
         (true, false, true) => register::check(header, name, key, last, verdict),
+        (true, true, false) if key.increments.iter().any(|one| one.what != 1) => {}
         (true, true, false) => counter::check(header, name, key, last, verdict),
         (true, true, true) if header.before => {}
         (true, true, true) => nothing_written(name, key, last, verdict),
-        _ => verdict.wrong("history", || format!("{name} is written to in several ways")),
+        // Only the order of all transactions tells what it must be.
+        _ => {}
     }
 }
 
@@ -391,6 +402,11 @@ fn seconds(header: &Header, t: u64) -> String {
 }
 
 impl Op {
+    /// Whether it changes anything.
+    pub fn writes(&self) -> bool {
+        !matches!(self, Self::Get(_) | Self::Exists(_) | Self::Scan(..))
+    }
+
     /// The key that it concerns; of a scan, the first.
     pub fn key(&self) -> &str {
         match self {
@@ -399,6 +415,8 @@ impl Op {
             | Self::Put(key, _)
             | Self::Incr(key, _)
             | Self::Patch(key, ..)
+            | Self::Overwrite(key, ..)
+            | Self::Delete(key)
             | Self::Exists(key)
             | Self::Scan(key, ..) => key,
         }

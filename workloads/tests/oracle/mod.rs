@@ -1,59 +1,76 @@
-//! Whether some order explains a small history: all are tried.
+//! Whether some order explains a small history: all are tried, and every command of the store is known.
+//!
+//! Nothing is clever here, and nothing is shared with the check: versions are unknowns, of which an order says
+//! that each is higher than the one before, and what was told says which they are, or are not.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use skein_workloads::history::{Invoke, Op, Out, Record};
+use skein_workloads::history::{Guard, Invoke, Op, Out, Record};
 
 /// What was asked for, and what is known of it.
 struct Transaction {
     invoked: u64,
     /// Never, if it was not answered.
     returned: u64,
-    ops: Vec<Op>,
-    /// None if nobody was told: it may have been done or not.
-    out: Option<Vec<Out>>,
+    invoke: Invoke,
+    /// Whether the conditions held, and what came of it. None if nobody was told: it may have been done or
+    /// not.
+    told: Option<(bool, Vec<Out>)>,
 }
 
-/// A key's value, and what is known of its version.
+/// What is known of the version of one write.
 #[derive(Clone, Default)]
-struct Value {
-    text: Option<String>,
-    /// The last version that somebody was told.
-    told: u64,
-    /// Whether it was written since, so that its version is a later one.
-    written: bool,
-    /// Whether the transaction that is looked at has written it, and which version it was then told.
+struct Version {
+    is: Option<u64>,
+    is_not: Vec<u64>,
+}
+
+/// A key: its value, and all versions that it had. The last is that of the value.
+#[derive(Clone, Default)]
+struct Key {
+    value: Option<String>,
+    versions: Vec<Version>,
+    /// Whether the transaction that is looked at has made the last version.
     own: bool,
-    own_told: Option<u64>,
 }
 
-impl Value {
-    fn write(&mut self, text: String) {
-        self.text = Some(text);
-        (self.written, self.own) = (true, true);
+type State = BTreeMap<String, Key>;
+
+impl Key {
+    /// Whether there are numbers that all its versions can have.
+    fn is_possible(&self) -> bool {
+        let mut least = 1;
+        for version in &self.versions {
+            let lowest = (least..u64::MAX)
+                .find(|it| !version.is_not.contains(it))
+                .expect("few are excluded");
+            let is = version.is.unwrap_or(lowest);
+            if is < least || version.is_not.contains(&is) {
+                return false;
+            }
+            least = is + 1;
+        }
+        true
     }
 
-    /// The next transaction begins.
-    fn settle(&mut self) {
-        // One transaction writes one version, however often it writes.
-        self.written &= self.own_told.is_none();
-        (self.own, self.own_told) = (false, None);
+    fn write(&mut self, value: Option<String>) {
+        // What is removed has no version, and a transaction makes one.
+        if value.is_some() && !self.own {
+            self.versions.push(Version::default());
+            self.own = true;
+        }
+        self.value = value;
     }
 
-    /// Somebody is told that the key is at a version, if it can be.
     fn tell(&mut self, version: u64) -> Option<()> {
-        let fits = match self.own_told {
-            Some(own) => version == own,
-            None if self.written => version > self.told,
-            None => version == self.told,
-        };
-        (self.told, self.written) = (version, false);
-        self.own_told = self.own.then_some(version);
-        fits.then_some(())
+        let last = self.versions.last_mut()?;
+        if last.is.is_some_and(|is| is != version) {
+            return None;
+        }
+        last.is = Some(version);
+        self.is_possible().then_some(())
     }
 }
-
-type State = HashMap<String, Value>;
 
 /// Whether the transactions of a history can have been done one after the other, in real time.
 pub(crate) fn explains(records: &[Record]) -> bool {
@@ -63,15 +80,17 @@ pub(crate) fn explains(records: &[Record]) -> bool {
         match record {
             Record::Invoke(invoke) => _ = open.insert(invoke.p, invoke.clone()),
             Record::Ok(end) => {
-                let Invoke { t: invoked, ops, .. } = open.remove(&end.p).unwrap();
-                let out = Some(end.out.clone());
-                all.push(Transaction { invoked, returned: end.t, ops, out });
+                let invoke = open.remove(&end.p).unwrap();
+                let told = Some((end.held, end.out.clone()));
+                all.push(Transaction { invoked: invoke.t, returned: end.t, invoke, told });
             }
             Record::Fail(end) => _ = open.remove(&end.p),
             Record::Final(last) => {
+                let (guards, otherwise) = (vec![], vec![]);
                 let ops = vec![Op::Get(last.key.clone())];
-                let out = Some(vec![Out::Value(last.value.clone())]);
-                all.push(Transaction { invoked: last.t, returned: u64::MAX, ops, out });
+                let invoke = Invoke { t: last.t, p: 0, guards, ops, otherwise, stale: false };
+                let told = Some((true, vec![Out::Value(last.value.clone())]));
+                all.push(Transaction { invoked: last.t, returned: u64::MAX, invoke, told });
             }
             _ => {}
         }
@@ -80,22 +99,22 @@ pub(crate) fn explains(records: &[Record]) -> bool {
     all.extend(open.map(|invoke| Transaction {
         invoked: invoke.t,
         returned: u64::MAX,
-        ops: invoke.ops,
-        out: None,
+        invoke,
+        told: None,
     }));
     search(&all, &mut vec![false; all.len()], &State::new())
 }
 
 fn search(all: &[Transaction], done: &mut [bool], state: &State) -> bool {
     let left = || (0..all.len()).filter(|i| !done[*i]);
-    if left().all(|i| all[i].out.is_none()) {
+    if left().all(|i| all[i].told.is_none()) {
         return true; // What nobody was told of need not have been done.
     }
     // The first of what is left was asked for before anything of it was answered.
     let first = left().map(|i| all[i].returned).min().unwrap_or(u64::MAX);
     let next: Vec<usize> = left().filter(|i| all[*i].invoked <= first).collect();
     for i in next {
-        if let Some(after) = apply(&all[i], state) {
+        for after in apply(&all[i], state) {
             done[i] = true;
             if search(all, done, &after) {
                 return true;
@@ -106,45 +125,152 @@ fn search(all: &[Transaction], done: &mut [bool], state: &State) -> bool {
     false
 }
 
-/// The state after a transaction, if what it was told fits.
-fn apply(transaction: &Transaction, state: &State) -> Option<State> {
+/// The states that there can be after a transaction, if what it was told fits.
+fn apply(transaction: &Transaction, state: &State) -> Vec<State> {
+    let Transaction { invoke: Invoke { guards, ops, otherwise, .. }, told, .. } = transaction;
     let mut state = state.clone();
-    state.values_mut().for_each(Value::settle);
-    for (i, op) in transaction.ops.iter().enumerate() {
-        let out = transaction.out.as_ref().map(|out| &out[i]);
-        let value = state.entry(op.key().to_owned()).or_default();
-        let number = |value: &Value| value.text.as_ref().map_or(Some(0), |text| text.parse().ok());
-        match (op, out) {
-            (Op::Append(_, token), out) => {
-                let text = value.text.take().unwrap_or_default() + token;
-                let length = text.len() as u64;
-                value.write(text);
-                if out.is_some_and(|out| *out != Out::Length(length)) {
-                    return None;
+    for key in state.values_mut() {
+        key.own = false;
+    }
+    // Each condition may hold or not, where versions leave that open.
+    let mut found = vec![(true, state)];
+    for guard in guards {
+        let mut next = Vec::new();
+        for (held, state) in found {
+            for (holds, state) in look(guard, &state) {
+                next.push((held && holds, state));
+            }
+        }
+        found = next;
+    }
+    let mut states = Vec::new();
+    for (held, state) in found {
+        if told.as_ref().is_some_and(|(was, _)| *was != held) || !held && guards.is_empty() {
+            continue;
+        }
+        let out = told.as_ref().map(|(_, out)| &out[..]);
+        states.extend(run(if held { ops } else { otherwise }, out, state));
+    }
+    states
+}
+
+fn number(value: Option<&String>) -> Option<i64> {
+    let Some(text) = value else { return Some(0) };
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// Whether a condition holds, and what is then known.
+fn look(guard: &Guard, state: &State) -> Vec<(bool, State)> {
+    let value = |key: &String| state.get(key).and_then(|key| key.value.as_ref());
+    let compare = |key: &String, holds: &dyn Fn(i64) -> bool| {
+        vec![(number(value(key)).is_some_and(holds), state.clone())]
+    };
+    let sure = |holds: bool| vec![(holds, state.clone())];
+    match guard {
+        Guard::Exists(key) => sure(value(key).is_some()),
+        Guard::Missing(key) => sure(value(key).is_none()),
+        Guard::Equals(key, wanted) => sure(value(key) == Some(wanted)),
+        Guard::Less(key, with) => compare(key, &|ours| ours < *with),
+        Guard::AtMost(key, with) => compare(key, &|ours| ours <= *with),
+        Guard::Equal(key, with) => compare(key, &|ours| ours == *with),
+        Guard::AtLeast(key, with) => compare(key, &|ours| ours >= *with),
+        Guard::Greater(key, with) => compare(key, &|ours| ours > *with),
+        Guard::Version(key, version) if value(key).is_none() => sure(*version == 0),
+        Guard::Version(key, version) => {
+            let (mut is, mut is_not) = (state.clone(), state.clone());
+            let mut found = Vec::new();
+            if is.get_mut(key).unwrap().tell(*version).is_some() {
+                found.push((true, is));
+            }
+            let of = is_not.get_mut(key).unwrap();
+            of.versions.last_mut().unwrap().is_not.push(*version);
+            if of.is_possible() {
+                found.push((false, is_not));
+            }
+            found
+        }
+        Guard::Unchanged(start, end, held) => {
+            let within = state
+                .iter()
+                .filter(|(key, _)| *key >= start && end.as_ref().is_none_or(|end| *key < end));
+            let pairs: Vec<(&[u8], &[u8])> = within
+                .filter_map(|(key, of)| Some((key.as_bytes(), of.value.as_ref()?.as_bytes())))
+                .collect();
+            sure(crate::forms::held_now(&pairs) == *held)
+        }
+    }
+}
+
+/// The state after a branch, if what was told fits.
+fn run(ops: &[Op], out: Option<&[Out]>, mut state: State) -> Option<State> {
+    for (i, op) in ops.iter().enumerate() {
+        let out = out.map(|out| &out[i]);
+        let expected = |what: Out| out.is_none_or(|out| *out == what).then_some(());
+        if let Op::Scan(start, end, limit) = op {
+            let Some(out) = out else { continue };
+            let within = |key: &&String| *key >= start && end.as_ref().is_none_or(|end| *key < end);
+            let mut there = state
+                .iter()
+                .filter(|(key, _)| within(key))
+                .filter_map(|(key, of)| Some((key.clone(), of.value.clone()?)));
+            let Out::Page(pairs, next) = out else { return None };
+            if pairs.len() > *limit as usize {
+                return None;
+            }
+            let same = pairs.iter().all(|pair| there.next().as_ref() == Some(pair));
+            if !same || there.next().map(|(key, _)| key) != *next {
+                return None;
+            }
+            continue;
+        }
+        let key = state.entry(op.key().to_owned()).or_default();
+        match op {
+            Op::Get(_) => match out {
+                None => {}
+                Some(Out::Value(found)) => {
+                    if found.as_ref().map(|(text, _)| text) != key.value.as_ref() {
+                        return None;
+                    }
+                    if let Some((_, version)) = found {
+                        key.tell(*version)?;
+                    }
+                }
+                Some(_) => return None,
+            },
+            Op::Exists(_) => expected(Out::Flag(key.value.is_some()))?,
+            Op::Delete(_) => {
+                expected(Out::Flag(key.value.is_some()))?;
+                key.write(None);
+            }
+            Op::Put(_, value) => {
+                key.write(Some(value.clone()));
+                match out {
+                    None => {}
+                    Some(Out::Version(version)) => key.tell(*version)?,
+                    Some(_) => return None,
                 }
             }
-            (Op::Put(_, token), out) => {
-                value.write(token.clone());
-                if let Some(Out::Version(version)) = out {
-                    value.tell(*version)?;
-                }
+            Op::Append(_, token) => {
+                let value = key.value.clone().unwrap_or_default() + token;
+                expected(Out::Length(value.len() as u64))?;
+                key.write(Some(value));
             }
-            (Op::Incr(_, by), out) => {
-                let now: i64 = number(value)? + by;
-                value.write(now.to_string());
-                if out.is_some_and(|out| *out != Out::Number(now)) {
-                    return None;
-                }
+            Op::Overwrite(_, offset, token) => {
+                let mut value = key.value.clone().unwrap_or_default().into_bytes();
+                let (from, to) = (*offset as usize, *offset as usize + token.len());
+                value.resize(value.len().max(to), 0);
+                value[from..to].copy_from_slice(token.as_bytes());
+                expected(Out::Length(value.len() as u64))?;
+                key.write(Some(String::from_utf8(value).unwrap()));
             }
-            (Op::Get(_), Some(Out::Value(found))) => {
-                if found.as_ref().map(|(text, _)| text) != value.text.as_ref() {
-                    return None;
-                }
-                if let Some((_, version)) = found {
-                    value.tell(*version)?;
-                }
+            Op::Incr(_, by) => {
+                // What is no number is refused, and then nothing is done.
+                let now = number(key.value.as_ref())?.checked_add(*by)?;
+                expected(Out::Number(now))?;
+                key.write(Some(now.to_string()));
             }
-            (op, _) => assert!(matches!(op, Op::Get(_)), "{op:?} is not simulated"),
+            Op::Patch(..) | Op::Scan(..) => panic!("{op:?} is not simulated"),
         }
     }
     Some(state)

@@ -92,7 +92,14 @@ pub(crate) fn history(plan: Plan) -> Vec<Record> {
         records.push((
             invoked,
             0,
-            Record::Invoke(Invoke { t: invoked, p, guards: vec![], ops, stale: false }),
+            Record::Invoke(Invoke {
+                t: invoked,
+                p,
+                guards: vec![],
+                ops,
+                otherwise: vec![],
+                stale: false,
+            }),
         ));
         let unanswered = |t| Unanswered { t, p, why: "simulated".into() };
         let (t, record) = match end {

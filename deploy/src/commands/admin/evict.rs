@@ -40,7 +40,7 @@ impl Args {
             member.is_some_and(|member| member.evicted)
         };
         if is_evicted(leader) {
-            crate::output::say(format!("{name}, is evicted already\\n"))?;
+            crate::output::say(format!("{name}, is evicted already\n"))?;
             return Ok(Exit::Ok);
         }
         let at = running.replica(group, leader.order.slot)?;

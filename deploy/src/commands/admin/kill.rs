@@ -54,7 +54,7 @@ impl Args {
             )));
         }
         let Some(pid) = running.directory.node(node).map(|holder| holder.pid) else {
-            bail!("node {node} does not run: `skein node --index {node}` starts it");
+            return Err(running.not_running(node));
         };
         let holder = || running.directory.node(node).map(|holder| holder.pid).filter(|p| *p == pid);
         let (signal, done) = match self.signal {

@@ -3,6 +3,7 @@
 mod evict;
 mod kill;
 mod recreate;
+mod replace;
 mod transfer;
 mod view;
 
@@ -20,7 +21,7 @@ const POLL: Duration = Duration::from_millis(10);
 /// How long a node may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 
-/// Moves a leader, evicts a replica, kills a node for a drill, gives a lost group up
+/// Moves a leader, evicts a replica, kills a node for a drill, recreates a lost group, replaces a lost node
 ///
 /// Groups, replica slots and nodes have the numbers that `skein status` shows.
 #[derive(clap::Args)]
@@ -35,6 +36,7 @@ enum Action {
     Evict(evict::Args),
     Kill(kill::Args),
     Recreate(recreate::Args),
+    Replace(replace::Args),
 }
 
 impl Args {
@@ -44,6 +46,7 @@ impl Args {
             Action::Evict(args) => args.run(global),
             Action::Kill(args) => args.run(global),
             Action::Recreate(args) => args.run(global),
+            Action::Replace(args) => args.run(global),
         }
     }
 }

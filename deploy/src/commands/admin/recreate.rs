@@ -1,34 +1,50 @@
 //! `skein admin recreate`
 
 use std::fmt::Write as _;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use skein_kvstore::node::admin::Action;
-use skein_kvstore::node::status::ReplicaReport;
 use skein_multicast::config::Topology;
-use skein_multicast::operate::Role;
+use skein_multicast::operate::{Recreation, ReplicaStatus, Role, ballot_counter_of};
 use skein_multicast::protocol::ids::{GroupId, ReplicaId};
 
-use super::DONE_WITHIN;
 use super::view::{Running, View};
+use super::{DONE_WITHIN, POLL};
 use crate::args::Global;
 use crate::exit::{Exit, usage};
-use crate::output::tell;
 
-/// Begins a lost group anew, with nothing in it
+/// How long the replicas of a group may take to agree that it is lost: each hears of the others'
+/// new incarnations within a fraction of that.
+const AGREE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Recreates a lost group: from a survivor's state, or with nothing in it
 ///
 /// A group is lost when more of its replicas have lost their memory than it tolerates: nobody can
-/// tell what it had acknowledged, so it serves nothing until this is done. Other groups keep what
-/// they have.
+/// tell what it had acknowledged, so it serves nothing until this is done. Without an option it says
+/// who survives and what each holds, and does nothing. Every node is asked first, and what one of them
+/// refuses none does. Other groups keep what they have.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The group
     #[arg(value_parser = super::group)]
     group: u16,
 
-    /// Says that what the group held may be lost for good
+    /// Goes on from what this node still holds of the group
+    #[arg(long, value_name = "NODE", value_parser = super::node, conflicts_with = "accept_data_loss")]
+    from: Option<u16>,
+
+    /// Begins with nothing: what the group held may be lost for good
     #[arg(long)]
     accept_data_loss: bool,
+
+    /// Gives up also what survivors still hold
+    #[arg(long, requires = "accept_data_loss")]
+    discard_survivors: bool,
+
+    /// A node of another host that does not run, and is not asked; may be given again
+    #[arg(long, value_name = "NODE", value_parser = super::node)]
+    without: Vec<u16>,
 }
 
 impl Args {
@@ -37,43 +53,48 @@ impl Args {
         let running = Running::with_group(global, group)?;
         let view = running.view();
         let quorum = running.topology.quorum();
-        if !self.accept_data_loss {
-            return Err(usage(explain(running.topology, &view, group)));
+        if !self.accept_data_loss && self.from.is_none() {
+            return Err(usage(explain(&running, &view, group)));
         }
+        let from = self.from.map(|node| survivor(&running, &view, group, node)).transpose()?;
         self.check(&running, &view)?;
-        let answering = view.replicas(group).count();
-        if answering < quorum {
+        if self.accept_data_loss
+            && !self.discard_survivors
+            && !has_stopped(&view, group)
+            && let Some(best) = survivors(&running, &view, group).first()
+        {
+            let node = running.topology.node_of(best.id);
+            return Err(usage(format_args!(
+                "group {group} has survivors, and would lose what they hold: `skein admin recreate \
+                 {group} --from n{node}` goes on from the best of them; --discard-survivors as well \
+                 says that it is to begin with nothing all the same"
+            )));
+        }
+        let answering: Vec<ReplicaId> = running
+            .topology
+            .replicas_of(GroupId(group))
+            .filter(|id| view.replica(*id).is_some())
+            .collect();
+        if answering.len() < quorum {
             bail!(
-                "group {group} cannot be recreated: {answering} of its {} replicas run, and it \
-                 takes {quorum}; `skein supervise` or `skein node` starts the others",
+                "group {group} cannot be recreated: {} of its {} replicas run, and it takes \
+                 {quorum}; `skein supervise` or `skein node` starts the others",
+                answering.len(),
                 running.topology.replicas
             );
         }
-        let incarnations = incarnations(&running, &view, group);
-        let action = plan(&view, group, incarnations.clone());
-        let begun = |replica: &&ReplicaReport| has_begun_anew(replica, &incarnations);
-        let mut taken = view.replicas(group).filter(begun).count();
-        let mut left: Vec<_> = view.replicas(group).filter(|replica| !begun(replica)).collect();
-        // Those that remember something first: a group of the others must not find them as they were.
-        left.sort_by_key(|replica| replica.order.role == Role::Learner);
-        for replica in left {
-            let id = ReplicaId::new(GroupId(group), replica.order.slot);
-            match running.ask(running.topology.node_of(id), action.clone()) {
-                Ok(_) => taken += 1,
-                Err(error) if replica.order.role == Role::Learner => {
-                    tell(format_args!("{error:#}"));
-                }
-                Err(error) => {
-                    return Err(error.context(format!("group {group} is not recreated")));
-                }
-            }
-        }
-        if taken < quorum {
-            bail!(
-                "group {group} is not recreated: {taken} replicas began anew, and it takes \
-                 {quorum}; do it again when the others answer"
-            );
-        }
+        let token = rand::random();
+        let prepare =
+            Action::PrepareRecreate { group, token, plan: plan(&running, &view, group, from) };
+        prepare_all(&running, &answering, &prepare)
+            .with_context(|| format!("group {group} is not recreated, and nothing was changed"))?;
+        commit_all(&running, &view, from, answering, Action::CommitRecreate { group, token })
+            .with_context(|| {
+                format!(
+                    "group {group} is not recreated yet: run the command again, which goes on where \
+                     this one ended"
+                )
+            })?;
         let Some(ballot) = running.wait(|view| Some(view.leader(group)?.order.ballot.clone()))
         else {
             bail!(
@@ -82,25 +103,40 @@ impl Args {
                 DONE_WITHIN.as_secs()
             );
         };
-        crate::output::say(format!("group {group} serves again, empty, in ballot {ballot}\n"))?;
+        let with = match self.from {
+            Some(node) => format!("with what node {node} held"),
+            None => "empty".to_owned(),
+        };
+        crate::output::say(format!("group {group} serves again, {with}, in ballot {ballot}\n"))?;
         Ok(Exit::Ok)
     }
 
     /// Refuses what would throw away a state that is there, or that may still be.
     fn check(&self, running: &Running, view: &View) -> anyhow::Result<()> {
         let group = self.group;
-        for replica in running.topology.replicas_of(GroupId(group)) {
-            let node = running.topology.node_of(replica);
+        // Nodes without a replica of the group are asked too: they may remember what its ballots had reached.
+        for node in 0..running.topology.nodes {
             let Err(error) = &view.nodes[usize::from(node)] else { continue };
+            if let Some(address) = running.host_of(node)
+                && !self.without.contains(&node)
+            {
+                bail!(
+                    "node {node} belongs to another host, the one with the address {address}, and may \
+                     hold a state of group {group}: forward its admin socket to {}, as `ssh -N -L` \
+                     does; if it is certain that the node does not run, --without {node} goes on \
+                     without it",
+                    running.directory.socket(node).display()
+                );
+            }
             if let Some(holder) = running.directory.node(node) {
                 bail!(
-                    "node {node} runs, as process {}, and does not say what it has of group \
+                    "node {node} runs, as process {}, and does not say what it knows of group \
                      {group}: {error}; wait for it, or end it with `skein admin kill {node}`",
                     holder.pid
                 );
             }
         }
-        if view.replicas(group).count() > 0 && !is_lost(view, group) {
+        if view.replicas(group).count() > 0 && !is_lost(view, group) && !has_stopped(view, group) {
             bail!(
                 "group {group} is not lost: recreating it would throw its state away for nothing"
             );
@@ -109,32 +145,56 @@ impl Args {
     }
 }
 
-/// Who shall count, by slot.
-fn incarnations(running: &Running, view: &View, group: u16) -> Vec<u32> {
-    let incarnation = |replica| match view.replica(replica) {
-        Some(report) => report.order.incarnation,
-        // Its node's first life is over: whoever comes back there is another, and a learner.
-        None => 0,
-    };
-    running.topology.replicas_of(GroupId(group)).map(incarnation).collect()
+/// Asks every replica of the group whether it agrees; one that does not is asked again for a while,
+/// since it may only now hear of those that have lost their memory. Nothing is changed yet.
+fn prepare_all(running: &Running, replicas: &[ReplicaId], prepare: &Action) -> anyhow::Result<()> {
+    let deadline = Instant::now() + AGREE_WITHIN;
+    for id in replicas {
+        let node = running.topology.node_of(*id);
+        while let Err(error) = running.ask(node, prepare.clone()) {
+            if Instant::now() >= deadline {
+                return Err(error);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+    Ok(())
 }
 
-/// Whether an earlier attempt, which did not reach all, has reached this one.
-fn has_begun_anew(replica: &ReplicaReport, incarnations: &[u32]) -> bool {
-    let counts = replica.order.view.iter().map(|member| member.incarnation);
-    !replica.order.lost && counts.eq(incarnations.iter().copied())
+/// Has every replica carry out what it has agreed to: the one from which the group goes on first,
+/// then others that hold a state, so that the rest, which could make a quorum, do not begin without them.
+fn commit_all(
+    running: &Running,
+    view: &View,
+    from: Option<u8>,
+    mut replicas: Vec<ReplicaId>,
+    commit: Action,
+) -> anyhow::Result<()> {
+    let holds = |id: &ReplicaId| view.replica(*id).is_some_and(|it| it.order.holds_state);
+    replicas.sort_by_key(|id| (Some(id.slot) != from, !holds(id)));
+    replicas
+        .into_iter()
+        .try_for_each(|id| running.ask(running.topology.node_of(id), commit.clone()).map(drop))
+}
+
+/// The time in microseconds since 1970. Versions in the recreated group begin there, above all that it gave
+/// before: what it had delivered in its former life nobody may know any more, and it was not a million a
+/// second since then.
+fn microseconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// What every replica of the group must be told alike.
-fn plan(view: &View, group: u16, incarnations: Vec<u32>) -> Action {
+fn plan(running: &Running, view: &View, group: u16, from: Option<u8>) -> Recreation {
+    // A node that does not run comes back in another incarnation, as a learner.
+    let incarnation = |id| view.replica(id).map_or(0, |report| report.order.incarnation);
     let all = || view.nodes.iter().flatten().flat_map(|status| &status.replicas);
-    let highest = |of: fn(&ReplicaReport) -> u64| all().map(of).max().unwrap_or(0);
-    let ballots = view.replicas(group).map(|replica| replica.order.ballot_counter);
-    Action::Recreate {
-        group,
-        incarnations,
-        ballot_counter: ballots.max().unwrap_or(0),
-        clock: highest(|replica| replica.order.clock),
+    Recreation {
+        from,
+        incarnations: running.topology.replicas_of(GroupId(group)).map(incarnation).collect(),
+        ballot_counter: ballot_counter_of(GroupId(group), all().map(|replica| &replica.order)),
+        clock: all().map(|replica| replica.order.clock).max().unwrap_or(0).max(microseconds()),
     }
 }
 
@@ -142,30 +202,119 @@ fn is_lost(view: &View, group: u16) -> bool {
     view.replicas(group).any(|replica| replica.order.lost)
 }
 
-/// What recreating the group would do away with.
-fn explain(topology: Topology, view: &View, group: u16) -> String {
-    let Topology { replicas, groups, .. } = topology;
-    let tolerated = topology.quorum() - 1;
-    let keys = view.replicas(group).map(|replica| replica.keys).max().unwrap_or(0);
-    let mut text = if is_lost(view, group) {
+/// Whether no state is held by a quorum of the group's replicas, so that none of them can be trusted.
+fn has_stopped(view: &View, group: u16) -> bool {
+    view.replicas(group).any(|replica| replica.order.is_stopped())
+}
+
+/// A replica that still has a state of the group.
+struct Survivor<'a> {
+    id: ReplicaId,
+    order: &'a ReplicaStatus,
+    keys: u64,
+}
+
+/// The replicas that still have a state of the group, the one with the best log first.
+fn survivors<'a>(running: &Running, view: &'a View, group: u16) -> Vec<Survivor<'a>> {
+    let ids = running.topology.replicas_of(GroupId(group));
+    let mut all: Vec<_> = ids
+        .filter_map(|id| {
+            let report = view.replica(id).filter(|report| report.order.holds_state)?;
+            Some(Survivor { id, order: &report.order, keys: report.keys })
+        })
+        .collect();
+    all.sort_by_key(|it| {
+        std::cmp::Reverse((it.order.log_birth, it.order.log_index, it.order.delivered))
+    });
+    all
+}
+
+/// The slot of a node's replica from whose state the group is to go on.
+fn survivor(running: &Running, view: &View, group: u16, node: u16) -> anyhow::Result<u8> {
+    let all = survivors(running, view, group);
+    let found = all.iter().find(|it| running.topology.node_of(it.id) == node);
+    found.map(|it| it.id.slot).ok_or_else(|| {
+        let nodes: Vec<_> =
+            all.iter().map(|it| format!("n{}", running.topology.node_of(it.id))).collect();
+        let which = match &nodes[..] {
+            [] => "no node does".to_owned(),
+            _ => format!("these do: {}", nodes.join(", ")),
+        };
+        usage(format_args!("node {node} holds no state of group {group}; {which}"))
+    })
+}
+
+/// Who survives, what each holds, and what may be missing.
+fn explain(running: &Running, view: &View, group: u16) -> String {
+    let Topology { replicas, groups, .. } = running.topology;
+    let quorum = running.topology.quorum();
+    if has_stopped(view, group) {
+        return format!(
+            "group {group} has stopped: its replicas have diverged, and no state is held by {quorum} of \
+             them. `skein admin recreate {group} --accept-data-loss` begins it with nothing: every key \
+             and value it held, about one in {groups} of the whole store, is gone"
+        );
+    }
+    if view.replicas(group).count() > 0 && !is_lost(view, group) {
+        return format!(
+            "group {group} is not lost, and only a group that is can be recreated: one of which more \
+             than {} of the {replicas} replicas have lost their memory. --accept-data-loss would be \
+             refused",
+            quorum - 1
+        );
+    }
+    let mut text = format!(
+        "group {group} is lost: more than {} of its {replicas} replicas have lost their memory.\n",
+        quorum - 1
+    );
+    let all = survivors(running, view, group);
+    let Some(best) = all.first() else {
+        let _ = write!(
+            text,
+            "No replica that answers holds anything of it. `skein admin recreate {group} \
+             --accept-data-loss` begins it\nwith nothing: every key and value it held, about one in \
+             {groups} of the whole store, is gone."
+        );
+        return text;
+    };
+    let _ = writeln!(text, "These still hold a state of it, the best first:");
+    for Survivor { id, order, keys } in &all {
+        let evicted = order.view.iter().any(|it| it.slot == id.slot && it.evicted);
+        let _ = writeln!(
+            text,
+            "  n{}  {keys} keys, log up to entry {}, {} delivered, in ballot {}{}",
+            running.topology.node_of(*id),
+            order.log_index,
+            order.delivered,
+            order.ballot,
+            if evicted { ", evicted" } else { "" },
+        );
+    }
+    let highest = all.iter().map(|it| it.order.ballot_counter).max().unwrap_or(0);
+    let leads = best.order.role == Role::Leader && best.order.ballot_counter == highest;
+    let node = running.topology.node_of(best.id);
+    let counts = |it: &&Survivor<'_>| {
+        let named = best.order.view.get(usize::from(it.id.slot));
+        named.is_some_and(|named| named.incarnation == it.order.incarnation)
+    };
+    let missing = if all.iter().filter(counts).count() >= quorum {
+        "One of them is in every quorum: nothing that was acknowledged is missing.".to_owned()
+    } else if leads {
         format!(
-            "group {group} is lost: more than {tolerated} of its {replicas} replicas have lost \
-             their memory. Recreating it"
+            "n{node} led the group: all that it acknowledged as the leader is there. Only if the \
+             others had\nelected another leader, unheard by any of these, is missing what that one \
+             acknowledged."
         )
     } else {
         format!(
-            "group {group} is not lost, and only a group that is can be recreated: one of which \
-             more than {tolerated} of the {replicas} replicas have lost their memory. That"
+            "What a quorum without them acknowledged behind entry {} may be missing.",
+            best.order.log_index
         )
     };
     let _ = write!(
         text,
-        " gives up for good every key and value the group held, about one in {groups} of the whole \
-         store, acknowledged or not"
+        "{missing}\n  skein admin recreate {group} --from n{node}     goes on from there\n  skein admin \
+         recreate {group} --accept-data-loss --discard-survivors     begins with nothing"
     );
-    if keys > 0 {
-        let _ = write!(text, "; {keys} keys are still seen there, of a time that nobody can tell");
-    }
-    text + ". Of transactions over several groups, the others keep their part. --accept-data-loss \
-            says that this is meant"
+    text
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use anyhow::bail;
 use skein_kvstore::node::admin::Action;
 use skein_kvstore::node::status::ReplicaReport;
+use skein_multicast::operate::Role;
 use skein_multicast::protocol::ids::{GroupId, ReplicaId};
 
 use super::DONE_WITHIN;
@@ -14,7 +15,8 @@ use crate::exit::{Exit, usage};
 
 /// Lets another replica lead a group, and returns when it does
 ///
-/// Without --to and --node, the next one that follows the leader.
+/// Without --to and --node, the next one that follows the leader. On several hosts, to be given on
+/// the host of the replica that is to lead, or where the admin socket of its node is forwarded to.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The group
@@ -28,6 +30,22 @@ pub(crate) struct Args {
     /// The replica's node
     #[arg(long, value_parser = super::node, value_name = "NODE", conflicts_with = "to")]
     node: Option<u16>,
+}
+
+/// What keeps a replica from leading, and what to do about it.
+fn obstacle(view: &View, to: ReplicaId) -> &'static str {
+    match view.replica(to).map(|replica| replica.order.role) {
+        None => "its node does not answer; `skein status` shows what it does",
+        Some(Role::Learner) => {
+            "it is being given the state; ask again when `skein status` calls it a follower"
+        }
+        Some(Role::Candidate) => {
+            "too few others of the group let it; `skein status` shows whether there is a quorum"
+        }
+        Some(Role::Follower | Role::Leader) => {
+            "another one leads; `skein status` shows which, and asking again may help"
+        }
+    }
 }
 
 impl Args {
@@ -48,9 +66,9 @@ impl Args {
         });
         let Some(ballot) = ballot else {
             bail!(
-                "{name}, was asked to lead and does not after {} seconds: `skein status` shows who \
-                 leads now and whether the group has a quorum",
-                DONE_WITHIN.as_secs()
+                "{name}, was asked to lead and does not after {} seconds: {}",
+                DONE_WITHIN.as_secs(),
+                obstacle(&running.view(), to)
             );
         };
         let took = asked.elapsed().as_millis();
@@ -82,6 +100,13 @@ impl Args {
                 let mut others = others.map(|slot| ReplicaId::new(GroupId(group), slot));
                 let follows = |id: &ReplicaId| view.replica(*id).is_some_and(ReplicaReport::serves);
                 let Some(next) = others.find(follows) else {
+                    if running.has_several_hosts() {
+                        bail!(
+                            "of group {group} no replica of this host follows, and a replica takes \
+                             the lead where it is: give this command on the host of the one that \
+                             is to lead; `skein status` there shows whether it follows"
+                        );
+                    }
                     bail!(
                         "no replica of group {group} follows its leader and could take over: \
                          `skein status` shows what they are doing"

@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
+use skein_kvstore::config::ClusterConfig;
 use skein_kvstore::node::admin::{self, Action, CallError};
 use skein_kvstore::node::directory::{Directory, DirectoryError};
+use skein_kvstore::node::network::elsewhere;
 use skein_kvstore::node::status::{NodeStatus, ReplicaReport};
 use skein_multicast::config::Topology;
 use skein_multicast::operate::Role;
@@ -19,6 +21,7 @@ use crate::exit::usage;
 pub(super) struct Running {
     pub(super) directory: Directory,
     pub(super) topology: Topology,
+    config: ClusterConfig,
 }
 
 /// What its nodes said when they were last asked.
@@ -31,14 +34,14 @@ impl Running {
     /// The cluster that the command line names. It must have a node that runs.
     pub(super) fn find(global: &Global) -> anyhow::Result<Self> {
         let directory = Directory::at(&global.dir())?;
-        let manifest = directory.manifest()?;
+        let manifest = directory.find()?;
         manifest.check_build(&directory)?;
         if (0..manifest.nodes).all(|node| directory.node(node).is_none()) {
             let dir = directory.path().to_owned();
             return Err(DirectoryError::Stopped { dir, nodes: manifest.nodes }.into());
         }
-        let topology = directory.config()?.topology;
-        Ok(Self { directory, topology })
+        let config = directory.config()?;
+        Ok(Self { directory, topology: config.topology, config })
     }
 
     /// The same, and it must have that group.
@@ -70,11 +73,40 @@ impl Running {
 
     /// Asks a node for something; what keeps it from being done is said with what to do next.
     pub(super) fn ask(&self, node: u16, action: Action) -> anyhow::Result<NodeStatus> {
-        if self.directory.node(node).is_none() {
-            bail!("node {node} does not run: `skein node --index {node}` starts it");
+        // A node of another host has a socket here where somebody has forwarded it.
+        let is_forwarded = || self.host_of(node).is_some() && self.directory.socket(node).exists();
+        if self.directory.node(node).is_none() && !is_forwarded() {
+            return Err(self.not_running(node));
         }
         admin::call(&self.directory, node, action, ANSWER_WITHIN)
             .map_err(|error| anyhow!("node {node}: {error}"))
+    }
+
+    /// Why a node that does not run here cannot be asked for anything, and what to do.
+    pub(super) fn not_running(&self, node: u16) -> anyhow::Error {
+        match self.host_of(node) {
+            Some(address) => anyhow!(
+                "node {node} belongs to another host, the one with the address {address}: give this \
+                 command there, or forward its admin socket to {}, as `ssh -N -L` does",
+                self.directory.socket(node).display()
+            ),
+            None => anyhow!("node {node} does not run: `skein node --index {node}` starts it"),
+        }
+    }
+
+    /// The address of a node that another host runs. Where all hosts seem to be one, a node that was
+    /// never started from this directory counts as one.
+    pub(super) fn host_of(&self, node: u16) -> Option<&str> {
+        let network = &self.config.network;
+        let address = || network.addresses.get(usize::from(node)).map(String::as_str);
+        let lives = self.directory.lives(node).unwrap_or_default();
+        let never = network.fabric.is_network() && self.directory.keeper().is_none() && lives == 0;
+        elsewhere(&self.config, node).or_else(|| address().filter(|_| never))
+    }
+
+    /// Whether other hosts run some of the nodes.
+    pub(super) fn has_several_hosts(&self) -> bool {
+        (0..self.topology.nodes).any(|node| self.host_of(node).is_some())
     }
 
     /// Asks everybody again and again until `seen` finds what it looks for.

@@ -19,7 +19,7 @@ use skein_kvstore::node::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_workloads::chart::Paint;
 use skein_workloads::multicast::cores;
-use skein_workloads::report::Machine;
+use skein_workloads::report::{Machine, date};
 
 use super::{clients, seconds};
 use crate::exit::{Exit, usage};
@@ -62,6 +62,8 @@ struct Report {
     warmup_s: f64,
     ended_early: Option<&'static str>,
     skein: String,
+    date: String,
+    command: String,
     machine: Machine,
     cross_core_ns: Option<f64>,
     topology: Topology,
@@ -145,6 +147,8 @@ impl Args {
             warmup_s: self.warmup.as_secs_f64(),
             ended_early: bars.asked().then_some("interrupted"),
             skein: BUILD.text().to_owned(),
+            date: date::now(),
+            command: date::command(),
             machine: Machine::here(),
             cross_core_ns,
             topology,

@@ -5,7 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use skein_kvstore::node::admin::Action;
 use skein_multicast::config::Topology;
+use skein_multicast::protocol::ids::GroupId;
 use skein_workloads::chaos::report::Injected;
 use skein_workloads::chaos::schedule::{Fault, Moment, Schedule};
 use skein_workloads::history::{Fault as Noted, Record, Recorder, Scribe, now};
@@ -54,6 +56,8 @@ pub(super) enum End {
     After(Duration),
     /// So many kills, of nodes or clients.
     Kills(usize),
+    /// So many faults of any kind.
+    Faults(usize),
 }
 
 impl<'a> Chaos<'a> {
@@ -90,6 +94,7 @@ impl<'a> Chaos<'a> {
             let over = match end {
                 End::After(time) => began.elapsed() >= time,
                 End::Kills(wanted) => kills >= wanted,
+                End::Faults(wanted) => self.done.len() >= wanted,
             };
             if over || !watch(&self.done) {
                 return;
@@ -141,6 +146,15 @@ impl<'a> Chaos<'a> {
                 self.signal_nodes("stop", Signal::STOP, &[node], &seen, Some(time))
             }
             Fault::Stutter(node, moments) => self.stutter(node, &moments, &seen),
+            Fault::Pause(paused) => self.pause(&paused, &seen),
+            Fault::Transfer(node, group) => {
+                self.transfer(node, group, &seen);
+                Ok(())
+            }
+            Fault::Evict(node, group) => {
+                self.evict(node, group, &seen);
+                Ok(())
+            }
             Fault::ClientKill => self.kill_a_client(),
         };
         if let Err(error) = done {
@@ -184,6 +198,44 @@ impl<'a> Chaos<'a> {
             thread::sleep(*goes_on);
         }
         self.signal_nodes("stutter", Signal::STOP, &[node], seen, Some(last.stopped))
+    }
+
+    /// All of them stand still before the first goes on.
+    fn pause(&mut self, paused: &[(u16, Duration)], seen: &Seen) -> anyhow::Result<()> {
+        let nodes: Vec<u16> = paused.iter().map(|(node, _)| *node).collect();
+        self.signal_nodes("pause", Signal::STOP, &nodes, seen, Some(Duration::ZERO))?;
+        for (node, time) in paused {
+            let until = Some(Instant::now() + *time);
+            self.away.entry(*node).and_modify(|away| away.until = until);
+        }
+        Ok(())
+    }
+
+    /// It may fail, and nothing is wrong then: a replica that is behind, or whose leader is gone by now.
+    fn transfer(&mut self, node: u16, group: GroupId, seen: &Seen) {
+        let t = now();
+        self.patient.tell(node, Action::Lead { group: group.0 });
+        self.told("transfer", t, node, group, seen);
+        self.done.last_mut().expect("just done").recovered = Some(t);
+    }
+
+    /// The replica comes back as a learner; its node is away until then.
+    fn evict(&mut self, node: u16, group: GroupId, seen: &Seen) {
+        let Some(leader) = seen.leader_of(group) else { return };
+        let slot = self.topology.replicas_of(group).find(|id| self.topology.node_of(*id) == node);
+        let slot = slot.expect("the schedule knows who has a replica of what").slot;
+        let t = now();
+        self.patient.tell(leader, Action::Evict { group: group.0, slot });
+        self.away.insert(node, Away { fault: self.done.len(), killed: None, until: None });
+        self.told("evict", t, node, group, seen);
+    }
+
+    /// Notes what a node was told to do, about a group that another one leads.
+    fn told(&mut self, what: &'static str, t: u64, node: u16, group: GroupId, seen: &Seen) {
+        let led = seen.leader_of(group).map(|_| group.0).into_iter().collect::<Vec<_>>();
+        let pid = self.patient.pid(node);
+        self.note(Noted { t, what: what.to_owned(), node: Some(node), pid, led: led.clone() });
+        self.done.push(Injected { t, what, nodes: vec![node], led, recovered: None });
     }
 
     fn kill_a_client(&mut self) -> anyhow::Result<()> {

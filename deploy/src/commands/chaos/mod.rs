@@ -1,5 +1,6 @@
 //! `skein bench chaos`: faults in random order while a workload is recorded, and what it says.
 
+mod acceptance;
 pub(super) mod client;
 mod faults;
 pub(super) mod patient;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use skein_kvstore::config::ClusterConfig;
 use skein_workloads::bench::any_seed;
+use skein_workloads::chaos::report::Report;
 use skein_workloads::chaos::schedule::{Kind, STOP_MAX, Target};
 
 use self::faults::End;
@@ -32,9 +34,9 @@ const RECORD_OVERHEAD: u64 = 160;
 
 /// Kills and stops nodes and clients under load, and checks that nothing is lost
 ///
-/// Nodes are killed, stopped for up to ten seconds, for moments, and restarted, and clients are killed
-/// in the middle of transactions, in an order drawn from the seed. No group ever misses more than f replicas
-/// at a time. Meanwhile appends, registers, counters and transactions over all groups are recorded
+/// Nodes are killed, stopped for up to ten seconds, for moments, several at once, and restarted, leaders
+/// change, replicas are evicted, and clients are killed in the middle of transactions, in an order drawn from
+/// the seed. No group ever misses the memory of more than f replicas at a time. Meanwhile appends, registers, counters and transactions over all groups are recorded
 /// (docs/histories.md). Then everything is read back, all replicas are compared, and the history is
 /// checked. With --dir, or SKEIN_DIR, it is done to the cluster there, otherwise to one of its own.
 #[derive(clap::Args)]
@@ -45,7 +47,7 @@ pub(crate) struct Args {
     /// Ends after so many kills, of nodes or clients, instead
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     kills: Option<u32>,
-    /// What is done: kill, stop, stutter, restart, client-kill [default: all; with --kills only kill]
+    /// What is done: kill, stop, stutter, pause, restart, transfer, evict, client-kill [default: all; with --kills only kill]
     #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = kind)]
     faults: Vec<Kind>,
     /// To which nodes [default: leaders two times out of three]
@@ -81,6 +83,10 @@ pub(crate) struct Args {
     /// Where to keep the history [default: kept in the temporary directory if something is wrong]
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
+    /// Runs it on clusters of all kinds: shm and tcp, 3 and 5 replicas, even and uneven placement, with memory to
+    /// spare and with none, 1000 faults in all
+    #[arg(long, conflicts_with_all = ["duration", "kills", "history", "records", "value_size"])]
+    acceptance: bool,
     /// Prints one JSON object (docs/performance.md) in place of the report
     #[arg(long)]
     json: bool,
@@ -112,23 +118,40 @@ fn stop_max(text: &str) -> Result<Duration, String> {
     known.then_some(time).ok_or_else(|| "give a number of seconds from 0.01 to 600".to_owned())
 }
 
+/// A run on a cluster that is started for it.
+fn on_its_own(
+    config: ClusterConfig,
+    plan: Plan,
+    interrupt: Interrupt,
+    verbose: u8,
+) -> anyhow::Result<Report> {
+    let own = Own::start(DIR_PREFIX, None, config, verbose)?;
+    let dir = own.dir().to_owned();
+    let report = Run::on(&dir, plan, interrupt).and_then(Run::drive);
+    let left = own.stop();
+    let mut report = report?;
+    report.problems.extend(left);
+    Ok(report.judged())
+}
+
 impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        if self.acceptance {
+            if global.dir_if_named().is_some() || self.shape.is_given() {
+                return Err(usage(
+                    "--acceptance starts clusters of its own, of many shapes: leave out --dir, SKEIN_DIR and the flags of a shape",
+                ));
+            }
+            return acceptance::run(&self.plan()?, global.verbose, self.json);
+        }
         let plan = self.plan()?;
         let interrupt = Interrupt::listen_and_stay()?;
         let report = if let Some(dir) = global.dir_if_named() {
             self.refuse_shape()?;
-            Run::on(&dir, plan, interrupt)?.drive()?
+            Run::on(&dir, plan, interrupt)?.drive()?.judged()
         } else {
-            let own = Own::start(DIR_PREFIX, None, self.own_config()?, global.verbose)?;
-            let dir = own.dir().to_owned();
-            let report = Run::on(&dir, plan, interrupt).and_then(Run::drive);
-            let left = own.stop();
-            let mut report = report?;
-            report.problems.extend(left);
-            report
+            on_its_own(self.own_config()?, plan, interrupt, global.verbose)?
         };
-        let report = report.judged();
         if self.json {
             crate::output::say(serde_json::to_string(&report)? + "\n")?;
         } else {

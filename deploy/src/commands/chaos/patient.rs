@@ -9,6 +9,7 @@ use skein_kvstore::node::directory::Directory;
 use skein_kvstore::node::status::{NodeStatus, ReplicaReport};
 use skein_multicast::config::Topology;
 use skein_multicast::operate::Role;
+use skein_multicast::protocol::ids::GroupId;
 use skein_workloads::chaos::schedule::View;
 use skein_workloads::history::now;
 
@@ -70,6 +71,13 @@ impl Patient {
             }
         }
         Ok(t)
+    }
+
+    /// Asks a node to do something, which it may refuse.
+    pub(in super::super) fn tell(&self, node: u16, action: Action) {
+        if let Err(error) = admin::call(&self.directory, node, action, ANSWER_WITHIN) {
+            tracing::debug!(%error, node, "it does not do what it was told");
+        }
     }
 }
 
@@ -140,6 +148,11 @@ impl Seen {
         let replicas = self.nodes.get(&node).into_iter().flat_map(|status| &status.replicas);
         let groups = replicas.map(|replica| replica.order.group);
         groups.filter(|group| self.leader(*group).is_some_and(|(at, _)| at == node)).collect()
+    }
+
+    /// The node that leads `group`.
+    pub(in super::super) fn leader_of(&self, group: GroupId) -> Option<u16> {
+        self.leader(group.0).map(|(node, _)| node)
     }
 
     /// The replica that leads `group`, and its node: of those who say so, the one with the highest

@@ -1,6 +1,6 @@
 //! One run, from the first record put to the report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ use super::super::check::{Looked, look};
 use super::client::Clients;
 use super::faults::{Chaos, End};
 use super::patient::{Lives, Patient};
-use crate::cluster::ask;
+use crate::cluster::{self, ask};
 use crate::exit::usage;
 use crate::output::tell;
 use crate::progress::{Bars, Interrupt};
@@ -47,6 +47,7 @@ const MANY_AT_A_TIME: usize = MANY.clients;
 const WRITER: u16 = 1;
 
 /// What to do.
+#[derive(Clone)]
 pub(super) struct Plan {
     pub(super) end: End,
     pub(super) kinds: Vec<Kind>,
@@ -160,6 +161,9 @@ impl Run {
         self.bars.message("checking the history");
         let Looked { verdict, order, .. } = look(&path)?;
         self.bars.end();
+        if order.answered == 0 {
+            problems.push("nothing was answered: there is nothing to judge".to_owned());
+        }
         let mut report = Report::new(about, &done, &loaded, verdict, order);
         report.problems = problems;
         let wanted = self.plan.history.is_some() || !report.clone().judged().good;
@@ -300,6 +304,7 @@ impl Run {
             }
             Err(error) => problems.push(format!("comparing replicas: {error:#}")),
         }
+        problems.extend(cluster::divergences(self.directory.path()));
         problems
     }
 
@@ -370,7 +375,13 @@ fn agree(digests: &[Digest]) -> bool {
 
 /// Starts again whatever is killed, for as long as this lives: nobody else does.
 fn supervise_for_now(directory: &Directory, nodes: u16) -> anyhow::Result<Supervisor> {
-    let plan = supervise::Plan { directory: directory.clone(), nodes, verbose: 0, detached: true };
+    let plan = supervise::Plan {
+        directory: directory.clone(),
+        nodes,
+        elsewhere: BTreeSet::new(),
+        verbose: 0,
+        detached: true,
+    };
     let supervisor = Supervisor::start(plan, |ended| {
         if let Err(error) = ended {
             tell(format_args!("{error:#}"));

@@ -177,7 +177,7 @@ mod tests {
         ops[100..110].fill(0); // Before.
         ops[202..205].fill(0);
         ops[207] = 0;
-        let timeline = Timeline { interval_ms: 10, ops };
+        let timeline = Timeline { interval_ms: 10, ops, worst_us: Vec::new() };
         assert_eq!(silence(&timeline, Duration::from_secs(2)), 30);
         let failover =
             Failover { node: 0, led: vec![0], killed_at_s: 2.0, silent_ms: 30, readmitted_s: None };

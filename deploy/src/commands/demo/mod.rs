@@ -19,6 +19,7 @@ use skein_workloads::report::Report;
 use self::failover::{Failover, Killer};
 
 use crate::args::Global;
+use crate::cluster;
 use crate::exit::Exit;
 use crate::own::Own;
 use crate::progress::{Bars, Interrupt};
@@ -177,6 +178,7 @@ fn open_bank(
         show.failover(failover, &report)?;
     }
     findings.problems.extend(problems);
+    findings.problems.extend(cluster::divergences(dir));
     (findings.bank, findings.failover) = (Some(report), failover);
     Ok(())
 }

@@ -71,6 +71,29 @@ proptest! {
 }
 
 #[test]
+fn what_is_passed_over_at_a_wrap_of_the_window_is_not_taken_for_delivered() {
+    #[rustfmt::skip]
+    let cases = [
+        // then               passed over            because
+        (WINDOW + 1,          &[WINDOW][..],         "one is passed over, in the place of 0"),
+        (WINDOW + 2,          &[WINDOW, WINDOW + 1], "two are"),
+        (2 * WINDOW - 1,      &[WINDOW, 2 * WINDOW - 2], "all but one of the window are"),
+        (2 * WINDOW,          &[WINDOW + 1, 2 * WINDOW - 1], "a whole window further"),
+        (2 * WINDOW + 1,      &[WINDOW + 2, 2 * WINDOW], "more than a window further"),
+    ];
+    for (then, passed, because) in cases {
+        let mut delivered = Delivered::default();
+        assert!((0..WINDOW).all(|sequence| delivered.insert(sequence)));
+        assert!(delivered.insert(then), "{because}");
+        for sequence in passed {
+            assert!(!delivered.contains(*sequence), "{because}: {sequence} was not delivered");
+            assert!(delivered.insert(*sequence), "{because}: {sequence} is executed when it comes");
+        }
+        assert!(!delivered.insert(then) && delivered.contains(then - WINDOW), "{because}");
+    }
+}
+
+#[test]
 fn the_dead_are_remembered_in_a_bounded_number() {
     let mut sessions = with_open(0);
     for session in 1..=ENDED_MAX as u64 + 5 {

@@ -6,7 +6,7 @@ mod server;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use skein_multicast::operate::CommandError;
+use skein_multicast::operate::{CommandError, Recreation};
 
 pub use call::{CallError, call, is_paused, status};
 pub(super) use server::{Answer, Server, Wanted};
@@ -46,29 +46,35 @@ pub enum Action {
         /// The slot of the other.
         slot: u8,
     },
-    /// That its replica of a lost group begin anew with nothing; see
-    /// [`Command::Recreate`](skein_multicast::operate::Command::Recreate).
-    Recreate {
+    /// Whether its replica of a lost group can be recreated by this plan, which it keeps for a
+    /// while; see [`Command::PrepareRecreate`](skein_multicast::operate::Command::PrepareRecreate).
+    PrepareRecreate {
         /// The group.
         group: u16,
-        /// Who counts, by slot.
-        incarnations: Vec<u32>,
-        /// Above every ballot counter of the group.
-        ballot_counter: u32,
-        /// Above every clock of the cluster.
-        clock: u64,
+        /// Names the attempt: any number.
+        token: u64,
+        /// What all its replicas are to do.
+        plan: Recreation,
+    },
+    /// That its replica of a lost group carry out the plan it has prepared under this token.
+    CommitRecreate {
+        /// The group.
+        group: u16,
+        /// The attempt.
+        token: u64,
     },
 }
 
 /// The names of the actions, and the fields that each must have besides `v` and `do`.
-const ACTIONS: [(&str, &[&str]); 7] = [
+const ACTIONS: [(&str, &[&str]); 8] = [
     ("status", &[]),
     ("digest", &[]),
     ("drain", &[]),
     ("stop", &[]),
     ("lead", &["group"]),
     ("evict", &["group", "slot"]),
-    ("recreate", &["group", "incarnations", "ballot_counter", "clock"]),
+    ("prepare_recreate", &["group", "token", "plan"]),
+    ("commit_recreate", &["group", "token"]),
 ];
 
 /// A line from a node.
@@ -116,6 +122,14 @@ pub enum ProblemKind {
     NotEvictable,
     /// The group still has its state.
     NotLost,
+    /// A plan to recreate a group names another incarnation of the replica here.
+    Outdated,
+    /// The group has been recreated as often as a group can be.
+    NoGenerationLeft,
+    /// The group cannot go on from the replica here.
+    NoSurvivor,
+    /// Nothing was prepared under that token, or too long ago.
+    NotPrepared,
 }
 
 impl From<CommandError> for ProblemKind {
@@ -126,6 +140,10 @@ impl From<CommandError> for ProblemKind {
             CommandError::Learner(_) => Self::Learner,
             CommandError::NotEvictable(_) => Self::NotEvictable,
             CommandError::NotLost(_) => Self::NotLost,
+            CommandError::Outdated(_) => Self::Outdated,
+            CommandError::NoGenerationLeft(_) => Self::NoGenerationLeft,
+            CommandError::NoSurvivor(_) => Self::NoSurvivor,
+            CommandError::NotPrepared(_) => Self::NotPrepared,
         }
     }
 }
@@ -211,7 +229,7 @@ mod tests {
             (br#"{"v":1,"do":"lead","group":"g3"}"#,       Err(ProblemKind::Malformed), "groups are numbers"),
             (br#"{"v":1,"do":"lead","group":3,"slot":1}"#, Err(ProblemKind::Malformed), "another action's field"),
             (br#"{"v":1,"do":"evict","group":3,"slot":1}"#,Ok(Action::Evict { group: 3, slot: 1 }), "with both fields"),
-            (br#"{"v":1,"do":"recreate","group":0}"#,      Err(ProblemKind::Malformed), "only one field of several"),
+            (br#"{"v":1,"do":"commit_recreate","group":0}"#, Err(ProblemKind::Malformed), "only one field of several"),
         ];
         for (line, expected, because) in cases {
             assert_eq!(parse(line).map_err(|problem| problem.kind), expected, "{because}");

@@ -2,18 +2,27 @@
 //! what is asked is handed to the caller, who answers when it can.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::super::socket;
 use super::connection::{Connection, Progress};
 use super::{
     Action, CONNECTIONS_MAX, Problem, ProblemKind, REQUEST_BYTES_MAX, Response, line, parse,
 };
+
+/// How long nobody is let in after a connection could not be taken. The descriptor stays readable
+/// all that time.
+const CLOSED_FOR: Duration = Duration::from_millis(100);
 
 /// Who asked.
 pub(in super::super) type Answer = u64;
@@ -27,42 +36,87 @@ pub(in super::super) enum Wanted {
 }
 
 pub(in super::super) struct Server {
-    listener: UnixListener,
+    path: PathBuf,
+    /// None: it could not be made, and is to be tried again.
+    listener: Option<Listener>,
+    /// Until then nobody is let in, because a connection could not be taken.
+    closed_until: Option<Instant>,
     connections: BTreeMap<u64, Connection>,
     next: u64,
 }
 
+/// A socket, and the file by which it is reached.
+struct Listener {
+    socket: UnixListener,
+    file: (u64, u64),
+}
+
+/// Which file is at `path`.
+fn file_at(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|about| (about.dev(), about.ino()))
+}
+
 impl Server {
-    pub(in super::super) fn new(listener: UnixListener) -> io::Result<Self> {
-        listener.set_nonblocking(true)?;
-        Ok(Self { listener, connections: BTreeMap::new(), next: 0 })
+    /// Will [listen](Self::listen) at `path`.
+    pub(in super::super) fn new(path: PathBuf) -> Self {
+        let connections = BTreeMap::new();
+        Self { path, listener: None, closed_until: None, connections, next: 0 }
+    }
+
+    /// Where it listens.
+    pub(in super::super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Listens at the path, if it does not. Returns whether a socket was there before, and is gone.
+    pub(in super::super) fn listen(&mut self) -> io::Result<bool> {
+        let listens = |it: &Listener| file_at(&self.path).is_ok_and(|file| file == it.file);
+        if self.listener.as_ref().is_some_and(listens) {
+            return Ok(false);
+        }
+        let gone = self.listener.take().is_some();
+        // Left by a process that was killed: we have its lock.
+        let _ = fs::remove_file(&self.path);
+        let socket = socket::listen(&self.path)?;
+        socket.set_nonblocking(true)?;
+        self.listener = Some(Listener { socket, file: file_at(&self.path)? });
+        Ok(gone)
     }
 
     /// Sleeps until something is wanted or `longest` has passed.
     pub(in super::super) fn wait(
         &mut self,
         signal: BorrowedFd<'_>,
-        longest: Option<Duration>,
-    ) -> io::Result<Vec<Wanted>> {
+        longest: Duration,
+    ) -> Vec<Wanted> {
         let mut wanted = Vec::new();
         self.serve_buffered(&mut wanted);
         if !wanted.is_empty() {
-            return Ok(wanted);
+            return wanted;
         }
-        let timeout = longest.map(|longest| Timespec::try_from(longest).unwrap_or_default());
-        let mut fds = vec![
-            PollFd::from_borrowed_fd(signal, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
-        ];
+        let now = Instant::now();
+        let closed_for = self.closed_until.map(|until| until.saturating_duration_since(now));
+        let closed_for = closed_for.filter(|left| !left.is_zero());
+        let longest = closed_for.map_or(longest, |left| left.min(longest));
+        let open = self.listener.as_ref().filter(|_| closed_for.is_none());
+        let listening = open.is_some();
+        let timeout = Timespec::try_from(longest).unwrap_or_default();
+        let mut fds = vec![PollFd::from_borrowed_fd(signal, PollFlags::IN)];
+        fds.extend(open.map(|it| PollFd::from_borrowed_fd(it.socket.as_fd(), PollFlags::IN)));
         for connection in self.connections.values() {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, connection.wants_to_read());
             flags.set(PollFlags::OUT, connection.wants_to_write());
             fds.push(PollFd::from_borrowed_fd(connection.as_fd(), flags));
         }
-        match poll(&mut fds, timeout.as_ref()) {
+        match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                // For lack of memory or descriptors: what the node is told is heard nevertheless.
+                tracing::warn!(%error, "cannot wait for administrators");
+                thread::sleep(longest.min(CLOSED_FOR));
+                return vec![Wanted::Signal];
+            }
         }
         let happened: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
         drop(fds);
@@ -70,15 +124,15 @@ impl Server {
             wanted.push(Wanted::Signal);
         }
         let ids: Vec<u64> = self.connections.keys().copied().collect();
-        for (id, happened) in ids.into_iter().zip(&happened[2..]) {
+        for (id, happened) in ids.into_iter().zip(&happened[1 + usize::from(listening)..]) {
             if !happened.is_empty() && self.serve(id, &mut wanted).is_none() {
                 self.connections.remove(&id);
             }
         }
-        if !happened[1].is_empty() {
-            self.accept()?;
+        if listening && !happened[1].is_empty() {
+            self.accept();
         }
-        Ok(wanted)
+        wanted
     }
 
     /// Requests that came together with one that has been answered since: no event tells of them.
@@ -141,25 +195,30 @@ impl Server {
         (!connection.is_over()).then_some(())
     }
 
-    fn accept(&mut self) -> io::Result<()> {
-        loop {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
+    fn accept(&mut self) {
+        // No more at once, so that those who are in are heard however many come.
+        for _ in 0..CONNECTIONS_MAX {
+            let Some(listener) = &self.listener else { return };
+            let accepted = listener.socket.accept();
+            let now = Instant::now();
+            let connection = match accepted.and_then(|(stream, _)| Connection::new(stream, now)) {
+                Ok(connection) => connection,
                 Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => return Ok(()),
+                    ErrorKind::WouldBlock => return,
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => continue,
                     // Out of descriptors: those who wait are served when others leave.
                     _ => {
                         tracing::warn!(%error, "cannot accept an admin connection");
                         self.close_most_silent();
-                        return Ok(());
+                        self.closed_until = Some(now + CLOSED_FOR);
+                        return;
                     }
                 },
             };
             if self.connections.len() >= CONNECTIONS_MAX {
                 self.close_most_silent();
             }
-            self.connections.insert(self.next, Connection::new(stream, Instant::now())?);
+            self.connections.insert(self.next, connection);
             self.next += 1;
         }
     }

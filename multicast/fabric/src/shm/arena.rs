@@ -98,8 +98,15 @@ impl Arenas {
     }
 
     fn grow(&mut self, size: usize, home: &Home, file: u64) -> Result<u64, FabricError> {
-        let len = self.reserved.clamp(ARENA_MIN, ARENA_MAX).max(size).next_multiple_of(4096);
-        let memory = home.create(file, len)?;
+        let least = size.next_multiple_of(4096);
+        let wanted = self.reserved.clamp(ARENA_MIN, ARENA_MAX).max(least).next_multiple_of(4096);
+        let (memory, len) = match home.create(file, wanted) {
+            // Little room is left: no more than this region needs.
+            Err(FabricError::NoSpace { .. }) if least < wanted => {
+                (home.create(file, least)?, least)
+            }
+            made => (made?, wanted),
+        };
         self.by_file.insert(file, Arena { memory, used: 0, live: 0 });
         self.reserved += len;
         self.current = Some(file);

@@ -30,6 +30,7 @@ use rustix::io::Errno;
 use super::bell::{self, Bell};
 use super::host::CleanReport;
 use crate::FabricError;
+use crate::fork::Process;
 use crate::memory::Memory;
 
 const NAME_SUFFIX: &str = ".name";
@@ -67,6 +68,8 @@ pub(super) struct Home {
     // Only held, for their locks.
     _name: File,
     _bell: File,
+    /// Whose it is: nothing of it is removed by a child of that process.
+    process: Process,
 }
 
 impl Home {
@@ -99,7 +102,9 @@ impl Home {
         fs::rename(&early, &path).map_err(|e| failed("rename", &path, 0, e))?;
 
         let host = host.to_owned();
-        Ok((Self { host, dir, name_path, _name: name_file, _bell: bell_file }, bell))
+        let process = Process::current();
+        let home = Self { host, dir, name_path, _name: name_file, _bell: bell_file, process };
+        Ok((home, bell))
     }
 
     pub(super) fn create(&self, file: u64, len: usize) -> Result<Memory, FabricError> {
@@ -111,6 +116,11 @@ impl Home {
         let _ = fs::remove_file(self.dir.join(region_file(file)));
     }
 
+    /// Whether this process has claimed it.
+    pub(super) fn is_ours(&self) -> bool {
+        self.process.is_current()
+    }
+
     pub(super) fn mail_dir(&self) -> PathBuf {
         self.dir.join(MAIL)
     }
@@ -118,6 +128,9 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
+        if !self.is_ours() {
+            return;
+        }
         // Whoever stops the whole cluster may have removed it before us.
         if let Err(e) = fs::remove_dir_all(&self.dir)
             && e.kind() != ErrorKind::NotFound
@@ -142,19 +155,30 @@ impl Away {
         parse_incarnation(str::from_utf8(&text).ok()?)
     }
 
-    /// Finds a live process.
-    pub(super) fn find(host: &Path, name: &str, incarnation: u64) -> Option<(Self, Bell)> {
+    /// Finds a process; none if it is dead. Fails where that cannot be told now.
+    pub(super) fn find(
+        host: &Path,
+        name: &str,
+        incarnation: u64,
+    ) -> io::Result<Option<(Self, Bell)>> {
         let away = Self { dir: host.join(format!("{name}.{incarnation:016x}")) };
-        let bell = OpenOptions::new().read(true).write(true).open(away.dir.join(BELL)).ok()?;
-        if !is_held(&bell) {
-            return None;
-        }
-        let memory = Memory::of_file(&bell, bell::LEN).ok()?;
-        Some((away, Bell::of(Arc::new(memory), incarnation)?))
+        let bell = match OpenOptions::new().read(true).write(true).open(away.dir.join(BELL)) {
+            Ok(bell) if is_held(&bell) => bell,
+            Ok(_) => return Ok(None),
+            Err(error) if is_missing(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let memory = Memory::of_file(&bell, bell::LEN)?;
+        Ok(Bell::of(Arc::new(memory), incarnation).map(|bell| (away, bell)))
     }
 
+    /// Whether the process lives, as far as is known: only a lock that is free, or a bell that was
+    /// removed, says that it is dead. Without a descriptor to ask with, nothing is learned.
     pub(super) fn is_alive(&self) -> bool {
-        File::open(self.dir.join(BELL)).is_ok_and(|bell| is_held(&bell))
+        match File::open(self.dir.join(BELL)) {
+            Ok(bell) => is_held(&bell),
+            Err(error) => !is_missing(&error),
+        }
     }
 
     /// Maps one of its files. One that is not there belonged to an earlier grant. A new leader waits
@@ -192,9 +216,11 @@ pub(super) fn live(host: &Path) -> Vec<String> {
     names
 }
 
-/// Whether a process of that incarnation lives, whatever its name.
+/// Whether a process of that incarnation may live, whatever its name.
 pub(super) fn is_incarnation_alive(host: &Path, incarnation: u64) -> bool {
-    entries(host).any(|dir| {
+    let listed = fs::read_dir(host).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let Ok(listed) = listed else { return true };
+    listed.into_iter().map(|entry| entry.path()).any(|dir| {
         let found = dir.file_name().and_then(parse_dir).map(|(_, incarnation)| incarnation);
         found == Some(incarnation) && Away { dir }.is_alive()
     })
@@ -218,7 +244,9 @@ pub(super) fn clean(host: &Path) -> CleanReport {
     for name in names {
         let path = host.join(format!("{name}{NAME_SUFFIX}"));
         match OpenOptions::new().read(true).write(true).open(&path) {
-            Err(_) => remove_listed(&listed, name, None, &mut report),
+            Err(error) if is_missing(&error) => remove_listed(&listed, name, None, &mut report),
+            // Its holder may live: a file that cannot be opened now says nothing.
+            Err(_) => {}
             Ok(file) => match file.try_lock() {
                 Ok(()) if is_at(&file, &path) => {
                     remove_incarnations(host, name, None, &mut report);
@@ -268,8 +296,14 @@ fn is_at(file: &File, path: &Path) -> bool {
     (open.dev(), open.ino()) == (named.dev(), named.ino())
 }
 
+/// Whether a process may hold the lock.
 fn is_held(file: &File) -> bool {
-    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    file.try_lock_shared().is_err()
+}
+
+/// Whether nothing is there, rather than something that cannot be looked at now.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 fn remove_incarnations(host: &Path, name: &str, keep: Option<u64>, report: &mut CleanReport) {
@@ -394,4 +428,39 @@ pub(super) fn read_small(path: &Path, max: usize) -> io::Result<Vec<u8>> {
         return Err(ErrorKind::FileTooLarge.into());
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Nobody can open a link to itself, as nobody can open anything without a descriptor.
+    #[test]
+    fn a_process_that_cannot_be_asked_after_is_not_dead() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = dir.path();
+        let unreadable = |path: &Path| symlink(path, path).unwrap();
+        let place = |name: &str, incarnation: u64| host.join(format!("{name}.{incarnation:016x}"));
+        for (name, incarnation) in [("unknown", 1), ("unnamed", 2), ("dead", 3)] {
+            fs::create_dir(place(name, incarnation)).unwrap();
+            fs::write(place(name, incarnation).join(BELL), [0; 64]).unwrap();
+        }
+        unreadable(&host.join("unknown.name"));
+        fs::remove_file(place("unknown", 1).join(BELL)).unwrap();
+        unreadable(&place("unknown", 1).join(BELL));
+        fs::write(host.join("dead.name"), format!("{:016x}", 3)).unwrap();
+
+        let away = |name: &str, incarnation| Away { dir: place(name, incarnation) };
+        assert!(away("unknown", 1).is_alive() && is_incarnation_alive(host, 1));
+        assert!(Away::find(host, "unknown", 1).is_err());
+        assert!(!away("dead", 3).is_alive() && !is_incarnation_alive(host, 3));
+        assert!(Away::find(host, "dead", 3).unwrap().is_none());
+        assert!(!away("nobody", 4).is_alive());
+
+        assert_eq!(clean(host).processes, 2);
+        assert!(place("unknown", 1).is_dir(), "the memory of a process that may live stays");
+        assert!(!place("unnamed", 2).exists() && !place("dead", 3).exists());
+    }
 }

@@ -1,7 +1,7 @@
 //! Where processes of one cluster meet.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -142,17 +142,19 @@ impl Host {
         }
     }
 
-    /// Finds that incarnation, if it lives.
-    pub(super) fn find(&self, name: &str, incarnation: u64) -> Option<(Away, Bell)> {
+    /// Finds that incarnation, if it lives. Fails where that cannot be told now.
+    pub(super) fn find(&self, name: &str, incarnation: u64) -> io::Result<Option<(Away, Bell)>> {
         match &self.0 {
             Place::Dir(dir) => {
-                let (away, bell) = dir::Away::find(dir, name, incarnation)?;
-                Some((Away::Dir(away), bell))
+                let found = dir::Away::find(dir, name, incarnation)?;
+                Ok(found.map(|(away, bell)| (Away::Dir(away), bell)))
             }
             Place::Lobby(lobby) => {
-                let room = lobby.find(name).filter(|room| room.incarnation == incarnation)?;
-                let bell = room.bell();
-                Some((Away::Room(room), bell))
+                let room = lobby.find(name).filter(|room| room.incarnation == incarnation);
+                Ok(room.map(|room| {
+                    let bell = room.bell();
+                    (Away::Room(room), bell)
+                }))
             }
         }
     }
@@ -171,6 +173,14 @@ impl Home {
         match self {
             Self::Dir(home) => home.create(file, len).map(Arc::new),
             Self::Room(home) => home.create(file, len),
+        }
+    }
+
+    /// Whether this process has made it, and not one that it was forked from.
+    pub(super) fn is_ours(&self) -> bool {
+        match self {
+            Self::Dir(home) => home.is_ours(),
+            Self::Room(home) => home.is_ours(),
         }
     }
 

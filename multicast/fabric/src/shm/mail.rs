@@ -5,13 +5,23 @@
 //! count has moved. Letters carry the sender's name, incarnation and number: numbers are dense per
 //! sender, so a listing that misses one of two letters renamed meanwhile is noticed, and the second
 //! waits for the first. Slow, some 20 µs each, which is fine for what passes once per connection.
+//!
+//! A letter is sent once, so the receiver loses none for lack of descriptors: one that cannot be
+//! read now stays where it is, and so do those behind it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::dir;
+use crate::clock::monotonic;
+use crate::error::is_lack;
 use crate::{FabricError, MAIL_MAX, is_name};
+
+/// How long the mailbox counts as empty after a letter could not be read.
+const READ_AGAIN: Duration = Duration::from_millis(10);
 
 /// How many letters may wait for one process.
 pub(super) const WAITING_MAX: u64 = 4096;
@@ -26,6 +36,10 @@ pub(super) struct Mailbox {
     again: bool,
     /// The next number per sender's incarnation.
     expected: HashMap<u64, u64>,
+    /// Dead senders whose letters could not be looked for, and may still be there.
+    forgotten: HashSet<u64>,
+    /// Until then nothing is read, because something could not be.
+    closed_until: Option<Duration>,
 }
 
 /// A letter, still in its file.
@@ -38,21 +52,36 @@ pub(super) struct Found {
 }
 
 impl Mailbox {
-    /// The next letter, `sent` being how many were sent to us so far.
+    /// The next letter, `sent` being how many were sent to us so far. It stays the next one until
+    /// it is [taken](Self::take).
     pub(super) fn next(&mut self, sent: u64, dir: &Path) -> Option<Found> {
         if self.found.is_empty() {
             if sent == self.listed_at && !self.again {
                 return None;
             }
             self.listed_at = sent;
-            self.list(dir);
+            if self.list(dir).is_err() {
+                self.again = true;
+                self.close();
+            }
         }
-        self.found.pop_front()
+        self.found.front().cloned()
     }
 
-    /// Whether there may be mail.
+    /// The next letter is done with.
+    pub(super) fn take(&mut self) {
+        self.found.pop_front();
+    }
+
+    /// The next letter cannot be read now.
+    pub(super) fn close(&mut self) {
+        self.closed_until = Some(monotonic() + READ_AGAIN);
+    }
+
+    /// Whether there is nothing to read now.
     pub(super) fn is_empty(&self, sent: u64) -> bool {
-        self.found.is_empty() && sent == self.listed_at && !self.again
+        let nothing = self.found.is_empty() && sent == self.listed_at && !self.again;
+        nothing || self.closed_until.is_some_and(|until| monotonic() < until)
     }
 
     /// The sender has died: what it left unread goes, and its number.
@@ -61,7 +90,11 @@ impl Mailbox {
             return;
         }
         self.found.retain(|letter| letter.incarnation != incarnation);
-        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let Ok(entries) = fs::read_dir(dir) else {
+            self.forgotten.insert(incarnation);
+            return;
+        };
+        for entry in entries.flatten() {
             let file = entry.file_name();
             let sender = file.to_str().and_then(parse).map(|(_, incarnation, _)| incarnation);
             if sender == Some(incarnation) {
@@ -70,13 +103,17 @@ impl Mailbox {
         }
     }
 
-    fn list(&mut self, dir: &Path) {
+    fn list(&mut self, dir: &Path) -> io::Result<()> {
         let mut found = Vec::new();
-        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
             let path = entry.path();
             let file = entry.file_name();
             let Some(text) = file.to_str().filter(|text| !text.starts_with('.')) else { continue };
             match parse(text) {
+                Some((_, incarnation, _)) if self.forgotten.contains(&incarnation) => {
+                    let _ = fs::remove_file(&path);
+                }
                 Some((name, incarnation, number)) => {
                     found.push(Found { incarnation, number, name, path });
                 }
@@ -95,15 +132,21 @@ impl Mailbox {
                 self.again = true;
             }
         }
+        Ok(())
     }
 }
 
 impl Found {
-    /// Takes the letter out of the mailbox.
-    pub(super) fn open(self) -> Option<Vec<u8>> {
-        let bytes = dir::read_small(&self.path, MAIL_MAX);
+    /// Reads the letter and removes its file; none if it is no letter. Fails, and leaves the file,
+    /// where it cannot be read now.
+    pub(super) fn open(&self) -> io::Result<Option<Vec<u8>>> {
+        let bytes = match dir::read_small(&self.path, MAIL_MAX) {
+            Ok(bytes) => Some(bytes),
+            Err(error) if is_lack(&error) => return Err(error),
+            Err(_) => None,
+        };
         let _ = fs::remove_file(&self.path);
-        bytes.ok()
+        Ok(bytes)
     }
 }
 
@@ -115,8 +158,8 @@ pub(super) fn post(
     bytes: &[u8],
 ) -> Result<(), FabricError> {
     let draft = dir.join(format!(".{name}.{incarnation:016x}"));
-    let gone = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::NotFound => FabricError::Gone,
+    let gone = |e: io::Error| match e.kind() {
+        ErrorKind::NotFound => FabricError::Gone,
         _ => dir::failed("write", &draft, bytes.len(), e),
     };
     fs::write(&draft, bytes).map_err(|e| {

@@ -12,7 +12,9 @@
 //!
 //! **Gone.** That a peer was killed is known once [`Fabric::is_gone`] has said so; a write posted
 //! before is `Done` into memory whose owner is dead, as if the owner had died just after. One that
-//! left in an orderly way is noticed by the write itself.
+//! left in an orderly way is noticed by the write itself. Asking takes a descriptor: without one a
+//! peer counts as alive, for whoever takes a live process for dead gives its memory to others and
+//! its leases to its successor.
 //!
 //! The trust boundary is the user: whoever can open the files can do everything.
 
@@ -28,6 +30,7 @@ mod room;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
@@ -123,15 +126,16 @@ impl ShmFabric {
         self.peers.get(peer.0).map(|state| (state.name.as_str(), state.incarnation))
     }
 
-    /// Meets that incarnation, if it lives and we do not know it yet.
-    fn meet(&mut self, name: &str, incarnation: u64) -> Option<Peer> {
+    /// Meets that incarnation, if it lives and we do not know it yet. Fails where that cannot be
+    /// told now.
+    fn meet(&mut self, name: &str, incarnation: u64) -> io::Result<Option<Peer>> {
         if let Some(&peer) = self.by_incarnation.get(&incarnation) {
-            return Some(peer);
+            return Ok(Some(peer));
         }
-        let (away, bell) = self.host.find(name, incarnation)?;
+        let Some((away, bell)) = self.host.find(name, incarnation)? else { return Ok(None) };
         let peer = Peer(self.peers.insert(PeerState::new(name, incarnation, away, bell)));
         self.by_incarnation.insert(incarnation, peer);
-        Some(peer)
+        Ok(Some(peer))
     }
 
     fn report(&mut self, peer: u32, outcome: Outcome, tag: Option<u64>) {
@@ -180,7 +184,8 @@ impl ShmFabric {
         }
     }
 
-    fn next_letter(&mut self) -> Option<(String, u64, Option<Vec<u8>>)> {
+    /// Takes the next letter: its sender, if that is known or lives, and what it says.
+    fn next_letter(&mut self) -> Option<(Option<Peer>, Option<Vec<u8>>)> {
         match &self.home {
             Home::Dir(home) => {
                 let sent = self.bell.mail_sent();
@@ -188,8 +193,16 @@ impl ShmFabric {
                     return None;
                 }
                 let found = self.mailbox.next(sent, &home.mail_dir())?;
+                let sender = self.meet(&found.name, found.incarnation);
+                let read = sender.and_then(|sender| Ok((sender, found.open()?)));
+                if let Err(error) = &read {
+                    tracing::debug!(%error, from = found.name, "mail cannot be read now");
+                    self.mailbox.close();
+                    return None;
+                }
+                self.mailbox.take();
                 self.bell.take_mail();
-                Some((found.name.clone(), found.incarnation, found.open()))
+                read.ok()
             }
             Home::Room(home) => {
                 if self.bell.mail_waiting() == 0 {
@@ -197,7 +210,8 @@ impl ShmFabric {
                 }
                 let letter = home.room.take()?;
                 self.bell.take_mail();
-                Some((letter.name, letter.incarnation, Some(letter.bytes)))
+                let sender = self.meet(&letter.name, letter.incarnation);
+                Some((sender.ok().flatten(), Some(letter.bytes)))
             }
         }
     }
@@ -214,7 +228,8 @@ impl Fabric for ShmFabric {
             return Err(unreachable());
         }
         let incarnation = self.host.incarnation(name).ok_or_else(unreachable)?;
-        let peer = self.meet(name, incarnation).ok_or_else(unreachable)?;
+        // One that cannot be looked at now may be reached when it is dialled again.
+        let peer = self.meet(name, incarnation).ok().flatten().ok_or_else(unreachable)?;
         if self.is_gone(peer) { Err(unreachable()) } else { Ok(peer) }
     }
 
@@ -358,14 +373,12 @@ impl Fabric for ShmFabric {
 
     fn recv(&mut self, into: &mut Vec<u8>) -> Option<Peer> {
         loop {
-            let (name, incarnation, bytes) = self.next_letter()?;
-            let sender = self.meet(&name, incarnation);
             // A sender that is not known and not alive cannot be answered.
-            if let (Some(bytes), Some(sender)) = (bytes, sender) {
+            if let (Some(sender), Some(bytes)) = self.next_letter()? {
                 *into = bytes;
                 return Some(sender);
             }
-            tracing::debug!(name, "mail of nobody dropped");
+            tracing::debug!("mail of nobody dropped");
         }
     }
 
@@ -410,7 +423,7 @@ impl Waker {
 
 impl Drop for ShmFabric {
     fn drop(&mut self) {
-        if !self.vanishes {
+        if !self.vanishes && self.home.is_ours() {
             self.bell.leave();
             self.remotes.clear(self.incarnation);
         }

@@ -61,6 +61,41 @@ impl Regions {
         host: &Host,
         home: &Home,
     ) -> Result<Region, FabricError> {
+        match self.try_create(len, access, incarnation, host, home) {
+            Err(FabricError::NoSpace { .. }) if self.free_spares(home) => {
+                self.try_create(len, access, incarnation, host, home)
+            }
+            made => made,
+        }
+    }
+
+    /// Gives up what only saves time: files for coming grants, and those of earlier ones. Returns
+    /// whether there were any.
+    fn free_spares(&mut self, home: &Home) -> bool {
+        let handles: Vec<u32> = self.slab.handles().collect();
+        let mut any = false;
+        for handle in handles {
+            let Some(state) = self.slab.get_mut(handle) else { continue };
+            let next = match &mut state.kind {
+                Kind::Lent { next, .. } => next.take().map(|(_, file)| file),
+                Kind::Small(..) | Kind::Large(..) | Kind::Closed { .. } => None,
+            };
+            for file in next.into_iter().chain(state.orphan.take().map(|(_, file)| file)) {
+                any = true;
+                home.remove(file);
+            }
+        }
+        any
+    }
+
+    fn try_create(
+        &mut self,
+        len: usize,
+        access: Access,
+        incarnation: u64,
+        host: &Host,
+        home: &Home,
+    ) -> Result<Region, FabricError> {
         check_len(len);
         assert!(u32::try_from(len / WORD).is_ok(), "a region of {len} bytes");
         let (memory, start, kind) = match access {
@@ -136,15 +171,21 @@ impl Regions {
                 if let Some((_, orphan)) = state.orphan.take() {
                     home.remove(orphan);
                 }
-                let file = bump(&mut self.files);
-                let memory = home.create(file, HEADER + state.len)?;
+                let (file, len) = (bump(&mut self.files), HEADER + state.len);
+                let memory = match home.create(file, len) {
+                    Err(FabricError::NoSpace { .. }) if self.free_spares(home) => {
+                        home.create(file, len)?
+                    }
+                    made => made?,
+                };
+                let state = self.slab.get_mut(region.0).expect("looked at above");
                 state.move_to(memory, HEADER, Kind::Closed { file: Some(file) });
                 file
             }
             _ => panic!("the region is granted, or not for granting"),
         };
-        let len = state.len;
-        let block = Block::new(Arc::clone(&state.memory), 0);
+        let state = self.get(region);
+        let (len, block) = (state.len, Block::new(Arc::clone(&state.memory), 0));
         let key = self.key_for(incarnation, file, 0, len);
         block.open(key.generation, len, writer);
         let state = self.slab.get_mut(region.0).expect("looked at above");

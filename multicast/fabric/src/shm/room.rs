@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bell::{self, Bell};
 use crate::FabricError;
+use crate::fork::Process;
 use crate::memory::Memory;
 
 /// All who are there, by name.
@@ -55,7 +56,7 @@ impl Lobby {
             left: AtomicBool::new(false),
         });
         rooms.insert(name.to_owned(), Arc::clone(&room));
-        Ok((Home { lobby: Arc::clone(self), room }, bell))
+        Ok((Home { lobby: Arc::clone(self), room, process: Process::current() }, bell))
     }
 
     pub(super) fn find(&self, name: &str) -> Option<Arc<Room>> {
@@ -107,9 +108,14 @@ impl Room {
 pub(super) struct Home {
     lobby: Arc<Lobby>,
     pub(super) room: Arc<Room>,
+    process: Process,
 }
 
 impl Home {
+    pub(super) fn is_ours(&self) -> bool {
+        self.process.is_current()
+    }
+
     pub(super) fn create(&self, file: u64, len: usize) -> Result<Arc<Memory>, FabricError> {
         let memory = Arc::new(anonymous(len)?);
         unpoisoned(&self.room.files).insert(file, Arc::clone(&memory));
@@ -123,6 +129,9 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
+        if !self.is_ours() {
+            return;
+        }
         self.room.left.store(true, Ordering::SeqCst);
         unpoisoned(&self.room.files).clear();
         unpoisoned(&self.room.mail).clear();

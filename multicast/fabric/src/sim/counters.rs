@@ -60,6 +60,10 @@ counters! {
     flaps,
     /// Operations that were under way then.
     flapped_operations,
+    /// Turns in the middle of which their process was stopped.
+    stopped_turns,
+    /// Regions that were neither created nor attached, for lack of memory.
+    refused_regions,
 }
 
 impl fmt::Display for Counters {

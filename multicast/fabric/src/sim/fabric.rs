@@ -5,9 +5,11 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 use super::link::{Link, Step, Way};
 use super::nanos;
-use super::process::{Key, Known, Lent, Process, Reached, Region as Bytes};
+use super::process::{Key, Known, Lent, Process, Reached, Region as Bytes, get};
 use super::state::{self, Op, State};
 use crate::memory::{WORD, check_len, check_remote_span, check_span};
 use crate::{
@@ -56,6 +58,14 @@ impl SimFabric {
         act(&mut self.state.borrow_mut(), self.me)
     }
 
+    /// The same, of what others may notice, or of what they may have done meanwhile: if the process was
+    /// stopped in this turn, it has gone on.
+    fn acts<R>(&mut self, act: impl FnOnce(&mut State, usize) -> R) -> R {
+        let state = &mut *self.state.borrow_mut();
+        state.goes_on(self.me);
+        act(state, self.me)
+    }
+
     fn reached(&self, remote: Remote) -> Result<Reached, FabricError> {
         let state = self.state.borrow();
         let me = &state.processes[self.me];
@@ -84,12 +94,15 @@ fn peer(state: &State, me: usize, peer: Peer) -> Known {
 
 impl Fabric for SimFabric {
     fn now(&self) -> Duration {
-        let state = self.state.borrow();
+        let mut state = self.state.borrow_mut();
+        if let Some(past) = state.past(self.me, true) {
+            return Duration::from_nanos(past.now);
+        }
         Duration::from_nanos(state.processes[self.me].clock.at(state.now))
     }
 
     fn dial(&mut self, name: &str) -> Result<Peer, FabricError> {
-        self.with(|state, me| {
+        self.acts(|state, me| {
             let found = state.names.get(name).copied().filter(|&it| state.processes[it].alive);
             let mine = state.processes[me].name.clone();
             let ways = [(mine.clone(), name.to_owned()), (name.to_owned(), mine)];
@@ -102,7 +115,7 @@ impl Fabric for SimFabric {
     }
 
     fn is_gone(&mut self, whom: Peer) -> bool {
-        self.with(|state, me| {
+        self.acts(|state, me| {
             let known = peer(state, me, whom);
             let broken = known.broken_at.is_some_and(|at| at <= state.now);
             known.hung_up || broken || state.is_gone(known.process)
@@ -114,7 +127,7 @@ impl Fabric for SimFabric {
     }
 
     fn has_died(&mut self, whom: Peer) -> bool {
-        !self.may_return() && self.with(|state, me| state.is_gone(peer(state, me, whom).process))
+        !self.may_return() && self.acts(|state, me| state.is_gone(peer(state, me, whom).process))
     }
 
     fn name_of(&self, peer: Peer) -> Option<String> {
@@ -122,7 +135,7 @@ impl Fabric for SimFabric {
     }
 
     fn hang_up(&mut self, whom: Peer) {
-        self.with(|state, me| {
+        self.acts(|state, me| {
             let known = &mut state.processes[me].peers[whom.0 as usize];
             known.hung_up = true;
             let (link, process, broken) = (known.link, known.process, known.broken_at.is_some());
@@ -134,7 +147,12 @@ impl Fabric for SimFabric {
 
     fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
         check_len(len);
-        self.with(|state, me| {
+        self.acts(|state, me| {
+            if state.processes[me].scarce {
+                state.counters.refused_regions += 1;
+                let source = Errno::NOSPC.into();
+                return Err(FabricError::NoSpace { len, dir: "the simulator".into(), source });
+            }
             let me = &mut state.processes[me];
             let lent = match access {
                 Access::Shared => Lent::Shared(me.generation()),
@@ -146,7 +164,7 @@ impl Fabric for SimFabric {
     }
 
     fn destroy(&mut self, region: Region) {
-        self.with(|state, me| {
+        self.acts(|state, me| {
             let destroyed = state.processes[me].regions.remove(region.0);
             assert!(destroyed.is_some(), "the region was destroyed before");
         });
@@ -164,7 +182,7 @@ impl Fabric for SimFabric {
     }
 
     fn grant(&mut self, region: Region, writer: Peer) -> Result<RegionKey, FabricError> {
-        self.with(|state, me| {
+        self.acts(|state, me| {
             let writer = peer(state, me, writer);
             if writer.is_over() || state.is_gone(writer.process) {
                 return Err(FabricError::Gone);
@@ -179,7 +197,7 @@ impl Fabric for SimFabric {
     }
 
     fn revoke(&mut self, region: Region) -> Result<(), FabricError> {
-        self.with(|state, me| {
+        self.acts(|state, me| {
             if state.config.racing_revocations {
                 for _ in 0..state.rng.below(RACING_MAX) {
                     state.step();
@@ -196,10 +214,19 @@ impl Fabric for SimFabric {
 
     fn attach(&mut self, whom: Peer, key: &RegionKey) -> Result<Remote, FabricError> {
         let key = Key::from_bytes(key);
-        self.with(|state, me| {
+        self.acts(|state, me| {
             let known = peer(state, me, whom);
             if known.is_over() || state.is_gone(known.process) || !state.processes[me].alive {
                 return Err(FabricError::Gone);
+            }
+            if state.processes[me].scarce {
+                state.counters.refused_regions += 1;
+                let source = Errno::NOMEM.into();
+                return Err(FabricError::System {
+                    call: "mmap",
+                    path: "the simulator".into(),
+                    source,
+                });
             }
             let owner = &state.processes[known.process];
             let region = owner.regions.get(key.region).filter(|it| it.is_open(key.generation));
@@ -213,7 +240,7 @@ impl Fabric for SimFabric {
     }
 
     fn detach(&mut self, remote: Remote) {
-        self.with(|state, me| _ = state.processes[me].remotes.remove(remote.0));
+        self.acts(|state, me| _ = state.processes[me].remotes.remove(remote.0));
     }
 
     fn write(
@@ -264,7 +291,12 @@ impl Fabric for SimFabric {
     fn flush(&mut self) {}
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {
-        self.with(|state, me| completions.append(&mut state.processes[me].completions));
+        self.with(|state, me| {
+            let there = state.processes[me].completions.len();
+            let seen = state.past(me, false).map(|past| std::mem::take(&mut past.completions));
+            let seen = seen.unwrap_or(there).min(there);
+            completions.extend(state.processes[me].completions.drain(..seen));
+        });
     }
 
     fn wake(&mut self, whom: Peer) {
@@ -277,7 +309,7 @@ impl Fabric for SimFabric {
     }
 
     fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool) {
-        let slept = self.with(|state, me| {
+        let slept = self.acts(|state, me| {
             let now = state.now;
             let me = &mut state.processes[me];
             if !me.alive || !me.completions.is_empty() || !me.mail.is_empty() {
@@ -288,9 +320,9 @@ impl Fabric for SimFabric {
             true
         });
         if slept && !idle(self) {
-            self.with(|state, me| state.processes[me].parked = None);
+            self.acts(|state, me| state.processes[me].parked = None);
         } else if slept {
-            self.with(|state, _| state.counters.parks += 1);
+            self.acts(|state, _| state.counters.parks += 1);
         }
     }
 
@@ -313,6 +345,9 @@ impl Fabric for SimFabric {
     fn recv(&mut self, into: &mut Vec<u8>) -> Option<Peer> {
         self.with(|state, me| {
             loop {
+                if let Some(past) = state.past(me, false) {
+                    past.letters = past.letters.checked_sub(1)?;
+                }
                 let (sender, bytes) = state.processes[me].mail.pop_front()?;
                 let peers = &state.processes[me].peers;
                 let known = peers.iter().any(|it| it.process == sender && !it.is_over());
@@ -327,6 +362,9 @@ impl Fabric for SimFabric {
 
     fn load(&self, region: Region, at: usize) -> u64 {
         let state = &mut *self.state.borrow_mut();
+        if let Some(past) = state.past(self.me, false) {
+            return past.words(region.0)[at / WORD];
+        }
         state.stir(state.config.stirred_looks_one_in);
         let region = state.processes[self.me].region(region);
         check_span(region.len(), at, WORD);
@@ -335,6 +373,10 @@ impl Fabric for SimFabric {
 
     fn changed(&self, region: Region, seen: &[u64], from: usize) -> Option<usize> {
         let state = &mut *self.state.borrow_mut();
+        if let Some(past) = state.past(self.me, false) {
+            let words = past.words(region.0);
+            return (from..seen.len()).find(|&i| words[i] != seen[i]);
+        }
         state.stir(state.config.stirred_looks_one_in);
         let region = state.processes[self.me].region(region);
         check_span(region.len(), 0, seen.len() * WORD);
@@ -343,13 +385,16 @@ impl Fabric for SimFabric {
 
     fn store(&mut self, region: Region, at: usize, word: u64) {
         assert!(at.is_multiple_of(WORD), "offset {at} is not that of a word");
-        self.with(|state, me| {
+        self.acts(|state, me| {
             state.processes[me].region_mut(region).put(at, &word.to_ne_bytes());
         });
     }
 
     fn copy_out(&self, region: Region, at: usize, into: &mut [u8]) {
         let state = &mut *self.state.borrow_mut();
+        if let Some(past) = state.past(self.me, false) {
+            return get(past.words(region.0), at, into);
+        }
         let look = |state: &mut State, at, into: &mut [u8]| {
             let region = state.processes[self.me].region(region);
             state.counters.torn_reads += u64::from(region.is_torn(at, into.len()));
@@ -367,7 +412,7 @@ impl Fabric for SimFabric {
     }
 
     fn copy_in(&mut self, region: Region, at: usize, bytes: &[u8]) {
-        self.with(|state, me| state.processes[me].region_mut(region).put(at, bytes));
+        self.acts(|state, me| state.processes[me].region_mut(region).put(at, bytes));
     }
 }
 

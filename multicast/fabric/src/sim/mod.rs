@@ -16,6 +16,7 @@
 mod counters;
 mod fabric;
 mod link;
+mod past;
 mod process;
 mod rng;
 mod state;
@@ -28,6 +29,7 @@ pub use counters::Counters;
 pub use fabric::SimFabric;
 pub use rng::{Rng, mix};
 
+use self::past::Past;
 use self::state::State;
 use crate::{FabricError, Region};
 
@@ -157,7 +159,11 @@ impl World {
     /// middle of one that takes more than a word. It does for a process, as real memory; a harness
     /// that looks for itself wants to see it stand still.
     pub fn stir(&self, on: bool) {
-        self.0.borrow_mut().stirred = on;
+        let mut state = self.0.borrow_mut();
+        state.stirred = on;
+        if !on {
+            state.end_pasts();
+        }
     }
 
     /// When the next event is due.
@@ -222,15 +228,41 @@ impl World {
         }
     }
 
-    /// Lets the clock of a process run at another rate: so many thousandths of the world's.
-    ///
-    /// # Panics
-    /// If it were to stand still.
+    /// Lets the clock of a process run at another rate: so many thousandths of the world's. It stands still
+    /// at none.
     pub fn skew(&self, name: &str, per_mille: u64) {
-        assert!(per_mille > 0, "a clock rises");
         self.with(name, |state, it| {
             let now = state.now;
-            state.processes[it].clock.skew(now, per_mille);
+            let process = &mut state.processes[it];
+            if process.clock.stands_still() {
+                process.parked = None; // It cannot have known when its time would be up.
+            }
+            process.clock.skew(now, per_mille);
+        });
+    }
+
+    /// Puts the clock of a process forward. One that sleeps wakes, as its time may be up.
+    pub fn jump(&self, name: &str, by: Duration) {
+        self.with(name, |state, it| {
+            let now = state.now;
+            state.processes[it].clock.jump(now, nanos(by));
+            state.processes[it].parked = None;
+        });
+    }
+
+    /// Whether a process that lives can neither create a region nor attach one.
+    pub fn scarce(&self, name: &str, on: bool) {
+        self.with(name, |state, it| state.processes[it].scarce = on);
+    }
+
+    /// Stops a process in the middle of its next turn, after so many looks, or so many at its clock. The harness is to leave it alone
+    /// for as long as it stands still; its turn then finds what was there before, and goes on with
+    /// what is there by then.
+    pub fn stop_inside(&self, name: &str, looks: u64, clock_looks: u64) {
+        self.with(name, |state, it| {
+            let past = Past::of(&state.processes[it], state.now, (looks, clock_looks));
+            state.processes[it].past = Some(past);
+            state.processes[it].parked = None;
         });
     }
 

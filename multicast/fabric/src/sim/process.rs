@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::past::Past;
 use crate::memory::WORD;
 use crate::slab::Slab;
 use crate::{Completion, RegionKey};
@@ -32,6 +33,10 @@ pub(super) struct Process {
     /// Until when bytes reach it that were posted so far.
     pub(super) reached_until: u64,
     pub(super) clock: Clock,
+    /// It was stopped in the middle of a turn: what it had looked at before.
+    pub(super) past: Option<Past>,
+    /// No memory is to be had: it can neither create a region nor attach one.
+    pub(super) scarce: bool,
 }
 
 /// What a process takes for the time: it has met the world's time at some moment, and goes by a rate
@@ -53,8 +58,16 @@ impl Clock {
         self.own.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
+    /// Whether no time passes for it.
+    pub(super) fn stands_still(&self) -> bool {
+        self.per_mille == 0
+    }
+
     /// How much of the world's time passes in so much of its own, at least.
     pub(super) fn of_world(&self, own: u64) -> u64 {
+        if self.stands_still() {
+            return u64::MAX;
+        }
         let passed = (u128::from(own) * 1000).div_ceil(u128::from(self.per_mille));
         u64::try_from(passed).unwrap_or(u64::MAX)
     }
@@ -62,6 +75,11 @@ impl Clock {
     /// Goes by another rate from here on.
     pub(super) fn skew(&mut self, world: u64, per_mille: u64) {
         *self = Self { world, own: self.at(world), per_mille };
+    }
+
+    /// Is so much ahead of what it showed, from here on.
+    pub(super) fn jump(&mut self, world: u64, by: u64) {
+        *self = Self { world, own: self.at(world).saturating_add(by), ..*self };
     }
 }
 
@@ -137,6 +155,8 @@ impl Process {
             busy_until: 0,
             reached_until: 0,
             clock: Clock::TRUE,
+            past: None,
+            scarce: false,
         }
     }
 
@@ -178,17 +198,7 @@ impl Region {
 
     pub(super) fn get(&self, at: usize, into: &mut [u8]) {
         self.check(at, into.len());
-        if at.is_multiple_of(WORD) && into.len().is_multiple_of(WORD) {
-            let (whole, _) = into.as_chunks_mut::<WORD>();
-            for (bytes, word) in whole.iter_mut().zip(&self.words[at / WORD..]) {
-                *bytes = word.to_ne_bytes();
-            }
-            return;
-        }
-        for (i, byte) in into.iter_mut().enumerate() {
-            let at = at + i;
-            *byte = self.words[at / WORD].to_ne_bytes()[at % WORD];
-        }
+        get(&self.words, at, into);
     }
 
     pub(super) fn put(&mut self, at: usize, bytes: &[u8]) {
@@ -211,6 +221,21 @@ impl Region {
     pub(super) fn check(&self, at: usize, len: usize) {
         let size = self.len();
         assert!(at <= size && len <= size - at, "span {at}+{len} leaves {size}");
+    }
+}
+
+/// Copies bytes out of words.
+pub(super) fn get(words: &[u64], at: usize, into: &mut [u8]) {
+    if at.is_multiple_of(WORD) && into.len().is_multiple_of(WORD) {
+        let (whole, _) = into.as_chunks_mut::<WORD>();
+        for (bytes, word) in whole.iter_mut().zip(&words[at / WORD..]) {
+            *bytes = word.to_ne_bytes();
+        }
+        return;
+    }
+    for (i, byte) in into.iter_mut().enumerate() {
+        let at = at + i;
+        *byte = words[at / WORD].to_ne_bytes()[at % WORD];
     }
 }
 

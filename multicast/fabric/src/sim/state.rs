@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::counters::Counters;
 use super::link::{Lane, Link, Piece, Step, Way, cut};
+use super::past::Past;
 use super::process::{Landing, Process};
 use super::rng::{Rng, mix};
 use super::{Costs, SimConfig, nanos};
@@ -206,6 +207,31 @@ impl State {
             }
         }
         stirs
+    }
+
+    /// A process looks at something: at what was there when it was stopped in this turn, if it was and has
+    /// not gone on yet.
+    pub(super) fn past(&mut self, process: usize, at_clock: bool) -> Option<&mut Past> {
+        let past = self.processes[process].past.as_mut().filter(|_| self.stirred)?;
+        if past.looks(at_clock) {
+            return self.processes[process].past.as_mut();
+        }
+        self.goes_on(process);
+        None
+    }
+
+    /// A process that was stopped in the middle of this turn goes on.
+    pub(super) fn goes_on(&mut self, process: usize) {
+        if self.stirred && self.processes[process].past.take().is_some() {
+            self.counters.stopped_turns += 1;
+        }
+    }
+
+    /// Nobody is in a turn any more: who has begun one with what was there before has gone on.
+    pub(super) fn end_pasts(&mut self) {
+        for process in &mut self.processes {
+            process.past.take_if(|past| past.begun);
+        }
     }
 
     pub(super) fn next_due(&self) -> Option<u64> {
@@ -436,6 +462,7 @@ impl State {
         dead.parked = None;
         dead.completions.clear();
         dead.mail.clear();
+        dead.past = None;
         dead.gone_at = self.now + if crash { self.rng.between(0, lag) } else { 0 };
         self.counters.crashes += u64::from(crash);
         self.stamp(&[process as u64, crash.into()]);

@@ -19,6 +19,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use super::hello::{Answer, Hello, NotMet, Side};
 use super::net::Net;
 use super::stream::{Stream, left};
+use crate::Difference;
 
 /// How long two processes may take to meet. Who says nothing for so long is sent away.
 const MEET_MAX: Duration = Duration::from_secs(3);
@@ -216,12 +217,14 @@ fn receive(hall: &Hall, caller: TcpStream, number: u64) -> Result<(), NotMet> {
         if hello.to != hall.name {
             return refused(format!("it looks for {}, and this is {}", hello.to, hall.name));
         }
-        if hello.agreed != hall.net.agreed() {
-            return refused(
+        if let Some(Difference { name, theirs, ours }) =
+            hall.net.constants().difference(&hello.constants)
+        {
+            return refused(format!(
                 "its configuration is not that of the others of this cluster, or its version of Skein \
-                 is not: topology, limits, tuning and network.addresses must be the same on all hosts"
-                    .into(),
-            );
+                 is not: {name} is {theirs} at {}, and {ours} at {}; it must be the same on all hosts",
+                hello.from, hall.name
+            ));
         }
         let node = hall.net.book().find(&hello.from).is_some();
         match (hello.side.card, hall.net.has_cards()) {

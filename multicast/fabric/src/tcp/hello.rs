@@ -6,8 +6,8 @@
 //! ```text
 //!  0 "skeintcp" │ version: u32 │ kind: u16 │ len: u16 │ body of `len` bytes
 //!
-//!  hello     incarnation: u64 │ meeting: u64 │ card: u8 │ agreed: u64 │
-//!            cluster, from, to: each a byte of length, and text
+//!  hello     incarnation: u64 │ meeting: u64 │ card: u8 │
+//!            cluster, from, to: each a byte of length, and text │ constants
 //!  welcome   incarnation: u64 │ meeting: u64 │ card: u8
 //!  later     (nothing: we are about to meet, or have met)
 //!  refused   text: why
@@ -15,28 +15,28 @@
 //!
 //! A process counts its *meetings* with another: the number rises when one has ended. So a hello
 //! that comes late, of a call given up long ago, is told from one that begins anew. `card` is 1 where
-//! this is the control channel of a fabric of RDMA cards. `agreed` is a digest of all else that the
-//! processes of a cluster must be told alike.
+//! this is the control channel of a fabric of RDMA cards. `constants` are the values that all
+//! processes of a cluster must have alike, see [`Constants`]: a caller for whom one differs is refused.
 
 use std::io;
 use std::time::Instant;
 
 use super::stream::Stream;
 use super::tls;
-use crate::is_name;
+use crate::{Constants, is_name};
 
 /// Raised with every change of what is said here or in frames.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const MAGIC: &[u8; 8] = b"skeintcp";
 const HEAD: usize = 16;
-/// Hellos and answers are short.
-const BODY_MAX: usize = 1024;
+/// A hello with its constants has about two kilobytes.
+const BODY_MAX: usize = 8 << 10;
 
 /// What a caller says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) cluster: String,
-    pub(super) agreed: u64,
+    pub(super) constants: Constants,
     pub(super) from: String,
     pub(super) to: String,
     pub(super) side: Side,
@@ -88,11 +88,11 @@ impl From<io::Error> for NotMet {
 impl Hello {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut body = self.side.encode().to_vec();
-        body.extend_from_slice(&self.agreed.to_le_bytes());
         for text in [&self.cluster, &self.from, &self.to] {
             body.push(text.len() as u8);
             body.extend_from_slice(text.as_bytes());
         }
+        body.extend_from_slice(&self.constants.encode());
         message(1, &body)
     }
 
@@ -100,9 +100,7 @@ impl Hello {
     pub(super) fn receive(stream: &mut Stream, deadline: Instant) -> Result<Self, NotMet> {
         let (kind, body) = receive(stream, deadline)?;
         let hello = || {
-            let (side, rest) = Side::decode(&body)?;
-            let (agreed, mut rest) = rest.split_first_chunk()?;
-            let agreed = u64::from_le_bytes(*agreed);
+            let (side, mut rest) = Side::decode(&body)?;
             let mut text = || {
                 let (len, more) = rest.split_first()?;
                 let (text, more) = more.split_at_checked(usize::from(*len))?;
@@ -110,7 +108,8 @@ impl Hello {
                 String::from_utf8(text.to_vec()).ok()
             };
             let (cluster, from, to) = (text()?, text()?, text()?);
-            (kind == 1 && is_name(&from)).then_some(Self { cluster, agreed, from, to, side })
+            let (constants, _) = Constants::decode(rest)?;
+            (kind == 1 && is_name(&from)).then_some(Self { cluster, constants, from, to, side })
         };
         hello().ok_or_else(|| NotMet::Refused("what it says is no hello".into()))
     }

@@ -155,8 +155,8 @@ impl TcpFabric {
             return;
         }
         let (cluster, from) = (self.net.cluster().to_owned(), self.name.clone());
-        let agreed = self.net.agreed();
-        let hello = Hello { cluster, agreed, from, to: name.to_owned(), side };
+        let constants = self.net.constants().clone();
+        let hello = Hello { cluster, constants, from, to: name.to_owned(), side };
         match self.door.call(name, address, hello) {
             Ok(()) => call.under_way = true,
             Err(error) => {

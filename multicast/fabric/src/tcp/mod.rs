@@ -52,6 +52,7 @@ use self::hello::Side;
 use self::link::{BUFFER, Link};
 use self::meeting::Call;
 use self::regions::{Key, Regions};
+use crate::fork::Process;
 use crate::slab::Slab;
 use crate::{Completion, FabricError, Peer, Remote, is_name};
 
@@ -67,6 +68,7 @@ const BELL: u64 = u64::MAX;
 
 /// One process's, or thread's, end of the network. Dropping it ends all its connections.
 pub struct TcpFabric {
+    process: Process,
     name: String,
     incarnation: u64,
     net: Net,
@@ -156,6 +158,7 @@ impl TcpFabric {
             })?;
         }
         Ok(Self {
+            process: Process::current(),
             name: name.to_owned(),
             incarnation: rand::random(),
             door,
@@ -250,6 +253,9 @@ impl TcpWaker {
 
 impl Drop for TcpFabric {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return; // The connections are the parent's.
+        }
         for peer in self.peers.handles().collect::<Vec<_>>() {
             if let Some(link) = self.peers.get_mut(peer).and_then(|state| state.link.as_mut()) {
                 link.end(&mut self.traffic);

@@ -10,7 +10,7 @@ use super::TcpFabric;
 use super::hello::NotMet;
 use super::stream::Stream;
 use super::tls::Tls;
-use crate::{FabricError, is_name};
+use crate::{Constants, FabricError, is_name};
 
 /// Where processes that can be called are: `host:port` by name. Clones share what is in it.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +74,7 @@ impl Security {
 #[derive(Clone, Debug)]
 pub struct Net {
     cluster: String,
-    agreed: u64,
+    constants: Constants,
     book: Book,
     security: Security,
     /// What meets there has RDMA cards.
@@ -85,14 +85,20 @@ impl Net {
     /// The processes of `cluster`: a name of at most 64 letters, digits, `-` and `_`.
     pub fn new(cluster: &str, book: Book, security: Security) -> Self {
         assert!(is_name(cluster), "{cluster:?} is not a cluster's name");
-        Self { cluster: cluster.to_owned(), agreed: 0, book, security, cards: false }
+        Self {
+            cluster: cluster.to_owned(),
+            constants: Constants::default(),
+            book,
+            security,
+            cards: false,
+        }
     }
 
-    /// The same, of processes that have also been told alike all that `agreed` is a digest of. Those
-    /// of a cluster that have not refuse each other.
+    /// The same, of processes that must have these constants alike. Those of a cluster that have not
+    /// refuse each other.
     #[must_use]
-    pub fn agreeing(self, agreed: u64) -> Self {
-        Self { agreed, ..self }
+    pub fn agreeing(self, constants: Constants) -> Self {
+        Self { constants, ..self }
     }
 
     /// Joins under a name, listening at its address; that is ours until the fabric is dropped.
@@ -123,8 +129,8 @@ impl Net {
         &self.cluster
     }
 
-    pub(super) fn agreed(&self) -> u64 {
-        self.agreed
+    pub(super) fn constants(&self) -> &Constants {
+        &self.constants
     }
 
     /// Where its processes are.

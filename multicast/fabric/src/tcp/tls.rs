@@ -100,7 +100,7 @@ impl Tls {
         match certificate.map(|c| c.verify_is_valid_for_subject_name(&expected)) {
             Some(Ok(())) => Ok(()),
             _ => Err(NotMet::Refused(format!(
-                "it says that it is {name}, and its certificate is not for {}",
+                "the name given is {name}, and the certificate shown is not for {}",
                 (self.name_of)(name)
             ))),
         }

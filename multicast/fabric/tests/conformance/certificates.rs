@@ -96,7 +96,7 @@ fn only_who_has_a_valid_certificate_of_the_cluster_is_let_in() {
         (good("a"),        foreign("b"),    "its certificate is of another authority"),
         (mistaken("a"),    good("b"),       "its certificate is of another authority"),
         (good("a"),        mistaken("b"),   "our certificate is of another authority"),
-        (good("c"),        good("b"),       "it says that it is a, and its certificate is not for a"),
+        (good("c"),        good("b"),       "the name given is a, and the certificate shown is not for a"),
         (good("a"),        good("c"),       "another process's"),
         (Security::Plain,  good("b"),       "speaks TLS"),
         (good("a"),        Security::Plain, "it does not speak TLS"),

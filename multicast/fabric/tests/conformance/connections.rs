@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use skein_fabric::sim::Rng;
 use skein_fabric::tcp::{Book, Net, Security, TcpFabric};
-use skein_fabric::{Access, Fabric, FabricError, Outcome, Peer, Region, RegionKey, Source};
+use skein_fabric::{
+    Access, Constants, Fabric, FabricError, Outcome, Peer, Region, RegionKey, Source,
+};
 
 use crate::crew::{Ground, OWNER, WATCHDOG, Wire, ends, keys, mail, put};
 
@@ -67,10 +69,7 @@ fn check_alive(a: &mut TcpFabric, b: &mut TcpFabric, to_b: Peer) {
 
 // What travels, put together by hand: whoever changes it must raise the version.
 
-const VERSION: u32 = 3;
-
-/// What the processes of these networks agree on.
-const AGREED: u64 = 0;
+const VERSION: u32 = 4;
 
 fn message(version: u32, kind: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = b"skeintcp".to_vec();
@@ -85,11 +84,11 @@ fn hello(cluster: &str, from: &str, to: &str, meeting: u64) -> Vec<u8> {
     let mut body = 5u64.to_le_bytes().to_vec();
     body.extend(meeting.to_le_bytes());
     body.push(0);
-    body.extend(AGREED.to_le_bytes());
     for text in [cluster, from, to] {
         body.push(text.len() as u8);
         body.extend(text.as_bytes());
     }
+    body.extend(Constants::default().encode());
     message(VERSION, 1, &body)
 }
 
@@ -150,7 +149,10 @@ fn strangers_are_told_why_they_are_refused_and_harm_nothing() {
     let mut card = hello(CLUSTER, "x", "b", 0);
     card[32] = 1;
     let mut other = hello(CLUSTER, "x", "b", 0);
-    other[33] ^= 1;
+    other.truncate(other.len() - Constants::default().encode().len());
+    other.extend(Constants::default().with("limits.color", 7).encode());
+    let len = (other.len() - 16) as u16;
+    other[14..16].copy_from_slice(&len.to_le_bytes());
     #[rustfmt::skip]
     let strangers = [
         (hello("another", "x", "b", 0),      "belongs to cluster another, and this is cluster conformance"),
@@ -160,7 +162,7 @@ fn strangers_are_told_why_they_are_refused_and_harm_nothing() {
         (message(1, 1, &[0; 40]),            "version 1"),
         (message(VERSION, 2, &[0; 17]),      "no hello"),
         (message(VERSION, 1, &[255; 100]),   "no hello"),
-        (other,                              "its configuration is not that of the others"),
+        (other,                              "limits.color is 7 at x, and not known at b"),
         (card,                               "its network.fabric is \"verbs\", and here it is \"tcp\""),
         (long,                               "too long"),
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "does not speak"),

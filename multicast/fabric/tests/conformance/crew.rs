@@ -13,7 +13,7 @@ use skein_fabric::tcp::{Book, Net, Security, TcpFabric};
 use skein_fabric::{Completion, Fabric, Outcome, Peer, RegionKey, Remote, Source};
 use tempfile::TempDir;
 
-use crate::{fencing, incarnations, ordering, waiting};
+use crate::{fencing, incarnations, ordering, space, waiting};
 
 /// Nothing here takes this long unless it hangs.
 pub(crate) const WATCHDOG: Duration = Duration::from_mins(1);
@@ -254,6 +254,7 @@ fn play<F: Fabric>(role: &str, fabric: F) {
         "partner" => waiting::partner(fabric),
         "sleeper" => waiting::sleeper(fabric),
         "tenant" => incarnations::tenant(fabric),
+        "pauper" => space::pauper(fabric),
         _ => panic!("no role {role}"),
     }
 }

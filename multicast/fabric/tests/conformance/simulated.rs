@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use skein_fabric::sim::{Counters, SimConfig, SimFabric, World};
-use skein_fabric::{Access, Fabric, Outcome, Peer, Region, Remote, Source};
+use skein_fabric::{Access, Fabric, FabricError, Outcome, Peer, Region, Remote, Source};
 
 use crate::crew::{ends, put, words};
 
@@ -112,6 +112,8 @@ fn storm(seed: u64) -> (u64, Counters, Vec<String>) {
             4 if rng.one_in(8) => world.partition(names[from], names[to]),
             5 if rng.one_in(4) => world.heal_all(),
             6 if rng.one_in(4) => world.slow(names[from], 1 + rng.below(10)),
+            8 if rng.one_in(8) => world.stop_inside(names[to], rng.between(1, 8), 4),
+            9 if rng.one_in(8) => world.scarce(names[to], rng.one_in(2)),
             7 if !remotes.is_empty() => {
                 let &(from, remote) = rng.pick(&remotes);
                 let into = (shared[from], 0);
@@ -330,6 +332,69 @@ fn a_span_is_read_when_it_lands_unless_told_otherwise() {
         assert_eq!(b.load(theirs, 0), if late { 2 } else { 1 });
         assert_eq!(world.counters().late_spans, u64::from(late));
     }
+}
+
+#[test]
+fn a_process_that_was_stopped_in_a_turn_sees_what_was_there_and_then_what_is() {
+    let Pair { world, mut a, mut b, region, there, .. } = pair(7, 64);
+    let write = |a: &mut SimFabric, word: u64| {
+        a.write(there, 0, Source::Inline(&word.to_ne_bytes()), None).unwrap();
+        while world.step() {}
+    };
+    write(&mut a, 1);
+    world.stop_inside("b", 2, u64::MAX);
+    write(&mut a, 2);
+    assert_eq!(b.load(region, 0), 2, "a harness that looks for itself is in no turn");
+    world.stir(true);
+    assert_eq!([b.load(region, 0), b.load(region, 0), b.load(region, 0)], [1, 1, 2]);
+    world.stir(false);
+
+    let before = b.now();
+    world.stop_inside("b", u64::MAX, 1);
+    world.advance(Duration::from_millis(5));
+    world.stir(true);
+    assert_eq!(b.now(), before);
+    assert_eq!(b.now(), before + Duration::from_millis(5));
+    world.stir(false);
+
+    world.stop_inside("b", u64::MAX, u64::MAX);
+    write(&mut a, 3);
+    world.stir(true);
+    assert_eq!(b.load(region, 0), 2);
+    b.store(region, 8, 9);
+    assert_eq!(b.load(region, 0), 3, "what others may notice is done after it went on");
+    world.stir(false);
+    assert_eq!(world.counters().stopped_turns, 3);
+}
+
+#[test]
+fn a_clock_stands_still_goes_on_and_jumps() {
+    let Pair { world, a, mut b, .. } = pair(3, 64);
+    world.skew("b", 0);
+    let stopped = b.now();
+    b.park(Duration::from_millis(1), &mut |_| true);
+    world.advance(Duration::from_secs(1));
+    assert!(b.now() == stopped && a.now() == world.now());
+    assert!(world.is_parked("b"), "its time is never up");
+    world.skew("b", 1000);
+    assert!(!world.is_parked("b"), "it may be up, for all that it knows");
+    world.advance(Duration::from_secs(1));
+    assert_eq!(b.now(), stopped + Duration::from_secs(1));
+    world.jump("b", Duration::from_hours(1));
+    assert_eq!(b.now(), stopped + Duration::from_secs(3601));
+}
+
+#[test]
+fn a_process_without_memory_neither_creates_a_region_nor_attaches_one() {
+    let Pair { world, mut a, to_b, b, region, there, .. } = pair(3, 64);
+    world.scarce("a", true);
+    assert!(matches!(a.create(64, Access::Shared), Err(FabricError::NoSpace { len: 64, .. })));
+    assert!(matches!(a.attach(to_b, &b.key(region)), Err(FabricError::System { .. })));
+    a.write(there, 0, Source::Inline(&[1; 8]), None).unwrap();
+    world.scarce("a", false);
+    a.create(64, Access::Shared).unwrap();
+    a.attach(to_b, &b.key(region)).unwrap();
+    assert_eq!(world.counters().refused_regions, 2);
 }
 
 #[test]

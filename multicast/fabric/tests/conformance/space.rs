@@ -1,13 +1,17 @@
-//! Memory: none is an error, and a lot of it takes few files.
+//! Memory and descriptors: none is an error, and a lot of memory takes few files.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use std::thread;
+use std::time::Instant;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use skein_fabric::shm::Host;
 use skein_fabric::{Access, Fabric, FabricError, Outcome, Source};
 
-use crate::crew::{Crew, ends, put, words};
+use crate::crew::{Crew, Ground, WATCHDOG, ends, keys, mail, meet_owner, put, words};
 
 /// A file system of that many bytes, unmounted when dropped.
 struct Tiny(tempfile::TempDir);
@@ -71,6 +75,18 @@ fn no_space_is_an_error_and_leaves_nothing_behind() {
     assert_eq!(b.load(log, 0), 7);
     b.destroy(other);
     b.grant(log, to_a).unwrap();
+    b.destroy(log);
+    assert_eq!(host.bytes_reserved(), reserved);
+
+    // What was only prepared makes room for what is needed.
+    let log = b.create(5 << 17, Access::Granted).unwrap();
+    b.store(log, 0, 7);
+    b.grant(log, to_a).unwrap();
+    b.prepare(log);
+    let needed = b.create(1 << 20, Access::Shared).unwrap();
+    b.revoke(log).unwrap();
+    assert_eq!(b.load(log, 0), 7);
+    b.destroy(needed);
     b.destroy(log);
     assert_eq!(host.bytes_reserved(), reserved);
 
@@ -199,4 +215,47 @@ fn memory_is_not_reused_under_a_writer() {
         }
     }
     assert_eq!(crew.host().bytes_reserved(), reserved);
+}
+
+/// Has no descriptors for a while. Its word says when the letters to it have been sent.
+pub(crate) fn pauper<F: Fabric>(mut fabric: F) {
+    let owner = meet_owner(&mut fabric);
+    let word = fabric.create(8, Access::Shared).unwrap();
+    fabric.send(owner, &fabric.key(word).0).unwrap();
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+    let end = Instant::now() + WATCHDOG;
+    while fabric.load(word, 0) == 0 {
+        assert!(Instant::now() < end, "no letters were sent");
+        thread::yield_now();
+    }
+    assert!(!fabric.is_gone(owner), "nothing was learned of it");
+    let mut bytes = Vec::new();
+    assert_eq!(fabric.recv(&mut bytes), None);
+    let unsent = fabric.send(owner, b"letter").unwrap_err();
+    assert!(unsent.is_lack(), "{unsent}");
+    let unmade = fabric.create(1 << 20, Access::Shared).unwrap_err();
+    assert!(unmade.is_lack(), "{unmade}");
+
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let mut letters: Vec<Vec<u8>> = (0..3).map(|_| mail(&mut fabric).1).collect();
+    let of_owner: Vec<_> = letters.extract_if(.., |letter| letter[0] == b'o').collect();
+    assert_eq!((of_owner, letters), (vec![vec![b'o', 1], vec![b'o', 2]], vec![vec![b's']]));
+    fabric.send(owner, b"letter").unwrap();
+}
+
+#[test]
+fn without_descriptors_nobody_counts_as_dead_and_no_letter_is_lost() {
+    let crew = Crew::of_processes();
+    let (mut owner, mut stranger) = (crew.join_as_owner(), crew.host().join("stranger").unwrap());
+    let hand = crew.launch("pauper", "pauper");
+    let (pauper, letter) = mail(&mut owner);
+    let word = owner.attach(pauper, &keys(&letter).next().unwrap()).unwrap();
+    owner.send(pauper, b"o\x01").unwrap();
+    owner.send(pauper, b"o\x02").unwrap();
+    let to_pauper = stranger.dial("pauper").unwrap();
+    stranger.send(to_pauper, b"s").unwrap();
+    put(&mut owner, word, 0, 1, None);
+    hand.finish();
+    assert_eq!(mail(&mut owner).1, b"letter");
 }

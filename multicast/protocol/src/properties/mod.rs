@@ -162,6 +162,23 @@ impl History {
         self.delivered.retain(|(of, _)| *of != group);
     }
 
+    /// It goes on from what survivors hold, of whom one has made so many deliveries. Others may have made
+    /// more, which are gone; none of those may be.
+    pub fn revives(&mut self, group: GroupId, reached: u64) {
+        self.loses(group);
+        let sequence = self.sequences.entry(group).or_default();
+        let gone: Vec<_> = sequence.drain(sequence.len().min(reached as usize)..).collect();
+        for deliver in gone {
+            self.delivered.remove(&(group, deliver.message));
+        }
+        self.reads.retain(|read| read.group != group || read.position <= reached);
+    }
+
+    /// Whether a replica of a group has delivered a message.
+    pub fn has_delivered(&self, group: GroupId, message: MessageId) -> bool {
+        self.delivered.contains(&(group, message))
+    }
+
     /// Whether a group that the message was addressed to was lost since.
     pub fn is_lost(&self, message: MessageId) -> bool {
         self.lost.contains(&message)

@@ -83,6 +83,17 @@ impl Ramcast {
         }
     }
 
+    /// As candidate, with the log that is adopted: everything up to `index` is committed, since a replica that
+    /// granted our ballot has folded it. A log is full of what its holder does not know to be committed; one that
+    /// only replicas without that knowledge campaigned for would have no room for a ballot of theirs.
+    pub fn learn_committed(&mut self, index: u64) {
+        let index = index.min(self.last);
+        if index > self.commit {
+            self.paths.learned_committed += 1;
+            self.fold(index);
+        }
+    }
+
     /// As leader: up to which index we count on the memory of that slot.
     pub fn counts_on(&self, slot: u8) -> u64 {
         let accepted = self.accepted(self.group(), slot, self.ballot());
@@ -147,7 +158,7 @@ impl Ramcast {
     }
 
     /// Everything up to `index` is committed: it is part of the replicated state from here on.
-    fn fold(&mut self, index: u64) {
+    pub(super) fn fold(&mut self, index: u64) {
         self.commit = index;
         while let Some(entry) = self.suffix.pop_front(index) {
             self.commit_birth = entry.birth;
@@ -201,6 +212,7 @@ impl Ramcast {
             Record::Join { slot, incarnation } => {
                 self.view.join(slot, incarnation);
                 self.changing &= !(1 << slot);
+                self.joins[usize::from(slot)] = index;
                 // It may have told us before we knew that it counts, and tells us once.
                 let fed = self.fed[usize::from(slot)];
                 if fed.is_some_and(|fed| fed.told && fed.incarnation == incarnation) {
@@ -214,15 +226,27 @@ impl Ramcast {
         }
     }
 
-    /// Whether we are a life that our group has not let in: we vouch for nothing.
+    /// Whether we are an incarnation that our group has not admitted: we vouch for nothing.
+    ///
+    /// We are admitted once we have folded our `Join`; or once we were [told](Self::hear_admitted) that it is
+    /// committed, follow a leader of that ballot or a later one, and hold it in our log. Both say the same:
+    /// f+1 other slots hold the `Join`, and our words cover it with all that stands before it. Words of an
+    /// earlier ballot stay unsaid: there, what our former incarnation had said may be all that is known of us.
     pub fn is_silent(&self) -> bool {
-        if self.role == Role::Blank {
+        if self.role == Role::Blank || self.suspended {
             return true;
         }
         let (me, life) = (self.config.me.slot, self.config.incarnation);
         if planted(Mutant::LetInTooEarly) {
             return self.named()[usize::from(me)] != life;
         }
-        !self.view.names(me, life)
+        !self.view.names(me, life) && !self.holds_join()
+    }
+
+    /// Whether our log holds a `Join` of ours that is not folded here, but committed as we were told.
+    fn holds_join(&self) -> bool {
+        let join = Record::Join { slot: self.config.me.slot, incarnation: self.config.incarnation };
+        self.admitted_below.is_some_and(|ballot| self.ballot() >= ballot)
+            && self.suffix.iter().any(|entry| entry.record == join)
     }
 }

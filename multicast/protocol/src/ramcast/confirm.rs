@@ -78,9 +78,11 @@ mod tests {
             replicas,
             fetch_after_ms: 20,
             patience_ms: 20,
+            beat_ms: 5,
             missed_max: 20,
             lease_ms: 40,
             clock_skew_percent: 10,
+            spread_after_ms: 0,
         };
         let mut core = Ramcast::new(config, View::first(replicas));
         core.campaign(Cause::Start);

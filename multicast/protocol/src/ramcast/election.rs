@@ -7,7 +7,18 @@
 //! of it.
 //!
 //! **Invariant (memory).** A grant counts only from a life that the adopted log's view names: one
-//! that lost its memory may have promised, or held, anything before.
+//! that lost its memory may have promised, or held, anything before. And an incarnation grants nothing
+//! before its `Join` is committed.
+//!
+//! *Who knows that a `Join` is committed.* The replica itself, when it has folded it; and before that any
+//! candidate that has. So a candidate sends the incarnations of its committed view, and a replica with a state
+//! that finds its own among them grants, whatever it has read. Its grant is as good as any other. Let `Join(s, i)`
+//! be committed at index j. An entry up to j is held by whoever holds the `Join`: f+1 slots other than s. An
+//! entry behind j was logged when the former incarnation of s was gone, and i has acknowledged nothing yet: it
+//! is held by f+1 slots other than s as well. Of f+1 granters, f at least are other slots than s, so one of
+//! them holds the entry. What s itself reports need not. For the same reason no promise of the former
+//! incarnation elects anybody any more: whoever was granted it adopts a log with the `Join`, which does not
+//! name that incarnation.
 //!
 //! Follows the design of protected-memory Paxos in Mu (OSDI '20, section 4), with quorums instead of
 //! everybody, ballots that no two candidates share, and a log whose entries keep their birth.
@@ -16,18 +27,19 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Fed, Ramcast, Role, Uncommitted};
+use super::{Config, Fed, Ramcast, Role, Uncommitted};
 use crate::ballot::Ballot;
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::mutants::{Mutant, planted};
 use crate::ramcast::leader::Large;
 use crate::step::{Effect, Record};
+use crate::timestamp::Timestamp;
 
 /// How long a dead replica's successor is waited for, in patiences.
 const EVICT_PATIENCE: u64 = 4;
 /// How long a leader cannot deliver what another has applied before it hands over, in patiences.
-const HEIR_PATIENCE: u64 = 10;
+pub(super) const HEIR_PATIENCE: u64 = 10;
 /// How often the wait for somebody who was let lead is doubled when nothing comes of it.
 const DOUBLINGS_MAX: u32 = 3;
 
@@ -42,7 +54,7 @@ pub enum Cause {
     Silence,
     /// An operator asked for it.
     Transfer,
-    /// The leader asked for it: it is [left behind](Ramcast::heir).
+    /// The leader asked for it: it is [left behind](Ramcast::heir), or [hands over](Ramcast::hands_over).
     Succession,
     /// A member has promised itself to a higher ballot, and takes nothing of ours.
     Outbid,
@@ -87,6 +99,9 @@ impl Ramcast {
     /// Whether it is time for us to set out to lead, and why.
     pub fn wants_to_lead(&self) -> Option<Cause> {
         if matches!(self.role, Role::Leader | Role::Blank) || self.is_silent() || self.is_bound() {
+            return None;
+        }
+        if self.is_still_seeding() {
             return None;
         }
         if let Some(campaign) = &self.campaign {
@@ -139,8 +154,11 @@ impl Ramcast {
     /// Sets out to lead, in a ballot above all we have heard of. Our own memory must be closed to the
     /// old leader, and read to its end, before. Returns the ballot, for which every other replica of
     /// the group is to be asked.
+    ///
+    /// # Panics
+    /// If [no ballot is left](Self::has_ballots_left).
     pub fn campaign(&mut self, cause: Cause) -> Ballot {
-        let counter = self.heard.max(self.promised.counter()) + 1;
+        let counter = Ballot::next_attempt(self.ballot_counter()).expect("a ballot is left");
         let ballot = Ballot::new(counter, self.config.me.slot, self.config.incarnation);
         self.promise(ballot);
         let mut grants = vec![None; usize::from(self.config.replicas)];
@@ -149,13 +167,20 @@ impl Ramcast {
             last: (self.last_birth(), self.last),
             named: self.named(),
         });
+        self.shared.forget_granted();
         self.retry_ms = self.after(2 + u64::from(self.config.me.slot));
         let forced = matches!(cause, Cause::Transfer | Cause::Succession | Cause::Outbid);
         let until_ms = self.now_ms + self.config.patience_ms;
         self.campaign = Some(Campaign { ballot, cause, until_ms, grants, forced });
+        self.spread.set_out(cause);
         self.role = Role::Candidate;
         self.paths.campaigns += 1;
         ballot
+    }
+
+    /// Whether there is a ballot above all that we have heard of, in our group's generation.
+    pub fn has_ballots_left(&self) -> bool {
+        Ballot::next_attempt(self.ballot_counter()).is_some()
     }
 
     /// The ballot for which we ask the slots that have not answered yet, and whether they shall give
@@ -175,7 +200,9 @@ impl Ramcast {
     /// write our log; `forced`, that even a leader that is well shall be given up.
     pub fn judge(&mut self, ballot: Ballot, leads: bool, forced: bool) -> Verdict {
         self.hear_of(ballot);
-        let counts = self.role != Role::Blank && (leads || !self.is_silent());
+        let told = !planted(Mutant::JoinUnseenIsNone) && self.admitted_below.is_some();
+        let speaks = leads || told || !self.is_silent();
+        let counts = self.role != Role::Blank && !self.suspended && speaks;
         if !guard!(Mutant::AmnesiacGrants, counts) {
             return Verdict::Ignore;
         }
@@ -211,6 +238,19 @@ impl Ramcast {
             return Verdict::Wait;
         }
         Verdict::Grant
+    }
+
+    /// Whoever asks in `ballot` has folded our `Join`: it is committed, whether we have read that or not. Once
+    /// known this stays true.
+    pub fn hear_admitted(&mut self, ballot: Ballot) {
+        let lowest = self.admitted_below.map_or(ballot, |known| known.min(ballot));
+        self.admitted_below = Some(lowest);
+    }
+
+    /// Whether we know that our group has admitted us, though we may not have folded our `Join`.
+    pub fn is_admitted(&self) -> bool {
+        let Config { me, incarnation, .. } = self.config;
+        self.admitted_below.is_some() || self.view.names(me.slot, incarnation)
     }
 
     /// Whether, as far as heartbeats tell, f others are there.
@@ -293,7 +333,7 @@ impl Ramcast {
     pub fn refused(&mut self, promised: Ballot) {
         // Whom we have asked to succeed us is not outbid, though its question be late: we would take
         // back with every tick what we ask for.
-        if self.heir() != Some(promised.slot()) {
+        if self.heir() != Some(promised.slot()) && !self.is_successor(promised.slot()) {
             self.hear_of(promised);
         }
     }
@@ -303,7 +343,8 @@ impl Ramcast {
     fn hear_of(&mut self, ballot: Ballot) {
         self.heard = self.heard.max(ballot.counter());
         if matches!(self.role, Role::Leader | Role::Candidate) && ballot > self.promised {
-            self.heard = self.heard.max(self.promised.counter() + 1);
+            let promised = self.promised.counter();
+            self.heard = self.heard.max(Ballot::next_attempt(promised).unwrap_or(promised));
         }
     }
 
@@ -359,6 +400,11 @@ impl Ramcast {
         })
     }
 
+    /// The incarnations that are admitted, by slot, as far as it is committed here.
+    pub fn admitted(&self) -> Vec<u32> {
+        self.view.members().iter().map(|member| member.incarnation).collect()
+    }
+
     /// The lives that the view at the end of our log names.
     pub fn named(&self) -> Vec<u32> {
         let mut view = self.view.clone();
@@ -390,6 +436,7 @@ impl Ramcast {
     pub fn follow(&mut self, ballot: Ballot, base: u64, first: u64) {
         assert!(ballot == self.promised && !self.leads(), "only whom we let in writes our log");
         self.truncate(base);
+        self.seeded = None;
         let own = self.group().index();
         self.paths.followed += u64::from(self.ballots[own] != ballot);
         self.fruitless = 0;
@@ -408,6 +455,8 @@ impl Ramcast {
         let ballot = campaign.ballot;
         assert!(self.stalled.is_none() && ballot == self.promised, "the log is adopted whole");
         self.role = Role::Leader;
+        self.spread.lead(self.now_ms, self.config.spread_after_ms);
+        self.seeded = None;
         self.lease.clear();
         let own = self.group().index();
         self.ballots[own] = ballot;
@@ -512,13 +561,6 @@ impl Ramcast {
         all
     }
 
-    /// Whether we were given a state, and whoever gave it is not there to let us in.
-    pub fn is_forlorn(&self) -> bool {
-        let leader = self.promised.slot();
-        let lost = self.replaced_ms.is_some() || self.detector.suspects(leader);
-        self.role != Role::Blank && self.is_silent() && lost
-    }
-
     /// Why we set out to lead, if we lead and our first entry is committed.
     pub fn won(&self) -> Option<Cause> {
         let campaign = self.campaign.as_ref().filter(|_| self.leads())?;
@@ -527,19 +569,50 @@ impl Ramcast {
 
     /// A follower is let in: we write its log from here on.
     pub fn feeds(&mut self, slot: u8, incarnation: u32) {
-        if !self.view.names(slot, incarnation) {
-            // What its former life had applied, this one may not have been given.
-            self.shared.forget_applied(slot);
-        }
+        // It tells us anew what it has applied when it reads our header. Its former incarnation may have applied
+        // more; and so may the same one, if it has taken a state since of somebody who had applied less.
+        self.shared.forget_applied(slot);
         // A life that is not let in yet proves that it has caught up by a word behind its `Join`.
-        let from = self.last + u64::from(!self.view.names(slot, incarnation));
-        self.fed[usize::from(slot)] = Some(Fed { incarnation, from, landed: 0, told: false });
+        let joins = !self.view.names(slot, incarnation);
+        let from = self.last + u64::from(joins);
+        self.fed[usize::from(slot)] =
+            Some(Fed { incarnation, from, landed: 0, told: false, joins });
         self.completed[usize::from(slot)] = 0;
+    }
+
+    /// A replica begins to take our state. From there on it may have applied less than it told us, and says how
+    /// much when it lets us write its log again.
+    pub fn gives_state(&mut self, slot: u8) {
+        self.shared.forget_applied(slot);
+        self.shared.granted(slot, Timestamp::ZERO);
+    }
+
+    /// A replica that grants our ballot says up to where it has applied what it delivered.
+    pub fn granter_has_applied(&mut self, slot: u8, applied: Timestamp) {
+        self.shared.granted(slot, applied);
     }
 
     /// A follower's log can be written no more, until it is let in again.
     pub fn feeds_no_more(&mut self, slot: u8) {
         self.fed[usize::from(slot)] = None;
+    }
+
+    /// Whether a member's `Join` is committed, as we know, and it has acknowledged nothing behind it. It may lack
+    /// the words of others by which it would see that, and be the one without whose words nothing is committed.
+    ///
+    /// A follower may be the only one who knows: the leader lacks a word of a replica that has died since, and
+    /// commits nothing without the words of the one that is silent.
+    pub fn may_not_know_its_join(&self, slot: u8) -> bool {
+        if !self.leads() {
+            let join = self.joins[usize::from(slot)];
+            let follows = self.promised == self.ballot() && !self.is_silent();
+            let waits = join > 0 && self.accepted(self.group(), slot, self.ballot()) < join;
+            return follows && waits && !self.detector.suspects(slot);
+        }
+        let Some(fed) = self.fed[usize::from(slot)].filter(|fed| fed.joins) else { return false };
+        // A lower word is its former incarnation's.
+        let acknowledges = self.accepted(self.group(), slot, self.ballot()) >= fed.from;
+        self.view.names(slot, fed.incarnation) && !acknowledges
     }
 
     /// As leader: whether a change of the view can be logged now for that slot.
@@ -628,7 +701,7 @@ impl Ramcast {
     /// As leader: whether we have delivered all that our group can be done with. **Invariant.** A group
     /// is done with what all have applied that its log waits for. While it did not wait for us, others may
     /// have let go of what we need to deliver what was logged until it did again, or until we led.
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         let evict = Record::Evict { slot: self.config.me.slot };
         let evicted = self.suffix.iter().any(|entry| entry.record == evict);
         let until = if evicted { u64::MAX } else { self.doubtful };
@@ -649,10 +722,13 @@ impl Ramcast {
         self.now_ms >= until_ms + HEIR_PATIENCE * self.config.patience_ms
     }
 
-    /// As leader: whether our state is of use to a replica that has none. It is not if we lack what others
-    /// tell nobody any more, and somebody can lead who does not.
-    pub fn may_teach(&mut self) -> bool {
-        let whole = self.is_whole() || self.has_led_for_long();
+    /// As leader: whether our state is of use to a replica that has applied so much. It is not if we lack what
+    /// others tell nobody any more, and somebody can lead who does not. If we cannot tell whether we lack
+    /// something, we give our state to nobody who has applied more: it may be the last to have that. If we can,
+    /// what it has applied and we have not is not settled, and is delivered again.
+    pub fn may_teach(&mut self, applied: Timestamp) -> bool {
+        let ours = self.shared.applied_by(self.config.me.slot);
+        let whole = self.is_whole() || self.has_led_for_long() && applied <= ours;
         self.paths.not_whole += u64::from(!whole);
         guard!(Mutant::LeftBehindTeaches, whole) && !self.is_left_behind() && self.heir().is_none()
     }
@@ -662,13 +738,17 @@ impl Ramcast {
     /// applied most. Who settled what we lack may have died before we were told; then what tells is
     /// that we cannot deliver for long what somebody has applied. One that is evicted is no heir: it may
     /// lack what our log has let go of, and then neither can lead without the state of the other. Those
-    /// that count have all that our group is done with; what it is not, others still tell.
+    /// that count have all that our group is done with; what it is not, others still tell. Nor is one an heir
+    /// whose log we cannot write, since ours does not reach back to its end: it could not take over our log
+    /// either, and would ask us to lead. That one [takes our state](Self::may_teach), or is
+    /// [served by another](Self::needs_another_to_serve).
     pub fn heir(&mut self) -> Option<u8> {
         if !self.leads() || planted(Mutant::LeftBehindLeads) {
             return None;
         }
         let counts = |slot: &u8| !self.view.member(*slot).evicted && self.changing & 1 << slot == 0;
-        let well = self.others().filter(counts).filter(|slot| !self.detector.suspects(*slot));
+        let counted = self.others().filter(counts).filter(|slot| self.is_fed(*slot));
+        let well = counted.filter(|slot| !self.detector.suspects(*slot));
         let heir = well.max_by_key(|slot| self.shared.applied_by(*slot))?;
         let applied = self.shared.applied_by(heir);
         let stuck = self.order.head().is_some_and(|(bound, since_ms)| {
@@ -678,6 +758,24 @@ impl Ramcast {
         });
         let ahead = applied > self.shared.applied_by(self.config.me.slot);
         (stuck || ahead && self.has_led_for_long() && !self.is_whole()).then_some(heir)
+    }
+
+    /// Whether we write a slot's log.
+    fn is_fed(&self, slot: u8) -> bool {
+        self.fed[usize::from(slot)].is_some()
+    }
+
+    /// As leader whose log does not reach back to where that slot's ends: whether another shall lead, whose log
+    /// does. The slot has applied more than we have, and may be the last to have it, for all that we can tell:
+    /// then it must not take our state, and cannot take over our log. Once it has read the rest of the log, from
+    /// another, it can lead, and give its state to all.
+    pub fn needs_another_to_serve(&self, slot: u8) -> bool {
+        let ahead = self.shared.known_applied(slot) > self.shared.applied_by(self.config.me.slot);
+        self.leads()
+            && ahead
+            && !self.detector.suspects(slot)
+            && self.has_led_for_long()
+            && !self.is_whole()
     }
 
     /// The replica that leads us, or that we let lead, if there is one.

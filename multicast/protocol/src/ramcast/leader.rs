@@ -73,7 +73,7 @@ impl Ramcast {
             return;
         }
         self.afloat.insert(message);
-        let (ballot, again) = (self.ballot(), false);
+        let (ballot, again) = (self.ballot(), None);
         let announcement =
             Announcement { message, low_water, destinations, timestamp, ballot, index, again };
         effects.push(Effect::Propose { announcement });
@@ -104,7 +104,7 @@ impl Ramcast {
             if !pending.is_some_and(|pending| pending.has_remote(&remote)) {
                 self.remotes.push(remote);
             }
-            if again {
+            if again.is_some() {
                 self.tell(message, from, false, effects);
             }
             return;
@@ -157,7 +157,7 @@ impl Ramcast {
             for _ in before..self.remotes.len() {
                 let Remote { timestamp, ballot, index, .. } = self.remotes.remove(before);
                 let from = ReplicaId::new(timestamp.group(), ballot.slot());
-                let again = false;
+                let again = None;
                 let announcement = Announcement {
                     message,
                     low_water,
@@ -194,16 +194,19 @@ impl Ramcast {
         from: ReplicaId,
         effects: &mut Vec<Effect>,
     ) {
-        let &Announcement { message, timestamp, again, .. } = announcement;
+        let &Announcement { message, again, .. } = announcement;
         let Some(owed) = self.shared.get(message).copied() else {
             // All were done with it, and what we had proposed is forgotten. Whoever asks all the same
-            // belongs to a group that was recreated since, or lags behind one that has applied it.
-            let begins_anew = self.shared.settled_by(from.group) < timestamp;
-            if again && begins_anew && !planted(Mutant::OverNotTold) {
+            // belongs to a group that was recreated since, or lags behind one that has applied it. In the
+            // latter the group is done with whatever ends where this message does. A recreated one is not: it
+            // cannot deliver beyond this message, though it may beyond what it proposes for it, and begins
+            // above all that its former self was done with.
+            let begins_anew = |bound| self.shared.settled_by(from.group) < bound;
+            if again.is_some_and(begins_anew) && !planted(Mutant::OverNotTold) {
                 self.paths.told_over += 1;
                 let (ballot, index) = (self.ballot(), self.new_ballot_index);
                 let timestamp = Timestamp::over(self.group());
-                let over = Announcement { timestamp, ballot, index, again: false, ..*announcement };
+                let over = Announcement { timestamp, ballot, index, again: None, ..*announcement };
                 effects.push(Effect::Announce { to: from, announcement: over });
             }
             return;
@@ -211,7 +214,7 @@ impl Ramcast {
         if self.shared.unsettled_in(self.group(), &owed) {
             self.decisions.extend(self.shared.decide(message));
         }
-        if again {
+        if again.is_some() {
             self.tell(message, from, false, effects);
         }
     }
@@ -239,18 +242,22 @@ impl Ramcast {
     /// What there is to announce about a message of ours. Its index is no lower than our first
     /// entry's: below that, nothing is acknowledged in our ballot.
     pub(super) fn announcement(&self, message: MessageId, again: bool) -> Option<Announcement> {
-        let (low_water, destinations, timestamp, index) = match self.order.get(message) {
-            Some(p) => (p.low_water, p.destinations, p.local, p.index),
+        let (low_water, destinations, timestamp, index, bound) = match self.order.get(message) {
+            Some(p) => (p.low_water, p.destinations, p.local, p.index, p.bound()),
             None => match self.shared.get(message) {
-                Some(owed) => (owed.low_water, owed.destinations, owed.local, owed.index),
+                Some(owed) => {
+                    (owed.low_water, owed.destinations, owed.local, owed.index, owed.last)
+                }
                 None => self.suffix.iter().find_map(|entry| match entry.record {
                     Record::Local { message: m, low_water, timestamp, destinations, .. } => {
-                        (m == message).then_some((low_water, destinations, timestamp, entry.index))
+                        let found = (low_water, destinations, timestamp, entry.index, timestamp);
+                        (m == message).then_some(found)
                     }
                     _ => None,
                 })?,
             },
         };
+        let again = again.then_some(bound);
         let least =
             if planted(Mutant::AnnouncedBelowNewBallot) { 0 } else { self.new_ballot_index };
         let (ballot, index) = (self.ballot(), index.max(least));

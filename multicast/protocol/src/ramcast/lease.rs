@@ -257,6 +257,7 @@ mod tests {
     use super::*;
     use crate::ballot::Acceptance;
     use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+    use crate::message::Announcement;
     use crate::ramcast::{Cause, Config, Verdict};
     use crate::step::Event;
     use crate::view::View;
@@ -274,9 +275,11 @@ mod tests {
             replicas,
             fetch_after_ms: 20,
             patience_ms: 20,
+            beat_ms: 5,
             missed_max: 20,
             lease_ms: LEASE,
             clock_skew_percent: 10,
+            spread_after_ms: 0,
         };
         let mut core = Ramcast::new(config, View::first(replicas));
         core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
@@ -340,6 +343,103 @@ mod tests {
         assert!(!core.holds_lease(at(1_011 + COUNTED)), "what was not asked counts for nothing");
         core.promise(Ballot::new(7, 1, 0));
         assert!(!core.holds_lease(at(1_010)), "who leads no more holds nothing");
+    }
+
+    #[test]
+    fn a_lease_ends_at_its_end_and_is_renewed_from_its_half_on() {
+        let mut core = leader(3);
+        let ballot = core.ballot();
+        let number = core.ask_for_lease(at(1_000)).expect("it was never asked");
+        core.lease_promised((1, 0), ballot, number, at(1_001));
+        assert!(core.holds_lease(at(999 + COUNTED)) && core.holds_lease(at(1_000 + COUNTED)));
+        let (end, instant) = (at(1_000) + core.counted_on(), Duration::from_nanos(1));
+        let before = |at: Duration| at.saturating_sub(instant);
+        assert!(!core.holds_lease(end) && core.holds_lease(before(end)));
+        let half = end.saturating_sub(Duration::from_millis(LEASE) / RENEW_AT);
+        assert_eq!(core.ask_for_lease(before(half)), None, "it is fresh");
+        assert!(core.ask_for_lease(half).is_some());
+    }
+
+    #[test]
+    fn the_first_questions_are_forgotten_first_and_a_later_promise_counts() {
+        let mut core = leader(3);
+        let ballot = core.ballot();
+        let asked: Vec<_> = (0..=ASKED_MAX as u64)
+            .map(|i| core.ask_for_lease(at(1_000 + 10 * i)).expect("nobody has promised"))
+            .collect();
+        core.lease_promised((1, 0), ballot, asked[0], at(1_400));
+        assert_eq!(core.lease_until(), None, "that one is forgotten");
+        let until = |i: u64| Some(at(1_000 + 10 * i) + counted());
+        core.lease_promised((1, 0), ballot, asked[1], at(1_400));
+        assert_eq!(core.lease_until(), until(1));
+        core.lease_promised((1, 0), ballot, asked[ASKED_MAX], at(1_400));
+        assert_eq!(core.lease_until(), until(ASKED_MAX as u64), "the newest is known");
+        core.lease_promised((1, 0), ballot, asked[2], at(1_400));
+        assert_eq!(
+            core.lease_until(),
+            until(ASKED_MAX as u64),
+            "an earlier one takes nothing back"
+        );
+    }
+
+    /// What a leader counts on, to the nanosecond.
+    fn counted() -> Duration {
+        leader(3).counted_on()
+    }
+
+    #[test]
+    fn nobody_holds_a_lease_before_the_first_entry_of_its_ballot_is_committed() {
+        let mut core = replica(0, 3);
+        let ballot = core.campaign(Cause::Start);
+        core.granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
+        core.lead(&mut Vec::new());
+        let number = core.ask_for_lease(at(1_000)).expect("it was never asked");
+        core.lease_promised((1, 0), ballot, number, at(1_001));
+        assert!(!core.holds_lease(at(1_002)), "what was answered before may be in another log");
+        let by = ReplicaId::new(GroupId(0), 1);
+        let acceptance = Acceptance { tag: ballot.tag(), index: core.last_index() };
+        core.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
+        core.step(Event::TurnEnd, &mut Vec::new());
+        assert!(core.holds_lease(at(1_002)));
+    }
+
+    #[test]
+    fn a_leader_that_is_elected_anew_counts_on_no_question_of_its_former_ballot() {
+        let mut core = leader(3);
+        let number = core.ask_for_lease(at(1_000)).expect("it was never asked");
+        core.step(Event::Denied, &mut Vec::new());
+        let ballot = core.campaign(Cause::Silence);
+        core.granted(1, 0, (core.last_birth(), core.last_index()), vec![0; 3]);
+        core.lead(&mut Vec::new());
+        let by = ReplicaId::new(GroupId(0), 1);
+        let acceptance = Acceptance { tag: ballot.tag(), index: core.last_index() };
+        core.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
+        core.step(Event::TurnEnd, &mut Vec::new());
+        core.lease_promised((1, 0), ballot, number, at(1_002));
+        assert!(!core.holds_lease(at(1_002)), "another may have led in between");
+    }
+
+    #[test]
+    fn a_promise_is_to_one_life_of_a_slot_and_to_the_ballot_that_is_followed() {
+        let (mut core, ballot) = follower();
+        assert!(core.promise_lease(ballot, at(1_000)));
+        assert_eq!(core.judge(Ballot::new(2, 0, 7), false, true), Verdict::Wait, "its next life");
+        assert_eq!(core.judge(Ballot::new(3, 0, 0), false, true), Verdict::Grant, "the same one");
+        let mut granted = replica(1, 3);
+        granted.promise(ballot);
+        assert!(!granted.promise_lease(ballot, at(1_000)), "nothing of that leader is read yet");
+        granted.follow(ballot, 0, 1);
+        assert!(granted.promise_lease(ballot, at(1_000)));
+    }
+
+    #[test]
+    fn who_begins_anew_is_bound_for_a_whole_lease() {
+        let mut anew = replica(2, 3);
+        anew.resume_time(1_000);
+        anew.step(Event::Tick { now_ms: 1_000 + LEASE }, &mut Vec::new());
+        assert!(anew.is_bound());
+        anew.step(Event::Tick { now_ms: 1_001 + LEASE }, &mut Vec::new());
+        assert!(!anew.is_bound());
     }
 
     #[test]
@@ -421,6 +521,59 @@ mod tests {
         receive(&mut core, 2, GroupSet::first(2));
         let from = core.read_from();
         assert!(!core.has_caught_up(from), "the other group may have delivered it");
+    }
+
+    #[test]
+    fn a_read_waits_for_what_may_end_at_the_clock_it_came_at() {
+        let mut core = leader(3);
+        let before = core.read_from();
+        let (message, destinations) = (MessageId::new(SessionId(1), 1), GroupSet::first(2));
+        let event = Event::Received { message, low_water: 1, destinations, inline: true };
+        core.step(event, &mut Vec::new());
+        let after = core.read_from();
+        let by = ReplicaId::new(GroupId(0), 1);
+        let acceptance = Acceptance { tag: core.ballot().tag(), index: core.last_index() };
+        core.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
+        core.step(Event::TurnEnd, &mut Vec::new());
+        assert_eq!((core.commit_index(), core.deliver()), (core.last_index(), None));
+        assert!(
+            !core.has_caught_up(after),
+            "its proposal has that very clock, and it may end there"
+        );
+        assert!(core.has_caught_up(before), "it cannot end at the clock of an earlier read");
+    }
+
+    #[test]
+    fn a_read_waits_for_all_that_was_logged_with_others_when_it_came() {
+        let mut core = leader(3);
+        let theirs = Announcement {
+            message: MessageId::new(SessionId(1), 1),
+            low_water: 1,
+            destinations: GroupSet::first(2),
+            timestamp: Timestamp::new(7, GroupId(1)),
+            ballot: Ballot::new(1, 0, 0),
+            index: 2,
+            again: None,
+        };
+        let (message, destinations) = (theirs.message, theirs.destinations);
+        let received = Event::Received { message, low_water: 1, destinations, inline: true };
+        core.step(received, &mut Vec::new());
+        let announced =
+            Event::Announced { from: ReplicaId::new(GroupId(1), 0), announcement: theirs };
+        core.step(announced, &mut Vec::new());
+        core.step(Event::TurnEnd, &mut Vec::new());
+        let (clock, shared) = core.read_from();
+        assert_eq!(
+            (clock, shared),
+            (7, core.last_index()),
+            "its last entry is of another's proposal"
+        );
+        let by = ReplicaId::new(GroupId(0), 1);
+        let acceptance = Acceptance { tag: core.ballot().tag(), index: shared - 1 };
+        core.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
+        core.step(Event::TurnEnd, &mut Vec::new());
+        assert_eq!(core.commit_index(), shared - 1);
+        assert!(!core.has_caught_up((0, shared)) && core.has_caught_up((0, shared - 1)));
     }
 
     #[test]

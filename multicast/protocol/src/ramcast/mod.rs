@@ -34,8 +34,10 @@ mod leader;
 mod lease;
 mod passed;
 mod paths;
+mod revival;
 mod saved;
 mod shared;
+mod spread;
 mod suffix;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -56,6 +58,7 @@ use self::lease::Lease;
 use self::passed::Passed;
 pub use self::paths::Paths;
 use self::shared::Shared;
+use self::spread::Spread;
 use self::suffix::{Suffix, Uncommitted};
 use crate::ballot::{Acceptance, Ballot};
 use crate::detector::Detector;
@@ -86,12 +89,16 @@ pub struct Config {
     pub fetch_after_ms: u64,
     /// How long the candidates of a group wait for each other, and for grants.
     pub patience_ms: u64,
+    /// How often heartbeats are looked at.
+    pub beat_ms: u64,
     /// Heartbeats in a row that a replica may miss before it is suspected.
     pub missed_max: u32,
     /// For how long a follower promises its leader to let nobody else lead.
     pub lease_ms: u64,
     /// By how much a clock's rate may be off, in hundredths.
     pub clock_skew_percent: u8,
+    /// How long all must have been well before leadership goes back to slot 0; 0 means never.
+    pub spread_after_ms: u64,
 }
 
 /// What a replica does in its group.
@@ -119,6 +126,8 @@ struct Fed {
     landed: u64,
     /// It has told us what it has applied.
     told: bool,
+    /// It was not admitted yet when it let us write its log.
+    joins: bool,
 }
 
 /// One replica of one group.
@@ -132,10 +141,16 @@ pub struct Ramcast {
     /// The highest ballot counter that we have heard of in our group.
     heard: u32,
     campaign: Option<Campaign>,
+    /// The lowest ballot of whose candidate, or leader, we know that its committed view contains our incarnation:
+    /// our `Join` is committed in its log, though we may not have folded it.
+    admitted_below: Option<Ballot>,
+    /// Index of the last `Join` of each slot that was folded here; 0 if there was none. Each is <= commit.
+    joins: Vec<u64>,
     /// Since when we know that the leader's slot lives on without its memory.
     replaced_ms: Option<u64>,
     /// When we may set out to lead again, after that came to nothing.
     retry_ms: u64,
+    spread: Spread,
     /// Ballots that we have promised ourselves to since we last knew a leader.
     fruitless: u32,
     /// Our group may be done with what is logged before this, though we have not delivered it.
@@ -190,6 +205,11 @@ pub struct Ramcast {
     changing: u16,
     /// When other groups were last asked for what pending messages lack.
     asked_ms: u64,
+    /// An operator recreates our group from another's state: ours counts for nothing.
+    suspended: bool,
+    /// An operator recreates our group from our state, and nobody leads yet: the slots that were given
+    /// it.
+    seeded: Option<u16>,
     /// Groups owed our acceptance word at the end of this turn.
     owed: GroupSet,
     stalled: Option<Stalled>,
@@ -207,12 +227,15 @@ impl Ramcast {
             config,
             role: if named { Role::Follower } else { Role::Blank },
             view,
-            detector: Detector::new(config.replicas, config.missed_max),
+            detector: Detector::new(config.replicas, config.missed_max, config.beat_ms),
             promised: Ballot::ZERO,
             heard: 0,
             campaign: None,
+            admitted_below: None,
+            joins: vec![0; usize::from(config.replicas)],
             replaced_ms: None,
             retry_ms: START_PATIENCE * config.patience_ms,
+            spread: Spread::default(),
             fruitless: 0,
             doubtful: 0,
             ballots: vec![Ballot::ZERO; groups],
@@ -244,6 +267,8 @@ impl Ramcast {
             decisions: Vec::new(),
             changing: 0,
             asked_ms: 0,
+            suspended: false,
+            seeded: None,
             owed: GroupSet::EMPTY,
             stalled: None,
             paths: Paths::default(),
@@ -252,9 +277,12 @@ impl Ramcast {
 
     /// A replica of a group that begins anew, above a ballot counter and a clock that its former
     /// self may have reached.
+    ///
+    /// # Panics
+    /// If [no generation is left](Ballot::recreated).
     pub fn anew(config: Config, view: View, ballot_counter: u32, clock: u64) -> Self {
         let passed = Passed::anew(config.me.group, config.groups, clock);
-        let heard = Ballot::recreated(ballot_counter);
+        let heard = Ballot::recreated(ballot_counter).expect("a generation is left");
         Self { heard, clock, passed, ..Self::new(config, view) }
     }
 
@@ -292,8 +320,9 @@ impl Ramcast {
             }
             Event::Settled { group, timestamp } => self.shared.settled(group, timestamp),
             Event::Applied { slot, timestamp } => {
-                self.shared.applied(slot, timestamp);
+                // Of one whose log we do not write it says nothing: it may be about to take a state.
                 if let Some(fed) = &mut self.fed[usize::from(slot)] {
+                    self.shared.applied(slot, timestamp);
                     fed.told = true;
                     if self.view.names(slot, fed.incarnation) {
                         self.shared.told_by(slot, timestamp);
@@ -476,6 +505,24 @@ impl Ramcast {
     /// The highest ballot counter that we have heard of in our group.
     pub fn ballot_counter(&self) -> u32 {
         self.heard.max(self.promised.counter())
+    }
+
+    /// The highest ballot counter of a group that stands anywhere in our memory: announced, logged and not
+    /// delivered, or in a word. A group that begins anew above all of these is taken for its former self by
+    /// nobody.
+    pub fn counter_known_of(&self, group: GroupId) -> u32 {
+        if group == self.group() {
+            return self.ballot_counter();
+        }
+        let pending = self.order.iter().flat_map(|pending| pending.remotes().iter());
+        let pending = pending.filter(|remote| remote.group() == group);
+        let logged = self.suffix.proposals().filter(|remote| remote.group() == group);
+        let ballots = pending.map(|it| it.ballot).chain(logged.map(|it| it.ballot));
+        let known = ballots.fold(self.ballots[group.index()], Ballot::max).counter();
+        let words = (0..self.config.replicas)
+            .map(|slot| self.words[self.ordinal(ReplicaId::new(group, slot))])
+            .filter(|word| *word != Acceptance::default());
+        words.fold(known, |most, word| most.max(word.counter_beyond(known)))
     }
 
     /// The replica that leads `group`, as far as we know.

@@ -160,6 +160,11 @@ impl Passed {
         passed
     }
 
+    /// The highest clock up to which any group is known to have delivered.
+    pub(super) fn highest_clock(&self) -> u64 {
+        self.rows.iter().map(|row| row.delivered.clock()).max().unwrap_or(0)
+    }
+
     fn row(&self, group: GroupId) -> &Row {
         &self.rows[group.index()]
     }

@@ -36,6 +36,8 @@ paths! {
     stalled,
     /// Several announcements shared an entry.
     remotes_merged,
+    /// A candidate learned of a granter that more of its log is committed than it knew.
+    learned_committed,
     /// A message came again after it was delivered.
     duplicate_delivered,
     /// A message came again while it was pending.
@@ -64,6 +66,8 @@ paths! {
     deposed,
     /// A leader stepped down.
     stepped_down,
+    /// A leader asked the replica in slot 0 to lead, so that leaders spread.
+    spread,
     /// A lower ballot than the one promised was refused.
     refused_lower,
     /// A candidate was refused because the leader seemed well.
@@ -82,6 +86,8 @@ paths! {
     heard_old_leader,
     /// A leader asked another group for what a pending message lacks.
     asked_again,
+    /// A lost group went on from the log of this replica.
+    revived,
     /// A group that was recreated was told that others are done with a message.
     told_over,
     /// A decision was logged for replicas that lag.

@@ -117,6 +117,7 @@ impl Ramcast {
             blank.promised = self.promised;
         }
         blank.heard = self.heard;
+        blank.admitted_below = self.admitted_below;
         blank.now_ms = self.now_ms;
         // Whoever leads is about to write the log that goes on from the state: no time to run.
         blank.retry_ms = self.now_ms + 16 * self.config.patience_ms;

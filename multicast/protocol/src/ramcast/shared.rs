@@ -45,6 +45,8 @@ pub(super) struct Shared {
     settled: Vec<Timestamp>,
     /// Up to where each replica of ours has, as far as its leader was told.
     applied: Vec<Timestamp>,
+    /// As candidate or leader: up to where each replica had when it granted our ballot.
+    granted: Vec<Timestamp>,
     /// As leader: who of those that count has told us that since we lead, and the most that anybody had
     /// when it did for the first time.
     told_by: u16,
@@ -121,6 +123,7 @@ impl Shared {
             decided: HashSet::new(),
             settled: zero.clone(),
             applied: vec![Timestamp::ZERO; SLOTS],
+            granted: vec![Timestamp::ZERO; SLOTS],
             told_by: 0,
             applied_before: Timestamp::ZERO,
             last_with: LastWith::new(groups),
@@ -182,9 +185,24 @@ impl Shared {
         (self.told_by.count_ones() as usize >= quorum).then_some(self.applied_before)
     }
 
-    /// Nothing is known of the slot any more: it may have begun a new life.
+    /// Nothing is known of the slot any more: it may have begun a new life, or take a state.
     pub(super) fn forget_applied(&mut self, slot: u8) {
         self.applied[usize::from(slot)] = Timestamp::ZERO;
+    }
+
+    /// A granter of our ballot says what it has applied; or begins to take a state, and may have less.
+    pub(super) fn granted(&mut self, slot: u8, applied: Timestamp) {
+        self.granted[usize::from(slot)] = applied;
+    }
+
+    /// We set out to lead, and nobody has granted that yet.
+    pub(super) fn forget_granted(&mut self) {
+        self.granted.fill(Timestamp::ZERO);
+    }
+
+    /// What a slot is known to have applied: by what it has told us as leader, or said when it granted.
+    pub(super) fn known_applied(&self, slot: u8) -> Timestamp {
+        self.applied_by(slot).max(self.granted[usize::from(slot)])
     }
 
     pub(super) fn applied_by(&self, slot: u8) -> Timestamp {
@@ -226,6 +244,11 @@ impl Shared {
     /// Up to where a group has applied everything, at all its replicas that count.
     pub(super) fn settled_by(&self, group: GroupId) -> Timestamp {
         self.settled[group.index()]
+    }
+
+    /// The highest clock that any group has said to be done up to.
+    fn highest_clock(&self) -> u64 {
+        self.settled.iter().copied().map(Timestamp::clock).max().unwrap_or(0)
     }
 
     /// Whether some replica of `group` may not have applied the message.
@@ -310,6 +333,13 @@ impl Ramcast {
         if self.shared.last_with.get(own) > self.shared.settled[own.index()] {
             self.shared.settled(own, all);
         }
+    }
+
+    /// The highest clock that we know any replica to have had: our own, and what groups have told us that they
+    /// were done with or had delivered. A group that is recreated begins above it. What it said before it was
+    /// lost stands in the memory of others, and a proposal at or below that would be taken for one of the past.
+    pub fn highest_clock(&self) -> u64 {
+        self.clock.max(self.shared.highest_clock()).max(self.passed.highest_clock())
     }
 
     /// We have applied what we deliver up to a timestamp.

@@ -37,6 +37,11 @@ pub(super) struct Suffix {
 }
 
 impl Suffix {
+    /// All proposals of other groups, in log order.
+    pub(super) fn proposals(&self) -> impl Iterator<Item = &Remote> {
+        self.proposals.iter()
+    }
+
     /// Appends a record.
     pub(super) fn push(&mut self, record: Uncommitted) {
         match record.record {

@@ -4,7 +4,7 @@ use skein_protocol::ballot::Ballot;
 use skein_protocol::detector::Pulse;
 use skein_protocol::ids::GroupSet;
 use skein_protocol::ramcast::{Cause, Ramcast, Role, Verdict};
-use skein_protocol::step::Event;
+use skein_protocol::step::{Event, Record};
 use skein_protocol::view::View;
 
 use crate::stage::{Stage, config, message, replica};
@@ -300,4 +300,133 @@ fn whoever_is_kept_from_running_has_not_waited() {
         now_ms += config.patience_ms;
     }
     assert!(now_ms > 1 + 11 * waits, "its leader has just said that it leads");
+}
+
+/// Slot 2 of three, or of five, has lost its memory, has the state, and lacks its `Join`, which slot 0 has logged
+/// and slot 1 holds.
+fn join_unseen(count: u8) -> Stage {
+    let (leader, other, joiner) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    let mut stage = Stage::new(1, count);
+    stage.restart(joiner);
+    stage.teach(leader, joiner);
+    stage.turn(joiner);
+    for slot in 2..count {
+        stage.lose_writes(leader, replica(0, slot));
+    }
+    stage.let_in(leader, joiner);
+    stage.turn(other);
+    stage.turn(leader);
+    stage.told();
+    stage
+}
+
+#[test]
+fn who_has_not_seen_that_it_is_admitted_elects_whoever_has() {
+    let (leader, other, joiner) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    let mut stage = join_unseen(3);
+    let life = stage.nodes[&joiner].life;
+    assert!(stage.core(other).view().names(joiner.slot, life), "the Join is committed");
+    assert!(stage.core(joiner).is_silent(), "and the one it is about lacks it");
+    stage.restart(leader);
+    stage.heal();
+    stage.run(other, &[joiner]);
+    assert!(stage.core(other).leads(), "two of three have their memory: {}", stage.told());
+    for id in [joiner, other] {
+        stage.turn(id);
+    }
+    assert!(!stage.core(joiner).is_silent());
+    assert_eq!(stage.core(other).commit_index(), stage.core(other).last_index());
+}
+
+#[test]
+fn a_join_that_may_be_lost_makes_nobody_grant() {
+    let (other, joiner) = (replica(0, 1), replica(0, 2));
+    let mut stage = join_unseen(5);
+    let life = stage.nodes[&joiner].life;
+    assert_eq!(stage.core(other).named()[usize::from(joiner.slot)], life, "it is logged");
+    assert_eq!(stage.core(other).admitted()[usize::from(joiner.slot)], 0, "by two of five");
+    stage.run(other, &[joiner]);
+    let told = stage.told();
+    assert!(told.contains("g0.2 does not answer g0.1"), "{told}");
+}
+
+#[test]
+fn who_was_told_that_it_is_admitted_says_nothing_of_an_earlier_ballot() {
+    let (leader, joiner) = (replica(0, 0), replica(0, 2));
+    let mut stage = Stage::new(1, 5);
+    stage.restart(joiner);
+    stage.teach(leader, joiner);
+    stage.turn(joiner);
+    stage.let_in(leader, joiner);
+    stage.turn(joiner);
+    let core = stage.core(joiner);
+    let (old, join) = (core.ballot(), core.last_index());
+    let later = Ballot::new(old.counter() + 1, 1, 0);
+    // Another `Join` of it is committed by whoever leads since, and this one may be cut off.
+    core.hear_admitted(later);
+    assert!(core.is_silent(), "what it says in {old} may count with what its former life had said");
+    core.promise(later);
+    core.follow(later, join - 1, join);
+    assert!(core.is_silent(), "it has no Join of the later log");
+    core.step(
+        Event::Logged {
+            index: join,
+            birth: later,
+            time_ms: 0,
+            record: Record::Join { slot: joiner.slot, incarnation: 1 },
+            held: true,
+            last: true,
+        },
+        &mut Vec::new(),
+    );
+    assert!(!core.is_silent(), "it holds that one, and knows that it is committed");
+}
+
+#[test]
+fn a_leader_tells_whoever_may_not_know_that_it_is_admitted() {
+    let (leader, joiner) = (replica(0, 0), replica(0, 2));
+    let mut stage = Stage::new(1, 3);
+    stage.restart(joiner);
+    stage.teach(leader, joiner);
+    stage.turn(joiner);
+    stage.let_in(leader, joiner);
+    assert!(!stage.core(leader).may_not_know_its_join(joiner.slot), "it is not committed");
+    // The other's words do not reach the joiner, and then the other dies.
+    stage.lose_words(replica(0, 1), joiner);
+    for id in [replica(0, 1), leader, joiner] {
+        stage.turn(id);
+    }
+    stage.restart(replica(0, 1));
+    assert!(stage.core(joiner).is_silent());
+    assert!(stage.core(leader).may_not_know_its_join(joiner.slot));
+    let ballot = stage.core(leader).ballot();
+    stage.core(joiner).hear_admitted(ballot);
+    stage.turn(joiner);
+    stage.turn(leader);
+    assert!(!stage.core(leader).may_not_know_its_join(joiner.slot), "it has acknowledged");
+}
+
+#[test]
+fn a_follower_that_alone_knows_of_a_join_tells_whom_it_admits() {
+    let (leader, follower, joiner) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    let mut stage = Stage::new(1, 3);
+    stage.restart(joiner);
+    stage.teach(leader, joiner);
+    stage.turn(joiner);
+    stage.let_in(leader, joiner);
+    assert!(!stage.core(follower).may_not_know_its_join(joiner.slot), "it has not read it");
+    // The follower's words reach nobody, so it alone sees that the `Join` is committed.
+    stage.lose_words(follower, leader);
+    stage.lose_words(follower, joiner);
+    for id in [follower, joiner] {
+        stage.turn(id);
+    }
+    assert!(stage.core(joiner).is_silent());
+    assert!(stage.core(follower).may_not_know_its_join(joiner.slot));
+    let ballot = stage.core(follower).ballot();
+    stage.core(joiner).hear_admitted(ballot);
+    stage.turn(joiner);
+    stage.turn(follower);
+    assert!(!stage.core(joiner).is_silent());
+    assert!(!stage.core(follower).may_not_know_its_join(joiner.slot), "it has acknowledged");
 }

@@ -19,7 +19,7 @@ fn proposed(ballot: Ballot, clock: u64) -> Event {
         timestamp: Timestamp::new(clock, GroupId(1)),
         ballot,
         index: 2,
-        again: false,
+        again: None,
     };
     Event::Announced { from: replica(1, ballot.slot()), announcement }
 }
@@ -118,7 +118,7 @@ fn what_is_proposed_together_is_heard_as_if_it_came_one_after_the_other() {
             }
             for remote in proposals.iter().filter(|_| !together) {
                 let &Remote { message, timestamp, ballot, index } = remote;
-                let (low_water, again) = (1, false);
+                let (low_water, again) = (1, None);
                 let announcement = Announcement {
                     message,
                     low_water,

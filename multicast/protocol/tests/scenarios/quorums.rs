@@ -69,7 +69,7 @@ fn an_acknowledgement_counts_only_for_the_ballot_it_names() {
             timestamp: Timestamp::new(7, GroupId(1)),
             ballot: ours,
             index: 2,
-            again: false,
+            again: None,
         };
         leader.step(Event::Announced { from: replica(1, 0), announcement }, &mut effects);
         leader.step(Event::TurnEnd, &mut effects);
@@ -176,7 +176,7 @@ fn nothing_passes_a_message_by_on_a_proposal_that_may_be_lost() {
             timestamp: Timestamp::new(clock, GroupId(1)),
             ballot,
             index,
-            again: false,
+            again: None,
         },
     };
     let single = Event::Received {
@@ -261,6 +261,7 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
     leader.step(Event::Settled { group: GroupId(0), timestamp: settled }, &mut effects);
     assert!(leader.is_left_behind());
     assert_eq!(leader.heir(), None, "nobody is known to be better off");
+    leader.feeds(2, 0);
     leader.step(Event::Applied { slot: 2, timestamp: settled }, &mut effects);
     assert_eq!(leader.heir(), Some(2));
     // It sets out, and whoever has granted it refuses us before we have heard of it ourselves.
@@ -280,6 +281,7 @@ fn a_leader_that_nobody_told_what_is_settled_sees_that_another_has_applied_it() 
     leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
     let applied = Timestamp::new(9, GroupId(1));
+    leader.feeds(2, 0);
     leader.step(Event::Applied { slot: 2, timestamp: applied }, &mut effects);
     assert_eq!(leader.heir(), None, "a follower is ahead for a moment");
     leader.step(Event::Tick { now_ms: 2000 }, &mut effects);

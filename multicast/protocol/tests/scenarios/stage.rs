@@ -50,7 +50,7 @@ pub(crate) struct Node {
     held: BTreeMap<MessageId, GroupSet>,
     announced: VecDeque<(ReplicaId, Announcement)>,
     words: BTreeMap<ReplicaId, Acceptance>,
-    applied: Timestamp,
+    pub(crate) applied: Timestamp,
     pub(crate) delivered: Vec<(u64, Timestamp)>,
 }
 
@@ -84,9 +84,11 @@ pub(crate) fn config(me: ReplicaId, life: u32, groups: u16, replicas: u8) -> Con
         replicas,
         fetch_after_ms: 20,
         patience_ms: 20,
+        beat_ms: 5,
         missed_max: 20,
         lease_ms: 40,
         clock_skew_percent: 10,
+        spread_after_ms: 3_000,
     }
 }
 
@@ -365,6 +367,10 @@ impl Stage {
         let core = self.core(from);
         let leads = core.leads();
         let (ballot, forced) = core.asks().unwrap_or((core.ballot(), false));
+        let admitted = core.admitted()[usize::from(to.slot)];
+        if self.node(to).life == admitted {
+            self.core(to).hear_admitted(ballot);
+        }
         match self.core(to).judge(ballot, leads, forced) {
             Verdict::Ignore | Verdict::Wait => {
                 self.say(format_args!("{to} does not answer {from}"));
@@ -527,7 +533,7 @@ impl Stage {
     fn announce(&mut self, id: ReplicaId, to: ReplicaId, announcement: Announcement) {
         let (name, at) = (announcement.message.sequence, announcement.timestamp);
         let (index, ballot) = (announcement.index, announcement.ballot);
-        let again = if announcement.again { ", and asks about it" } else { "" };
+        let again = if announcement.again.is_some() { ", and asks about it" } else { "" };
         let of = match ballot.counter() {
             1 => String::new(),
             _ => format!(", {index} of {ballot}"),

@@ -143,7 +143,7 @@ fn what_was_forgotten_is_over_for_a_group_that_begins_anew_and_for_nobody_else()
     assert!(effects.contains(&Effect::Settled { message: message(1) }));
     let mut is_over = |from: ReplicaId, ballot, timestamp| {
         let (message, destinations) = (message(1), GroupSet::first(2));
-        let again = true;
+        let again = Some(timestamp);
         let announcement = Announcement {
             message,
             low_water: 1,
@@ -163,7 +163,7 @@ fn what_was_forgotten_is_over_for_a_group_that_begins_anew_and_for_nobody_else()
         !is_over(replica(1, 1), lags, last),
         "it would deliver it in another place than the others"
     );
-    let anew = Ballot::new(Ballot::recreated(2) + 1, 0, 0);
+    let anew = Ballot::new(Ballot::recreated(2).unwrap() + 1, 0, 0);
     assert!(is_over(replica(1, 0), anew, later));
 }
 
@@ -443,7 +443,7 @@ fn who_begins_anew_in_the_same_life_forgets_no_ballot_of_anybody() {
         timestamp: Timestamp::new(7, GroupId(1)),
         ballot: theirs,
         index: 2,
-        again: false,
+        again: None,
     };
     let from = replica(1, theirs.slot());
     core.step(Event::Announced { from, announcement }, &mut Vec::new());
@@ -520,12 +520,12 @@ fn who_was_not_waited_for_and_leads_gives_no_state_before_it_has_delivered_what_
         // Others may have let go of m1, but only if they did not wait for this one.
         stage.run(slow, &[other]);
         assert_eq!((stage.core(slow).leads(), stage.delivered(slow)), (true, vec![]));
-        assert_eq!(stage.core(slow).may_teach(), !evicted);
+        assert_eq!(stage.core(slow).may_teach(Timestamp::ZERO), !evicted);
         for id in [other, slow] {
             stage.turn(id);
         }
         assert_eq!(stage.delivered(slow), [1]);
-        assert!(stage.core(slow).may_teach());
+        assert!(stage.core(slow).may_teach(Timestamp::ZERO));
     }
 }
 
@@ -541,7 +541,7 @@ fn who_is_evicted_succeeds_nobody_for_it_may_lack_the_log() {
         stage.run(slow, &[ahead]);
         assert_eq!((stage.core(slow).leads(), stage.delivered(slow)), (true, vec![]));
         stage.pass(5, &[old]);
-        assert!(stage.core(slow).may_teach() || !evicted);
+        assert!(stage.core(slow).may_teach(Timestamp::ZERO) || !evicted);
         stage.pass(500, &[old]);
         assert_eq!(stage.core(slow).heir(), (!evicted).then_some(ahead.slot));
     }
@@ -556,4 +556,72 @@ fn an_ended_session_stays_ended_in_a_state() {
     let mut learner = blank();
     learner.restore(&bytes).expect("what was saved");
     assert!(learner.has_ended(SessionId(1)));
+}
+
+#[test]
+fn who_has_taken_an_older_state_is_waited_for_until_it_has_applied_that_again() {
+    let (leader, other, back) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    let mut stage = Stage::new(2, 3);
+    // Slot 2 alone can deliver m1, and says so.
+    for (from, to) in stage.members(GroupId(1)).flat_map(|from| [(from, leader), (from, other)]) {
+        stage.lose_words(from, to);
+    }
+    for leader in [leader, replica(1, 0)] {
+        stage.land(leader, message(1), GroupSet::first(2));
+    }
+    let all: Vec<_> = stage.nodes.keys().copied().collect();
+    for id in all.iter().chain(&all).chain(&all) {
+        stage.turn(*id);
+    }
+    assert_eq!((stage.delivered(leader), stage.delivered(back)), (vec![], vec![1]));
+    stage.pass(5, &[]);
+    // It takes the state of its leader, in which m1 is pending.
+    stage.core(leader).gives_state(back.slot);
+    stage.give_state(leader, back);
+    assert_eq!(stage.delivered(back), [], "it is as far as its leader");
+    stage.ask(leader, back);
+    stage.heal();
+    turns_without(&mut stage, back);
+    assert_eq!((stage.delivered(leader), stage.delivered(other)), (vec![1], vec![1]));
+    stage.told();
+    let timestamp = stage.nodes[&leader].applied;
+    let (core, mut effects) = (stage.core(leader), Vec::new());
+    core.applied(timestamp);
+    core.step(Event::Applied { slot: other.slot, timestamp }, &mut effects);
+    core.step(Event::Tick { now_ms: 9 }, &mut effects);
+    let settles = effects.iter().any(|effect| matches!(effect, Effect::Settle { .. }));
+    assert!(!settles, "g0.2 has not applied m1 in the state that it has now");
+}
+
+#[test]
+fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
+    let (old, slow, ahead) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    for evicted in [false, true] {
+        let mut stage = shared_without(slow);
+        if evicted {
+            assert!(stage.evict(old, slow.slot));
+            turns_without(&mut stage, slow);
+        }
+        stage.run(slow, &[ahead]);
+        let applied = stage.nodes[&ahead].applied;
+        assert_eq!((stage.core(slow).leads(), stage.delivered(slow)), (true, vec![]));
+        // The leader's memory does not reach back to where the other's log ends.
+        let core = stage.core(slow);
+        core.feeds_no_more(ahead.slot);
+        core.granter_has_applied(ahead.slot, applied);
+        stage.pass(500, &[old]);
+        let core = stage.core(slow);
+        assert_eq!(
+            core.heir(),
+            None,
+            "it cannot take over the leader's log, and would ask it to lead"
+        );
+        assert_eq!(
+            core.may_teach(applied),
+            !evicted,
+            "one that was waited for lacks nothing that its group is done with"
+        );
+        assert_eq!(core.needs_another_to_serve(ahead.slot), evicted);
+        assert!(core.may_teach(Timestamp::ZERO), "who has applied less loses nothing");
+    }
 }

@@ -154,6 +154,175 @@ fn a_message_ends_where_it_was_decided() {
     assert_eq!(order.deliver(&candidate).timestamp, at(60, 2));
 }
 
+/// What group 1 proposes in that ballot.
+fn remote_in(ballot: Ballot, number: u64, clock: u64) -> Remote {
+    Remote { ballot, ..remote(number, clock) }
+}
+
+/// What group 1 says of a message that is over for it.
+fn over(number: u64) -> Remote {
+    Remote { timestamp: Timestamp::over(GroupId(1)), ..remote_in(anew(), number, 0) }
+}
+
+/// A ballot of group 1 after it was recreated.
+fn anew() -> Ballot {
+    Ballot::new(Ballot::recreated(1).unwrap() + 1, 0, 0)
+}
+
+fn first(order: &Order) -> &Pending {
+    order.get(message(1)).expect("it is pending")
+}
+
+#[test]
+fn what_a_group_proposed_before_it_was_recreated_stays_whatever_it_proposes_since() {
+    let mut order = order(1);
+    order.remotes(&[remote(1, 40)]);
+    order.remotes(&[remote_in(anew(), 1, 90)]);
+    let pinned = first(&order);
+    assert_eq!(pinned.remotes()[0], Proposal::from(&remote_in(anew(), 1, 40)));
+    assert_eq!((pinned.proven(), pinned.bound()), (GroupSet::single(GroupId(1)), at(40, 1)));
+    // Its next leader says the same again, and so does a state that is given away.
+    let mut bytes = Vec::new();
+    order.save(&mut Writer(&mut bytes));
+    let restored = Order::restore(&mut Reader(&bytes), 0).expect("what was saved");
+    for mut order in [order, restored] {
+        assert_eq!(order.len(), 1);
+        let later = Ballot::new(anew().counter() + 1, 1, 0);
+        order.remotes(&[remote_in(later, 1, 95)]);
+        assert_eq!(first(&order).remotes()[0].timestamp, at(40, 1), "it is pinned");
+        assert_eq!((first(&order).bound(), first(&order).remotes()[0].ballot), (at(40, 1), later));
+    }
+}
+
+#[test]
+fn a_message_that_is_over_for_a_group_needs_nothing_of_it_unless_its_proposal_is_proven() {
+    for proposed_before in [false, true] {
+        let mut order = order(1);
+        if proposed_before {
+            order.remotes(&[remote(1, 40)]);
+        }
+        order.remotes(&[over(1)]);
+        let pending = first(&order);
+        assert_eq!(pending.proven(), GroupSet::single(GroupId(1)), "no quorum need be seen");
+        assert_eq!((pending.bound(), pending.remotes().len()), (at(1, 0), 1));
+        assert!(pending.remotes()[0].timestamp.is_over());
+        let later = Ballot::new(anew().counter() + 1, 1, 0);
+        order.remotes(&[remote_in(later, 1, 95)]);
+        assert!(first(&order).remotes()[0].timestamp.is_over(), "it stays over");
+    }
+    let mut order = order(1);
+    order.remotes(&[remote(1, 40)]);
+    let candidate = order.least().expect("it is pending");
+    order.prove(&candidate, GroupSet::single(GroupId(1)), at(40, 1));
+    order.remotes(&[over(1)]);
+    assert_eq!(first(&order).remotes(), [Proposal::from(&remote(1, 40))], "it was proven");
+}
+
+#[test]
+fn a_proposal_is_replaced_by_one_of_a_later_ballot_alone() {
+    let ballot = |counter| Ballot::new(counter, 0, 0);
+    #[rustfmt::skip]
+    let cases = [
+        // then proposed in  stands  because
+        (ballot(4),          40,     "an earlier ballot is over"),
+        (ballot(5),          40,     "it comes twice, and says the same or is damaged"),
+        (ballot(6),          30,     "the former one may be lost"),
+    ];
+    for (later, clock, because) in cases {
+        let mut order = order(1);
+        order.remotes(&[remote_in(ballot(5), 1, 40)]);
+        order.remotes(&[remote_in(later, 1, 30)]);
+        assert_eq!(first(&order).remotes()[0].timestamp, at(clock, 1), "{because}");
+        assert_eq!(first(&order).proven(), GroupSet::EMPTY, "{because}");
+        let known = |ballot| first(&order).has_remote(&remote_in(ballot, 1, 7));
+        assert!(known(ballot(5)) && !known(ballot(7)));
+    }
+}
+
+#[test]
+fn a_decided_message_is_next_by_its_final_timestamp_though_it_had_risen_before() {
+    let mut order = order(3);
+    // The first has risen to 40, and was decided to end below the others.
+    let candidate = order.least().expect("they are pending");
+    assert!(order.prove(&candidate, GroupSet::single(GroupId(1)), at(40, 1)).is_none());
+    assert_eq!(order.least().map(|it| it.bound), Some(at(2, 0)));
+    order.decide(Decision { message: message(1), timestamp: at(1, 2) });
+    let next = order.least().expect("it is decided");
+    assert_eq!((order.pending(&next).message, next.bound), (message(1), at(1, 2)));
+    assert!(order.pending(&next).is_final());
+    order.remove(&next);
+    // What was pushed for it before is stale, and nothing else is lost by that.
+    let left: Vec<_> = std::iter::from_fn(|| {
+        let next = order.least()?;
+        let message = order.pending(&next).message;
+        order.remove(&next);
+        Some(message)
+    })
+    .collect();
+    assert_eq!(left, [message(2), message(3)]);
+}
+
+#[test]
+fn what_rises_while_it_waits_in_the_heap_is_found_at_its_new_place() {
+    let mut order = order(2);
+    let groups = |number| GroupSet::single(GroupId(number));
+    for (group, clock) in [(1, 10), (2, 20)] {
+        let candidate = order.least().expect("they are pending");
+        assert_eq!(order.pending(&candidate).message, message(1));
+        order.prove(&candidate, groups(group), at(clock, group));
+        if group == 1 {
+            let second = order.least().expect("it is pending");
+            assert_eq!(order.pending(&second).message, message(2));
+            order.prove(&second, groups(1), at(15, 1));
+        }
+    }
+    let bounds: Vec<_> = std::iter::from_fn(|| {
+        let next = order.least()?;
+        order.remove(&next);
+        Some(next.bound)
+    })
+    .collect();
+    assert_eq!(bounds, [at(15, 1), at(20, 2)]);
+}
+
+#[test]
+fn what_was_taken_out_of_the_middle_is_not_looked_for_any_more() {
+    let mut order = Order::default();
+    order.local(self::order(1).queue.pop_back().flatten().expect("it is there"));
+    (2..=4).for_each(|number| log_alone(&mut order, number));
+    assert!(order.contains(message(3)), "somebody looks for one");
+    // The first may end late: the others pass it by.
+    let candidate = order.least().expect("they are pending");
+    order.prove(&candidate, GroupSet::single(GroupId(1)), at(90, 1));
+    for number in 2..=4 {
+        let next = order.least().expect("they are pending");
+        assert_eq!(order.pending(&next).message, message(number));
+        assert!(order.overtakes(&next));
+        order.remove(&next);
+        assert!(!order.contains(message(number)));
+    }
+    assert!(order.alone.get_mut().messages.is_empty(), "nothing is left in the table");
+}
+
+#[test]
+fn the_oldest_is_the_one_that_has_waited_longest() {
+    let mut order = order(3);
+    for (place, since) in order.queue.iter_mut().zip([30, 10, 20]) {
+        place.as_mut().expect("it is pending").since_ms = since;
+    }
+    assert_eq!(order.oldest(), Some((10, message(2))));
+}
+
+#[test]
+fn a_state_says_how_many_were_delivered_and_begins_to_wait_when_it_is_taken() {
+    let mut order = order(1);
+    order.delivered = 1 << 40;
+    let mut bytes = Vec::new();
+    order.save(&mut Writer(&mut bytes));
+    let restored = Order::restore(&mut Reader(&bytes), 77).expect("what was saved");
+    assert_eq!((restored.delivered(), restored.oldest()), (1 << 40, Some((77, message(1)))));
+}
+
 #[test]
 fn a_state_has_all_that_is_known_of_a_pending_message() {
     let mut order = order(3);

@@ -306,9 +306,11 @@ fn leader() -> Ramcast {
         replicas: 3,
         fetch_after_ms: 20,
         patience_ms: 20,
+        beat_ms: 5,
         missed_max: 20,
         lease_ms: 40,
         clock_skew_percent: 10,
+        spread_after_ms: 0,
     };
     let mut leader = Ramcast::new(config, View::first(3));
     leader.campaign(Cause::Start);

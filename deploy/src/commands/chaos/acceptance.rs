@@ -1,0 +1,258 @@
+//! `skein bench chaos --acceptance`: the same on clusters of all kinds, and one table of what came of it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use skein_kvstore::config::{ClusterConfig, Draft, FabricKind};
+use skein_workloads::chaos::report::Report;
+use skein_workloads::chaos::silence::Silences;
+use skein_workloads::chart::{Paint, grouped};
+use skein_workloads::report::{Machine, date};
+
+use super::faults::End;
+use super::on_its_own;
+use super::run::Plan;
+use crate::exit::Exit;
+use crate::output::{say, tell};
+use crate::progress::Interrupt;
+
+/// So many faults in all, the same number in each case.
+const FAULTS: usize = 1_000;
+const CASES: usize = 2 * SHAPES.len() * 2;
+/// Nodes, groups, replicas: each node with as many replicas as any other, or not.
+const SHAPES: [(u16, u16, u8); 4] = [(3, 3, 3), (4, 2, 3), (5, 5, 5), (7, 3, 5)];
+
+/// What a node may hold where there is memory to spare, and where there is none.
+const AMPLE: u64 = 1 << 29;
+const TIGHT: u64 = 48 << 20;
+/// Of a group's ceiling, so much is taken by records before the first fault.
+const TAKEN_PERCENT: u64 = 90;
+const RECORD_BYTES: usize = 1_000;
+/// What a record is counted at, at most: its value, its key and the store's overhead.
+const RECORD_COUNTED: u64 = 1_150;
+
+/// A kind of cluster.
+#[derive(Clone, Copy)]
+struct Case {
+    fabric: FabricKind,
+    nodes: u16,
+    groups: u16,
+    replicas: u8,
+    tight: bool,
+}
+
+impl Case {
+    fn all() -> impl Iterator<Item = Self> {
+        let fabrics = [FabricKind::Shm, FabricKind::Tcp].into_iter();
+        let shapes = fabrics.flat_map(|fabric| SHAPES.map(|shape| (fabric, shape)));
+        shapes.flat_map(|(fabric, (nodes, groups, replicas))| {
+            [false, true].map(|tight| Self { fabric, nodes, groups, replicas, tight })
+        })
+    }
+
+    fn config(self) -> anyhow::Result<ClusterConfig> {
+        let mut draft = Draft::default();
+        draft.flag("nodes", self.nodes.into());
+        draft.flag("groups", self.groups.into());
+        draft.flag("replicas", self.replicas.into());
+        draft.flag_fabric(self.fabric);
+        let mut config = draft.finish()?;
+        config.limits.memory_bytes_max = if self.tight { TIGHT } else { AMPLE };
+        Ok(config)
+    }
+
+    /// So many records that the rest of the run comes to the ceiling.
+    fn records(self, config: &ClusterConfig) -> u64 {
+        if !self.tight {
+            return 0;
+        }
+        let all = config.limits.group_bytes_max(&config.topology) * u64::from(self.groups);
+        all * TAKEN_PERCENT / 100 / RECORD_COUNTED
+    }
+
+    fn name(self) -> String {
+        let Self { fabric, nodes, groups, replicas, tight } = self;
+        let memory = if tight { "at the ceiling" } else { "memory to spare" };
+        let fabric = fabric.name();
+        format!("{fabric}, {nodes} nodes, {groups} groups × {replicas} replicas, {memory}")
+    }
+}
+
+/// What came of one case.
+#[derive(Serialize)]
+struct Line {
+    case: String,
+    good: bool,
+    problems: Vec<String>,
+    wrong: BTreeMap<&'static str, u64>,
+    strictly_serializable: bool,
+    faults: BTreeMap<&'static str, u64>,
+    operations: u64,
+    acknowledged: u64,
+    failed: u64,
+    unknown: u64,
+    /// Replicas whose digests were compared.
+    replicas: u64,
+    duration_s: f64,
+    /// The longest time after a fault in which no client was answered, by kind of fault.
+    silence_ms: BTreeMap<String, Silences>,
+    history: Option<PathBuf>,
+}
+
+impl Line {
+    fn of(case: Case, report: Report) -> Self {
+        let verdict = report.verdict;
+        Self {
+            case: case.name(),
+            good: report.good,
+            problems: report.problems,
+            wrong: verdict.wrong,
+            strictly_serializable: report.order.strictly_serializable,
+            faults: report.faults,
+            operations: verdict.operations,
+            acknowledged: verdict.acknowledged,
+            failed: verdict.failed,
+            unknown: verdict.unknown,
+            replicas: verdict.replicas,
+            duration_s: report.duration_s,
+            silence_ms: report.silence_ms,
+            history: report.history,
+        }
+    }
+
+    /// A case that could not be run is no good one.
+    fn broken(case: Case, error: &anyhow::Error) -> Self {
+        Self {
+            case: case.name(),
+            good: false,
+            problems: vec![format!("{error:#}")],
+            wrong: BTreeMap::new(),
+            strictly_serializable: false,
+            faults: BTreeMap::new(),
+            operations: 0,
+            acknowledged: 0,
+            failed: 0,
+            unknown: 0,
+            replicas: 0,
+            duration_s: 0.0,
+            silence_ms: BTreeMap::new(),
+            history: None,
+        }
+    }
+}
+
+/// All cases.
+#[derive(Serialize)]
+struct Acceptance {
+    workload: &'static str,
+    good: bool,
+    /// Of each kind.
+    faults: BTreeMap<&'static str, u64>,
+    seed: u64,
+    skein: String,
+    date: String,
+    command: String,
+    machine: Machine,
+    cases: Vec<Line>,
+}
+
+/// Runs every case, also after one that was no good.
+pub(super) fn run(plan: &Plan, verbose: u8, json: bool) -> anyhow::Result<Exit> {
+    let interrupt = Interrupt::listen_and_stay()?;
+    let mut cases = Vec::new();
+    for (number, case) in Case::all().enumerate() {
+        if interrupt.asked() {
+            let why = anyhow::anyhow!("not run: interrupted");
+            cases.push(Line::broken(case, &why));
+            continue;
+        }
+        tell(format_args!("{} of {CASES}: {}", number + 1, case.name()));
+        let line = match one(case, plan, number as u64, interrupt.clone(), verbose) {
+            Ok(report) => Line::of(case, report),
+            Err(error) => Line::broken(case, &error),
+        };
+        cases.push(line);
+    }
+    let mut faults = BTreeMap::new();
+    for (kind, count) in cases.iter().flat_map(|line| &line.faults) {
+        *faults.entry(*kind).or_default() += count;
+    }
+    let all = Acceptance {
+        workload: "chaos acceptance",
+        good: cases.iter().all(|line| line.good),
+        faults,
+        seed: plan.seed,
+        skein: skein_kvstore::BUILD.text().to_owned(),
+        date: date::now(),
+        command: date::command(),
+        machine: Machine::here(),
+        cases,
+    };
+    say(if json { serde_json::to_string(&all)? + "\n" } else { table(&all) })?;
+    Ok(if all.good { Exit::Ok } else { Exit::No })
+}
+
+fn one(
+    case: Case,
+    plan: &Plan,
+    number: u64,
+    interrupt: Interrupt,
+    verbose: u8,
+) -> anyhow::Result<Report> {
+    let config = case.config()?;
+    let plan = Plan {
+        end: End::Faults(FAULTS.div_ceil(CASES)),
+        records: case.records(&config),
+        value_bytes: RECORD_BYTES,
+        seed: plan.seed.wrapping_add(number),
+        ..plan.clone()
+    };
+    on_its_own(config, plan, interrupt, verbose)
+}
+
+fn table(all: &Acceptance) -> String {
+    let paint = Paint(std::io::IsTerminal::is_terminal(&std::io::stdout()));
+    let mut text = String::new();
+    let count: u64 = all.faults.values().sum();
+    let kinds: Vec<_> = all.faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let Acceptance { workload, seed, skein, date, .. } = all;
+    let _ = writeln!(text, "{}   seed {seed}, skein {skein}, {date}", paint.strong(workload));
+    let _ = writeln!(text, "  {} faults: {}\n", grouped(count), kinds.join(", "));
+    let head = ["faults", "acknowledged", "failed", "unknown", "silence p99"];
+    let _ = write!(text, "  {:<58}", "");
+    for head in head {
+        let _ = write!(text, "{head:>13}");
+    }
+    text.push('\n');
+    for line in &all.cases {
+        let worst = line.silence_ms.values().map(|times| times.p99).fold(0.0, f64::max);
+        let numbers = [line.faults.values().sum(), line.acknowledged, line.failed, line.unknown];
+        let _ = write!(text, "  {:<58}", line.case);
+        for number in numbers {
+            let _ = write!(text, "{:>13}", grouped(number));
+        }
+        let _ = writeln!(text, "{worst:>10.0} ms   {}", if line.good { "good" } else { "WRONG" });
+        for problem in &line.problems {
+            let _ = writeln!(text, "    {problem}");
+        }
+        for (kind, count) in &line.wrong {
+            let _ = writeln!(text, "    {kind}: {count}");
+        }
+        if !line.good && line.operations > 0 && !line.strictly_serializable {
+            let _ = writeln!(text, "    the transactions have no strict serial order");
+        }
+        if let Some(history) = &line.history {
+            let _ = writeln!(text, "    the history: {}", history.display());
+        }
+    }
+    let said = if all.good {
+        "nothing was lost, all replicas agree, and every history is strictly serializable"
+    } else {
+        "some cases are no good: `skein check` says more of their histories"
+    };
+    let _ = writeln!(text, "\n  {said}");
+    let _ = writeln!(text, "  not run: networks that part; see docs/testing.md");
+    text
+}

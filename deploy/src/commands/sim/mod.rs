@@ -1,0 +1,256 @@
+//! `skein sim`: the ordering protocol under faults drawn from seeds, in virtual time.
+
+mod failures;
+mod fingerprints;
+mod report;
+mod seeds;
+mod store;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use skein_multicast::simulate::{
+    Campaign, Kept, Part, Profile, Reduction, Scenario, keep_panics_quiet, run_scenario,
+};
+
+use self::failures::{Failures, STORE};
+use self::fingerprints::Fingerprints;
+use self::report::{Summary, how_far};
+use self::seeds::{From, Seeds};
+use crate::exit::{Exit, usage};
+use crate::output::say;
+use crate::progress::{Bars, Interrupt};
+
+/// How long a failure is made smaller.
+const MINIMISE_FOR: Duration = Duration::from_mins(1);
+/// One in so many seeds is run twice, and must be the same run.
+const AGAIN_ONE_IN: u64 = 50;
+
+/// Runs the ordering protocol under faults drawn from seeds, and checks every run
+///
+/// Each seed is a whole cluster with its clients in virtual time: nodes die and come back empty,
+/// stand still, are cut off from each other; clients die between any two writes. What must hold is
+/// checked at every step; then the faults stop, and everything must be answered. Seeds that failed
+/// in the past are run first. A seed that fails is made small, printed with its last events, and can
+/// be run again: the same seed is the same run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How many seeds, or which, the last one excluded
+    #[arg(long, default_value = "0..1000", value_name = "N|A..B")]
+    seeds: Seeds,
+    /// Counts them from this one, or from one that is drawn: what nobody has run before
+    #[arg(long, value_name = "random|SEED")]
+    from: Option<From>,
+    /// Begins no seed after so many minutes
+    #[arg(long, value_name = "M", value_parser = minutes)]
+    minutes: Option<Duration>,
+    #[arg(long, default_value = "default", value_name = "NAME", value_parser = profile)]
+    #[arg(help = format!("Which mix of faults: {}", Profile::ALL.map(|p| p.name).join(", ")))]
+    profile: Profile,
+    /// Divides the seeds over all profiles, as the gate divides its own
+    #[arg(long, conflicts_with_all = ["profile", "trace", "store"])]
+    all_profiles: bool,
+    /// Runs the whole store in place of the ordering protocol: machines, sessions and clients that
+    /// retry; what clients are told is checked as a history is (docs/check.md)
+    #[arg(long, conflicts_with_all = ["profile", "trace"])]
+    store: bool,
+    /// Where to keep the history of a seed of the store that fails, for `skein check`
+    #[arg(long, value_name = "FILE", requires = "store")]
+    history: Option<PathBuf>,
+    /// Threads [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+    /// Goes on after failures and keeps them here, a line each; seeds that are here already are run
+    /// first, and those that pass leave
+    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    failures: Option<PathBuf>,
+    /// Writes what each run was to a file; if there is one, compares: exit code 1 if a run differs
+    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    fingerprints: Option<PathBuf>,
+    /// Prints everything that happens in the only seed given
+    #[arg(long, conflicts_with = "json")]
+    trace: bool,
+    /// Leaves out what was left out to make a failure small: as its replay line says
+    #[arg(long, value_name = "WHAT", requires = "trace")]
+    reduced: Option<Reduction>,
+    /// Prints one JSON object in place of the table
+    #[arg(long)]
+    json: bool,
+}
+
+fn minutes(text: &str) -> Result<Duration, String> {
+    let minutes = text.parse().ok().filter(|minutes| (0.0..=100_000.0).contains(minutes));
+    let minutes: f64 = minutes.ok_or("give a number of minutes, such as 10 or 0.5")?;
+    Ok(Duration::from_secs_f64(minutes * 60.0))
+}
+
+fn profile(name: &str) -> Result<Profile, String> {
+    Profile::named(name).ok_or_else(|| {
+        let mut text = "the profiles are".to_owned();
+        for Profile { name, about, .. } in Profile::ALL {
+            let _ = write!(text, "\n  {name:<12}{about}");
+        }
+        text
+    })
+}
+
+/// What the files that were named keep of a run.
+struct Files {
+    failures: Option<Failures>,
+    fingerprints: Option<Fingerprints>,
+}
+
+impl Files {
+    fn open(args: &Args) -> anyhow::Result<Self> {
+        Ok(Self {
+            failures: args.failures.clone().map(Failures::open).transpose()?,
+            fingerprints: args.fingerprints.clone().map(Fingerprints::open).transpose()?,
+        })
+    }
+
+    /// How many failures end a run: one that is not kept is shown.
+    fn failures_max(&self) -> usize {
+        if self.failures.is_some() { usize::MAX } else { 1 }
+    }
+
+    fn passed(&self, profile: &str, seed: u64, fingerprint: u64) {
+        if let Some(file) = &self.fingerprints {
+            file.add(profile, seed, fingerprint);
+        }
+    }
+
+    fn failed(&self, profile: &str, seed: u64, what: &str) -> anyhow::Result<()> {
+        self.failures.as_ref().map_or(Ok(()), |file| file.add(seed, profile, what))
+    }
+
+    /// Writes what is left to write. `whole` says that all seeds of the file of failures, of those that are
+    /// `ours`, were run. Returns what to print, and whether no fingerprint differs.
+    fn close(self, whole: bool, ours: fn(&str) -> bool) -> anyhow::Result<(String, bool)> {
+        if let Some(failures) = self.failures.filter(|_| whole) {
+            failures.close(ours)?;
+        }
+        self.fingerprints.map_or(Ok((String::new(), true)), Fingerprints::close)
+    }
+}
+
+/// Whether a line of a file of failures is one of the store.
+fn of_the_store(line: &str) -> bool {
+    line.split(' ').nth(1) == Some(STORE)
+}
+
+fn of_a_profile(line: &str) -> bool {
+    !of_the_store(line)
+}
+
+impl Args {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        // What a run panics with is told with its seed.
+        keep_panics_quiet();
+        if self.store {
+            return store::simulate(&self);
+        }
+        if self.trace {
+            return self.replay();
+        }
+        let (begun, seeds) = (Instant::now(), self.seeds.range(self.from).map_err(usage)?);
+        let files = Files::open(&self)?;
+        let mut kept = Kept::all();
+        if let Some(failures) = &files.failures {
+            kept.extend(failures.known(of_a_profile, Kept::parse)?);
+        }
+        let kept_seeds = kept.len() as u64;
+        let interrupt = Interrupt::listen()?;
+        let bars = Bars::new(interrupt.clone());
+        let (line, drawn) = (bars.line(), Mutex::new(begun));
+        let campaign = Campaign {
+            parts: if self.all_profiles {
+                Part::of_all(&seeds)
+            } else {
+                vec![Part { profile: self.profile, seeds: seeds.clone() }]
+            },
+            kept,
+            until: self.until(begun),
+            jobs: self.jobs(),
+            again_one_in: AGAIN_ONE_IN,
+            failures_max: files.failures_max(),
+        };
+        let unkept = Mutex::new(None);
+        let tally = campaign.run(&|tally, result| {
+            let written = match result {
+                Ok(report) => {
+                    let of = &report.scenario;
+                    files.passed(of.profile, of.seed, report.fingerprint);
+                    Ok(())
+                }
+                Err(failure) => {
+                    let of = &failure.scenario;
+                    files.failed(of.profile, of.seed, &failure.violation.to_string())
+                }
+            };
+            let goes_on = written.is_ok() && !interrupt.asked();
+            if let Err(error) = written {
+                unkept.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            }
+            let mut drawn = drawn.lock().unwrap_or_else(PoisonError::into_inner);
+            if drawn.elapsed() > Duration::from_millis(200) {
+                *drawn = Instant::now();
+                line.set_message(how_far(tally, begun.elapsed()));
+                line.tick();
+            }
+            goes_on
+        });
+        if let Some(error) = unkept.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
+        }
+        let took = begun.elapsed();
+        let failure = tally.failures.first().map(|failure| {
+            line.set_message(format!("seed {} fails: making it small", failure.scenario.seed));
+            line.tick();
+            failure.clone().minimised(MINIMISE_FOR)
+        });
+        line.finish_and_clear();
+        let run = tally.seeds + tally.failures.len() as u64;
+        let (compared, same) = files.close(run >= kept_seeds, of_a_profile)?;
+        let name = if self.all_profiles { "all" } else { self.profile.name };
+        let summary = Summary::of(name, seeds, &tally, failure.as_ref(), took);
+        if self.json {
+            say(serde_json::to_string(&summary)? + "\n")?;
+        } else {
+            say(summary.table(failure.as_ref()) + &compared)?;
+        }
+        Ok(if failure.is_some() || !same { Exit::No } else { Exit::Ok })
+    }
+
+    fn until(&self, begun: Instant) -> Option<Instant> {
+        self.minutes.map(|minutes| begun + minutes)
+    }
+
+    fn jobs(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(2, Into::into);
+        self.jobs.map_or_else(cores, usize::from)
+    }
+
+    /// Runs one seed and says everything that happens.
+    fn replay(&self) -> anyhow::Result<Exit> {
+        let seeds = self.seeds.range(self.from).map_err(usage)?;
+        if seeds.end - seeds.start != 1 {
+            let seed = seeds.start;
+            return Err(usage(format!("--trace shows one seed: say --seeds {seed}..{}", seed + 1)));
+        }
+        let reduction = self.reduced.clone().unwrap_or_default();
+        match run_scenario(&Scenario::reduced(seeds.start, self.profile, &reduction), true) {
+            Ok(report) => {
+                say(report.trace.join("\n") + "\n")?;
+                let (messages, simulated) = (report.messages, report.simulated);
+                say(format!("all is well: {messages} messages in {simulated:?}\n"))?;
+                Ok(Exit::Ok)
+            }
+            Err(failure) => {
+                say(format!("{failure}\n"))?;
+                Ok(Exit::No)
+            }
+        }
+    }
+}

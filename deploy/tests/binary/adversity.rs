@@ -1,0 +1,414 @@
+//! Disks that are full or cannot be written, logs that nobody reads, directories that are removed and
+//! admin sockets that fail: none of it ends a node or costs data.
+//!
+//! Where file systems may not be mounted, the tests that need one say so and check nothing.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
+
+use crate::support::{Sandbox, is_running, kill, until};
+
+/// A mounted file system, gone when this is dropped.
+struct Mount(PathBuf);
+
+impl Mount {
+    /// Calls `mount` with these arguments and the directory; none if that may not be.
+    fn at(path: &Path, arguments: &[&str]) -> Option<Self> {
+        let mounted = Command::new("mount").args(arguments).arg(path).output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(Self(path.to_owned())),
+            Ok(output) => {
+                let why = String::from_utf8_lossy(&output.stderr).into_owned();
+                println!("file systems: not run: mount: {}", why.trim());
+                None
+            }
+            Err(error) => {
+                println!("file systems: not run: no `mount` command: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+    }
+}
+
+/// A cluster with its directory on a small disk of its own, and some data.
+fn on_a_small_disk() -> Option<(Sandbox, Mount)> {
+    let sandbox = Sandbox::with_dir("disk/cluster");
+    let disk = sandbox.dir.parent().unwrap();
+    fs::create_dir(disk).unwrap();
+    let mount = Mount::at(disk, &["-t", "tmpfs", "-o", "size=1m", "tmpfs"])?;
+    sandbox.expect(0, &["up", "--detach"]);
+    write(&sandbox);
+    Some((sandbox, mount))
+}
+
+const KEYS: usize = 10;
+
+fn write(sandbox: &Sandbox) {
+    for key in 0..KEYS {
+        sandbox.expect(0, &["put", &format!("key{key}"), "value"]);
+    }
+}
+
+#[track_caller]
+fn check(sandbox: &Sandbox) {
+    for key in 0..KEYS {
+        assert_eq!(sandbox.expect(0, &["get", &format!("key{key}")]).out.trim(), "value");
+    }
+}
+
+/// Writes into a file until there is no room for more.
+fn fill(path: &Path) {
+    let mut file = File::create(path).unwrap();
+    for chunk in [1 << 16, 1 << 10, 1] {
+        while file.write_all(&vec![0; chunk]).is_ok() {}
+    }
+}
+
+fn all_ready(sandbox: &Sandbox) -> bool {
+    let status = sandbox.run(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status.out).unwrap_or_default();
+    (0..3).all(|node| status["nodes"][node]["status"]["ready"] == true)
+}
+
+fn lines_lost(sandbox: &Sandbox, node: usize) -> u64 {
+    sandbox.status()["nodes"][node]["status"]["log_lines_lost"].as_u64().unwrap_or(0)
+}
+
+/// Ends the cluster and looks for what is left of it.
+#[track_caller]
+fn end(sandbox: &Sandbox, more: &[i32]) {
+    let (regions, mut pids) = (sandbox.regions(), sandbox.pids());
+    pids.extend(more);
+    pids.extend(sandbox.supervisor());
+    sandbox.expect(0, &["down", "--yes"]);
+    sandbox.check_clean(&regions, &pids);
+}
+
+/// The disk of the cluster's directory is full, and nodes die: the others warn of it in logs that
+/// cannot be written, and a new life cannot be begun in a new file.
+#[test]
+fn a_full_disk_ends_no_node_and_keeps_none_from_starting() {
+    let Some((sandbox, _disk)) = on_a_small_disk() else { return };
+    let filler = sandbox.dir.parent().unwrap().join("filler");
+    fill(&filler);
+    let pids = sandbox.pids();
+    for (node, pid) in pids.iter().enumerate() {
+        kill(*pid, Signal::KILL);
+        until("the killed node runs again", || {
+            sandbox.lives(node as u16) == 2 && all_ready(&sandbox)
+        });
+        for other in &pids[node + 1..] {
+            assert!(is_running(*other), "node {node} was killed, and process {other} is gone too");
+        }
+        check(&sandbox);
+    }
+    assert!((0..3).any(|node| lines_lost(&sandbox, node) > 0), "{}", sandbox.status());
+    let shown = sandbox.expect(0, &["status", "--wide"]).out;
+    assert!(shown.contains("of its log could not be written"), "{shown}");
+    assert!(sandbox.supervisor().is_some());
+    // With room again the logs go on, and say what they lack.
+    fs::remove_file(filler).unwrap();
+    kill(sandbox.pid(0).unwrap(), Signal::KILL);
+    until("a log says what it lacks", || {
+        let logs = ["node1.log", "node2.log", "supervisor.log"];
+        let read = |name: &&str| fs::read_to_string(sandbox.dir.join(name)).unwrap_or_default();
+        logs.iter().map(read).any(|log| log.contains("of this log could not be written"))
+    });
+    until("node 0 is back", || sandbox.lives(0) == 3 && all_ready(&sandbox));
+    end(&sandbox, &[]);
+}
+
+/// The directory becomes read-only: whoever dies stays dead, for it could not begin a life of its own,
+/// and comes back by itself when the directory can be written.
+#[test]
+fn a_read_only_directory_ends_no_node() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach"]);
+    write(&sandbox);
+    let dir = sandbox.dir.to_str().unwrap().to_owned();
+    let Some(mount) = Mount::at(&sandbox.dir, &["--bind", &dir]) else { return };
+    let read_only = Command::new("mount").args(["-o", "remount,bind,ro", &dir]).output().unwrap();
+    assert!(read_only.status.success(), "{}", String::from_utf8_lossy(&read_only.stderr));
+    assert!(File::create(sandbox.dir.join("file")).is_err());
+    let pids = sandbox.pids();
+    kill(pids[0], Signal::KILL);
+    until("node 0 is gone", || !is_running(pids[0]));
+    check(&sandbox);
+    std::thread::sleep(Duration::from_secs(3));
+    check(&sandbox);
+    assert!(pids[1..].iter().all(|pid| is_running(*pid)));
+    assert_eq!(sandbox.lives(0), 1, "no life has begun that could not be written down");
+    drop(mount);
+    until("node 0 is back", || sandbox.lives(0) == 2 && all_ready(&sandbox));
+    check(&sandbox);
+    end(&sandbox, &pids);
+}
+
+/// Starts node 2 by hand, with all that it can say on a pipe.
+fn node_2_by_hand(sandbox: &Sandbox) -> Child {
+    let before = sandbox.pid(2).unwrap();
+    kill(before, Signal::KILL);
+    until("node 2 is gone", || !is_running(before));
+    let mut node = sandbox.command(&["node", "--index", "2", "-vvv"]);
+    node.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// A pipe without room for a byte, whose writer would have to wait.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let flags = fcntl_getfl(&writer).unwrap();
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+    while writer.write_all(&[b'x'; 4096]).is_ok() {}
+    while writer.write(b"x").is_ok() {}
+    fcntl_setfl(&writer, flags).unwrap();
+    (reader, writer)
+}
+
+/// As in `skein node … 2>&1 | head -1`; and one that nobody reads, which fills up.
+#[test]
+fn a_log_on_a_pipe_that_is_closed_or_full_stops_nothing() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach", "--no-restart"]);
+    write(&sandbox);
+    let mut node = node_2_by_hand(&sandbox);
+    let mut log = BufReader::new(node.stderr.take().unwrap());
+    log.read_line(&mut String::new()).unwrap();
+    drop(log);
+    until("it serves without its log", || all_ready(&sandbox));
+    until("its lines are counted", || lines_lost(&sandbox, 2) > 0);
+    write(&sandbox);
+    assert!(node.try_wait().unwrap().is_none());
+
+    // An orderly end, which it has much to say of.
+    kill(node.id().cast_signed(), Signal::TERM);
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+    let (unread, full) = full_pipe();
+    let mut node = sandbox.command(&["node", "--index", "2", "-vvv"]);
+    let mut node = node.stdout(Stdio::null()).stderr(full).spawn().unwrap();
+    until("it serves with a log that nobody reads", || all_ready(&sandbox));
+    check(&sandbox);
+    sandbox.expect(0, &["admin", "transfer-leader", "0", "--node", "2"]);
+    write(&sandbox);
+    kill(node.id().cast_signed(), Signal::TERM);
+    assert_eq!(node.wait().unwrap().code(), Some(0), "it ends though nobody reads its last words");
+    drop(unread);
+    sandbox.expect(0, &["down", "--yes"]);
+}
+
+/// Removes a directory in which files may be made at the same time.
+fn remove(dir: &Path) {
+    until("it can be removed", || fs::remove_dir_all(dir).is_ok());
+}
+
+#[test]
+fn a_cluster_survives_the_loss_of_its_directory_and_can_be_stopped() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach"]);
+    write(&sandbox);
+    let (pids, supervisor) = (sandbox.pids(), sandbox.supervisor().unwrap());
+    remove(&sandbox.dir);
+    // Whether it is found by its files or without them, nobody starts another one here.
+    let refused = sandbox.expect(3, &["up", "--detach"]);
+    for pid in &pids {
+        assert!(refused.err.contains(&pid.to_string()), "process {pid}: {}", refused.err);
+    }
+    until("its processes have made it anew", || {
+        sandbox.supervisor() == Some(supervisor) && sandbox.pids() == pids && all_ready(&sandbox)
+    });
+    check(&sandbox);
+    // One that dies is started again, in a life that nobody has lived.
+    remove(&sandbox.dir);
+    kill(pids[0], Signal::KILL);
+    until("it is started again", || sandbox.pids().len() == 3 && all_ready(&sandbox));
+    assert!(sandbox.lives(0) >= 2);
+    assert_eq!(sandbox.pids()[1..], pids[1..]);
+    check(&sandbox);
+    let said = ["node1.log", "supervisor.log"];
+    let said = said.map(|log| fs::read_to_string(sandbox.dir.join(log)).unwrap_or_default());
+    assert!(said.iter().any(|log| log.contains("were gone; they are made anew")), "{said:?}");
+    let all = [&pids[..], &[supervisor]].concat();
+    end(&sandbox, &all);
+}
+
+#[test]
+fn a_manifest_that_is_cut_off_is_made_whole_while_nodes_run() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach"]);
+    let path = sandbox.dir.join("cluster.json");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, &text[..text.len() / 2]).unwrap();
+    until("it is whole again", || fs::read_to_string(&path).is_ok_and(|now| now == text));
+    sandbox.expect(0, &["status", "--wide"]);
+    fs::write(&path, "").unwrap();
+    until("it is whole again", || fs::read_to_string(&path).is_ok_and(|now| now == text));
+    end(&sandbox, &[]);
+}
+
+/// How much time a process has spent, in ticks of the clock.
+fn ticks(pid: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn an_admin_socket_that_fails_ends_no_node() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach"]);
+    write(&sandbox);
+    let pids = sandbox.pids();
+    for node in 0..3 {
+        fs::remove_file(sandbox.dir.join(format!("node{node}.sock"))).unwrap();
+    }
+    until("they are there again", || all_ready(&sandbox));
+
+    // Many who come, some of whom say something, and stay.
+    let socket = sandbox.dir.join("node1.sock");
+    let mut all = Vec::new();
+    for round in 0..2_000 {
+        if let Ok(mut stream) = UnixStream::connect(&socket) {
+            stream.set_nonblocking(true).unwrap();
+            let _ = stream.write_all(&vec![b'x'; round % 5_000]);
+            let _ = stream.read(&mut [0; 100]);
+            all.push(stream);
+        }
+        if round % 500 == 0 {
+            sandbox.expect(0, &["status", "--wide"]);
+        }
+        all.drain(..all.len().saturating_sub(200));
+    }
+    drop(all);
+    check(&sandbox);
+
+    assert_eq!(sandbox.pids(), pids, "nobody was started again");
+    end(&sandbox, &[]);
+}
+
+/// Sets how many descriptors a process of ours may have. Returns how many it might have before.
+fn limit_descriptors(pid: i32, most: Option<u64>) -> rustix::io::Result<Option<u64>> {
+    let limit = Rlimit { current: most, ..getrlimit(Resource::Nofile) };
+    prlimit(Pid::from_raw(pid), Resource::Nofile, limit).map(|before| before.current)
+}
+
+/// What happens to the others while a node has no descriptors.
+#[derive(Clone, Copy, Debug)]
+enum Meanwhile {
+    Nothing,
+    /// This one stands still.
+    Stops(usize),
+    /// This one is killed, and started again.
+    Dies(usize),
+    /// The node itself is asked to lead.
+    IsToLead,
+}
+
+/// Without a descriptor a node cannot ask whether its peers live, read their mail, open their memory
+/// or be asked by administrators. It takes nobody for dead, and when it has descriptors again it goes
+/// on as if nothing had been.
+#[test]
+fn a_node_without_descriptors_serves_again_when_it_has_some() {
+    use Meanwhile::{Dies, IsToLead, Nothing, Stops};
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach"]);
+    write(&sandbox);
+    let node_1 = sandbox.pid(1).unwrap();
+    let socket = sandbox.dir.join("node1.sock");
+    for meanwhile in [Nothing, Stops(0), Stops(2), Dies(0), Dies(2), IsToLead] {
+        let pids = sandbox.pids();
+        let open = fs::read_dir(format!("/proc/{node_1}/fd")).unwrap().count();
+        let usual = match limit_descriptors(node_1, Some(open as u64)) {
+            Ok(usual) => usual,
+            Err(error) => {
+                println!("descriptors: not run: {error}");
+                break;
+            }
+        };
+        let callers: Vec<_> = (0..20).filter_map(|_| UnixStream::connect(&socket).ok()).collect();
+        let mut asked = None;
+        match meanwhile {
+            Nothing => {}
+            Stops(node) => kill(pids[node], Signal::STOP),
+            Dies(node) => kill(pids[node], Signal::KILL),
+            IsToLead => {
+                let mut lead = sandbox.command(&["admin", "transfer-leader", "0", "--node", "1"]);
+                asked = Some(lead.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
+            }
+        }
+        let before = ticks(node_1);
+        std::thread::sleep(Duration::from_secs(1));
+        let spent = ticks(node_1) - before;
+        assert!(spent < 70, "{meanwhile:?}: {spent} ticks in a second: it turns in circles");
+        drop(callers);
+        limit_descriptors(node_1, usual).unwrap();
+        if let Stops(node) = meanwhile {
+            kill(pids[node], Signal::CONT);
+        }
+        if let Some(mut asked) = asked {
+            asked.wait().unwrap();
+        }
+        until(&format!("{meanwhile:?}: all serve again"), || all_ready(&sandbox));
+        check(&sandbox);
+        write(&sandbox);
+        for (node, pid) in pids.iter().enumerate() {
+            if !matches!(meanwhile, Dies(dead) if dead == node) {
+                assert_eq!(sandbox.pid(node as u16), Some(*pid), "{meanwhile:?}: node {node}");
+            }
+        }
+    }
+    end(&sandbox, &[]);
+}
+
+/// Nobody is left who could make the manifest whole, or find the cluster without it.
+#[test]
+fn what_a_damaged_manifest_leaves_can_be_removed() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach"]);
+    let (regions, pids) = (sandbox.regions(), sandbox.pids());
+    let (path, supervisor) = (sandbox.dir.join("cluster.json"), sandbox.supervisor().unwrap());
+    let text = fs::read_to_string(&path).unwrap();
+    for pid in [&[supervisor], &pids[..]].concat() {
+        kill(pid, Signal::KILL);
+        until("it is gone", || !is_running(pid));
+    }
+    fs::write(&path, &text[..text.len() / 2]).unwrap();
+    let refused = sandbox.expect(3, &["up", "--detach"]);
+    assert!(refused.err.contains("is not the manifest"), "{}", refused.err);
+    assert!(refused.err.contains("`skein down` removes"), "{}", refused.err);
+    assert!(sandbox.expect(2, &["down"]).err.contains("--yes"));
+    sandbox.expect(0, &["down", "--yes"]);
+    assert!(!path.exists() && !sandbox.dir.join("lock").exists());
+    let _ = fs::remove_dir_all(regions);
+}
+
+/// However soon `down` comes after the directory has gone, nothing comes back.
+#[test]
+fn down_stops_a_cluster_whose_directory_was_removed() {
+    for wait_ms in [0, 300, 900] {
+        let sandbox = Sandbox::new();
+        sandbox.expect(0, &["up", "--detach"]);
+        let (regions, mut pids) = (sandbox.regions(), sandbox.pids());
+        pids.extend(sandbox.supervisor());
+        remove(&sandbox.dir);
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        sandbox.expect(0, &["down", "--yes"]);
+        for pid in &pids {
+            until("its processes end", || !is_running(*pid));
+        }
+        // Nobody is left who would make it anew.
+        std::thread::sleep(Duration::from_millis(1_500));
+        sandbox.check_clean(&regions, &pids);
+    }
+}

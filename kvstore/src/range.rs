@@ -1,0 +1,116 @@
+//! What a range of keys held, in a few bytes: for guards that it still holds the same.
+//!
+//! Whoever scanned a range knows its pairs and, by the slot map, whose each of them is. A group compares the
+//! digest of what it has of the range now with the digest of its pairs then. Keys and values are compared,
+//! not versions: a range that holds the same again reads the same.
+
+use serde::{Deserialize, Serialize};
+use skein_protocol::ids::GroupId;
+use xxhash_rust::xxh3::Xxh3;
+
+/// What a range of keys held in one group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeDigest {
+    /// The group's number.
+    pub group: u16,
+    /// How many pairs.
+    pub pairs: u32,
+    /// The bytes of their keys and values.
+    pub bytes: u64,
+    /// 128 bits of hash of them, in key order.
+    pub digest: u128,
+}
+
+/// A digest in the making.
+struct Summing {
+    pairs: u32,
+    bytes: u64,
+    hash: Xxh3,
+}
+
+impl Summing {
+    fn new() -> Self {
+        Self { pairs: 0, bytes: 0, hash: Xxh3::new() }
+    }
+
+    fn count(&mut self, key: &[u8], value: &[u8]) {
+        self.pairs = self.pairs.saturating_add(1);
+        self.bytes += (key.len() + value.len()) as u64;
+    }
+
+    fn add(&mut self, key: &[u8], value: &[u8]) {
+        for bytes in [key, value] {
+            self.hash.update(&(bytes.len() as u64).to_le_bytes());
+            self.hash.update(bytes);
+        }
+    }
+
+    fn digest(&self, group: GroupId) -> RangeDigest {
+        let (pairs, bytes) = (self.pairs, self.bytes);
+        RangeDigest { group: group.0, pairs, bytes, digest: self.hash.digest128() }
+    }
+}
+
+impl RangeDigest {
+    /// Of a group's pairs, which are in key order.
+    pub fn of<'a>(group: GroupId, pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Self {
+        let mut sum = Summing::new();
+        for (key, value) in pairs {
+            sum.count(key, value);
+            sum.add(key, value);
+        }
+        sum.digest(group)
+    }
+
+    /// Whether these pairs, in key order, are the ones. Looks at no more bytes than those had, and at
+    /// one key and the length of one value more.
+    pub(crate) fn is_of<'a>(&self, pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> bool {
+        let mut sum = Summing::new();
+        for (key, value) in pairs {
+            sum.count(key, value);
+            if sum.pairs > self.pairs || sum.bytes > self.bytes {
+                return false;
+            }
+            sum.add(key, value);
+        }
+        sum.digest(GroupId(self.group)) == *self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_the_same_if_it_holds_the_same_pairs() {
+        type Pairs = &'static [(&'static str, &'static str)];
+        let of = |pairs: Pairs| pairs.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()));
+        let then: Pairs = &[("a", "1"), ("b", "22")];
+        let digest = RangeDigest::of(GroupId(1), of(then));
+        #[rustfmt::skip]
+        let cases: [(Pairs, bool, &str); 7] = [
+            (&[("a", "1"), ("b", "22")],             true,  "nothing happened"),
+            (&[("a", "1"), ("b", "23")],             false, "another value"),
+            (&[("a", "1"), ("c", "22")],             false, "another key"),
+            (&[("a", "1")],                          false, "one is gone"),
+            (&[("a", "1"), ("b", "22"), ("c", "")],  false, "one came"),
+            (&[("a", "12"), ("b", "2")],             false, "as many bytes, elsewhere"),
+            (&[("a1", ""), ("b", "22")],             false, "the key took a byte of the value"),
+        ];
+        for (now, same, because) in cases {
+            assert_eq!(digest.is_of(of(now)), same, "{because}");
+        }
+        let nothing = RangeDigest::of(GroupId(1), []);
+        assert!(nothing.is_of(of(&[])) && !nothing.is_of(of(then)));
+    }
+
+    #[test]
+    fn no_more_is_looked_at_than_there_was() {
+        let value = [7; 100];
+        let pair = || (&b"key"[..], &value[..]);
+        let digest = RangeDigest::of(GroupId(0), [pair(), pair()]);
+        let mut seen = 0;
+        assert!(!digest.is_of((0..1_000_000).map(|_| pair()).inspect(|_| seen += 1)));
+        assert_eq!(seen, 3);
+    }
+}

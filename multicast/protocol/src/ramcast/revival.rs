@@ -1,0 +1,123 @@
+//! Recreating a lost group from the log of a survivor.
+//!
+//! More memories of a group are lost than it tolerates, so nobody can tell what it had acknowledged: a
+//! quorum that does not contain the survivor may have committed more. An operator declares the
+//! survivor's log to be all that was committed, and a view in which the replicas that lost their
+//! memory count in their present incarnations.
+//!
+//! **Invariant (nobody counts without the state).** All this happens in a ballot of a new generation, the
+//! *marker*, which every replica of the group promises: no leader of an earlier one writes a log any
+//! more. The survivor [begins](Ramcast::revive) with its whole log committed, and gives its state away.
+//! Every other replica is blank or [suspended](Ramcast::suspend), and neither grants nor
+//! acknowledges anything, until it has taken a state of that generation. So the first leader is elected
+//! by f+1 replicas of which each holds all that the survivor held, and from there on the group is one
+//! like any other. A suspended replica keeps its own state until then: if the survivor is lost
+//! meanwhile, the operator can begin with another.
+
+use alloc::vec::Vec;
+
+use super::{Ramcast, Role, Uncommitted};
+use crate::ballot::Ballot;
+use crate::bytes::Reader;
+use crate::ids::MessageId;
+use crate::view::View;
+
+impl Ramcast {
+    /// The ballot in which a group goes on that had reached this counter, from the survivor in `slot`.
+    /// Nobody leads in it.
+    ///
+    /// # Panics
+    /// If [no generation is left](Ballot::recreated).
+    pub const fn revival_ballot(ballot_counter: u32, slot: u8, incarnation: u32) -> Ballot {
+        let counter = Ballot::recreated(ballot_counter).expect("a generation is left");
+        Ballot::new(counter, slot, incarnation)
+    }
+
+    /// As the survivor: all that our log holds is committed, in a group of this view. Our log must be
+    /// closed to its leader, and read to its end, before.
+    pub fn revive(&mut self, marker: Ballot, view: View, clock: u64) {
+        self.promise(marker);
+        self.stalled = None;
+        self.fold(self.last);
+        let own = self.group().index();
+        self.ballots[own] = marker;
+        self.new_ballot_index = u64::MAX;
+        self.clock = self.clock.max(clock);
+        (self.view, self.changing, self.doubtful) = (view, 0, 0);
+        // What former incarnations had applied says nothing of those that take our state.
+        for slot in self.others() {
+            self.shared.forget_applied(slot);
+        }
+        self.suspended = false;
+        self.seeded = Some(0);
+        self.paths.revived += 1;
+    }
+
+    /// As any other replica of the group: nothing of ours counts until we have taken the survivor's
+    /// state.
+    pub fn suspend(&mut self, marker: Ballot) {
+        if self.role == Role::Blank {
+            self.promised = self.promised.max(marker);
+            self.heard = self.heard.max(marker.counter());
+        } else {
+            self.promise(marker);
+            self.suspended = true;
+        }
+        self.seeded = None;
+    }
+
+    /// Whether our state counts for nothing until we have taken another's.
+    pub const fn is_suspended(&self) -> bool {
+        self.suspended
+    }
+
+    /// Whether a [saved](Self::save) state is of the generation in which our group goes on, or of a later
+    /// one. One that makes no sense is not.
+    pub fn is_current(&self, saved: &[u8]) -> bool {
+        let mut from = Reader(saved);
+        let mut own_ballot = || {
+            from.u8()?;
+            for _ in 0..4 {
+                from.u64()?;
+            }
+            for _ in 0..self.config.replicas {
+                from.u32()?;
+                from.u8()?;
+            }
+            for _ in 0..self.group().index() {
+                from.u64()?;
+            }
+            from.u64().map(Ballot::from_word)
+        };
+        own_ballot().is_some_and(|ballot| ballot.generation() >= self.promised.generation())
+    }
+
+    /// As the survivor, until somebody leads: whether we give our state to a slot's incarnation.
+    pub fn seeds(&self, slot: u8, incarnation: u32) -> bool {
+        self.seeded.is_some() && self.view.names(slot, incarnation)
+    }
+
+    /// As the survivor: a slot has been given our state.
+    pub fn has_seeded(&mut self, slot: u8) {
+        if let Some(seeded) = &mut self.seeded {
+            *seeded |= 1 << slot;
+        }
+    }
+
+    /// Whether fewer than f others have been given our state: nobody could elect us yet.
+    pub(super) fn is_still_seeding(&self) -> bool {
+        self.seeded.is_some_and(|seeded| (seeded.count_ones() as usize) + 1 < self.quorum())
+    }
+
+    /// Messages in our log that are not delivered here, for an onlooker.
+    pub fn undelivered(&self) -> Vec<MessageId> {
+        let pending = self.order.iter().map(|pending| pending.message);
+        pending.chain(self.suffix.iter().filter_map(Uncommitted::message)).collect()
+    }
+
+    /// Whether our group can go on from our state: we have one, and lack nothing that other groups tell
+    /// nobody any more, since they know that our group is done with it.
+    pub fn can_be_revived(&self) -> bool {
+        self.role != Role::Blank && self.is_whole()
+    }
+}

@@ -1,0 +1,100 @@
+//! Leadership goes back to slot 0 by itself, so that leaders spread over the nodes as at the start.
+//!
+//! After a few failures one node may lead most groups, and when it stops, all of them stop. Slot 0 of
+//! group `g` is on node `g` (modulo the nodes), so a leader in another slot hands over to the replica in
+//! slot 0, the *preferred* one, by the request of [`Ramcast::heir`], once both have been well for
+//! `spread_after_ms` and the preferred replica has caught up.
+//!
+//! **No loop.** Leadership moves by itself only to slot 0, and slot 0 hands over to nobody. A leader asks
+//! no more than [`ASKS_MAX`] times in one ballot. If it has to lead again soon after it handed over, it
+//! waits twice as long the next time, up to sixteen times as long.
+//!
+//! **An operator's choice stays.** A leader that an operator asked for hands over to nobody, until
+//! leadership changes for another reason.
+
+use super::election::HEIR_PATIENCE;
+use super::{Cause, Ramcast};
+use crate::ids::ReplicaId;
+
+/// The slot that leads if nothing speaks against it.
+const PREFERRED: u8 = 0;
+/// Requests in one ballot: the first may be lost.
+const ASKS_MAX: u8 = 3;
+/// Leading again within so many waits after having handed over doubles the wait.
+const SOON: u64 = 8;
+const DOUBLINGS_MAX: u32 = 4;
+
+/// What a replica knows of its own leadership.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spread {
+    /// An operator wants this replica to lead.
+    chosen: bool,
+    /// When it was elected, or asked the preferred replica last.
+    since_ms: u64,
+    /// Requests in this ballot.
+    asks: u8,
+    /// When it asked last, in any ballot.
+    asked_ms: Option<u64>,
+    doublings: u32,
+}
+
+impl Spread {
+    /// We set out to lead. To outbid somebody changes nothing about why we lead.
+    pub(super) fn set_out(&mut self, cause: Cause) {
+        self.chosen = cause == Cause::Transfer || cause == Cause::Outbid && self.chosen;
+    }
+
+    /// We are elected.
+    pub(super) fn lead(&mut self, now_ms: u64, wait_ms: u64) {
+        if let Some(asked) = self.asked_ms.filter(|_| self.asks > 0) {
+            let soon = now_ms < asked + SOON * (wait_ms << self.doublings);
+            self.doublings = if soon { (self.doublings + 1).min(DOUBLINGS_MAX) } else { 0 };
+        }
+        (self.since_ms, self.asks) = (now_ms, 0);
+    }
+}
+
+impl Ramcast {
+    /// As leader: the slot that shall lead instead, if it is time to hand over.
+    pub fn hands_over(&self) -> Option<u8> {
+        let wait = self.config.spread_after_ms << self.spread.doublings;
+        let Spread { chosen, since_ms, asks, .. } = self.spread;
+        let wanted = self.leads()
+            && self.config.me.slot != PREFERRED
+            && self.config.groups > 1
+            && wait > 0
+            && !chosen
+            && asks < ASKS_MAX
+            && self.commit >= self.new_ballot_index
+            && self.now_ms >= since_ms + wait
+            && self.detector.well_for_ms(PREFERRED, self.now_ms) >= wait;
+        (wanted && self.holds_everything(PREFERRED)).then_some(PREFERRED)
+    }
+
+    /// Whether a follower counts, and holds and has applied what others have.
+    fn holds_everything(&self, slot: u8) -> bool {
+        let member = self.view.member(slot);
+        let fed = self.fed[usize::from(slot)];
+        let word = self.words[self.ordinal(ReplicaId::new(self.group(), slot))];
+        !member.evicted
+            && self.changing & 1 << slot == 0
+            && fed.is_some_and(|fed| fed.told && self.view.names(slot, fed.incarnation))
+            && word.tag == self.ballot().tag()
+            && word.index >= self.commit
+            && self.shared.applied_by(slot) >= self.shared.settled_by(self.group())
+    }
+
+    /// We have asked the preferred replica to lead.
+    pub fn has_handed_over(&mut self) {
+        self.spread.since_ms = self.now_ms;
+        self.spread.asked_ms = Some(self.now_ms);
+        self.spread.asks += 1;
+        self.paths.spread += 1;
+    }
+
+    /// Whether `slot` was asked to lead a moment ago: what it asks for is not to be outbid.
+    pub(super) fn is_successor(&self, slot: u8) -> bool {
+        let asked = self.spread.asked_ms.filter(|_| self.leads() && slot == PREFERRED);
+        asked.is_some_and(|asked| self.now_ms < asked + HEIR_PATIENCE * self.config.patience_ms)
+    }
+}

@@ -1,0 +1,311 @@
+//! What a replica keeps, and what it forgets, when it takes a state, begins anew in the same life, steps
+//! down, or leads again.
+
+use skein_protocol::ballot::{Acceptance, Ballot};
+use skein_protocol::detector::Pulse;
+use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
+use skein_protocol::message::Announcement;
+use skein_protocol::ramcast::{Cause, Ramcast};
+use skein_protocol::step::{Effect, Event, Record};
+use skein_protocol::timestamp::Timestamp;
+use skein_protocol::view::View;
+
+use crate::stage::{Stage, config, message, replica};
+
+/// The leader of g0 as its followers know it, with a message to both groups that is pending. A slot is
+/// evicted, if that is asked for.
+fn leader(evicted: Option<u8>) -> Ramcast {
+    let mut core = Ramcast::new(config(replica(0, 0), 0, 2, 3), View::first(3));
+    core.step(Event::Tick { now_ms: 5_000 }, &mut Vec::new());
+    core.campaign(Cause::Start);
+    core.granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
+    core.lead(&mut Vec::new());
+    let (message, destinations) = (message(1), GroupSet::first(2));
+    let event = Event::Received { message, low_water: 1, destinations, inline: true };
+    core.step(event, &mut Vec::new());
+    if let Some(slot) = evicted {
+        assert!(core.evict(slot, &mut Vec::new()));
+    }
+    accepted(&mut core, 1);
+    core
+}
+
+/// A follower of g0 holds all of our log.
+fn accepted(core: &mut Ramcast, slot: u8) {
+    let acceptance = Acceptance { tag: core.ballot().tag(), index: core.last_index() };
+    core.step(Event::Acknowledged { by: replica(0, slot), acceptance }, &mut Vec::new());
+    core.step(Event::TurnEnd, &mut Vec::new());
+    assert_eq!(core.commit_index(), core.last_index());
+}
+
+fn saved(core: &mut Ramcast) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    core.save(&mut bytes);
+    bytes
+}
+
+#[test]
+fn who_takes_a_state_could_give_the_same_one() {
+    for evicted in [None, Some(2)] {
+        let mut leader = leader(evicted);
+        let state = saved(&mut leader);
+        let mut learner = Ramcast::new(config(replica(0, 2), 1, 2, 3), View::first(3));
+        learner.restore(&state).expect("what was saved");
+        assert_eq!(learner.view(), leader.view());
+        learner.follow(leader.ballot(), learner.last_index(), leader.first_index());
+        assert_eq!(saved(&mut learner), state, "evicted: {evicted:?}");
+    }
+}
+
+#[test]
+fn a_state_is_whole_for_a_life_that_is_waited_for() {
+    #[rustfmt::skip]
+    let cases = [
+        // life  evicted  whole  because
+        (0,      None,    true,  "nobody lets go of what it lacks"),
+        (0,      Some(2), false, "others may have let go meanwhile"),
+        (1,      None,    false, "the state is of before it counts"),
+    ];
+    for (life, evicted, whole, because) in cases {
+        let state = saved(&mut leader(evicted));
+        let core = Ramcast::new(config(replica(0, 2), life, 2, 3), View::first(3));
+        let mut learner = core.blank(config(replica(0, 2), life, 2, 3));
+        learner.restore(&state).expect("what was saved");
+        assert!(learner.is_pending(message(1)));
+        assert_eq!(learner.can_be_revived(), whole, "{because}");
+    }
+}
+
+#[test]
+fn who_begins_anew_in_the_same_life_keeps_what_it_owes_and_knows() {
+    let mut core = Ramcast::new(config(replica(0, 2), 1, 2, 3), View::first(3));
+    core.step(Event::Tick { now_ms: 7_000 }, &mut Vec::new());
+    for _ in 0..500 {
+        let pulse = Pulse::Missed;
+        core.step(Event::Heartbeat { slot: 1, pulse }, &mut Vec::new());
+    }
+    let promised = Ballot::new(5, 1, 0);
+    core.hear_admitted(promised);
+    core.hear_admitted(Ballot::new(6, 1, 0));
+    let acceptance = Acceptance { tag: Ballot::new(12, 1, 0).tag(), index: 3 };
+    core.step(Event::Acknowledged { by: replica(1, 1), acceptance }, &mut Vec::new());
+    let mut core = core.blank(config(replica(0, 2), 1, 2, 3));
+    core.suspend(promised);
+    let mut blank = core.blank(config(replica(0, 2), 1, 2, 3));
+    assert!(blank.is_admitted(), "somebody has folded its `Join`");
+    assert_eq!((blank.now_ms(), blank.promised()), (7_000, promised));
+    assert_eq!(blank.counter_known_of(GroupId(1)), 12, "by a word");
+    assert!(blank.detector().suspects(1) && !blank.detector().suspects(0));
+    // The state is of an earlier leader.
+    blank.restore(&saved(&mut leader(None))).expect("what was saved");
+    assert_eq!(blank.promised(), promised, "a promise does not fall");
+}
+
+#[test]
+fn who_has_just_taken_a_state_gives_its_leader_time_to_write() {
+    let config = config(replica(0, 2), 0, 2, 3);
+    let state = saved(&mut leader(None));
+    let mut core = Ramcast::new(config, View::first(3));
+    core.step(Event::Tick { now_ms: 7_000 }, &mut Vec::new());
+    let mut core = core.blank(config);
+    core.restore(&state).expect("what was saved");
+    let mut now_ms = 7_000;
+    while core.wants_to_lead().is_none() {
+        now_ms += 10;
+        for slot in [0, 1] {
+            core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
+        }
+        core.step(Event::Tick { now_ms }, &mut Vec::new());
+    }
+    // Slot 1 would come first.
+    assert_eq!((now_ms - 7_000) / config.patience_ms, 16 + 1);
+}
+
+fn announced(from: ReplicaId, counter: u32, number: u64, clock: u64) -> Event {
+    let announcement = Announcement {
+        message: message(number),
+        low_water: 1,
+        destinations: GroupSet::first(2),
+        timestamp: Timestamp::new(clock, from.group),
+        ballot: Ballot::new(counter, from.slot, 0),
+        index: 2,
+        again: None,
+    };
+    Event::Announced { from, announcement }
+}
+
+/// It steps down, and leads again. Returns what it appends.
+fn leads_again(core: &mut Ramcast) -> Vec<Record> {
+    core.step(Event::Denied, &mut Vec::new());
+    core.campaign(Cause::Silence);
+    let last = (core.last_birth(), core.last_index());
+    core.granted(1, 0, last, core.named());
+    let mut effects = Vec::new();
+    core.lead(&mut effects);
+    core.step(Event::TurnEnd, &mut effects);
+    appended(&effects)
+}
+
+fn appended(effects: &[Effect]) -> Vec<Record> {
+    let records = effects.iter().filter_map(|effect| match effect {
+        Effect::Append { record, .. } => Some(*record),
+        _ => None,
+    });
+    records.collect()
+}
+
+#[test]
+fn what_was_to_be_logged_in_a_ballot_is_not_logged_in_the_next_one() {
+    let mut core = leader(None);
+    core.step(announced(replica(1, 0), 1, 1, 9), &mut Vec::new());
+    assert_eq!(
+        leads_again(&mut core),
+        [Record::NewBallot],
+        "its group may say something else by now"
+    );
+
+    let mut stage = Stage::new(2, 3);
+    for id in [replica(0, 0), replica(1, 0)] {
+        stage.land(id, message(1), GroupSet::first(2));
+    }
+    let all: Vec<_> = stage.nodes.keys().copied().collect();
+    for id in all.iter().chain(&all).chain(&all) {
+        stage.turn(*id);
+    }
+    let core = stage.core(replica(0, 0));
+    core.decide_for_follower(message(1));
+    assert_eq!(leads_again(core), [Record::NewBallot], "whoever lags asks again");
+    core.decide_for_follower(message(1));
+    let mut effects = Vec::new();
+    core.step(Event::TurnEnd, &mut effects);
+    assert!(matches!(appended(&effects)[..], [Record::Decided(_)]), "what was logged may be lost");
+    core.step(Event::Denied, &mut effects);
+    effects.clear();
+    core.decide_for_follower(message(1));
+    core.step(Event::TurnEnd, &mut effects);
+    assert_eq!(appended(&effects), [], "nobody but a leader logs");
+}
+
+#[test]
+fn a_message_that_was_cut_off_with_its_leader_is_not_taken_for_logged() {
+    let mut core = leader(None);
+    let (message, destinations) = (message(2), GroupSet::first(2));
+    let received = Event::Received { message, low_water: 1, destinations, inline: true };
+    core.step(received, &mut Vec::new());
+    // Another leads, whose log ends before it, and then this one again.
+    let other = Ballot::new(2, 1, 0);
+    core.promise(other);
+    core.follow(other, core.commit_index(), core.commit_index() + 1);
+    assert!(!core.is_known(message));
+    core.campaign(Cause::Silence);
+    core.granted(1, 0, (core.last_birth(), core.last_index()), vec![0; 3]);
+    core.lead(&mut Vec::new());
+    let mut effects = Vec::new();
+    core.step(announced(replica(1, 0), 1, 2, 9), &mut effects);
+    core.step(Event::TurnEnd, &mut effects);
+    assert_eq!(appended(&effects), [], "it waits until the message is here");
+    core.step(received, &mut effects);
+    core.step(Event::TurnEnd, &mut effects);
+    let logged = appended(&effects);
+    assert!(matches!(logged[..], [Record::Local { .. }, Record::Remote(_)]), "{logged:?}");
+}
+
+#[test]
+fn a_view_that_was_changing_goes_on_to_change_under_the_next_leader() {
+    let mut core = leader(None);
+    assert!(core.evict(2, &mut Vec::new()));
+    leads_again(&mut core);
+    assert!(!core.evict(2, &mut Vec::new()), "it is logged, and may be committed");
+}
+
+#[test]
+fn who_has_stepped_down_lets_others_go_first() {
+    let mut core = leader(None);
+    core.step(Event::Denied, &mut Vec::new());
+    let began = core.now_ms();
+    while core.wants_to_lead().is_none() {
+        let now_ms = core.now_ms() + 10;
+        for slot in [1, 2] {
+            core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
+        }
+        core.step(Event::Tick { now_ms }, &mut Vec::new());
+    }
+    // Four patiences, and one for each of the two others that seem well.
+    assert_eq!(core.now_ms() - began, 6 * 20);
+}
+
+#[test]
+fn who_leads_again_tells_again_how_far_its_group_is_done() {
+    let (leader, other) = (replica(0, 0), replica(0, 1));
+    let mut stage = Stage::new(2, 3);
+    for id in [leader, replica(1, 0)] {
+        stage.land(id, message(1), GroupSet::first(2));
+    }
+    let all: Vec<_> = stage.nodes.keys().copied().collect();
+    let turns = |stage: &mut Stage| {
+        for id in all.iter().chain(&all).chain(&all) {
+            stage.turn(*id);
+        }
+    };
+    turns(&mut stage);
+    stage.told();
+    let tells = |stage: &mut Stage| {
+        stage.pass(5, &[]);
+        stage.told().contains("g0.0 tells g1: all of us are done")
+    };
+    assert!(tells(&mut stage));
+    assert!(!tells(&mut stage), "once is enough");
+    stage.run(leader, &[other, replica(0, 2)]);
+    turns(&mut stage);
+    stage.told();
+    assert!(tells(&mut stage), "what it told before may have been lost");
+}
+
+#[test]
+fn a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds() {
+    // Message 1 is delivered everywhere, and g1 may not know of this group's quorum any more.
+    let mut stage = Stage::new(2, 3);
+    for id in [replica(0, 0), replica(1, 0)] {
+        stage.land(id, message(1), GroupSet::first(2));
+    }
+    let all: Vec<_> = stage.nodes.keys().copied().collect();
+    for id in all.iter().chain(&all).chain(&all) {
+        stage.turn(*id);
+    }
+    let core = stage.core(replica(0, 1));
+    assert!(core.is_delivered(message(1)));
+    let told = |core: &mut Ramcast| {
+        let mut effects = Vec::new();
+        core.step(Event::TurnEnd, &mut effects);
+        effects.into_iter().find_map(|effect| match effect {
+            Effect::Acknowledge { groups, acceptance } => Some((groups, acceptance.index)),
+            _ => None,
+        })
+    };
+    let last = core.last_index();
+    assert_eq!(told(core), None, "there is nothing new");
+    #[rustfmt::skip]
+    let cases = [
+        // first entry  told to               because
+        (last + 1,      GroupSet::first(1),   "others count nothing below the ballot's first entry"),
+        (last,          GroupSet::first(2),   "it holds that one already"),
+        (last - 1,      GroupSet::first(2),   "and what stands behind it"),
+    ];
+    for (i, (first, groups, because)) in (2..).zip(cases) {
+        let ballot = Ballot::new(i, 2, 0);
+        core.promise(ballot);
+        assert_eq!(told(core), None, "of a leader of whom nothing is read");
+        core.follow(ballot, last, first);
+        assert_eq!(told(core), Some((groups, last)), "{because}");
+    }
+    // And when it reads the ballot's first entry.
+    let birth = Ballot::new(9, 2, 0);
+    core.promise(birth);
+    core.follow(birth, last, last + 1);
+    let (index, record) = (last + 1, Record::NewBallot);
+    core.step(
+        Event::Logged { index, birth, time_ms: 0, record, held: true, last: true },
+        &mut Vec::new(),
+    );
+    assert_eq!(told(core), Some((GroupSet::first(2), index)));
+}

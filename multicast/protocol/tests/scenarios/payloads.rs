@@ -1,0 +1,263 @@
+//! Payloads that do not travel in the log: who is waited for, who counts without them, and when they go.
+
+use skein_protocol::ballot::{Acceptance, Ballot};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
+use skein_protocol::ramcast::{Cause, Ramcast};
+use skein_protocol::step::{Effect, Event, Record};
+use skein_protocol::timestamp::Timestamp;
+use skein_protocol::view::View;
+
+use crate::stage::{config, message, replica};
+
+/// Slot 0 of so many, which leads in ballot 1.r0i0 and feeds all others. Its first entry is committed.
+fn leader(replicas: u8) -> Ramcast {
+    let mut leader = Ramcast::new(config(replica(0, 0), 0, 1, replicas), View::first(replicas));
+    leader.campaign(Cause::Start);
+    for slot in 1..replicas {
+        leader.granted(slot, 0, (Ballot::ZERO, 0), vec![0; usize::from(replicas)]);
+    }
+    leader.lead(&mut Vec::new());
+    for slot in 1..replicas {
+        leader.feeds(slot, 0);
+        leader.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut Vec::new());
+        holds(&mut leader, slot, 1);
+    }
+    assert_eq!(leader.commit_index(), 1);
+    leader
+}
+
+/// A member says that it holds our log up to there. Returns what we do at the turn's end.
+fn holds(core: &mut Ramcast, slot: u8, index: u64) -> Vec<Effect> {
+    let (by, mut effects) = (replica(0, slot), Vec::new());
+    let acceptance = Acceptance { tag: core.ballot().tag(), index };
+    core.step(Event::Acknowledged { by, acceptance }, &mut effects);
+    core.step(Event::TurnEnd, &mut effects);
+    effects
+}
+
+fn receive(core: &mut Ramcast, number: u64, inline: bool) {
+    let (message, destinations) = (message(number), GroupSet::first(1));
+    let event = Event::Received { message, low_water: 1, destinations, inline };
+    core.step(event, &mut Vec::new());
+}
+
+fn completed(core: &mut Ramcast, slot: u8, index: u64) {
+    core.step(Event::Completed { slot, index }, &mut Vec::new());
+    core.step(Event::TurnEnd, &mut Vec::new());
+}
+
+fn forgets(effects: &[Effect], number: u64) -> bool {
+    effects.contains(&Effect::Forget { message: message(number) })
+}
+
+#[test]
+fn a_new_life_counts_by_no_word_of_its_former_one() {
+    // The last entry is large, and the former life of slot 4 had acknowledged exactly that.
+    let (mut leader, slot, life) = (leader(5), 4, 1 << 10);
+    receive(&mut leader, 1, false);
+    let last = leader.last_index();
+    holds(&mut leader, slot, last);
+    leader.feeds(slot, life);
+    leader.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut Vec::new());
+    leader.join(slot, life, &mut Vec::new());
+    assert_eq!(leader.last_index(), last + 1);
+    for other in [1, 2] {
+        holds(&mut leader, other, last + 1);
+    }
+    assert!(leader.view().names(slot, life), "its `Join` is committed");
+    receive(&mut leader, 2, true);
+    completed(&mut leader, slot, last + 2);
+    assert_eq!(
+        leader.counts_on(slot),
+        last,
+        "the new life may lack the payload, and report nothing"
+    );
+    holds(&mut leader, slot, last + 1);
+    assert_eq!(leader.counts_on(slot), last + 2, "it has said so itself");
+}
+
+#[test]
+fn completed_writes_count_up_to_the_first_payload_that_is_not_acknowledged() {
+    let mut leader = leader(5);
+    for (number, inline) in [(1, true), (2, false), (3, true), (4, false), (5, true)] {
+        receive(&mut leader, number, inline);
+    }
+    // Entry 3 and entry 5 are large.
+    completed(&mut leader, 1, 6);
+    #[rustfmt::skip]
+    let cases = [
+        // acknowledged  counts up to  because
+        (1,              2,            "entry 3 may be there without its payload"),
+        (2,              2,            "the same"),
+        (3,              4,            "it has that payload, and perhaps not the next"),
+        (4,              4,            "the same"),
+        (5,              6,            "it has both"),
+    ];
+    for (acknowledged, counts, because) in cases {
+        holds(&mut leader, 1, acknowledged);
+        assert_eq!(leader.counts_on(1), counts, "{because}");
+    }
+    completed(&mut leader, 1, 2);
+    assert_eq!(leader.counts_on(1), 6, "a completion that comes late takes nothing back");
+}
+
+#[test]
+fn a_payload_is_kept_until_it_is_delivered_and_all_that_are_waited_for_have_it() {
+    let mut leader = leader(3);
+    receive(&mut leader, 1, false);
+    let (index, kept) = (leader.last_index(), message(1));
+    assert!(!leader.keeps_payload_for(2), "it is not delivered");
+    assert!(!forgets(&holds(&mut leader, 1, index), 1));
+    assert_eq!(leader.commit_index(), index);
+    assert!(!forgets(&holds(&mut leader, 2, index), 1), "all have it, and it is not delivered");
+    holds(&mut leader, 2, index - 1);
+    assert_eq!(leader.deliver().map(|it| it.message), Some(kept));
+    assert!(leader.keeps(kept) && leader.may_need(kept) && leader.keeps_payloads());
+    assert!(leader.waits_for(GroupId(0)), "for the word of slot 2");
+    assert!(leader.keeps_payload_for(2) && !leader.keeps_payload_for(1));
+    let mut effects = Vec::new();
+    leader.step(Event::TurnEnd, &mut effects);
+    assert!(!forgets(&effects, 1), "slot 2 may ask for it");
+    assert!(forgets(&holds(&mut leader, 2, index), 1));
+    assert!(!leader.keeps(kept) && !leader.may_need(kept) && !leader.waits_for(GroupId(0)));
+}
+
+#[test]
+fn payloads_that_go_before_somebody_had_them_are_waited_for_up_to_the_last() {
+    let mut leader = leader(5);
+    assert!(leader.evict(4, &mut Vec::new()));
+    let evict = leader.last_index();
+    (1..4).for_each(|slot| _ = holds(&mut leader, slot, evict));
+    receive(&mut leader, 1, false);
+    receive(&mut leader, 2, false);
+    let last = leader.last_index();
+    (1..4).for_each(|slot| _ = holds(&mut leader, slot, last));
+    while leader.deliver().is_some() {}
+    let mut effects = Vec::new();
+    leader.step(Event::TurnEnd, &mut effects);
+    assert!(forgets(&effects, 1) && forgets(&effects, 2), "slot 4 is not waited for");
+    receive(&mut leader, 3, true);
+    for slot in [3, 4] {
+        completed(&mut leader, slot, last + 1);
+    }
+    assert_eq!(leader.counts_on(3), last + 1, "it had both");
+    for acknowledged in [evict, last - 1] {
+        holds(&mut leader, 4, acknowledged);
+        assert_eq!(leader.counts_on(4), acknowledged, "it lacks the second for ever");
+    }
+    holds(&mut leader, 4, last);
+    assert_eq!(leader.counts_on(4), last + 1);
+}
+
+#[test]
+fn who_leads_no_more_lets_go_of_what_it_kept_and_of_nothing_else() {
+    for committed in [false, true] {
+        let mut leader = leader(3);
+        receive(&mut leader, 1, false);
+        let index = leader.last_index();
+        holds(&mut leader, 1, index);
+        assert!(leader.deliver().is_some());
+        receive(&mut leader, 2, false);
+        if committed {
+            holds(&mut leader, 1, index + 1);
+        }
+        leader.step(Event::Denied, &mut Vec::new());
+        assert!(leader.keeps(message(1)), "until the turn's end");
+        assert!(!leader.keeps(message(2)), "it is not delivered: whoever leads may want it");
+        leader.step(Event::TurnEnd, &mut Vec::new());
+        assert!(!leader.keeps_payloads());
+        // It is elected again, and keeps what it has still to deliver.
+        leader.campaign(Cause::Silence);
+        leader.granted(1, 0, (leader.last_birth(), leader.last_index()), vec![0; 3]);
+        leader.lead(&mut Vec::new());
+        assert!(leader.keeps(message(2)), "committed: {committed}");
+    }
+}
+
+#[test]
+fn what_was_kept_goes_when_its_leader_is_elected_again_at_once() {
+    let mut leader = leader(3);
+    receive(&mut leader, 1, false);
+    let index = leader.last_index();
+    holds(&mut leader, 1, index);
+    assert!(leader.deliver().is_some() && leader.keeps(message(1)));
+    leader.campaign(Cause::Silence);
+    leader.granted(1, 0, (leader.last_birth(), index), vec![0; 3]);
+    let mut effects = Vec::new();
+    leader.lead(&mut effects);
+    assert!(forgets(&effects, 1) && !leader.keeps_payloads());
+}
+
+/// Slot 1 of three, which follows slot 0 in 1.r0i0 and has read its first entry.
+fn follower() -> Ramcast {
+    let mut follower = Ramcast::new(config(replica(0, 1), 0, 1, 3), View::first(3));
+    follower.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
+    let ballot = Ballot::new(1, 0, 0);
+    follower.promise(ballot);
+    follower.follow(ballot, 0, 1);
+    logged(&mut follower, 1, Record::NewBallot, true);
+    follower
+}
+
+fn logged(core: &mut Ramcast, index: u64, record: Record, held: bool) -> Vec<Effect> {
+    let (birth, mut effects) = (core.ballot(), Vec::new());
+    let event = Event::Logged { index, birth, time_ms: 0, record, held, last: true };
+    core.step(event, &mut effects);
+    core.step(Event::TurnEnd, &mut effects);
+    effects
+}
+
+fn large(number: u64, low_water: u64) -> Record {
+    let timestamp = Timestamp::new(number, GroupId(0));
+    let destinations = GroupSet::first(1);
+    Record::Local { message: message(number), low_water, timestamp, destinations, inline: false }
+}
+
+#[test]
+fn a_follower_stalls_on_a_payload_until_that_one_is_here() {
+    let mut follower = follower();
+    let effects = logged(&mut follower, 2, large(5, 1), false);
+    assert_eq!((follower.stalled_on(), follower.last_index()), (Some(message(5)), 1));
+    assert!(!effects.iter().any(|it| matches!(it, Effect::Acknowledge { .. })));
+    receive(&mut follower, 6, false);
+    assert_eq!(follower.stalled_on(), Some(message(5)), "that is another one");
+    receive(&mut follower, 5, false);
+    assert_eq!((follower.stalled_on(), follower.last_index()), (None, 2));
+}
+
+#[test]
+fn a_payload_for_which_the_log_waits_is_needed_though_its_session_is_done_with_it() {
+    let mut follower = follower();
+    let other = MessageId::new(SessionId(2), 1);
+    assert!(follower.may_need(other), "nobody knows it");
+    logged(&mut follower, 2, large(9, 8), true);
+    assert!(!follower.may_need(message(5)), "it is known by its session's mark alone");
+    logged(&mut follower, 3, large(5, 1), false);
+    assert!(follower.may_need(message(5)));
+}
+
+#[test]
+fn a_missing_payload_is_fetched_once_in_a_while() {
+    let mut follower = follower();
+    logged(&mut follower, 2, large(5, 1), false);
+    let mut fetched = Vec::new();
+    for now_ms in 1_001..1_060 {
+        let mut effects = Vec::new();
+        follower.step(Event::Tick { now_ms }, &mut effects);
+        let fetches = Effect::Fetch { message: message(5), from: replica(0, 0) };
+        fetched.extend(effects.contains(&fetches).then_some(now_ms));
+    }
+    assert_eq!(fetched, [1_020, 1_040], "of whoever leads, every 20 ms");
+}
+
+#[test]
+fn an_entry_whose_payload_is_missing_is_forgotten_with_the_log_that_is_cut_off() {
+    let mut follower = follower();
+    logged(&mut follower, 2, large(5, 1), false);
+    let later = Ballot::new(2, 2, 0);
+    follower.promise(later);
+    follower.follow(later, 1, 2);
+    assert_eq!(follower.stalled_on(), None);
+    logged(&mut follower, 2, Record::NewBallot, true);
+    assert_eq!(follower.last_index(), 2);
+}

@@ -1,0 +1,166 @@
+//! A lost group that goes on from one replica's log: who counts, who keeps still, and until when.
+
+use skein_protocol::ballot::Ballot;
+use skein_protocol::ids::{GroupId, GroupSet};
+use skein_protocol::ramcast::{Ramcast, Role, Verdict};
+use skein_protocol::step::{Event, Record};
+use skein_protocol::timestamp::Timestamp;
+use skein_protocol::view::View;
+
+use crate::stage::{config, message, replica};
+
+/// The life of those that have lost their memory.
+const LIFE: u32 = 1 << 10;
+
+/// The slots of five, in the lives that count from here on.
+fn view() -> View {
+    View::of([LIFE, 0, LIFE, LIFE, LIFE])
+}
+
+fn marker(counter: u32) -> Ballot {
+    Ramcast::revival_ballot(counter, 1, 0)
+}
+
+/// Slot 1 of five, which has read so much of its leader's log: a message to two groups at clock 50, of an
+/// earlier ballot; the ballot's first entry; and another one. Two of five hold them, as far as it knows.
+fn survivor(behind: Record) -> Ramcast {
+    let mut core = Ramcast::new(config(replica(0, 1), 0, 2, 5), View::first(5));
+    core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
+    let (earlier, birth) = (Ballot::new(1, 2, 0), Ballot::new(2, 0, 0));
+    core.promise(birth);
+    core.follow(birth, 0, 2);
+    let local = Record::Local {
+        message: message(1),
+        low_water: 1,
+        timestamp: Timestamp::new(50, GroupId(0)),
+        destinations: GroupSet::first(2),
+        inline: true,
+    };
+    let log = [(earlier, local), (birth, Record::NewBallot), (birth, behind)];
+    for (index, (birth, record)) in (1..).zip(log) {
+        let event = Event::Logged { index, birth, time_ms: 0, record, held: false, last: true };
+        core.step(event, &mut Vec::new());
+    }
+    core.step(Event::TurnEnd, &mut Vec::new());
+    assert_eq!(core.commit_index(), 0);
+    core
+}
+
+#[test]
+fn all_that_the_survivor_holds_is_committed_and_what_it_lacks_is_given_up() {
+    let timestamp = Timestamp::new(51, GroupId(0));
+    let destinations = GroupSet::first(1);
+    let large =
+        Record::Local { message: message(2), low_water: 1, timestamp, destinations, inline: false };
+    for (clock, is) in [(20, 50), (80, 80)] {
+        let mut core = survivor(large);
+        assert_eq!(core.stalled_on(), Some(message(2)));
+        core.revive(marker(7), view(), clock);
+        assert_eq!((core.commit_index(), core.last_index()), (2, 2));
+        assert!(core.is_pending(message(1)) && core.stalled_on().is_none());
+        assert_eq!((core.ballot(), core.promised()), (marker(7), marker(7)));
+        assert_eq!((core.clock(), core.first_index()), (is, u64::MAX));
+        assert_eq!(core.view(), &view());
+    }
+}
+
+#[test]
+fn a_replica_that_may_lack_something_revives_nobody_and_who_was_chosen_lacks_nothing() {
+    assert!(survivor(Record::Exchange).can_be_revived());
+    let mut core = survivor(Record::Evict { slot: 1 });
+    assert!(
+        !core.can_be_revived(),
+        "others may be done with message 1, and not have waited for it"
+    );
+    core.revive(marker(7), view(), 0);
+    assert!(core.can_be_revived(), "nobody else holds more, an operator says");
+    let blank = Ramcast::new(config(replica(0, 1), LIFE, 2, 5), View::first(5));
+    assert_eq!((blank.role(), blank.can_be_revived()), (Role::Blank, false));
+}
+
+#[test]
+fn the_survivor_leads_when_f_others_have_its_state() {
+    let wants = |core: &mut Ramcast| {
+        for _ in 0..100 {
+            let now_ms = core.now_ms() + 10;
+            core.step(Event::Tick { now_ms }, &mut Vec::new());
+        }
+        core.wants_to_lead().is_some()
+    };
+    let mut core = survivor(Record::Exchange);
+    core.revive(marker(7), view(), 0);
+    assert!(core.seeds(0, LIFE) && !core.seeds(0, 0) && !core.seeds(0, LIFE + 1));
+    assert!(!wants(&mut core), "nobody could elect it");
+    core.has_seeded(2);
+    core.has_seeded(2);
+    assert!(!wants(&mut core), "one other could");
+    core.has_seeded(4);
+    assert!(wants(&mut core));
+    core.has_seeded(3);
+    assert!(wants(&mut core), "more than it takes do no harm");
+}
+
+#[test]
+fn nobody_gives_the_state_away_when_somebody_leads_or_another_begins() {
+    let revived = || {
+        let mut core = survivor(Record::Exchange);
+        core.revive(marker(7), view(), 0);
+        assert!(core.seeds(0, LIFE));
+        core
+    };
+    let mut core = revived();
+    core.suspend(marker(8 + (1 << 24)));
+    assert!(!core.seeds(0, LIFE), "another one is the survivor now");
+    let mut core = revived();
+    let elected = Ballot::new(marker(7).counter() + 1, 2, LIFE);
+    core.promise(elected);
+    core.follow(elected, 3, 4);
+    assert!(!core.seeds(0, LIFE), "it follows");
+    let mut core = revived();
+    core.campaign(skein_protocol::ramcast::Cause::Start);
+    let last = (core.last_birth(), core.last_index());
+    for slot in [0, 2] {
+        core.granted(slot, LIFE, last, core.named());
+    }
+    core.lead(&mut Vec::new());
+    assert!(core.leads() && !core.seeds(0, LIFE), "it leads");
+}
+
+#[test]
+fn a_suspended_replica_keeps_still_whoever_asks() {
+    let mut core = survivor(Record::Exchange);
+    core.suspend(marker(7));
+    assert!(core.is_suspended() && core.is_silent());
+    for leads in [false, true] {
+        let verdict = core.judge(Ballot::new(marker(9).counter(), 0, LIFE), leads, true);
+        assert_eq!(verdict, Verdict::Ignore);
+    }
+    assert_eq!(core.wants_to_lead(), None);
+    // An operator may begin with this one after all.
+    core.revive(marker(9 + (1 << 24)), view(), 0);
+    assert!(!core.is_suspended() && !core.is_silent());
+}
+
+#[test]
+fn who_has_no_state_promises_itself_to_the_new_generation_too() {
+    let mut blank = Ramcast::new(config(replica(0, 0), LIFE, 2, 5), View::first(5));
+    blank.suspend(marker(7));
+    assert_eq!((blank.promised(), blank.ballot_counter()), (marker(7), marker(7).counter()));
+    assert!(!blank.is_suspended(), "it has nothing to keep");
+    blank.suspend(marker(3));
+    assert_eq!(blank.promised(), marker(7), "a promise does not fall");
+}
+
+#[test]
+fn a_state_of_a_former_generation_is_of_no_use() {
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    let mut core = survivor(Record::Exchange);
+    core.save(&mut before);
+    core.revive(marker(7), view(), 0);
+    core.save(&mut after);
+    let mut blank = Ramcast::new(config(replica(0, 0), LIFE, 2, 5), View::first(5));
+    assert!(blank.is_current(&before) && blank.is_current(&after));
+    blank.suspend(marker(7));
+    assert!(!blank.is_current(&before) && blank.is_current(&after));
+    assert!(!blank.is_current(&after[..20]), "it is cut off");
+}

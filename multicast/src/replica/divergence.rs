@@ -1,0 +1,329 @@
+//! Comparing our state with those of the other replicas of the group, and what follows if they differ.
+//!
+//! Now and then each replica tells the others the digests that its machine has: the one it took down at the
+//! last checkpoint, and the present one. A replica that finds a difference tells its own digest at that
+//! position to all, so that each of them soon knows all. Who differs is decided by [`compare`].
+//!
+//! A replica that differs from what f+1 hold answers nobody, gives up leading, and takes the state anew from
+//! the leader. Its log and its votes stay: what it accepted it still holds. Where no digest is held by f+1,
+//! no replica of the group answers anybody, until one is: a replica that was silent may decide it.
+
+use std::collections::VecDeque;
+
+use skein_fabric::Fabric;
+use skein_protocol::ballot::Ballot;
+use skein_protocol::divergence::{Comparison, Slots, compare};
+use skein_protocol::ramcast::Role;
+
+use super::Replica;
+use crate::application::{Application, Digest};
+use crate::election::Election;
+use crate::operate::{Diverged, DivergenceStatus};
+use crate::wiring::Wiring;
+
+/// How often digests are told while messages are delivered, and while they are not and somebody has not
+/// told the same.
+const TELL_EVERY_MS: u64 = 200;
+const TELL_AGAIN_MS: u64 = 1_000;
+/// Positions that are compared at a time.
+const ROUNDS_MAX: usize = 32;
+/// How long replicas that have not told their digests are waited for, once digests differ.
+const DECIDE_WITHIN_MS: u64 = 2_000;
+
+/// A position at which digests are compared.
+struct Round {
+    position: u64,
+    /// By slot.
+    digests: Vec<Option<u64>>,
+    /// We have told our digest at this position because another differed.
+    told: bool,
+    /// When digests were first seen to differ.
+    differ_since: Option<u64>,
+}
+
+/// What was found.
+#[derive(Clone, Copy)]
+struct Found {
+    what: What,
+    position: u64,
+    at_ms: u64,
+    recovered: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    We(Slots),
+    Others(Slots),
+    Nobody,
+}
+
+#[derive(Default)]
+pub(super) struct Divergence {
+    /// Digests of other ballots are not compared: a group that was recreated counts from the beginning.
+    ballot: Option<Ballot>,
+    rounds: VecDeque<Round>,
+    told: Option<Digest>,
+    told_ms: u64,
+    /// When our machine was last asked for its digests.
+    looked_ms: u64,
+    /// The last digest that each slot has told.
+    heard: Vec<Option<Digest>>,
+    found: Option<Found>,
+}
+
+impl Divergence {
+    /// Whether nothing says that our state is not the group's.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.found.is_none_or(|found| found.recovered || matches!(found.what, What::Others(_)))
+    }
+
+    /// Whether our state is known not to be the group's.
+    fn takes_anew(&self) -> Option<Slots> {
+        match self.found {
+            Some(Found { what: What::We(others), recovered: false, .. }) => Some(others),
+            _ => None,
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.found.is_some_and(|found| found.what == What::Nobody && !found.recovered)
+    }
+
+    fn forget_rounds(&mut self, ballot: Option<Ballot>, replicas: u8) {
+        self.ballot = ballot;
+        self.rounds.clear();
+        self.told = None;
+        self.heard = vec![None; usize::from(replicas)];
+    }
+
+    fn round(&mut self, position: u64, replicas: u8) -> &mut Round {
+        if let Some(at) = self.rounds.iter().position(|round| round.position == position) {
+            return &mut self.rounds[at];
+        }
+        if self.rounds.len() == ROUNDS_MAX {
+            self.rounds.pop_front();
+        }
+        let digests = vec![None; usize::from(replicas)];
+        self.rounds.push_back(Round { position, digests, told: false, differ_since: None });
+        self.rounds.back_mut().expect("just pushed")
+    }
+}
+
+impl<A: Application> Replica<A> {
+    /// Whether answers may leave here, for all that is known of our state and of the others'.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.divergence.is_trusted()
+    }
+
+    /// Whether the group has stopped because no state is held by f+1 replicas.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.divergence.is_stopped()
+    }
+
+    /// Our state was replaced by another replica's, or by nothing together with all others'.
+    pub(super) fn state_is_new(&mut self, recreated: bool) {
+        self.divergence.forget_rounds(None, self.topology.replicas);
+        let we = self.divergence.takes_anew().is_some();
+        match &mut self.divergence.found {
+            found if recreated => *found = None,
+            Some(found) if we => {
+                found.recovered = true;
+                tracing::warn!(replica = %self.id, position = found.position,
+                    "has taken the state anew that had diverged");
+            }
+            _ => {}
+        }
+    }
+
+    /// Once a tick: tells digests if it is time, and does what follows from those heard.
+    pub(super) fn compare_states<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        if self.topology.replicas == 1 {
+            return;
+        }
+        let now = self.core.now_ms();
+        let ballot = self.core.promised();
+        let follows = self.core.leads() || self.core.role() == Role::Follower && !self.awaiting;
+        let has_state = follows && !self.core.is_silent() && self.behind.is_none();
+        if self.divergence.ballot != Some(ballot) {
+            self.divergence.forget_rounds(Some(ballot), self.topology.replicas);
+        }
+        if has_state && now >= self.divergence.looked_ms + TELL_EVERY_MS {
+            self.divergence.looked_ms = now;
+            self.tell_digests(now, wiring);
+        }
+        if !self.divergence.rounds.is_empty() {
+            self.judge_rounds(now, wiring);
+        }
+        if let Some(others) = self.divergence.takes_anew() {
+            self.give_up_state(others, wiring);
+        }
+    }
+
+    fn tell_digests<F: Fabric>(&mut self, now: u64, wiring: &mut Wiring<F>) {
+        let digests = self.application.digests();
+        let Some(last) = digests.last().copied().filter(|last| last.position > 0) else { return };
+        let same = |slot: &u8| self.divergence.heard[usize::from(*slot)] == Some(last);
+        if self.divergence.told == Some(last)
+            && (now < self.divergence.told_ms + TELL_AGAIN_MS
+                || self.other_slots().all(|it| same(&it)))
+        {
+            return;
+        }
+        self.divergence.told = Some(last);
+        self.divergence.told_ms = now;
+        self.tell_all(digests, wiring);
+    }
+
+    fn tell_all<F: Fabric>(&mut self, digests: Vec<Digest>, wiring: &mut Wiring<F>) {
+        let ballot = self.core.promised().to_word();
+        let told = Election::Digests { ballot, digests };
+        for slot in self.other_slots() {
+            self.ask_member(slot, &told, wiring);
+        }
+    }
+
+    /// Another replica tells digests of its state.
+    pub(super) fn hear_digests(&mut self, slot: u8, ballot: Ballot, digests: &[Digest]) {
+        if self.divergence.ballot != Some(ballot) || self.core.promised() != ballot {
+            return;
+        }
+        for Digest { position, digest } in digests.iter().copied().take(ROUNDS_MAX) {
+            let round = self.divergence.round(position, self.topology.replicas);
+            round.digests[usize::from(slot)] = Some(digest);
+        }
+        if let Some(last) = digests.last() {
+            self.divergence.heard[usize::from(slot)] = Some(*last);
+        }
+    }
+
+    fn judge_rounds<F: Fabric>(&mut self, now: u64, wiring: &mut Wiring<F>) {
+        let mut rounds = std::mem::take(&mut self.divergence.rounds);
+        let me = self.id.slot;
+        let mut here = None;
+        rounds.retain_mut(|round| {
+            let ours = &mut round.digests[usize::from(me)];
+            if ours.is_none() {
+                *ours = self.application.digest_at(round.position);
+            }
+            if ours.is_none() {
+                // We have yet to come there, or do not remember.
+                let here = *here.get_or_insert_with(|| {
+                    self.application.digests().last().map_or(0, |digest| digest.position)
+                });
+                return round.position > here;
+            }
+            let comparison = compare(&round.digests, me);
+            match comparison {
+                Comparison::Agree => {
+                    let whole = round.digests.iter().all(Option::is_some);
+                    if whole {
+                        self.all_agree(round.position);
+                    }
+                    return !whole;
+                }
+                Comparison::OthersDiffer(others) => {
+                    self.found_divergence(What::Others(others), round.position, now);
+                }
+                Comparison::WeDiffer(others) => {
+                    self.found_divergence(What::We(others), round.position, now);
+                }
+                Comparison::Nobody => self.found_divergence(What::Nobody, round.position, now),
+                Comparison::Undecided => {
+                    let since = *round.differ_since.get_or_insert(now);
+                    if now >= since + DECIDE_WITHIN_MS {
+                        self.found_divergence(What::Nobody, round.position, now);
+                    }
+                }
+            }
+            if !round.told {
+                round.told = true;
+                let digest = round.digests[usize::from(me)].expect("just found");
+                self.tell_all(vec![Digest { position: round.position, digest }], wiring);
+            }
+            true
+        });
+        // A state that was found to be wrong makes rounds worthless: they are begun anew.
+        if self.divergence.rounds.is_empty() {
+            self.divergence.rounds = rounds;
+        }
+    }
+
+    /// All replicas hold the same at this position.
+    fn all_agree(&mut self, position: u64) {
+        if let Some(found) = self.divergence.found.filter(|found| position >= found.position) {
+            let recovered = match found.what {
+                What::Others(_) => {
+                    tracing::info!(replica = %self.id, position, "all replicas hold the same again");
+                    None
+                }
+                What::We(_) | What::Nobody => Some(Found { recovered: true, ..found }),
+            };
+            self.divergence.found = recovered;
+        }
+    }
+
+    fn found_divergence(&mut self, what: What, position: u64, now: u64) {
+        let before = self.divergence.found;
+        let (group, replica) = (self.id.group.0, self.id);
+        let known = |before: Found| match (before.what, what) {
+            (What::We(_), What::We(_)) => true,
+            (before, what) => before == what,
+        };
+        if before.is_some_and(|before| known(before) && !before.recovered) {
+            return;
+        }
+        match what {
+            What::Others(slots) => {
+                let slots: Vec<_> = slots.iter().collect();
+                tracing::error!(group, %replica, ?slots, position,
+                    "replicas of these slots have diverged: they hold another state than f+1 replicas do");
+            }
+            What::We(slots) => {
+                let slots: Vec<_> = slots.iter().collect();
+                tracing::error!(group, %replica, position, held_by = ?slots,
+                    "this replica has diverged: it holds another state than f+1 replicas do; it answers \
+                     nobody, and takes the state anew");
+            }
+            What::Nobody => {
+                tracing::error!(group, %replica, position,
+                    "the replicas of this group have diverged, and no state is held by f+1 of them: the \
+                     group has stopped");
+            }
+        }
+        self.divergence.found = Some(Found { what, position, at_ms: now, recovered: false });
+        if !self.is_trusted() {
+            self.gate.clear();
+            self.forget_all_reads();
+            self.give_up_teaching();
+        }
+    }
+
+    /// Our state is not the group's: as leader, has one of those lead who hold it; then asks for it.
+    fn give_up_state<F: Fabric>(&mut self, others: Slots, wiring: &mut Wiring<F>) {
+        if self.core.leads() {
+            let well = |slot: &u8| {
+                !self.core.detector().suspects(*slot) && !self.core.view().member(*slot).evicted
+            };
+            if let Some(heir) = others.iter().find(well) {
+                let ballot = self.core.ballot().to_word();
+                self.ask_member(heir, &Election::Succeed { ballot }, wiring);
+            }
+        } else if self.core.leader().is_some_and(|leader| leader != self.id)
+            && self.core.role() == Role::Follower
+            && self.behind.is_none()
+        {
+            self.behind = Some(self.core.promised());
+        }
+    }
+
+    pub(super) fn divergence_status(&self) -> Option<DivergenceStatus> {
+        let Found { what, position, at_ms, recovered } = self.divergence.found?;
+        let (what, slots) = match what {
+            What::We(_) => (Diverged::Own, vec![self.id.slot]),
+            What::Others(slots) => (Diverged::Others, slots.iter().collect()),
+            What::Nobody => (Diverged::All, (0..self.topology.replicas).collect()),
+        };
+        let ago_ms = self.core.now_ms().saturating_sub(at_ms);
+        Some(DivergenceStatus { what, slots, position, ago_ms, recovered })
+    }
+}

@@ -1,0 +1,77 @@
+//! Leadership that moves in an orderly way: because an operator wants it, or so that leaders spread.
+
+use skein_fabric::Fabric;
+use skein_protocol::ramcast::{Cause, Role};
+
+use super::Replica;
+use crate::application::Application;
+use crate::election::Election;
+use crate::operate::CommandError;
+use crate::wiring::Wiring;
+
+/// How long a replica goes on trying to lead that an operator wants to: as long as the operator waits.
+const WISH_MS: u64 = 10_000;
+/// A campaign that comes to nothing is repeated after so many patiences.
+const TRY_AGAIN: u64 = 20;
+
+/// An operator wants this replica to lead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    until_ms: u64,
+    /// The earliest time for the next campaign; `None` before the first.
+    next_ms: Option<u64>,
+}
+
+impl<A: Application> Replica<A> {
+    /// Sets out to lead because an operator wants it: at once, or as soon as it can. One campaign may not
+    /// be enough. A replica that stood still may have to take a state first, and another candidate may win.
+    pub(crate) fn transfer_here<F: Fabric>(
+        &mut self,
+        wiring: &mut Wiring<F>,
+    ) -> Result<(), CommandError> {
+        if self.core.is_silent() || !self.is_trusted() {
+            return Err(CommandError::Learner(self.id.group));
+        }
+        if !self.core.leads() {
+            let until_ms = self.core.now_ms() + WISH_MS;
+            self.wish = Some(Wish { until_ms, next_ms: None });
+            self.pursue_wish(wiring);
+        }
+        Ok(())
+    }
+
+    /// Once a tick: campaigns for an operator until it leads, or the operator waits no more.
+    pub(super) fn pursue_wish<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        let Some(wish) = self.wish else { return };
+        let now = self.core.now_ms();
+        if now >= wish.until_ms || self.core.won().is_some() {
+            self.wish = None;
+            return;
+        }
+        // A replica that lacks what the leader's log does not hold any more cannot lead: it would only depose
+        // a leader that is well.
+        let whole = self.behind.is_none() && self.taking.is_none() && !self.core.is_silent();
+        let due = wish.next_ms.is_none_or(|next| now >= next && !self.awaiting);
+        if whole && due && self.core.role() == Role::Follower {
+            let next_ms = Some(now + TRY_AGAIN * self.config.patience_ms);
+            self.wish = Some(Wish { next_ms, ..wish });
+            self.set_out(Cause::Transfer, wiring);
+        }
+    }
+
+    /// As leader: asks the preferred replica to lead, if it is time for leaders to spread. Returns
+    /// whether it did.
+    pub(crate) fn hand_over<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
+        let Some(slot) = self.core.hands_over() else { return false };
+        let follower = &self.followers[usize::from(slot)];
+        let lags = follower.freed + self.space.capacity() / 8 <= self.freed;
+        if lags || follower.joining.is_some() || self.teaching.is_some() {
+            return false;
+        }
+        tracing::info!(replica = %self.id, slot, "hands over, so that leaders spread");
+        let ballot = self.core.ballot().to_word();
+        self.ask_member(slot, &Election::Succeed { ballot }, wiring);
+        self.core.has_handed_over();
+        true
+    }
+}

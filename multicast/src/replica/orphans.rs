@@ -1,0 +1,82 @@
+//! Sessions whose connections to us have ended, until they are back or over.
+//!
+//! Over a network, that a connection has ended says little: the session's process may be alive, and cut off
+//! from us alone. So a leader asks the others of its group before it says that a session is dead. A session
+//! that any of them has a connection from is not, and goes on with all groups that it reaches.
+
+use skein_fabric::Fabric;
+use skein_protocol::ids::SessionId;
+
+use super::Replica;
+use crate::application::Application;
+use crate::election::Election;
+use crate::wiring::Wiring;
+
+/// Sessions that others are asked about at once.
+const SOUGHT_MAX: usize = 256;
+
+impl<A: Application> Replica<A> {
+    /// As leader, every so often: says which sessions are dead, since their connections have ended more
+    /// than `within` such times ago; at most so many times more as `again`.
+    pub(crate) fn mourn<F: Fabric>(
+        &mut self,
+        within: u8,
+        again: u8,
+        wiring: &mut Wiring<F>,
+    ) -> Vec<SessionId> {
+        let (dead, sought) = self.count_orphans(within, again);
+        if !sought.is_empty() {
+            let seeks = Election::Seeks { sessions: sought };
+            for slot in self.other_slots() {
+                self.ask_member(slot, &seeks, wiring);
+            }
+        }
+        dead
+    }
+
+    /// Which sessions are dead, and about which the others of the group are to be asked.
+    pub(super) fn count_orphans(&mut self, within: u8, again: u8) -> (Vec<SessionId>, Vec<u64>) {
+        let (mut dead, mut sought) = (Vec::new(), Vec::new());
+        self.orphans.retain(|session, said| {
+            *said += 1;
+            if *said > within {
+                dead.push(*session);
+            } else if *said >= within / 2 && sought.len() < SOUGHT_MAX {
+                sought.push(session.0);
+            }
+            *said < within + again
+        });
+        (dead, sought)
+    }
+
+    /// Our leader has no connection from these sessions any more: says which of them we have one from.
+    pub(super) fn sought<F: Fabric>(
+        &mut self,
+        slot: u8,
+        sessions: Vec<u64>,
+        wiring: &mut Wiring<F>,
+    ) {
+        let mut sessions = sessions;
+        sessions.truncate(SOUGHT_MAX);
+        sessions.retain(|session| wiring.hears(SessionId(*session), self.id));
+        if !sessions.is_empty() {
+            self.ask_member(slot, &Election::Sees { sessions }, wiring);
+        }
+    }
+
+    /// Another replica has a connection from these: they live.
+    pub(super) fn seen(&mut self, sessions: &[u64]) {
+        for session in sessions {
+            if let Some(said) = self.orphans.get_mut(&SessionId(*session)) {
+                *said = 0;
+            }
+        }
+    }
+
+    /// The session's process is gone: what it sent and nobody logged is of no use any more.
+    pub(crate) fn session_gone(&mut self, session: SessionId) {
+        self.forget_reads(session);
+        let core = &self.core;
+        self.payloads.retain(session, |message| core.is_known(message));
+    }
+}

@@ -1,0 +1,145 @@
+//! Recreating a group that has lost more memories than it tolerates: from the state of a replica that
+//! has one, or with nothing.
+//!
+//! **Invariant (all or none).** No replica gives its state up unless every replica of its group that
+//! runs has said before that the group is lost. An operator asks all of them first; each keeps the plan
+//! for a while and changes nothing else. Only a second command, with the token of the first, carries
+//! the plan out.
+
+use skein_fabric::Fabric;
+use skein_protocol::ballot::Ballot;
+use skein_protocol::ids::ReplicaId;
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::runs::Runs;
+use skein_protocol::view::View;
+
+use super::Replica;
+use crate::application::Application;
+use crate::operate::{CommandError, PREPARED_FOR_MS, Recreation};
+use crate::wiring::{Note, Wiring};
+
+/// Bounds of what a plan may name: a ballot keeps 24 bits of an incarnation, and many clocks must be left.
+const INCARNATIONS: u32 = 1 << 24;
+const CLOCKS: u64 = 1 << 53;
+
+/// A plan that an operator has asked for and not confirmed yet.
+pub(super) struct Prepared {
+    token: u64,
+    plan: Recreation,
+    until_ms: u64,
+}
+
+impl<A: Application> Replica<A> {
+    /// First phase: refuses the plan, or keeps it for a while. Changes nothing else.
+    pub(crate) fn prepare_recreate(
+        &mut self,
+        token: u64,
+        plan: &Recreation,
+    ) -> Result<(), CommandError> {
+        if self.recreated.is_some_and(|(done, _)| done == token) {
+            return Ok(());
+        }
+        self.prepared = None;
+        // Nobody has led the group since an earlier attempt reached this replica and not all others.
+        let unfinished = self.recreated.is_some_and(|(_, marker)| self.core.ballot() <= marker);
+        // A learner does not know whether the group that has not let it in ever will.
+        let lost = self.is_lost() || self.core.is_silent() || self.is_stopped();
+        if !lost && !unfinished {
+            return Err(CommandError::NotLost(self.id.group));
+        }
+        let Some(marker) = Ballot::recreated(plan.ballot_counter) else {
+            return Err(CommandError::NoGenerationLeft(self.id.group));
+        };
+        if !self.fits(plan, marker) {
+            return Err(CommandError::Outdated(self.id.group));
+        }
+        if plan.from == Some(self.id.slot) && !(self.is_trusted() && self.core.can_be_revived()) {
+            return Err(CommandError::NoSurvivor(self.id.group));
+        }
+        let until_ms = self.core.now_ms() + PREPARED_FOR_MS;
+        self.prepared = Some(Prepared { token, plan: plan.clone(), until_ms });
+        Ok(())
+    }
+
+    /// Whether the plan is of this group, and its ballots above all that this replica has reached.
+    fn fits(&self, plan: &Recreation, ballot_counter: u32) -> bool {
+        let slots = self.topology.replicas;
+        plan.incarnations.len() == usize::from(slots)
+            && plan.incarnations[usize::from(self.id.slot)] == self.incarnation
+            && plan.incarnations.iter().all(|incarnation| *incarnation < INCARNATIONS)
+            && plan.from.is_none_or(|slot| slot < slots)
+            && plan.clock < CLOCKS
+            && self.core.ballot_counter() < ballot_counter
+    }
+
+    /// Second phase: carries the plan out.
+    pub(crate) fn recreate<F: Fabric>(
+        &mut self,
+        token: u64,
+        wiring: &mut Wiring<F>,
+        fresh: &mut dyn FnMut(ReplicaId) -> A,
+    ) -> Result<(), CommandError> {
+        if self.recreated.is_some_and(|(done, _)| done == token) {
+            return Ok(());
+        }
+        let now = self.core.now_ms();
+        let prepared = self.prepared.take_if(|it| it.token == token && now <= it.until_ms);
+        let Some(Prepared { plan, .. }) = prepared else {
+            return Err(CommandError::NotPrepared(self.id.group));
+        };
+        let Recreation { from, incarnations, ballot_counter, clock } = plan;
+        let first = from.unwrap_or(0);
+        let incarnation = incarnations[usize::from(first)];
+        let marker = Ramcast::revival_ballot(ballot_counter, first, incarnation);
+        self.recreated = Some((token, marker));
+        if from.is_some() && self.core.promised() >= marker {
+            return Ok(()); // It was given the survivor's state before it heard of the plan.
+        }
+        self.forget_followers();
+        self.give_up_teaching();
+        self.close_log(wiring);
+        self.put_off = None;
+        self.taking = None;
+        self.asking.fill(None);
+        let view = View::of(incarnations);
+        match from {
+            None => self.begin_empty(view, ballot_counter, clock, wiring, fresh),
+            Some(slot) if slot == self.id.slot => {
+                tracing::info!(replica = %self.id, end = self.core.last_index(), "its group goes on from its log");
+                self.core.revive(marker, view, clock);
+            }
+            Some(_) => self.core.suspend(marker),
+        }
+        if from.is_some() {
+            self.behind = None;
+            wiring.note(|| Note::Promised { by: self.id, ballot: marker });
+        }
+        Ok(())
+    }
+
+    fn begin_empty<F: Fabric>(
+        &mut self,
+        view: View,
+        ballot_counter: u32,
+        clock: u64,
+        wiring: &mut Wiring<F>,
+        fresh: &mut dyn FnMut(ReplicaId) -> A,
+    ) {
+        let mut core = Ramcast::anew(self.config, view, ballot_counter, clock);
+        core.resume_time(self.core.now_ms());
+        self.begin_at(core, fresh(self.id), Runs::EMPTY, wiring);
+        self.state_is_new(true);
+        self.forget_shared_state();
+        wiring.forget_words(self.id);
+        wiring.note_restored(self.id, 0);
+    }
+
+    /// Forgets what was said to other groups and sessions, and what was held for them.
+    fn forget_shared_state(&mut self) {
+        self.heard.clear();
+        self.results.clear();
+        (self.last_applied, self.last_delivered, self.applied_told) = (0, 0, 0);
+        self.given.clear();
+        self.payloads.retain_all(|_| false);
+    }
+}

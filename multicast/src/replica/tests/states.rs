@@ -1,0 +1,132 @@
+//! States that learners are given, and who may lead or serve without one.
+
+use super::*;
+
+#[test]
+fn a_state_is_given_to_whom_the_same_leader_left_behind() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let (incarnation, ours) = (0, scene.replica.core.ballot());
+    let earlier = Ballot::new(0, 1, 0);
+    for (by, given) in [(earlier, false), (ours, true)] {
+        let needs = Some(by.to_word());
+        scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
+        assert_eq!(
+            scene.replica.teaching.is_some(),
+            given,
+            "it takes none before we have asked it"
+        );
+    }
+}
+
+#[test]
+fn a_replica_that_lacks_a_state_leads_for_an_operator_when_it_has_it_and_not_before() {
+    let mut scene = Scene::new();
+    let leader = scene.let_lead(1);
+    scene.hear(1, &Election::Behind { ballot: leader.to_word() }, &[]);
+    scene.pass(1_000);
+    scene.replica.transfer_here(&mut scene.wiring).unwrap();
+    scene.pass(2_000);
+    assert_eq!(scene.replica.core.promised(), leader, "it would depose a leader that is well");
+    scene.replica.behind = None; // As when it has taken the state.
+    scene.pass(2_005);
+    assert_eq!(
+        (scene.replica.core.role(), scene.replica.core.promised().slot()),
+        (Role::Candidate, 0)
+    );
+}
+
+#[test]
+fn a_campaign_for_an_operator_is_repeated_until_the_operator_waits_no_more() {
+    let mut scene = Scene::new();
+    scene.let_lead(1);
+    scene.pass(1_000);
+    scene.replica.transfer_here(&mut scene.wiring).unwrap();
+    assert_eq!(scene.replica.core.role(), Role::Candidate, "the first comes at once");
+    let mut campaigns = 1;
+    for ms in (1_005..20_000).step_by(5) {
+        if scene.replica.core.role() == Role::Candidate {
+            // Another one outdoes it, and its words are here.
+            scene.let_lead(1);
+            scene.replica.awaiting = false;
+        }
+        let before = scene.replica.core.paths().campaigns;
+        scene.pass(ms);
+        campaigns += scene.replica.core.paths().campaigns - before;
+    }
+    assert!((10..=26).contains(&campaigns), "{campaigns} in ten seconds");
+    assert_eq!(scene.replica.core.role(), Role::Follower, "it gives up");
+}
+
+#[test]
+fn a_learner_that_does_not_answer_keeps_no_other_from_being_served() {
+    let mut scene = Scene::new();
+    scene.replica.tick(1, &mut scene.wiring);
+    scene.grant(1, 0, true);
+    let served = |scene: &Scene| scene.replica.teaching.as_ref().map(Teaching::slot);
+    let ask = |scene: &mut Scene, slot| {
+        let needs = Some(0);
+        scene.hear(
+            slot,
+            &Election::Ask { incarnation: 1 << 10, needs, applied: 0, taken: None },
+            &[],
+        );
+    };
+    ask(&mut scene, 2);
+    ask(&mut scene, 1);
+    assert_eq!(served(&scene), Some(2), "one after the other");
+    for now_ms in (1..2_000).step_by(5) {
+        scene.replica.tick(now_ms, &mut scene.wiring);
+    }
+    assert_eq!(
+        served(&scene),
+        None,
+        "it was asked for nothing more of it, and let nobody write its log"
+    );
+    ask(&mut scene, 1);
+    assert_eq!(served(&scene), Some(1));
+}
+
+#[test]
+fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
+    let topology = Topology { nodes: 5, groups: 2, replicas: 5, engines: 1 };
+    let mut scene = Scene::with(topology);
+    scene.replica.tick(1, &mut scene.wiring);
+    let both = GroupSet::first(2);
+    let message = MessageId::new(SessionId(1), 1);
+    let timestamp = Timestamp::new(1, GroupId(0));
+    // Slot 0 was evicted after a message that its group may be done with.
+    let payload = log::Payload::Inline(b"");
+    let bodies = [
+        Body::NewBallot,
+        Body::Local { message, low_water: 1, timestamp, destinations: both, payload },
+        Body::Evict { slot: 0 },
+    ];
+    let (mut at, mut tail) = (Cursor::START, Vec::new());
+    for body in bodies {
+        let mut bytes = Vec::new();
+        Entry { birth: OLD, written: OLD, time_ms: 0, epoch: 1, body }.encode(at, &mut bytes);
+        at.pass(bytes.len(), body);
+        Piece::Entry(&bytes).encode(&mut tail);
+    }
+    let end = place(at);
+    let logs = [(1, end, 0), (2, end, 1), (3, place(Cursor { index: 2, position: 64 }), 0)];
+    for (slot, end, held_from) in logs {
+        let (granted, _) = scene.granted(slot, 0, true);
+        let runs = vec![(OLD.to_word(), place(Cursor::START))];
+        let applied = if slot == 3 { 77 } else { 0 };
+        let granted = Granted { runs, end, held_from, applied, named: vec![0; 5], ..granted };
+        if slot == 3 {
+            // Its own memory does not hold what stands there any more.
+            let (fabric, log) = (&mut scene.wiring.port.fabric, scene.replica.log);
+            fabric.copy_in(log, PREAMBLE + 64, &[0; 128]);
+        }
+        scene.hear(slot, &Election::Granted(granted), &tail);
+    }
+    assert!(scene.replica.core.leads());
+    assert_eq!(scene.replica.other_server(), None, "what the one lacks may come yet");
+    for now_ms in (1..400).step_by(5) {
+        scene.replica.tick(now_ms, &mut scene.wiring);
+    }
+    assert_eq!(scene.replica.other_server(), Some(1), "the log of slot 2 begins too late");
+}

@@ -1,0 +1,274 @@
+//! Which process may speak for a node: the identities and incarnations that were seen.
+//!
+//! **Invariant (an incarnation never goes back).** The replicas of a group count on what an incarnation
+//! of a node has promised, so a process that has lost its memory must never pass for one that has not.
+//! Every node remembers of each other node the highest incarnation that it has met or heard of, and
+//! tells what it remembers to whom it meets. It has nothing to do with a process of a lower incarnation,
+//! with another process of the same one, or with another identity, unless an operator has made that one
+//! the node's replacement.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use skein_protocol::guard;
+use skein_protocol::mutants::Mutant;
+
+/// A process that ran a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// How often an operator had made another host the node's replacement.
+    pub replaced: u32,
+    /// Drawn at random with the node's directory, and again for each replacement.
+    pub identity: u64,
+    /// How often the node had been started before.
+    pub life: u32,
+    /// Drawn at random by the process.
+    pub process: u64,
+}
+
+/// What a process says of itself when it meets another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Introduction {
+    pub seen: Seen,
+    /// What it remembers of the other nodes.
+    pub known: Vec<(u16, Seen)>,
+}
+
+/// Why a process may not speak for a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mistrust {
+    /// Its count of starts is wrong.
+    #[error(
+        "node {node} says that it was started {} times before, and was seen when it had been started {known} times: its directory is out of date, and what it had promised since is forgotten; on its host, `skein admin replace {node}` makes it a new one", .life
+    )]
+    WentBack {
+        /// Which node.
+        node: u16,
+        /// What it says.
+        life: u32,
+        /// What was seen.
+        known: u32,
+    },
+    /// Its directory was made anew.
+    #[error(
+        "node {node} has another identity than the node {node} that was seen before: its directory was lost or belongs to another host; on its host, `skein admin replace {node}` makes it a new one"
+    )]
+    OtherIdentity {
+        /// Which node.
+        node: u16,
+    },
+    /// Another host has taken its place.
+    #[error(
+        "node {node} was replaced by another host, and this one comes back: remove its directory, and let only the new one run"
+    )]
+    Replaced {
+        /// Which node.
+        node: u16,
+    },
+}
+
+/// What one process knows of those that ran nodes. The engines of a node share it.
+#[derive(Debug)]
+pub struct Roster {
+    node: u16,
+    own: Seen,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    others: BTreeMap<u16, Seen>,
+    /// Who others know our node to be, if that is not us.
+    successor: Option<(Seen, Mistrust)>,
+    /// Something was learned since that was last asked for.
+    news: bool,
+    /// Of each node, why it was last refused.
+    refused: BTreeMap<u16, Mistrust>,
+}
+
+impl Seen {
+    /// Whether `other` may speak for `node`, where `self` was the last one seen to.
+    fn accepts(self, node: u16, other: Self) -> Result<(), Mistrust> {
+        let (life, known) = (other.life, self.life);
+        if other.replaced < self.replaced {
+            return Err(Mistrust::Replaced { node });
+        }
+        let replaces = other.replaced > self.replaced;
+        if !replaces && other.identity != self.identity {
+            return Err(Mistrust::OtherIdentity { node });
+        }
+        let same = other == self;
+        if guard!(Mutant::StaleLifeMet, life > known || same) {
+            Ok(())
+        } else {
+            Err(Mistrust::WentBack { node, life, known })
+        }
+    }
+
+    fn rank(self) -> (u32, u32) {
+        (self.replaced, self.life)
+    }
+}
+
+impl Roster {
+    /// What a process that runs `node` remembers as it begins.
+    pub fn new(node: u16, own: Seen, others: BTreeMap<u16, Seen>) -> Self {
+        let state = State { others, ..State::default() };
+        Self { node, own, state: Mutex::new(state) }
+    }
+
+    /// Of a cluster whose processes keep nothing on a disk.
+    pub fn unrecorded(node: u16, life: u32) -> Self {
+        let own = Seen { replaced: 0, identity: 0, life, process: life.into() };
+        Self::new(node, own, BTreeMap::new())
+    }
+
+    /// What we remember of the other nodes.
+    pub fn others(&self) -> BTreeMap<u16, Seen> {
+        self.state().others.clone()
+    }
+
+    /// The process that has taken our node's place, and what is wrong with us, if any has.
+    pub fn successor(&self) -> Option<(Seen, Mistrust)> {
+        self.state().successor
+    }
+
+    /// Whether something was learned since this was last asked.
+    pub fn take_news(&self) -> bool {
+        std::mem::take(&mut self.state().news)
+    }
+
+    pub(crate) fn has_news(&self) -> bool {
+        self.state().news
+    }
+
+    pub(crate) fn introduction(&self) -> Introduction {
+        let known = self.state().others.iter().map(|(node, seen)| (*node, *seen)).collect();
+        Introduction { seen: self.own, known }
+    }
+
+    /// Whether the process that introduces itself may speak for `node`. If so, what it knows is ours.
+    pub(crate) fn meet(&self, node: u16, it: &Introduction) -> Result<(), Mistrust> {
+        let mut state = self.state();
+        if let Some((_, known)) = it.known.iter().find(|(of, _)| *of == self.node) {
+            self.hear_of_ourselves(&mut state, *known);
+        }
+        let known = state.others.get(&node).copied();
+        if let Some(why) = known.and_then(|known| known.accepts(node, it.seen).err()) {
+            if state.refused.insert(node, why) != Some(why) {
+                tracing::error!(%why, "refused a node");
+            }
+            return Err(why);
+        }
+        state.refused.remove(&node);
+        state.learn(node, it.seen);
+        for (of, seen) in it.known.iter().filter(|(of, _)| ![self.node, node].contains(of)) {
+            state.learn(*of, *seen);
+        }
+        state.successor.map_or(Ok(()), |(_, why)| Err(why))
+    }
+
+    /// Whether a process that was met may still speak for `node`.
+    pub(crate) fn trusts(&self, node: u16, seen: Seen) -> bool {
+        self.known(node).is_none_or(|known| known.accepts(node, seen).is_ok())
+    }
+
+    /// What we remember of `node`, for a process that we have refused.
+    pub(crate) fn known(&self, node: u16) -> Option<Seen> {
+        self.state().others.get(&node).copied()
+    }
+
+    /// Somebody has refused us, and remembers this of our node.
+    pub(crate) fn refused(&self, known: Seen) {
+        self.hear_of_ourselves(&mut self.state(), known);
+    }
+
+    /// Whoever others know our node to be, if we are not that: we must not go on.
+    fn hear_of_ourselves(&self, state: &mut State, known: Seen) {
+        let Err(why) = known.accepts(self.node, self.own) else { return };
+        if state.successor.is_none_or(|(before, _)| before.rank() < known.rank()) {
+            state.successor = Some((known, why));
+            state.news = true;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn learn(&mut self, node: u16, seen: Seen) {
+        let news = self.others.get(&node).is_none_or(|known| known.rank() < seen.rank());
+        if news {
+            self.others.insert(node, seen);
+            self.news = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(replaced: u32, identity: u64, life: u32) -> Seen {
+        Seen { replaced, identity, life, process: u64::from(life) + 100 * identity }
+    }
+
+    fn introduction(seen: Seen) -> Introduction {
+        Introduction { seen, known: Vec::new() }
+    }
+
+    #[test]
+    fn only_a_later_process_of_the_same_identity_or_a_replacement_is_met() {
+        let cases = [
+            (seen(0, 7, 4), Ok(()), "the same process, by another connection"),
+            (seen(0, 7, 5), Ok(()), "its next incarnation"),
+            (seen(0, 7, 3), Err(Mistrust::WentBack { node: 1, life: 3, known: 4 }), "an old count"),
+            (
+                Seen { process: 1, ..seen(0, 7, 4) },
+                Err(Mistrust::WentBack { node: 1, life: 4, known: 4 }),
+                "another process that counts the same",
+            ),
+            (seen(0, 8, 9), Err(Mistrust::OtherIdentity { node: 1 }), "a directory made anew"),
+            (seen(1, 8, 5), Ok(()), "a replacement"),
+            (
+                seen(1, 8, 4),
+                Err(Mistrust::WentBack { node: 1, life: 4, known: 4 }),
+                "a replacement that does not know how far the node had come",
+            ),
+        ];
+        for (comes, expected, what) in cases {
+            let roster = Roster::new(0, seen(0, 1, 0), BTreeMap::from([(1, seen(0, 7, 4))]));
+            assert_eq!(roster.meet(1, &introduction(comes)), expected, "{what}");
+        }
+        let roster = Roster::new(0, seen(0, 1, 0), BTreeMap::from([(1, seen(1, 8, 5))]));
+        let former = roster.meet(1, &introduction(seen(0, 7, 9)));
+        assert_eq!(former, Err(Mistrust::Replaced { node: 1 }), "whom it has replaced");
+    }
+
+    #[test]
+    fn what_one_remembers_others_learn() {
+        let roster = Roster::new(2, seen(0, 3, 1), BTreeMap::new());
+        assert!(!roster.take_news());
+        let known = vec![(1, seen(0, 7, 4)), (2, seen(0, 3, 0))];
+        roster.meet(0, &Introduction { seen: seen(0, 1, 0), known }).unwrap();
+        assert!(roster.take_news() && !roster.take_news());
+        let back = roster.meet(1, &introduction(seen(0, 7, 0)));
+        assert_eq!(back, Err(Mistrust::WentBack { node: 1, life: 0, known: 4 }));
+        assert_eq!(roster.successor(), None, "what others know of us is before us");
+    }
+
+    #[test]
+    fn one_whose_place_is_taken_meets_nobody() {
+        let roster = Roster::new(1, seen(0, 9, 0), BTreeMap::new());
+        let known = vec![(1, seen(0, 7, 4))];
+        let met = roster.meet(0, &Introduction { seen: seen(0, 1, 0), known });
+        assert_eq!(met, Err(Mistrust::OtherIdentity { node: 1 }));
+        roster.refused(seen(0, 7, 6));
+        assert_eq!(roster.successor().map(|(seen, _)| seen.life), Some(6), "the latest is kept");
+        let met = roster.meet(2, &introduction(seen(0, 2, 0)));
+        assert_eq!(met, Err(Mistrust::OtherIdentity { node: 1 }));
+    }
+}

@@ -1,0 +1,168 @@
+//! Faults of what surrounds a process: where it is placed, its clock, its memory, its starts, the scheduler
+//! that stops it, and how long its group has lived.
+
+use std::time::Duration;
+
+use skein_fabric::sim::Rng;
+
+use super::faults::{FOR_EVER, Fault, Kind, Target, some_of};
+use super::scenario::Scenario;
+
+/// What a profile makes hard, besides its mix of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Surroundings {
+    /// Up to twice as many nodes as replicas, and groups that are no multiple of them.
+    Uneven,
+    /// Clocks stand still, for a while or for ever, and jump.
+    Clocks,
+    /// No memory is to be had.
+    Scarce,
+    /// Starts fail, and counts of starts are wrong.
+    Starts,
+    /// Processes are stopped in the middle of a turn.
+    Stops,
+    /// Groups have held thousands of elections.
+    Aged,
+}
+
+/// Tags of ballots begin again after so many.
+const TAGS: u32 = 1 << 10;
+/// Elections that one generation of a group has ballots for.
+const ATTEMPTS: u32 = 1 << 24;
+
+/// Draws what a profile makes hard, of a scenario that is drawn otherwise.
+pub(super) fn draw(what: Surroundings, scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
+    match what {
+        Surroundings::Uneven => {
+            let replicas = u64::from(scenario.topology.replicas);
+            scenario.topology.nodes = rng.between(replicas, 2 * replicas) as u16;
+            scenario.topology.groups = rng.between(2, 2 * replicas) as u16;
+            // Nodes that host nothing, and those that host most, are hit too.
+            (0..rng.below(3)).map(|_| crash(scenario, rng)).collect()
+        }
+        Surroundings::Clocks => clocks(scenario, rng),
+        Surroundings::Scarce => scarce(scenario, rng),
+        Surroundings::Starts => starts(scenario, rng),
+        Surroundings::Stops => (0..rng.between(6, 20)).map(|_| stop(scenario, rng)).collect(),
+        Surroundings::Aged => aged(scenario, rng),
+    }
+}
+
+fn at(scenario: &Scenario, rng: &mut Rng, kind: Kind) -> Fault {
+    let after = rng.between(scenario.messages / 8, scenario.messages - 1);
+    Fault { after, delay: Duration::from_micros(rng.below(2000)), kind }
+}
+
+fn node(scenario: &Scenario, rng: &mut Rng) -> Target {
+    Target::Node(rng.below(u64::from(scenario.topology.nodes)) as u16)
+}
+
+fn leader(scenario: &Scenario, rng: &mut Rng) -> Target {
+    Target::Leader(rng.below(u64::from(scenario.topology.groups)) as u16)
+}
+
+fn either(scenario: &Scenario, rng: &mut Rng) -> Target {
+    if rng.one_in(2) { node(scenario, rng) } else { leader(scenario, rng) }
+}
+
+fn crash(scenario: &Scenario, rng: &mut Rng) -> Fault {
+    let back_after = some_of(rng, 2 * scenario.suspected_after());
+    let node = node(scenario, rng);
+    at(scenario, rng, Kind::Crash { node, back_after })
+}
+
+/// The clocks of as many nodes as every group tolerates stand still, some for as long as there is load; any
+/// may go forward, by a moment or by an hour.
+fn clocks(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let silence = scenario.suspected_after();
+    let first = rng.below(u64::from(topology.nodes)) as u16;
+    let few = u64::from(topology.replicas / 2);
+    let mut faults = Vec::new();
+    for step in 0..rng.between(1, few) as u16 {
+        let node = Target::Node((first + step) % topology.nodes);
+        let lasts = if rng.one_in(3) { FOR_EVER } else { some_of(rng, 8 * silence) };
+        faults.push(at(scenario, rng, Kind::ClockStop { node, lasts }));
+    }
+    for _ in 0..rng.below(6) {
+        let most = *rng.pick(&[silence, Duration::from_secs(10), Duration::from_hours(1)]);
+        let (node, by) = (either(scenario, rng), some_of(rng, most));
+        faults.push(at(scenario, rng, Kind::ClockJump { node, by }));
+    }
+    faults
+}
+
+/// Nodes are given no memory for a while, and that is when they need some: others die, connections break and
+/// leaders change.
+fn scarce(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let silence = scenario.suspected_after();
+    let mut faults = Vec::new();
+    for _ in 0..rng.between(1, 4) {
+        let first = either(scenario, rng);
+        let lasts = some_of(rng, 8 * silence);
+        let Fault { after, delay, .. } = at(scenario, rng, Kind::Scarce { node: first, lasts });
+        let mut push = |delay, kind| faults.push(Fault { after, delay, kind });
+        push(delay, Kind::Scarce { node: first, lasts });
+        for _ in 0..rng.between(1, 3) {
+            let later = delay + some_of(rng, lasts);
+            let (one, other) = (either(scenario, rng), either(scenario, rng));
+            push(
+                later,
+                match rng.below(4) {
+                    0 => Kind::Crash { node: other, back_after: some_of(rng, 2 * silence) },
+                    1 => Kind::Flap { one: first, other },
+                    2 => Kind::Flap { one, other },
+                    _ => Kind::Transfer {
+                        group: rng.below(u64::from(scenario.topology.groups)) as u16,
+                        slot: rng.below(u64::from(scenario.topology.replicas)) as u8,
+                    },
+                },
+            );
+        }
+    }
+    faults
+}
+
+/// Nodes fail to start, once or again and again; others come back with a count of starts that is out of date.
+fn starts(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let silence = scenario.suspected_after();
+    let one = |rng: &mut Rng| {
+        let node = either(scenario, rng);
+        let kind = if rng.one_in(2) {
+            let times = 1 << rng.below(5);
+            Kind::FailedStarts { node, times, back_after: some_of(rng, 2 * silence) }
+        } else {
+            let lacks = rng.below(3) as u32;
+            Kind::WrongLife { node, lacks, lasts: some_of(rng, 8 * silence) }
+        };
+        at(scenario, rng, kind)
+    };
+    (0..rng.between(2, 6)).map(|_| one(rng)).collect()
+}
+
+/// A node, leaders preferably, is stopped in the middle of a turn until it has a successor, or not so long.
+fn stop(scenario: &Scenario, rng: &mut Rng) -> Fault {
+    let node = if rng.one_in(4) { node(scenario, rng) } else { leader(scenario, rng) };
+    let within = 1 << rng.below(10);
+    let looks = if rng.one_in(2) { rng.between(1, within) } else { u64::MAX };
+    let clock_looks = rng.between(1, 3);
+    let lasts = some_of(rng, 12 * scenario.suspected_after());
+    at(scenario, rng, Kind::StopInside { node, looks, clock_looks, lasts })
+}
+
+/// Replicas come back from thousands of elections: now as many as bring the same tag again, now others. In some
+/// groups there were so many that few ballots are left.
+fn aged(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let old = rng.one_in(4);
+    let mut one = |old: bool| {
+        let group = rng.below(u64::from(topology.groups)) as u16;
+        let slot = rng.below(u64::from(topology.replicas)) as u8;
+        let near = if rng.one_in(2) { 4 } else { u64::from(TAGS) };
+        let some = TAGS * rng.between(1, 4) as u32 - rng.below(near) as u32;
+        let most = ATTEMPTS - 1000;
+        let count = if old { most } else { some };
+        at(scenario, rng, Kind::Elections { group, slot, count })
+    };
+    if old { vec![one(true)] } else { (0..8).map(|_| one(false)).collect() }
+}

@@ -1,0 +1,702 @@
+//! The store as it should be: one map, on which one script at a time is executed.
+//!
+//! This is the semantics by which histories are judged. A state knows of each key its value, and of its
+//! version what was told: that it is this one, or that it is later than the last that was told. Nothing is
+//! said of versions but that they rise with each write of a key, and that a transaction makes one.
+//!
+//! **Invariant (undo).** Whatever an execution changes is in the log, and [`State::undo`] leaves the state as
+//! it was at any mark.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use skein_kvstore::range::RangeDigest;
+use skein_kvstore::slots::SlotMap;
+use skein_protocol::ids::GroupId;
+
+use super::model::Model;
+use super::names::Names;
+use super::scripts::{Deed, Proviso, Script, Scripts, Seen, Text};
+use crate::history::{Held, RecordHeader, bytes};
+
+/// What stands at a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Value {
+    Absent,
+    Bytes {
+        bytes: Vec<u8>,
+        hash: u64,
+    },
+    /// It may be anything: it was there before the history, and nobody has told it.
+    Any,
+}
+
+/// Which version the last write of a key has made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Version {
+    Told(u64),
+    /// This or a later one, and none of those.
+    Untold {
+        least: u64,
+        not: Vec<u64>,
+    },
+}
+
+impl Version {
+    /// The lowest that it can be.
+    fn least(&self) -> u64 {
+        match self {
+            Self::Told(version) => *version,
+            Self::Untold { least, not } => {
+                (*least..u64::MAX).find(|version| !not.contains(version)).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Slot {
+    value: Value,
+    version: Version,
+    /// The execution that wrote it last: what a transaction writes makes one version.
+    by: u32,
+}
+
+/// What to do to take back a change.
+enum Undo {
+    Slot(u32, Slot),
+    /// This was known of the version.
+    Version(u32, Version),
+    /// A value has grown: it was so long and had this hash, and this was known of it.
+    Grown {
+        key: u32,
+        len: u32,
+        hash: u64,
+        version: Version,
+        by: u32,
+    },
+}
+
+/// Whether a condition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holds {
+    Yes,
+    No,
+    /// If the version of the key, which nobody was told, is the one that is asked for.
+    If,
+    /// What it asks for is not known, and never will be.
+    Unknown,
+}
+
+pub(super) struct State<'a> {
+    scripts: &'a Scripts,
+    record: Option<RecordHeader>,
+    /// Every key's place in the order of keys, and the key at each place.
+    ranks: Vec<u32>,
+    by_rank: Vec<u32>,
+    /// Of each range, the places that are in it.
+    spans: Vec<(u32, u32)>,
+    slots: Vec<Slot>,
+    /// The places of keys that have, or may have, a value; kept only if there are ranges.
+    present: Option<BTreeSet<u32>>,
+    names: &'a Names,
+    owners: SlotMap,
+    log: Vec<Undo>,
+    execution: u32,
+    /// Changes with everything that is known of any key.
+    pub(super) hash: u64,
+}
+
+/// What could not be otherwise does not fit what was told.
+struct Misfit;
+
+fn mix(a: u64, b: u64) -> u64 {
+    let mixed = (a ^ b.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+}
+
+fn hash(key: u32, slot: &Slot) -> u64 {
+    let value = match &slot.value {
+        Value::Absent => 1,
+        Value::Any => 2,
+        Value::Bytes { bytes, hash } => mix(*hash, bytes.len() as u64 + 3),
+    };
+    let version = match &slot.version {
+        Version::Told(version) => mix(*version, 1),
+        Version::Untold { least, not } => {
+            not.iter().fold(mix(*least, 2), |sum, one| sum ^ mix(*one, 3))
+        }
+    };
+    mix(mix(u64::from(key) + 1, value), version)
+}
+
+/// A number as the store reads it.
+fn number(text: &[u8]) -> Option<i64> {
+    skein_kvstore::number::add(b"", Some(text), 0).ok()
+}
+
+impl<'a> State<'a> {
+    pub(super) fn new(model: &'a Model) -> Self {
+        let scripts = &model.scripts;
+        let keys = model.keys.len();
+        let nothing = Slot {
+            value: if model.header.before { Value::Any } else { Value::Absent },
+            version: Version::Untold { least: 0, not: Vec::new() },
+            by: 0,
+        };
+        let mut slots = vec![nothing; keys];
+        if let Some(opening) = model.opening {
+            for account in model.header.bank.iter().flat_map(|bank| &bank.accounts) {
+                if let Some(key) = model.keys.find(0, account.as_bytes()) {
+                    let bytes = scripts.text(opening).to_vec();
+                    let hash = scripts.hash(0, &bytes);
+                    slots[key as usize].value = Value::Bytes { bytes, hash };
+                    slots[key as usize].version = Version::Untold { least: 1, not: Vec::new() };
+                }
+            }
+        }
+        let mut by_rank: Vec<u32> = (0..keys as u32).collect();
+        let (mut ranks, mut spans, mut present) = (Vec::new(), Vec::new(), None);
+        if !scripts.spans.is_empty() {
+            by_rank.sort_by_cached_key(|key| bytes(model.keys.text(*key)).into_owned());
+            ranks = vec![0; keys];
+            for (rank, key) in (0..).zip(&by_rank) {
+                ranks[*key as usize] = rank;
+            }
+            let place = |bound: &[u8]| {
+                by_rank.partition_point(|key| *bytes(model.keys.text(*key)) < *bound) as u32
+            };
+            spans = scripts
+                .spans
+                .iter()
+                .map(|span| {
+                    let from = place(&span.start);
+                    let to = span.end.as_ref().map_or(keys as u32, |end| place(end));
+                    (from, to.max(from))
+                })
+                .collect();
+            let is_there =
+                |rank: &u32| slots[by_rank[*rank as usize] as usize].value != Value::Absent;
+            present = Some((0..keys as u32).filter(is_there).collect());
+        }
+        Self {
+            scripts,
+            record: model.header.record,
+            ranks,
+            by_rank,
+            spans,
+            hash: (0..).zip(&slots).fold(0, |sum, (key, slot)| sum ^ hash(key, slot)),
+            slots,
+            present,
+            names: &model.keys,
+            owners: SlotMap::even(model.header.cluster.groups),
+            log: Vec::new(),
+            execution: 0,
+        }
+    }
+
+    /// To which [`undo`](Self::undo) goes back.
+    pub(super) fn mark(&self) -> usize {
+        self.log.len()
+    }
+
+    pub(super) fn undo(&mut self, mark: usize) {
+        while self.log.len() > mark {
+            match self.log.pop().expect("it is longer") {
+                Undo::Slot(key, slot) => _ = self.exchange(key, slot),
+                Undo::Version(key, version) => _ = self.exchange_version(key, version),
+                Undo::Grown { key, len, hash: before, version, by } => {
+                    let slot = &mut self.slots[key as usize];
+                    self.hash ^= self::hash(key, slot);
+                    if let Value::Bytes { bytes, hash } = &mut slot.value {
+                        bytes.truncate(len as usize);
+                        *hash = before;
+                    }
+                    (slot.version, slot.by) = (version, by);
+                    self.hash ^= self::hash(key, slot);
+                }
+            }
+        }
+    }
+
+    fn exchange(&mut self, key: u32, slot: Slot) -> Slot {
+        let is_there = slot.value != Value::Absent;
+        let before = std::mem::replace(&mut self.slots[key as usize], slot);
+        self.hash ^= hash(key, &before) ^ hash(key, &self.slots[key as usize]);
+        if let Some(present) = &mut self.present
+            && is_there != (before.value != Value::Absent)
+        {
+            let rank = self.ranks[key as usize];
+            if is_there {
+                present.insert(rank)
+            } else {
+                present.remove(&rank)
+            };
+        }
+        before
+    }
+
+    fn exchange_version(&mut self, key: u32, version: Version) -> Version {
+        let slot = &mut self.slots[key as usize];
+        self.hash ^= hash(key, slot);
+        let before = std::mem::replace(&mut slot.version, version);
+        self.hash ^= hash(key, slot);
+        before
+    }
+
+    fn set_version(&mut self, key: u32, version: Version) {
+        let before = self.exchange_version(key, version);
+        self.log.push(Undo::Version(key, before));
+    }
+
+    fn set(&mut self, key: u32, value: Value, version: Version, by: u32) {
+        let before = self.exchange(key, Slot { value, version, by });
+        self.log.push(Undo::Slot(key, before));
+    }
+
+    /// Whether a read of the key finds out something that nobody was told.
+    pub(super) fn is_open(&self, key: u32) -> bool {
+        let slot = &self.slots[key as usize];
+        match slot.value {
+            Value::Absent => false,
+            Value::Any => true,
+            Value::Bytes { .. } => matches!(slot.version, Version::Untold { .. }),
+        }
+    }
+
+    /// The keys of a range.
+    pub(super) fn span(&self, range: u32) -> (u32, u32) {
+        self.spans[range as usize]
+    }
+
+    pub(super) fn rank(&self, key: u32) -> Option<u32> {
+        self.ranks.get(key as usize).copied()
+    }
+
+    /// Executes a script in one of the ways that its conditions leave open. `false` means that the state does
+    /// not explain what was told, or that there are no more ways, and nothing has changed.
+    pub(super) fn execute(&mut self, script: &Script, way: u32) -> bool {
+        let mark = self.mark();
+        self.execution += 1;
+        let fits = self.perform(script, way).is_ok();
+        if !fits {
+            self.undo(mark);
+        }
+        fits
+    }
+
+    fn perform(&mut self, script: &Script, way: u32) -> Result<(), Misfit> {
+        let scripts = self.scripts;
+        let guards = scripts.guards_of(script);
+        let all: Vec<Holds> = guards.iter().map(|guard| self.holds(guard)).collect();
+        let refuted = all.contains(&Holds::No);
+        let doubted = all.contains(&Holds::Unknown);
+        // Ways: that all hold which may; then, for each of those, that it does not.
+        let ways = all.iter().filter(|holds| **holds == Holds::If).count() as u32;
+        let held = match script.held {
+            Some(true) if refuted || way > 0 => return Err(Misfit),
+            Some(true) => true,
+            Some(false) if guards.is_empty() => return Err(Misfit),
+            Some(false) if refuted || doubted => {
+                if way > 0 {
+                    return Err(Misfit);
+                }
+                return self.deeds(script, false);
+            }
+            Some(false) if way >= ways => return Err(Misfit),
+            Some(false) => false,
+            None if refuted && way > 0 => return Err(Misfit),
+            None if refuted => return self.deeds(script, false),
+            None if way > ways + u32::from(doubted) => return Err(Misfit),
+            None => way == 0,
+        };
+        let chosen = if script.held.is_none() { way.wrapping_sub(1) } else { way };
+        let mut open = 0;
+        for (guard, holds) in guards.iter().zip(&all) {
+            let Proviso::Version(key, version) = *guard else { continue };
+            if *holds != Holds::If {
+                continue;
+            }
+            if held {
+                self.tell(key, version)?;
+            } else if open == chosen {
+                self.exclude(key, version);
+            }
+            open += 1;
+        }
+        self.deeds(script, held)
+    }
+
+    fn deeds(&mut self, script: &Script, held: bool) -> Result<(), Misfit> {
+        let scripts = self.scripts;
+        let branch = if held { &script.then } else { &script.otherwise };
+        let mark = self.mark();
+        for deed in &scripts.deeds[branch.start as usize..branch.end as usize] {
+            if self.deed(deed).is_err() {
+                if script.held.is_some() {
+                    return Err(Misfit);
+                }
+                // It would have been refused, and was not done.
+                self.undo(mark);
+                return Err(Misfit);
+            }
+        }
+        Ok(())
+    }
+
+    fn holds(&self, guard: &Proviso) -> Holds {
+        let of = |key: u32| &self.slots[key as usize];
+        let sure = |holds: bool| if holds { Holds::Yes } else { Holds::No };
+        let compared = |key: u32, with: i64, holds: fn(Ordering) -> bool| match &of(key).value {
+            Value::Any => Holds::Unknown,
+            Value::Absent => sure(holds(0.cmp(&with))),
+            Value::Bytes { bytes, .. } => {
+                sure(number(bytes).is_some_and(|ours| holds(ours.cmp(&with))))
+            }
+        };
+        match *guard {
+            Proviso::Exists(key) | Proviso::Missing(key) if of(key).value == Value::Any => {
+                Holds::Unknown
+            }
+            Proviso::Exists(key) => sure(of(key).value != Value::Absent),
+            Proviso::Missing(key) => sure(of(key).value == Value::Absent),
+            // Of a record a history has a part.
+            Proviso::Equals(..) if self.record.is_some() => Holds::Unknown,
+            Proviso::Equals(key, text) => match &of(key).value {
+                Value::Any => Holds::Unknown,
+                Value::Absent => Holds::No,
+                Value::Bytes { bytes, .. } => sure(*bytes == self.scripts.text(text)),
+            },
+            Proviso::Version(key, version) => match (&of(key).value, &of(key).version) {
+                (Value::Any, _) => Holds::Unknown,
+                (Value::Absent, _) => sure(version == 0),
+                (_, Version::Told(ours)) => sure(*ours == version),
+                (_, Version::Untold { least, not })
+                    if version < *least || not.contains(&version) =>
+                {
+                    Holds::No
+                }
+                _ => Holds::If,
+            },
+            Proviso::Less(key, with) => compared(key, with, Ordering::is_lt),
+            Proviso::AtMost(key, with) => compared(key, with, Ordering::is_le),
+            Proviso::Equal(key, with) => compared(key, with, Ordering::is_eq),
+            Proviso::AtLeast(key, with) => compared(key, with, Ordering::is_ge),
+            Proviso::Greater(key, with) => compared(key, with, Ordering::is_gt),
+            Proviso::Unchanged(range, held) => {
+                self.unchanged(range, &self.scripts.held[held as usize])
+            }
+        }
+    }
+
+    /// Whether each group holds in a range what it held then.
+    fn unchanged(&self, range: u32, held: &[Held]) -> Holds {
+        if self.record.is_some() {
+            return Holds::Unknown; // Only a part of each value is in the history.
+        }
+        let (from, to) = self.spans[range as usize];
+        let mut groups: Vec<Vec<(Vec<u8>, &[u8])>> = vec![Vec::new(); self.owners.groups().len()];
+        for rank in self.present.iter().flat_map(|present| present.range(from..to)) {
+            let key = self.by_rank[*rank as usize];
+            let Value::Bytes { bytes: value, .. } = &self.slots[key as usize].value else {
+                return Holds::Unknown;
+            };
+            let key = bytes(self.names.text(key)).into_owned();
+            groups[usize::from(self.owners.owner(&key).0)].push((key, value));
+        }
+        let same = (0..).zip(&groups).all(|(group, pairs)| {
+            let pairs = pairs.iter().map(|(key, value)| (&key[..], *value));
+            let now = RangeDigest::of(GroupId(group), pairs);
+            match held.iter().find(|held| held.group == group) {
+                None => now.pairs == 0,
+                Some(held) => {
+                    now.pairs == held.pairs
+                        && now.bytes == held.bytes
+                        && u128::from_str_radix(&held.digest, 16) == Ok(now.digest)
+                }
+            }
+        });
+        if same { Holds::Yes } else { Holds::No }
+    }
+
+    /// Somebody is told that the key, which has a value, is at a version.
+    fn tell(&mut self, key: u32, version: u64) -> Result<(), Misfit> {
+        let slot = &self.slots[key as usize];
+        match &slot.version {
+            Version::Told(ours) if *ours == version => Ok(()),
+            Version::Untold { least, not }
+                if version >= (*least).max(1) && !not.contains(&version) =>
+            {
+                self.set_version(key, Version::Told(version));
+                Ok(())
+            }
+            _ => Err(Misfit),
+        }
+    }
+
+    /// Somebody is told that the key is at another version.
+    fn exclude(&mut self, key: u32, version: u64) {
+        let mut known = self.slots[key as usize].version.clone();
+        if let Version::Untold { not, .. } = &mut known {
+            not.push(version);
+            not.sort_unstable();
+        }
+        self.set_version(key, known);
+    }
+
+    /// What the version is when the key is written by the transaction under way.
+    fn next(&self, key: u32) -> Version {
+        let slot = &self.slots[key as usize];
+        if slot.by == self.execution {
+            return slot.version.clone();
+        }
+        Version::Untold { least: slot.version.least().saturating_add(1), not: Vec::new() }
+    }
+
+    fn write(&mut self, key: u32, bytes: Vec<u8>) {
+        let hash = self.scripts.hash(0, &bytes);
+        self.set(key, Value::Bytes { bytes, hash }, self.next(key), self.execution);
+    }
+
+    fn deed(&mut self, deed: &Deed) -> Result<(), Misfit> {
+        let scripts = self.scripts;
+        let fits = |fits: bool| if fits { Ok(()) } else { Err(Misfit) };
+        match *deed {
+            Deed::Get { key, seen, version } => self.get(key, seen, version),
+            Deed::Exists { key, flag } => match self.slots[key as usize].value {
+                Value::Any => Ok(()),
+                Value::Absent => fits(!flag),
+                Value::Bytes { .. } => fits(flag),
+            },
+            Deed::Put { key, value, version } => {
+                self.write(key, scripts.text(value).to_vec());
+                version.map_or(Ok(()), |version| self.tell(key, version))
+            }
+            Deed::Delete { key, flag } => {
+                let slot = &self.slots[key as usize];
+                let was = match slot.value {
+                    Value::Any => None,
+                    Value::Absent => Some(false),
+                    Value::Bytes { .. } => Some(true),
+                };
+                if was.is_some() && flag.is_some() && was != flag {
+                    return Err(Misfit);
+                }
+                if was != Some(false) {
+                    let (version, by) = (slot.version.clone(), slot.by);
+                    self.set(key, Value::Absent, version, by);
+                }
+                Ok(())
+            }
+            Deed::Incr { key, by, number: told } => {
+                let before = match &self.slots[key as usize].value {
+                    Value::Any => {
+                        let Some(told) = told else {
+                            self.blur(key);
+                            return Ok(());
+                        };
+                        told.checked_sub(by).ok_or(Misfit)?
+                    }
+                    Value::Absent => 0,
+                    Value::Bytes { bytes, .. } => number(bytes).ok_or(Misfit)?,
+                };
+                let now = before.checked_add(by).ok_or(Misfit)?;
+                self.write(key, now.to_string().into_bytes());
+                fits(told.is_none_or(|told| told == now))
+            }
+            // Of a record a history has a part: what more bytes make of it is not known.
+            Deed::Append { key, .. } | Deed::Overwrite { key, .. } if self.record.is_some() => {
+                self.blur(key);
+                Ok(())
+            }
+            Deed::Append { key, value, length } => {
+                let now = self.append(key, scripts.text(value));
+                Self::fits_length(now, length)
+            }
+            Deed::Overwrite { key, offset, value, length } => {
+                let now = self.overwrite(key, offset as usize, scripts.text(value));
+                Self::fits_length(now, length)
+            }
+            Deed::Field { key, field, value } => {
+                let width = self.record.map_or(1, |record| record.token_bytes);
+                if self.len(key).is_multiple_of(width) {
+                    self.overwrite(
+                        key,
+                        (field as usize).saturating_mul(width),
+                        scripts.text(value),
+                    );
+                } else {
+                    self.blur(key); // It was no record.
+                }
+                Ok(())
+            }
+            Deed::Scan { range, limit, page } => self.page(range, limit, page),
+        }
+    }
+
+    /// Whether a value of that length is one of the length that was told.
+    fn fits_length(now: Option<usize>, told: Option<u64>) -> Result<(), Misfit> {
+        match (now, told) {
+            (Some(now), Some(told)) if now as u64 != told => Err(Misfit),
+            _ => Ok(()),
+        }
+    }
+
+    fn len(&self, key: u32) -> usize {
+        if let Value::Bytes { bytes, .. } = &self.slots[key as usize].value {
+            bytes.len()
+        } else {
+            0
+        }
+    }
+
+    /// The key is written, and nobody knows what stands there.
+    fn blur(&mut self, key: u32) {
+        self.set(key, Value::Any, self.next(key), self.execution);
+    }
+
+    fn append(&mut self, key: u32, more: &[u8]) -> Option<usize> {
+        let version = self.next(key);
+        let scripts = self.scripts;
+        let execution = self.execution;
+        let slot = &mut self.slots[key as usize];
+        match &mut slot.value {
+            Value::Any => {
+                self.blur(key);
+                return None;
+            }
+            Value::Absent => {
+                self.write(key, more.to_vec());
+                return Some(more.len());
+            }
+            Value::Bytes { .. } => {}
+        }
+        self.hash ^= hash(key, slot);
+        let Value::Bytes { bytes, hash: of } = &mut slot.value else { return None };
+        let (len, before) = (bytes.len(), *of);
+        bytes.extend_from_slice(more);
+        *of = scripts.hash(before, more);
+        let now = bytes.len();
+        let version = std::mem::replace(&mut slot.version, version);
+        let by = std::mem::replace(&mut slot.by, execution);
+        self.hash ^= hash(key, slot);
+        self.log.push(Undo::Grown { key, len: len as u32, hash: before, version, by });
+        Some(now)
+    }
+
+    fn overwrite(&mut self, key: u32, offset: usize, with: &[u8]) -> Option<usize> {
+        let end = offset.saturating_add(with.len());
+        let mut bytes = match &self.slots[key as usize].value {
+            Value::Any => {
+                self.blur(key);
+                return None;
+            }
+            _ if end > LENGTH_MAX => {
+                self.blur(key);
+                return Some(end);
+            }
+            Value::Absent => Vec::new(),
+            Value::Bytes { bytes, .. } => bytes.clone(),
+        };
+        bytes.resize(bytes.len().max(end), 0);
+        bytes[offset..end].copy_from_slice(with);
+        let now = bytes.len();
+        self.write(key, bytes);
+        Some(now)
+    }
+
+    /// Whether a value is what somebody saw. One that may be anything is, and from then on it is that.
+    fn saw(&mut self, key: u32, seen: Seen) -> Result<(), Misfit> {
+        match &self.slots[key as usize].value {
+            Value::Absent => Err(Misfit),
+            Value::Bytes { bytes, hash }
+                if (bytes.len() as u32, *hash) != (seen.len, seen.hash) =>
+            {
+                Err(Misfit)
+            }
+            Value::Bytes { .. } => Ok(()),
+            Value::Any => {
+                if let Some(text) = seen.text {
+                    self.know(key, text);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn know(&mut self, key: u32, text: Text) {
+        let bytes = self.scripts.text(text).to_vec();
+        let hash = self.scripts.hash(0, &bytes);
+        let Slot { version, by, .. } = self.slots[key as usize].clone();
+        self.set(key, Value::Bytes { bytes, hash }, version, by);
+    }
+
+    fn get(&mut self, key: u32, seen: Option<Seen>, version: u64) -> Result<(), Misfit> {
+        if let Some(seen) = seen {
+            self.saw(key, seen)?;
+            return self.tell(key, version);
+        }
+        match &self.slots[key as usize].value {
+            Value::Bytes { .. } => Err(Misfit),
+            Value::Absent => Ok(()),
+            Value::Any => {
+                let Slot { version, by, .. } = self.slots[key as usize].clone();
+                self.set(key, Value::Absent, version, by);
+                Ok(())
+            }
+        }
+    }
+
+    fn page(&mut self, range: u32, limit: u32, page: u32) -> Result<(), Misfit> {
+        let scripts = self.scripts;
+        let page = &scripts.pages[page as usize];
+        let (from, to) = self.spans[range as usize];
+        if page.pairs.len() > limit as usize {
+            return Err(Misfit);
+        }
+        let told = page.pairs.iter().map(|(key, _)| *key).chain(page.next);
+        let mut at = from;
+        // Whatever stands in the range up to the next page's first key was told, in order.
+        for key in told {
+            let rank = self.ranks[key as usize];
+            if !(at..to).contains(&rank) || self.slots[key as usize].value == Value::Absent {
+                return Err(Misfit);
+            }
+            self.only_maybe(at, rank)?;
+            at = rank + 1;
+        }
+        if page.next.is_none() {
+            self.only_maybe(at, to)?;
+        }
+        page.pairs.iter().try_for_each(|(key, seen)| self.saw(*key, *seen))
+    }
+
+    /// Nothing stands between these places that certainly is there.
+    fn only_maybe(&self, from: u32, to: u32) -> Result<(), Misfit> {
+        let there = self.present.iter().flat_map(|present| present.range(from..to));
+        let known =
+            |rank: &u32| self.slots[self.by_rank[*rank as usize] as usize].value != Value::Any;
+        if there.into_iter().any(known) { Err(Misfit) } else { Ok(()) }
+    }
+
+    /// What stands at a key, for people.
+    pub(super) fn show(&self, key: u32) -> String {
+        let slot = &self.slots[key as usize];
+        let version = match &slot.version {
+            Version::Told(version) => format!(" (version {version})"),
+            Version::Untold { .. } => String::new(),
+        };
+        match &slot.value {
+            Value::Absent => "nothing".to_owned(),
+            Value::Any => "something from before".to_owned(),
+            Value::Bytes { bytes, .. } => {
+                let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(40)..]);
+                let cut = if bytes.len() > 40 { "…" } else { "" };
+                format!("{cut}{text}{version}")
+            }
+        }
+    }
+}
+
+/// No value is longer: what a spoilt history says of an offset must not cost memory.
+const LENGTH_MAX: usize = 1 << 28;
