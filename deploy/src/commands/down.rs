@@ -19,6 +19,9 @@ const POLL: Duration = Duration::from_millis(10);
 const UP_WITHIN: Duration = Duration::from_secs(10);
 /// How long nodes may take to make anew what is gone of their directory.
 const RESTORED_WITHIN: Duration = Duration::from_secs(3);
+/// How long the system may take to take back what a killed process held. Until then a node that is dead
+/// looks like one that does not answer.
+const DEAD_WITHIN: Duration = Duration::from_secs(1);
 
 /// Stops a cluster and removes everything of it, its data too
 ///
@@ -36,10 +39,9 @@ impl Args {
         let Some(manifest) = Self::manifest(&directory)? else {
             return self.stop_without_manifest(&directory);
         };
-        let alive = (0..manifest.nodes).filter(|node| directory.node(*node).is_some()).count();
-        if alive == 0 {
+        if alive(&directory, &manifest) == 0 {
             tell("no node is running: what they held is lost already");
-        } else if !self.yes && !confirm(at_stake(&directory, &manifest, alive).as_deref())? {
+        } else if !self.yes && !confirm(at_stake(&directory, &manifest).as_deref())? {
             tell("nothing was done");
             return Ok(Exit::No);
         }
@@ -125,15 +127,29 @@ fn end_strays(directory: &Directory) -> anyhow::Result<()> {
     }
 }
 
+/// How many nodes run.
+fn alive(directory: &Directory, manifest: &Manifest) -> usize {
+    (0..manifest.nodes).filter(|node| directory.node(*node).is_some()).count()
+}
+
 /// What would be lost, if anything would.
-fn at_stake(directory: &Directory, manifest: &Manifest, alive: usize) -> Option<String> {
-    let statuses = cluster::statuses(directory, manifest.nodes);
-    let answers: Vec<_> = statuses.iter().flatten().collect();
-    let keys = cluster::keys(answers.iter().copied());
-    if keys == 0 && answers.len() == usize::from(manifest.nodes) {
+fn at_stake(directory: &Directory, manifest: &Manifest) -> Option<String> {
+    let deadline = Instant::now() + DEAD_WITHIN;
+    let (keys, answers, alive) = loop {
+        let statuses = cluster::statuses(directory, manifest.nodes);
+        let answers = statuses.iter().flatten().count();
+        let alive = alive(directory, manifest);
+        // Nodes that do not answer may be dead.
+        if answers >= alive || Instant::now() >= deadline {
+            break (cluster::keys(statuses.iter().flatten()), answers, alive);
+        }
+        std::thread::sleep(POLL);
+    };
+    // What only dead nodes held is lost already.
+    if keys == 0 && (alive == 0 || answers == usize::from(manifest.nodes)) {
         return None;
     }
-    let silent = match alive.saturating_sub(answers.len()) {
+    let silent = match alive.saturating_sub(answers) {
         0 => String::new(),
         silent => format!(" ({silent} of {alive} nodes did not answer)"),
     };
