@@ -46,6 +46,8 @@ pub(super) struct Nodes {
     pub(super) processes: Vec<Process>,
     /// How often each node was started before.
     lives: Vec<u32>,
+    /// The last life of each node that came to run.
+    ran: Vec<u32>,
     /// Processes that were started.
     started: u64,
     /// What those that died had covered.
@@ -109,10 +111,11 @@ impl Nodes {
         };
         let processes = ids.map(process).collect();
         let lives = vec![0; usize::from(topology.nodes)];
+        let ran = lives.clone();
         let past = Coverage::default();
         let mourned = Vec::new();
         let (started, recreated) = (0, false);
-        let mut nodes = Self { topology, processes, lives, started, past, mourned, recreated };
+        let mut nodes = Self { topology, processes, lives, ran, started, past, mourned, recreated };
         for node in 0..topology.nodes {
             nodes.start(node, stage)?;
         }
@@ -122,6 +125,7 @@ impl Nodes {
     /// Starts the engines of a node that are not running, in its present life.
     fn start(&mut self, node: u16, stage: &mut Stage) -> Result<(), Violation> {
         let life = self.lives[usize::from(node)];
+        self.ran[usize::from(node)] = life;
         let roster = self.draw_roster(node, life);
         let Self { topology, processes, .. } = self;
         for process in processes.iter_mut().filter(|process| process.node == node) {
@@ -150,10 +154,11 @@ impl Nodes {
         self.lives[usize::from(node)] += times;
     }
 
-    /// A node that died runs again as if it had been started less often. What it does is looked at by nobody:
-    /// its replicas are none of their groups'.
+    /// A node that died runs again as if it had been started less often, in a life that others have met or one
+    /// before it: a life in which it failed to start would be as good as any. What it does is looked at by nobody,
+    /// for its replicas are none of their groups'.
     pub(super) fn start_wrongly(&mut self, node: u16, lacks: u32, stage: &mut Stage) {
-        let life = self.lives[usize::from(node)].saturating_sub(lacks);
+        let life = self.ran[usize::from(node)].saturating_sub(lacks);
         let roster = self.draw_roster(node, life);
         let Self { topology, processes, .. } = self;
         for process in processes.iter_mut().filter(|process| process.node == node) {
