@@ -42,7 +42,7 @@ pub const INDEX_AT: usize = 8;
 /// The most `Remote`s, or decisions, that share an entry.
 pub const REMOTES_MAX: usize = 32;
 /// Bytes of the header that a leader writes into the [`PREAMBLE`] before it writes entries.
-pub const LEADERSHIP: usize = 48;
+pub const LEADERSHIP: usize = 56;
 
 const VERSION: u8 = 1;
 
@@ -113,6 +113,9 @@ pub struct Leadership {
     pub grant: u64,
     /// Index of the ballot's first entry: nothing is committed below it alone.
     pub first: u64,
+    /// Position from which on the leader writes the log. It is in front of `base` if the follower was given
+    /// a state, and others that count still need what stood there.
+    pub held_from: u64,
 }
 
 impl Leadership {
@@ -120,7 +123,8 @@ impl Leadership {
     pub fn encode(&self) -> [u8; LEADERSHIP] {
         let mut bytes = [0; LEADERSHIP];
         let Cursor { index, position } = self.base;
-        let words = [self.ballot.to_word(), index, position, self.grant, self.first];
+        let Self { ballot, grant, first, held_from, .. } = *self;
+        let words = [ballot.to_word(), index, position, grant, first, held_from];
         for (at, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
             at.copy_from_slice(&word.to_le_bytes());
         }
@@ -140,6 +144,7 @@ impl Leadership {
             base: Cursor { index: from.u64()?, position: from.u64()? },
             grant: from.u64()?,
             first: from.u64()?,
+            held_from: from.u64()?,
         })
     }
 }

@@ -104,6 +104,9 @@ mutants! {
     LogRoomNotChecked,
     /// A follower that is let in late may be lapped: what it has still to read is not held.
     LogRoomNotHeld,
+    /// A replica that was given a state is written nothing of the log that others still need, and that the state
+    /// stands for: should they depend on it, it cannot help them (D6).
+    LogBeforeStateNotWritten,
     /// A place of the log is given free though what stood there is not committed.
     FreedBeforeCommit,
     /// Every group is told of what concerns one (genuineness).

@@ -312,7 +312,7 @@ impl<A: Application> Replica<A> {
             freed: self.freed,
             whole,
             applied: self.last_applied,
-            held_from: self.held_from(),
+            held_from: self.held_from(&wiring.port.fabric),
         };
         self.tell_member(slot, &Election::Granted(granted), &tail, wiring);
     }
@@ -352,12 +352,12 @@ impl<A: Application> Replica<A> {
 
     /// Whether an entry that is found in our memory at an index is the one of our log. In front of a state that
     /// was taken, memory still has what stood there before, and that may have been cut off.
-    fn is_of_our_log(&self, entry: &Entry<'_>, index: u64) -> bool {
+    pub(super) fn is_of_our_log(&self, entry: &Entry<'_>, index: u64) -> bool {
         entry.body == Body::Pad || self.runs.remembers(entry.birth, index)
     }
 
     /// The bytes of the entry at a cursor: of a pad, only its header.
-    fn raw_entry<F: Fabric>(&self, at: &mut Cursor, fabric: &F) -> Option<Vec<u8>> {
+    pub(super) fn raw_entry<F: Fabric>(&self, at: &mut Cursor, fabric: &F) -> Option<Vec<u8>> {
         let capacity = self.space.capacity();
         let offset = at.offset(capacity);
         let mut header = [0; log::HEADER];
@@ -583,7 +583,9 @@ impl<A: Application> Replica<A> {
             }
         };
         let (ballot, grant) = (self.core.ballot(), granted.grant);
-        let header = Leadership { ballot, base, grant, first: self.core.first_index() }.encode();
+        let held_from = self.written_from(slot, granted, &wiring.port.fabric).min(base.position);
+        let first = self.core.first_index();
+        let header = Leadership { ballot, base, grant, first, held_from }.encode();
         // What it has applied it tells when it has this header; what it told before may be a former life's.
         wiring.forget_word(self.id, follower, Column::Applied);
         if let Err(error) = wiring.port.fabric.write(log, 0, Source::Inline(&header), None) {
@@ -592,7 +594,7 @@ impl<A: Application> Replica<A> {
         }
         wiring.port.wake_later(peer);
         let ours = &mut self.followers[usize::from(slot)];
-        ours.let_in(log, base.position, granted.freed);
+        ours.let_in(log, held_from, granted.freed);
         ours.held_from = granted.held_from;
         self.space.hold(base.position);
         ours.joining = (!named || member.evicted).then_some(granted.incarnation);
@@ -600,12 +602,6 @@ impl<A: Application> Replica<A> {
         self.paths.admitted += 1;
         self.core.feeds(slot, granted.incarnation);
         tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");
-    }
-
-    /// From which position on our memory holds our log: an earlier part was given away with a state, or is
-    /// overwritten.
-    fn held_from(&self) -> u64 {
-        self.begun_at.max(self.runs.end().position.saturating_sub(self.space.capacity()))
     }
 
     /// As leader: who shall lead instead, so that a replica is served that we can give neither our log nor our
@@ -720,6 +716,6 @@ impl<A: Application> Replica<A> {
 }
 
 /// The length that an entry's header announces.
-fn announced(bytes: &[u8]) -> usize {
+pub(super) fn announced(bytes: &[u8]) -> usize {
     u32::from_le_bytes(bytes[40..44].try_into().expect("a header")) as usize
 }

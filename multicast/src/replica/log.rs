@@ -65,7 +65,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// It lets us write its log, up to `sent` of which it has.
+    /// It lets us write its log, from `sent` on.
     pub(super) fn let_in(&mut self, log: RemoteRegion, sent: u64, freed: u64) {
         (self.log, self.sent, self.freed, self.posted) = (Some(log), sent, freed, 0);
         (self.out_of_reach, self.moved) = (None, (0, 0));
@@ -180,6 +180,7 @@ impl<A: Application> Replica<A> {
         self.awaiting = false;
         // It writes our log where that ends: nobody's state is needed.
         self.taking = None;
+        self.filled_from = Some(header.held_from);
         self.core.follow(header.ballot, header.base.index - 1, header.first);
         self.cut_log(header.base);
         self.forget_unsent(wiring);
@@ -436,7 +437,9 @@ impl<A: Application> Replica<A> {
             self.writes += 1;
             follower.post(self.writes, self.core.last_index());
             let tag = tag(self.id, slot, self.writes);
-            let spans = skein_protocol::ring::spans(capacity, follower.sent, end - follower.sent);
+            // What it was to have of our log in front of a state may be overwritten by now.
+            let from = follower.sent.max(end.saturating_sub(capacity));
+            let spans = skein_protocol::ring::spans(capacity, from, end - from);
             let last = usize::from(!spans[1].is_empty());
             for (i, span) in spans.into_iter().enumerate().filter(|(_, span)| !span.is_empty()) {
                 let at = PREAMBLE + span.start;
@@ -623,6 +626,14 @@ impl<A: Application> Replica<A> {
     pub(crate) fn reads_at(&self, ballot: Ballot) -> Option<u64> {
         let follows = self.core.promised() == ballot && !self.awaiting && !self.core.leads();
         follows.then_some(self.cursor.position)
+    }
+
+    /// As leader: whether all that we have written of a follower's log is in its memory, and it reads on behind it.
+    pub(crate) fn feeds_all_to(&self, follower: &Self) -> bool {
+        let ours = &self.followers[usize::from(follower.id.slot)];
+        let fed = ours.log.is_some() && ours.has_all() && ours.sent >= self.runs.end().position;
+        let follows = follower.core.promised() == self.core.ballot() && !follower.awaiting;
+        fed && self.core.leads() && follows && !follower.core.leads()
     }
 
     /// How often the log ring went round.

@@ -9,6 +9,7 @@ mod handover;
 mod heard;
 mod log;
 mod orphans;
+mod reach;
 mod reads;
 mod recreation;
 mod results;
@@ -201,7 +202,9 @@ pub(crate) struct Replica<A> {
     won: Option<Won>,
     writes: u64,
     /// Where our log begins in our memory: what is before was part of a state.
-    begun_at: u64,
+    begun_at: Cursor,
+    /// From which position on our leader has set out to write what is before.
+    filled_from: Option<u64>,
     /// The last entry of our log when the followers were last written.
     written: u64,
     space: Space,
@@ -311,7 +314,8 @@ impl<A: Application> Replica<A> {
             wish: None,
             won: None,
             writes: 0,
-            begun_at: 0,
+            begun_at: Cursor::START,
+            filled_from: None,
             written: 0,
             space: Space::new(tuning.log_bytes as u64),
             cursor: Cursor::START,

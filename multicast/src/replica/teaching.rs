@@ -579,7 +579,7 @@ impl<A: Application> Replica<A> {
         self.exchanged.clear();
         (self.freed_index, self.freed, self.freed_told) = (end.index - 1, end.position, 0);
         self.space.resume(end, end.position);
-        self.begun_at = end.position;
+        (self.begun_at, self.filled_from) = (end, None);
         self.rewritten = end;
         // A leader that was let in before began where we do not stand any more: it must begin again.
         self.grants += 1;

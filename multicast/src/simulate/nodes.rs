@@ -16,7 +16,7 @@ use super::checker::{Onlooker, SimEngine};
 use super::clients::is_inherited;
 use super::faults::Target;
 use super::machine::Machine;
-use super::rules::{check_counted, check_unread};
+use super::rules::{check_counted, check_reach, check_unread};
 use super::world::Stage;
 use crate::application::Application;
 use crate::config::{Topology, endpoint_name};
@@ -397,13 +397,14 @@ impl Nodes {
         stage.onlooker.look_at(engines, turned, notes, trace)?;
         let leaders = turned.inside().0.iter().filter(|replica| replica.core.leads());
         for leader in leaders {
-            let others = self.engines().flat_map(|engine| {
+            let all = self.engines().flat_map(|engine| {
                 let (replicas, port) = engine.inside();
                 replicas.iter().map(move |replica| (replica, &port.fabric))
             });
-            let followers = others
-                .filter(|(it, _)| it.id.group == leader.id.group && it.id.slot != leader.id.slot);
+            let members: Vec<_> = all.filter(|(it, _)| it.id.group == leader.id.group).collect();
+            let followers = members.iter().filter(|(it, _)| it.id != leader.id);
             followers.into_iter().try_for_each(|(it, fabric)| check_counted(leader, it, fabric))?;
+            check_reach(leader, &members)?;
         }
         Ok(())
     }

@@ -424,6 +424,38 @@ pub(super) fn check_counted(
     Err(Violation { property: "what is counted on is there", evidence })
 }
 
+/// Holds of a leader and a replica that was given a state and let it write its log behind that: what others that
+/// count have not in their memory, it has, unless the leader has lost it too. `members` are the replicas of its
+/// group.
+pub(super) fn check_reach(
+    leader: &Replica<Machine>,
+    members: &[(&Replica<Machine>, &SimFabric)],
+) -> Result<(), Violation> {
+    let counts = |it: &Replica<Machine>| {
+        let member = leader.core.view().member(it.id.slot);
+        leader.core.view().names(it.id.slot, it.incarnation) && !member.evicted
+    };
+    let counted = || members.iter().filter(|(it, _)| counts(it));
+    for (follower, fabric) in members.iter().filter(|(it, _)| leader.feeds_all_to(it)) {
+        let lags = |it: &Replica<Machine>| it.runs().end().position < follower.begun_at();
+        if !counted().any(|(it, _)| lags(it)) {
+            continue;
+        }
+        let ends = counted().map(|(it, fabric)| it.would_report(*fabric).end().position);
+        let needed = ends.min().unwrap_or(u64::MAX);
+        let (_, leaders) = members.iter().find(|(it, _)| it.id == leader.id).expect("one of them");
+        let reach = follower.reach(*fabric);
+        if reach > needed && reach > leader.reach(*leaders) {
+            let (one, other) = (leader.id, follower.id);
+            let evidence = format!(
+                "{other}, which {one} leads, has its log from {reach} on, and others lack it from {needed} on"
+            );
+            return Err(Violation { property: "who was given a state can serve others", evidence });
+        }
+    }
+    Ok(())
+}
+
 /// Holds of a leader that may answer what is not ordered: as long as it holds its lease, nobody can be
 /// elected after it. `members` are the replicas of its group whose memory counts.
 pub(super) fn check_lease<'a>(

@@ -130,3 +130,64 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
     }
     assert_eq!(scene.replica.other_server(), Some(1), "the log of slot 2 begins too late");
 }
+
+#[test]
+fn a_log_is_held_from_where_it_was_written_in_front_of_a_state_if_it_is_whole() {
+    let other = Ballot::new(7, 1, 0);
+    let begin = Cursor { index: 4, position: 192 };
+    // Three entries of 64 bytes each stand in front of the state; a leader has written the last two of them.
+    let cases = [
+        ("they are there", OLD, None, begin, 64),
+        ("a byte is not", OLD, Some(64 + 70), begin, 192),
+        ("one is of another log", other, None, begin, 192),
+        ("they do not lead to the state", OLD, None, Cursor { index: 5, ..begin }, 192),
+    ];
+    for (what, birth, spoilt, begin, held_from) in cases {
+        let mut scene = Scene::new();
+        let Scene { replica, wiring, .. } = &mut scene;
+        let core = Ramcast::new(replica.config, View::first(3));
+        let runs = Runs::new([(OLD, Cursor::START)], begin);
+        replica.begin_at(core, Nothing::default(), runs, wiring);
+        let (mut at, mut bytes) = (Cursor::START, Vec::new());
+        for birth in [OLD, OLD, birth] {
+            let body = Body::NewBallot;
+            Entry { birth, written: OLD, time_ms: 0, epoch: 1, body }.encode(at, &mut bytes);
+            at.pass(64, body);
+        }
+        if let Some(byte) = spoilt {
+            bytes[byte] ^= 1;
+        }
+        let (fabric, log) = (&mut wiring.port.fabric, replica.log);
+        fabric.copy_in(log, PREAMBLE + 64, &bytes[64..]);
+        assert_eq!(replica.held_from(fabric), 192, "nobody has written anything");
+        replica.filled_from = Some(64);
+        assert_eq!(replica.held_from(fabric), held_from, "{what}");
+    }
+}
+
+#[test]
+fn who_was_given_a_state_is_written_what_others_still_need_of_the_log() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.commit();
+    scene.replica.free_log(&mut scene.wiring);
+    let end = scene.replica.runs.end();
+    let written_from = |scene: &mut Scene| {
+        scene.replica.follower_lost(2);
+        let (granted, _) = scene.granted(2, 0, true);
+        let runs = scene.replica.runs.iter().map(|(birth, first)| (birth.to_word(), place(first)));
+        let (runs, held_from) = (runs.collect(), end.position);
+        let granted = Granted { runs, end: place(end), held_from, freed: held_from, ..granted };
+        scene.hear(2, &Election::Granted(granted), &[]);
+        let follower = &scene.replica.followers[2];
+        follower.log.map(|_| follower.sent)
+    };
+    scene.replica.followers[1].freed = end.position;
+    let all = Some(end.position);
+    assert_eq!(written_from(&mut scene), all, "nobody needs what the state stands for");
+    scene.replica.followers[1].freed = 0;
+    assert_eq!(written_from(&mut scene), Some(0));
+    scene.replica.followers[1].freed = end.position;
+    scene.replica.follower_lost(1);
+    assert_eq!(written_from(&mut scene), Some(0), "slot 1 may need it: it has not let us in");
+}
