@@ -573,7 +573,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// The births of the entries in our memory; if `with_payloads`, up to the first whose payload we lack.
-    fn in_memory<F: Fabric>(&self, fabric: &F, with_payloads: bool) -> Runs {
+    pub(crate) fn in_memory<F: Fabric>(&self, fabric: &F, with_payloads: bool) -> Runs {
         let mut runs = self.runs.clone();
         if with_payloads && self.core.stalled_on().is_some() {
             runs.truncate(self.end_of(self.core.last_index()));

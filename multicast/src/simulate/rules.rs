@@ -441,11 +441,11 @@ pub(super) fn check_reach(
         if !counted().any(|(it, _)| lags(it)) {
             continue;
         }
-        let ends = counted().map(|(it, fabric)| it.would_report(*fabric).end().position);
+        let ends = counted().map(|(it, fabric)| it.in_memory(*fabric, false).end().position);
         let needed = ends.min().unwrap_or(u64::MAX);
         let (_, leaders) = members.iter().find(|(it, _)| it.id == leader.id).expect("one of them");
         let reach = follower.reach(*fabric);
-        if reach > needed && reach > leader.reach(*leaders) {
+        if reach > needed && leader.reach(*leaders) <= needed {
             let (one, other) = (leader.id, follower.id);
             let evidence = format!(
                 "{other}, which {one} leads, has its log from {reach} on, and others lack it from {needed} on"
