@@ -69,6 +69,22 @@ fn a_message_to_one_group_is_found_as_long_as_it_is_pending() {
 }
 
 #[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "is logged twice")]
+fn a_message_that_is_pending_is_not_folded_in_again() {
+    let mut order = order(CHECKED as u64 + 1);
+    let again = order.iter().nth(1).cloned().expect("there are more");
+    order.local(Pending { local: at(10_000, 0), ..again });
+}
+
+#[test]
+fn assertions_look_at_no_more_of_the_table_than_they_must() {
+    let order = order(CHECKED as u64 + 1);
+    assert!(order.is_new(message(1)), "the first is too far back");
+    assert!(!order.is_new(message(2)) && order.is_new(message(10_000)));
+}
+
+#[test]
 fn proposals_find_their_messages_in_whatever_order_they_come() {
     let mut order = order(6);
     let by = |group, number| Remote { timestamp: at(40 + number, group), ..remote(number, 0) };
