@@ -109,6 +109,8 @@ mutants! {
     LogBeforeStateNotWritten,
     /// A place of the log is given free though what stood there is not committed.
     FreedBeforeCommit,
+    /// A leader takes messages however many a follower that it feeds has yet to deliver.
+    LagNotBounded,
     /// Every group is told of what concerns one (genuineness).
     BystandersTold,
     /// A replica that grants a ballot leaves the old leader's permission in place (hole 11).

@@ -30,6 +30,7 @@ fn nothing_is_repeated_before_it_was_delivered() {
         lease_ms: 40,
         clock_skew_percent: 10,
         spread_after_ms: 0,
+        lag_max: 64,
     };
     let mut leader = Ramcast::new(config, View::first(3));
     let mut effects = Vec::new();

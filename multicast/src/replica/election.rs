@@ -567,6 +567,9 @@ impl<A: Application> Replica<A> {
         let reserve = RESERVE_FOR_CONTROL as u64;
         let kept = |base: &Cursor| base.position >= self.freed;
         let base = base.filter(|base| kept(base) || self.space.retains(base.position, reserve));
+        // A learner that could not deliver what it was fed would only be fed more: it needs the state.
+        let learns = !named || member.evicted;
+        let base = base.filter(|_| !(learns && self.core.is_granter_behind(slot)));
         let base = base.filter(|base| self.rewrite_from(*base, &mut wiring.port.fabric));
         let Some(base) = base else {
             // It answers this ballot again only as long as it has not heard of this.
@@ -597,7 +600,7 @@ impl<A: Application> Replica<A> {
         ours.let_in(log, held_from, granted.freed);
         ours.held_from = granted.held_from;
         self.space.hold(base.position);
-        ours.joining = (!named || member.evicted).then_some(granted.incarnation);
+        ours.joining = learns.then_some(granted.incarnation);
         self.stop_teaching(slot);
         self.paths.admitted += 1;
         self.core.feeds(slot, granted.incarnation);
@@ -676,7 +679,8 @@ impl<A: Application> Replica<A> {
     }
 
     /// As leader: a full log that cannot go on for the sake of one that lags goes on without it; and so
-    /// does one whose sessions wait because payloads are kept for it.
+    /// does one whose sessions wait because payloads are kept for it, or because it has yet to deliver too many
+    /// messages.
     fn evict_blockers(&mut self) {
         let refused = std::mem::take(&mut self.refused);
         if !self.core.leads() || self.log_has_room() && !refused {
@@ -693,14 +697,17 @@ impl<A: Application> Replica<A> {
             .waited_for()
             .filter(|slot| {
                 let holds_log_back = self.followers[usize::from(*slot)].freed + lag <= self.freed;
-                holds_log_back || refused && self.core.keeps_payload_for(*slot)
+                let holds_sessions_back =
+                    self.core.keeps_payload_for(*slot) || self.core.is_behind(*slot);
+                holds_log_back || refused && holds_sessions_back
             })
             .collect();
         for slot in blockers {
             // Whoever cannot be spared is waited for, and goes on being written to. A learner whose slot is evicted
-            // already is waited for by us alone: if it has stopped, it takes the state anew when it goes on.
+            // already is waited for by us alone: if it has stopped, or cannot deliver what it is fed, it takes the
+            // state anew.
             if self.core.view().member(slot).evicted {
-                if self.has_stopped(slot) {
+                if self.has_stopped(slot) || refused && self.core.is_behind(slot) {
                     tracing::warn!(replica = %self.id, slot, "gives up a learner that holds the log back");
                     self.paths.learner_given_up += 1;
                     self.stop_teaching(slot);

@@ -27,7 +27,7 @@ use skein_fabric::{Access, Fabric, FabricError, Peer, Region};
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::log::{Cursor, Decision, PREAMBLE, Space};
+use skein_protocol::log::{Cursor, Decision, HEADER, PREAMBLE, Space};
 use skein_protocol::message::{Announcement, Head, Proposed, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::properties::{About, Touch};
@@ -64,6 +64,8 @@ const PATIENCE: u64 = 4;
 const DELIVERIES_PER_TURN: usize = 256;
 /// Bytes that the state machine may touch in a turn before the next delivery waits for another one.
 const WORK_PER_TURN: u64 = 4 << 20;
+/// How often a follower tells what it has applied at least, while it delivers as many messages as it may lag behind.
+const TOLD_PER_LAG: u64 = 8;
 /// What is told by who has applied nothing: a word of zero says nothing.
 const NOTHING: u64 = Timestamp::ZERO.above().to_word();
 
@@ -78,6 +80,8 @@ skein_protocol::paths! {
     log_full,
     /// A message waited because its session had a window of others here.
     window_full,
+    /// A message waited because a follower had yet to deliver too many.
+    follower_behind,
     /// A message waited because large payloads took all of their budget.
     budget_full,
     /// Another group's result was logged.
@@ -187,6 +191,8 @@ pub(crate) struct Replica<A> {
     /// one was since the last tick.
     full_since: Option<u64>,
     refused: bool,
+    /// As leader: a follower has yet to deliver so much that no session's message is taken.
+    throttled: bool,
     /// Whether it led, and which payload it waited for, when sessions' rings were last looked at.
     reads_sessions: (bool, Option<MessageId>),
     /// As a new leader: sessions sent us what nobody has logged.
@@ -232,6 +238,8 @@ pub(crate) struct Replica<A> {
     last_applied: u64,
     last_delivered: u64,
     applied_told: u64,
+    /// So many messages were delivered when that was told, or looked at, last.
+    told_after: u64,
     /// Sessions whose process died and that the group has not ended, and how often that was said.
     pub orphans: BTreeMap<SessionId, u8>,
     gate: Gate,
@@ -274,6 +282,7 @@ impl<A: Application> Replica<A> {
             lease_ms: tuning.lease_ms,
             clock_skew_percent: tuning.clock_skew_percent,
             spread_after_ms: tuning.spread_after_ms,
+            lag_max: (tuning.log_bytes / HEADER) as u64,
         };
         let replicas = usize::from(topology.replicas);
         Ok(Self {
@@ -306,6 +315,7 @@ impl<A: Application> Replica<A> {
             left_behind_since: None,
             full_since: None,
             refused: false,
+            throttled: false,
             reads_sessions: (false, None),
             unproposed: false,
             set_out_at: None,
@@ -334,6 +344,7 @@ impl<A: Application> Replica<A> {
             last_applied: 0,
             last_delivered: 0,
             applied_told: 0,
+            told_after: 0,
             orphans: BTreeMap::new(),
             gate: Gate::default(),
             reads: Reads::default(),
@@ -381,7 +392,6 @@ impl<A: Application> Replica<A> {
         self.keep_group(wiring);
         self.compare_states(wiring);
         self.ask_for_state(wiring);
-        self.ask_for_decisions(wiring);
         self.let_in(wiring);
     }
 
@@ -392,6 +402,7 @@ impl<A: Application> Replica<A> {
             self.last_applied = self.last_applied.max(self.last_delivered);
         }
         self.core.applied(Timestamp::from_word(self.last_applied));
+        self.told_after = self.core.delivered();
         if let Some(leader) = self.core.leader().filter(|leader| *leader != self.id)
             && self.applied_told != self.last_applied.max(NOTHING)
         {
@@ -431,6 +442,7 @@ impl<A: Application> Replica<A> {
         };
         self.stir();
         self.core.step(event, &mut self.effects);
+        self.throttled = self.core.is_somebody_behind();
     }
 
     /// Whether a datagram of `len` bytes from a session may be read now, when `assembling` bytes
@@ -448,11 +460,13 @@ impl<A: Application> Replica<A> {
         let within_window = self.payloads.of_session(session) < self.tuning.window;
         let has_room = !self.core.leads() || self.log_has_room();
         self.paths.budget_full += u64::from(!within_budget);
-        self.refused |= !within_budget || !within_window;
+        let behind = self.core.leads() && self.throttled;
+        self.paths.follower_behind += u64::from(behind);
+        self.refused |= !within_budget || !within_window || behind;
         self.paths.window_full += u64::from(!within_window);
         self.paths.log_full += u64::from(!has_room);
         // A group that has stopped takes nothing that it would not answer.
-        let has_room = has_room && !self.is_stopped();
+        let has_room = has_room && !behind && !self.is_stopped();
         if within_window && within_budget {
             return has_room;
         }
@@ -493,12 +507,12 @@ impl<A: Application> Replica<A> {
         vital || !self.core.leads() || self.log_has_room_for(announced)
     }
 
-    /// A payload is here that we have asked for. A leader whose log is full has no use for it now: one
+    /// A payload is here that we have asked for. A leader that takes no messages has no use for it now: one
     /// that a member of its group sends is of a time when it did not lead.
     pub(crate) fn relayed<F: Fabric>(&mut self, datagram: &[u8], wiring: &mut Wiring<F>) {
         let read = decode_name(datagram).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
         if let Some((MessageId { session, .. }, (head, payload))) = read
-            && (!self.core.leads() || self.log_has_room())
+            && (!self.core.leads() || self.log_has_room() && !self.throttled)
         {
             self.receive(session, head, payload, wiring);
         }
@@ -810,6 +824,11 @@ impl<A: Application> Replica<A> {
         self.tell_results(wiring);
         self.carry_out(wiring);
         self.free_log(wiring);
+        self.throttled = self.core.is_somebody_behind();
+        if self.core.delivered() >= self.told_after + self.config.lag_max / TOLD_PER_LAG {
+            self.tell_applied(wiring); // Or the leader would wait for the next tick.
+        }
+        self.ask_for_decisions(wiring);
         self.note_waiting(wiring);
         self.batches.deliveries_per_turn.note(delivered);
         self.pass_on(wiring);

@@ -32,6 +32,7 @@ pub const GATE: [(&str, u64); Profile::ALL.len()] = [
     ("calm", 60),
     ("large", 20),
     ("laps", 10),
+    ("severed", 20),
     ("uneven", 40),
     ("clocks", 20),
     ("scarce", 40),

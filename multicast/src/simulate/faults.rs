@@ -622,6 +622,34 @@ pub(super) fn learner_stalls(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     faults
 }
 
+/// A follower hears its own leader and nobody else, for as long as there is load: it is fed a log of messages
+/// to two groups, and never sees what the other one's quorum holds. Groups 0 and 1 have one node each that the
+/// other has no replica on; slot 1 of group 0 leads, whose node also runs the other group's leader.
+pub(super) fn follower_is_severed(scenario: &mut Scenario) -> Vec<Fault> {
+    // Of five, it would see nothing committed: its leader and itself are no quorum.
+    let replicas = 3;
+    scenario.topology.replicas = 3;
+    (scenario.topology.groups, scenario.topology.engines) = (2, 1);
+    scenario.topology.nodes = replicas + 1;
+    scenario.shared_percent = 100;
+    // Nobody is to be suspected who is merely late: nothing but the leader is heard.
+    scenario.tuning.heartbeats_missed_max = 16;
+    scenario.rough = false;
+    let fault = |kind| Fault { after: 0, delay: Duration::from_millis(20), kind };
+    let (leader, follower) = (1, Target::Node(0));
+    let cut = |from| {
+        fault(Kind::Cut {
+            from: Target::Node(from),
+            to: follower,
+            both_ways: false,
+            lasts: FOR_EVER,
+        })
+    };
+    let leads = fault(Kind::Transfer { group: 0, slot: 1 });
+    let others = (0..scenario.topology.nodes).filter(|node| *node != 0 && *node != leader);
+    [leads].into_iter().chain(others.map(cut)).collect()
+}
+
 /// More memories of a group die than it tolerates, while there is load.
 pub(super) fn group_is_lost(scenario: &Scenario, rng: &mut Rng) -> Fault {
     let topology = scenario.topology;

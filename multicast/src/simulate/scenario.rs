@@ -55,6 +55,8 @@ pub struct Profile {
     learners: bool,
     /// A replica that is brought up to date stops for ever.
     stalls: bool,
+    /// A follower hears its own leader, and nobody else.
+    severed: bool,
     /// What surrounds the processes is against them.
     surroundings: Option<Surroundings>,
 }
@@ -96,12 +98,13 @@ const PLAIN: Profile = Profile {
     reads: None,
     learners: false,
     stalls: false,
+    severed: false,
     surroundings: None,
 };
 
 impl Profile {
     /// All profiles; the first is what is run if none is named.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that falls in every seed",
@@ -377,6 +380,16 @@ impl Profile {
             ..PLAIN
         },
         Self {
+            name: "severed",
+            about: "a follower hears its own leader and nobody else, for as long as there is load",
+            faults: (0, 3),
+            mix: Mix { client_crashes: 2, resends: 2, evictions: 1, ..QUIET },
+            messages: (1500, 1500),
+            large_one_in: 1000,
+            severed: true,
+            ..PLAIN
+        },
+        Self {
             name: "uneven",
             about: "up to twice as many nodes as replicas, some of which host more than others",
             faults: (1, 6),
@@ -623,6 +636,9 @@ impl Scenario {
                 more.extend(faults::left_behind_leads(&scenario, &mut rng));
             }
         }
+        if profile.severed {
+            more.extend(faults::follower_is_severed(&mut scenario));
+        }
         for fault in more {
             let at = scenario.faults.partition_point(|before| before.after <= fault.after);
             scenario.faults.insert(at, fault);
@@ -659,6 +675,10 @@ impl Scenario {
         let mut rng = Rng::new(seed ^ 0x5b3e_ad00);
         let silence = scenario.suspected_after().as_millis() as u64;
         scenario.tuning.spread_after_ms = rng.below(4) * silence;
+        if profile.severed {
+            // A follower that led would be a leader that cannot hear other groups.
+            scenario.tuning.spread_after_ms = 0;
+        }
         if let Some(what) = profile.surroundings {
             let mut rng = Rng::new(seed ^ 0x0a1f_5eed);
             let more = surroundings::draw(what, &mut scenario, &mut rng);

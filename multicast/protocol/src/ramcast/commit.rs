@@ -200,7 +200,10 @@ impl Ramcast {
                 let Self { order, suffix, .. } = self;
                 suffix.take_proposals(|proposals| order.remotes(proposals));
             }
-            Record::Decided(decision) => self.order.decide(decision),
+            Record::Decided(decision) => {
+                let news = self.order.decide(decision);
+                self.answered |= news && self.asked;
+            }
             Record::Raise { timestamp } => self.passed.raise(timestamp),
             Record::Evict { slot } => {
                 self.view.evict(slot);

@@ -83,6 +83,7 @@ mod tests {
             lease_ms: 40,
             clock_skew_percent: 10,
             spread_after_ms: 0,
+            lag_max: 64,
         };
         let mut core = Ramcast::new(config, View::first(replicas));
         core.campaign(Cause::Start);

@@ -412,13 +412,15 @@ impl Order {
         first.then_some(Candidate { bound, place, queued: true })
     }
 
-    /// It is committed here that this is the message's final timestamp.
-    pub(super) fn decide(&mut self, decision: Decision) {
-        let Some(place) = self.place_of(decision.message) else { return };
+    /// It is committed here that this is the message's final timestamp. Returns whether that was open.
+    pub(super) fn decide(&mut self, decision: Decision) -> bool {
+        let Some(place) = self.place_of(decision.message) else { return false };
         let pending = self.at_mut(place).expect("what has a place is pending");
+        let news = !pending.is_final();
         pending.decided = true;
         pending.bound = decision.timestamp;
         self.heap.push(Reverse((decision.timestamp, place)));
+        news
     }
 
     /// The message with the least bound: the only one that can be next.

@@ -284,17 +284,22 @@ impl Ramcast {
     }
 
     /// As follower: messages that have waited for too long for what other groups tell nobody any more,
-    /// because their leader changed after ours had delivered them. Our leader is to be asked.
+    /// because their leader changed after ours had delivered them, or because they do not reach us. Our leader
+    /// is to be asked. When it has answered it is asked for the next ones at once: we are fed as fast.
     pub fn lacks(&mut self) -> Vec<MessageId> {
         let (now, patience) = (self.now_ms, self.config.patience_ms);
-        if self.leads() || now < self.asked_ms + patience {
+        let answered = core::mem::take(&mut self.answered);
+        if self.leads() || !answered && now < self.asked_ms + patience {
             return Vec::new();
         }
         self.asked_ms = now;
-        let waits = |since: u64| now >= since + FOLLOWERS_PATIENCE * patience;
-        let late = self.order.iter().filter(|pending| waits(pending.since_ms));
+        let waits = |since: u64| answered || now >= since + FOLLOWERS_PATIENCE * patience;
+        let late = self.order.iter().take_while(|pending| waits(pending.since_ms));
         let late = late.filter(|pending| !self.lacking(pending).is_empty());
-        late.take(LACKING_MAX).map(|pending| pending.message).collect()
+        let late: Vec<_> = late.take(LACKING_MAX).map(|pending| pending.message).collect();
+        self.asked = !late.is_empty();
+        self.paths.asked_at_once += u64::from(answered && self.asked);
+        late
     }
 
     /// A follower of ours cannot deliver a message: if we have, our log shall say so.

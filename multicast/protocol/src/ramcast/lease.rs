@@ -280,6 +280,7 @@ mod tests {
             lease_ms: LEASE,
             clock_skew_percent: 10,
             spread_after_ms: 0,
+            lag_max: 64,
         };
         let mut core = Ramcast::new(config, View::first(replicas));
         core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());

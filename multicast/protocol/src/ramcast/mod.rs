@@ -30,6 +30,7 @@ mod confirm;
 mod delivery;
 mod election;
 mod follower;
+mod lag;
 mod leader;
 mod lease;
 mod passed;
@@ -53,6 +54,7 @@ use self::delivery::{Lists, Order};
 use self::election::Campaign;
 pub use self::election::{Cause, Verdict};
 use self::follower::Stalled;
+use self::lag::Lag;
 use self::leader::{Early, Large};
 use self::lease::Lease;
 use self::passed::Passed;
@@ -99,6 +101,8 @@ pub struct Config {
     pub clock_skew_percent: u8,
     /// How long all must have been well before leadership goes back to slot 0; 0 means never.
     pub spread_after_ms: u64,
+    /// Messages that a leader has delivered and a follower has not, at most, when the leader takes another.
+    pub lag_max: u64,
 }
 
 /// What a replica does in its group.
@@ -205,6 +209,10 @@ pub struct Ramcast {
     changing: u16,
     /// When other groups were last asked for what pending messages lack.
     asked_ms: u64,
+    /// As follower: our leader was asked last, and has not answered; and whether it has since.
+    asked: bool,
+    answered: bool,
+    lag: Lag,
     /// An operator recreates our group from another's state: ours counts for nothing.
     suspended: bool,
     /// An operator recreates our group from our state, and nobody leads yet: the slots that were given
@@ -267,6 +275,9 @@ impl Ramcast {
             decisions: Vec::new(),
             changing: 0,
             asked_ms: 0,
+            asked: false,
+            answered: false,
+            lag: Lag::new(config.lag_max),
             suspended: false,
             seeded: None,
             owed: GroupSet::EMPTY,
@@ -383,6 +394,7 @@ impl Ramcast {
             None => self.next_of_several()?,
         };
         assert!(self.clock >= next.timestamp.clock(), "later proposals would end below");
+        self.lag.note(next.position, next.timestamp);
         let large = self.large.iter_mut().find(|large| large.message == next.message);
         if let Some(large) = large {
             large.delivered = true;

@@ -94,6 +94,8 @@ paths! {
     decided,
     /// A decision was logged because a follower asked.
     decided_for_follower,
+    /// A follower whose leader had answered asked for the next ones at once.
+    asked_at_once,
     /// A message was delivered on a logged decision.
     delivered_on_decision,
     /// A leader told another group of a third one's progress.

@@ -195,6 +195,11 @@ impl Shared {
         self.granted[usize::from(slot)] = applied;
     }
 
+    /// What a granter of our ballot has applied, as it said.
+    pub(super) fn granted_by(&self, slot: u8) -> Timestamp {
+        self.granted[usize::from(slot)]
+    }
+
     /// We set out to lead, and nobody has granted that yet.
     pub(super) fn forget_granted(&mut self) {
         self.granted.fill(Timestamp::ZERO);

@@ -268,3 +268,40 @@ fn a_follower_waits_longer_than_a_leader_and_lacks_nothing_of_what_is_decided() 
     }
     assert_eq!(lacked, [(1_061, 1), (1_081, 1)], "three patiences, at its next question");
 }
+
+#[test]
+fn a_follower_that_was_answered_asks_for_the_next_ones_at_once() {
+    let mut core = Ramcast::new(config(replica(0, 1), 0, 2, 3), View::first(3));
+    core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
+    let birth = Ballot::new(1, 0, 0);
+    core.promise(birth);
+    core.follow(birth, 0, 1);
+    let mut index = 0;
+    let mut log = |core: &mut Ramcast, record| {
+        index += 1;
+        let event = Event::Logged { index, birth, time_ms: 0, record, held: true, last: true };
+        core.step(event, &mut Vec::new());
+        core.step(Event::TurnEnd, &mut Vec::new());
+    };
+    let local = |number| Record::Local {
+        message: message(number),
+        low_water: 1,
+        timestamp: at(number, 0),
+        destinations: GroupSet::first(2),
+        inline: true,
+    };
+    let decided =
+        |number| Record::Decided(Decision { message: message(number), timestamp: at(number, 1) });
+    log(&mut core, Record::NewBallot);
+    (1..=3).for_each(|number| log(&mut core, local(number)));
+    log(&mut core, decided(1));
+    assert_eq!(core.lacks(), [], "it did not ask, and so waits for what is on its way");
+    core.step(Event::Tick { now_ms: 1_060 }, &mut Vec::new());
+    assert_eq!(core.lacks(), [message(2), message(3)]);
+    assert_eq!(core.lacks(), [], "its leader is about to answer");
+    log(&mut core, local(4));
+    assert_eq!(core.lacks(), [], "this is no answer");
+    log(&mut core, decided(2));
+    assert_eq!(core.lacks(), [message(3), message(4)], "and not a patience later");
+    assert_eq!(core.lacks(), []);
+}

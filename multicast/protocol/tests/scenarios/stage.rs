@@ -89,6 +89,7 @@ pub(crate) fn config(me: ReplicaId, life: u32, groups: u16, replicas: u8) -> Con
         lease_ms: 40,
         clock_skew_percent: 10,
         spread_after_ms: 3_000,
+        lag_max: 64,
     }
 }
 

@@ -311,6 +311,7 @@ fn leader() -> Ramcast {
         lease_ms: 40,
         clock_skew_percent: 10,
         spread_after_ms: 0,
+        lag_max: 64,
     };
     let mut leader = Ramcast::new(config, View::first(3));
     leader.campaign(Cause::Start);
