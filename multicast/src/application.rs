@@ -55,6 +55,12 @@ pub trait Application {
     /// last one said, is the same.
     fn exchanged(&mut self, message: MessageId, from: GroupId, result: &[u8], out: &mut dyn Outbox);
 
+    /// Goes on with what earlier calls have made possible and left undone, since it was too much for one call. Returns
+    /// whether there was anything. Nothing else is given to the machine before it returns false.
+    fn go_on(&mut self, _out: &mut dyn Outbox) -> bool {
+        false
+    }
+
     /// Whether the next message may be delivered. False makes the order wait, for instance for
     /// another group's result.
     fn ready(&self) -> bool;

@@ -136,6 +136,8 @@ impl<S: Store> Machine<S> {
         if ended != last {
             return Err(Malformed);
         }
+        // Whoever gave the state away may have left some of them to its next call.
+        self.unfinished = last && !self.under_way.is_empty();
         if !last {
             self.progress.restored = number.checked_add(1).ok_or(Malformed)?;
         }
@@ -150,6 +152,7 @@ impl<S: Store> Machine<S> {
         self.under_way = UnderWay::default();
         (self.position, self.born, self.history) = (0, 0, 0);
         self.checkpoints = Checkpoints::default();
+        self.unfinished = false;
     }
 
     /// Groups of this cluster, by number.
@@ -231,11 +234,6 @@ impl<S: Store> Machine<S> {
                 self.early.refuse(MessageId::new(id(session), sequence));
             }
             Record::End { position, born, history, .. } => {
-                // Something always waits for other groups, and everything else for that.
-                let first = self.under_way.iter().next();
-                if first.is_some_and(|(_, stage)| !matches!(stage, Stage::Spoken { .. })) {
-                    return Err(Malformed);
-                }
                 (self.position, self.born, self.history) = (position, born, history);
                 // What was heard while the state came may be about what the state has behind it.
                 let sessions = &self.sessions;

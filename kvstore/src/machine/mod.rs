@@ -84,6 +84,8 @@ pub struct Machine<S = Memory> {
     checkpoints: Checkpoints,
     writer: PartWriter,
     progress: Progress,
+    /// Commands that wait for nobody were left by the last call. Nothing is delivered before they had their turn.
+    unfinished: bool,
     /// Bytes that were copied, filled or scanned since somebody [asked](Application::take_work).
     work: Cell<u64>,
 }
@@ -112,6 +114,10 @@ pub(crate) fn behaviour() -> Constants {
 const CHECKPOINT_EVERY: Version = 64;
 /// Keeps a digest of nothing from being zero.
 const CHAIN: u64 = 0x2545_F491_4F6C_DD1D;
+
+/// Bytes that are copied, filled or scanned in one call for commands that waited: one verdict can make hundreds of
+/// them executable, each with megabytes of its own.
+const WORK_PER_CALL: u64 = 1 << 20;
 
 /// So much of an answer goes into the history: a page of a scan is not worth another look.
 const HASHED: usize = 256;
@@ -150,6 +156,7 @@ impl<S: Store> Machine<S> {
             checkpoints: Checkpoints::default(),
             writer: PartWriter::default(),
             progress: Progress::default(),
+            unfinished: false,
             work: Cell::new(0),
         }
     }
@@ -399,6 +406,7 @@ impl<S: Store> Machine<S> {
         };
         // What it comes to is put down beside it while it is read.
         let payload = std::mem::take(&mut command.payload);
+        self.work.set(self.work.get() + payload.len() as u64);
         let before = self.stock();
         let stage = match Request::decode(&payload).expect("it was decoded when delivered") {
             Request::Transaction(Command { transaction, .. })
@@ -441,6 +449,7 @@ impl<S: Store> Machine<S> {
         let Stage::Spoken { command, heard } = self.under_way.take(at) else {
             unreachable!("nothing else waits for verdicts");
         };
+        self.work.set(self.work.get() + command.payload.len() as u64);
         let before = self.stock();
         if let Some(reply) = command.then.reply().filter(|_| heard.verdict.takes_then()) {
             let reply = Compact::from(reply);
@@ -549,8 +558,12 @@ impl<S: Store> Machine<S> {
         Change { grown, digest: digest.wrapping_sub(before.digest) }
     }
 
-    /// Something has taken effect: takes what is over by now, and goes on with what it had blocked.
+    /// Something has taken effect: takes what is over by now, and goes on with what it had blocked. Leaves the rest
+    /// for [another call](Application::go_on) when it has done enough for one.
     fn catch_up(&mut self, out: &mut dyn Outbox) {
+        let before = self.work.get();
+        let has_done_enough = |work: &Cell<u64>| work.get() - before >= WORK_PER_CALL;
+        self.unfinished = true;
         loop {
             while let Some((place, stage)) = self.under_way.pop_over() {
                 self.sessions.free_for(place.message, place.low_water);
@@ -559,14 +572,21 @@ impl<S: Store> Machine<S> {
                 } else {
                     self.over(place);
                     self.repeat(place.message, out);
+                    if has_done_enough(&self.work) {
+                        return;
+                    }
                 }
             }
             let mut next = self.under_way.next_free(0);
             if next.is_none() {
+                self.unfinished = false;
                 return;
             }
             while let Some(at) = next {
                 self.resume(at, out);
+                if has_done_enough(&self.work) {
+                    return;
+                }
                 next = self.under_way.next_free(at + 1);
             }
         }
@@ -697,7 +717,15 @@ impl<S: Store> Application for Machine<S> {
     }
 
     fn ready(&self) -> bool {
-        self.under_way.has_room()
+        !self.unfinished && self.under_way.has_room()
+    }
+
+    fn go_on(&mut self, out: &mut dyn Outbox) -> bool {
+        let unfinished = self.unfinished;
+        if unfinished {
+            self.catch_up(out);
+        }
+        unfinished
     }
 
     fn take_work(&mut self) -> u64 {
@@ -728,7 +756,10 @@ impl<S: Store> Application for Machine<S> {
             return; // Or its reply is to come.
         }
         match self.sessions.owed(message) {
-            Owed::Reply(reply) => return out.reply(message, reply),
+            Owed::Reply(reply) => {
+                self.work.set(self.work.get() + reply.len() as u64);
+                return out.reply(message, reply);
+            }
             Owed::Nothing => return,
             Owed::Done => self.writer.done(true, 0),
             Owed::Refusal(refusal) => self.writer.refused(Some(&refusal)),

@@ -187,6 +187,7 @@ impl Cluster {
             if self.random.below(4) == 0 {
                 self.copy();
             }
+            self.go_on();
             let behind: Vec<_> = self
                 .cursors
                 .iter()
@@ -209,6 +210,16 @@ impl Cluster {
             assert_eq!(machine.early(), 0, "g{group}.{slot} keeps verdicts for ever");
         }
         self.check_replicas();
+    }
+
+    /// What calls have left undone is done before anything else.
+    fn go_on(&mut self) {
+        let ids: Vec<_> = self.machines.keys().copied().collect();
+        for id in ids {
+            let mut words = Words::default();
+            while self.machines.get_mut(&id).expect("a replica").go_on(&mut words) {}
+            self.take(id, words);
+        }
     }
 
     /// Begins a copy, or goes on with the one there is.

@@ -113,6 +113,13 @@ impl Bench {
     }
 
     fn say(&mut self, sequence: u64, verdict: &[u8]) -> Words {
+        let mut words = self.say_only(sequence, verdict);
+        while self.machine.go_on(&mut words) {}
+        words
+    }
+
+    /// The same, and what the machine leaves to another call is left.
+    fn say_only(&mut self, sequence: u64, verdict: &[u8]) -> Words {
         let mut words = Words::default();
         self.machine.exchanged(m(sequence), THEM, verdict, &mut words);
         words
@@ -126,6 +133,7 @@ impl Bench {
         let mut part = Vec::new();
         self.machine.finish_copy(&mut part);
         copy.restore(&part, true).expect("a good part");
+        while copy.go_on(&mut Words::default()) {}
         self.machine = copy;
     }
 }
@@ -377,4 +385,66 @@ fn sessions_begin_and_end_in_their_turn() {
     let late = bench.send(3, &get);
     let refused = Part::decode(&late.replies[0].1);
     assert!(matches!(refused, Ok(Part::Refused(_))), "{refused:?}");
+}
+
+/// What one verdict lets go at once is done in parts: each call copies about as much as it may, and nothing is delivered
+/// until all is done.
+#[test]
+fn a_burst_is_done_in_parts_of_a_megabyte() {
+    const LEN: usize = 300_000;
+    const WAITING: u64 = 40;
+    let mut bench = Bench::new();
+    bench.send(2, &bench.append("x", &"a".repeat(LEN)));
+    bench.send(3, &bench.transfer("x", "b"));
+    for sequence in 4..4 + WAITING {
+        assert!(bench.send(sequence, &bench.get("x")).replies.is_empty(), "it waits for 3");
+    }
+    bench.machine.take_work();
+    let mut answered = bench.say_only(3, ALL).replies;
+    let mut calls = 1;
+    loop {
+        let work = bench.machine.take_work();
+        assert!(work < 2_000_000, "{work} bytes in one call");
+        if bench.machine.ready() {
+            break;
+        }
+        let mut words = Words::default();
+        assert!(bench.machine.go_on(&mut words), "it is not done");
+        assert!(words.replies.len() <= 4);
+        answered.extend(words.replies);
+        calls += 1;
+    }
+    assert!(!bench.machine.go_on(&mut Words::default()) && calls > 8, "{calls}");
+    assert!(answered.iter().map(|(message, _)| message.sequence).eq(3..4 + WAITING));
+    assert_eq!(bench.machine.under_way(), 0);
+}
+
+/// A machine that is given a state goes on with what its giver had left undone.
+#[test]
+fn a_copy_goes_on_with_what_was_left() {
+    let mut bench = Bench::new();
+    bench.send(2, &bench.append("x", &"a".repeat(300_000)));
+    bench.send(3, &bench.transfer("x", "b"));
+    (4..24).for_each(|sequence| assert!(bench.send(sequence, &bench.get("x")).replies.is_empty()));
+    bench.machine.begin_copy();
+    let mut copy =
+        Machine::new(ReplicaId::new(US, 1), &TOPOLOGY, bench.slots.clone(), bench.limits);
+    loop {
+        let mut part = Vec::new();
+        let last = bench.machine.copy(1 << 20, &mut part);
+        copy.restore(&part, false).expect("a good part");
+        if last {
+            break;
+        }
+    }
+    bench.say_only(3, ALL);
+    assert!(!bench.machine.ready(), "it is not done");
+    let mut part = Vec::new();
+    bench.machine.finish_copy(&mut part);
+    copy.restore(&part, true).expect("a good part");
+    for machine in [&mut copy, &mut bench.machine] {
+        while machine.go_on(&mut Words::default()) {}
+        assert!(machine.ready() && machine.under_way() == 0);
+    }
+    assert_eq!(copy.history(), bench.machine.history());
 }

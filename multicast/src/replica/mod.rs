@@ -766,7 +766,9 @@ impl<A: Application> Replica<A> {
         }
         for _ in 0..DELIVERIES_PER_TURN {
             let commit = self.core.commit_index();
-            if let Some(next) = self.exchanged.pop_front_if(|next| next.index <= commit) {
+            if self.application.go_on(&mut self.said) {
+                // One step of much that the last call has made possible.
+            } else if let Some(next) = self.exchanged.pop_front_if(|next| next.index <= commit) {
                 let Exchanged { message, from, result, .. } = next;
                 let heard = self.heard.entry(message).or_default();
                 *heard = heard.with(from);
