@@ -89,7 +89,7 @@ pub(crate) fn stop_nodes(
     stop_within: Duration,
     hurry: &mut dyn FnMut() -> bool,
 ) -> anyhow::Result<()> {
-    let running = || (0..nodes).any(|node| directory.node(node).is_some());
+    let running = || (0..nodes).any(|node| directory.node_or_dying(node).is_some());
     if !running() {
         return Ok(());
     }
@@ -103,25 +103,24 @@ pub(crate) fn stop_nodes(
     });
     while draining.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) && !hurry() && running() {}
     // Nodes that have drained do not do so again.
-    let ending = signal_nodes(directory, nodes, Signal::TERM)?;
+    let mut ending = signal_nodes(directory, nodes, Signal::TERM)?;
     let mut deadline = Instant::now() + END_WITHIN;
     let mut killed = false;
-    while running() {
+    while running() || !ending.iter().all(has_ended) {
         if !killed && (hurry() || Instant::now() >= deadline) {
             tracing::warn!("nodes that do not end are killed");
-            signal_nodes(directory, nodes, Signal::KILL)?;
+            ending.extend(signal_nodes(directory, nodes, Signal::KILL)?);
             (killed, deadline) = (true, Instant::now() + KILL_WITHIN);
         } else if killed && Instant::now() >= deadline {
             bail!("a node in {} has been killed and does not end", directory.path().display());
         }
         thread::sleep(POLL);
     }
-    await_end(&ending);
     Ok(())
 }
 
 fn signal_nodes(directory: &Directory, nodes: u16, signal: Signal) -> anyhow::Result<Vec<OwnedFd>> {
-    let pid = |node| move || directory.node(node).map(|holder| holder.pid);
+    let pid = |node| move || directory.node_or_dying(node).map(|holder| holder.pid);
     (0..nodes).filter_map(|node| signal_holder(pid(node), signal).transpose()).collect()
 }
 
@@ -148,11 +147,20 @@ pub(crate) fn signal_holder(
     }
 }
 
+/// Whether all of the process is gone, and with it whatever it held.
+pub(crate) fn has_ended(process: &OwnedFd) -> bool {
+    ends_within(process, Duration::ZERO)
+}
+
 /// Waits for processes that have let go of their locks already, which the kernel does on the way to
 /// their end and not when it comes.
 pub(crate) fn await_end(ending: &[OwnedFd]) {
-    let within = Timespec::try_from(END_WITHIN).expect("a short time");
     for process in ending {
-        let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&within));
+        ends_within(process, END_WITHIN);
     }
+}
+
+fn ends_within(process: &OwnedFd, within: Duration) -> bool {
+    let within = Timespec::try_from(within).expect("a short time");
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&within)).is_ok_and(|ended| ended > 0)
 }

@@ -19,9 +19,6 @@ const POLL: Duration = Duration::from_millis(10);
 const UP_WITHIN: Duration = Duration::from_secs(10);
 /// How long nodes may take to make anew what is gone of their directory.
 const RESTORED_WITHIN: Duration = Duration::from_secs(3);
-/// How long the system may take to take back what a killed process held. Until then a node that is dead
-/// looks like one that does not answer.
-const DEAD_WITHIN: Duration = Duration::from_secs(1);
 
 /// Stops a cluster and removes everything of it, its data too
 ///
@@ -134,17 +131,11 @@ fn alive(directory: &Directory, manifest: &Manifest) -> usize {
 
 /// What would be lost, if anything would.
 fn at_stake(directory: &Directory, manifest: &Manifest) -> Option<String> {
-    let deadline = Instant::now() + DEAD_WITHIN;
-    let (keys, answers, alive) = loop {
-        let statuses = cluster::statuses(directory, manifest.nodes);
-        let answers = statuses.iter().flatten().count();
-        let alive = alive(directory, manifest);
-        // Nodes that do not answer may be dead.
-        if answers >= alive || Instant::now() >= deadline {
-            break (cluster::keys(statuses.iter().flatten()), answers, alive);
-        }
-        std::thread::sleep(POLL);
-    };
+    let statuses = cluster::statuses(directory, manifest.nodes);
+    let keys = cluster::keys(statuses.iter().flatten());
+    let answers = statuses.iter().flatten().count();
+    // Counted afterwards: one that did not answer may have died.
+    let alive = alive(directory, manifest);
     // What only dead nodes held is lost already.
     if keys == 0 && (alive == 0 || answers == usize::from(manifest.nodes)) {
         return None;
@@ -202,18 +193,16 @@ fn claim(
     let strays = || directory.strays().into_iter().find(|stray| stray.role == "supervisor");
     let stray = cluster::signal_holder(|| strays().map(|stray| stray.pid), Signal::TERM)?;
     cluster::await_end(stray.as_slice());
-    let supervisor = || directory.supervisor().map(|supervisor| supervisor.pid);
+    let keeper = || directory.keeper_or_dying();
+    let supervisor = || keeper().filter(|keeper| keeper.role != "down").map(|keeper| keeper.pid);
     // An `up` that is there stops its cluster itself, and says so where it runs. A supervisor in the
     // background ends, and leaves the nodes to us.
     let ending = cluster::signal_holder(supervisor, Signal::TERM)?;
     let deadline = Instant::now() + within + UP_WITHIN;
-    while let Some(keeper) = directory.keeper() {
+    while let Some(by) = keeper() {
         if Instant::now() >= deadline {
-            tracing::warn!(
-                keeper.pid,
-                "the process that keeps the cluster does not end and is killed"
-            );
-            cluster::signal_holder(|| directory.keeper().map(|keeper| keeper.pid), Signal::KILL)?;
+            tracing::warn!(by.pid, "the process that keeps the cluster does not end and is killed");
+            cluster::signal_holder(|| keeper().map(|keeper| keeper.pid), Signal::KILL)?;
             break;
         }
         std::thread::sleep(POLL);

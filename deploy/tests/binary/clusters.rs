@@ -61,19 +61,16 @@ fn what_was_killed_is_recognised_and_removed() {
     let sandbox = Sandbox::new();
     sandbox.expect(0, &["up", "--detach"]);
     let first = sandbox.regions();
-    sandbox.kill_nodes();
-    // The system takes a moment to take back what a killed process held.
-    until("nobody holds the cluster", || {
-        let status = sandbox.run(&["status"]);
-        status.code == Some(3) && status.err.contains("not running any more")
-    });
+    // The system takes a moment to take back what killed processes held; they count as dead at once.
+    sandbox.kill();
+    assert!(sandbox.expect(3, &["status"]).err.contains("not running any more"));
 
     sandbox.expect(0, &["up", "--detach"]);
     assert!(!first.exists(), "the next `up` removes it");
     sandbox.kill();
     sandbox.expect(0, &["up", "--detach"]);
     let (second, pids) = (sandbox.regions(), sandbox.pids());
-    sandbox.kill_nodes();
+    sandbox.kill();
     // Nothing can be lost any more, so nobody need be asked.
     sandbox.expect(0, &["down"]);
     sandbox.check_clean(&second, &pids);
@@ -292,16 +289,10 @@ fn down_says_what_is_lost_and_dead_clients_are_forgotten() {
     ];
     let mut client =
         sandbox.command(&bench).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let sum = |field: &str| -> u64 {
-        let status = sandbox.status();
-        let groups = status["groups"].as_array().unwrap();
-        let replicas = groups.iter().flat_map(|group| group["replicas"].as_array().unwrap());
-        replicas.map(|replica| replica[field].as_u64().unwrap()).sum()
-    };
-    until("sessions are open", || sum("sessions") > 0);
+    until("sessions are open", || sandbox.sum("sessions") > 0);
     client.kill().unwrap();
     client.wait().unwrap();
-    until("sessions have expired", || sum("sessions") + sum("pending") == 0);
+    until("sessions have expired", || sandbox.sum("sessions") + sandbox.sum("pending") == 0);
     assert_eq!(sandbox.expect(0, &["get", "two"]).out.trim(), "value");
 }
 

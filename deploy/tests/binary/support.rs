@@ -141,6 +141,38 @@ impl Sandbox {
         text.expect("a cluster").trim().parse().expect("a number")
     }
 
+    /// The sum of what all replicas say of that, such as `sessions`; 0 while none says anything.
+    pub(crate) fn sum(&self, field: &str) -> u64 {
+        let status = serde_json::from_str(&self.run(&["status", "--json"]).out);
+        let status: Value = status.unwrap_or_default();
+        let groups = status["groups"].as_array().into_iter().flatten();
+        let replicas = groups.flat_map(|group| group["replicas"].as_array().into_iter().flatten());
+        replicas.filter_map(|replica| replica[field].as_u64()).sum()
+    }
+
+    /// Waits until a load that was just started is under way: until it has had a thousand more messages
+    /// delivered.
+    #[track_caller]
+    pub(crate) fn until_under_way(&self) {
+        let before = self.sum("delivered");
+        until("a load is under way", || {
+            self.sum("sessions") > 0 && self.sum("delivered") > before + 1_000
+        });
+    }
+
+    /// Waits until no process is left that was started for the directory, whoever started it.
+    #[track_caller]
+    pub(crate) fn until_deserted(&self) {
+        let dir = self.dir.to_str().expect("its name is text");
+        let names = |process: &fs::DirEntry| {
+            let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).any(|word| word == dir.as_bytes())
+        };
+        until("all processes of the cluster have ended", || {
+            !fs::read_dir("/proc").expect("it is there").flatten().any(|process| names(&process))
+        });
+    }
+
     /// Kills all nodes, and first what would start them again.
     pub(crate) fn kill(&self) {
         for pid in self.supervisor().into_iter().chain(self.pids()) {
@@ -150,9 +182,12 @@ impl Sandbox {
 
     /// The same, and returns when they are gone.
     pub(crate) fn kill_nodes(&self) {
-        let pids = self.pids();
+        let mut pids = self.pids();
+        pids.extend(self.supervisor());
         self.kill();
-        until("the nodes are gone", || pids.iter().all(|pid| !is_running(*pid)));
+        until("the nodes and their supervisor are gone", || {
+            pids.iter().all(|pid| !is_running(*pid))
+        });
     }
 
     /// Checks that no file, process or byte of a cluster is left.
@@ -199,10 +234,12 @@ pub(crate) fn halt(pid: i32) {
     until("a stopped process stands still", || is_paused(pid.cast_unsigned()));
 }
 
-/// Whether it is one of our nodes, and no zombie.
+/// Whether it is one of our processes, and not all of it is gone: while its first thread is a zombie,
+/// others may still hold its locks.
 pub(crate) fn is_running(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.contains("(skein)") && !stat.contains(") Z ")
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    stat.contains("(skein)") && (!stat.contains(") Z ") || threads() > 1)
 }
 
 #[track_caller]

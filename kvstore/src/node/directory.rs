@@ -148,6 +148,12 @@ pub enum DirectoryError {
         /// How many nodes it had.
         nodes: u16,
     },
+    /// Other hosts may run theirs.
+    #[error("no node of the cluster runs in {}: `skein node --index N` starts the one of this host", dir.display())]
+    NoneHere {
+        /// Where we looked.
+        dir: PathBuf,
+    },
     /// Use the binary that started the cluster, or start it again with this one.
     #[error("the cluster in {} was started by skein {theirs}, and this is skein {BUILD}: use that binary, or stop the cluster with `skein down` and start it again with this one", dir.display())]
     OtherBuild {
@@ -303,7 +309,7 @@ impl Directory {
         manifest.check_build(&directory)?;
         // One that is supervised is about to have nodes again, if with nothing in them.
         let config = directory.config()?;
-        if config.network.is_one_host()
+        if !directory.others_run(&config)
             && (0..manifest.nodes).all(|node| directory.node(node).is_none())
             && !directory.supervisor().is_some_and(|supervisor| supervisor.restarts)
         {
@@ -333,6 +339,25 @@ impl Directory {
             made: Vec::new(),
         };
         Ok(RunningCluster { manifest, config })
+    }
+
+    /// Whether some of the nodes are run by other hosts, or from other directories of this one: those
+    /// that were never started from here, where nobody starts all of them.
+    fn others_run(&self, config: &ClusterConfig) -> bool {
+        let never = |node| self.lives(node).unwrap_or_default() == 0;
+        config.network.fabric.is_network()
+            && (!config.network.is_one_host()
+                || self.keeper().is_none() && (0..config.topology.nodes).any(never))
+    }
+
+    /// Why none of the nodes that the directory may run is there.
+    pub fn none_runs(&self, config: &ClusterConfig) -> DirectoryError {
+        let dir = self.path.clone();
+        if self.others_run(config) {
+            DirectoryError::NoneHere { dir }
+        } else {
+            DirectoryError::Stopped { dir, nodes: config.topology.nodes }
+        }
     }
 
     /// The manifest of the cluster there, dead or alive, of whatever build.
@@ -372,6 +397,11 @@ impl Directory {
     /// The process that runs `node` now.
     pub fn node(&self, node: u16) -> Option<Holder> {
         lock::holder(&self.node_lock(node))
+    }
+
+    /// The same, or the process that was killed and is not quite gone.
+    pub fn node_or_dying(&self, node: u16) -> Option<Holder> {
+        lock::holder_or_dying(&self.node_lock(node))
     }
 
     pub(super) fn node_lock(&self, node: u16) -> PathBuf {
@@ -421,6 +451,11 @@ impl Directory {
     /// The process that starts, supervises or stops the cluster.
     pub fn keeper(&self) -> Option<Holder> {
         lock::holder(&self.path.join(LOCK))
+    }
+
+    /// The same, or the process that was killed and is not quite gone.
+    pub fn keeper_or_dying(&self) -> Option<Holder> {
+        lock::holder_or_dying(&self.path.join(LOCK))
     }
 
     /// The process that looks after the nodes.

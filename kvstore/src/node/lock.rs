@@ -5,13 +5,20 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::upkeep::held_by_another;
+use super::upkeep::{held_by_another, is_missing};
 
 /// How often a lock is tried again, a millisecond apart: whoever asks who holds a file locks it for
 /// a moment.
 const TRIES_MAX: u32 = 100;
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(1);
+/// How long the kernel may take to release the lock of a process that is dying: it has memory to give
+/// back.
+const DEAD_WITHIN: Duration = Duration::from_secs(30);
+
+/// SIGKILL in a set of signals. It is pending from when it is sent until the process is gone.
+const KILL_BIT: u64 = 1 << (9 - 1);
 
 /// What a file can be held for: to start a cluster and stay with it, to keep its nodes running from
 /// the background, to watch them without that, to stop the cluster, to run a node. A node that was
@@ -52,7 +59,9 @@ impl Lock {
         role: &str,
         make: bool,
     ) -> io::Result<Result<Self, Option<Holder>>> {
-        for _ in 0..TRIES_MAX {
+        let deadline = Instant::now() + DEAD_WITHIN;
+        for tries in 1.. {
+            let makes = make && is_missing(path);
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(make).truncate(false).mode(0o600);
             let file = options.open(path)?;
@@ -60,15 +69,27 @@ impl Lock {
                 // The last holder may just have removed it: only the file that is there counts.
                 Ok(()) if is_at(&file, path) => {
                     let mut lock = Self { path: path.to_owned(), file, role: String::new() };
-                    lock.sign(role)?;
+                    // On a full disk; the file was made in vain.
+                    lock.sign(role).inspect_err(|_| {
+                        if makes {
+                            let _ = fs::remove_file(path);
+                        }
+                    })?;
                     return Ok(Ok(lock));
                 }
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+                Ok(()) | Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => return Err(error),
             }
+            if tries >= TRIES_MAX {
+                let by = signed(&file);
+                let dying = by.as_ref().is_some_and(|holder| is_dying(holder.pid));
+                if !dying || Instant::now() >= deadline {
+                    return Ok(Err(by));
+                }
+            }
+            std::thread::sleep(TRY_AGAIN_AFTER);
         }
-        Ok(Err(holder(path)))
+        unreachable!("it is tried without end")
     }
 
     /// Says what it is held for. The old text is overwritten and not removed first, because a file
@@ -113,25 +134,51 @@ impl Lock {
     }
 }
 
-/// Who holds the file at `path`: nobody if it is missing or not locked.
+/// Who holds the file at `path`: nobody if it is missing or not locked, or if the process that locked
+/// it is dying.
 pub(super) fn holder(path: &Path) -> Option<Holder> {
+    holder_or_dying(path).filter(|holder| !is_dying(holder.pid))
+}
+
+/// The same; a process that is dying holds the file until the kernel has released it.
+pub(super) fn holder_or_dying(path: &Path) -> Option<Holder> {
     for _ in 0..TRIES_MAX {
-        let mut file = File::open(path).ok()?;
+        let file = File::open(path).ok()?;
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => {}
             Ok(()) | Err(TryLockError::Error(_)) => return None,
         }
-        let mut text = String::new();
-        let _ = file.read_to_string(&mut text);
-        if let Some((role, pid)) = text.trim().split_once(' ')
-            && let Ok(pid) = pid.parse()
-        {
-            return Some(Holder { role: role.to_owned(), pid });
+        if let Some(holder) = signed(&file) {
+            return Some(holder);
         }
         // Locked, and not yet signed.
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(TRY_AGAIN_AFTER);
     }
     None
+}
+
+/// Who signed the file, if that can be read.
+fn signed(mut file: &File) -> Option<Holder> {
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    let (role, pid) = text.trim().split_once(' ')?;
+    Some(Holder { role: role.to_owned(), pid: pid.parse().ok()? })
+}
+
+/// Whether the process was killed, and has only to be cleared away: it runs no instruction of ours any
+/// more, though the kernel may not have released its locks yet.
+fn is_dying(pid: u32) -> bool {
+    says_dying(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default())
+}
+
+/// Whether the system says so of a process, in its `status`.
+fn says_dying(status: &str) -> bool {
+    status.lines().filter_map(|line| line.split_once(":\t")).any(|(name, value)| match name {
+        "State" => value.starts_with(['Z', 'X']),
+        // Of the first thread, and of the process.
+        "SigPnd" | "ShdPnd" => u64::from_str_radix(value, 16).is_ok_and(|set| set & KILL_BIT != 0),
+        _ => false,
+    })
 }
 
 /// What the last one who held the file left in it.
@@ -171,5 +218,50 @@ mod tests {
         assert!(!path.exists());
         Lock::take(&path, "down").unwrap().unwrap().release().unwrap();
         assert_eq!(holder(&path), None);
+    }
+
+    #[test]
+    fn who_is_killed_holds_nothing_though_its_lock_is_not_released_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let lock = Lock::take(&path, "node").unwrap().unwrap();
+        let mut zombie = std::process::Command::new("true").spawn().unwrap();
+        let pid = zombie.id();
+        lock.file.set_len(0).unwrap();
+        lock.file.write_all_at(format!("node {pid}\n").as_bytes(), 0).unwrap();
+        let deadline = Instant::now() + DEAD_WITHIN;
+        while holder(&path).is_some() {
+            assert!(Instant::now() < deadline, "a process that has ended holds its node");
+            std::thread::sleep(TRY_AGAIN_AFTER);
+        }
+        assert_eq!(holder_or_dying(&path), Some(Holder { role: "node".into(), pid }));
+        // Whoever wants the lock waits for the kernel, longer than for one who only looks at it.
+        let releases = std::thread::spawn(move || {
+            std::thread::sleep(3 * TRIES_MAX * TRY_AGAIN_AFTER);
+            lock.release().unwrap();
+        });
+        assert!(Lock::take(&path, "node").unwrap().is_ok());
+        releases.join().unwrap();
+        zombie.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_is_dying_when_it_was_killed_or_has_ended() {
+        #[rustfmt::skip]
+        let cases = [
+            ("S (sleeping)", "0000000000000000", "0000000000000000", false),
+            ("Z (zombie)",   "0000000000000000", "0000000000000000", true),
+            ("X (dead)",     "0000000000000000", "0000000000000000", true),
+            ("R (running)",  "0000000000000100", "0000000000000000", true),
+            ("D (disk sleep)", "0000000000000000", "0000000000000100", true),
+            ("T (stopped)",  "0000000000000000", "0000000000004000", false), // SIGTERM, that it has not seen yet.
+        ];
+        for (state, own, shared, dying) in cases {
+            let status =
+                format!("Name:\tskein\nState:\t{state}\nSigPnd:\t{own}\nShdPnd:\t{shared}\n");
+            assert_eq!(says_dying(&status), dying, "{status}");
+        }
+        assert!(!is_dying(std::process::id()));
+        assert!(!says_dying(""), "nobody can tell");
     }
 }

@@ -11,7 +11,7 @@ use skein_kvstore::node::admin::is_paused;
 use super::POLL;
 use super::view::Running;
 use crate::args::Global;
-use crate::cluster::signal_holder;
+use crate::cluster::{has_ended, signal_holder};
 use crate::exit::{Exit, usage};
 
 /// How long the kernel may take to do what a signal says: a killed process has memory to give back.
@@ -63,7 +63,7 @@ impl Args {
             What::Cont => (Signal::CONT, "goes on"),
             What::Term => (Signal::TERM, "has ended"),
         };
-        signal_holder(holder, signal)?;
+        let process = signal_holder(holder, signal)?;
         let deadline = Instant::now() + GONE_WITHIN;
         // The signal takes a moment to reach threads that are running.
         let still = || holder().is_none_or(is_paused);
@@ -72,7 +72,7 @@ impl Args {
         }
         let mut text = format!("node {node}, process {pid}, {done}");
         if matches!(self.signal, What::Kill | What::Term) {
-            while holder().is_some() {
+            while process.as_ref().is_some_and(|process| !has_ended(process)) {
                 if Instant::now() >= deadline {
                     bail!(
                         "node {node}, process {pid}, was signalled and does not end; if it is \
