@@ -17,6 +17,15 @@ fn group(number: u16) -> GroupSet {
     GroupSet::single(GroupId(number))
 }
 
+#[track_caller]
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < LONG, "not in {LONG:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 fn increment(key: &str) -> Transaction {
     Transaction::of(Operation::Increment { key: key.into(), by: 1 })
 }
@@ -188,7 +197,7 @@ fn a_leader_that_stands_still_is_replaced_and_goes_on() {
     count_through(&cluster, || {
         let leader = cluster.leader_of(1).unwrap();
         cluster.pause_node(leader).unwrap();
-        std::thread::sleep(Duration::from_secs(1));
+        until("another leads", || cluster.leader_of(1).is_some_and(|now| now != leader));
         cluster.resume_node(leader).unwrap();
         assert!(cluster.wait_until_whole(LONG), "{:#?}", cluster.status());
     });

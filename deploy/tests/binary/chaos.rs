@@ -2,8 +2,6 @@
 
 use std::fs;
 use std::process::Stdio;
-use std::thread;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -81,7 +79,7 @@ fn a_history_with_a_hole_is_evidence_and_is_kept() {
     let mut command = sandbox.command(&arguments);
     command.env("TMPDIR", &root).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the binary runs");
-    thread::sleep(Duration::from_secs(3));
+    until("a node stands still", || sandbox.run(&["status"]).out.contains("paused"));
     kill(child.id().try_into().expect("a process number"), Signal::INT);
     let ended: Ended = child.wait_with_output().expect("our child").into();
     assert_eq!(ended.code, Some(1), "{}", ended.err);

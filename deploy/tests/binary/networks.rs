@@ -299,8 +299,14 @@ fn three_hosts_with_certificates_serve_those_who_have_one_too() {
     hosts.nodes[0].kill().unwrap();
     hosts.nodes[0].wait().unwrap();
     assert_eq!(hosts.run(&config, &["incr", "count"]).0, Some(0));
-    hosts.start(0);
+    // Nobody is told to remove the directory, by which the others know the node.
     let dir = hosts.dir("node0");
+    let (code, out) = hosts.run(dir.to_str().unwrap(), &["admin", "evict", "g0", "1"]);
+    assert!(code == Some(3) && out.contains("starts the one of this host"), "{out}");
+    assert!(!out.contains("skein down") && !out.contains("skein up"), "{out}");
+    let (code, out) = hosts.run(dir.to_str().unwrap(), &["status"]);
+    assert!(code == Some(1) && out.contains("dead"), "{out}");
+    hosts.start(0);
     until("it is ready again", || {
         let (code, out) = hosts.run(dir.to_str().unwrap(), &["status", "--json"]);
         // One host knows of its own node alone, and does not take the others for dead.
@@ -392,6 +398,10 @@ fn a_group_over_several_hosts_is_led_and_recreated_by_forwarded_sockets() {
     for node in [1, 2] {
         hosts.start(node);
     }
+    until("status says that they are lost, and exits with 1", || {
+        let (code, out) = hosts.run(&dir, &["status"]);
+        code == Some(1) && out.contains("g0 is LOST") && out.contains("g1 is LOST")
+    });
     let recreate = |hosts: &Hosts, group: &str| admin(hosts, &["recreate", group, "--from", "n0"]);
     until("node 2 is missed", || {
         let (code, out) = recreate(&hosts, "0");

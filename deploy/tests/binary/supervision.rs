@@ -148,7 +148,7 @@ fn a_supervisor_that_is_told_to_end_starts_nothing_more() {
     let lives = sandbox.lives(0);
     kill(sandbox.supervisor().unwrap(), Signal::TERM);
     until("the supervisor has ended", || sandbox.supervisor().is_none());
-    std::thread::sleep(Duration::from_millis(600));
+    sandbox.until_deserted();
     assert_eq!(sandbox.lives(0), lives);
     assert!(log(&sandbox).contains("nobody supervises them"), "{}", log(&sandbox));
 }
@@ -167,9 +167,7 @@ fn a_node_does_not_start_in_a_cluster_that_is_being_stopped() {
     down.write_all(format!("down {}\n", std::process::id()).as_bytes()).unwrap();
     let node = sandbox.command(&["node", "--index", "2"]).stderr(Stdio::piped()).spawn();
     let mut node = node.unwrap();
-    std::thread::sleep(Duration::from_secs(1));
-    // One that has ended cannot be killed.
-    let _ = node.kill();
+    until("it has ended", || node.try_wait().unwrap().is_some());
     let refused = Ended::from(node.wait_with_output().unwrap());
     let by = format!("is being stopped by process {}", std::process::id());
     assert!(refused.code == Some(3) && refused.err.contains(&by), "{}", refused.err);

@@ -150,13 +150,13 @@ impl Sandbox {
         replicas.filter_map(|replica| replica[field].as_u64()).sum()
     }
 
-    /// Waits until a load that was just started is under way: until it has had a thousand more messages
-    /// delivered.
+    /// Waits until a load that was just started is under way: until more was delivered than its
+    /// records take, of which there may be 2000, at three replicas each.
     #[track_caller]
     pub(crate) fn until_under_way(&self) {
         let before = self.sum("delivered");
         until("a load is under way", || {
-            self.sum("sessions") > 0 && self.sum("delivered") > before + 1_000
+            self.sum("sessions") > 0 && self.sum("delivered") > before + 10_000
         });
     }
 

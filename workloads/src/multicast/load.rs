@@ -83,6 +83,15 @@ pub fn run<F: Fabric>(
     for client in &load.clients {
         access.close(client.key);
     }
+    let Measured { latency_ns, ended_early, .. } = &mut load.measured;
+    if latency_ns.is_empty() {
+        ended_early.get_or_insert_with(|| {
+            format!(
+                "nothing was measured: no message was answered within {} s; give it longer",
+                plan.duration.as_secs_f64()
+            )
+        });
+    }
     load.measured
 }
 
