@@ -15,7 +15,9 @@ pub(crate) fn say_if_heard(bytes: impl AsRef<[u8]>) -> io::Result<bool> {
     match out.write_all(bytes.as_ref()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(error),
+        Err(error) => {
+            Err(io::Error::new(error.kind(), format!("cannot write to standard output: {error}")))
+        }
     }
 }
 

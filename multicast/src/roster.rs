@@ -40,7 +40,7 @@ pub(crate) struct Introduction {
 pub enum Mistrust {
     /// Its count of starts is wrong.
     #[error(
-        "node {node} says that it was started {} times before, and was seen when it had been started {known} times: its directory is out of date, and what it had promised since is forgotten; on its host, `skein admin replace {node}` makes it a new one", .life
+        "node {node} says that this is start number {} of it, and start number {} was seen before: its directory is out of date, and what it had promised since is forgotten; on its host, `skein admin replace {node}` makes it a new one", .life.saturating_add(1), .known.saturating_add(1)
     )]
     WentBack {
         /// Which node.

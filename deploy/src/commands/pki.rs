@@ -1,7 +1,7 @@
 //! `skein pki`: the certificates of a cluster on several hosts.
 
 use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -132,7 +132,7 @@ fn init(out: &Path) -> anyhow::Result<String> {
     let (pem, key_path) = (out.join(AUTHORITY), out.join(AUTHORITY_KEY));
     // The key first: an authority without one is of no use.
     write_new(&key_path, &key, 0o600)?;
-    write_new(&pem, &certificate, 0o644)?;
+    write_new(&pem, &certificate, 0o644).inspect_err(|_| _ = fs::remove_file(&key_path))?;
     Ok(format!("{} goes to every host; {} stays where it is\n", pem.display(), key_path.display()))
 }
 
@@ -175,9 +175,7 @@ fn be_good_for(params: &mut CertificateParams, days: u64) {
 
 /// An authority that is replaced shuts everybody out who has a certificate of it.
 fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
-    let mut options = OpenOptions::new();
-    let written = options.write(true).create_new(true).mode(mode).open(path);
-    match written.and_then(|mut file| file.write_all(text.as_bytes())) {
+    match write_whole(path, text, mode) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(usage(format!(
             "{} is there already; certificates of it would be of no use with another: name another directory, or remove it first",
             path.display()
@@ -190,9 +188,13 @@ fn replace(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     let early = path.with_extension("new");
     // Of an earlier attempt, if there is one.
     let _ = fs::remove_file(&early);
-    let mut options = OpenOptions::new();
-    let written = options.write(true).create_new(true).mode(mode).open(&early);
-    let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
-    let written = written.and_then(|()| fs::rename(&early, path));
+    let written = write_whole(&early, text, mode).and_then(|()| fs::rename(&early, path));
     written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Makes a file, which must not be there. If there is no room for all of it, none of it stays.
+fn write_whole(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(text.as_bytes()).inspect_err(|_| _ = fs::remove_file(path))
 }

@@ -192,7 +192,9 @@ impl Snapshot {
 
     fn exit(&self) -> Exit {
         let answer = self.nodes.iter().all(|node| node.status.is_some() || node.is_elsewhere());
-        let serve = self.groups.iter().all(|group| group.available || group.elsewhere);
+        // Whether a group of several hosts serves may be known elsewhere; that it is lost is known here.
+        let serve =
+            self.groups.iter().all(|group| group.available || group.elsewhere && !group.lost);
         let refuses =
             |node: &NodeView| node.status.as_ref().is_some_and(|status| !status.refused.is_empty());
         let diverged = |group: &GroupView| {

@@ -98,7 +98,7 @@ pub enum NodeError {
         lives: u32,
     },
     /// No memory, or another problem with it.
-    #[error("memory shared with other processes: {0}")]
+    #[error("the node cannot meet the others: {0}")]
     Fabric(#[from] FabricError),
     /// The others know another process to be this node.
     #[error("the other nodes refuse this one: {why}")]

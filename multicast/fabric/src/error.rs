@@ -93,7 +93,7 @@ pub enum FabricError {
     },
 
     /// Another live process already goes by this name in this directory.
-    #[error("{name} is already running in {}", dir.display())]
+    #[error("{name} is already running in {}, or another process has taken that place", dir.display())]
     NameTaken {
         /// The contested name.
         name: String,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::anyhow;
 use skein_kvstore::config::ClusterConfig;
 use skein_kvstore::node::admin::{self, Action, CallError};
-use skein_kvstore::node::directory::{Directory, DirectoryError};
+use skein_kvstore::node::directory::Directory;
 use skein_kvstore::node::network::elsewhere;
 use skein_kvstore::node::status::{NodeStatus, ReplicaReport};
 use skein_multicast::config::Topology;
@@ -36,11 +36,10 @@ impl Running {
         let directory = Directory::at(&global.dir())?;
         let manifest = directory.find()?;
         manifest.check_build(&directory)?;
-        if (0..manifest.nodes).all(|node| directory.node(node).is_none()) {
-            let dir = directory.path().to_owned();
-            return Err(DirectoryError::Stopped { dir, nodes: manifest.nodes }.into());
-        }
         let config = directory.config()?;
+        if (0..manifest.nodes).all(|node| directory.node(node).is_none()) {
+            return Err(directory.none_runs(&config).into());
+        }
         Ok(Self { directory, topology: config.topology, config })
     }
 
