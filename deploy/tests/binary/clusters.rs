@@ -320,4 +320,9 @@ fn clients_that_came_and_went_hold_no_memory() {
         maps.lines().filter(|line| line.ends_with(" (deleted)")).count()
     };
     until("no node maps what is gone", || pids.iter().map(mapped).sum::<usize>() == 0);
+    // Each new leader writes logs that are made anew for it.
+    for _ in 0..10 {
+        sandbox.expect(0, &["admin", "transfer-leader", "0"]);
+    }
+    until("no former leader maps logs", || pids.iter().map(mapped).sum::<usize>() == 0);
 }

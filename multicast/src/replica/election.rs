@@ -249,6 +249,8 @@ impl<A: Application> Replica<A> {
     fn report<F: Fabric>(&mut self, slot: u8, asked: &Prepare, wiring: &mut Wiring<F>) {
         let from = ReplicaId::new(self.id.group, slot);
         let Some(peer) = wiring.peer_of(from) else { return };
+        // Where memory is short, what we held as a leader may be what our log needs.
+        self.leave_logs(wiring);
         let granted = if planted(Mutant::GrantWithoutRevoking) && self.granted.is_some() {
             Ok(RegionKey([u8::MAX; 32]))
         } else {
@@ -592,6 +594,7 @@ impl<A: Application> Replica<A> {
         // What it has applied it tells when it has this header; what it told before may be a former life's.
         wiring.forget_word(self.id, follower, Column::Applied);
         if let Err(error) = wiring.port.fabric.write(log, 0, Source::Inline(&header), None) {
+            wiring.port.fabric.detach(log);
             self.followers[usize::from(slot)].attempt += 1;
             return tracing::debug!(%error, %follower, "a granted log cannot be written");
         }

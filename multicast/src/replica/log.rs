@@ -44,6 +44,8 @@ pub(super) const RESERVE_FOR_CONTROL: usize = 2 << 10;
 #[derive(Clone, Default)]
 pub(super) struct Follower {
     pub(super) log: Option<RemoteRegion>,
+    /// Its logs that we write no more, whose memory waits for us to detach.
+    left: Vec<RemoteRegion>,
     /// Up to where its copy of the log is written.
     pub(super) sent: u64,
     /// Up to where it needs the log no more.
@@ -67,14 +69,15 @@ pub(super) struct Follower {
 impl Follower {
     /// It lets us write its log, from `sent` on.
     pub(super) fn let_in(&mut self, log: RemoteRegion, sent: u64, freed: u64) {
-        (self.log, self.sent, self.freed, self.posted) = (Some(log), sent, freed, 0);
+        self.left.extend(self.log.replace(log));
+        (self.sent, self.freed, self.posted) = (sent, freed, 0);
         (self.out_of_reach, self.moved) = (None, (0, 0));
         self.forget_writes();
     }
 
     /// Nothing more is written to it until it lets us in again.
     fn lose(&mut self) {
-        self.log = None;
+        self.left.extend(self.log.take());
         self.joining = None;
         self.attempt += 1;
     }
@@ -107,6 +110,14 @@ impl<A: Application> Replica<A> {
     pub(crate) fn follower_lost(&mut self, slot: u8) {
         self.followers[usize::from(slot)].lose();
         self.core.feeds_no_more(slot);
+    }
+
+    /// Detaches from logs of followers that are not written any more: their memory is kept for as long as
+    /// a former leader is attached.
+    pub(super) fn leave_logs<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        for log in self.followers.iter_mut().flat_map(|follower| follower.left.drain(..)) {
+            wiring.port.fabric.detach(log);
+        }
     }
 
     /// Lets nobody write our log any more, and reads what is whole in it.

@@ -384,6 +384,7 @@ impl<A: Application> Replica<A> {
     /// Takes note of the time, and does what is to be done once a tick.
     pub(crate) fn tick<F: Fabric>(&mut self, now_ms: u64, wiring: &mut Wiring<F>) {
         self.stir();
+        self.leave_logs(wiring);
         self.core.step(Event::Tick { now_ms }, &mut self.effects);
         self.tell_applied(wiring);
         self.ask_for_results(now_ms);

@@ -1,5 +1,7 @@
 //! Grants that are late, lost or of no use, and logs that are full.
 
+use skein_fabric::Source;
+
 use super::*;
 use crate::operate::{CommandError, Recreation};
 
@@ -75,6 +77,25 @@ fn an_answer_to_an_earlier_question_opens_no_log() {
     assert_eq!(follower.attempt, attempt, "nor is there a reason to ask once more");
     scene.grant(2, 0, true);
     assert!(scene.replica.followers[2].log.is_some());
+}
+
+/// A log's memory is kept for as long as a former leader is attached to it.
+#[test]
+fn logs_that_are_written_no_more_are_left() {
+    let reaches = |scene: &mut Scene, log| {
+        scene.wiring.port.fabric.write(log, 0, Source::Inline(&[0; 8]), None).is_ok()
+    };
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.grant(2, 0, true);
+    let [one, other] = [1, 2].map(|slot: usize| scene.replica.followers[slot].log.unwrap());
+    assert!(reaches(&mut scene, one) && reaches(&mut scene, other));
+    scene.replica.follower_lost(1);
+    scene.replica.tick(1, &mut scene.wiring);
+    assert!(!reaches(&mut scene, one) && reaches(&mut scene, other));
+    // Before the new leader gets memory of ours, which may be short.
+    scene.let_lead(1);
+    assert!(!reaches(&mut scene, other));
 }
 
 #[test]
