@@ -43,6 +43,14 @@ impl Args {
         let (sender, events) = channel();
         signals::to_channel(sender.clone(), Event::Signal).context("cannot catch signals")?;
         let directory = Directory::at(&global.dir())?;
+        if let Some(supervisor) = directory.supervisor().filter(|it| it.pid != std::process::id()) {
+            bail!(
+                "process {} looks after the cluster in {} already; end that one first if this one is to take \
+                 its place",
+                supervisor.pid,
+                directory.path().display()
+            );
+        }
         let claim = directory.claim_running()?;
         let manifest = directory.manifest()?;
         let mut welcome =
@@ -80,7 +88,7 @@ impl Args {
 /// Says something of a cluster that runs, whether or not anybody can hear it.
 pub(super) fn say_of_cluster(text: &str) {
     if let Err(error) = crate::output::say(text) {
-        tell(format_args!("cannot write to standard output: {error}"));
+        tell(error);
     }
 }
 

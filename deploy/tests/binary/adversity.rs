@@ -175,6 +175,9 @@ fn a_read_only_directory_ends_no_node() {
     let sandbox = Sandbox::new();
     sandbox.expect(0, &["up", "--detach"]);
     write(&sandbox);
+    // The supervisor opens its log, which it can write from then on.
+    kill(sandbox.pid(0).unwrap(), Signal::KILL);
+    until("node 0 is back", || sandbox.lives(0) == 2 && all_ready(&sandbox));
     let dir = sandbox.dir.to_str().unwrap().to_owned();
     let Some(mount) = Mount::at(&sandbox.dir, &["--bind", &dir]) else { return };
     let read_only = Command::new("mount").args(["-o", "remount,bind,ro", &dir]).output().unwrap();
@@ -190,9 +193,9 @@ fn a_read_only_directory_ends_no_node() {
     });
     check(&sandbox);
     assert!(pids[1..].iter().all(|pid| is_running(*pid)));
-    assert_eq!(sandbox.lives(0), 1, "no life has begun that could not be written down");
+    assert_eq!(sandbox.lives(0), 2, "no life has begun that could not be written down");
     drop(mount);
-    until("node 0 is back", || sandbox.lives(0) == 2 && all_ready(&sandbox));
+    until("node 0 is back", || sandbox.lives(0) == 3 && all_ready(&sandbox));
     check(&sandbox);
     end(&sandbox, &pids);
 }

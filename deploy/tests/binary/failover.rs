@@ -298,7 +298,7 @@ fn a_group_is_not_recreated_without_a_quorum_or_behind_the_back_of_a_paused_node
     halt(paused);
     let refused = sandbox.expect(3, &recreate);
     assert!(
-        refused.err.contains("node 2 runs") && refused.err.contains("paused"),
+        refused.err.contains("node 2 may hold a state") && refused.err.contains("--signal CONT"),
         "{}",
         refused.err
     );

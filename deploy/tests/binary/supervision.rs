@@ -99,7 +99,8 @@ fn nodes_outlive_their_supervisor_and_another_takes_over() {
     let sandbox = up_small(&["--detach"]);
     let (first, node) = (sandbox.supervisor().unwrap(), sandbox.pids()[0]);
     let refused = sandbox.expect(3, &["supervise"]);
-    assert!(refused.err.contains(&format!("supervisor is process {first}")), "{}", refused.err);
+    assert!(refused.err.contains(&format!("process {first} looks after")), "{}", refused.err);
+    assert!(!refused.err.contains("skein down"), "{}", refused.err);
     kill(first, Signal::KILL);
     until("the supervisor is gone", || sandbox.supervisor().is_none());
     assert!(is_running(node));

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use skein_kvstore::node::admin::Action;
+use skein_kvstore::node::admin::{Action, CallError};
 use skein_multicast::config::Topology;
 use skein_multicast::operate::{Recreation, ReplicaStatus, Role, ballot_counter_of};
 use skein_multicast::protocol::ids::{GroupId, ReplicaId};
@@ -126,6 +126,11 @@ impl Args {
                      does; if it is certain that the node does not run, --without {node} goes on \
                      without it",
                     running.directory.socket(node).display()
+                );
+            }
+            if let CallError::Paused { .. } = error {
+                bail!(
+                    "node {node} may hold a state of group {group}: {error}, and then this command"
                 );
             }
             if let Some(holder) = running.directory.node(node) {
