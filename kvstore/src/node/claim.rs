@@ -141,10 +141,14 @@ impl Directory {
                 kept: None,
                 damaged: false,
             }),
-            Err(holder) => Err(DirectoryError::InUse {
-                dir: self.path().to_owned(),
-                holders: self.holders(holder),
-            }),
+            Err(holder) => {
+                // Where the directory was removed, some may have made their files anew, and others not yet.
+                let strays = self.strays();
+                let mut holders = self.holders(holder);
+                let found: BTreeSet<u32> = holders.iter().map(|holder| holder.pid).collect();
+                holders.extend(strays.into_iter().filter(|stray| !found.contains(&stray.pid)));
+                Err(DirectoryError::InUse { dir: self.path().to_owned(), holders })
+            }
         }
     }
 
