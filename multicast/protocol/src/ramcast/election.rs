@@ -609,9 +609,11 @@ impl Ramcast {
             let waits = join > 0 && self.accepted(self.group(), slot, self.ballot()) < join;
             return follows && waits && !self.detector.suspects(slot);
         }
-        let Some(fed) = self.fed[usize::from(slot)].filter(|fed| fed.joins) else { return false };
-        // A lower word is its former incarnation's.
-        let acknowledges = self.accepted(self.group(), slot, self.ballot()) >= fed.from;
+        let Some(fed) = &self.fed[usize::from(slot)] else { return false };
+        // A lower word is its former incarnation's. One that lets us in again may have done so before its `Join`
+        // was committed, and hear of that only now.
+        let from = if fed.joins { fed.from } else { self.joins[usize::from(slot)] };
+        let acknowledges = self.accepted(self.group(), slot, self.ballot()) >= from;
         self.view.names(slot, fed.incarnation) && !acknowledges
     }
 

@@ -406,6 +406,34 @@ fn a_leader_tells_whoever_may_not_know_that_it_is_admitted() {
     assert!(!stage.core(leader).may_not_know_its_join(joiner.slot), "it has acknowledged");
 }
 
+/// It asked to be let in again before the `Join` was committed, so nothing that was said then says so.
+#[test]
+fn a_leader_tells_whoever_lets_it_in_again_that_it_is_admitted() {
+    let (leader, joiner) = (replica(0, 0), replica(0, 2));
+    let mut stage = Stage::new(1, 3);
+    stage.restart(joiner);
+    stage.teach(leader, joiner);
+    stage.turn(joiner);
+    stage.let_in(leader, joiner);
+    stage.lose_words(replica(0, 1), joiner);
+    for id in [replica(0, 1), leader, joiner] {
+        stage.turn(id);
+    }
+    stage.restart(replica(0, 1));
+    let core = stage.core(leader);
+    let life = core.view().member(joiner.slot).incarnation;
+    core.feeds_no_more(joiner.slot);
+    assert!(!core.may_not_know_its_join(joiner.slot), "it does not listen");
+    core.feeds(joiner.slot, life);
+    assert!(core.may_not_know_its_join(joiner.slot), "or it would be silent for ever");
+    let ballot = core.ballot();
+    assert!(stage.core(joiner).is_silent());
+    stage.core(joiner).hear_admitted(ballot);
+    stage.turn(joiner);
+    stage.turn(leader);
+    assert!(!stage.core(leader).may_not_know_its_join(joiner.slot), "it has acknowledged");
+}
+
 #[test]
 fn a_follower_that_alone_knows_of_a_join_tells_whom_it_admits() {
     let (leader, follower, joiner) = (replica(0, 0), replica(0, 1), replica(0, 2));
