@@ -13,7 +13,7 @@ impl Inference<'_> {
         let (mut passed, mut highest, mut versions) = (Vec::new(), None, Vec::new());
         let accesses: Vec<(u32, u32)> = self.accesses(key).collect();
         for (transaction, step) in accesses {
-            let Within { known, rewritten } = self.within[step as usize];
+            let Within { known, rewritten, .. } = self.within[step as usize];
             match self.model.steps[step as usize] {
                 Step::Incr { by, number, .. } if self.fate(transaction) != Fate::Refused => {
                     let by = by.unsigned_abs();

@@ -22,6 +22,8 @@ pub(super) const AMBIGUOUS: u32 = NONE - 1;
 pub(super) struct Within {
     /// The transaction has read or written the key before: this read tells nothing about others.
     pub(super) known: bool,
+    /// The transaction has written it before: what this read tells is told of that write.
+    pub(super) own: bool,
     /// The transaction writes the key again: nobody else may see what this step leaves, or has seen of
     /// what the transaction left.
     pub(super) rewritten: bool,

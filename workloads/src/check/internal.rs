@@ -59,6 +59,7 @@ pub(super) fn look(model: &Model, words: &Words, findings: &mut Findings) -> Vec
                 }
                 Entry::Vacant(entry) => entry.insert(Before::default()),
             };
+            within[at].own = wrote.is_some();
             if step.writes() {
                 for earlier in wrote.replace(at).into_iter().chain(read_own.drain(..)) {
                     within[earlier].rewritten = true;

@@ -36,6 +36,7 @@
 mod components;
 mod counters;
 mod cycles;
+mod eager;
 mod edn;
 mod findings;
 mod graph;

@@ -93,6 +93,15 @@ impl Inference<'_> {
                 {
                     told.push(Told { version, read: false, value, transaction });
                 }
+                // Whoever reads what it has written itself is told the version that it has made.
+                Step::Get { saw, version, .. }
+                    if !values
+                        && version != 0
+                        && self.within[step as usize].own
+                        && !self.within[step as usize].rewritten =>
+                {
+                    told.push(Told { version, read: false, value: saw, transaction });
+                }
                 Step::Get { saw, version, .. } if !self.within[step as usize].known => {
                     // What is not there has no version, and what is there has one.
                     if values && (saw == NONE) != (version == 0) {
@@ -112,6 +121,11 @@ impl Inference<'_> {
             }
         }
         told.sort_unstable();
+        let same = |one: &mut Told, before: &mut Told| {
+            let of = |told: &Told| (told.read, told.version, told.transaction);
+            !one.read && of(one) == of(before)
+        };
+        told.dedup_by(same);
         told
     }
 

@@ -117,6 +117,8 @@ pub(super) struct Script {
     pub(super) returned: u64,
     /// Whether its conditions held, and `then` is what it did; or `otherwise`. `None` if nobody was told.
     pub(super) held: Option<bool>,
+    /// It read a key at any time before it was answered.
+    pub(super) stale: bool,
     pub(super) guards: Range<u32>,
     pub(super) then: Range<u32>,
     pub(super) otherwise: Range<u32>,
@@ -309,6 +311,7 @@ impl Scripts {
             invoked: invoke.t,
             returned: if done { returned } else { NEVER },
             held: done.then_some(held),
+            stale: invoke.stale,
             guards,
             then,
             otherwise,

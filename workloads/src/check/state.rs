@@ -14,6 +14,7 @@ use skein_kvstore::range::RangeDigest;
 use skein_kvstore::slots::SlotMap;
 use skein_protocol::ids::GroupId;
 
+use super::eager::Sight;
 use super::model::Model;
 use super::names::Names;
 use super::scripts::{Deed, Proviso, Script, Scripts, Seen, Text};
@@ -261,6 +262,15 @@ impl<'a> State<'a> {
             Value::Absent => false,
             Value::Any => true,
             Value::Bytes { .. } => matches!(slot.version, Version::Untold { .. }),
+        }
+    }
+
+    /// What a read of the key would see; `None` if that is not known.
+    pub(super) fn sight(&self, key: u32) -> Option<Sight> {
+        match &self.slots[key as usize].value {
+            Value::Absent => Some(Sight::Absent),
+            Value::Any => None,
+            Value::Bytes { bytes, hash } => Some(Sight::Value(bytes.len() as u32, *hash)),
         }
     }
 

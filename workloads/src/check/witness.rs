@@ -9,7 +9,8 @@
 //! * *Real time.* Nothing is tried that was asked for after somebody was answered who is not done.
 //! * *Persistent sets.* Of what can be done before the transaction that is answered first, only what meets
 //!   it on a key, or meets what meets it, need be tried: all else can as well be done later.
-//! * *Free moves.* What changes nothing, and fits, is done at once, and nothing else is tried in its place.
+//! * *Free moves.* What changes nothing, and fits, is done at once, and nothing else is tried in its place
+//!   (`eager`).
 //! * *Unknown outcomes* are done where something must be tried, and otherwise not at all.
 //! * *Jumps.* If nothing fits, the last decision that met the keys concerned is taken back, not the last
 //!   one.
@@ -20,6 +21,7 @@
 
 use hashbrown::{HashMap, HashSet};
 
+use super::eager::{Eager, Sight};
 use super::graph::Graph;
 use super::hints::Hints;
 use super::model::{Model, NEVER, NONE};
@@ -143,12 +145,16 @@ struct Search<'a> {
     state: State<'a>,
     hints: Option<Hints<'a>>,
     in_time: bool,
+    /// Whether stale reads are done as soon as what they saw stands there. If keys may have values from
+    /// before the history, that is not known.
+    stale_apart: bool,
     /// The script of each transaction.
     scripts_of: Vec<u32>,
     required: Vec<bool>,
     done: Vec<bool>,
     by_return: Row,
     by_invoke: Row,
+    eager: Eager,
     /// What need not be done, by the keys that it looks at and may write; and that which looks at ranges.
     optional: HashMap<u32, Vec<u32>>,
     ranging: Vec<u32>,
@@ -186,6 +192,8 @@ pub(super) fn search(
     order.sort_by_key(|one| (script(one).returned, script(one).invoked));
     let by_return = Row::of(&order, all.len());
     order.sort_by_key(|one| script(one).invoked);
+    let stale_apart = !model.header.before;
+    order.retain(|one| !(stale_apart && script(one).stale));
     let by_invoke = Row::of(&order, all.len());
     let mut search = Search {
         model,
@@ -193,11 +201,13 @@ pub(super) fn search(
         state: State::new(model),
         hints,
         in_time,
+        stale_apart,
         scripts_of,
         done: vec![false; all.len()],
         required,
         by_return,
         by_invoke,
+        eager: Eager::new(&model.scripts, model.keys.len()),
         optional: HashMap::new(),
         ranging: Vec::new(),
         frames: Vec::new(),
@@ -235,10 +245,19 @@ impl Search<'_> {
                 }
                 continue;
             }
+            if self.read_at_once(first) {
+                continue;
+            }
             let target = self.before(first);
             if self.is_candidate(target, first) && self.choose((target, 0), None, Keys::default()) {
                 continue;
             }
+            if let Some(choice) = self.near(first, target)
+                && self.choose(choice, None, Keys::default())
+            {
+                continue;
+            }
+
             let (others, keys) = self.others(first, true);
             self.frames.push(Frame {
                 chosen: None,
@@ -305,12 +324,120 @@ impl Search<'_> {
         true
     }
 
+    /// Does what only reads and fits now. Returns whether there was any.
+    fn read_at_once(&mut self, first: u32) -> bool {
+        let mut any = false;
+        let mut found = Vec::new();
+        while let Some(key) = self.eager.ready.pop() {
+            let Some(sight) = self.state.sight(key) else { continue };
+            let both = [sight, Sight::Present];
+            let is = if sight == Sight::Absent { &both[..1] } else { &both[..] };
+            let done = &self.done;
+            self.eager.stale_at(key, is, |script| done[script as usize], &mut found);
+            for script in found.drain(..) {
+                any |= self.is_free(script) && self.choose_only(script);
+            }
+        }
+        let limit = self.limit(first);
+        if limit == NEVER {
+            return any; // All that is left is under way: there is no end of reads.
+        }
+        let mut at = self.by_invoke.after(None);
+        while let Some(script) = at.filter(|script| self.all[*script as usize].invoked <= limit) {
+            if self.eager.is_due(&self.model.scripts, script) && self.is_free(script) {
+                found.push(script);
+            }
+            at = self.by_invoke.after(Some(script));
+        }
+        for script in found {
+            self.eager.tried(script);
+            any |= self.choose_only(script);
+        }
+        any
+    }
+
+    /// Does something that fits in one way only, or changes nothing.
+    fn choose_only(&mut self, script: u32) -> bool {
+        let mark = self.state.mark();
+        let fits = self.state.execute(&self.all[script as usize], 0);
+        let only = self.state.mark() == mark || !self.has_ways(script);
+        self.state.undo(mark);
+        fits && only && self.choose((script, 0), None, Keys::default())
+    }
+
+    /// Whether there may be several ways of executing a script.
+    fn has_ways(&self, script: u32) -> bool {
+        let script = &self.all[script as usize];
+        let guards = self.model.scripts.guards_of(script);
+        script.held != Some(true) && guards.iter().any(|it| matches!(it, Proviso::Version(..)))
+    }
+
+    fn is_apart(&self, script: u32) -> bool {
+        self.stale_apart && self.all[script as usize].stale
+    }
+
+    fn is_free(&self, script: u32) -> bool {
+        self.hints.as_ref().is_none_or(|hints| hints.is_free(self.node(script)))
+    }
+
+    /// What to do where `target`, which comes next, does not fit: something that writes what it reads, and
+    /// after which it fits, or that fits at least. Whether it was right is seen later.
+    fn near(&mut self, first: u32, target: u32) -> Option<Choice> {
+        let Footprint { mut reads, writes, spans } = self.footprint(target);
+        reads.extend(writes);
+        if !spans.is_empty() {
+            return None;
+        }
+        let limit = self.limit(first);
+        let mut near = Vec::new();
+        let mut at = self.by_invoke.after(None);
+        while let Some(script) = at.filter(|script| self.all[*script as usize].invoked <= limit) {
+            if script != target
+                && !self.eager.reads_only(script)
+                && !self.has_ways(script)
+                && self.is_candidate(script, first)
+                && self.footprint(script).writes.iter().any(|key| reads.contains(key))
+            {
+                near.push(script);
+            }
+            at = self.by_invoke.after(Some(script));
+        }
+        near.sort_unstable_by_key(|script| self.all[*script as usize].returned);
+        if let Some(script) = near.iter().find(|script| self.helps((**script, 0), target)) {
+            return Some((*script, 0));
+        }
+        let optional = reads.iter().filter_map(|key| self.optional.get(key)).flatten();
+        let mut optional: Vec<u32> = optional.copied().collect();
+        optional.sort_unstable();
+        optional.dedup();
+        for script in optional {
+            let may = !self.done[script as usize]
+                && !self.has_ways(script)
+                && self.is_candidate(script, first);
+            if may && self.helps((script, 0), target) {
+                return Some((script, 0));
+            }
+        }
+        near.into_iter().find(|script| self.fits(*script)).map(|script| (script, 0))
+    }
+
+    fn fits(&mut self, script: u32) -> bool {
+        self.tries += 1;
+        let mark = self.state.mark();
+        let fits = self.state.execute(&self.all[script as usize], 0);
+        self.state.undo(mark);
+        fits
+    }
+
     fn mark_done(&mut self, script: u32) {
         self.done[script as usize] = true;
         self.done_hash ^= scattered(script);
+        self.eager.done(&self.model.scripts, script);
         if self.required[script as usize] {
             self.by_return.take(script);
-            self.by_invoke.take(script);
+            if !self.is_apart(script) {
+                self.by_invoke.take(script);
+            }
             let node = self.node(script);
             if let Some(hints) = &mut self.hints {
                 hints.done(node);
@@ -321,8 +448,11 @@ impl Search<'_> {
     fn mark_undone(&mut self, script: u32) {
         self.done[script as usize] = false;
         self.done_hash ^= scattered(script);
+        self.eager.undone(&self.model.scripts, script);
         if self.required[script as usize] {
-            self.by_invoke.put_back(script);
+            if !self.is_apart(script) {
+                self.by_invoke.put_back(script);
+            }
             self.by_return.put_back(script);
             let node = self.node(script);
             if let Some(hints) = &mut self.hints {
@@ -368,6 +498,7 @@ impl Search<'_> {
 
     /// Takes back decisions up to one on which it depends that nothing fits, and makes another there.
     fn go_back(&mut self, mut keys: Keys) -> bool {
+        self.eager.ready.clear();
         loop {
             let Some(frame) = self.frames.pop() else { return false };
             let Frame { chosen, mark, free, others, keys: before } = frame;
@@ -375,7 +506,11 @@ impl Search<'_> {
             self.state.undo(mark);
             self.mark_undone(chosen);
             if free {
-                keys.join(self.keys_of(chosen));
+                // What it read is of no concern where nothing depends on that.
+                let of = self.keys_of(chosen);
+                if of.meets(keys) {
+                    keys.join(of);
+                }
                 continue;
             }
             self.tries += 1;
@@ -387,10 +522,12 @@ impl Search<'_> {
                 others.retain(|(script, way)| *script != chosen || *way > 0);
                 (others, of_all)
             };
-            if !of_all.meets(keys) {
+            let of_chosen = self.keys_of(chosen);
+            if !of_all.meets(keys) && !of_chosen.meets(keys) {
                 continue;
             }
             keys.join(of_all);
+            keys.join(of_chosen);
             let mark = self.state.mark();
             self.frames.push(Frame { chosen: None, mark, free: false, others: Some(others), keys });
             return self.go_on();

@@ -1,0 +1,162 @@
+//! What each command and condition means to the judge, in histories of a few lines: one answer is right, and one
+//! a little different is wrong.
+
+use std::path::Path;
+
+use skein_workloads::check::check;
+use skein_workloads::history::Reader;
+
+const HEADER: &str = r#"{"header":{"format":3,"workload":"meanings","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null}}"#;
+
+/// Transactions one after the other: what was asked, whether the conditions held, and what came of it.
+type Done<'a> = &'a [(&'a str, bool, &'a str)];
+
+fn history(done: Done<'_>) -> String {
+    let mut lines = vec![HEADER.to_owned()];
+    for (i, (asked, held, out)) in done.iter().enumerate() {
+        let t = 10 * i + 10;
+        lines.push(format!(r#"{{"invoke":{{"t":{t},"p":1,{asked}}}}}"#));
+        let end = t + 5;
+        lines.push(format!(r#"{{"ok":{{"t":{end},"p":1,"held":{held},"out":[{out}]}}}}"#));
+    }
+    lines.push(r#"{"end":{"t":1000}}"#.to_owned());
+    lines.join("\n") + "\n"
+}
+
+/// Whether a history is judged right; the inference must not be overruled by the search.
+fn is_right(text: &str) -> bool {
+    let reader = Reader::over(text.as_bytes(), Path::new("meanings")).unwrap();
+    let header = reader.header.clone();
+    let order = check(&header, reader).unwrap();
+    assert!(order.decided && order.overruled == 0, "{text}\n{order:#?}");
+    order.strictly_serializable
+}
+
+#[test]
+fn every_answer_has_one_meaning() {
+    let put = r#""ops":[{"put":["r","v1"]}]"#;
+    let get = r#""ops":[{"get":"r"}]"#;
+    let version = |version| format!(r#"{{"version":{version}}}"#);
+    let cas = |is| format!(r#""if":[{{"version":["r",{is}]}}],"ops":[{{"put":["r","v2"]}}]"#);
+    let branches =
+        r#""if":[{"exists":"a"}],"ops":[{"put":["r","v1"]}],"else":[{"put":["r","v2"]}]"#;
+    let equals = r#""if":[{"equals":["r","v1"]}],"ops":[{"get":"r"}]"#;
+    let scan = r#""ops":[{"scan":["a",null,9]}]"#;
+    let mixed = r#""ops":[{"delete":"r"}]"#;
+    let removed = r#""ops":[{"put":["r","v1"]},{"delete":"r"},{"exists":"r"}]"#;
+    let (v1, v3, v5) = (version(1), version(3), version(5));
+    let (cas0, cas5) = (cas(0), cas(5));
+    let value = |version| format!(r#"{{"value":["v1",{version}]}}"#);
+    let (value1, value2, value3) = (value(1), value(2), value(3));
+    let own = r#""ops":[{"put":["r","v1"]},{"get":"r"}]"#;
+    let [own_same, own_other] = [&value3, &value2].map(|value| format!("{v3},{value}"));
+    let refused3 = r#""if":[{"version":["r",3]}],"ops":[{"get":"a"}]"#;
+    let append = r#""ops":[{"append":["r","t1"]}]"#;
+    let count = r#""ops":[{"incr":["r",1]},{"get":"r"},{"incr":["r",1]},{"get":"r"}]"#;
+    let counted = |last| {
+        format!(r#"{{"number":1}},{{"value":["1",1]}},{{"number":2}},{{"value":["2",{last}]}}"#)
+    };
+    let [counted_once, counted_twice] = [counted(1), counted(2)];
+    let less = |number| format!(r#""if":[{{"less":["n",{number}]}}],"ops":[{{"get":"r"}}]"#);
+    let [less0, less1] = [less(0), less(1)];
+    #[rustfmt::skip]
+    let cases: [(&str, Done<'_>, Done<'_>); 15] = [
+        ("else is not then",
+         &[(branches, false, &v1), (get, true, r#"{"value":["v2",1]}"#)], &[(branches, false, &v1), (get, true, &value1)]),
+        ("what is removed does not exist",
+         &[(removed, true, r#"{"version":1},{"flag":true},{"flag":false}"#)], &[(removed, true, r#"{"version":1},{"flag":true},{"flag":true}"#)]),
+        ("what is absent is not removed",
+         &[(mixed, true, r#"{"flag":false}"#)], &[(mixed, true, r#"{"flag":true}"#)]),
+        ("what is absent has version 0",
+         &[(&cas0, true, &v1)], &[(&cas0, false, "")]),
+        ("and no other",
+         &[(&cas5, false, "")], &[(&cas5, true, &v5)]),
+        ("what is absent equals nothing",
+         &[(equals, false, "")], &[(equals, true, r#"{"value":null}"#)]),
+        ("a scan shows all there is",
+         &[(put, true, &v1), (scan, true, r#"{"page":[[["r","v1"]],null]}"#)], &[(put, true, &v1), (scan, true, r#"{"page":[[],null]}"#)]),
+        ("a version does not change within a transaction",
+         &[(own, true, &own_same)], &[(own, true, &own_other)]),
+        ("a version that was refused is not the one",
+         &[(append, true, r#"{"length":2}"#), (refused3, false, ""), (get, true, r#"{"value":["t1",4]}"#)],
+         &[(append, true, r#"{"length":2}"#), (refused3, false, ""), (get, true, r#"{"value":["t1",3]}"#)]),
+        ("versions rise",
+         &[(mixed, true, r#"{"flag":false}"#), (put, true, &v1), (&cas0, false, ""), (put, true, &v3)],
+         &[(mixed, true, r#"{"flag":false}"#), (put, true, &v3), (&cas0, false, ""), (put, true, &v1)]),
+        ("what was removed begins anew",
+         &[(put, true, &v1), (mixed, true, r#"{"flag":true}"#), (append, true, r#"{"length":2}"#)],
+         &[(put, true, &v1), (mixed, true, r#"{"flag":true}"#), (append, true, r#"{"length":4}"#)]),
+        ("what is absent counts as 0",
+         &[(&less1, true, r#"{"value":null}"#)], &[(&less0, true, r#"{"value":null}"#)]),
+        ("a transaction makes one version",
+         &[(count, true, &counted_once)], &[(count, true, &counted_twice)]),
+        ("a removed number begins anew",
+         &[(count, true, &counted_once), (mixed, true, r#"{"flag":true}"#), (count, true, &counted_once.replace(",1]", ",5]"))],
+         &[(count, true, &counted_once), (mixed, true, r#"{"flag":true}"#), (count, true, &counted_once.replace("\"1\"", "\"3\""))]),
+        ("a read is not of before",
+         &[(put, true, &v1), (get, true, &value1)], &[(put, true, &v1), (get, true, r#"{"value":null}"#)]),
+    ];
+    for (meaning, right, wrong) in cases {
+        assert!(is_right(&history(right)), "{meaning}");
+        assert!(!is_right(&history(wrong)), "{meaning}: this is wrong");
+    }
+}
+
+/// Of two things at one moment, each may have come first: nothing that is inferred may say otherwise.
+#[test]
+fn who_asks_as_another_is_answered_need_not_see_it() {
+    let lines = [
+        r#"{"invoke":{"t":10,"p":1,"ops":[{"put":["r","v1"]}]}}"#,
+        r#"{"invoke":{"t":50,"p":2,"ops":[{"get":"r"}]}}"#,
+        r#"{"ok":{"t":50,"p":1,"out":[{"version":1}]}}"#,
+        r#"{"ok":{"t":60,"p":2,"out":[{"value":null}]}}"#,
+        r#"{"end":{"t":1000}}"#,
+    ];
+    let text = format!("{HEADER}\n{}\n", lines.join("\n"));
+    assert!(is_right(&text));
+    assert!(!is_right(&text.replace("\"t\":50,\"p\":2", "\"t\":51,\"p\":2")));
+}
+
+/// The order in which many were answered is not the one in which they were done: a sum of accounts missed what was
+/// answered before it, and saw what was answered after it.
+#[test]
+fn sums_among_transfers_are_decided() {
+    let accounts = 8;
+    let mut lines = vec![HEADER.to_owned()];
+    let mut ends = Vec::new();
+    // Each round every account is counted up, all at a time; a sum sees every other one.
+    for round in 0..200_u64 {
+        let t = round * 1_000;
+        for account in 0..accounts {
+            let p = account + 1;
+            lines.push(format!(
+                r#"{{"invoke":{{"t":{},"p":{p},"ops":[{{"incr":["a{account}",1]}},{{"get":"a{account}"}}]}}}}"#,
+                t + account
+            ));
+            let (number, version) = (round + 1, 2 * round + 1);
+            // Those that the sum missed are answered first.
+            let end = t + 500 + if account % 2 == 0 { 100 } else { 0 } + account;
+            ends.push((end, format!(r#"{{"ok":{{"t":{end},"p":{p},"out":[{{"number":{number}}},{{"value":["{number}",{version}]}}]}}}}"#)));
+        }
+        let gets: Vec<_> = (0..accounts).map(|a| format!(r#"{{"get":"a{a}"}}"#)).collect();
+        lines.push(format!(
+            r#"{{"invoke":{{"t":{},"p":99,"ops":[{}]}}}}"#,
+            t + 300,
+            gets.join(",")
+        ));
+        let values = (0..accounts).map(|account| {
+            let number = round + u64::from(account % 2 == 0);
+            if number == 0 {
+                return r#"{"value":null}"#.to_owned();
+            }
+            format!(r#"{{"value":["{number}",{}]}}"#, 2 * number - 1)
+        });
+        let values: Vec<_> = values.collect();
+        let end = t + 700;
+        ends.push((end, format!(r#"{{"ok":{{"t":{end},"p":99,"out":[{}]}}}}"#, values.join(","))));
+        ends.sort();
+        lines.extend(ends.drain(..).map(|(_, line)| line));
+    }
+    lines.push(r#"{"end":{"t":10000000}}"#.to_owned());
+    assert!(is_right(&(lines.join("\n") + "\n")));
+}
