@@ -17,19 +17,21 @@ pub(crate) struct Own {
 
 impl Own {
     /// Starts one: in the directory that was `named`, or in one of the temporary directory, whose
-    /// name begins with `prefix` and ends with our process id. Removes what others of that prefix
+    /// name begins with `prefix` and ends with our process id. Each node runs in the network namespace whose
+    /// name is its number after what is given, if that is. Removes what others of that prefix
     /// have left who were killed.
     pub(crate) fn start(
         prefix: &str,
         named: Option<PathBuf>,
         config: ClusterConfig,
         verbose: u8,
+        namespaces: Option<String>,
     ) -> anyhow::Result<Self> {
         clear_killed(prefix);
         // Made, and removed, with the cluster.
         let own = || std::env::temp_dir().join(format!("{prefix}{}", std::process::id()));
         let dir = named.unwrap_or_else(own);
-        let cluster = Started::start(Directory::at(&dir)?, config, verbose, false)?;
+        let cluster = Started::start(Directory::at(&dir)?, config, verbose, false, namespaces)?;
         cluster.restart();
         Ok(Self { cluster, dir })
     }

@@ -52,6 +52,8 @@ pub(crate) struct Plan {
     pub(crate) verbose: u8,
     /// They leave the terminal and go on without us; otherwise they end with us.
     pub(crate) detached: bool,
+    /// Each runs in the network namespace whose name is this and its number, if it is given.
+    pub(crate) namespaces: Option<String>,
 }
 
 impl Plan {
@@ -330,14 +332,22 @@ impl Crew {
     }
 
     fn command(&self, node: u16) -> anyhow::Result<Command> {
-        let Plan { directory, verbose, detached, .. } = &self.plan;
+        let Plan { directory, verbose, detached, namespaces, .. } = &self.plan;
         // The node writes this file itself. What the system says for it when it dies goes there too,
         // and a file that cannot be written keeps no node from starting.
         let mut options = OpenOptions::new();
         let log = options.create(true).append(true).mode(0o600).open(directory.log(node));
         let log = log.map_or_else(|_| Stdio::null(), Stdio::from);
         let us = std::env::current_exe().context("cannot find this program")?;
-        let mut command = Command::new(us);
+        let mut command = match namespaces {
+            None => Command::new(us),
+            // It becomes the node: their process is the same.
+            Some(prefix) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", &format!("{prefix}{node}")]).arg(us);
+                command
+            }
+        };
         command.arg("node").arg("--dir").arg(directory.path());
         command.arg("--index").arg(node.to_string()).arg("--log-file");
         command.args((0..*verbose).map(|_| "-v"));

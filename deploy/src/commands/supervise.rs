@@ -73,7 +73,14 @@ impl Args {
             );
         }
         let directory_of = directory.clone();
-        let plan = Plan { directory: directory_of, nodes, elsewhere, verbose, detached: true };
+        let plan = Plan {
+            directory: directory_of,
+            nodes,
+            elsewhere,
+            verbose,
+            detached: true,
+            namespaces: None,
+        };
         let supervisor = Supervisor::start(plan, tell_of_nodes(sender))?;
         supervisor.restart();
         if self.background {

@@ -80,6 +80,7 @@ impl Started {
         mut config: ClusterConfig,
         verbose: u8,
         detached: bool,
+        namespaces: Option<String>,
     ) -> anyhow::Result<Self> {
         if config.network.fabric.is_network() && config.network.addresses.is_empty() {
             let topology = &config.topology;
@@ -103,6 +104,7 @@ impl Started {
             elsewhere: BTreeSet::new(),
             verbose,
             detached,
+            namespaces,
         };
         let supervisor = Supervisor::start(plan, tell_of_nodes(sender.clone()))?;
         let this = Self { directory, config, claim, manifest, supervisor, events, sender };
@@ -272,7 +274,7 @@ impl Args {
         }
         let config = self.shape.config()?;
         let directory = Directory::at(&global.dir())?;
-        let mut cluster = Started::start(directory, config, global.verbose, self.detach)?;
+        let mut cluster = Started::start(directory, config, global.verbose, self.detach, None)?;
         let welcome = self.welcome(global, &cluster);
         if self.background {
             cluster.claim.supervising()?;

@@ -104,6 +104,7 @@ fn what_cannot_be_done_is_said() {
         (&["--duration", "0"], "does nothing"),
         (&["--kills", "3", "--faults", "stop"], "never ends"),
         (&["--nodes", "5"], "a cluster of its own"),
+        (&["--faults", "partition"], "a cluster of its own"),
         (&["--faults", "kill"], "three replicas at least"),
         (&["--faults", "client-kill", "--value-size", "99999999"], "limits.value_bytes_max"),
     ] {

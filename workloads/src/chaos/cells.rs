@@ -2,22 +2,25 @@
 //!
 //! A cell is set, appended to, overwritten, removed, counted in and looked for, with conditions of every kind and
 //! with something else to do if they do not hold. Who asks remembers what it was told last: so conditions often
-//! hold, and often do not, because somebody else was there meanwhile. What an interactive transaction commits
-//! is of this kind: conditions on the versions that were read, and on a range that was scanned.
+//! hold, and often do not, because somebody else was there meanwhile. Others are changed in interactive
+//! transactions, which the client library [drafts](super::interactive).
 
 use std::collections::BTreeMap;
 
 use rand::RngExt;
-use skein_client::{Compare, Guard, Operation, Outcome, Reply, Test, Transaction};
-use skein_kvstore::range::RangeDigest;
+use skein_client::{Compare, Draft, Guard, KeyRange, Operation, Outcome, ReadMode, Reply, Shape};
+use skein_client::{Test, Transaction, Waiting};
+use skein_kvstore::limits::Limits;
 use skein_kvstore::slots::SlotMap;
+use skein_multicast::config::{Topology, Tuning};
 use skein_protocol::ids::GroupId;
 
+use super::interactive::{Asked, Interactive, Open};
 use super::objects::Asker;
 
 /// Cells of a group that hold tokens, and of those that hold numbers.
-const TOKENS: u64 = 2;
-const NUMBERS: u64 = 1;
+const TOKENS: u64 = 4;
+const NUMBERS: u64 = 2;
 /// A page has so many pairs at most.
 const PAGE_MAX: u32 = 4;
 
@@ -29,6 +32,8 @@ pub(super) struct Cells {
     /// What stands in the keys of each group, and takes them there.
     tags: Vec<String>,
     slots: SlotMap,
+    /// What drafts must know of the cluster.
+    shape: Shape,
     /// Of each group.
     tokens: u64,
 }
@@ -38,14 +43,12 @@ pub(super) struct Cells {
 pub(super) struct Memory {
     /// The values and versions of keys; nothing, where there was nothing.
     read: BTreeMap<Vec<u8>, Option<(Vec<u8>, u64)>>,
-    /// The last page: where it began, where it ended, and its pairs.
-    page: Option<Range>,
+    interactive: Interactive,
 }
-
-type Range = (Vec<u8>, Option<Vec<u8>>, Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Memory {
     pub(super) fn told(&mut self, asked: &Transaction, reply: &Reply) {
+        self.interactive.told(asked, reply);
         let branch = if reply.held { &asked.then } else { &asked.otherwise };
         for (operation, outcome) in branch.iter().zip(&reply.outcomes) {
             match (operation, outcome) {
@@ -58,12 +61,6 @@ impl Memory {
                 (Operation::Delete { key }, Outcome::Flag(_)) if is_cell(key) => {
                     self.read.insert(key.clone(), None);
                 }
-                (Operation::Scan { start, end, .. }, Outcome::Page(page)) if reply.held => {
-                    let end = page.next.clone().or_else(|| end.clone());
-                    // What it wrote itself is not what it found.
-                    let only = branch.len() == 1;
-                    self.page = only.then(|| (start.clone(), end, page.pairs.clone()));
-                }
                 _ => {}
             }
         }
@@ -72,6 +69,17 @@ impl Memory {
     fn value(&self, key: &[u8]) -> Option<&(Vec<u8>, u64)> {
         self.read.get(key).and_then(Option::as_ref)
     }
+}
+
+/// Mostly, who writes a cell and is not told the version reads it: without versions nobody could tell in which
+/// order many have written few cells.
+fn read_again(asker: &mut Asker, one: &Operation) -> Option<Operation> {
+    let untold = matches!(
+        one,
+        Operation::Append { .. } | Operation::Increment { .. } | Operation::Patch { .. }
+    );
+    let key = one.key().filter(|_| untold && asker.random.random_bool(0.8))?.to_vec();
+    Some(Operation::Get { key })
 }
 
 fn is_cell(key: &[u8]) -> bool {
@@ -89,6 +97,13 @@ impl Cells {
             prefix: format!("chaos/{run}/cell/"),
             tags: (0..groups).map(tag).collect(),
             slots: slots.clone(),
+            shape: Shape {
+                topology: Topology { nodes: 1, groups, replicas: 1, engines: 1 },
+                tuning: Tuning::default(),
+                slots: slots.clone(),
+                limits: Limits::default(),
+                waiting: Waiting::Park,
+            },
             tokens: TOKENS,
         }
     }
@@ -104,7 +119,7 @@ impl Cells {
             0..30 => self.alone(asker),
             30..40 => Transaction::of(self.scan(asker)),
             40..70 => self.guarded(asker),
-            _ => self.committed(asker),
+            _ => self.interactive(asker),
         };
         let many = self.concerns_many(&transaction);
         (transaction, many)
@@ -177,7 +192,9 @@ impl Cells {
         for _ in 0..asker.random.random_range(1..3) {
             let reads = asker.random.random_bool(0.5);
             let one = if reads { self.read(asker) } else { self.write(asker) };
+            let again = read_again(asker, &one);
             transaction = transaction.then(one);
+            transaction.then.extend(again);
         }
         transaction
     }
@@ -217,7 +234,7 @@ impl Cells {
             transaction.guards.push(self.guard(asker));
         }
         let written = self.write(asker);
-        let read = self.read(asker);
+        let read = read_again(asker, &written).unwrap_or_else(|| self.read(asker));
         let transaction = transaction.then(written).then(read);
         match asker.random.random_range(0..3) {
             0 => transaction,
@@ -232,31 +249,87 @@ impl Cells {
         }
     }
 
-    /// What an interactive transaction commits that has read some cells, and perhaps a page.
-    fn committed(&self, asker: &mut Asker) -> Transaction {
-        let mut transaction = Transaction::default();
-        if let Some((start, end, pairs)) = asker.memory.page.take() {
-            let mut groups = BTreeMap::<GroupId, Vec<(&[u8], &[u8])>>::new();
-            for (key, value) in &pairs {
-                groups.entry(self.slots.owner(key)).or_default().push((key, value));
+    /// The next thing that an interactive transaction asks for; something else, if it waits for an answer.
+    fn interactive(&self, asker: &mut Asker) -> Transaction {
+        let begin = |reads| {
+            let draft = Draft::new(&self.shape, ReadMode::Confirmed);
+            Open { draft, reads }
+        };
+        let reads = asker.random.random_range(1..4);
+        let Some(mut open) = asker.memory.interactive.take(|| begin(reads)) else {
+            return self.guarded(asker);
+        };
+        while let Some(left) = open.reads.checked_sub(1) {
+            open.reads = left;
+            let (asked, transaction) = match asker.random.random_range(0..4) {
+                0 => {
+                    let Operation::Scan { start, end, limit } = self.scan(asker) else {
+                        unreachable!("a scan was drawn")
+                    };
+                    let end = end.expect("it ends before other keys");
+                    let range = KeyRange::of(start..end);
+                    let Ok(transaction) = open.draft.scan(&range, limit) else { continue };
+                    (Asked::Page(range, limit), transaction)
+                }
+                which => {
+                    let key = if which == 1 { self.number(asker) } else { self.cell(asker) };
+                    // What it knows it does not ask for.
+                    let Ok(None) = open.draft.get(&key) else { continue };
+                    (Asked::Key(key.clone()), Transaction::of(Operation::Get { key }))
+                }
+            };
+            asker.memory.interactive.wait(open, asked, &transaction);
+            return transaction;
+        }
+        let draft = &mut open.draft;
+        for number in 0..asker.random.random_range(1..3) {
+            // What cannot be added to has no part in it.
+            let _ = match asker.random.random_range(0..5) {
+                0 => draft.delete(self.cell(asker)),
+                // Two appends to a cell would be one of another length than tokens have.
+                1 if number == 0 => draft.append(self.cell(asker), asker.token()),
+                2 => draft.increment(self.number(asker), asker.random.random_range(-1..3)),
+                _ => draft.put(self.cell(asker), asker.token()),
+            };
+        }
+        match draft.commit(&self.shape) {
+            Some(transaction) => {
+                asker.memory.interactive.wait(open, Asked::Commit, &transaction);
+                transaction
             }
-            let held = groups.into_iter().map(|(group, pairs)| RangeDigest::of(group, pairs));
-            let test = Test::Unchanged { end, held: held.collect() };
-            transaction.guards.push(Guard { key: start, test });
+            None => self.alone(asker),
         }
-        for key in [self.cell(asker), self.number(asker)] {
-            if let Some(read) = asker.memory.read.get(&key) {
-                let version = read.as_ref().map_or(0, |(_, version)| *version);
-                transaction = transaction.guard(key.clone(), Test::Version(version));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::once;
+    use crate::model::Model;
+
+    #[test]
+    fn interactive_transactions_read_commit_and_are_overtaken() {
+        let slots = SlotMap::even(2);
+        let cells = Cells::new("test", &slots, 2);
+        let mut askers = [Asker::new(1, 1), Asker::new(1, 2)];
+        let mut model = Model::over(slots);
+        let (mut done, mut overtaken, mut ranges) = (0, 0, 0);
+        for round in 0..4_000 {
+            let asker = &mut askers[round % 2];
+            let transaction = cells.interactive(asker);
+            let Ok(reply) = once(&mut model, &transaction) else { continue };
+            let commits = matches!(
+                &asker.memory.interactive,
+                Interactive::Waiting { asked: Asked::Commit, .. }
+            );
+            if commits && !transaction.guards.is_empty() {
+                *if reply.held { &mut done } else { &mut overtaken } += 1;
+                let is_range = |guard: &Guard| matches!(guard.test, Test::Unchanged { .. });
+                ranges += usize::from(transaction.guards.iter().any(is_range));
             }
-            transaction = transaction.otherwise(Operation::Get { key });
+            asker.told(&transaction, &reply);
         }
-        if transaction.guards.is_empty() {
-            // Nothing is known yet: these are its first reads.
-            return Transaction { then: transaction.otherwise, ..Transaction::default() };
-        }
-        let first = self.write(asker);
-        let second = self.write(asker);
-        transaction.then(first).then(second)
+        assert!(done > 100 && overtaken > 100 && ranges > 100, "{done} {overtaken} {ranges}");
     }
 }

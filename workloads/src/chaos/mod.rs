@@ -6,6 +6,7 @@
 //! what stands there before and after ([`state`]), and what came of it all ([`report`]). Killing real processes is the binary's part.
 
 mod cells;
+mod interactive;
 pub mod load;
 pub mod objects;
 pub mod report;

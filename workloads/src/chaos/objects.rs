@@ -6,9 +6,10 @@
 //! kind of object is one that checkers of strict serializability know. Cells, of which a few lie side by side
 //! over all groups, get every other command there is (`cells`).
 
+use hashbrown::HashMap;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use skein_client::{Compare, Operation, ReadMode, Reply, Test, Transaction};
+use skein_client::{Compare, Operation, Outcome, ReadMode, Reply, Test, Transaction};
 use skein_kvstore::slots::SlotMap;
 use skein_protocol::ids::GroupId;
 
@@ -22,9 +23,11 @@ pub const TOKEN_BYTES: usize = 12;
 /// overlaps for a moment only is still about the same.
 const LISTS: u64 = 8;
 const LISTS_FEW: u64 = 2;
-/// How long a list is appended to, in nanoseconds; then another takes its place. Reads take the
-/// whole list, so it must not become long.
+/// How long a list is appended to, in nanoseconds; then another takes its place.
 const LIST_FOR: u64 = 500_000_000;
+/// Another takes its place sooner if the list has grown to so many tokens. Reads return the whole list, so
+/// without a bound a history would grow with the square of the rate.
+const LIST_TOKENS_MAX: usize = 24;
 /// Registers of a group.
 const REGISTERS: u64 = 16;
 /// Counters of a group.
@@ -59,6 +62,9 @@ pub struct Asker {
     writer: u16,
     tokens: u32,
     pub(super) memory: Memory,
+    /// How often each list of the current period was replaced because it was long.
+    replaced: HashMap<Vec<u8>, u32>,
+    period: u64,
 }
 
 /// What is asked for.
@@ -79,7 +85,8 @@ impl Asker {
     /// The only one of its number.
     pub fn new(seed: u64, writer: u16) -> Self {
         let random = SmallRng::seed_from_u64(seed ^ keys::fnv(u64::from(writer)));
-        Self { random, writer, tokens: 0, memory: Memory::default() }
+        let (memory, replaced) = (Memory::default(), HashMap::new());
+        Self { random, writer, tokens: 0, memory, replaced, period: 0 }
     }
 
     /// One of several ways to read.
@@ -94,6 +101,29 @@ impl Asker {
     /// What it asked for was answered so: it may ask for something because of it.
     pub fn told(&mut self, asked: &Transaction, reply: &Reply) {
         self.memory.told(asked, reply);
+        let branch = if reply.held { &asked.then } else { &asked.otherwise };
+        for (operation, outcome) in branch.iter().zip(&reply.outcomes) {
+            let length = match outcome {
+                Outcome::Length(length) => *length as usize,
+                Outcome::Value(Some((value, _))) => value.len(),
+                _ => continue,
+            };
+            if length >= LIST_TOKENS_MAX * TOKEN_BYTES
+                && let Some((stem, number)) = operation.key().and_then(|key| list_of_key(key))
+            {
+                let replaced = self.replaced.entry(stem.to_vec()).or_default();
+                *replaced = (*replaced).max(number + 1);
+            }
+        }
+    }
+
+    /// How often a list of the period was replaced.
+    fn replaced(&mut self, period: u64, stem: &str) -> u32 {
+        if self.period != period {
+            self.period = period;
+            self.replaced.clear();
+        }
+        self.replaced.get(stem.as_bytes()).copied().unwrap_or_default()
     }
 
     pub(super) fn token(&mut self) -> Vec<u8> {
@@ -195,7 +225,9 @@ impl Objects {
         let period = now.saturating_sub(self.began) / LIST_FOR;
         let lists = if period % 2 == 1 { LISTS_FEW.min(self.lists) } else { self.lists };
         let list = asker.random.random_range(0..lists);
-        format!("{}list/{list}.{period}", self.stems[group]).into_bytes()
+        let stem = format!("{}list/{list}.{period}", self.stems[group]);
+        let replaced = asker.replaced(period, &stem);
+        format!("{stem}.{replaced}").into_bytes()
     }
 
     fn register(&self, asker: &mut Asker) -> Vec<u8> {
@@ -270,8 +302,11 @@ impl Objects {
         let enough = Test::Number { compare: Compare::AtLeast, number: amount };
         Transaction::default()
             .guard(from.clone(), enough)
-            .then(Operation::Increment { key: from, by: -amount })
-            .then(Operation::Increment { key: to, by: amount })
+            .then(Operation::Increment { key: from.clone(), by: -amount })
+            .then(Operation::Increment { key: to.clone(), by: amount })
+            // Versions tell the order of transfers, which the same numbers again and again do not.
+            .then(Operation::Get { key: from })
+            .then(Operation::Get { key: to })
     }
 
     fn sum(&self) -> Transaction {
@@ -280,11 +315,21 @@ impl Objects {
     }
 }
 
+/// What the key of a list begins with, and how often the list was replaced before it.
+fn list_of_key(key: &[u8]) -> Option<(&[u8], u32)> {
+    key.windows(6).find(|part| part == b"/list/")?;
+    let dot = key.iter().rposition(|byte| *byte == b'.')?;
+    let number = std::str::from_utf8(&key[dot + 1..]).ok()?.parse().ok()?;
+    Some((&key[..dot], number))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::generator::once;
+    use crate::model::Model;
 
     const GROUPS: u16 = 3;
 
@@ -342,6 +387,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_list_does_not_become_long_however_much_is_asked_for() {
+        let objects = Objects::new("test", &SlotMap::even(GROUPS), GROUPS, 0);
+        let mut asker = Asker::new(1, 7);
+        let mut model = Model::over(SlotMap::even(GROUPS));
+        once(&mut model, &objects.opening()).unwrap();
+        for _ in 0..50_000 {
+            // All within one period.
+            let (transaction, _) = objects.draw(Mix::Everything, &mut asker, 1);
+            if let Ok(reply) = once(&mut model, &transaction) {
+                asker.told(&transaction, &reply);
+            }
+        }
+        let lists = model.pairs.iter().filter(|(key, _)| list_of_key(key).is_some());
+        let lengths: Vec<usize> = lists.map(|(_, value)| value.len() / TOKEN_BYTES).collect();
+        assert!(lengths.len() > 100, "{}", lengths.len());
+        // One transaction appends once to each list.
+        assert!(lengths.iter().all(|length| *length <= LIST_TOKENS_MAX), "{lengths:?}");
+        let longest = model.pairs.values().map(Vec::len).max().unwrap_or_default();
+        assert!(longest < 2 * LIST_TOKENS_MAX * TOKEN_BYTES, "{longest}");
     }
 
     #[test]

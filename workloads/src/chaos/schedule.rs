@@ -34,11 +34,13 @@ pub enum Kind {
     Evict,
     /// SIGKILL to a client in the middle of transactions.
     ClientKill,
+    /// The network between a node and others is cut, both ways or one, and mended after a while.
+    Partition,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Kill,
         Self::Stop,
         Self::Stutter,
@@ -47,6 +49,7 @@ impl Kind {
         Self::Transfer,
         Self::Evict,
         Self::ClientKill,
+        Self::Partition,
     ];
 
     /// Its name, on the command line and in histories.
@@ -60,6 +63,7 @@ impl Kind {
             Self::Transfer => "transfer",
             Self::Evict => "evict",
             Self::ClientKill => "client-kill",
+            Self::Partition => "partition",
         }
     }
 
@@ -99,6 +103,19 @@ pub enum Fault {
     Evict(u16, GroupId),
     /// Kill a client.
     ClientKill,
+    /// Part a node from others, for so long.
+    Partition(u16, Parting, Duration),
+}
+
+/// Whom a node cannot reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parting {
+    /// Nobody, clients among them, nor does anybody reach it.
+    FromAll,
+    /// This node, nor does it reach the one that is parted. Clients reach both.
+    FromNode(u16),
+    /// This node does not hear what the one that is parted says, which hears all.
+    Unheard(u16),
 }
 
 /// A node stands still, and then goes on.
@@ -197,6 +214,18 @@ impl Schedule {
             Kind::Stop => {
                 let node = self.one(view)?;
                 Some(Fault::Stop(node, self.time(STOP_MIN, stop_max)))
+            }
+            Kind::Partition => {
+                let node = self.one(view)?;
+                let other = (node + self.random.random_range(1..self.topology.nodes.max(2)))
+                    % self.topology.nodes.max(1);
+                let parting = match self.random.random_range(0..3) {
+                    0 => Parting::FromAll,
+                    _ if other == node => Parting::FromAll,
+                    1 => Parting::FromNode(other),
+                    _ => Parting::Unheard(other),
+                };
+                Some(Fault::Partition(node, parting, self.time(STOP_MIN, stop_max)))
             }
             Kind::Stutter => {
                 let node = self.one(view)?;
@@ -316,6 +345,7 @@ mod tests {
             Fault::Kill(nodes) => nodes.clone(),
             Fault::Pause(paused) => paused.iter().map(|(node, _)| *node).collect(),
             Fault::Stop(node, _)
+            | Fault::Partition(node, ..)
             | Fault::Stutter(node, _)
             | Fault::Restart(node)
             | Fault::Transfer(node, _)
@@ -476,6 +506,31 @@ mod tests {
         }
         assert!(times.iter().any(|time| *time > STOP_MAX / 3));
         assert!(times.iter().any(|time| *time < STOP_MAX / 100));
+    }
+
+    #[test]
+    fn a_node_is_parted_from_all_or_from_another_and_both_ways_or_one() {
+        let mut schedule = Schedule::new(THREE, vec![Kind::Partition], Target::Any, SILENCE, 1);
+        let view = View { leaders: vec![Some(0), Some(1)], ..View::default() };
+        let mut counts = [0; 3];
+        for _ in 0..300 {
+            let Some(Fault::Partition(node, parting, time)) = schedule.next(&view, STOP_MAX) else {
+                continue;
+            };
+            assert!((STOP_MIN..=STOP_MAX).contains(&time), "{time:?}");
+            counts[match parting {
+                Parting::FromAll => 0,
+                Parting::FromNode(other) => {
+                    assert_ne!(other, node);
+                    1
+                }
+                Parting::Unheard(other) => {
+                    assert_ne!(other, node);
+                    2
+                }
+            }] += 1;
+        }
+        assert!(counts.iter().all(|count| *count > 50), "{counts:?}");
     }
 
     #[test]

@@ -286,7 +286,8 @@ pub struct Unanswered {
 pub struct Fault {
     /// When.
     pub t: u64,
-    /// What: `kill`, `stop`, `stutter`, `pause`, `continue`, `restart`, `transfer`, `evict`, `client-kill`, `recovered`.
+    /// What: `kill`, `stop`, `stutter`, `pause`, `continue`, `restart`, `transfer`, `evict`, `client-kill`,
+    /// `partition`, `mend`, `recovered`.
     pub what: String,
     /// The node concerned, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,10 +9,11 @@ use skein_kvstore::node::admin::Action;
 use skein_multicast::config::Topology;
 use skein_multicast::protocol::ids::GroupId;
 use skein_workloads::chaos::report::Injected;
-use skein_workloads::chaos::schedule::{Fault, Moment, Schedule};
+use skein_workloads::chaos::schedule::{Fault, Moment, Parting, Schedule};
 use skein_workloads::history::{Fault as Noted, Record, Recorder, Scribe, now};
 
 use super::client::Clients;
+use super::hosts::Hosts;
 use super::patient::{Patient, Seen};
 
 const TICK: Duration = Duration::from_millis(5);
@@ -35,6 +36,8 @@ pub(super) struct Chaos<'a> {
     pub(super) topology: Topology,
     pub(super) stop_max: Duration,
     pub(super) done: Vec<Injected>,
+    /// The nodes' hosts, if they can be parted.
+    pub(super) hosts: Option<&'a Hosts>,
     away: BTreeMap<u16, Away>,
     problems: Vec<String>,
     looked: Option<Instant>,
@@ -46,8 +49,10 @@ struct Away {
     fault: usize,
     /// The process that has to be gone first.
     killed: Option<u32>,
-    /// When a stopped one goes on.
+    /// When a stopped one goes on, or a parted one is joined again.
     until: Option<Instant>,
+    /// How it is parted from others.
+    parting: Option<Parting>,
 }
 
 /// When to come to an end.
@@ -78,6 +83,7 @@ impl<'a> Chaos<'a> {
             topology,
             stop_max,
             done: Vec::new(),
+            hosts: None,
             away: BTreeMap::new(),
             problems: Vec::new(),
             looked: None,
@@ -156,6 +162,7 @@ impl<'a> Chaos<'a> {
                 Ok(())
             }
             Fault::ClientKill => self.kill_a_client(),
+            Fault::Partition(node, parting, time) => self.part(node, parting, time, &seen),
         };
         if let Err(error) = done {
             self.problems.push(format!("{error:#}"));
@@ -181,7 +188,8 @@ impl<'a> Chaos<'a> {
             self.note(Noted { t, what: what.to_owned(), node: Some(*node), pid, led });
             let killed = pid.filter(|_| time.is_none());
             let until = time.map(|time| Instant::now() + time);
-            self.away.insert(*node, Away { fault: self.done.len(), killed, until });
+            let away = Away { fault: self.done.len(), killed, until, parting: None };
+            self.away.insert(*node, away);
         }
         let nodes = nodes.to_vec();
         self.done.push(Injected { t, what, nodes, led: led_by_all, recovered: None });
@@ -226,7 +234,8 @@ impl<'a> Chaos<'a> {
         let slot = slot.expect("the schedule knows who has a replica of what").slot;
         let t = now();
         self.patient.tell(leader, Action::Evict { group: group.0, slot });
-        self.away.insert(node, Away { fault: self.done.len(), killed: None, until: None });
+        let away = Away { fault: self.done.len(), killed: None, until: None, parting: None };
+        self.away.insert(node, away);
         self.told("evict", t, node, group, seen);
     }
 
@@ -236,6 +245,37 @@ impl<'a> Chaos<'a> {
         let pid = self.patient.pid(node);
         self.note(Noted { t, what: what.to_owned(), node: Some(node), pid, led: led.clone() });
         self.done.push(Injected { t, what, nodes: vec![node], led, recovered: None });
+    }
+
+    fn part(
+        &mut self,
+        node: u16,
+        parting: Parting,
+        time: Duration,
+        seen: &Seen,
+    ) -> anyhow::Result<()> {
+        let hosts = self.hosts.expect("partitions are asked for only where there are hosts");
+        let (t, what, led, pid) = (now(), "partition", seen.led_by(node), seen.pid(node));
+        hosts.part(node, &parting)?;
+        self.note(Noted { t, what: what.to_owned(), node: Some(node), pid, led: led.clone() });
+        let until = Some(Instant::now() + time);
+        let (fault, parting) = (self.done.len(), Some(parting));
+        self.away.insert(node, Away { fault, killed: None, until, parting });
+        self.done.push(Injected { t, what, nodes: vec![node], led, recovered: None });
+        Ok(())
+    }
+
+    /// Joins a node to those from whom it was parted, or lets one go on that was stopped. Returns when, and
+    /// what that is called.
+    fn end(&mut self, node: u16) -> anyhow::Result<(u64, &'static str)> {
+        let parting = self.away.get_mut(&node).and_then(|away| away.parting.take());
+        match (parting, self.hosts) {
+            (Some(parting), Some(hosts)) => {
+                hosts.mend(node, &parting)?;
+                Ok((now(), "mend"))
+            }
+            _ => Ok((self.patient.signal(&[node], Signal::CONT)?, "continue")),
+        }
     }
 
     fn kill_a_client(&mut self) -> anyhow::Result<()> {
@@ -261,9 +301,9 @@ impl<'a> Chaos<'a> {
         let due: Vec<u16> = self.away.iter().filter_map(due).collect();
         for node in due {
             let pid = self.patient.pid(node);
-            match self.patient.signal(&[node], Signal::CONT) {
-                Ok(t) => {
-                    let what = "continue".to_owned();
+            match self.end(node) {
+                Ok((t, what)) => {
+                    let what = what.to_owned();
                     self.note(Noted { t, what, node: Some(node), pid, led: Vec::new() });
                 }
                 Err(error) => self.problems.push(format!("{error:#}")),

@@ -3,20 +3,24 @@
 mod acceptance;
 pub(super) mod client;
 mod faults;
+mod hosts;
 pub(super) mod patient;
 mod run;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::ValueEnum;
-use skein_kvstore::config::ClusterConfig;
+use skein_kvstore::config::{ClusterConfig, Encryption, FabricKind};
 use skein_workloads::bench::any_seed;
 use skein_workloads::chaos::report::Report;
 use skein_workloads::chaos::schedule::{Kind, STOP_MAX, Target};
 
 use self::faults::End;
+use self::hosts::Hosts;
 use self::run::{Plan, Run};
 use crate::args::Global;
 use crate::data::Mode;
@@ -47,7 +51,8 @@ pub(crate) struct Args {
     /// Ends after so many kills, of nodes or clients, instead
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     kills: Option<u32>,
-    /// What is done: kill, stop, stutter, pause, restart, transfer, evict, client-kill [default: all; with --kills only kill]
+    /// What is done: kill, stop, stutter, pause, restart, transfer, evict, client-kill, partition [default: all but
+    /// partition, which takes root, --fabric tcp and a cluster of its own; with --kills only kill]
     #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = kind)]
     faults: Vec<Kind>,
     /// To which nodes [default: leaders two times out of three]
@@ -84,9 +89,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Runs it on clusters of all kinds: shm and tcp, 3 and 5 replicas, even and uneven placement, with memory to
-    /// spare and with none, 1000 faults in all
+    /// spare and with none, 1000 faults in all, partitions among them where network namespaces can be made
     #[arg(long, conflicts_with_all = ["duration", "kills", "history", "records", "value_size"])]
     acceptance: bool,
+    /// So many faults in all, the same number for each kind of cluster
+    #[arg(long, requires = "acceptance", default_value_t = 1_000, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    acceptance_faults: u32,
     /// Prints one JSON object (docs/performance.md) in place of the report
     #[arg(long)]
     json: bool,
@@ -120,14 +129,41 @@ fn stop_max(text: &str) -> Result<Duration, String> {
 
 /// A run on a cluster that is started for it.
 fn on_its_own(
-    config: ClusterConfig,
+    mut config: ClusterConfig,
     plan: Plan,
     interrupt: Interrupt,
     verbose: u8,
 ) -> anyhow::Result<Report> {
-    let own = Own::start(DIR_PREFIX, None, config, verbose)?;
+    if !plan.kinds.contains(&Kind::Partition) {
+        return on_hosts(config, plan, interrupt, verbose, None);
+    }
+    if config.network.fabric != FabricKind::Tcp {
+        return Err(usage("partition takes connections that can be cut: add --fabric tcp"));
+    }
+    let hosts = Hosts::join(config.topology.nodes);
+    let hosts = hosts.context("partition takes network namespaces, one for each node")?;
+    config.network.cluster = "chaos".to_owned();
+    config.network.addresses = hosts.addresses();
+    config.network.encryption = Encryption::Never;
+    // Only a thread of its own can go to another host, with all that it starts.
+    let run = || {
+        hosts.enter()?;
+        on_hosts(config, plan, interrupt, verbose, Some(&hosts))
+    };
+    thread::scope(|scope| scope.spawn(run).join()).expect("a run does not panic")
+}
+
+/// The same, where it is known on which hosts.
+fn on_hosts(
+    config: ClusterConfig,
+    plan: Plan,
+    interrupt: Interrupt,
+    verbose: u8,
+    hosts: Option<&Hosts>,
+) -> anyhow::Result<Report> {
+    let own = Own::start(DIR_PREFIX, None, config, verbose, hosts.map(Hosts::prefix))?;
     let dir = own.dir().to_owned();
-    let report = Run::on(&dir, plan, interrupt).and_then(Run::drive);
+    let report = Run::on(&dir, plan, interrupt, hosts).and_then(Run::drive);
     let left = own.stop();
     let mut report = report?;
     report.problems.extend(left);
@@ -142,13 +178,23 @@ impl Args {
                     "--acceptance starts clusters of its own, of many shapes: leave out --dir, SKEIN_DIR and the flags of a shape",
                 ));
             }
-            return acceptance::run(&self.plan()?, global.verbose, self.json);
+            return acceptance::run(
+                &self.plan()?,
+                self.acceptance_faults,
+                global.verbose,
+                self.json,
+            );
         }
         let plan = self.plan()?;
         let interrupt = Interrupt::listen_and_stay()?;
         let report = if let Some(dir) = global.dir_if_named() {
             self.refuse_shape()?;
-            Run::on(&dir, plan, interrupt)?.drive()?.judged()
+            if plan.kinds.contains(&Kind::Partition) {
+                return Err(usage(
+                    "partition takes a cluster of its own, whose nodes are on hosts that can be parted: leave out --dir and SKEIN_DIR",
+                ));
+            }
+            Run::on(&dir, plan, interrupt, None)?.drive()?.judged()
         } else {
             on_its_own(self.own_config()?, plan, interrupt, global.verbose)?
         };
@@ -170,7 +216,7 @@ impl Args {
         };
         let kinds = match (&self.faults[..], self.kills) {
             ([], Some(_)) => vec![Kind::Kill],
-            ([], None) => Kind::ALL.to_vec(),
+            ([], None) => Kind::ALL.into_iter().filter(|kind| *kind != Kind::Partition).collect(),
             (given, _) => given.to_vec(),
         };
         if self.kills.is_some() && !kinds.iter().any(|kind| kind.name().ends_with("kill")) {

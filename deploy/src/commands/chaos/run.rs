@@ -28,6 +28,7 @@ use skein_workloads::history::{Digest, FORMAT, Header, Record, Recorder, Scribe,
 use super::super::check::{Looked, look};
 use super::client::Clients;
 use super::faults::{Chaos, End};
+use super::hosts::Hosts;
 use super::patient::{Lives, Patient};
 use crate::cluster::{self, ask};
 use crate::exit::usage;
@@ -63,7 +64,7 @@ pub(super) struct Plan {
 }
 
 /// A run on a cluster.
-pub(super) struct Run {
+pub(super) struct Run<'a> {
     plan: Plan,
     directory: Directory,
     running: RunningCluster,
@@ -71,13 +72,20 @@ pub(super) struct Run {
     records: Records,
     bars: Bars,
     interrupt: Interrupt,
+    /// The nodes' hosts, if they can be parted.
+    hosts: Option<&'a Hosts>,
     /// Starts again what was killed, if nobody else does.
     _supervisor: Option<Supervisor>,
 }
 
-impl Run {
+impl<'a> Run<'a> {
     /// On the cluster in `dir`, if it can bear what is planned.
-    pub(super) fn on(dir: &Path, plan: Plan, interrupt: Interrupt) -> anyhow::Result<Self> {
+    pub(super) fn on(
+        dir: &Path,
+        plan: Plan,
+        interrupt: Interrupt,
+        hosts: Option<&'a Hosts>,
+    ) -> anyhow::Result<Self> {
         let running = Directory::connect(dir)?;
         let topology = running.config.topology;
         let of_nodes = plan.kinds.iter().find(|kind| **kind != Kind::ClientKill);
@@ -98,7 +106,10 @@ impl Run {
         let directory = Directory::at(dir)?;
         let supervisor = match directory.supervisor().filter(|keeper| keeper.restarts) {
             Some(_) => None,
-            None => Some(supervise_for_now(&directory, topology.nodes)?),
+            None => {
+                let namespaces = hosts.map(Hosts::prefix);
+                Some(supervise_for_now(&directory, topology.nodes, namespaces)?)
+            }
         };
         let driver = Driver::to(&running).context("cannot reach the cluster's memory")?;
         // So that no key is one of another run.
@@ -113,6 +124,7 @@ impl Run {
             records,
             bars,
             interrupt,
+            hosts,
             _supervisor: supervisor,
         })
     }
@@ -257,6 +269,7 @@ impl Run {
         let dir = self.directory.path();
         let clients = Clients::new(dir, &self.records.run, began, *seed, WRITER);
         let mut chaos = Chaos::new(patient, schedule, clients, recorder, topology, *stop_max);
+        chaos.hosts = self.hosts;
         let clock = Instant::now();
         let line = self.bars.line();
         let mut watch = |done: &[Injected]| {
@@ -374,13 +387,18 @@ fn agree(digests: &[Digest]) -> bool {
 }
 
 /// Starts again whatever is killed, for as long as this lives: nobody else does.
-fn supervise_for_now(directory: &Directory, nodes: u16) -> anyhow::Result<Supervisor> {
+fn supervise_for_now(
+    directory: &Directory,
+    nodes: u16,
+    namespaces: Option<String>,
+) -> anyhow::Result<Supervisor> {
     let plan = supervise::Plan {
         directory: directory.clone(),
         nodes,
         elsewhere: BTreeSet::new(),
         verbose: 0,
         detached: true,
+        namespaces,
     };
     let supervisor = Supervisor::start(plan, |ended| {
         if let Err(error) = ended {

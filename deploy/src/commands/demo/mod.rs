@@ -80,7 +80,7 @@ impl Args {
 
         let clock = Instant::now();
         let named = global.named_dir().cloned();
-        let cluster = Own::start(DIR_PREFIX, named, config, global.verbose)?;
+        let cluster = Own::start(DIR_PREFIX, named, config, global.verbose, None)?;
         findings.up_s = seconds(clock);
         let (dir, nodes) = (cluster.dir().to_owned(), cluster.pids());
 
