@@ -78,7 +78,7 @@ fn read_again(asker: &mut Asker, one: &Operation) -> Option<Operation> {
         one,
         Operation::Append { .. } | Operation::Increment { .. } | Operation::Patch { .. }
     );
-    let key = one.key().filter(|_| untold && asker.random.random_bool(0.8))?.to_vec();
+    let key = one.key().filter(|_| untold && asker.random.random_bool(0.8))?.clone();
     Some(Operation::Get { key })
 }
 

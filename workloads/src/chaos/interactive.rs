@@ -42,9 +42,8 @@ impl Interactive {
     /// if it has waited for too long.
     pub(super) fn take(&mut self, begin: impl FnOnce() -> Open) -> Option<Open> {
         match std::mem::take(self) {
-            Self::None => Some(begin()),
             Self::Open(open) => Some(open),
-            Self::Waiting { waited: WAITS_MAX.., .. } => Some(begin()),
+            Self::None | Self::Waiting { waited: WAITS_MAX.., .. } => Some(begin()),
             Self::Waiting { open, asked, transaction, waited } => {
                 *self = Self::Waiting { open, asked, transaction, waited: waited + 1 };
                 None

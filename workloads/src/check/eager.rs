@@ -114,11 +114,12 @@ impl Eager {
     fn wait(&mut self, scripts: &Scripts, number: u32, script: &Script) {
         let mut deeds = scripts.deeds_of(script);
         let (key, sight) = match deeds.next() {
-            Some(Deed::Get { key, seen: None, .. }) => (*key, Sight::Absent),
+            Some(Deed::Get { key, seen: None, .. } | Deed::Exists { key, flag: false }) => {
+                (*key, Sight::Absent)
+            }
             Some(Deed::Get { key, seen: Some(seen), .. }) => {
                 (*key, Sight::Value(seen.len, seen.hash))
             }
-            Some(Deed::Exists { key, flag: false }) => (*key, Sight::Absent),
             Some(Deed::Exists { key, flag: true }) => (*key, Sight::Present),
             _ => return,
         };
