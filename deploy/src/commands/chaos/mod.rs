@@ -142,7 +142,7 @@ fn on_its_own(
     }
     let hosts = Hosts::join(config.topology.nodes);
     let hosts = hosts.context("partition takes network namespaces, one for each node")?;
-    config.network.cluster = "chaos".to_owned();
+    "chaos".clone_into(&mut config.network.cluster);
     config.network.addresses = hosts.addresses();
     config.network.encryption = Encryption::Never;
     // Only a thread of its own can go to another host, with all that it starts.

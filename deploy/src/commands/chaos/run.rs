@@ -104,13 +104,11 @@ impl<'a> Run<'a> {
             )));
         }
         let directory = Directory::at(dir)?;
-        let supervisor = match directory.supervisor().filter(|keeper| keeper.restarts) {
-            Some(_) => None,
-            None => {
-                let namespaces = hosts.map(Hosts::prefix);
-                Some(supervise_for_now(&directory, topology.nodes, namespaces)?)
-            }
-        };
+        let is_kept = directory.supervisor().is_some_and(|keeper| keeper.restarts);
+        let namespaces = hosts.map(Hosts::prefix);
+        let supervisor = (!is_kept)
+            .then(|| supervise_for_now(&directory, topology.nodes, namespaces))
+            .transpose()?;
         let driver = Driver::to(&running).context("cannot reach the cluster's memory")?;
         // So that no key is one of another run.
         let run = format!("{:x}", now() ^ u64::from(std::process::id()) << 40);
