@@ -79,7 +79,7 @@ impl Command {
             Self::Up(up::Args { background: true, .. })
             | Self::Supervise(supervise::Args { background: true, .. }) => Audience::File,
             Self::Node(_) => Audience::Service,
-            Self::Sim(_) => Audience::Experiment,
+            Self::Sim(_) => Audience::Simulation,
             Self::Bench(args) if args.runs_replicas_of_its_own() => Audience::Experiment,
             Self::Get(_)
             | Self::Put(_)

@@ -45,6 +45,8 @@ pub(crate) enum Audience {
     Person,
     /// Commands that run clusters of their own, which are killed on purpose: errors alone.
     Experiment,
+    /// The simulator: the same, but for nodes that are refused, since it spoils their counts of starts itself.
+    Simulation,
     /// Clients: their error says what is wrong, so that nothing is logged unless asked for.
     Client,
 }
@@ -54,6 +56,7 @@ impl Audience {
         match self {
             Self::Service | Self::File | Self::Person => "warn",
             Self::Experiment => "error",
+            Self::Simulation => "error,skein_multicast::roster=off",
             Self::Client => "off",
         }
     }
@@ -62,7 +65,7 @@ impl Audience {
         match self {
             Self::Service => !io::stderr().is_terminal(),
             Self::File => true,
-            Self::Person | Self::Experiment | Self::Client => false,
+            Self::Person | Self::Experiment | Self::Simulation | Self::Client => false,
         }
     }
 }
