@@ -93,6 +93,8 @@ pub(super) struct Campaign {
     grants: Vec<Option<Grant>>,
     /// Whether a leader that seems well is to be replaced all the same.
     forced: bool,
+    /// What was committed when we set out: who grants may not have heard of a `Join` behind it.
+    commit: u64,
 }
 
 impl Ramcast {
@@ -171,7 +173,8 @@ impl Ramcast {
         self.retry_ms = self.after(2 + u64::from(self.config.me.slot));
         let forced = matches!(cause, Cause::Transfer | Cause::Succession | Cause::Outbid);
         let until_ms = self.now_ms + self.config.patience_ms;
-        self.campaign = Some(Campaign { ballot, cause, until_ms, grants, forced });
+        let commit = self.commit;
+        self.campaign = Some(Campaign { ballot, cause, until_ms, grants, forced, commit });
         self.spread.set_out(cause);
         self.role = Role::Candidate;
         self.paths.campaigns += 1;
@@ -610,9 +613,17 @@ impl Ramcast {
             return follows && waits && !self.detector.suspects(slot);
         }
         let Some(fed) = &self.fed[usize::from(slot)] else { return false };
-        // A lower word is its former incarnation's. One that lets us in again may have done so before its `Join`
-        // was committed, and hear of that only now.
-        let from = if fed.joins { fed.from } else { self.joins[usize::from(slot)] };
+        // A lower word is its former incarnation's. One that has let us in again may have done so before its
+        // `Join` was committed, and hears of that only now.
+        let (join, campaign) = (self.joins[usize::from(slot)], self.campaign.as_ref());
+        let asked_before = campaign.is_some_and(|campaign| campaign.commit < join);
+        let from = if fed.joins {
+            fed.from
+        } else if asked_before {
+            join
+        } else {
+            0
+        };
         let acknowledges = self.accepted(self.group(), slot, self.ballot()) >= from;
         self.view.names(slot, fed.incarnation) && !acknowledges
     }
