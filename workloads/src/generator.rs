@@ -20,6 +20,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use skein_client::{Driver, Error, ReadMode, SessionKey, Ticket, Transaction};
 use skein_fabric::Fabric;
+use skein_fabric::wait::Yields;
 use skein_kvstore::reply::Reply;
 
 use crate::arrivals::Arrivals;
@@ -349,6 +350,8 @@ struct Run<'a, S, W> {
     arrivals: Option<Arrivals>,
     /// Clients that wait for something to be due.
     free: VecDeque<usize>,
+    /// Those while something is due soon.
+    yields: Yields,
     started: Instant,
     measure_from: Instant,
     measure_until: Option<Instant>,
@@ -376,6 +379,7 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
             under_way: HashMap::with_capacity(2 * settings.clients),
             arrivals: settings.pace.map(arrivals),
             free: VecDeque::new(),
+            yields: Yields::default(),
             started,
             measure_from,
             measure_until: settings.duration.map(|duration| measure_from + duration),
@@ -480,10 +484,14 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
     fn wait(&mut self, now: Instant) {
         let due = self.arrivals.as_ref().filter(|_| !self.free.is_empty() && !self.stop);
         let longest = due.map_or(LONGEST_WAIT, |due| due.next.saturating_duration_since(now));
-        if longest < SHORTEST_WAIT {
-            thread::yield_now();
-        } else {
+        if longest >= SHORTEST_WAIT {
             self.sessions.wait(longest.min(LONGEST_WAIT).saturating_sub(SHORTEST_WAIT / 2));
+        } else if self.yields.may(now - self.started) {
+            thread::yield_now();
+            self.yields.returned(now - self.started, self.started.elapsed());
+        } else {
+            // Beside somebody who computes a yield takes longer than a sleep lasts too long.
+            self.sessions.wait(longest);
         }
     }
 

@@ -9,6 +9,11 @@
 //! How long that is follows from experience. Work that came soon after we had parked says that we
 //! gave up too early; work that came long after says that the spinning before was for nothing. So
 //! one who is woken by heartbeats alone soon spends next to nothing on them.
+//!
+//! All that holds while yields return in time. Beside a thread that computes they do not: then the
+//! waiter parks as soon as a poll finds nothing, and tries a yield again after a [pause](Yields).
+
+mod yields;
 
 use std::fmt;
 use std::hint;
@@ -16,18 +21,19 @@ use std::str::FromStr;
 use std::thread;
 use std::time::Duration;
 
+pub use self::yields::Yields;
 use crate::Fabric;
 
 /// How a poll loop waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Waiting {
-    /// Spin, then yield, then park.
+    /// Spin, then yield, then park; park without yielding while the core is wanted by others.
     #[default]
     Adaptive,
     /// Never park; for a core of one's own. It yields when it finds that the core is shared after
     /// all, for otherwise it would keep those from running for whom it waits.
     Busy,
-    /// Park almost at once; for machines that have better things to do.
+    /// Park almost at once, and never yield; for machines that have better things to do.
     Park,
 }
 
@@ -78,13 +84,20 @@ pub struct Waiter {
     spun: u32,
     /// When the present idleness began, as far as we looked at the clock.
     idle_since: Option<Duration>,
+    /// Parked in the present idleness, out of patience.
     parked: bool,
     patience: Duration,
+    yields: Yields,
 }
 
 impl Waiter {
     /// A waiter that knows nothing yet of the load.
     pub fn new(waiting: Waiting) -> Self {
+        Self::with_yields(waiting, Yields::default())
+    }
+
+    /// A waiter that knows that much of its yields.
+    pub fn with_yields(waiting: Waiting, yields: Yields) -> Self {
         Self {
             waiting,
             spins: 1,
@@ -92,6 +105,7 @@ impl Waiter {
             idle_since: None,
             parked: false,
             patience: PATIENCE_FIRST,
+            yields,
         }
     }
 
@@ -134,22 +148,52 @@ impl Waiter {
             return;
         }
         self.spun = 0;
-        let before = fabric.now();
-        let since = *self.idle_since.get_or_insert(before);
-        let patience = match self.waiting {
-            Waiting::Adaptive => self.patience,
-            Waiting::Busy => Duration::MAX,
-            Waiting::Park => PATIENCE_MIN,
-        };
-        if before.saturating_sub(since) >= patience {
-            self.parked = true;
-            fabric.park(longest, idle);
-            return;
+        let now = fabric.now();
+        match self.next(now) {
+            Next::Poll => {}
+            Next::Park => fabric.park(longest, idle),
+            Next::Yield => {
+                thread::yield_now();
+                self.yielded(now, fabric.now());
+            }
         }
-        thread::yield_now();
-        let took = fabric.now().saturating_sub(before);
-        self.spins = if took <= YIELD_ALONE_MAX { (self.spins * 2).min(SPINS_MAX) } else { 1 };
     }
+
+    /// What to do after polls that found nothing.
+    fn next(&mut self, now: Duration) -> Next {
+        let since = *self.idle_since.get_or_insert(now);
+        let idle = now.saturating_sub(since);
+        match self.waiting {
+            Waiting::Busy => Next::Yield,
+            Waiting::Adaptive if !self.yields.may(now) => {
+                self.spins = 1;
+                Next::Park
+            }
+            Waiting::Adaptive if idle < self.patience => Next::Yield,
+            Waiting::Park if idle < PATIENCE_MIN => {
+                self.spins = (self.spins * 2).min(SPINS_MAX);
+                Next::Poll
+            }
+            Waiting::Adaptive | Waiting::Park => {
+                self.parked = true;
+                Next::Park
+            }
+        }
+    }
+
+    fn yielded(&mut self, began: Duration, ended: Duration) {
+        let alone = ended.saturating_sub(began) <= YIELD_ALONE_MAX;
+        self.spins = if alone { (self.spins * 2).min(SPINS_MAX) } else { 1 };
+        self.yields.returned(began, ended);
+    }
+}
+
+/// What a waiter does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Poll,
+    Yield,
+    Park,
 }
 
 #[cfg(test)]
@@ -162,6 +206,74 @@ mod tests {
             assert_eq!(waiting.to_string().parse(), Ok(waiting));
         }
         assert!("sleepy".parse::<Waiting>().is_err());
+    }
+
+    const NOW: Duration = Duration::from_secs(5);
+    const TICK: Duration = Duration::from_millis(4);
+
+    /// What the waiter does after so many polls in a row that found nothing, at `now`, until it has
+    /// done something else than to poll.
+    fn after_polls(waiter: &mut Waiter, now: Duration) -> Next {
+        let polls = (0..100).map(|_| waiter.next(now));
+        polls.into_iter().find(|next| *next != Next::Poll).unwrap_or(Next::Poll)
+    }
+
+    #[test]
+    fn who_yields_in_time_goes_on_yielding_and_parks_out_of_patience() {
+        let mut waiter = Waiter::new(Waiting::Adaptive);
+        for micros in 0..PATIENCE_FIRST.as_micros() as u64 {
+            let now = NOW + Duration::from_micros(micros);
+            assert_eq!(waiter.next(now), Next::Yield, "after {micros} µs");
+            waiter.yielded(now, now + Duration::from_nanos(500));
+        }
+        assert_eq!(waiter.next(NOW + PATIENCE_FIRST), Next::Park);
+        assert!(waiter.parked);
+    }
+
+    #[test]
+    fn after_a_late_yield_one_parks_at_once_until_the_pause_is_over() {
+        let mut waiter = Waiter::new(Waiting::Adaptive);
+        waiter.spins = SPINS_MAX;
+        assert_eq!(waiter.next(NOW), Next::Yield);
+        waiter.yielded(NOW, NOW + TICK);
+        let (late, mut now) = (NOW + TICK, NOW + TICK);
+        while !waiter.yields.may(now) {
+            assert_eq!(
+                waiter.next(now),
+                Next::Park,
+                "{:?} after a late yield",
+                now.saturating_sub(late)
+            );
+            assert_eq!(waiter.spins, 1, "each poll that finds nothing is followed by a nap");
+            waiter.worked_at(|| unreachable!("patience was not at its end"));
+            now += Duration::from_micros(100);
+        }
+        assert_eq!(
+            waiter.next(now),
+            Next::Yield,
+            "{:?} after a late yield",
+            now.saturating_sub(late)
+        );
+        assert_eq!(waiter.patience, PATIENCE_FIRST);
+    }
+
+    #[test]
+    fn who_parks_never_yields() {
+        let mut waiter = Waiter::new(Waiting::Park);
+        assert_eq!(after_polls(&mut waiter, NOW), Next::Poll);
+        assert_eq!(after_polls(&mut waiter, NOW + PATIENCE_MIN / 2), Next::Poll);
+        assert_eq!(after_polls(&mut waiter, NOW + PATIENCE_MIN), Next::Park);
+        assert_eq!(waiter.spins, SPINS_MAX);
+    }
+
+    #[test]
+    fn who_is_busy_never_parks() {
+        let mut waiter = Waiter::new(Waiting::Busy);
+        for millis in 0..10_000 {
+            let now = NOW + Duration::from_millis(millis);
+            assert_eq!(waiter.next(now), Next::Yield);
+            waiter.yielded(now, now + TICK);
+        }
     }
 
     #[test]

@@ -252,6 +252,7 @@ fn play<F: Fabric>(role: &str, fabric: F) {
         "hammer" => fencing::hammer(fabric),
         "victim" => fencing::victim(fabric),
         "partner" => waiting::partner(fabric),
+        "patient" => waiting::patient(fabric),
         "sleeper" => waiting::sleeper(fabric),
         "tenant" => incarnations::tenant(fabric),
         "pauper" => space::pauper(fabric),

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use skein_fabric::sim::Rng;
-use skein_fabric::wait::{Waiter, Waiting};
+use skein_fabric::wait::{Waiter, Waiting, Yields};
 use skein_fabric::{Access, Fabric, Peer, Region, Remote};
 
 use crate::crew::{Crew, Ground, WATCHDOG, Wire, keys, mail, meet_owner, put};
@@ -71,6 +71,71 @@ fn play(crew: &impl Ground, rounds: u64) {
     rally(&mut owner, peer, true, 2, rounds);
     owner.send(peer, b"enough").unwrap();
     hand.finish();
+}
+
+/// Plays it with a waiter, whose yields were late: it parks for each ball until it may yield again.
+fn patient_rally<F: Fabric>(fabric: &mut F, peer: Peer, serve: bool, seed: u64, rounds: u64) {
+    let (ours, theirs) = meet(fabric, peer);
+    let mut rng = Rng::new(seed);
+    let mut yields = Yields::default();
+    let mut naps = 0u64;
+    let mut waiter = Waiter::new(Waiting::Adaptive);
+    for i in 1..=rounds {
+        if i % PAUSED_FOR == 1 {
+            // As beside somebody who computes, the waiter has its yields return late now and then.
+            let now = fabric.now();
+            yields.returned(now, now + Duration::from_millis(4));
+            waiter = Waiter::with_yields(Waiting::Adaptive, yields.clone());
+        }
+        if !serve || i > 1 {
+            let ball = i - u64::from(serve);
+            let before = Instant::now();
+            for _ in 0..rng.below(200) {
+                hint::spin_loop();
+            }
+            while fabric.load(ours, 0) < ball {
+                waiter.idle(fabric, FOREVER, &mut |fabric| {
+                    naps += 1;
+                    fabric.load(ours, 0) < ball
+                });
+                assert!(before.elapsed() < FOREVER, "a wake-up was lost at ball {i}");
+            }
+            waiter.worked(fabric);
+        }
+        put(fabric, theirs, 0, i, None);
+        fabric.flush();
+        fabric.wake(peer);
+    }
+    println!("{rounds} balls, asked {naps} times before sleeping");
+    assert!(naps > 0, "nobody slept");
+}
+
+/// Balls between two late yields.
+const PAUSED_FOR: u64 = 500;
+
+pub(crate) fn patient<F: Fabric>(mut fabric: F) {
+    let owner = meet_owner(&mut fabric);
+    fabric.send(owner, b"ready").unwrap();
+    let rounds = u64::from_le_bytes(mail(&mut fabric).1.try_into().unwrap());
+    patient_rally(&mut fabric, owner, false, 1, rounds);
+    mail(&mut fabric);
+}
+
+fn play_patiently(crew: &impl Ground, rounds: u64) {
+    let mut owner = crew.join_as_owner();
+    let hand = crew.launch("patient", "partner");
+    let (peer, _) = mail(&mut owner);
+    owner.send(peer, &rounds.to_le_bytes()).unwrap();
+    patient_rally(&mut owner, peer, true, 2, rounds);
+    owner.send(peer, b"enough").unwrap();
+    hand.finish();
+}
+
+#[test]
+fn no_wake_up_is_lost_after_late_yields() {
+    play_patiently(&Crew::of_processes(), ROUNDS);
+    play_patiently(&Crew::of_threads(), ROUNDS);
+    play_patiently(&Wire::plain(), ROUNDS / 4);
 }
 
 #[test]

@@ -1,0 +1,151 @@
+//! When to yield: for as long as yields return in time.
+//!
+//! A yield to a thread that waits as we do returns within microseconds, one to a thread that works
+//! for us when its turn is over. A yield to a thread that computes returns with the scheduler's
+//! tick: since Linux 6.12 whoever yields forfeits the rest of its slice, so the other keeps the core
+//! for milliseconds, each time. A thread that sleeps instead forfeits nothing, and is put before the
+//! other when it is woken.
+//!
+//! **Invariant.** `PAUSE_MIN <= pause <= PAUSE_MAX`, so late yields cost a bounded share of the
+//! time: after the `n`th in a row none is tried for `PAUSE_MIN << n`, and a neighbour that has gone
+//! is noticed within `PAUSE_MAX`.
+
+use std::time::Duration;
+
+/// A yield that takes longer went to somebody who computes. Below a tick of any kernel (1 to 10 ms),
+/// and above a turn of the engines that share our core.
+pub(super) const LATE: Duration = Duration::from_micros(500);
+
+/// How long to do without after a late yield: at first, at most.
+pub(super) const PAUSE_MIN: Duration = Duration::from_millis(1);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// What one thread knows of its yields. Times are of any clock that only rises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Yields {
+    /// None is tried before this.
+    resume: Duration,
+    /// How long to do without if the next one is late.
+    pause: Duration,
+    /// All have returned in time since this.
+    in_time_since: Duration,
+}
+
+impl Default for Yields {
+    /// None was late so far.
+    fn default() -> Self {
+        Self { resume: Duration::ZERO, pause: PAUSE_MIN, in_time_since: Duration::ZERO }
+    }
+}
+
+impl Yields {
+    /// Whether a yield may be tried.
+    pub fn may(&self, now: Duration) -> bool {
+        now >= self.resume
+    }
+
+    /// Takes note of a yield. A late one doubles the pause after the next late one; yields that are
+    /// in time for as long as a pause halve it.
+    pub fn returned(&mut self, began: Duration, ended: Duration) {
+        if ended.saturating_sub(began) > LATE {
+            self.resume = ended.saturating_add(self.pause);
+            self.in_time_since = self.resume;
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        } else if ended.saturating_sub(self.in_time_since) >= self.pause {
+            self.pause = (self.pause / 2).max(PAUSE_MIN);
+            self.in_time_since = ended;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATER: Duration = Duration::from_millis(4);
+
+    /// Has every yield that is tried return late from `now` on, until `n` have. Returns the pauses.
+    fn late(yields: &mut Yields, now: &mut Duration, n: usize) -> Vec<Duration> {
+        let pause = |_| {
+            assert!(yields.may(*now));
+            yields.returned(*now, *now + LATER);
+            *now += LATER;
+            assert!(!yields.may(*now), "a late yield is followed by a pause");
+            let pause = yields.resume.saturating_sub(*now);
+            assert!(!yields.may(yields.resume.saturating_sub(Duration::from_nanos(1))));
+            *now = yields.resume;
+            pause
+        };
+        (0..n).map(pause).collect()
+    }
+
+    #[test]
+    fn yields_that_return_in_time_go_on() {
+        let mut yields = Yields::default();
+        let mut now = Duration::from_secs(5);
+        for _ in 0..1000 {
+            assert!(yields.may(now));
+            yields.returned(now, now + LATE);
+            now += LATE;
+        }
+        assert_eq!(yields.pause, PAUSE_MIN);
+    }
+
+    #[test]
+    fn a_pause_is_twice_the_one_before_up_to_the_longest() {
+        let (mut yields, mut now) = (Yields::default(), Duration::from_secs(5));
+        let pauses = late(&mut yields, &mut now, 14);
+        assert_eq!(pauses[0], PAUSE_MIN);
+        for pair in pauses.windows(2) {
+            assert_eq!(pair[1], (pair[0] * 2).min(PAUSE_MAX));
+        }
+        assert_eq!(pauses.last(), Some(&PAUSE_MAX));
+    }
+
+    #[test]
+    fn one_yield_in_time_does_not_forgive_those_that_were_late() {
+        let (mut yields, mut now) = (Yields::default(), Duration::from_secs(5));
+        let before = *late(&mut yields, &mut now, 6).last().expect("six pauses");
+        yields.returned(now, now + Duration::from_micros(1));
+        assert_eq!(late(&mut yields, &mut now, 1), [before * 2]);
+    }
+
+    #[test]
+    fn yields_in_time_for_as_long_as_a_pause_halve_it_down_to_the_shortest() {
+        let (mut yields, mut now) = (Yields::default(), Duration::from_secs(5));
+        late(&mut yields, &mut now, 6);
+        let mut pause = yields.pause;
+        while pause > PAUSE_MIN {
+            let since = now;
+            while yields.pause == pause {
+                assert!(yields.may(now));
+                yields.returned(now, now + Duration::from_micros(100));
+                now += Duration::from_micros(100);
+            }
+            assert!(now.saturating_sub(since) >= pause);
+            assert_eq!(yields.pause, pause / 2);
+            pause = yields.pause;
+        }
+        yields.returned(now, now + PAUSE_MIN.min(LATE));
+        assert_eq!(yields.pause, PAUSE_MIN);
+        assert_eq!(late(&mut yields, &mut now, 1), [PAUSE_MIN]);
+    }
+
+    /// Who tries all the time beside somebody who computes loses little by it.
+    #[test]
+    fn late_yields_take_a_small_share_of_the_time() {
+        let mut yields = Yields::default();
+        let (began, mut now, mut lost) =
+            (Duration::from_secs(5), Duration::from_secs(5), Duration::ZERO);
+        while now.saturating_sub(began) < Duration::from_mins(1) {
+            if yields.may(now) {
+                yields.returned(now, now + LATER);
+                lost += LATER;
+                now += LATER;
+            } else {
+                now += Duration::from_micros(50);
+            }
+        }
+        assert!(lost * 100 < now.saturating_sub(began), "{lost:?}");
+    }
+}
