@@ -30,7 +30,7 @@ use skein_multicast::simulate::{Failure, Kept, Profile, run};
 /// Seeds that a mutant may live through, over all profiles.
 const SEEDS: u64 = 5000;
 /// Profiles, and how many seeds of each are tried before it is the next one's turn, over and over.
-const ROUND: [(&str, u64); 24] = [
+const ROUND: [(&str, u64); 25] = [
     ("default", 10),
     ("elections", 14),
     ("crashes", 6),
@@ -41,6 +41,7 @@ const ROUND: [(&str, u64); 24] = [
     ("absent", 2),
     ("stalls", 2),
     ("severed", 2),
+    ("twins", 3),
     ("overlaps", 3),
     ("leases", 4),
     ("confirmed", 8),

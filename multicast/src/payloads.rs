@@ -4,7 +4,10 @@
 //! large for the log waits in its session's ring while those held take all of their budget.
 
 use skein_protocol::by_session::BySession;
+use skein_protocol::check::check;
+use skein_protocol::guard;
 use skein_protocol::ids::{GroupSet, MessageId, SessionId};
+use skein_protocol::mutants::Mutant;
 
 use crate::ascending::Ascending;
 use crate::buffers::Buffers;
@@ -41,32 +44,67 @@ impl Payloads {
         }
     }
 
-    /// Keeps a copy of `bytes`, unless the message is here already.
+    /// Keeps a copy of `bytes`, unless the message is here already. Returns whether it was not.
     pub(crate) fn insert(
         &mut self,
         message: MessageId,
         low_water: u64,
         destinations: GroupSet,
         bytes: &[u8],
-    ) {
+    ) -> bool {
         let (messages, buffers) = (self.sessions.or_default(message.session), &mut self.buffers);
         let held = || Held { low_water, destinations, bytes: buffers.copy(bytes) };
         if !messages.insert(message.sequence, held) {
-            return;
+            return false;
         }
         self.len += 1;
         self.bytes += bytes.len();
         if bytes.len() > self.inline_bytes_max {
             self.large_bytes += bytes.len();
         }
+        true
+    }
+
+    /// Keeps a copy of what the log says that a message is, whatever else its session has written here.
+    pub(crate) fn replace(
+        &mut self,
+        message: MessageId,
+        low_water: u64,
+        destinations: GroupSet,
+        bytes: &[u8],
+    ) {
+        let new = self.insert(message, low_water, destinations, bytes);
+        let same = |held: &Held| held.bytes == bytes && held.destinations == destinations;
+        if new || guard!(Mutant::PayloadNotCompared, self.get(message).is_some_and(same)) {
+            return;
+        }
+        self.remove(message);
+        self.insert(message, low_water, destinations, bytes);
+    }
+
+    /// Whether the message is here as the log has it, though the log holds no more of its payload than `sum`, its
+    /// [`check`].
+    pub(crate) fn holds(&self, message: MessageId, destinations: GroupSet, sum: u64) -> bool {
+        let fits = |held: &Held| held.destinations == destinations && check(&held.bytes) == sum;
+        self.get(message).is_some_and(|held| guard!(Mutant::PayloadNotCompared, fits(held)))
+    }
+
+    /// Lets go of the message unless it is here as the log has it. Returns whether it is.
+    pub(crate) fn keep_only(
+        &mut self,
+        message: MessageId,
+        destinations: GroupSet,
+        sum: u64,
+    ) -> bool {
+        let holds = self.holds(message, destinations, sum);
+        if !holds {
+            self.remove(message);
+        }
+        holds
     }
 
     pub(crate) fn get(&self, message: MessageId) -> Option<&Held> {
         self.sessions.get(message.session)?.get(message.sequence)
-    }
-
-    pub(crate) fn contains(&self, message: MessageId) -> bool {
-        self.get(message).is_some()
     }
 
     /// Lets go of a message.

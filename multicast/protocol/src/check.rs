@@ -42,7 +42,7 @@ const fn secrets<const N: usize>(from: usize) -> [[u64; 2]; N] {
 }
 
 /// The check of some bytes.
-pub(crate) fn check(bytes: &[u8]) -> u64 {
+pub fn check(bytes: &[u8]) -> u64 {
     if !(SHORTEST..=LONGEST).contains(&bytes.len()) {
         return xxh3_64(bytes);
     }

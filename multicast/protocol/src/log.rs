@@ -154,8 +154,22 @@ impl Leadership {
 pub enum Payload<'a> {
     /// In the entry.
     Inline(&'a [u8]),
-    /// In the ring of its session, or wherever the replica assembled it.
-    Held,
+    /// In the ring of its session, or wherever the replica assembled it. A session may write one replica other
+    /// bytes than the next: those whose check fits are meant.
+    Held {
+        /// [`check`] of the bytes.
+        check: u64,
+    },
+}
+
+impl Payload<'_> {
+    /// The bytes that it takes in an entry.
+    pub const fn logged_len(&self) -> usize {
+        match self {
+            Payload::Inline(bytes) => bytes.len(),
+            Payload::Held { .. } => 8,
+        }
+    }
 }
 
 /// What an entry says.
@@ -305,9 +319,9 @@ impl<'a> Entry<'a> {
         HEADER + body_len.next_multiple_of(8)
     }
 
-    /// The bytes a `Local` takes.
-    pub fn local_len(destinations: GroupSet, inline: usize) -> usize {
-        Self::len(32 + groups_len(destinations) + 1 + inline)
+    /// The bytes a `Local` takes whose payload takes so many.
+    pub fn local_len(destinations: GroupSet, payload: usize) -> usize {
+        Self::len(32 + groups_len(destinations) + 1 + payload)
     }
 
     /// The bytes an entry of `count` remotes takes.
@@ -344,7 +358,10 @@ impl<'a> Entry<'a> {
                 out.words([session.0, sequence, low_water, timestamp.to_word()]);
                 out.groups(destinations);
                 match payload {
-                    Payload::Held => out.u8(0),
+                    Payload::Held { check } => {
+                        out.u8(0);
+                        out.u64(check);
+                    }
                     Payload::Inline(payload) => {
                         out.u8(1);
                         out.0.extend_from_slice(payload);
@@ -454,7 +471,7 @@ impl<'a> Entry<'a> {
                 timestamp: Timestamp::from_word(from.u64()?),
                 destinations: from.groups()?,
                 payload: match from.u8()? {
-                    0 => Payload::Held,
+                    0 => Payload::Held { check: from.u64()? },
                     _ => Payload::Inline(from.0),
                 },
             },
@@ -506,71 +523,6 @@ fn seal(entry: &mut [u8]) {
     entry[..8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The leader's account of a log ring: where the next entry goes, and what may be overwritten.
-///
-/// **Invariant.** An entry's bytes stay until every follower has reported them free, that is,
-/// committed and folded into its pending table; not until the message is delivered, or a ring full
-/// of `Local`s would have no room for the `Remote`s that deliver them.
-#[derive(Clone, Debug)]
-pub struct Space {
-    capacity: u64,
-    /// Where the next entry goes.
-    pub cursor: Cursor,
-    freed: u64,
-}
-
-impl Space {
-    /// An empty log in a ring of `capacity` bytes.
-    pub const fn new(capacity: u64) -> Self {
-        Self { capacity, cursor: Cursor::START, freed: 0 }
-    }
-
-    /// Whether entries of `len` bytes in all can be appended, wherever the ring's end falls among
-    /// them. `largest` is the longest of them.
-    pub fn fits(&self, len: usize, largest: usize) -> bool {
-        let used = self.cursor.position - self.freed;
-        guard!(Mutant::LogRoomNotChecked, used + (len + largest + HEADER) as u64 <= self.capacity)
-    }
-
-    /// The bytes to skip before an entry of `len`, because it would straddle the ring's end.
-    pub fn skip(&mut self, len: usize) -> Option<usize> {
-        self.cursor.offset(self.capacity);
-        let left = (self.capacity - ring::offset(self.capacity, self.cursor.position)) as usize;
-        (left < len).then_some(left)
-    }
-
-    /// The log goes on at `cursor`, where another leader's ended, and everything before `freed` may
-    /// be overwritten.
-    pub fn resume(&mut self, cursor: Cursor, freed: u64) {
-        self.cursor = cursor;
-        self.freed = freed;
-    }
-
-    /// Whether what begins at `position` has not been overwritten, nor will be by the next `len` bytes.
-    pub const fn retains(&self, position: u64, len: u64) -> bool {
-        position + self.capacity >= self.cursor.position + len
-    }
-
-    /// A follower needs what begins at `position`, which is [retained](Self::retains), though it may
-    /// have been free before: a new leader does not know at first how far the others have read.
-    pub fn hold(&mut self, position: u64) {
-        if !planted(Mutant::LogRoomNotHeld) {
-            self.freed = self.freed.min(position);
-        }
-    }
-
-    /// Every replica has freed the log up to `position`.
-    pub fn free(&mut self, position: u64) {
-        debug_assert!(position <= self.cursor.position);
-        self.freed = self.freed.max(position);
-    }
-
-    /// Size of the ring.
-    pub const fn capacity(&self) -> u64 {
-        self.capacity
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -578,6 +530,7 @@ mod tests {
     use std::vec;
 
     const BALLOT: Ballot = Ballot::new(3, 1, 0);
+    const HELD: Payload<'_> = Payload::Held { check: u64::MAX - 6 };
 
     fn local(payload: Payload<'_>) -> Entry<'_> {
         Entry {
@@ -593,19 +546,6 @@ mod tests {
                 payload,
             },
         }
-    }
-
-    #[test]
-    fn what_a_late_follower_has_to_read_is_not_overwritten() {
-        let mut space = Space::new(4096);
-        // A new leader has itself freed everything, and knows of nobody who has not.
-        space.resume(Cursor { index: 30, position: 6000 }, 6000);
-        assert!(space.retains(6000 - 4096, 0) && !space.retains(6000 - 4096, 8));
-        assert!(space.fits(2048, 64));
-        space.hold(3000);
-        assert!(!space.fits(2048, 64) && space.fits(512, 64));
-        space.free(4000);
-        assert!(space.fits(1024, 64));
     }
 
     #[test]
@@ -625,7 +565,7 @@ mod tests {
             assert_eq!(bytes.len(), Entry::local_len(GroupSet::first(2), inline));
             assert_eq!(Entry::decode(&bytes, cursor, BALLOT), Ok(entry));
         }
-        let entry = Entry { body: Body::REMOTES, ..local(Payload::Held) };
+        let entry = Entry { body: Body::REMOTES, ..local(HELD) };
         let mut bytes = Vec::new();
         entry.encode_remotes(&[remote, remote], cursor, &mut bytes);
         assert_eq!(bytes.len(), Entry::remotes_len(2));
@@ -639,7 +579,7 @@ mod tests {
             (Body::Exchange { from: GroupId(3), results }, Entry::exchange_len(results.0.len())),
         ];
         for (body, len) in others {
-            let entry = Entry { body, ..local(Payload::Held) };
+            let entry = Entry { body, ..local(HELD) };
             let mut bytes = Vec::new();
             entry.encode(cursor, &mut bytes);
             assert_eq!(bytes.len(), len);
@@ -656,19 +596,18 @@ mod tests {
         };
         let bodies = [
             Body::NewBallot,
-            local(Payload::Held).body,
+            local(HELD).body,
             local(Payload::Inline(b"")).body,
             Body::Evict { slot: 255 },
             Body::Join { slot: 4, incarnation: (1 << 24) - 1 },
         ];
         for body in bodies {
-            let entry = Entry { epoch: u32::MAX, time_ms: u64::MAX, body, ..local(Payload::Held) };
+            let entry = Entry { epoch: u32::MAX, time_ms: u64::MAX, body, ..local(HELD) };
             let mut bytes = Vec::new();
             entry.encode(cursor, &mut bytes);
             assert_eq!(Entry::decode(&bytes, cursor, BALLOT), Ok(entry));
         }
-        let (mut bytes, entry) =
-            (Vec::new(), Entry { body: Body::DECIDED, ..local(Payload::Held) });
+        let (mut bytes, entry) = (Vec::new(), Entry { body: Body::DECIDED, ..local(HELD) });
         entry.encode_decided(&[decision, decision], cursor, &mut bytes);
         assert_eq!(bytes.len(), Entry::decided_len(2));
         let Body::Decided(read) = Entry::decode(&bytes, cursor, BALLOT).unwrap().body else {
@@ -682,7 +621,7 @@ mod tests {
         let cursor = Cursor { index: 3, position: 128 };
         let whole = |body| {
             let mut bytes = Vec::new();
-            Entry { body, ..local(Payload::Held) }.encode(cursor, &mut bytes);
+            Entry { body, ..local(HELD) }.encode(cursor, &mut bytes);
             bytes
         };
         let long = local(Payload::Inline(&[7; 40]));
@@ -720,27 +659,6 @@ mod tests {
         assert_eq!(announced(72, RING - 64), None, "one beyond it");
         assert_eq!(announced(56, 0), None, "less than a header");
         assert_eq!(announced(68, 0), None, "half a word");
-        let mut space = Space::new(RING);
-        space.resume(before, before.position);
-        assert_eq!(space.skip(HEADER), None, "it just fits");
-        assert_eq!(space.skip(HEADER + 8), Some(HEADER));
-    }
-
-    #[test]
-    fn room_is_counted_for_a_pad_and_a_header_too() {
-        let space = Space::new(1 << 10);
-        assert!(space.fits(512, 448), "with the header of a pad it is all of the ring");
-        assert!(!space.fits(512, 456) && !space.fits(520, 448));
-    }
-
-    #[test]
-    fn what_is_held_and_what_is_free_do_not_go_the_wrong_way() {
-        let mut space = Space::new(4096);
-        space.resume(Cursor { index: 30, position: 6000 }, 5000);
-        space.free(4000);
-        assert!(space.fits(2968, 64), "what is free stays so");
-        space.hold(5500);
-        assert!(!space.fits(2976, 64), "what was not free is not freed by whoever needs less");
     }
 
     #[test]
@@ -786,27 +704,5 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Entry::decode(&flipped, cursor, BALLOT), Err(NotThere), "bit {bit}");
         }
-    }
-
-    #[test]
-    fn entries_never_straddle_the_end_and_never_overtake_the_freed() {
-        let mut space = Space::new(1 << 10);
-        let mut free_later = vec![];
-        for i in 0..200_usize {
-            let len = HEADER + 8 * (i % 9);
-            assert!(space.fits(len, len));
-            if let Some(skip) = space.skip(len) {
-                space.cursor.pass(skip, Body::Pad);
-            }
-            let offset = space.cursor.offset(1 << 10);
-            assert!(offset >= PREAMBLE && offset + len <= PREAMBLE + (1 << 10));
-            space.cursor.pass(len, Body::NewBallot);
-            free_later.push(space.cursor.position);
-            if free_later.len() > 3 {
-                space.free(free_later.remove(0));
-            }
-        }
-        assert_eq!(space.cursor.index, 201);
-        assert!(!space.fits(1 << 10, 64));
     }
 }

@@ -70,6 +70,10 @@ mutants! {
     AcceptanceOfAnyBallot,
     /// A follower acknowledges an entry whose payload it does not hold (hole 2).
     AcceptanceWithoutPayload,
+    /// Whatever a session wrote here under a message's name passes for what the leader logged under it.
+    PayloadNotCompared,
+    /// A replica that was evicted counts again while it waits for a payload that its leader has let go of.
+    LetInStalled,
     /// A leader counts the completion of a write that did not carry the payload (hole 2).
     CompletionWithoutPayload,
     /// A message that is known is proposed again (hole 9, gap M).

@@ -334,7 +334,7 @@ impl<A: Application> Replica<A> {
             if !self.is_of_our_log(&entry, at.index) {
                 return false;
             }
-            if let Body::Local { message, payload: Payload::Held, .. } = entry.body
+            if let Body::Local { message, payload: Payload::Held { .. }, .. } = entry.body
                 && let Some(held) = self.payloads.get(message)
             {
                 let mut piece = Vec::new();
@@ -479,13 +479,7 @@ impl<A: Application> Replica<A> {
             if !self.log_has_room() {
                 return;
             }
-            let held = self.payloads.get(message).expect("just listed");
-            let (low_water, destinations) = (held.low_water, held.destinations);
-            let inline = held.bytes.len() <= self.tuning.inline_bytes_max;
-            self.announced += destinations.len() - 1;
-            let event = Event::Received { message, low_water, destinations, inline };
-            self.core.step(event, &mut self.effects);
-            self.carry_out(wiring);
+            self.receive_held(message, wiring);
         }
         self.unproposed = false;
     }
@@ -522,7 +516,7 @@ impl<A: Application> Replica<A> {
     fn take_payload(&mut self, bytes: &[u8]) {
         let read = decode_name(bytes).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
         if let Some((message, (Head { low_water, destinations, .. }, payload))) = read {
-            self.payloads.insert(message, low_water, destinations, payload);
+            self.payloads.replace(message, low_water, destinations, payload);
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use skein_fabric::{Fabric, Remote as RemoteRegion, Source};
 use skein_protocol::ballot::Ballot;
+use skein_protocol::check::check;
 use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, PREAMBLE, Payload};
@@ -291,7 +292,7 @@ impl<A: Application> Replica<A> {
         entry: &Entry<'_>,
         wiring: &mut Wiring<F>,
     ) {
-        let Self { id: by, core, effects, payloads, exchanged, .. } = self;
+        let Self { id: by, core, effects, payloads, exchanged, lacking, .. } = self;
         let mut log = |record, held, last| {
             wiring.note(|| Note::Logged { by: *by, index, record });
             let (birth, time_ms) = (entry.birth, entry.time_ms);
@@ -301,12 +302,18 @@ impl<A: Application> Replica<A> {
             Body::Pad => {}
             Body::NewBallot => log(Record::NewBallot, true, true),
             Body::Local { message, low_water, timestamp, destinations, payload } => {
-                let inline = matches!(payload, Payload::Inline(_));
-                if let Payload::Inline(bytes) = payload {
-                    payloads.insert(message, low_water, destinations, bytes);
-                }
+                let (inline, held) = match payload {
+                    Payload::Inline(bytes) => {
+                        payloads.replace(message, low_water, destinations, bytes);
+                        (true, true)
+                    }
+                    Payload::Held { check } => {
+                        *lacking = (destinations, check);
+                        (false, payloads.keep_only(message, destinations, check))
+                    }
+                };
                 let record = Record::Local { message, low_water, timestamp, destinations, inline };
-                log(record, inline || payloads.contains(message), true);
+                log(record, held, true);
             }
             Body::Remotes(remotes) => {
                 wiring.note_remotes(self.id, index, remotes.iter());
@@ -369,11 +376,11 @@ impl<A: Application> Replica<A> {
             Record::Evict { slot } => Body::Evict { slot },
             Record::Join { slot, incarnation } => Body::Join { slot, incarnation },
             Record::Local { message, low_water, timestamp, destinations, inline } => {
+                let held = self.payloads.get(message).expect("proposed with its payload");
                 let payload = if inline {
-                    let held = self.payloads.get(message).expect("proposed with its payload");
                     Payload::Inline(&held.bytes)
                 } else {
-                    Payload::Held
+                    Payload::Held { check: check(&held.bytes) }
                 };
                 Body::Local { message, low_water, timestamp, destinations, payload }
             }
@@ -398,10 +405,9 @@ impl<A: Application> Replica<A> {
         };
         let len = match body {
             Body::Remotes(_) => Entry::remotes_len(remotes.len()),
-            Body::Local { destinations, payload: Payload::Inline(bytes), .. } => {
-                Entry::local_len(destinations, bytes.len())
+            Body::Local { destinations, payload, .. } => {
+                Entry::local_len(destinations, payload.logged_len())
             }
-            Body::Local { destinations, .. } => Entry::local_len(destinations, 0),
             Body::Exchange { results, .. } => Entry::exchange_len(results.0.len()),
             Body::NewBallot | Body::Pad => Entry::len(0),
             Body::Decided(_) => Entry::decided_len(self.decisions.len()),
@@ -616,9 +622,10 @@ impl<A: Application> Replica<A> {
             let mut bytes = vec![0; len];
             fabric.copy_out(self.log, at, &mut bytes);
             let Ok(entry) = Entry::decode(&bytes, cursor, ballot) else { return runs };
-            if let Body::Local { message, payload: Payload::Held, .. } = entry.body
+            if let Body::Local { message, destinations, payload: Payload::Held { check }, .. } =
+                entry.body
                 && with_payloads
-                && !self.payloads.contains(message)
+                && !self.payloads.holds(message, destinations, check)
             {
                 return runs;
             }

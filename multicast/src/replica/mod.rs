@@ -11,6 +11,7 @@ mod log;
 mod orphans;
 mod reach;
 mod reads;
+mod received;
 mod recreation;
 mod results;
 mod said;
@@ -27,12 +28,13 @@ use skein_fabric::{Access, Fabric, FabricError, Peer, Region};
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::log::{Cursor, Decision, HEADER, PREAMBLE, Space};
-use skein_protocol::message::{Announcement, Head, Proposed, decode_name, encode_name};
-use skein_protocol::mutants::{Mutant, planted};
+use skein_protocol::log::{Cursor, Decision, HEADER, PREAMBLE};
+use skein_protocol::message::{Announcement, Proposed, encode_name};
+use skein_protocol::mutants::Mutant;
 use skein_protocol::properties::{About, Touch};
 use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
 use skein_protocol::runs::Runs;
+use skein_protocol::space::Space;
 use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
@@ -168,6 +170,8 @@ pub(crate) struct Replica<A> {
     header_seen: u64,
     /// The births of the log's entries.
     runs: Runs,
+    /// Destinations of the message that our log waits for, and the check of its payload.
+    lacking: (GroupSet, u64),
     /// As leader: from where on our own copy is written in our ballot.
     rewritten: Cursor,
     /// As candidate: what others reported. As leader, when it last asked to be let in.
@@ -301,6 +305,7 @@ impl<A: Application> Replica<A> {
             awaiting: true,
             header_seen: 0,
             runs: Runs::EMPTY,
+            lacking: (GroupSet::EMPTY, 0),
             rewritten: Cursor::START,
             grants_received: vec![None; replicas],
             asked_at: None,
@@ -478,20 +483,6 @@ impl<A: Application> Replica<A> {
         has_room && waited_for.is_some_and(|m| sequence() <= m.sequence)
     }
 
-    /// Up to which length a session's messages will be found in the log, payload and all, if they matter:
-    /// there is no need to read them before. A leader has nobody to find them with.
-    pub(crate) fn finds_in_log(&self, session: SessionId) -> Option<usize> {
-        let waited_for = self.core.stalled_on().is_some_and(|m| m.session == session);
-        (!self.core.leads() && !waited_for).then_some(self.tuning.inline_bytes_max)
-    }
-
-    /// Whether it has just begun to lead, or to wait for a payload: what was left to be found in the log
-    /// is to be read.
-    pub(crate) fn reads_on(&mut self) -> bool {
-        let reads = (self.core.leads(), self.core.stalled_on());
-        std::mem::replace(&mut self.reads_sessions, reads) != reads && reads != (false, None)
-    }
-
     /// Whether a datagram from another replica may be read now. A fetch always may: our log can be
     /// full because the follower that asks waits for the payload, and holds everything back. And so
     /// may whatever members of our group say: it can be full because we wait for their votes.
@@ -506,83 +497,6 @@ impl<A: Application> Replica<A> {
             _ => 1,
         };
         vital || !self.core.leads() || self.log_has_room_for(announced)
-    }
-
-    /// A payload is here that we have asked for. A leader that takes no messages has no use for it now: one
-    /// that a member of its group sends is of a time when it did not lead.
-    pub(crate) fn relayed<F: Fabric>(&mut self, datagram: &[u8], wiring: &mut Wiring<F>) {
-        let read = decode_name(datagram).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
-        if let Some((MessageId { session, .. }, (head, payload))) = read
-            && (!self.core.leads() || self.log_has_room() && !self.throttled)
-        {
-            self.receive(session, head, payload, wiring);
-        }
-    }
-
-    /// A message is whole in our memory. Anything that makes no sense is dropped: it can harm only
-    /// the session that sent it.
-    pub(crate) fn receive<F: Fabric>(
-        &mut self,
-        session: SessionId,
-        head: Head,
-        payload: &[u8],
-        wiring: &mut Wiring<F>,
-    ) {
-        self.stir();
-        let Head { sequence, low_water, destinations } = head;
-        let message = MessageId::new(session, sequence);
-        let valid = destinations.contains(self.id.group)
-            && self.topology.all_groups().contains_all(destinations)
-            // No more are under way than fit a window: what is remembered of a session has a bound.
-            && sequence - low_water < self.tuning.window as u64
-            && payload.len() <= self.tuning.payload_bytes_max;
-        if !valid {
-            tracing::warn!(%message, %destinations, "dropped a message that makes no sense");
-            return;
-        }
-        // Of nodes' own messages only a leader has any use. And what our log waits for may be known
-        // already: the state that we began with says up to where the session has all its replies.
-        let known = self.core.is_known(message)
-            && !(planted(Mutant::DuplicateExecuted) && self.payloads.get(message).is_none());
-        let new = !known && (self.core.leads() || !session.is_own());
-        if new || self.core.stalled_on() == Some(message) {
-            self.payloads.insert(message, low_water, destinations, payload);
-        }
-        let inline = payload.len() <= self.tuning.inline_bytes_max;
-        let event = Event::Received { message, low_water, destinations, inline };
-        self.core.step(event, &mut self.effects);
-        self.announced += destinations.len() - 1;
-        self.carry_out(wiring);
-    }
-
-    /// Somebody misses a payload that we may have.
-    pub(crate) fn fetch<F: Fabric>(
-        &mut self,
-        message: MessageId,
-        by: ReplicaId,
-        wiring: &mut Wiring<F>,
-    ) {
-        let Some(held) = self.payloads.get(message) else {
-            if by.group == self.id.group && self.core.leads() && self.core.is_delivered(message) {
-                // We let go of it before we led. Only a state helps who still waits for it.
-                let ballot = self.core.ballot().to_word();
-                self.ask_member(by.slot, &Election::Behind { ballot }, wiring);
-            }
-            return;
-        };
-        if !wiring.has_room_to_relay(self.id, by) {
-            return;
-        }
-        let mut head = wiring.borrow();
-        encode_name(message, &mut head);
-        let sequence = message.sequence;
-        Head { sequence, low_water: held.low_water, destinations: held.destinations }
-            .encode(&mut head);
-        self.paths.relayed += 1;
-        let about = About::Message(message);
-        wiring.note(|| Note::Told(Touch { by: self.id, to: by, about }));
-        wiring.send(self.id, by, Kind::Relay, &head, &held.bytes);
-        wiring.keep(head);
     }
 
     /// Everything readable was told: logs, writes and acknowledges what came together. Returns whether

@@ -542,7 +542,7 @@ impl<A: Application> Replica<A> {
             took = ?taking.began.elapsed(), "has the state");
         self.begin_at(core, taking.application, runs, wiring);
         for (message, low_water, destinations, bytes) in payloads {
-            self.payloads.insert(message, low_water, destinations, &bytes);
+            self.payloads.replace(message, low_water, destinations, &bytes);
         }
         self.heard = heard;
         self.results = results.into_iter().collect();

@@ -33,6 +33,7 @@ pub const GATE: [(&str, u64); Profile::ALL.len()] = [
     ("large", 20),
     ("laps", 10),
     ("severed", 20),
+    ("twins", 60),
     ("uneven", 40),
     ("clocks", 20),
     ("scarce", 40),

@@ -31,12 +31,14 @@ pub(super) fn is_inherited(session: SessionId) -> bool {
 }
 
 /// A message as its session remembers it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Sent {
     destinations: GroupSet,
     exchanges: bool,
     reply: u16,
     len: usize,
+    /// What its twin wants to be replied, if another process says other things under its name.
+    twin_reply: Option<u16>,
 }
 
 struct Session {
@@ -49,6 +51,16 @@ struct Session {
     unanswered: BTreeMap<u64, GroupSet>,
     /// Reads that have no answer, and when each was asked.
     reads: BTreeMap<QueryKey, (GroupId, u64)>,
+}
+
+impl Sent {
+    /// Another message to the same groups, of another length perhaps.
+    fn unlike(&self, scenario: &Scenario, rng: &mut Rng) -> Self {
+        let other = draw_message(scenario, rng);
+        let reply = if other.reply == self.reply { other.reply + 1 } else { other.reply };
+        let len = if rng.one_in(2) { self.len } else { other.len };
+        Self { reply, len, twin_reply: Some(self.reply), ..*self }
+    }
 }
 
 impl Session {
@@ -66,6 +78,8 @@ struct Client {
     doomed: Option<bool>,
     /// When one that sends again what has no answer did so last.
     retried: Option<Duration>,
+    /// The client that says other things under the same names.
+    twin: Option<usize>,
 }
 
 /// All of them.
@@ -100,7 +114,24 @@ impl Clients {
             let client = clients.join(stage, sessions, Vec::new());
             clients.processes.push(client);
         }
+        if stage.scenario.twins {
+            clients.add_twin(stage);
+        }
         clients
+    }
+
+    /// Another process opens the sessions of the first client, and says other things under the same names.
+    fn add_twin(&mut self, stage: &mut Stage) {
+        let names: Vec<_> =
+            self.processes[0].sessions.iter().map(|it| (it.bits, Vec::new())).collect();
+        let twin = self.join(stage, names.len(), names);
+        let at = self.processes.len();
+        self.processes.push(twin);
+        for (one, other) in [(0, at), (at, 0)] {
+            let client = &mut self.processes[one];
+            // What one needs no more, the other may have had no reply to.
+            (client.twin, client.retried) = (Some(other), Some(stage.world.now()));
+        }
     }
 
     /// A client process with `count` sessions, or with those of a crashed one.
@@ -119,7 +150,8 @@ impl Clients {
         self.sessions += count;
         // What a replica was sent before its group was recreated, it has forgotten.
         let retried = (heir || stage.scenario.loses).then(|| stage.world.now());
-        Client { name, access, waiter: Waiter::new(Waiting::Park), sessions, doomed: None, retried }
+        let waiter = Waiter::new(Waiting::Park);
+        Client { name, access, waiter, sessions, doomed: None, retried, twin: None }
     }
 
     fn draw_bits(&self, rng: &mut Rng) -> u64 {
@@ -173,7 +205,10 @@ impl Clients {
                 let Some(left) = unanswered.get_mut(&reply.sequence) else { return };
                 let sent = script[reply.sequence as usize - 1];
                 assert!(left.contains(reply.group), "one reply of each group");
-                assert_eq!(reply.bytes, vec![reply.sequence as u8; usize::from(sent.reply)]);
+                let twins =
+                    sent.twin_reply.is_some_and(|len| usize::from(len) == reply.bytes.len());
+                let len = if twins { reply.bytes.len() } else { usize::from(sent.reply) };
+                assert_eq!(reply.bytes, vec![reply.sequence as u8; len]);
                 *left = left.without(reply.group);
                 *answers += 1;
                 if left.is_empty() {
@@ -214,24 +249,29 @@ impl Clients {
 
     /// Multicasts one message on session `s` of client `at`, if its window allows.
     fn submit(&mut self, at: usize, s: usize, stage: &mut Stage) -> bool {
-        let Client { access, sessions, .. } = &mut self.processes[at];
-        let session = &mut sessions[s];
-        let sent = match session.script.get(session.sent) {
-            Some(sent) => *sent,
-            None => draw_message(&stage.scenario, &mut stage.rng),
-        };
+        let Client { access, sessions, twin, .. } = &self.processes[at];
+        let session = &sessions[s];
+        let said = session.script.get(session.sent).copied();
+        let mut sent = said.unwrap_or_else(|| draw_message(&stage.scenario, &mut stage.rng));
         if !access.has_room(session.key) {
             return false;
         }
+        if said.is_none() {
+            if let Some(twin) = *twin {
+                let other = sent.unlike(&stage.scenario, &mut stage.rng);
+                sent.twin_reply = Some(other.reply);
+                self.processes[twin].sessions[s].script.push(other);
+            }
+            self.processes[at].sessions[s].script.push(sent);
+            self.sent += 1;
+        }
+        let Client { access, sessions, .. } = &mut self.processes[at];
+        let session = &mut sessions[s];
         let sequence = session.sent as u64 + 1;
         let message = session.message(sequence);
         let bytes = payload(message, sent.exchanges, sent.reply, sent.len);
         let given = access.multicast(session.key, sent.destinations, &bytes);
         assert_eq!(given, Ok(sequence));
-        if session.sent == session.script.len() {
-            session.script.push(sent);
-            self.sent += 1;
-        }
         session.sent += 1;
         session.unanswered.insert(sequence, sent.destinations);
         stage.onlooker.history.multicast(message, sent.destinations);
@@ -412,7 +452,7 @@ fn draw_message(scenario: &Scenario, rng: &mut Rng) -> Sent {
     let reply = rng.below(reply_max) as u16;
     // What a lost group's state machine has said to others is lost with it.
     let exchanges = rng.one_in(3) && !scenario.loses;
-    Sent { destinations, exchanges, reply, len: len as usize }
+    Sent { destinations, exchanges, reply, len: len as usize, twin_reply: None }
 }
 
 fn open(access: &mut Access<SimFabric>, bits: u64, script: Vec<Sent>) -> Session {

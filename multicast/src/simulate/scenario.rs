@@ -57,6 +57,8 @@ pub struct Profile {
     stalls: bool,
     /// A follower hears its own leader, and nobody else.
     severed: bool,
+    /// Two processes say different things under the same names.
+    twins: bool,
     /// What surrounds the processes is against them.
     surroundings: Option<Surroundings>,
 }
@@ -99,12 +101,13 @@ const PLAIN: Profile = Profile {
     learners: false,
     stalls: false,
     severed: false,
+    twins: false,
     surroundings: None,
 };
 
 impl Profile {
     /// All profiles; the first is what is run if none is named.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that falls in every seed",
@@ -390,6 +393,25 @@ impl Profile {
             ..PLAIN
         },
         Self {
+            name: "twins",
+            about: "two processes say different things under the same names",
+            faults: (1, 6),
+            mix: Mix {
+                crashes: 3,
+                pauses: 2,
+                slows: 2,
+                partitions: 3,
+                deafs: 2,
+                flaps: 2,
+                resends: 3,
+                transfers: 2,
+                ..QUIET
+            },
+            messages: (80, 120),
+            twins: true,
+            ..PLAIN
+        },
+        Self {
             name: "uneven",
             about: "up to twice as many nodes as replicas, some of which host more than others",
             faults: (1, 6),
@@ -501,6 +523,8 @@ pub struct Scenario {
     pub network: bool,
     /// Whether sessions read what is not ordered.
     pub reads: Option<Of>,
+    /// Whether two processes say different things under the same names.
+    pub twins: bool,
     /// What goes wrong.
     pub faults: Vec<Fault>,
     /// After how many messages every other session is closed and another opened.
@@ -586,6 +610,7 @@ impl Scenario {
             lags: profile.lags,
             network: profile.network,
             reads: profile.reads,
+            twins: profile.twins,
             faults: Vec::new(),
             reopen_at: rng.one_in(3).then(|| rng.below(messages)),
             large_one_in: 4 + rng.below(30),
@@ -678,6 +703,11 @@ impl Scenario {
         if profile.severed {
             // A follower that led would be a leader that cannot hear other groups.
             scenario.tuning.spread_after_ms = 0;
+        }
+        if profile.twins {
+            // What is too large for the log each replica has from its sessions. And who closes a session takes it
+            // from its twin.
+            (scenario.large_one_in, scenario.reopen_at) = (2, None);
         }
         if let Some(what) = profile.surroundings {
             let mut rng = Rng::new(seed ^ 0x0a1f_5eed);

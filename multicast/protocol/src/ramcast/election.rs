@@ -661,11 +661,21 @@ impl Ramcast {
     /// Logs that a life of a slot counts from here on: it holds all that this log holds.
     pub fn join(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<Effect>) {
         let news = !self.view.names(slot, incarnation) || self.view.member(slot).evicted;
-        let whole = guard!(Mutant::LetInBehind, self.has_what_is_settled(slot, incarnation));
+        let whole = guard!(Mutant::LetInBehind, self.has_what_is_settled(slot, incarnation))
+            && guard!(Mutant::LetInStalled, self.has_payloads(slot, incarnation));
         if self.may_change(slot) && news && whole && self.commit >= self.new_ballot_index {
             self.changing |= 1 << slot;
             self.append(Record::Join { slot, incarnation }, effects);
         }
+    }
+
+    /// Whether a life of a slot holds the payloads of what was logged when it let us write its log, as far as it can
+    /// say so: some of them we may have let go of, which no log brings back. A life that no view has named yet
+    /// says nothing.
+    fn has_payloads(&self, slot: u8, incarnation: u32) -> bool {
+        let accepted = self.accepted(self.group(), slot, self.ballot());
+        let covered = self.fed[usize::from(slot)].is_some_and(|fed| accepted >= fed.from);
+        !self.view.names(slot, incarnation) || covered
     }
 
     /// Whether a life of a slot has applied all that our group can be done with, or counts already. **Invariant.**

@@ -378,7 +378,8 @@ impl Ramcast {
         let (group, ballot) = (self.group(), self.ballot());
         while let Some(&Large { index, message, delivered }) = self.large.front() {
             let lacking = |slot: &u8| self.accepted(group, *slot, ballot) < index;
-            let waited_for = |slot: &u8| !self.view.member(*slot).evicted;
+            let joins = |slot: &u8| self.changing >> slot & 1 == 1;
+            let waited_for = |slot: &u8| !self.view.member(*slot).evicted || joins(slot);
             if !delivered || self.others().filter(waited_for).any(|slot| lacking(&slot)) {
                 break;
             }
