@@ -72,6 +72,8 @@ mutants! {
     AcceptanceWithoutPayload,
     /// Whatever a session wrote here under a message's name passes for what the leader logged under it.
     PayloadNotCompared,
+    /// A learner is fed though it keeps more of its log, not committed as far as it knows, than a log holds.
+    LogKeptBeyondRing,
     /// A replica that was evicted counts again while it waits for a payload that its leader has let go of.
     LetInStalled,
     /// A leader counts the completion of a write that did not carry the payload (hole 2).

@@ -566,6 +566,10 @@ impl<A: Application> Replica<A> {
         // A learner that could not deliver what it was fed would only be fed more: it needs the state.
         let learns = !named || member.evicted;
         let base = base.filter(|_| !(learns && self.core.is_granter_behind(slot)));
+        // Nor one that sees nothing committed, as it hears its leader alone: what it keeps of its log would grow with
+        // each time that it is let in.
+        let fits = self.space.retains(granted.freed, reserve);
+        let base = base.filter(|_| guard!(Mutant::LogKeptBeyondRing, fits || !learns));
         let base = base.filter(|base| self.rewrite_from(*base, &mut wiring.port.fabric));
         let Some(base) = base else {
             // It answers this ballot again only as long as it has not heard of this.
@@ -596,7 +600,7 @@ impl<A: Application> Replica<A> {
         let ours = &mut self.followers[usize::from(slot)];
         ours.let_in(log, held_from, granted.freed);
         ours.held_from = granted.held_from;
-        self.space.hold(base.position);
+        self.space.hold(if fits { base.position.min(granted.freed) } else { base.position });
         ours.joining = learns.then_some(granted.incarnation);
         self.stop_teaching(slot);
         self.paths.admitted += 1;

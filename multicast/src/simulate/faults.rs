@@ -624,11 +624,11 @@ pub(super) fn learner_stalls(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
 
 /// A follower hears its own leader and nobody else, for as long as there is load: it is fed a log of messages
 /// to two groups, and never sees what the other one's quorum holds. Groups 0 and 1 have one node each that the
-/// other has no replica on; slot 1 of group 0 leads, whose node also runs the other group's leader.
-pub(super) fn follower_is_severed(scenario: &mut Scenario) -> Vec<Fault> {
-    // Of five, it would see nothing committed: its leader and itself are no quorum.
-    let replicas = 3;
-    scenario.topology.replicas = 3;
+/// other has no replica on; slot 1 of group 0 leads, whose node also runs the other group's leader. One of five
+/// replicas sees nothing committed at all: its leader and itself are no quorum.
+pub(super) fn follower_is_severed(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let replicas = if rng.one_in(3) { 5 } else { 3 };
+    scenario.topology.replicas = replicas as u8;
     (scenario.topology.groups, scenario.topology.engines) = (2, 1);
     scenario.topology.nodes = replicas + 1;
     scenario.shared_percent = 100;

@@ -662,7 +662,8 @@ impl Scenario {
             }
         }
         if profile.severed {
-            more.extend(faults::follower_is_severed(&mut scenario));
+            let mut rng = Rng::new(seed ^ 0x05e7_e2ed);
+            more.extend(faults::follower_is_severed(&mut scenario, &mut rng));
         }
         for fault in more {
             let at = scenario.faults.partition_point(|before| before.after <= fault.after);
