@@ -109,9 +109,11 @@ impl<S: Store> Machine<S> {
             position: self.position,
             born: self.born,
             history: self.history,
+            owed: self.owed,
             keys: self.keys(),
             bytes: self.bytes(),
             digest: self.store.digest(),
+            sessions: self.sessions.digest(),
         }
     }
 
@@ -150,7 +152,7 @@ impl<S: Store> Machine<S> {
         self.sessions = Sessions::default();
         self.early = super::Early::default();
         self.under_way = UnderWay::default();
-        (self.position, self.born, self.history) = (0, 0, 0);
+        (self.position, self.born, self.history, self.owed) = (0, 0, 0, 0);
         self.checkpoints = Checkpoints::default();
         self.unfinished = false;
     }
@@ -233,8 +235,9 @@ impl<S: Store> Machine<S> {
             Record::Refused { session, sequence } => {
                 self.early.refuse(MessageId::new(id(session), sequence));
             }
-            Record::End { position, born, history, .. } => {
-                (self.position, self.born, self.history) = (position, born, history);
+            Record::End { position, born, history, owed, .. } => {
+                (self.position, self.born) = (position, born);
+                (self.history, self.owed) = (history, owed);
                 // What was heard while the state came may be about what the state has behind it.
                 let sessions = &self.sessions;
                 self.early.retain(|message| !sessions.is_past(message));

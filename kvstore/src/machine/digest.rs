@@ -73,6 +73,7 @@ mod tests {
 
     use super::*;
     use crate::limits::Limits;
+    use crate::machine::sessions;
     use crate::machine::under_way::{Place, Stage};
     use crate::slots::SlotMap;
 
@@ -101,6 +102,30 @@ mod tests {
         let mut other = self::machine();
         other.store.put(&[20], &[0; 3], 20);
         assert_ne!(other.digest(), whole);
+    }
+
+    #[test]
+    fn what_sessions_are_owed_shows_in_what_replicas_compare() {
+        // The same was delivered and answered; one replica keeps another reply, or none.
+        let compared = |kept: Option<&[u8]>| {
+            let mut machine = machine();
+            let message = |sequence| MessageId { session: SessionId(1), sequence };
+            machine.sessions.open(message(1)).expect("there is room");
+            if let Some(reply) = kept {
+                machine.sessions.record(message(1), reply, sessions::sum(message(1), reply));
+            }
+            let place = Place {
+                message: message(2),
+                position: 21,
+                low_water: 1,
+                destinations: GroupSet::first(1),
+            };
+            machine.over(place);
+            machine.digest_over()
+        };
+        assert_eq!(compared(Some(b"done")), compared(Some(b"done")));
+        assert_ne!(compared(Some(b"done")), compared(Some(b"gone")));
+        assert_ne!(compared(Some(b"done")), compared(None));
     }
 
     #[test]

@@ -38,7 +38,6 @@ use skein_fabric::Constants;
 use skein_multicast::application::{Application, Delivery, Digest, Malformed, Outbox};
 use skein_multicast::config::Topology;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use self::branch::{PAIR_OVERHEAD, commit};
 use self::checkpoints::Checkpoints;
@@ -81,6 +80,8 @@ pub struct Machine<S = Memory> {
     /// What a version is more than a position: 0, but in a group that was recreated.
     born: Version,
     history: u64,
+    /// The digest of the sessions as of then: some are freed what they are owed before that is over which frees it.
+    owed: u64,
     checkpoints: Checkpoints,
     writer: PartWriter,
     progress: Progress,
@@ -153,6 +154,7 @@ impl<S: Store> Machine<S> {
             position: 0,
             born: 0,
             history: 0,
+            owed: 0,
             checkpoints: Checkpoints::default(),
             writer: PartWriter::default(),
             progress: Progress::default(),
@@ -517,14 +519,14 @@ impl<S: Store> Machine<S> {
 
     /// A command is over, and was answered.
     fn keep(&mut self, place: Place, reply: &[u8], memo: Option<Memo>) {
-        if memo == Some(Memo::Owed) {
-            self.sessions.record(place.message, reply);
-        }
         // Only the leader has executed what only reads.
         if memo != Some(Memo::OnlyRead) {
-            let begins = &reply[..reply.len().min(HASHED)];
-            let seed = self.history ^ place.position.rotate_left(32) ^ reply.len() as u64;
-            self.history = xxh3_64_with_seed(begins, seed);
+            let sum = sessions::sum(place.message, reply);
+            self.history =
+                fold(self.history ^ place.position.rotate_left(32) ^ CHAIN, sum ^ !CHAIN);
+            if memo == Some(Memo::Owed) {
+                self.sessions.record(place.message, reply, sum);
+            }
         }
         self.over(place);
     }
@@ -533,6 +535,7 @@ impl<S: Store> Machine<S> {
     fn over(&mut self, place: Place) {
         let MessageId { session, sequence } = place.message;
         self.position = place.position;
+        self.owed = self.sessions.digest();
         let name = session.0 ^ sequence.rotate_left(48);
         self.history = fold(self.history ^ CHAIN, name ^ place.position.rotate_left(24) ^ !CHAIN);
         if place.position.is_multiple_of(CHECKPOINT_EVERY) {
@@ -540,11 +543,11 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// A digest of the state, and of everything that was delivered and answered, as of the last command
-    /// that is over. Those behind it that have taken effect already do not count.
+    /// A digest of the state, of what sessions are owed, and of everything that was delivered and answered, as of the
+    /// last command that is over. Those behind it that have taken effect already do not count.
     fn digest_over(&self) -> u64 {
         let stored = self.store.digest().wrapping_sub(self.under_way.changed());
-        fold(stored ^ CHAIN, self.history ^ !CHAIN)
+        fold(stored ^ CHAIN, self.history ^ self.owed.rotate_left(32) ^ !CHAIN)
     }
 
     fn stock(&self) -> Stock {

@@ -90,9 +90,13 @@ pub(super) enum Record<'a> {
         position: Version,
         born: Version,
         history: u64,
+        /// Digest of the sessions, as of the last command that is over.
+        owed: u64,
         keys: u64,
         bytes: u64,
         digest: u64,
+        /// Digest of the sessions, as they are.
+        sessions: u64,
     },
 }
 

@@ -10,6 +10,10 @@
 //! and its reply [recorded](Sessions::record), when all before it are over: in the order of delivery,
 //! in whichever order they took effect.
 //!
+//! **Invariant (digest).** `digest` depends on which sessions are open, what they are owed and which have ended, and
+//! on nothing else: all of that changes in the order of delivery. Which numbers were delivered is not in it, for that
+//! runs ahead of what is over.
+//!
 //! Sessions begin and end by messages to all groups, which all groups deliver in one order, so at
 //! any message its groups agree about its session. See `docs/decisions/0003-what-a-session-is-owed.md`.
 
@@ -22,10 +26,13 @@ use skein_fabric::Constants;
 use skein_protocol::guard;
 use skein_protocol::ids::{MessageId, SessionId};
 use skein_protocol::mutants::Mutant;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use self::copy::SessionsCopy;
+use super::{CHAIN, HASHED};
 use crate::reply::Refusal;
 use crate::store::compact::Compact;
+use crate::store::sum::fold;
 
 /// The most sessions that can be open.
 pub(crate) const SESSIONS_MAX: usize = 1 << 16;
@@ -60,6 +67,8 @@ pub(crate) struct Sessions {
     ended_count: u64,
     /// What all sessions are owed together.
     owed_bytes: u64,
+    /// The sum of what sessions, replies and ended sessions add to it.
+    digest: u64,
     copy: Option<Box<SessionsCopy>>,
     /// So many times was a copy begun.
     generation: u32,
@@ -80,9 +89,28 @@ struct Session {
 struct Kept {
     sequence: u64,
     reply: Compact,
+    /// What it adds to the digest.
+    sum: u64,
+}
+
+/// What a reply adds to the digest of its group's sessions.
+pub(super) fn sum(message: MessageId, reply: &[u8]) -> u64 {
+    let MessageId { session, sequence } = message;
+    let seed = fold(session.0 ^ CHAIN, sequence ^ !CHAIN) ^ reply.len() as u64;
+    xxh3_64_with_seed(&reply[..reply.len().min(HASHED)], seed)
+}
+
+/// What a session adds to it, besides what it is owed: that it is open, and up to where it has had all replies; or
+/// by which of its messages it was closed.
+fn sum_of(id: SessionId, number: u64, ended: bool) -> u64 {
+    fold(id.0 ^ CHAIN, number.rotate_left(1) ^ u64::from(ended) ^ !CHAIN)
 }
 
 impl Kept {
+    fn new(message: MessageId, reply: &[u8], sum: u64) -> Self {
+        Self { sequence: message.sequence, reply: reply.into(), sum }
+    }
+
     fn bytes(&self) -> u64 {
         self.reply.as_slice().len() as u64 + REPLY_OVERHEAD
     }
@@ -122,10 +150,11 @@ impl Sessions {
             return Err(Refusal::TooManySessions { max: SESSIONS_MAX as u64 });
         }
         let copied = self.copy.as_ref().map_or(0, |copy| copy.generation);
-        let new = || Session { copied, ..Session::default() };
+        let mut books = Books { owed_bytes: &mut self.owed_bytes, digest: &mut self.digest };
+        let new = || Session { copied, ..books.opened(message.session) };
         let session = self.open.entry(message.session).or_insert_with(new);
         session.delivered.insert(message.sequence);
-        session.raise(message.sequence, 0, &mut self.owed_bytes);
+        session.raise(message, 0, &mut books);
         touch(&mut self.copy, session, message);
         Ok(())
     }
@@ -169,20 +198,21 @@ impl Sessions {
     /// `low_water`.
     pub(crate) fn free_for(&mut self, message: MessageId, low_water: u64) {
         let Some(session) = self.open.get_mut(&message.session) else { return };
-        if session.raise(message.sequence, low_water, &mut self.owed_bytes) {
+        let mut books = Books { owed_bytes: &mut self.owed_bytes, digest: &mut self.digest };
+        if session.raise(message, low_water, &mut books) {
             touch(&mut self.copy, session, message);
         }
     }
 
-    /// Keeps the reply to an admitted message until its session is owed it no more.
-    pub(crate) fn record(&mut self, message: MessageId, reply: &[u8]) {
+    /// Keeps the reply to an admitted message until its session is owed it no more. `sum` is its [`sum`].
+    pub(crate) fn record(&mut self, message: MessageId, reply: &[u8], sum: u64) {
         let Some(session) = self.open.get_mut(&message.session) else { return };
         if message.sequence < session.floor {
             return;
         }
         let Err(at) = session.find(message.sequence) else { return };
-        let kept = Kept { sequence: message.sequence, reply: reply.into() };
-        self.owed_bytes += kept.bytes();
+        let kept = Kept::new(message, reply, sum);
+        Books { owed_bytes: &mut self.owed_bytes, digest: &mut self.digest }.add(&kept);
         session.replies.insert(at, kept);
         touch(&mut self.copy, session, message);
     }
@@ -216,6 +246,11 @@ impl Sessions {
         self.open.len() as u64 * SESSION_OVERHEAD + self.owed_bytes
     }
 
+    /// A digest of what sessions are owed, kept up to date.
+    pub(crate) const fn digest(&self) -> u64 {
+        self.digest
+    }
+
     /// Everything that the table holds, each thing once, in an order that does not depend on how it
     /// came there.
     pub(crate) fn visit(&self, see: &mut dyn FnMut(&[u8])) {
@@ -241,15 +276,19 @@ impl Sessions {
     /// Closes it, if it is open, with everything that it is owed.
     fn free(&mut self, id: SessionId) -> bool {
         let Some(session) = self.open.remove(&id) else { return false };
-        self.owed_bytes -= session.replies.iter().map(Kept::bytes).sum::<u64>();
+        let mut books = Books { owed_bytes: &mut self.owed_bytes, digest: &mut self.digest };
+        session.replies.iter().for_each(|kept| books.remove(kept));
+        self.digest = self.digest.wrapping_sub(sum_of(id, session.floor, false));
         true
     }
 
     fn remember_ended(&mut self, id: SessionId, closed_by: u64) {
         if self.ended_order.len() == ENDED_MAX {
             let oldest = self.ended_order.pop_front().expect("ENDED_MAX is not 0");
-            self.ended.remove(&oldest);
+            let closed_by = self.ended.remove(&oldest).expect("it is remembered");
+            self.digest = self.digest.wrapping_sub(sum_of(oldest, closed_by, true));
         }
+        self.digest = self.digest.wrapping_add(sum_of(id, closed_by, true));
         self.ended_count += 1;
         self.ended_order.push_back(id);
         self.ended.insert(id, closed_by);
@@ -265,6 +304,31 @@ fn touch(copy: &mut Option<Box<SessionsCopy>>, session: &Session, message: Messa
     }
 }
 
+/// What changes with each reply that is kept or freed.
+struct Books<'a> {
+    owed_bytes: &'a mut u64,
+    digest: &'a mut u64,
+}
+
+impl Books<'_> {
+    /// A new session.
+    fn opened(&mut self, id: SessionId) -> Session {
+        let session = Session::default();
+        *self.digest = self.digest.wrapping_add(sum_of(id, session.floor, false));
+        session
+    }
+
+    fn add(&mut self, kept: &Kept) {
+        *self.owed_bytes += kept.bytes();
+        *self.digest = self.digest.wrapping_add(kept.sum);
+    }
+
+    fn remove(&mut self, kept: &Kept) {
+        *self.owed_bytes -= kept.bytes();
+        *self.digest = self.digest.wrapping_sub(kept.sum);
+    }
+}
+
 impl Session {
     /// Where its reply is, or would be.
     fn find(&self, sequence: u64) -> Result<usize, usize> {
@@ -276,26 +340,28 @@ impl Session {
 
     /// It is the turn of a message with this number and mark: frees what it is owed no more. Returns
     /// whether that is news.
-    fn raise(&mut self, sequence: u64, low_water: u64, owed_bytes: &mut u64) -> bool {
+    fn raise(&mut self, message: MessageId, low_water: u64, books: &mut Books<'_>) -> bool {
         // A session that never raises its mark is owed no more than the window.
-        let window = sequence.saturating_add(1).saturating_sub(WINDOW);
-        self.free_below(low_water.max(window), owed_bytes)
+        let window = message.sequence.saturating_add(1).saturating_sub(WINDOW);
+        self.free_below(message.session, low_water.max(window), books)
     }
 
-    fn free_below(&mut self, floor: u64, owed_bytes: &mut u64) -> bool {
+    fn free_below(&mut self, id: SessionId, floor: u64, books: &mut Books<'_>) -> bool {
         if floor <= self.floor {
             return false;
         }
+        let (before, after) = (sum_of(id, self.floor, false), sum_of(id, floor, false));
+        *books.digest = books.digest.wrapping_sub(before).wrapping_add(after);
         self.floor = floor;
         while let Some(kept) = self.replies.pop_front_if(|kept| kept.sequence < floor) {
-            *owed_bytes -= kept.bytes();
+            books.remove(&kept);
         }
         true
     }
 
-    fn forget(&mut self, sequence: u64, owed_bytes: &mut u64) {
+    fn forget(&mut self, sequence: u64, books: &mut Books<'_>) {
         if let Ok(at) = self.find(sequence) {
-            *owed_bytes -= self.replies.remove(at).expect("just found").bytes();
+            books.remove(&self.replies.remove(at).expect("just found"));
         }
     }
 

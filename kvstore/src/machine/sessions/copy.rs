@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use skein_multicast::application::Malformed;
 use skein_protocol::ids::{MessageId, SessionId};
 
-use super::{Delivered, ENDED_MAX, Kept, SESSIONS_MAX, Session, Sessions, WINDOW};
+use super::{Books, Delivered, ENDED_MAX, Kept, SESSIONS_MAX, Session, Sessions, WINDOW, sum};
 use crate::machine::part::{PartMaker, Record};
 use crate::wire::Bytes;
 
@@ -177,28 +177,30 @@ impl Sessions {
             Record::NoSessions => *self = Self::default(),
             Record::Session { id, floor, highest, delivered } => {
                 let delivered = Delivered::from_bytes(highest, delivered.0)?;
-                self.free(SessionId(id));
-                let session = self.restored(SessionId(id))?;
-                *session = Session { floor, delivered, ..Session::default() };
+                let id = SessionId(id);
+                self.free(id);
+                let (session, mut books) = self.restored(id)?;
+                session.delivered = delivered;
+                session.free_below(id, floor, &mut books);
             }
             Record::Delivered { session, sequence, floor } => {
                 let id = SessionId(session);
-                self.restored(id)?;
-                let session = self.open.get_mut(&id).ok_or(Malformed)?;
+                let (session, mut books) = self.restored(id)?;
                 session.delivered.insert(sequence);
-                session.free_below(floor, &mut self.owed_bytes);
+                session.free_below(id, floor, &mut books);
             }
             Record::Reply { session, sequence, reply } => {
-                let session = self.open.get_mut(&SessionId(session)).ok_or(Malformed)?;
-                session.forget(sequence, &mut self.owed_bytes);
+                let message = MessageId::new(SessionId(session), sequence);
+                let (session, mut books) = self.found(message.session)?;
+                session.forget(sequence, &mut books);
                 let at = session.find(sequence).unwrap_or_else(|at| at);
-                let kept = Kept { sequence, reply: reply.0.into() };
-                self.owed_bytes += kept.bytes();
+                let kept = Kept::new(message, reply.0, sum(message, reply.0));
+                books.add(&kept);
                 session.replies.insert(at, kept);
             }
             Record::NoReply { session, sequence } => {
-                let session = self.open.get_mut(&SessionId(session)).ok_or(Malformed)?;
-                session.forget(sequence, &mut self.owed_bytes);
+                let (session, mut books) = self.found(SessionId(session))?;
+                session.forget(sequence, &mut books);
             }
             Record::Ended { session, closed_by } => {
                 let id = SessionId(session);
@@ -214,13 +216,22 @@ impl Sessions {
     }
 
     /// An open session, which it is from now on if it was not.
-    fn restored(&mut self, id: SessionId) -> Result<&mut Session, Malformed> {
+    fn restored(&mut self, id: SessionId) -> Result<(&mut Session, Books<'_>), Malformed> {
         if self.ended.contains_key(&id)
             || (self.open.len() == SESSIONS_MAX && !self.open.contains_key(&id))
         {
             return Err(Malformed);
         }
-        Ok(self.open.entry(id).or_default())
+        let Self { open, owed_bytes, digest, .. } = self;
+        let mut books = Books { owed_bytes, digest };
+        let session = open.entry(id).or_insert_with(|| books.opened(id));
+        Ok((session, books))
+    }
+
+    /// A session that is open.
+    fn found(&mut self, id: SessionId) -> Result<(&mut Session, Books<'_>), Malformed> {
+        let Self { open, owed_bytes, digest, .. } = self;
+        Ok((open.get_mut(&id).ok_or(Malformed)?, Books { owed_bytes, digest }))
     }
 }
 

@@ -18,6 +18,21 @@ fn admit(sessions: &mut Sessions, message: MessageId, low_water: u64) -> Admissi
     admission
 }
 
+fn record(sessions: &mut Sessions, message: MessageId, reply: &[u8]) {
+    sessions.record(message, reply, sum(message, reply));
+}
+
+/// The digest, of everything that there is.
+fn digest_of(sessions: &Sessions) -> u64 {
+    let open = sessions.open.iter().map(|(id, session)| {
+        let replies = session.replies.iter();
+        let replies = replies.map(|it| sum(m(id.0, it.sequence), it.reply.as_slice()));
+        replies.fold(sum_of(*id, session.floor, false), u64::wrapping_add)
+    });
+    let ended = sessions.ended.iter().map(|(id, closed_by)| sum_of(*id, *closed_by, true));
+    open.chain(ended).fold(0, u64::wrapping_add)
+}
+
 fn with_open(session: u64) -> Sessions {
     let mut sessions = Sessions::default();
     sessions.open(m(session, 1)).expect("there is room for one");
@@ -46,7 +61,7 @@ proptest! {
         }
     }
 
-    /// What is counted is what is kept, whatever is admitted, recorded, forgotten and closed.
+    /// What is counted, and digested, is what is kept, whatever is admitted, recorded, forgotten and closed.
     #[test]
     fn bytes_are_counted(
         steps in vec((0u64..4, 1u64..60, 0u64..60, 0usize..400, 0u8..12), 0..200),
@@ -60,12 +75,13 @@ proptest! {
                 _ => {
                     let message = m(session, sequence);
                     if admit(&mut sessions, message, low_water) == Admission::Fresh {
-                        sessions.record(message, &vec![1; len]);
+                        record(&mut sessions, message, &vec![1; len]);
                     }
                 }
             }
             let kept = sessions.open.values().flat_map(|session| &session.replies);
             prop_assert_eq!(sessions.owed_bytes, kept.map(Kept::bytes).sum::<u64>());
+            prop_assert_eq!(sessions.digest(), digest_of(&sessions));
         }
     }
 }
@@ -122,7 +138,7 @@ fn a_session_that_never_raises_its_mark_is_owed_a_window_at_most() {
     let mut sessions = with_open(1);
     for sequence in 2..3 * WINDOW {
         assert_eq!(admit(&mut sessions, m(1, sequence), 0), Admission::Fresh);
-        sessions.record(m(1, sequence), b"done");
+        record(&mut sessions, m(1, sequence), b"done");
     }
     assert!(sessions.open[&SessionId(1)].replies.len() as u64 <= WINDOW);
     assert_eq!(sessions.owed(m(1, 2)), Owed::Nothing);
@@ -150,7 +166,7 @@ fn assert_same(one: &Sessions, other: &Sessions) {
         all
     };
     assert_eq!(seen(one), seen(other));
-    assert_eq!(one.bytes(), other.bytes());
+    assert_eq!((one.bytes(), one.digest()), (other.bytes(), other.digest()));
 }
 
 #[test]
@@ -158,7 +174,7 @@ fn a_copy_that_is_left_waiting_begins_again_and_takes_no_more_memory() {
     let expire: fn(&mut Sessions, u64) = |sessions, n| sessions.expire(SessionId(1_000 + n));
     let command: fn(&mut Sessions, u64) = |sessions, n| {
         admit(sessions, m(3, 2 + n), n.saturating_sub(10));
-        sessions.record(m(3, 2 + n), b"done");
+        record(sessions, m(3, 2 + n), b"done");
     };
     for (many, because) in [(expire, "more end than are remembered"), (command, "all is touched")] {
         let mut sessions = with_open(1);
@@ -185,14 +201,14 @@ fn replies_of_one_session_go_into_many_parts() {
     let mut copy = Sessions::default();
     for sequence in 2..1_000 {
         admit(&mut sessions, m(1, sequence), 1);
-        sessions.record(m(1, sequence), &[7; 100]);
+        record(&mut sessions, m(1, sequence), &[7; 100]);
     }
     let mut parts = 1;
     while !copy_some(&mut sessions, &mut copy, 4_000) {
         parts += 1;
         // Some are owed no more, one comes to those that were copied, one to those that were not.
         admit(&mut sessions, m(1, 2_000 + parts), 2 * parts);
-        sessions.record(m(1, 2_000 + parts), b"late");
+        record(&mut sessions, m(1, 2_000 + parts), b"late");
         sessions.open(m(2 + parts, 1)).expect("there is room");
     }
     assert!(parts > 20, "{parts} parts of 100,000 bytes");
