@@ -383,11 +383,15 @@ impl Channel {
             let of = waiting.bytes.first_chunk().copied().map(u64::from_le_bytes);
             waiting.kind == Kind::Answer && of == Some(number)
         };
-        let bytes: usize = self.backlog.iter().map(|waiting| waiting.bytes.len()).sum();
         self.backlog.is_empty()
             || self.backlog.len() < most
-                && bytes + len <= bytes_max
+                && self.waiting_bytes() + len <= bytes_max
                 && !self.backlog.iter().any(to_it)
+    }
+
+    /// Bytes of what waits for room.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.backlog.iter().map(|waiting| waiting.bytes.len()).sum()
     }
 
     /// Whether a datagram of that kind waits for room.
@@ -600,6 +604,18 @@ mod tests {
     use skein_protocol::ids::{GroupId, ReplicaId, SessionId};
 
     use super::*;
+
+    #[test]
+    fn what_waits_is_counted_in_bytes() {
+        let mut fabric = World::new(1, SimConfig::default()).join("engine");
+        let purpose = Purpose::session(SessionId(1), ReplicaId::new(GroupId(0), 0));
+        let mut channel = Channel::new(purpose, Peer(0), None, 0, 4096);
+        assert_eq!(channel.waiting_bytes(), 0);
+        for (len, all) in [(100, 108), (1 << 20, (1 << 20) + 116)] {
+            channel.send(&mut fabric, Kind::Reply, &[0; 8], &vec![7; len]).unwrap();
+            assert_eq!(channel.waiting_bytes(), all);
+        }
+    }
 
     #[test]
     fn of_too_many_replies_the_session_has_had_the_first() {

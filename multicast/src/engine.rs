@@ -50,6 +50,8 @@ const RETURN_WITHIN: u8 = 10;
 const LETTERS_PER_TURN: usize = 32;
 /// Datagrams taken from one channel before the others get their turn.
 const DATAGRAMS_PER_TURN: usize = 64;
+/// Bytes taken from all channels, and of each replica's log, before what is left waits for the next turn.
+const READ_PER_TURN: usize = 1 << 20;
 
 /// One engine thread's replicas and the fabric they share.
 pub struct Engine<F, A> {
@@ -180,7 +182,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         worked |= self.take_completions();
         worked |= self.look_at_words();
         for replica in &mut self.replicas {
-            worked |= replica.read_log(&mut self.wiring);
+            worked |= replica.read_log(&mut self.wiring, READ_PER_TURN);
         }
         worked |= self.read_channels();
         let kept_waiting = self.wiring.loopback.len();

@@ -30,7 +30,8 @@ skein_protocol::paths! {
     slot_reused,
     /// A channel of a dead peer was read to its end.
     peer_lost,
-    /// A reply was dropped that a session had from another leader, and did not read again.
+    /// A reply was dropped: one that a session had from another leader and did not read again, or one too many for a
+    /// session that does not read.
     reply_dropped,
 }
 
@@ -395,6 +396,15 @@ impl<F: Fabric> Port<F> {
         if !std::mem::replace(&mut channel.dirty, true) {
             self.note_dirty(id);
         }
+    }
+
+    /// Whether a reply of `len` bytes may wait behind what waits already in a session's channel, of `most` bytes
+    /// together. One may always wait alone.
+    pub(crate) fn has_room_for_reply(&mut self, id: u32, len: usize, most: usize) -> bool {
+        let channel = self.channel(id);
+        let fits = channel.sent_all() || channel.waiting_bytes() + len <= most;
+        self.paths.reply_dropped += u64::from(!fits);
+        fits
     }
 
     /// Whether a reply to a session's message is to be sent, of which at most `most` may wait.

@@ -53,6 +53,9 @@ pub(crate) const WAITING_MAX: usize = 128;
 /// Replies that may wait for room in a session's ring, in windows of that session: those that it has
 /// not had, and as many that it may have had from another leader.
 const REPLIES_WAITING: usize = 2;
+/// Bytes that may wait for room in a session's ring when another reply comes. A session that lacks a reply for long
+/// sends its message again, and is told then.
+const REPLIES_WAITING_BYTES: usize = 16 << 20;
 /// Bytes that may wait for room in a session's ring when another answer to a query comes. A query is asked
 /// again every few milliseconds, and its answer may have megabytes.
 const ANSWERS_WAITING_BYTES: usize = 1 << 20;
@@ -577,7 +580,8 @@ impl<F: Fabric> Wiring<F> {
         let head = message.sequence.to_le_bytes();
         for channel in self.sessions.get(&(message.session, from)).into_iter().flatten() {
             let waits = REPLIES_WAITING * self.window;
-            if self.port.makes_room_for_reply(*channel, message.sequence, waits) {
+            let fits = self.port.has_room_for_reply(*channel, reply.len(), REPLIES_WAITING_BYTES);
+            if fits && self.port.makes_room_for_reply(*channel, message.sequence, waits) {
                 self.port.send(*channel, Kind::Reply, &head, reply);
             }
         }

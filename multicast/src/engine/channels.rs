@@ -5,7 +5,7 @@ use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
 use skein_protocol::message::{Announcement, Head, Proposed, decode_name};
 use skein_protocol::results::Results;
 
-use super::{DATAGRAMS_PER_TURN, Engine};
+use super::{DATAGRAMS_PER_TURN, Engine, READ_PER_TURN};
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::gathered;
@@ -36,8 +36,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                 self.wiring.keep_here(datagram);
             }
         }
+        let mut room = READ_PER_TURN;
         for channel in ready.drain(..) {
-            any |= self.read_channel(channel);
+            any |= self.read_channel(channel, &mut room);
         }
         self.ready = ready;
         self.leaves_none = false;
@@ -51,8 +52,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         }
     }
 
-    /// Takes what a channel holds, as far as it is admitted now. Returns whether it took anything.
-    fn read_channel(&mut self, id: u32) -> bool {
+    /// Takes what a channel holds, as far as it is admitted now, and there is `room` for this turn. Returns whether
+    /// it took anything.
+    fn read_channel(&mut self, id: u32, room: &mut usize) -> bool {
         // One that was to be read later, and that we are done with since, has no ring any more.
         let Some(channel) = self.wiring.port.get(id).filter(|channel| !channel.leaving) else {
             return false;
@@ -97,6 +99,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             }
             let at = ours.expect("admitted");
             let admitted = taken < DATAGRAMS_PER_TURN
+                && *room > 0
                 && match purpose {
                     Purpose::Session { .. } if next.kind == Kind::Query => true,
                     Purpose::Session { session, .. } => {
@@ -121,6 +124,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                 break true;
             }
             taken += 1;
+            *room = room.saturating_sub(datagram.len());
             match purpose {
                 Purpose::Session { session, .. } if next.kind == Kind::Message => {
                     if let Some((head, payload)) = Head::decode(&datagram) {

@@ -8,6 +8,7 @@ use skein_protocol::message::Proposed;
 use skein_protocol::timestamp::Timestamp;
 
 use super::*;
+use crate::access::Access;
 use crate::application::Answer;
 use crate::gathered;
 
@@ -60,4 +61,48 @@ fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
     }
     engine.take_proposals(ReplicaId::new(GroupId(2), 0), &long);
     assert_eq!(heard(&engine, 1), before, "nobody has room for whatever somebody sends");
+}
+
+#[test]
+fn what_many_sessions_have_written_is_not_all_read_in_one_turn() {
+    const SESSIONS: u64 = 8;
+    const LEN: usize = 256 << 10;
+    let world = World::new(1, SimConfig::default());
+    let topology = Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 };
+    let (fabric, me) = (world.join(&endpoint_name(0, 0)), Identity::first(0, 0));
+    let mut engine = Engine::new(fabric, topology, Tuning::default(), me, |_| Answer).unwrap();
+    let mut access = Access::new(world.join("client"), topology, Tuning::default());
+    let sessions: Vec<_> = (0..SESSIONS).map(|n| access.open(SessionId(n << 8))).collect();
+    let mut taken = 0;
+    let send = |access: &mut Access<_>| {
+        for session in &sessions {
+            access.multicast(*session, GroupSet::single(GroupId(0)), &vec![7; LEN]).unwrap();
+        }
+    };
+    // Their rings grow with the first message.
+    send(&mut access);
+    while taken < SESSIONS {
+        world.advance(Duration::from_millis(1));
+        access.turn(&mut |_| taken += 1).unwrap();
+        engine.turn();
+    }
+    // Two more of each wait in the rings, and then in turns.
+    send(&mut access);
+    send(&mut access);
+    world.advance(Duration::from_millis(1));
+    access.turn(&mut |_| ()).unwrap();
+    world.advance(Duration::from_millis(1));
+    let logged = |engine: &Engine<_, Answer>| engine.replicas[0].core.last_index();
+    let (all, mut turns) = (logged(&engine) + 2 * SESSIONS, 0);
+    while logged(&engine) < all {
+        let before = logged(&engine);
+        engine.turn();
+        let read = (logged(&engine) - before) as usize * LEN;
+        assert!(read <= READ_PER_TURN + LEN, "{read} bytes were read in one turn");
+        turns += 1;
+        assert!(turns < 1000, "{} of {all} are logged", logged(&engine));
+        world.advance(Duration::from_micros(10));
+        access.turn(&mut |_| ()).unwrap();
+    }
+    assert!(turns >= 4, "four megabytes were read in {turns} turns");
 }

@@ -219,7 +219,7 @@ impl<A: Application> Replica<A> {
             }
             Verdict::Grant => {
                 if planted(Mutant::GrantWithoutRevoking) {
-                    self.read_log(wiring);
+                    self.read_log(wiring, usize::MAX);
                 } else {
                     self.close_log(wiring);
                 }

@@ -124,7 +124,7 @@ impl<A: Application> Replica<A> {
     /// Lets nobody write our log any more, and reads what is whole in it.
     pub(super) fn close_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
         if planted(Mutant::ReadBeforeRevoked) {
-            self.read_log(wiring);
+            self.read_log(wiring, usize::MAX);
         }
         if self.granted.take().is_some()
             && let Err(error) = wiring.port.fabric.revoke(self.log)
@@ -133,7 +133,7 @@ impl<A: Application> Replica<A> {
             panic!("{}: the log cannot be closed to its old leader: {error}", self.id);
         }
         if !planted(Mutant::LogUnreadAtGrant) && !planted(Mutant::ReadBeforeRevoked) {
-            self.read_log(wiring);
+            self.read_log(wiring, usize::MAX);
         }
         self.core.step(Event::TurnEnd, &mut self.effects);
         self.carry_out(wiring);
@@ -227,12 +227,13 @@ impl<A: Application> Replica<A> {
         guard!(Mutant::LapNotChecked, fabric.load(self.log, at + log::INDEX_AT) == cursor.index)
     }
 
-    /// As follower, takes what the leader has written. Returns whether there was anything.
-    pub(crate) fn read_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
+    /// As follower, takes what the leader has written, and no more entries when they are `most` bytes. Returns whether
+    /// there was anything.
+    pub(crate) fn read_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>, most: usize) -> bool {
         let capacity = self.tuning.log_bytes as u64;
         let (mut any, mut entries, mut taken) = (false, 0, 0);
         let mut entry = std::mem::take(&mut self.entry);
-        while self.log_has_more(&wiring.port.fabric) {
+        while taken < most as u64 && self.log_has_more(&wiring.port.fabric) {
             let fabric = &wiring.port.fabric;
             if self.awaiting {
                 if !self.read_leadership(wiring) {

@@ -375,7 +375,7 @@ fn what_was_cut_off_of_a_session_that_is_gone_is_forgotten() {
     let (base, grant) = (Cursor::START, scene.replica.grants);
     let header = Leadership { ballot, base, grant, first: 1, held_from: base.position }.encode();
     scene.wiring.port.fabric.copy_in(scene.replica.log, 0, &header);
-    scene.replica.read_log(&mut scene.wiring);
+    scene.replica.read_log(&mut scene.wiring, usize::MAX);
     assert_eq!((scene.replica.core.ballot(), scene.replica.core.pending()), (ballot, 0));
     assert_eq!(scene.replica.payloads.messages(), [MessageId::new(here, 1)]);
 }
@@ -527,7 +527,7 @@ fn who_has_applied_nothing_says_so_to_whoever_leads_it() {
     let (base, grant) = (Cursor::START, scene.replica.grants);
     let header = Leadership { ballot, base, grant, first: 1, held_from: base.position }.encode();
     scene.wiring.port.fabric.copy_in(scene.replica.log, 0, &header);
-    scene.replica.read_log(&mut scene.wiring);
+    scene.replica.read_log(&mut scene.wiring, usize::MAX);
     scene.replica.tell_applied(&mut scene.wiring);
     assert_eq!(
         scene.replica.applied_told, NOTHING,
