@@ -13,6 +13,7 @@ pub mod mix;
 #[cfg(test)]
 mod model;
 pub mod multicast;
+pub mod neighbours;
 pub mod report;
 pub mod retwis;
 pub mod simulate;

@@ -21,6 +21,7 @@ use crate::bank::Bank;
 use crate::bench::Terms;
 use crate::chart;
 use crate::generator::{Errors, Measured, TIMELINE_INTERVAL};
+use crate::neighbours::Neighbours;
 use crate::smallbank::SmallBank;
 
 /// One run of one workload.
@@ -58,6 +59,8 @@ pub struct Report {
     pub rate: Option<f64>,
     /// Operations of an open loop that were due and never invoked.
     pub never_invoked: u64,
+    /// Processes that computed beside it; null if it started none.
+    pub neighbours: Option<Neighbours>,
     /// What all random choices were drawn from.
     pub seed: u64,
     /// The version of Skein, and its commit.
@@ -287,6 +290,7 @@ impl Report {
             warmup_s: millis(about.terms.warm_up),
             rate: about.terms.rate,
             never_invoked: measured.never_invoked,
+            neighbours: None,
             seed: about.terms.seed,
             skein: about.skein,
             date: date::now(),
@@ -377,6 +381,10 @@ impl Report {
         if let Some(trip) = self.cross_core_ns {
             let _ =
                 writeln!(text, "  from one core to another and back, just before: {trip:.0} ns");
+        }
+        if let Some(neighbours) = &self.neighbours {
+            let _ =
+                writeln!(text, "  beside {} processes: {}", neighbours.count, neighbours.kind());
         }
         for Event { at_s, what, nodes, led } in &self.events {
             let _ = writeln!(text, "  {what} of node {nodes:?}, leader of {led:?}, at {at_s:.3} s");
@@ -614,6 +622,7 @@ mod tests {
             "warmup_s": "number",
             "rate": null,
             "never_invoked": "number",
+            "neighbours": null,
             "events": [],
             "seed": "number",
             "skein": "text",

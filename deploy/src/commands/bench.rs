@@ -3,6 +3,7 @@
 mod drill;
 mod idle;
 pub(super) mod measure;
+pub(super) mod neighbours;
 mod waiting;
 
 use std::io::IsTerminal;
@@ -15,6 +16,7 @@ use skein_kvstore::node::directory::Directory;
 use skein_workloads::bench::{self, BankPlan, RetwisPlan, SmallBankPlan, Terms, YcsbPlan};
 use skein_workloads::keys::Distribution;
 use skein_workloads::mix::Mix;
+use skein_workloads::neighbours::Neighbours;
 use skein_workloads::report::Report;
 use skein_workloads::ycsb::CLIENTS_MAX;
 
@@ -64,6 +66,8 @@ enum What {
     Retwis(Retwis),
     Idle(idle::Args),
     Multicast(super::multicast::Args),
+    #[command(hide = true)]
+    Neighbour(neighbours::Args),
     #[command(hide = true)]
     MulticastNode(super::multicast::node::Args),
     Chaos(super::chaos::Args),
@@ -169,6 +173,10 @@ struct Run {
     /// Kills whoever leads most groups when so many seconds were measured; several, separated by commas
     #[arg(long, value_name = "SECONDS", value_delimiter = ',', value_parser = seconds)]
     kill: Vec<Duration>,
+    /// Runs N processes that compute beside the load: at niceness 19 (nice) or idle priority (idle), each in a
+    /// session of its own (own-session) or in the client's
+    #[arg(long, value_name = "N[:nice|:idle][:own-session]")]
+    neighbours: Option<Neighbours>,
     /// Records what is asked and answered (docs/histories.md), for `skein check`
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
@@ -228,6 +236,7 @@ impl Args {
             What::Retwis(args) => args.run(&dir),
             What::Idle(args) => args.run(&dir),
             What::Multicast(args) => args.run(global.verbose),
+            What::Neighbour(args) => args.run(),
             What::MulticastNode(args) => args.run(),
             What::Chaos(args) => args.run(global),
             What::ChaosClient(args) => args.run(global),
@@ -331,6 +340,7 @@ impl Run {
         let topology = Directory::connect(dir)?.config.topology;
         let mut bars = Bars::new(Interrupt::listen()?);
         let mut exit = Exit::Ok;
+        let beside = neighbours::Running::start(self.neighbours)?;
         for (i, rate) in rates.into_iter().enumerate() {
             let (warm_up, seed) = (self.warmup, self.seed.unwrap_or_else(bench::any_seed));
             let (sessions, read_mode) = (self.sessions, ReadMode::default());
@@ -338,6 +348,7 @@ impl Run {
             let mut drill = Drill::new(dir, topology, &self.kill, warm_up, &mut bars)?;
             let mut report = measure(Round { terms, first: i == 0 }, &mut drill)?;
             report.events = drill.end()?;
+            report.neighbours = self.neighbours;
             bars.end();
             if self.print(&report)? != Exit::Ok {
                 exit = Exit::No;
@@ -346,6 +357,7 @@ impl Run {
                 break;
             }
         }
+        beside.end()?;
         let diverged = cluster::divergences(dir);
         for line in &diverged {
             tell(format_args!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Ended, Sandbox, kill, until};
+use crate::support::{Ended, Sandbox, is_running, kill, until};
 
 const YCSB: [&str; 7] = ["bench", "ycsb", "--records", "2000", "--warmup", "0.1", "--json"];
 const BANK: [&str; 5] = ["bench", "bank", "--warmup", "0.1", "--json"];
@@ -341,4 +341,48 @@ fn clients_killed_with_hundreds_of_sessions_hold_nobody_up() {
         let mut replicas = groups.flat_map(|group| group["replicas"].as_array().expect("replicas"));
         replicas.all(|replica| replica["pending"] == 0 && replica["sessions"] == 0)
     });
+}
+
+/// The neighbours that process started, with the policies by which they are scheduled and their sessions.
+fn neighbours_of(parent: u32) -> Vec<(i32, u32, i32)> {
+    let all = fs::read_dir("/proc").expect("a list of processes").flatten();
+    let neighbour = |pid: i32| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+        let line: Vec<_> = line.split('\0').collect();
+        let ours = line.windows(3).any(|words| {
+            words[0] == "neighbour" && words[1] == "--with-parent" && words[2] == parent.to_string()
+        });
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok().filter(|_| ours)?;
+        // From the state on, behind the name in parentheses.
+        let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        Some((pid, fields[38].parse().ok()?, fields[3].parse().ok()?))
+    };
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(neighbour).collect()
+}
+
+#[test]
+fn neighbours_compute_beside_a_benchmark_and_end_with_it() {
+    const SCHED_IDLE: u32 = 5;
+    let sandbox = Sandbox::new();
+    let multicast = ["bench", "multicast", "--runs", "1", "--warmup", "0.1", "--json"];
+    let measured = ["--duration", "0.3", "--neighbours", "1:nice"];
+    let report = json(&sandbox.expect(0, &[&multicast[..], &measured].concat()).out);
+    let nice = serde_json::json!({"count": 1, "priority": "nice", "own_session": false});
+    assert_eq!(report["neighbours"], nice);
+
+    let for_long = ["--duration", "600", "--neighbours", "2:idle:own-session"];
+    let mut child = start(&sandbox, &[&multicast[..], &for_long].concat());
+    let all_idle = |all: &[(i32, u32, i32)]| {
+        all.len() == 2
+            && all.iter().all(|(pid, policy, session)| *policy == SCHED_IDLE && session == pid)
+    };
+    until("two neighbours compute", || all_idle(&neighbours_of(child.id())));
+    let pids: Vec<_> = neighbours_of(child.id()).into_iter().map(|(pid, ..)| pid).collect();
+    child.kill().expect("our child");
+    child.wait().expect("our child");
+    until("they have ended", || pids.iter().all(|pid| !is_running(*pid)));
+
+    let ended = sandbox.expect(2, &["bench", "ycsb", "-w", "a", "--neighbours", "2:lazy"]);
+    assert!(ended.err.contains("4:idle:own-session"), "{}", ended.err);
 }

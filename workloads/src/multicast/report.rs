@@ -13,6 +13,7 @@ use skein_multicast::config::Topology;
 use super::load::{Measured, Plan};
 use crate::chart;
 use crate::generator::histogram;
+use crate::neighbours::Neighbours;
 use crate::report::{Latency, Machine, date, micros, millis};
 
 /// Shares of all messages at which the distribution is told.
@@ -46,6 +47,8 @@ pub struct Setting {
     pub window: usize,
     /// Messages a second that were due, of an open loop.
     pub rate: Option<f64>,
+    /// Processes that computed beside it; null if it started none.
+    pub neighbours: Option<Neighbours>,
     /// How long each run was measured.
     pub duration_s: f64,
     /// How long each ran before that.
@@ -84,6 +87,7 @@ impl Setting {
             idle: plan.idle,
             window: plan.depth,
             rate: plan.rate,
+            neighbours: None,
             duration_s: millis(plan.duration),
             warmup_s: millis(plan.warm_up),
             seed: plan.seed,
@@ -353,7 +357,7 @@ mod tests {
         assert_eq!(
             keys(&found),
             "batches clients command cross_core_ns date destinations distribution_us duration_s fabric good \
-             idle machine messages_per_s p50_us p95_us p99_us payload_bytes placement rate runs seed \
+             idle machine messages_per_s neighbours p50_us p95_us p99_us payload_bytes placement rate runs seed \
              skein topology waiting warmup_s window workload"
         );
         assert_eq!(

@@ -7,6 +7,7 @@ use skein_multicast::config::Topology;
 use super::plot::{Axis, Plot, Point, SERIES_MAX, Scale, Series, Style};
 use super::source::{Chaos, Event, Multicast, Percentiles, Source, Store, Timeline, What};
 use crate::multicast::report::Spread;
+use crate::neighbours::Neighbours;
 
 /// A picture, and what it is made of.
 #[derive(Clone, Debug)]
@@ -138,6 +139,11 @@ fn told_apart(sources: &[Source], of: &Source) -> String {
     text
 }
 
+/// Who computed beside an experiment, in words.
+fn beside(neighbours: Option<Neighbours>) -> String {
+    neighbours.map_or_else(String::new, |it| format!(", beside {} {}", it.count, it.kind()))
+}
+
 /// What distinguishes experiments, in words, without what a figure varies.
 fn words(multicast: &Multicast, without: &[&str]) -> String {
     let Multicast { placement, fabric, waiting, destinations, payload_bytes, topology, .. } =
@@ -156,6 +162,7 @@ fn words(multicast: &Multicast, without: &[&str]) -> String {
         0 => load,
         idle => format!("{load} beside {idle} idle sessions"),
     };
+    let load = load + &beside(multicast.neighbours);
     let all = [
         ("destinations", to),
         (
@@ -361,7 +368,7 @@ fn of_stores(sources: &[Source]) -> impl Iterator<Item = (usize, &Source, &Store
     stores.filter(|(_, _, store)| store.events.is_empty())
 }
 
-/// What a run's line is called: all that runs of one line have in common.
+/// What a run's line is called: all that runs of one line have in common, but for their neighbours.
 fn store_words(sources: &[Source], source: &Source, store: &Store) -> String {
     let Store { workload, topology: Topology { groups, replicas, .. }, records, .. } = store;
     let shared = store.shared().map_or_else(String::new, |n| format!(", {n} sessions"));
@@ -394,7 +401,7 @@ fn stores(sources: &[Source]) -> Vec<Figure> {
     let mut load = Lines::new();
     for (from, source, store) in of_stores(sources) {
         let Store { clients, ops_per_s, rate, .. } = store;
-        let name = store_words(sources, source, store);
+        let name = store_words(sources, source, store) + &beside(store.neighbours);
         if let Some(rate) = rate {
             // What comes at given times says nothing of how much more could have come.
             if let Some((operation, Percentiles { p50, p99 })) = main_operation(sources, store) {
@@ -428,6 +435,43 @@ fn stores(sources: &[Source]) -> Vec<Figure> {
                  one was due. Of the operation that there were most of. A point that is crossed out was \
                  offered more than could be done: its latency grows with the length of the run.";
     all.extend(figure("store-load", title, about, axes, Style::Line, load));
+    all.extend(neighbourhoods(sources));
+    all
+}
+
+/// Closed loops of the same clients, quiet and beside more and more neighbours.
+fn neighbourhoods(sources: &[Source]) -> Vec<Figure> {
+    let closed = || of_stores(sources).filter(|(_, _, store)| store.rate.is_none());
+    let kinds: BTreeSet<String> =
+        closed().filter_map(|(_, _, store)| store.neighbours).map(|it| it.kind()).collect();
+    let (mut throughput, mut latency) = (Lines::new(), Lines::new());
+    for (from, source, store) in closed() {
+        let name = format!("{}, {} clients", store_words(sources, source, store), store.clients);
+        let along = store.neighbours.map_or(0.0, |it| f64::from(it.count));
+        // Without neighbours it is of every kind.
+        for kind in
+            kinds.iter().filter(|kind| store.neighbours.is_none_or(|it| it.kind() == **kind))
+        {
+            let name = format!("{name}, beside {kind}");
+            if let Some((operation, Percentiles { p99, .. })) = main_operation(sources, store) {
+                let point = Made::of(from, at(along, p99));
+                add(&mut latency, format!("{name}: {operation}"), point);
+            }
+            add(&mut throughput, name, Made::of(from, at(along, store.ops_per_s)));
+        }
+    }
+    // A line that has no neighbours on it says what other figures say.
+    for lines in [&mut throughput, &mut latency] {
+        lines.retain(|_, made| made.iter().any(|made| made.along > 0.0));
+    }
+    join(throughput.values_mut().chain(latency.values_mut()));
+    let about = "Processes that compute for as long as the benchmark runs; at 0 there are none.";
+    let axes = [linear("neighbours"), linear("operations per second")];
+    let title = "Operations of the store beside neighbours";
+    let mut all = figure("store-neighbours", title, about, axes, Style::Line, throughput);
+    let axes = [linear("neighbours"), log(LATENCY)];
+    let title = "Latency of 99 % beside neighbours";
+    all.extend(figure("store-neighbours-p99", title, about, axes, Style::Line, latency));
     all
 }
 

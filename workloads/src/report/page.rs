@@ -257,10 +257,11 @@ mod tests {
         let timeline = json!({"interval_ms": 10, "ops": vec![40; 200]});
         let chaos = json!({"ops_per_s": 4e3, "events": events, "timeline": timeline.clone()});
         let latency = json!({"p50": 80.0, "p99": 200.0});
-        let store = |clients: u32| {
+        let store = |clients: u32, neighbours: Value| {
             let read = json!({"count": 10, "latency_us": latency});
             let rest = json!({"ops_per_s": 1e4 * f64::from(clients), "clients": clients,
                               "sessions": clients, "read_mode": "confirmed", "records": 100,
+                              "neighbours": neighbours,
                               "operations": {"read": read}, "timeline": timeline});
             origin("ycsb-c", rest)
         };
@@ -280,8 +281,12 @@ mod tests {
             file("a.json", multicast(1, 1, 1e5)),
             file("b.json", multicast(16, 1, 4e5) + "\n" + &multicast(1, 4, 2e4)),
             file("chaos.json", origin("chaos", chaos)),
-            file("c1.json", store(1)),
-            file("c2.json", store(16)),
+            file("c1.json", store(1, Value::Null)),
+            file("c2.json", store(16, Value::Null)),
+            file(
+                "c3.json",
+                store(16, json!({"count": 2, "priority": "idle", "own_session": true})),
+            ),
             file("idle.json", origin("idle", idle)),
             file(
                 "open.json",
@@ -308,6 +313,8 @@ mod tests {
             "store-sessions.svg",
             "store-latency.svg",
             "store-load.svg",
+            "store-neighbours.svg",
+            "store-neighbours-p99.svg",
             "timeline-chaos.svg",
             "failover-chaos.svg",
             "timeline-open.svg",
@@ -322,6 +329,8 @@ mod tests {
         assert!(page.html.contains("skein bench multicast --clients 16"));
         assert!(page.html.contains("--clients 4 --sessions 2 --read-mode ordered "), "as was said");
         assert!(page.html.contains("<td>100 idle: 0.78 % of a core<td><td>"));
+        assert!(page.html.contains("--clients 16 --neighbours 2:idle:own-session --seed 1"));
+        assert!(page.html.contains("beside CPU-bound, idle priority, sessions of their own"));
         assert!(page.html.contains("skein bench idle --sessions 100 --duration 60 "));
         assert!(!page.html.contains("confirmed"), "as it is done if nobody says how");
         assert!(!page.html.contains("--clients 16 --sessions"), "each has its own");

@@ -9,6 +9,7 @@ use skein_multicast::config::Topology;
 
 use super::Machine;
 use crate::multicast::report::Spread;
+use crate::neighbours::Neighbours;
 
 /// A report, and the file it is from.
 #[derive(Clone, Debug)]
@@ -55,6 +56,9 @@ pub(super) struct Multicast {
     pub(super) idle: usize,
     pub(super) window: usize,
     pub(super) rate: Option<f64>,
+    /// Processes that computed beside it, if any did.
+    #[serde(default)]
+    pub(super) neighbours: Option<Neighbours>,
     pub(super) topology: Topology,
     pub(super) messages_per_s: Spread,
     pub(super) p50_us: Spread,
@@ -154,6 +158,9 @@ pub(super) struct Store {
     /// Of those, how many were never invoked.
     #[serde(default)]
     pub(super) never_invoked: u64,
+    /// Processes that computed beside it, if any did.
+    #[serde(default)]
+    pub(super) neighbours: Option<Neighbours>,
     pub(super) topology: Topology,
     pub(super) operations: BTreeMap<String, Operation>,
     #[serde(default)]
@@ -268,8 +275,10 @@ impl Source {
                     store.shared().map_or_else(String::new, |n| format!(" --sessions {n}"));
                 let read =
                     store.read().map_or_else(String::new, |mode| format!(" --read-mode {mode}"));
+                let beside =
+                    store.neighbours.map_or_else(String::new, |n| format!(" --neighbours {n}"));
                 format!(
-                    "skein bench {command} --clients {clients}{shared}{read}{rate} --seed {seed} --json"
+                    "skein bench {command} --clients {clients}{shared}{read}{rate}{beside} --seed {seed} --json"
                 )
             }
         }

@@ -16,8 +16,10 @@ use skein_workloads::multicast::cores;
 use skein_workloads::multicast::load::{self, Measured, Plan};
 use skein_workloads::multicast::report::{Report, Setting};
 use skein_workloads::multicast::simulated;
+use skein_workloads::neighbours::Neighbours;
 
 use self::cluster::Running;
+use super::bench::neighbours;
 use crate::exit::{Exit, usage};
 use crate::progress::{Bars, Interrupt};
 
@@ -87,6 +89,10 @@ pub(crate) struct Args {
     /// What destinations and times are drawn from [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Runs N processes that compute beside it: at niceness 19 (nice) or idle priority (idle), each in a session of
+    /// its own (own-session) or in the client's
+    #[arg(long, value_name = "N[:nice|:idle][:own-session]", conflicts_with = "simulated")]
+    neighbours: Option<Neighbours>,
     /// Prints one JSON object (docs/performance.md) in place of the table
     #[arg(long)]
     json: bool,
@@ -135,6 +141,7 @@ impl Args {
         let placement = self.placement(plan.window)?;
         let mut bars = Bars::new(Interrupt::listen_and_stay()?);
         let mut measured = Vec::new();
+        let beside = neighbours::Running::start(self.neighbours)?;
         for run in 0..self.runs {
             let (round_trip, one) = if self.simulated {
                 bars.begin(Phase::Run(plan.warm_up + plan.duration));
@@ -151,6 +158,7 @@ impl Args {
             }
         }
         bars.end();
+        beside.end()?;
         let words = match (self.simulated, self.threads) {
             (true, _) => ["simulated", "rdma"],
             (false, true) => ["threads", self.fabric.word()],
@@ -158,7 +166,8 @@ impl Args {
         };
         let waiting = placement.waiting.to_string();
         let skein = BUILD.text().to_owned();
-        let setting = Setting::new(&plan, placement.topology, words, waiting, command(), skein);
+        let mut setting = Setting::new(&plan, placement.topology, words, waiting, command(), skein);
+        setting.neighbours = self.neighbours;
         let report = Report::new(setting, &measured);
         if self.json {
             crate::output::say(serde_json::to_string(&report)? + "\n")?;
