@@ -12,9 +12,9 @@
 
 use std::time::Duration;
 
-/// A yield that takes longer went to somebody who computes. Below a tick of any kernel (1 to 10 ms),
-/// and above a turn of the engines that share our core.
-pub(super) const LATE: Duration = Duration::from_micros(500);
+/// A yield that takes longer went to somebody who computes: a slice is some milliseconds. Processes of our own that
+/// yield as well keep each other from a core for up to one, some fifty times a second.
+pub(super) const LATE: Duration = Duration::from_micros(1500);
 
 /// How long to do without after a late yield: at first, at most.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(1);
