@@ -89,18 +89,18 @@ struct Session {
 struct Kept {
     sequence: u64,
     reply: Compact,
-    /// What it adds to the digest.
+    /// Its part of the digest.
     sum: u64,
 }
 
-/// What a reply adds to the digest of its group's sessions.
+/// A reply's part of the digest of its group's sessions.
 pub(super) fn sum(message: MessageId, reply: &[u8]) -> u64 {
     let MessageId { session, sequence } = message;
     let seed = fold(session.0 ^ CHAIN, sequence ^ !CHAIN) ^ reply.len() as u64;
     xxh3_64_with_seed(&reply[..reply.len().min(HASHED)], seed)
 }
 
-/// What a session adds to it, besides what it is owed: that it is open, and up to where it has had all replies; or
+/// A session's part of it, without the replies that it is owed: that it is open, and up to where it has had all replies; or
 /// by which of its messages it was closed.
 fn sum_of(id: SessionId, number: u64, ended: bool) -> u64 {
     fold(id.0 ^ CHAIN, number.rotate_left(1) ^ u64::from(ended) ^ !CHAIN)
@@ -304,7 +304,7 @@ fn touch(copy: &mut Option<Box<SessionsCopy>>, session: &Session, message: Messa
     }
 }
 
-/// What changes with each reply that is kept or freed.
+/// The totals, which change with each reply that is kept or freed.
 struct Books<'a> {
     owed_bytes: &'a mut u64,
     digest: &'a mut u64,

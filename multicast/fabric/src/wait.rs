@@ -159,7 +159,7 @@ impl Waiter {
         }
     }
 
-    /// What to do after polls that found nothing.
+    /// Chooses the next step after polls that found nothing.
     fn next(&mut self, now: Duration) -> Next {
         let since = *self.idle_since.get_or_insert(now);
         let idle = now.saturating_sub(since);
@@ -188,7 +188,7 @@ impl Waiter {
     }
 }
 
-/// What a waiter does next.
+/// A waiter's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Poll,
@@ -211,8 +211,7 @@ mod tests {
     const NOW: Duration = Duration::from_secs(5);
     const TICK: Duration = Duration::from_millis(4);
 
-    /// What the waiter does after so many polls in a row that found nothing, at `now`, until it has
-    /// done something else than to poll.
+    /// Polls in vain at `now`, a hundred times at most, until the waiter's next step is another.
     fn after_polls(waiter: &mut Waiter, now: Duration) -> Next {
         let polls = (0..100).map(|_| waiter.next(now));
         polls.into_iter().find(|next| *next != Next::Poll).unwrap_or(Next::Poll)

@@ -61,7 +61,7 @@ proptest! {
         }
     }
 
-    /// What is counted, and digested, is what is kept, whatever is admitted, recorded, forgotten and closed.
+    /// The totals count each reply that is kept, and no other, whatever is admitted, recorded, forgotten and closed.
     #[test]
     fn bytes_are_counted(
         steps in vec((0u64..4, 1u64..60, 0u64..60, 0usize..400, 0u8..12), 0..200),
