@@ -37,11 +37,21 @@ impl<A: Application> Replica<A> {
     /// that a member of its group sends is of a time when it did not lead.
     pub(crate) fn relayed<F: Fabric>(&mut self, datagram: &[u8], wiring: &mut Wiring<F>) {
         let read = decode_name(datagram).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
-        if let Some((MessageId { session, .. }, (head, payload))) = read
-            && (!self.core.leads() || self.log_has_room() && !self.throttled)
+        if let Some((message, (head, payload))) = read
+            && self.has_use_for(message, wiring)
         {
-            self.receive(session, head, payload, wiring);
+            self.receive(message.session, head, payload, wiring);
         }
+    }
+
+    /// Whether we may keep what is relayed. A leader proposes it. Anybody else asked for it because the log waited
+    /// for it; the log may be another by now. Of a session that is not here it would then be kept for ever.
+    fn has_use_for<F: Fabric>(&self, message: MessageId, wiring: &Wiring<F>) -> bool {
+        if self.core.leads() {
+            return self.log_has_room() && !self.throttled;
+        }
+        let waited_for = self.core.stalled_on() == Some(message);
+        waited_for || wiring.has_session(message.session, self.id)
     }
 
     /// A message is whole in our memory. Anything that makes no sense is dropped: it can harm only

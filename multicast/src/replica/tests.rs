@@ -381,6 +381,17 @@ fn what_was_cut_off_of_a_session_that_is_gone_is_forgotten() {
 }
 
 #[test]
+fn what_is_relayed_too_late_is_kept_for_nobody() {
+    let mut scene = Scene::new();
+    scene.let_lead(1);
+    let (here, gone) = (SessionId(1), SessionId(2));
+    scene.wiring.session_opened(here, scene.replica.id, 0);
+    scene.replica.relayed(&relay(here, 1), &mut scene.wiring);
+    scene.replica.relayed(&relay(gone, 1), &mut scene.wiring);
+    assert_eq!(scene.replica.payloads.messages(), [MessageId::new(here, 1)]);
+}
+
+#[test]
 fn what_a_former_life_has_applied_hides_not_that_the_next_one_has() {
     // One that we let in, and one that another leader had: its life is named by now.
     for life in [1 << 10, 0] {
@@ -467,6 +478,7 @@ fn who_is_given_a_state_does_not_set_out_to_lead_meanwhile() {
 fn a_session_that_goes_beyond_its_window_waits_and_no_other_does() {
     let mut scene = Scene::new();
     let (one, other) = (SessionId(1), SessionId(2));
+    scene.wiring.session_opened(one, scene.replica.id, 0);
     let window = Tuning::default().window as u64;
     for sequence in 1..=window {
         assert!(scene.replica.admits(one, 1, 0, || sequence), "{sequence}");
