@@ -711,6 +711,7 @@ impl<A: Application> Replica<A> {
                     timestamp: next.timestamp.to_word(),
                     rests_on: self.core.rests_on(next.message),
                     asked_at: self.core.now_ms(),
+                    asked: 0,
                 });
                 delivered += 1;
                 self.application.deliver(delivery, &mut self.said);

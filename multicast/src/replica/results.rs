@@ -7,6 +7,7 @@ use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::properties::{About, Touch};
+use skein_protocol::ramcast::longer;
 use skein_protocol::results::Results;
 use skein_protocol::step::Event;
 use skein_protocol::timestamp::Timestamp;
@@ -71,8 +72,9 @@ pub(super) struct Given {
     pub(super) timestamp: u64,
     /// What must be passed before it is answered.
     pub(super) rests_on: Timestamp,
-    /// When other groups were last asked for their results.
+    /// When other groups were last asked for their results, and how often.
     pub(super) asked_at: u64,
+    pub(super) asked: u32,
 }
 
 impl Given {
@@ -84,7 +86,7 @@ impl Given {
     pub(super) fn restored(saved: (u64, u64, u64, u64), asked_at: u64) -> Self {
         let (session, sequence, timestamp, rests_on) = saved;
         let message = MessageId::new(SessionId(session), sequence);
-        Self { message, timestamp, rests_on: Timestamp::from_word(rests_on), asked_at }
+        Self { message, timestamp, rests_on: Timestamp::from_word(rests_on), asked_at, asked: 0 }
     }
 }
 
@@ -146,9 +148,10 @@ impl<A: Application> Replica<A> {
     /// for.
     pub(super) fn ask_for_results(&mut self, now_ms: u64) {
         for given in self.given.iter_mut().take(ASKED_PER_TICK) {
-            if now_ms >= given.asked_at + self.config.patience_ms {
-                given.asked_at = now_ms;
-                self.core.wait_for_results(given.message, &mut self.effects);
+            if now_ms >= given.asked_at + longer(self.config.patience_ms, given.asked) {
+                (given.asked_at, given.asked) = (now_ms, given.asked + 1);
+                let heard = self.heard.get(&given.message).copied().unwrap_or_default();
+                self.core.wait_for_results(given.message, heard, &mut self.effects);
             }
         }
     }

@@ -21,6 +21,23 @@ const LACKING_MAX: usize = 64;
 /// How much longer than a leader a follower waits before it asks.
 const FOLLOWERS_PATIENCE: u64 = 3;
 
+/// How often the wait before the next question is doubled when nothing comes of them: where others are slow to read,
+/// questions that come faster than they are answered would keep everything else from its place.
+const DOUBLINGS_MAX: u32 = 4;
+
+/// How long to wait before a question is asked again that was asked so many times.
+pub fn longer(patience_ms: u64, asked: u32) -> u64 {
+    patience_ms << asked.min(DOUBLINGS_MAX)
+}
+
+/// What came of the questions to other groups.
+#[derive(Default)]
+pub(super) struct Asking {
+    /// What we had delivered when we asked last, and how often we have asked since that rose.
+    delivered: u64,
+    in_vain: u32,
+}
+
 /// A message that other groups have announced and we have not received.
 pub(super) struct Early {
     announced: Vec<Proposal>,
@@ -268,7 +285,11 @@ impl Ramcast {
     /// their leader may have died with what it was told, or with what it had told us.
     pub(super) fn ask_again(&mut self, effects: &mut Vec<Effect>) {
         let (now, patience) = (self.now_ms, self.config.patience_ms);
-        if now < self.asked_ms + patience {
+        let delivered = self.delivered();
+        if self.asking.delivered != delivered {
+            self.asking = Asking { delivered, in_vain: 0 };
+        }
+        if now < self.asked_ms + longer(patience, self.asking.in_vain) {
             return;
         }
         self.asked_ms = now;
@@ -278,6 +299,7 @@ impl Ramcast {
             .filter(|(_, lacking)| !lacking.is_empty())
             .take(ASKED_MAX)
             .collect();
+        self.asking.in_vain += u32::from(!late.is_empty());
         for (message, lacking) in late {
             self.ask_everybody(message, lacking, effects);
         }
@@ -313,11 +335,16 @@ impl Ramcast {
         }
     }
 
-    /// Our state machine waits for other groups' results about a message that it was given.
-    pub fn wait_for_results(&mut self, message: MessageId, effects: &mut Vec<Effect>) {
+    /// Our state machine waits for other groups' results about a message that it was given; it has those of `heard`.
+    pub fn wait_for_results(
+        &mut self,
+        message: MessageId,
+        heard: GroupSet,
+        effects: &mut Vec<Effect>,
+    ) {
         let groups = self.shared.get(message).map(|owed| owed.destinations);
         if let Some(groups) = groups.filter(|_| self.leads()) {
-            self.ask_everybody(message, groups.without(self.group()), effects);
+            self.ask_everybody(message, groups.without(self.group()).minus(heard), effects);
         }
     }
 

@@ -55,6 +55,7 @@ use self::election::Campaign;
 pub use self::election::{Cause, Verdict};
 use self::follower::Stalled;
 use self::lag::Lag;
+pub use self::leader::longer;
 use self::leader::{Early, Large};
 use self::lease::Lease;
 use self::passed::Passed;
@@ -209,6 +210,7 @@ pub struct Ramcast {
     changing: u16,
     /// When other groups were last asked for what pending messages lack.
     asked_ms: u64,
+    asking: leader::Asking,
     /// As follower: our leader was asked last, and has not answered; and whether it has since.
     asked: bool,
     answered: bool,
@@ -275,6 +277,7 @@ impl Ramcast {
             decisions: Vec::new(),
             changing: 0,
             asked_ms: 0,
+            asking: leader::Asking::default(),
             asked: false,
             answered: false,
             lag: Lag::new(config.lag_max),
