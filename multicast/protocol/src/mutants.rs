@@ -113,6 +113,8 @@ mutants! {
     /// A replica that was given a state is written nothing of the log that others still need, and that the state
     /// stands for: should they depend on it, it cannot help them (D6).
     LogBeforeStateNotWritten,
+    /// A leader writes again what a follower holds of its log: a write that ends halfway takes it away.
+    HeldLogWritten,
     /// A place of the log is given free though what stood there is not committed.
     FreedBeforeCommit,
     /// A leader takes messages however many a follower that it feeds has yet to deliver.

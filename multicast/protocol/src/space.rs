@@ -64,6 +64,11 @@ impl Space {
         self.freed = self.freed.max(position);
     }
 
+    /// Everything before this position may be overwritten.
+    pub const fn freed(&self) -> u64 {
+        self.freed
+    }
+
     /// Size of the ring.
     pub const fn capacity(&self) -> u64 {
         self.capacity

@@ -586,8 +586,8 @@ impl<A: Application> Replica<A> {
             }
         };
         let (ballot, grant) = (self.core.ballot(), granted.grant);
-        let held_from = self.written_from(slot, granted, &wiring.port.fabric).min(base.position);
-        let first = self.core.first_index();
+        let before = self.written_before(slot, granted, base, &mut wiring.port.fabric);
+        let (first, held_from) = (self.core.first_index(), before.start);
         let header = Leadership { ballot, base, grant, first, held_from }.encode();
         // What it has applied it tells when it has this header; what it told before may be a former life's.
         wiring.forget_word(self.id, follower, Column::Applied);
@@ -598,13 +598,14 @@ impl<A: Application> Replica<A> {
         }
         wiring.port.wake_later(peer);
         let ours = &mut self.followers[usize::from(slot)];
-        ours.let_in(log, held_from, granted.freed);
+        ours.let_in(log, base.position, granted.freed);
         ours.held_from = granted.held_from;
         self.space.hold(if fits { base.position.min(granted.freed) } else { base.position });
         ours.joining = learns.then_some(granted.incarnation);
         self.stop_teaching(slot);
         self.paths.admitted += 1;
         self.core.feeds(slot, granted.incarnation);
+        self.write_log(slot, before, 0, wiring);
         tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");
     }
 
@@ -625,7 +626,7 @@ impl<A: Application> Replica<A> {
 
     /// Makes what our log holds from `base` on written in our ballot, as a follower expects it. False
     /// if our memory does not reach back to there: we were given the state behind it.
-    fn rewrite_from<F: Fabric>(&mut self, base: Cursor, fabric: &mut F) -> bool {
+    pub(super) fn rewrite_from<F: Fabric>(&mut self, base: Cursor, fabric: &mut F) -> bool {
         let ballot = self.core.ballot();
         let mut at = base;
         while at.position < self.rewritten.position {

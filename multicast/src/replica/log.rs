@@ -1,6 +1,7 @@
 //! The group's log in a replica's memory: appended and written as leader, read as follower.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use skein_fabric::{Fabric, Remote as RemoteRegion, Source};
 use skein_protocol::ballot::Ballot;
@@ -448,32 +449,43 @@ impl<A: Application> Replica<A> {
         }
         self.batches.entries_per_write.note(self.written.saturating_sub(before) as usize);
         let end = self.space.cursor.position;
-        let capacity = self.space.capacity();
         for slot in 0..self.topology.replicas {
             let follower = &mut self.followers[usize::from(slot)];
-            let Some(log) = follower.log.filter(|_| follower.sent < end) else { continue };
-            self.writes += 1;
-            follower.post(self.writes, self.core.last_index());
-            let tag = tag(self.id, slot, self.writes);
-            // What it was to have of our log in front of a state may be overwritten by now.
-            let from = follower.sent.max(end.saturating_sub(capacity));
-            let spans = skein_protocol::ring::spans(capacity, from, end - from);
-            let last = usize::from(!spans[1].is_empty());
-            for (i, span) in spans.into_iter().enumerate().filter(|(_, span)| !span.is_empty()) {
-                let at = PREAMBLE + span.start;
-                let source = Source::Span { region: self.log, at, len: span.len() };
-                let tag = (i == last).then_some(tag);
-                if let Err(error) = wiring.port.fabric.write(log, at, source, tag) {
-                    tracing::debug!(%error, slot, "a follower's log cannot be written");
-                    follower.lose();
-                    self.core.feeds_no_more(slot);
-                    break;
-                }
+            if follower.log.is_some() && follower.sent < end {
+                let from = std::mem::replace(&mut follower.sent, end);
+                self.write_log(slot, from..end, self.core.last_index(), wiring);
             }
-            follower.sent = end;
-            if let Some(peer) = wiring.peer_of(ReplicaId::new(self.id.group, slot)) {
-                wiring.port.wake_later(peer);
+        }
+    }
+
+    /// Writes a part of our log to a follower; with it goes the log up to `index`.
+    pub(super) fn write_log<F: Fabric>(
+        &mut self,
+        slot: u8,
+        part: Range<u64>,
+        index: u64,
+        wiring: &mut Wiring<F>,
+    ) {
+        let follower = &mut self.followers[usize::from(slot)];
+        let Some(log) = follower.log.filter(|_| !part.is_empty()) else { return };
+        self.writes += 1;
+        follower.post(self.writes, index);
+        let tag = tag(self.id, slot, self.writes);
+        let spans =
+            skein_protocol::ring::spans(self.space.capacity(), part.start, part.end - part.start);
+        let last = usize::from(!spans[1].is_empty());
+        for (i, span) in spans.into_iter().enumerate().filter(|(_, span)| !span.is_empty()) {
+            let at = PREAMBLE + span.start;
+            let source = Source::Span { region: self.log, at, len: span.len() };
+            let tag = (i == last).then_some(tag);
+            if let Err(error) = wiring.port.fabric.write(log, at, source, tag) {
+                tracing::debug!(%error, slot, "a follower's log cannot be written");
+                self.follower_lost(slot);
+                break;
             }
+        }
+        if let Some(peer) = wiring.peer_of(ReplicaId::new(self.id.group, slot)) {
+            wiring.port.wake_later(peer);
         }
     }
 
@@ -639,6 +651,11 @@ impl<A: Application> Replica<A> {
     pub(crate) fn written_to(&self, slot: u8) -> Option<u64> {
         let follower = &self.followers[usize::from(slot)];
         follower.log.is_some().then_some(follower.sent).filter(|_| self.core.leads())
+    }
+
+    /// As leader: in front of which position we may overwrite what followers have of our log.
+    pub(crate) const fn overwrites_to(&self) -> u64 {
+        self.space.freed()
     }
 
     /// As follower of the leader of `ballot`: at which position we read on.

@@ -4,6 +4,8 @@
 //! may have applied more than the state: then only a log brings it up to date, and it must be in the memory of
 //! whoever may lead. So a leader writes it to those that were given a state, too.
 
+use std::ops::Range;
+
 use skein_fabric::Fabric;
 use skein_protocol::log::{self, Cursor, Entry};
 use skein_protocol::mutants::{Mutant, planted};
@@ -44,11 +46,7 @@ impl<A: Application> Replica<A> {
     fn filled<F: Fabric>(&self, fabric: &F) -> Option<Cursor> {
         // The first of them may be cut off in the middle: what is behind it went round the ring.
         let first = self.filled_from?.max(self.overwritten_to());
-        let positions = (first..self.begun_at.position).step_by(8);
-        let begin = positions.map(|position| self.found_at(position, fabric)).find(|it| {
-            let bytes = self.raw_entry(&mut it.clone(), fabric);
-            bytes.is_some_and(|bytes| Entry::parse(&bytes, *it).is_some())
-        })?;
+        let begin = self.first_entry(first, self.begun_at.position, fabric)?;
         let mut at = begin;
         while at.position < self.begun_at.position {
             let bytes = self.raw_entry(&mut at, fabric)?;
@@ -58,22 +56,36 @@ impl<A: Application> Replica<A> {
         (at == self.begun_at).then_some(begin)
     }
 
+    /// The first entry that our memory holds from one position to another.
+    fn first_entry<F: Fabric>(&self, from: u64, to: u64, fabric: &F) -> Option<Cursor> {
+        (from..to).step_by(8).map(|position| self.found_at(position, fabric)).find(|it| {
+            let bytes = self.raw_entry(&mut it.clone(), fabric);
+            bytes.is_some_and(|bytes| Entry::parse(&bytes, *it).is_some())
+        })
+    }
+
     /// The entry that stands at a position, if one does.
     fn found_at<F: Fabric>(&self, position: u64, fabric: &F) -> Cursor {
         let offset = Cursor { index: 0, position }.offset(self.space.capacity());
         Cursor { index: fabric.load(self.log, offset + log::INDEX_AT), position }
     }
 
-    /// As leader: from which position on we write a log that its replica has opened to us, if that is in front of
-    /// where it goes on. **Invariant.** Of what a replica still needs that counts, every log that counts has
-    /// all that is committed, in memory: else, once the others are gone, a leader that was given a state can bring
-    /// nobody up to date who has applied more than that state, and must not give it away either.
-    pub(super) fn written_from<F: Fabric>(
+    /// As leader: the part of our log in front of all that a replica's memory holds of it, which we write to it as
+    /// well when it lets us write its log from `base` on. **Invariant.** Of what a replica still needs that counts,
+    /// every log that counts has all that is committed, in memory: else, once the others are gone, a leader that was
+    /// given a state can bring nobody up to date who has applied more than that state, and must not give it away
+    /// either.
+    ///
+    /// What the replica holds itself is never written again: a write that ends halfway would take from it what it has
+    /// acknowledged. And we make that part written in our ballot first, since a later follower may need it so: what
+    /// is under way must not change, for a card reads it when it sends it.
+    pub(super) fn written_before<F: Fabric>(
         &mut self,
         slot: u8,
         granted: &Granted,
-        fabric: &F,
-    ) -> u64 {
+        base: Cursor,
+        fabric: &mut F,
+    ) -> Range<u64> {
         let counts = |it: &u8| *it != slot && !self.core.view().member(*it).evicted;
         let needed = self.waited_for().filter(counts).map(|it| {
             let follower = &self.followers[usize::from(it)];
@@ -81,9 +93,33 @@ impl<A: Application> Replica<A> {
             if follower.log.is_some() { follower.freed } else { 0 }
         });
         let needed = needed.fold(self.freed, u64::min);
+        let nothing = base.position..base.position;
         if needed >= granted.held_from || planted(Mutant::LogBeforeStateNotWritten) {
-            return u64::MAX;
+            return nothing;
         }
-        needed.max(self.held_from(fabric))
+        let again = planted(Mutant::HeldLogWritten);
+        let to = if again { base.position } else { granted.held_from.min(base.position) };
+        let from = needed.max(self.held_from(fabric)).min(to);
+        let Some(first) = self.first_entry(from, to, fabric) else { return nothing };
+        if self.rewrite_from(first, fabric) { from..to } else { nothing }
+    }
+
+    /// Where our memory does not hold our log as we have read it: at no time anywhere, from what is committed on.
+    /// What stands in front of `floor` leaders may have overwritten.
+    pub(crate) fn lost_at<F: Fabric>(&self, floor: u64, fabric: &F) -> Option<Cursor> {
+        let last = self.keeps(fabric);
+        let mut at = self.commit_end();
+        if floor > at.position {
+            at = self.first_entry(floor, self.runs.end().position, fabric)?;
+        }
+        while at.index <= last {
+            let bytes = self.raw_entry(&mut at, fabric);
+            let entry = bytes.as_ref().and_then(|bytes| Entry::parse(bytes, at));
+            match (&bytes, entry.filter(|it| self.is_of_our_log(it, at.index))) {
+                (Some(bytes), Some(entry)) => at.pass(announced(bytes), entry.body),
+                _ => return Some(at),
+            }
+        }
+        None
     }
 }

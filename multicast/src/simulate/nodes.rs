@@ -16,7 +16,7 @@ use super::checker::{Onlooker, SimEngine};
 use super::clients::is_inherited;
 use super::faults::Target;
 use super::machine::Machine;
-use super::rules::{check_counted, check_reach, check_unread};
+use super::rules::{check_counted, check_memory, check_reach, check_unread};
 use super::world::Stage;
 use crate::application::Application;
 use crate::config::{Topology, endpoint_name};
@@ -57,6 +57,8 @@ pub(super) struct Nodes {
     /// A group was recreated. What was sent to its former self, others keep until it is done with something
     /// that is behind it.
     recreated: bool,
+    /// In front of which position leaders may have overwritten the log of each life of a replica.
+    floors: BTreeMap<(ReplicaId, u32), u64>,
 }
 
 impl Process {
@@ -115,7 +117,9 @@ impl Nodes {
         let past = Coverage::default();
         let mourned = Vec::new();
         let (started, recreated) = (0, false);
-        let mut nodes = Self { topology, processes, lives, ran, started, past, mourned, recreated };
+        let floors = BTreeMap::new();
+        let mut nodes =
+            Self { topology, processes, lives, ran, started, past, mourned, recreated, floors };
         for node in 0..topology.nodes {
             nodes.start(node, stage)?;
         }
@@ -396,6 +400,7 @@ impl Nodes {
         let trace = stage.trace.as_mut().map(|trace| (trace, now));
         stage.onlooker.look_at(engines, turned, notes, trace)?;
         let leaders = turned.inside().0.iter().filter(|replica| replica.core.leads());
+        let mut floors = Vec::new();
         for leader in leaders {
             let all = self.engines().flat_map(|engine| {
                 let (replicas, port) = engine.inside();
@@ -405,6 +410,14 @@ impl Nodes {
             let followers = members.iter().filter(|(it, _)| it.id != leader.id);
             followers.into_iter().try_for_each(|(it, fabric)| check_counted(leader, it, fabric))?;
             check_reach(leader, &members)?;
+            for (it, _) in members.iter().filter(|(it, _)| leader.written_to(it.id.slot).is_some())
+            {
+                floors.push(((it.id, it.incarnation), leader.overwrites_to()));
+            }
+        }
+        for (of, overwritten) in floors {
+            let floor = self.floors.entry(of).or_default();
+            *floor = overwritten.max(*floor);
         }
         Ok(())
     }
@@ -531,7 +544,12 @@ impl Nodes {
                 self.topology.replicas_of(leader.id.group).filter(|id| *id != leader.id);
             followers.filter_map(|id| self.find(id)).try_for_each(|it| check_unread(leader, it))?;
         }
-        Ok(())
+        self.engines().map(SimEngine::inside).try_for_each(|(replicas, port)| {
+            replicas.iter().try_for_each(|it| {
+                let floor = self.floors.get(&(it.id, it.incarnation)).copied().unwrap_or(0);
+                check_memory(it, floor, &port.fabric)
+            })
+        })
     }
 
     pub(super) fn cover(&self, coverage: &mut Coverage) {

@@ -403,6 +403,23 @@ pub(super) fn check_unread(
     Err(Violation { property: "nothing unread is overwritten", evidence })
 }
 
+/// Holds of any replica: what it has read of its log, and what is not committed yet, stays in its memory. It may
+/// have acknowledged it, and be asked for it by whoever leads next. What stands in front of `floor` leaders may have
+/// overwritten.
+pub(super) fn check_memory(
+    replica: &Replica<Machine>,
+    floor: u64,
+    fabric: &SimFabric,
+) -> Result<(), Violation> {
+    match replica.lost_at(floor, fabric) {
+        None => Ok(()),
+        Some(at) => {
+            let evidence = format!("{} has read {at:?}, and it is not there any more", replica.id);
+            Err(Violation { property: "what was read of a log stays in memory", evidence })
+        }
+    }
+}
+
 /// Holds of a leader and a replica that lets it write its log: what the one counts on, a candidate
 /// would find with the other.
 pub(super) fn check_counted(
@@ -441,7 +458,12 @@ pub(super) fn check_reach(
         if !counted().any(|(it, _)| lags(it)) {
             continue;
         }
-        let ends = counted().map(|(it, fabric)| it.in_memory(*fabric, false).end().position);
+        // A log whose end leaves less than a header of the ring goes on at the ring's beginning.
+        let goes_on_at = |mut end: Cursor| {
+            end.offset(leader.log_bytes() as u64);
+            end.position
+        };
+        let ends = counted().map(|(it, fabric)| goes_on_at(it.in_memory(*fabric, false).end()));
         let needed = ends.min().unwrap_or(u64::MAX);
         let (_, leaders) = members.iter().find(|(it, _)| it.id == leader.id).expect("one of them");
         let reach = follower.reach(*fabric);

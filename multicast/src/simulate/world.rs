@@ -123,6 +123,8 @@ impl Simulation {
         self.clients.stop_reading();
         self.injector.end_all(&mut self.nodes, &mut self.stage)?;
         self.takes_heart();
+        // A copy that is under way may be the second of a state that was given before, and is as slow as that one.
+        self.taken.clear();
         while !self.clients.all_answered() {
             self.step(false)?;
             // Clients ask again now and then. Here it would hide replies that are never repeated, so

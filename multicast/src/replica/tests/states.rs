@@ -110,6 +110,8 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
         Piece::Entry(&bytes).encode(&mut tail);
     }
     let end = place(at);
+    // Our own memory holds only what comes behind.
+    scene.replica.begun_at = at;
     let logs = [(1, end, 0), (2, end, 1), (3, place(Cursor { index: 2, position: 64 }), 0)];
     for (slot, end, held_from) in logs {
         let (granted, _) = scene.granted(slot, 0, true);
@@ -117,7 +119,6 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
         let applied = if slot == 3 { 77 } else { 0 };
         let granted = Granted { runs, end, held_from, applied, named: vec![0; 5], ..granted };
         if slot == 3 {
-            // Its own memory does not hold what stands there any more.
             let (fabric, log) = (&mut scene.wiring.port.fabric, scene.replica.log);
             fabric.copy_in(log, PREAMBLE + 64, &[0; 128]);
         }
@@ -168,26 +169,31 @@ fn a_log_is_held_from_where_it_was_written_in_front_of_a_state_if_it_is_whole() 
 #[test]
 fn who_was_given_a_state_is_written_what_others_still_need_of_the_log() {
     let mut scene = Scene::new();
-    scene.grant(1, 0, true);
+    scene.grant(1, 3, true);
     scene.commit();
     scene.replica.free_log(&mut scene.wiring);
-    let end = scene.replica.runs.end();
-    let written_from = |scene: &mut Scene| {
+    let (end, adopted) = (scene.replica.runs.end(), scene.replica.rewritten.position);
+    assert_eq!((adopted, end.position), (192, 256));
+    // Whether it is written something in front of where its log goes on; from where on all is written in our
+    // ballot, and stays as it is.
+    let mut written = |scene: &mut Scene, held_from: u64| {
         scene.replica.follower_lost(2);
         let (granted, _) = scene.granted(2, 0, true);
         let runs = scene.replica.runs.iter().map(|(birth, first)| (birth.to_word(), place(first)));
-        let (runs, held_from) = (runs.collect(), end.position);
-        let granted = Granted { runs, end: place(end), held_from, freed: held_from, ..granted };
+        let runs = runs.collect();
+        let granted = Granted { runs, end: place(end), held_from, freed: end.position, ..granted };
         scene.hear(2, &Election::Granted(granted), &[]);
         let follower = &scene.replica.followers[2];
-        follower.log.map(|_| follower.sent)
+        assert_eq!((follower.log.is_some(), follower.sent), (true, end.position));
+        (!follower.has_all(), scene.replica.rewritten.position)
     };
-    scene.replica.followers[1].freed = end.position;
-    let all = Some(end.position);
-    assert_eq!(written_from(&mut scene), all, "nobody needs what the state stands for");
+    let behind = end.position;
+    scene.replica.followers[1].freed = behind;
+    assert_eq!(written(&mut scene, behind), (false, adopted), "nobody needs it");
     scene.replica.followers[1].freed = 0;
-    assert_eq!(written_from(&mut scene), Some(0));
-    scene.replica.followers[1].freed = end.position;
+    assert_eq!(written(&mut scene, 0), (false, adopted), "it holds that itself");
+    assert_eq!(written(&mut scene, behind), (true, 0));
+    scene.replica.followers[1].freed = behind;
     scene.replica.follower_lost(1);
-    assert_eq!(written_from(&mut scene), Some(0), "slot 1 may need it: it has not let us in");
+    assert_eq!(written(&mut scene, behind), (true, 0), "slot 1 may need it: it has not let us in");
 }
