@@ -326,13 +326,17 @@ impl<F: Fabric> Driver<F> {
             self.look(now);
             busy |= self.send_queued();
             if self.presence.nobody {
-                let refused = self.access.refusal().map(FabricError::to_string);
+                let refused = self.access.refusal().map(|why| {
+                    let lacks = why.is_lack();
+                    let why = why.to_string();
+                    if lacks { Unavailability::Lacking(why) } else { Unavailability::Refused(why) }
+                });
                 let gone = if self.access.fabric().may_return() {
                     Unavailability::Unreachable
                 } else {
                     Unavailability::Stopped
                 };
-                let why = refused.map_or(gone, Unavailability::Refused);
+                let why = refused.unwrap_or(gone);
                 self.ledger.fail(&why, finished);
                 self.fail_reads(None, &Error::Unavailable { why, sent: false }, finished);
             }

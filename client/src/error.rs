@@ -115,6 +115,11 @@ pub enum Unavailability {
     /// No node has let us in: our certificate, our configuration or our version is not the cluster's.
     #[error("no node lets us in: {0}")]
     Refused(String),
+    /// This process lacks descriptors or memory to look for the nodes: whether they run cannot be told.
+    #[error(
+        "no node can be looked for: {0}; close what this process has open, or raise its limits (ulimit -n, LimitNOFILE=), and connect again"
+    )]
+    Lacking(String),
     /// So few replicas of these groups run that they can order nothing, and that was so until the
     /// time allowed was over. An operation needs the groups of its keys, and a session that begins
     /// needs all groups.

@@ -328,10 +328,13 @@ impl<F: Fabric> Access<F> {
             }
             Err(error) => {
                 tracing::debug!(%to, %error, "a replica cannot be reached");
-                // One that will not have us is as good as gone; all of them are our own fault.
-                let fatal = match error {
+                // One that will not have us, or that we lack the means to reach, is as good as gone; all of them
+                // are our own fault.
+                let none = self.engines.iter().all(|engine| engine.peer.is_none());
+                let fatal = match &error {
                     FabricError::Unreachable { .. } | FabricError::Gone => false,
-                    FabricError::Refused { .. } => self.engines.iter().all(|e| e.peer.is_none()),
+                    FabricError::Refused { .. } => none,
+                    lack if lack.is_lack() => none,
                     _ => true,
                 };
                 if fatal {
@@ -468,6 +471,7 @@ impl<F: Fabric> Access<F> {
                 match self.port.fabric.dial(&engine.name) {
                     Ok(peer) => engine.peer = Some(peer),
                     Err(error @ FabricError::Refused { .. }) => self.refusal = Some(error),
+                    Err(lack) if lack.is_lack() => self.refusal = Some(lack),
                     Err(_) => {}
                 }
             }

@@ -149,10 +149,13 @@ pub(super) struct Away {
 }
 
 impl Away {
-    /// The incarnation that goes by `name` now, dead or alive.
-    pub(super) fn incarnation(host: &Path, name: &str) -> Option<u64> {
-        let text = fs::read(host.join(format!("{name}{NAME_SUFFIX}"))).ok()?;
-        parse_incarnation(str::from_utf8(&text).ok()?)
+    /// The incarnation that goes by `name` now, dead or alive. Fails where that cannot be told now.
+    pub(super) fn incarnation(host: &Path, name: &str) -> io::Result<Option<u64>> {
+        match fs::read(host.join(format!("{name}{NAME_SUFFIX}"))) {
+            Ok(text) => Ok(str::from_utf8(&text).ok().and_then(parse_incarnation)),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Finds a process; none if it is dead. Fails where that cannot be told now.
@@ -256,9 +259,8 @@ pub(super) fn clean(host: &Path) -> CleanReport {
                 }
                 // Somebody lives by that name, or is claiming it, or is cleaning up after it.
                 _ => {
-                    let keep = Away::incarnation(host, name);
-                    if keep.is_some() {
-                        remove_listed(&listed, name, keep, &mut report);
+                    if let Ok(Some(keep)) = Away::incarnation(host, name) {
+                        remove_listed(&listed, name, Some(keep), &mut report);
                     }
                 }
             },

@@ -134,11 +134,11 @@ impl Host {
         }
     }
 
-    /// The incarnation that goes by `name` now; it may be dead.
-    pub(super) fn incarnation(&self, name: &str) -> Option<u64> {
+    /// The incarnation that goes by `name` now; it may be dead. Fails where that cannot be told now.
+    pub(super) fn incarnation(&self, name: &str) -> io::Result<Option<u64>> {
         match &self.0 {
             Place::Dir(dir) => dir::Away::incarnation(dir, name),
-            Place::Lobby(lobby) => lobby.find(name).map(|room| room.incarnation),
+            Place::Lobby(lobby) => Ok(lobby.find(name).map(|room| room.incarnation)),
         }
     }
 

@@ -31,6 +31,7 @@ mod room;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
@@ -40,6 +41,7 @@ use self::mail::Mailbox;
 use self::regions::Regions;
 use self::remotes::{PeerState, Remotes};
 use crate::clock::monotonic;
+use crate::error::is_lack;
 use crate::slab::Slab;
 use crate::{
     Access, Completion, Fabric, FabricError, Outcome, Peer, Region, RegionKey, Remote, Source,
@@ -227,9 +229,16 @@ impl Fabric for ShmFabric {
         if !is_name(name) {
             return Err(unreachable());
         }
-        let incarnation = self.host.incarnation(name).ok_or_else(unreachable)?;
-        // One that cannot be looked at now may be reached when it is dialled again.
-        let peer = self.meet(name, incarnation).ok().flatten().ok_or_else(unreachable)?;
+        // One that cannot be looked at now, for lack of descriptors for instance, may well be running.
+        let unseen = |source: io::Error| {
+            if is_lack(&source) {
+                FabricError::System { call: "open", path: PathBuf::from(name), source }
+            } else {
+                unreachable()
+            }
+        };
+        let incarnation = self.host.incarnation(name).map_err(unseen)?.ok_or_else(unreachable)?;
+        let peer = self.meet(name, incarnation).map_err(unseen)?.ok_or_else(unreachable)?;
         if self.is_gone(peer) { Err(unreachable()) } else { Ok(peer) }
     }
 
