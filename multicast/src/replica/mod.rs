@@ -66,6 +66,8 @@ const PATIENCE: u64 = 4;
 const DELIVERIES_PER_TURN: usize = 256;
 /// Bytes that the state machine may touch in a turn before the next delivery waits for another one.
 const WORK_PER_TURN: u64 = 4 << 20;
+/// Replies to be repeated while which no session's message is read.
+const REPEATS_MAX: usize = 1 << 10;
 /// How often a follower tells what it has applied at least, while it delivers as many messages as it may lag behind.
 const TOLD_PER_LAG: u64 = 8;
 /// What is told by who has applied nothing: a word of zero says nothing.
@@ -232,6 +234,8 @@ pub(crate) struct Replica<A> {
     heard: HashMap<MessageId, GroupSet>,
     /// What our machine said to other groups that may not have heard it.
     results: HashMap<MessageId, (GroupSet, Told)>,
+    /// Messages that were asked for again, whose replies our machine is to repeat.
+    repeats: VecDeque<MessageId>,
     /// What our machine was given and has not done with, in the order of delivery.
     given: VecDeque<Given>,
     /// Of what it said, what goes to which groups at the end of this turn.
@@ -341,6 +345,7 @@ impl<A: Application> Replica<A> {
             freed_told: 0,
             exchanged: VecDeque::new(),
             heard: HashMap::new(),
+            repeats: VecDeque::new(),
             results: HashMap::new(),
             given: VecDeque::new(),
             untold: vec![Vec::new(); usize::from(topology.groups)],
@@ -471,8 +476,10 @@ impl<A: Application> Replica<A> {
         self.refused |= !within_budget || !within_window || behind;
         self.paths.window_full += u64::from(!within_window);
         self.paths.log_full += u64::from(!has_room);
-        // A group that has stopped takes nothing that it would not answer.
-        let has_room = has_room && !behind && !self.is_stopped();
+        // A group that has stopped takes nothing that it would not answer, and one that has many replies to repeat
+        // nothing that may ask for another.
+        let repeats = self.repeats.len() >= REPEATS_MAX;
+        let has_room = has_room && !behind && !repeats && !self.is_stopped();
         if within_window && within_budget {
             return has_room;
         }
@@ -658,11 +665,7 @@ impl<A: Application> Replica<A> {
                     wiring.keep(bytes);
                 }
                 Effect::Forget { message } => self.payloads.remove(message),
-                Effect::Repeat { message } => {
-                    self.said.replies = self.core.leads() && self.is_trusted();
-                    self.application.repeat(message, &mut self.said);
-                    self.speak(wiring);
-                }
+                Effect::Repeat { message } => self.repeats.push_back(message),
             }
         }
         effects.clear();
@@ -678,6 +681,14 @@ impl<A: Application> Replica<A> {
             // What was told since the turn's end may be what commits them, and a machine that waits for
             // them has nothing delivered that would find that out.
             self.core.advance_commit();
+        }
+        while work <= WORK_PER_TURN
+            && let Some(message) = self.repeats.pop_front()
+        {
+            any = true;
+            self.application.repeat(message, &mut self.said);
+            self.speak(wiring);
+            work += self.application.take_work();
         }
         for _ in 0..DELIVERIES_PER_TURN {
             let commit = self.core.commit_index();
@@ -739,6 +750,7 @@ impl<A: Application> Replica<A> {
                 break; // The rest is delivered in the next turn.
             }
         }
+        self.cut_short |= !self.repeats.is_empty();
         self.tell_results(wiring);
         self.carry_out(wiring);
         self.free_log(wiring);

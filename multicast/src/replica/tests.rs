@@ -18,7 +18,7 @@ use skein_protocol::view::View;
 use super::log::RESERVE_FOR_CONTROL;
 use super::results::RESULTS_BYTES_MAX;
 use super::teaching::Teaching;
-use super::{NOTHING, Replica};
+use super::{NOTHING, REPEATS_MAX, Replica};
 use crate::application::{Application, Delivery, EXCHANGE_MAX, Malformed, Outbox};
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, Tuning, endpoint_name};
@@ -42,6 +42,9 @@ struct Nothing {
     answered: Vec<bool>,
     /// Copies of it that were begun.
     begun: u32,
+    /// Replies that it was asked for again, each of a mebibyte, and those that nobody has asked about.
+    repeated: u64,
+    work: u64,
     /// Results that it was given, and how many those were when it was copied.
     results: usize,
     copied_with: Option<usize>,
@@ -57,7 +60,13 @@ impl Application for Nothing {
     fn ready(&self) -> bool {
         true
     }
-    fn repeat(&mut self, _: MessageId, _: &mut dyn Outbox) {}
+    fn repeat(&mut self, _: MessageId, _: &mut dyn Outbox) {
+        self.repeated += 1;
+        self.work += 1 << 20;
+    }
+    fn take_work(&mut self) -> u64 {
+        std::mem::take(&mut self.work)
+    }
     fn begin_copy(&mut self) {
         self.begun += 1;
     }
@@ -487,6 +496,29 @@ fn a_session_that_goes_beyond_its_window_waits_and_no_other_does() {
     let mut admits = |session| scene.replica.admits(session, 1, 0, || 1);
     assert!(!admits(one) && admits(other));
     assert_eq!(scene.replica.paths.window_full, 1);
+}
+
+#[test]
+fn replies_are_repeated_a_few_mebibytes_in_a_turn() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let asks = |scene: &mut Scene, count| {
+        let message = MessageId::new(SessionId(1), 1);
+        scene.replica.repeats.extend(std::iter::repeat_n(message, count));
+    };
+    asks(&mut scene, 12);
+    let mut turns = Vec::new();
+    for _ in 0..4 {
+        let before = scene.replica.application.repeated;
+        let any = scene.replica.deliver(&mut scene.wiring);
+        let repeated = scene.replica.application.repeated - before;
+        turns.push((repeated, any, scene.replica.cut_short));
+    }
+    assert_eq!(turns, [(5, true, true), (5, true, true), (2, true, false), (0, false, false)]);
+    let admits = |scene: &mut Scene| scene.replica.admits(SessionId(1), 1, 0, || 1);
+    assert!(admits(&mut scene));
+    asks(&mut scene, REPEATS_MAX);
+    assert!(!admits(&mut scene), "what it may ask for is kept nowhere");
 }
 
 #[test]
