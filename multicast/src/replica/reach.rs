@@ -22,7 +22,14 @@ impl<A: Application> Replica<A> {
         if let Some(begin) = self.filled(fabric) {
             (self.begun_at, self.filled_from) = (begin, None);
         }
-        self.reach(fabric)
+        self.found_from(fabric)
+    }
+
+    /// From which position on we find our log in our memory. A leader that is gone may have written more than was
+    /// kept, over what had stood there a lap before.
+    pub(crate) fn found_from<F: Fabric>(&self, fabric: &F) -> u64 {
+        let end = self.runs.end().position;
+        self.first_entry(self.reach(fabric), end, fabric).map_or(end, |first| first.position)
     }
 
     /// Where our log begins in our memory, as far as we have looked.
@@ -56,11 +63,12 @@ impl<A: Application> Replica<A> {
         (at == self.begun_at).then_some(begin)
     }
 
-    /// The first entry that our memory holds from one position to another.
+    /// The first entry of our log that our memory holds from one position to another.
     fn first_entry<F: Fabric>(&self, from: u64, to: u64, fabric: &F) -> Option<Cursor> {
         (from..to).step_by(8).map(|position| self.found_at(position, fabric)).find(|it| {
             let bytes = self.raw_entry(&mut it.clone(), fabric);
-            bytes.is_some_and(|bytes| Entry::parse(&bytes, *it).is_some())
+            let entry = bytes.as_ref().and_then(|bytes| Entry::parse(bytes, *it));
+            entry.is_some_and(|entry| self.is_of_our_log(&entry, it.index))
         })
     }
 

@@ -57,8 +57,9 @@ pub(super) struct Nodes {
     /// A group was recreated. What was sent to its former self, others keep until it is done with something
     /// that is behind it.
     recreated: bool,
-    /// In front of which position leaders may have overwritten the log of each life of a replica.
-    floors: BTreeMap<(ReplicaId, u32), u64>,
+    /// In front of which position leaders may have overwritten the log of each life of a replica, in each
+    /// generation of its group.
+    floors: BTreeMap<(ReplicaId, u32, u32), u64>,
 }
 
 impl Process {
@@ -412,7 +413,8 @@ impl Nodes {
             check_reach(leader, &members)?;
             for (it, _) in members.iter().filter(|(it, _)| leader.written_to(it.id.slot).is_some())
             {
-                floors.push(((it.id, it.incarnation), leader.overwrites_to()));
+                let generation = leader.core.ballot().generation();
+                floors.push(((it.id, it.incarnation, generation), leader.overwrites_to()));
             }
         }
         for (of, overwritten) in floors {
@@ -546,7 +548,8 @@ impl Nodes {
         }
         self.engines().map(SimEngine::inside).try_for_each(|(replicas, port)| {
             replicas.iter().try_for_each(|it| {
-                let floor = self.floors.get(&(it.id, it.incarnation)).copied().unwrap_or(0);
+                let of = (it.id, it.incarnation, it.core.promised().generation());
+                let floor = self.floors.get(&of).copied().unwrap_or(0);
                 check_memory(it, floor, &port.fabric)
             })
         })

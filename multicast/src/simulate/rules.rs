@@ -467,7 +467,7 @@ pub(super) fn check_reach(
         let needed = ends.min().unwrap_or(u64::MAX);
         let (_, leaders) = members.iter().find(|(it, _)| it.id == leader.id).expect("one of them");
         let reach = follower.reach(*fabric);
-        if reach > needed && leader.reach(*leaders) <= needed {
+        if reach > needed && leader.found_from(*leaders) <= needed {
             let (one, other) = (leader.id, follower.id);
             let evidence = format!(
                 "{other}, which {one} leads, has its log from {reach} on, and others lack it from {needed} on"

@@ -167,6 +167,17 @@ fn a_log_is_held_from_where_it_was_written_in_front_of_a_state_if_it_is_whole() 
 }
 
 #[test]
+fn a_log_is_held_from_the_first_entry_on_that_is_there() {
+    let mut scene = Scene::new();
+    scene.grant(1, 3, true);
+    let Scene { replica, wiring, .. } = &mut scene;
+    assert_eq!(replica.held_from(&wiring.port.fabric), 0);
+    // A leader that is gone had begun to write what would have gone round the ring.
+    wiring.port.fabric.copy_in(replica.log, PREAMBLE, &[1; 8]);
+    assert_eq!(replica.held_from(&wiring.port.fabric), 64);
+}
+
+#[test]
 fn who_was_given_a_state_is_written_what_others_still_need_of_the_log() {
     let mut scene = Scene::new();
     scene.grant(1, 3, true);
@@ -176,7 +187,7 @@ fn who_was_given_a_state_is_written_what_others_still_need_of_the_log() {
     assert_eq!((adopted, end.position), (192, 256));
     // Whether it is written something in front of where its log goes on; from where on all is written in our
     // ballot, and stays as it is.
-    let mut written = |scene: &mut Scene, held_from: u64| {
+    let written = |scene: &mut Scene, held_from: u64| {
         scene.replica.follower_lost(2);
         let (granted, _) = scene.granted(2, 0, true);
         let runs = scene.replica.runs.iter().map(|(birth, first)| (birth.to_word(), place(first)));
