@@ -318,7 +318,9 @@ impl<F: Fabric> Access<F> {
 
     fn open_route(&mut self, session: SessionKey, to: ReplicaId) -> Option<u32> {
         let id = self.get(session).id;
-        let opened = self.reach(to).and_then(|peer| self.port.open(peer, Purpose::session(id, to)));
+        let reached = self.reach(to);
+        let unseen = reached.is_err();
+        let opened = reached.and_then(|peer| self.port.open(peer, Purpose::session(id, to)));
         match opened {
             Ok(channel) => {
                 self.port.channel_mut(channel).owner = session.0;
@@ -328,13 +330,13 @@ impl<F: Fabric> Access<F> {
             }
             Err(error) => {
                 tracing::debug!(%to, %error, "a replica cannot be reached");
-                // One that will not have us, or that we lack the means to reach, is as good as gone; all of them
-                // are our own fault.
+                // One that will not have us, or that we lack the means to look for, is as good as gone; all of
+                // them are our own fault, and so is a lack of memory for our rings.
                 let none = self.engines.iter().all(|engine| engine.peer.is_none());
                 let fatal = match &error {
                     FabricError::Unreachable { .. } | FabricError::Gone => false,
                     FabricError::Refused { .. } => none,
-                    lack if lack.is_lack() => none,
+                    lack if lack.is_lack() && unseen => none,
                     _ => true,
                 };
                 if fatal {

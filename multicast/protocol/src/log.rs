@@ -39,6 +39,8 @@ pub const HEADER: usize = 64;
 pub const PREAMBLE: usize = 64;
 /// Offset, in an entry, of the word by which a reader can tell cheaply that it is not there yet.
 pub const INDEX_AT: usize = 8;
+/// Offset, in an entry, of the word that says where it stands.
+pub const POSITION_AT: usize = 16;
 /// The most `Remote`s, or decisions, that share an entry.
 pub const REMOTES_MAX: usize = 32;
 /// Bytes of the header that a leader writes into the [`PREAMBLE`] before it writes entries.

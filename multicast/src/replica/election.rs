@@ -443,6 +443,9 @@ impl<A: Application> Replica<A> {
         tracing::info!(replica = %self.id, ballot = %self.core.promised(), end = end.index - 1, "leads");
         self.core.lead(&mut self.effects);
         self.carry_out(wiring);
+        for given in &mut self.given {
+            given.asked = 0;
+        }
         for (slot, grant) in std::mem::take(&mut self.grants_received).into_iter().enumerate() {
             self.grants_received.push(None);
             // One that was asked anew since closes its log to this grant, and answers once more.
@@ -614,12 +617,15 @@ impl<A: Application> Replica<A> {
     pub(super) fn other_server(&self) -> Option<u8> {
         let behind = self.other_slots().find(|slot| self.core.needs_another_to_serve(*slot))?;
         let end = self.followers[usize::from(behind)].out_of_reach?;
+        // Where less than a header is left of the ring it goes on at the ring's beginning.
+        let mut end = Cursor { index: 0, position: end };
+        end.offset(self.space.capacity());
         self.other_slots().find(|slot| {
             let follower = &self.followers[usize::from(*slot)];
             let well = !self.core.detector().suspects(*slot);
             follower.log.is_some()
                 && follower.joining.is_none()
-                && follower.held_from <= end
+                && follower.held_from <= end.position
                 && well
         })
     }

@@ -682,10 +682,14 @@ impl<A: Application> Replica<A> {
             // them has nothing delivered that would find that out.
             self.core.advance_commit();
         }
+        if !self.said.replies {
+            self.repeats.clear(); // Whoever leads now answers.
+        }
         while work <= WORK_PER_TURN
             && let Some(message) = self.repeats.pop_front()
         {
             any = true;
+            self.stir();
             self.application.repeat(message, &mut self.said);
             self.speak(wiring);
             work += self.application.take_work();

@@ -65,7 +65,14 @@ impl<A: Application> Replica<A> {
 
     /// The first entry of our log that our memory holds from one position to another.
     fn first_entry<F: Fabric>(&self, from: u64, to: u64, fabric: &F) -> Option<Cursor> {
-        (from..to).step_by(8).map(|position| self.found_at(position, fabric)).find(|it| {
+        let capacity = self.space.capacity();
+        // Most of what is looked at lies within an entry.
+        let begins = |it: &Cursor| {
+            let mut at = *it;
+            fabric.load(self.log, at.offset(capacity) + log::POSITION_AT) == it.position
+        };
+        let places = (from..to).step_by(8).map(|position| self.found_at(position, fabric));
+        places.filter(begins).find(|it| {
             let bytes = self.raw_entry(&mut it.clone(), fabric);
             let entry = bytes.as_ref().and_then(|bytes| Entry::parse(bytes, *it));
             entry.is_some_and(|entry| self.is_of_our_log(&entry, it.index))

@@ -147,6 +147,9 @@ impl<A: Application> Replica<A> {
     /// Other groups may not have said, or may have said to a leader that is gone, what our machine waits
     /// for.
     pub(super) fn ask_for_results(&mut self, now_ms: u64) {
+        if !self.core.leads() {
+            return;
+        }
         for given in self.given.iter_mut().take(ASKED_PER_TICK) {
             if now_ms >= given.asked_at + longer(self.config.patience_ms, given.asked) {
                 (given.asked_at, given.asked) = (now_ms, given.asked + 1);

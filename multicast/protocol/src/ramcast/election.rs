@@ -32,7 +32,7 @@ use crate::ballot::Ballot;
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::mutants::{Mutant, planted};
-use crate::ramcast::leader::Large;
+use crate::ramcast::leader::{Asking, Large};
 use crate::step::{Effect, Record};
 use crate::timestamp::Timestamp;
 
@@ -459,6 +459,7 @@ impl Ramcast {
         assert!(self.stalled.is_none() && ballot == self.promised, "the log is adopted whole");
         self.role = Role::Leader;
         self.spread.lead(self.now_ms, self.config.spread_after_ms);
+        self.asking = Asking::default();
         self.seeded = None;
         self.lease.clear();
         let own = self.group().index();

@@ -299,7 +299,7 @@ impl Ramcast {
             .filter(|(_, lacking)| !lacking.is_empty())
             .take(ASKED_MAX)
             .collect();
-        self.asking.in_vain += u32::from(!late.is_empty());
+        self.asking.in_vain = if late.is_empty() { 0 } else { self.asking.in_vain + 1 };
         for (message, lacking) in late {
             self.ask_everybody(message, lacking, effects);
         }
