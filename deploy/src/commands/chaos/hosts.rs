@@ -3,8 +3,10 @@
 //!
 //! Namespaces take root and the `ip` command. Where they cannot be made, the reason is returned.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, bail};
@@ -21,6 +23,51 @@ pub(super) struct Hosts {
     /// What the names of all namespaces begin with.
     name: String,
     nodes: u16,
+    cuts: Mutex<Cuts>,
+}
+
+/// What is cut between hosts, each in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Cut {
+    /// A host's link to the switch.
+    Link(u16),
+    /// What the first sends to the second: a route that leads nowhere. What it hears it hears.
+    Way(u16, u16),
+}
+
+impl Cut {
+    /// Those that part a node.
+    fn of(node: u16, parting: &Parting) -> Vec<Self> {
+        match *parting {
+            Parting::FromAll => vec![Self::Link(node)],
+            Parting::FromNode(other) => vec![Self::Way(node, other), Self::Way(other, node)],
+            Parting::Unheard(by) => vec![Self::Way(node, by)],
+        }
+    }
+}
+
+/// How many partitions that last want something cut: two of them may part the same two nodes.
+#[derive(Default)]
+struct Cuts(BTreeMap<Cut, u32>);
+
+impl Cuts {
+    /// One more wants it cut. Returns whether it is to be done.
+    fn add(&mut self, cut: Cut) -> bool {
+        let wanted = self.0.entry(cut).or_default();
+        *wanted += 1;
+        *wanted == 1
+    }
+
+    /// One less does. Returns whether it is to be undone.
+    fn take(&mut self, cut: Cut) -> bool {
+        let Some(wanted) = self.0.get_mut(&cut) else { return false };
+        *wanted -= 1;
+        let last = *wanted == 0;
+        if last {
+            self.0.remove(&cut);
+        }
+        last
+    }
 }
 
 fn ip(arguments: &str) -> anyhow::Result<()> {
@@ -36,7 +83,8 @@ impl Hosts {
     /// One host for each node, and one for clients.
     pub(super) fn join(nodes: u16) -> anyhow::Result<Self> {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let hosts = Self { name: format!("skein{}x{number}", std::process::id()), nodes };
+        let name = format!("skein{}x{number}", std::process::id());
+        let hosts = Self { name, nodes, cuts: Mutex::default() };
         let switch = hosts.switch();
         ip(&format!("netns add {switch}"))?;
         ip(&format!("-n {switch} link add br0 type bridge"))?;
@@ -71,30 +119,47 @@ impl Hosts {
             .with_context(|| format!("cannot enter {path}"))
     }
 
-    /// Parts a node from others.
+    /// Parts a node from others: wholly, or, where that fails, not at all.
     pub(super) fn part(&self, node: u16, parting: &Parting) -> anyhow::Result<()> {
-        self.change(node, parting, true)
-    }
-
-    /// Joins it to them again.
-    pub(super) fn mend(&self, node: u16, parting: &Parting) -> anyhow::Result<()> {
-        self.change(node, parting, false)
-    }
-
-    fn change(&self, node: u16, parting: &Parting, part: bool) -> anyhow::Result<()> {
-        // A route that leads nowhere: what is sent is lost, and what is heard is heard.
-        let mute = |from: u16, to: u16| {
-            let (host, address) = (self.host(from), Self::address(to));
-            let verb = if part { "add" } else { "del" };
-            ip(&format!("-n {host} route {verb} blackhole {address}/32"))
-        };
-        match parting {
-            Parting::FromAll => {
-                let to = if part { "down" } else { "up" };
-                ip(&format!("-n {} link set p{node} {to}", self.switch()))
+        let cuts = Cut::of(node, parting);
+        for (i, cut) in cuts.iter().enumerate() {
+            if let Err(error) = self.cut(*cut) {
+                // Its own error counts, and not that of what it undoes.
+                let _ = cuts[..=i].iter().try_for_each(|cut| self.join_again(*cut));
+                return Err(error);
             }
-            Parting::FromNode(other) => mute(node, *other).and(mute(*other, node)),
-            Parting::Unheard(by) => mute(node, *by),
+        }
+        Ok(())
+    }
+
+    /// Joins it to them again, but for what another partition keeps cut.
+    pub(super) fn mend(&self, node: u16, parting: &Parting) -> anyhow::Result<()> {
+        let joined: Vec<_> =
+            Cut::of(node, parting).into_iter().map(|cut| self.join_again(cut)).collect();
+        joined.into_iter().collect()
+    }
+
+    fn cut(&self, cut: Cut) -> anyhow::Result<()> {
+        let first = self.cuts.lock().expect("nobody panics with it").add(cut);
+        if first { self.change(cut, true) } else { Ok(()) }
+    }
+
+    fn join_again(&self, cut: Cut) -> anyhow::Result<()> {
+        let last = self.cuts.lock().expect("nobody panics with it").take(cut);
+        if last { self.change(cut, false) } else { Ok(()) }
+    }
+
+    fn change(&self, cut: Cut, part: bool) -> anyhow::Result<()> {
+        match cut {
+            Cut::Link(host) => {
+                let to = if part { "down" } else { "up" };
+                ip(&format!("-n {} link set p{host} {to}", self.switch()))
+            }
+            Cut::Way(from, to) => {
+                let (host, address) = (self.host(from), Self::address(to));
+                let verb = if part { "add" } else { "del" };
+                ip(&format!("-n {host} route {verb} blackhole {address}/32"))
+            }
         }
     }
 
@@ -117,5 +182,52 @@ impl Drop for Hosts {
             // It may never have been made.
             let _ = ip(&format!("netns del {host}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_partitions_cut_is_joined_when_both_are_over() {
+        let mut cuts = Cuts::default();
+        let (one, other) = (Parting::FromNode(2), Parting::Unheard(1));
+        let mut add = |node, parting| -> Vec<_> {
+            Cut::of(node, parting).into_iter().filter(|cut| cuts.add(*cut)).collect()
+        };
+        assert_eq!(add(1, &one), [Cut::Way(1, 2), Cut::Way(2, 1)]);
+        assert_eq!(add(2, &other), [], "it is cut");
+        assert_eq!(add(1, &Parting::FromAll), [Cut::Link(1)]);
+        let mut take = |node, parting| -> Vec<_> {
+            Cut::of(node, parting).into_iter().filter(|cut| cuts.take(*cut)).collect()
+        };
+        assert_eq!(take(1, &one), [Cut::Way(1, 2)]);
+        assert_eq!(take(2, &other), [Cut::Way(2, 1)]);
+        assert_eq!(take(1, &Parting::FromAll), [Cut::Link(1)]);
+        assert_eq!(take(2, &other), [], "nobody wants it cut");
+    }
+
+    #[test]
+    fn hosts_that_are_parted_twice_are_joined_again() {
+        let hosts = match Hosts::join(2) {
+            Ok(hosts) => hosts,
+            Err(why) => return eprintln!("not run, it takes network namespaces: {why:#}"),
+        };
+        let routes = || {
+            let output = Command::new("ip")
+                .args(["-n", &hosts.host(0), "route", "show", "type", "blackhole"])
+                .output()
+                .unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        hosts.part(0, &Parting::FromNode(1)).unwrap();
+        hosts.part(0, &Parting::Unheard(1)).unwrap();
+        hosts.part(1, &Parting::FromNode(0)).unwrap();
+        hosts.mend(1, &Parting::FromNode(0)).unwrap();
+        hosts.mend(0, &Parting::FromNode(1)).unwrap();
+        assert!(routes().contains("10.77.0.2"), "{}", routes());
+        hosts.mend(0, &Parting::Unheard(1)).unwrap();
+        assert_eq!(routes(), "");
     }
 }
