@@ -181,7 +181,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Right behind the last entry that is committed and folded.
-    pub(super) fn commit_end(&self) -> Cursor {
+    pub(crate) fn commit_end(&self) -> Cursor {
         Cursor { index: self.freed_index + 1, position: self.freed }
     }
 

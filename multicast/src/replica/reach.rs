@@ -17,30 +17,19 @@ use crate::election::Granted;
 
 impl<A: Application> Replica<A> {
     /// From which position on our memory holds our log: an earlier part was given away with a state, or is
-    /// overwritten.
+    /// overwritten. **Invariant.** From `begun_at` on nothing of our log was missing when we last looked: what is
+    /// written in front of it later counts only if all of it is there.
     pub(super) fn held_from<F: Fabric>(&mut self, fabric: &F) -> u64 {
-        if let Some(begin) = self.filled(fabric) {
-            (self.begun_at, self.filled_from) = (begin, None);
-        }
-        self.found_from(fabric)
-    }
-
-    /// From which position on we find our log in our memory. A leader that is gone may have written more than was
-    /// kept, over what had stood there a lap before.
-    pub(crate) fn found_from<F: Fabric>(&self, fabric: &F) -> u64 {
-        let end = self.runs.end().position;
-        self.first_entry(self.reach(fabric), end, fabric).map_or(end, |first| first.position)
-    }
-
-    /// Where our log begins in our memory, as far as we have looked.
-    pub(crate) const fn begun_at(&self) -> u64 {
+        (self.begun_at, self.filled_from) = (self.found_from(fabric), None);
         self.begun_at.position
     }
 
-    /// From which position on our memory holds our log, whether we have looked or not.
-    pub(crate) fn reach<F: Fabric>(&self, fabric: &F) -> u64 {
+    /// Where our log begins in our memory. A leader that is gone may have written more than was kept, over what had
+    /// stood there a lap before.
+    pub(crate) fn found_from<F: Fabric>(&self, fabric: &F) -> Cursor {
         let begin = self.filled(fabric).unwrap_or(self.begun_at);
-        begin.position.max(self.overwritten_to())
+        let (end, first) = (self.runs.end(), begin.position.max(self.overwritten_to()));
+        self.first_entry(first, end.position, fabric).unwrap_or(end)
     }
 
     /// Up to which position what our memory held of our log may be overwritten.
@@ -60,7 +49,13 @@ impl<A: Application> Replica<A> {
             let entry = Entry::parse(&bytes, at).filter(|it| self.is_of_our_log(it, at.index))?;
             at.pass(announced(&bytes), entry.body);
         }
-        (at == self.begun_at).then_some(begin)
+        (self.place(at) == self.place(self.begun_at)).then_some(begin)
+    }
+
+    /// Where an entry stands that follows what ends at `end`: a ring's last bytes may be too few for it.
+    fn place(&self, mut end: Cursor) -> Cursor {
+        end.offset(self.space.capacity());
+        end
     }
 
     /// The first entry of our log that our memory holds from one position to another.
@@ -122,11 +117,16 @@ impl<A: Application> Replica<A> {
     /// Where our memory does not hold our log as we have read it: at no time anywhere, from what is committed on.
     /// What stands in front of `floor` leaders may have overwritten.
     pub(crate) fn lost_at<F: Fabric>(&self, floor: u64, fabric: &F) -> Option<Cursor> {
-        let last = self.keeps(fabric);
         let mut at = self.commit_end();
         if floor > at.position {
             at = self.first_entry(floor, self.runs.end().position, fabric)?;
         }
+        self.gap_from(at, fabric)
+    }
+
+    /// The first entry of our log, from one on, that our memory does not hold as we have read it.
+    pub(crate) fn gap_from<F: Fabric>(&self, mut at: Cursor, fabric: &F) -> Option<Cursor> {
+        let last = self.keeps(fabric);
         while at.index <= last {
             let bytes = self.raw_entry(&mut at, fabric);
             let entry = bytes.as_ref().and_then(|bytes| Entry::parse(bytes, at));

@@ -441,9 +441,8 @@ pub(super) fn check_counted(
     Err(Violation { property: "what is counted on is there", evidence })
 }
 
-/// Holds of a leader and a replica that was given a state and let it write its log behind that: what others that
-/// count have not in their memory, it has, unless the leader has lost it too. `members` are the replicas of its
-/// group.
+/// Holds of a leader and a replica that let it write its log: what others that count have not in their memory, its
+/// memory has without a gap, if the leader had it to write. `members` are the replicas of its group.
 pub(super) fn check_reach(
     leader: &Replica<Machine>,
     members: &[(&Replica<Machine>, &SimFabric)],
@@ -454,23 +453,19 @@ pub(super) fn check_reach(
     };
     let counted = || members.iter().filter(|(it, _)| counts(it));
     for (follower, fabric) in members.iter().filter(|(it, _)| leader.feeds_all_to(it)) {
-        let lags = |it: &Replica<Machine>| it.runs().end().position < follower.begun_at();
-        if !counted().any(|(it, _)| lags(it)) {
-            continue;
-        }
-        // A log whose end leaves less than a header of the ring goes on at the ring's beginning.
-        let goes_on_at = |mut end: Cursor| {
-            end.offset(leader.log_bytes() as u64);
-            end.position
-        };
-        let ends = counted().map(|(it, fabric)| goes_on_at(it.in_memory(*fabric, false).end()));
-        let needed = ends.min().unwrap_or(u64::MAX);
+        let needed = counted().map(|(it, fabric)| {
+            let shared = it.in_memory(*fabric, false).shared(leader.runs());
+            shared.unwrap_or(it.commit_end())
+        });
+        let needed = needed.min_by_key(|it| it.position).unwrap_or(follower.commit_end());
         let (_, leaders) = members.iter().find(|(it, _)| it.id == leader.id).expect("one of them");
-        let reach = follower.reach(*fabric);
-        if reach > needed && leader.found_from(*leaders) <= needed {
+        let serves = || leader.found_from(*leaders).position <= needed.position;
+        if let Some(gap) = follower.gap_from(needed, *fabric)
+            && serves()
+        {
             let (one, other) = (leader.id, follower.id);
             let evidence = format!(
-                "{other}, which {one} leads, has its log from {reach} on, and others lack it from {needed} on"
+                "{other}, which {one} leads, lacks {gap:?}, and others lack it from {needed:?} on"
             );
             return Err(Violation { property: "who was given a state can serve others", evidence });
         }

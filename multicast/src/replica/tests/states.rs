@@ -130,6 +130,15 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
         scene.replica.tick(now_ms, &mut scene.wiring);
     }
     assert_eq!(scene.replica.other_server(), Some(1), "the log of slot 2 begins too late");
+    let capacity = scene.replica.space.capacity();
+    let mut server = |held_from: u64| {
+        let followers = &mut scene.replica.followers;
+        followers[3].out_of_reach = Some(capacity - 8);
+        (followers[1].held_from, followers[2].held_from) = (held_from, u64::MAX);
+        scene.replica.other_server()
+    };
+    assert_eq!(server(capacity), Some(1), "no entry fits into the ring's last bytes");
+    assert_eq!(server(capacity + 8), None);
 }
 
 #[test]
@@ -171,10 +180,22 @@ fn a_log_is_held_from_the_first_entry_on_that_is_there() {
     let mut scene = Scene::new();
     scene.grant(1, 3, true);
     let Scene { replica, wiring, .. } = &mut scene;
-    assert_eq!(replica.held_from(&wiring.port.fabric), 0);
+    let (fabric, log) = (&mut wiring.port.fabric, replica.log);
+    assert_eq!(replica.held_from(fabric), 0);
+    let mut there = [0; 128];
+    fabric.copy_out(log, PREAMBLE, &mut there);
     // A leader that is gone had begun to write what would have gone round the ring.
-    wiring.port.fabric.copy_in(replica.log, PREAMBLE, &[1; 8]);
-    assert_eq!(replica.held_from(&wiring.port.fabric), 64);
+    fabric.copy_in(log, PREAMBLE, &[1; 72]);
+    assert_eq!(replica.held_from(fabric), 128);
+    // Another writes it anew, and ends halfway.
+    replica.filled_from = Some(0);
+    fabric.copy_in(log, PREAMBLE, &there[..64]);
+    assert_eq!(replica.held_from(fabric), 128, "an entry is missing in between");
+    assert_eq!(replica.gap_from(Cursor::START, fabric), Some(Cursor { index: 2, position: 64 }));
+    replica.filled_from = Some(0);
+    fabric.copy_in(log, PREAMBLE, &there);
+    assert_eq!(replica.held_from(fabric), 0);
+    assert_eq!(replica.gap_from(Cursor::START, fabric), None);
 }
 
 #[test]
