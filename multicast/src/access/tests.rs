@@ -266,6 +266,17 @@ fn a_group_has_a_quorum_while_most_of_its_engines_run() {
 }
 
 #[test]
+fn who_lacks_memory_for_rings_to_replicas_that_are_there_is_told() {
+    let mut scene = Scene::new();
+    assert!(!scene.access.presence().nobody);
+    scene.world.scarce("client", true);
+    let session = scene.access.open(SessionId(7));
+    scene.send(session, both(), 10);
+    let lack = scene.access.turn(&mut |_| ()).unwrap_err();
+    assert!(lack.is_lack(), "{lack}");
+}
+
+#[test]
 fn buffers_are_used_again() {
     let mut scene = Scene::new();
     let session = scene.access.open(SessionId(7));

@@ -16,7 +16,7 @@ use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
 use super::log::RESERVE_FOR_CONTROL;
-use super::results::RESULTS_BYTES_MAX;
+use super::results::{Given, RESULTS_BYTES_MAX};
 use super::teaching::Teaching;
 use super::{NOTHING, REPEATS_MAX, Replica};
 use crate::application::{Application, Delivery, EXCHANGE_MAX, Malformed, Outbox};
@@ -512,7 +512,8 @@ fn replies_are_repeated_a_few_mebibytes_in_a_turn() {
         let before = scene.replica.application.repeated;
         let any = scene.replica.deliver(&mut scene.wiring);
         let repeated = scene.replica.application.repeated - before;
-        turns.push((repeated, any, scene.replica.cut_short));
+        scene.replica.rest();
+        turns.push((repeated, any, scene.replica.is_stirred()));
     }
     assert_eq!(turns, [(5, true, true), (5, true, true), (2, true, false), (0, false, false)]);
     let admits = |scene: &mut Scene| scene.replica.admits(SessionId(1), 1, 0, || 1);

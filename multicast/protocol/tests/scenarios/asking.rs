@@ -1,6 +1,8 @@
 //! What groups ask each other, and answer: proposals that came early, that are missing, or that were lost
 //! with a leader.
 
+use std::ops::Range;
+
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::log::{Decision, Remote};
@@ -113,7 +115,7 @@ fn of_what_a_group_announced_early_its_last_leader_counts() {
 fn what_was_announced_early_is_fetched_once_in_a_while_until_its_leader_is_deposed() {
     let mut core = leader();
     step(&mut core, [announced(1, Ballot::new(1, 0, 0), 7, None)]);
-    let fetched = |core: &mut Ramcast, times: std::ops::Range<u64>| -> Vec<u64> {
+    let fetched = |core: &mut Ramcast, times: Range<u64>| -> Vec<u64> {
         times
             .filter(|now_ms| {
                 let effects = step(core, [Event::Tick { now_ms: *now_ms }]);
@@ -209,10 +211,10 @@ fn a_group_that_asks_for_what_is_forgotten_is_told_so_from_just_above_what_it_wa
     }
 }
 
-/// Times up to 1,100 at which a leader asks other groups about a message.
-fn asks(core: &mut Ramcast, number: u64) -> Vec<u64> {
+/// Times at which a leader asks other groups about a message.
+fn asks(core: &mut Ramcast, number: u64, between: Range<u64>) -> Vec<u64> {
     let mut times = Vec::new();
-    for now_ms in 1_001..1_100 {
+    for now_ms in between {
         let asked = announces(&step(core, [Event::Tick { now_ms }]));
         let about = asked.iter().filter(|(_, it)| it.message == message(number));
         let to: Vec<_> = about.map(|(to, it)| (*to, it.again.is_some())).collect();
@@ -233,13 +235,27 @@ fn a_leader_asks_for_what_a_message_lacks_ever_less_often() {
     let acceptance = Acceptance { tag: Ballot::new(1, 0, 0).tag(), index: 2 };
     step(&mut core, [Event::Acknowledged { by: replica(1, 1), acceptance }]);
     assert_eq!(core.deliver(), None, "message 1 may end before 2, which lacks nothing");
-    assert_eq!((asks(&mut core, 1), core.lacks()), (vec![1_021, 1_061], vec![]));
+    assert_eq!((asks(&mut core, 1, 1_001..1_100), core.lacks()), (vec![1_021, 1_061], vec![]));
     let mut core = leader();
     step(&mut core, [received(1), received(2), announced(2, Ballot::new(1, 0, 0), 9, None)]);
     logs(&mut core);
     commit(&mut core);
     step(&mut core, [Event::Acknowledged { by: replica(1, 1), acceptance }]);
-    assert_eq!(asks(&mut core, 2), [], "it lacks nothing");
+    assert_eq!(asks(&mut core, 2, 1_001..1_100), [], "it lacks nothing");
+}
+
+#[test]
+fn whoever_leads_again_asks_as_soon_as_the_first_time() {
+    let mut core = leader();
+    step(&mut core, [received(1)]);
+    logs(&mut core);
+    commit(&mut core);
+    assert_eq!(asks(&mut core, 1, 1_001..1_100), [1_021, 1_061], "the next would be 1,141");
+    core.campaign(Cause::Succession);
+    core.granted(1, 0, (core.ballot(), core.last_index()), vec![0; 3]);
+    core.lead(&mut Vec::new());
+    commit(&mut core);
+    assert_eq!(asks(&mut core, 1, 1_100..1_140), [1_100]);
 }
 
 #[test]

@@ -27,6 +27,22 @@ fn who_has_the_best_log_is_asked_to_lead_if_nobody_can_take_it_over() {
 }
 
 #[test]
+fn a_new_leader_asks_soon_for_results_that_were_asked_for_in_vain_before() {
+    let mut scene = Scene::new();
+    let given = Given {
+        message: MessageId::new(SessionId(1), 1),
+        timestamp: Timestamp::new(1, GroupId(0)).to_word(),
+        rests_on: Timestamp::ZERO,
+        asked_at: 0,
+        asked: 4,
+    };
+    scene.replica.given.push_back(given);
+    scene.grant(1, 0, true);
+    assert!(scene.replica.core.leads());
+    assert_eq!(scene.replica.given[0].asked, 0);
+}
+
+#[test]
 fn who_has_no_room_for_a_ballot_leads_when_it_learns_what_is_committed() {
     let mut scene = Scene::new();
     let places = scene.replica.space.capacity() / log::HEADER as u64;
