@@ -405,6 +405,15 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         (&self.replicas, &self.wiring.port)
     }
 
+    /// A session that one of our replicas hears and takes for gone all the same, where connections may return.
+    pub(crate) fn taken_for_gone(&self) -> Option<(ReplicaId, SessionId)> {
+        let gone = |it: &Replica<A>| {
+            let heard = it.orphans.keys().find(|session| self.wiring.hears(**session, it.id));
+            heard.map(|session| (it.id, *session))
+        };
+        self.replicas.iter().find_map(gone).filter(|_| self.peers_may_return())
+    }
+
     /// Does what is to be done once a tick, if it is time. Returns the time.
     fn keep_time(&mut self) -> Duration {
         let now = self.wiring.port.fabric.now();

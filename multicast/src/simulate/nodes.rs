@@ -540,6 +540,11 @@ impl Nodes {
     /// Checks each replica's memory.
     pub(super) fn inspect(&self, sessions: usize) -> Result<(), Violation> {
         self.engines().try_for_each(|engine| Onlooker::inspect(engine, sessions))?;
+        if let Some((by, session)) = self.engines().find_map(SimEngine::taken_for_gone) {
+            let evidence =
+                format!("{by} has a connection from {session} and counts it among the dead");
+            return Err(Violation { property: "who is heard is not taken for gone", evidence });
+        }
         let replicas = || self.engines().flat_map(|engine| engine.inside().0);
         for leader in replicas().filter(|replica| replica.core.leads()) {
             let followers =
