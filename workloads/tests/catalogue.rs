@@ -8,7 +8,7 @@ use skein_workloads::history::Reader;
 
 /// File, what is found, what the literature calls it, and a part of the explanation.
 #[rustfmt::skip]
-const CATALOGUE: [(&str, &str, &str, &str); 44] = [
+const CATALOGUE: [(&str, &str, &str, &str); 45] = [
     ("lost-update",                       "lost update",                        "G-single",        "T2 read x (group 1) as nothing, and only then T1 appended t1 to x"),
     ("lost-update-register",              "lost update",                        "G-single",        "T2 read r (group 0) as v0 (version 2), and after that T1 set r (group 0) to v1 as version 4"),
     ("lost-update-counter",               "lost update",                        "lost update",     "both told to have made c (group 0) 1"),
@@ -38,6 +38,7 @@ const CATALOGUE: [(&str, &str, &str, &str); 44] = [
     ("invented-value",                    "invented value",                     "garbage",         "t7 stands in x (group 1), and nobody appended it"),
     ("invented-value-stale",              "invented value",                     "garbage",         "t7 stands in x (group 1), and nobody appended it"),
     ("invented-value-register",           "invented value",                     "garbage",         "which nobody wrote"),
+    ("invented-value-stale-scan",         "no order",                           "no-order",        "all orders were tried"),
     ("stale-read-record",                 "stale read",                         "G-single-realtime", "T1 set field 0 of u (group 1) to t3"),
     ("lost-write-record",                 "lost acknowledged write",            "lost",            "field 0 of u (group 1) was set to t3, acknowledged, and is what it was before"),
     ("duplicate-application-record",      "duplicate application",              "duplicate",       "was t1 at version 1, then something else, and t1 again at version 5"),
@@ -55,7 +56,7 @@ const CATALOGUE: [(&str, &str, &str, &str); 44] = [
     ("incompatible-order",                "incompatible order",                 "incompatible-order", "x (group 1) was read with t1 t2 at place 1 by one, and with t2 t1 by another"),
 ];
 
-const RIGHT: [&str; 7] = [
+const RIGHT: [&str; 8] = [
     "right",
     "right-bank",
     "right-forms",
@@ -63,6 +64,7 @@ const RIGHT: [&str; 7] = [
     "right-record",
     "right-stale",
     "right-stale-ahead",
+    "right-stale-scan",
 ];
 
 fn file(name: &str) -> PathBuf {

@@ -121,6 +121,11 @@ impl Eager {
                 (*key, Sight::Value(seen.len, seen.hash))
             }
             Some(Deed::Exists { key, flag: true }) => (*key, Sight::Present),
+            // Of one key.
+            Some(Deed::Scan { page, .. }) => match scripts.pages[*page as usize].pairs[..] {
+                [(key, seen)] => (key, Sight::Value(seen.len, seen.hash)),
+                _ => return,
+            },
             _ => return,
         };
         let next = self.waiting.len() as u32;

@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 
 use super::names::Names;
 use super::scripts::{Ended, Scripts, Text};
-use crate::history::{Guard, Header, Invoke, Op, Out, Process, ReadError, Record};
+use crate::history::{Guard, Header, Invoke, Op, Out, Process, ReadError, Record, bytes, text};
 
 /// No number of anything.
 pub(super) const NONE: u32 = u32::MAX;
@@ -373,22 +373,38 @@ impl Model {
         }
     }
 
-    /// Takes in how an operation ended. A stale read of several keys is one for each: it says that each
-    /// was so at some moment before it was answered, which need not be the same, nor late.
+    /// Takes in how an operation ended. A stale read of several keys is one for each, and a stale scan one for
+    /// each key that it found: it says that each was so at some moment before it was answered, which need not be
+    /// the same, nor late. What a scan did not find says nothing, for before the history there was nothing.
     fn end(&mut self, invoke: &Invoke, returned: u64, fate: Fate, held: bool, out: &[Out]) {
         if !invoke.stale {
             return self.transaction(invoke, returned, fate, held, out);
         }
         for (i, op) in invoke.ops.iter().enumerate() {
-            if matches!(op, Op::Scan(..)) {
-                continue; // What it found in each group was so at another moment.
+            let out = out.get(i);
+            if let (Op::Scan(start, end, limit), Some(Out::Page(pairs, _))) = (op, out) {
+                for (i, (key, value)) in pairs.iter().enumerate() {
+                    let rest = limit.saturating_sub(u32::try_from(i).unwrap_or(u32::MAX));
+                    let op = found_at(start, end.as_deref(), key, rest.min(1));
+                    let found = Out::Page(vec![(key.clone(), value.clone())], None);
+                    self.stale(invoke.p, op, returned, fate, &[found]);
+                }
+            } else {
+                self.stale(
+                    invoke.p,
+                    op.clone(),
+                    returned,
+                    fate,
+                    out.map_or(&[], std::slice::from_ref),
+                );
             }
-            let (t, ops) = (0, vec![op.clone()]);
-            let (guards, otherwise) = (Vec::new(), Vec::new());
-            let one = Invoke { t, p: invoke.p, guards, ops, otherwise, stale: true };
-            let out = out.get(i).map_or(&[][..], std::slice::from_ref);
-            self.transaction(&one, returned, fate, true, out);
         }
+    }
+
+    fn stale(&mut self, p: Process, op: Op, returned: u64, fate: Fate, out: &[Out]) {
+        let (guards, otherwise) = (Vec::new(), Vec::new());
+        let one = Invoke { t: 0, p, guards, ops: vec![op], otherwise, stale: true };
+        self.transaction(&one, returned, fate, true, out);
     }
 
     fn transaction(&mut self, invoke: &Invoke, returned: u64, fate: Fate, held: bool, out: &[Out]) {
@@ -567,6 +583,15 @@ impl Model {
         self.diverged.push(Diverged { step, value: value.to_owned() });
         DIVERGED
     }
+}
+
+/// The scan of one key, in so far as it lies in a range.
+fn found_at(start: &str, end: Option<&str>, key: &str, limit: u32) -> Op {
+    let mut behind = bytes(key).into_owned();
+    behind.push(0);
+    let end = end.map(bytes).filter(|end| **end < behind[..]);
+    let from = if bytes(start) > bytes(key) { start } else { key };
+    Op::Scan(from.to_owned(), Some(text(end.as_deref().unwrap_or(&behind))), limit)
 }
 
 /// The number of a key.
