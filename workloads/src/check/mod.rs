@@ -26,7 +26,8 @@
 //!
 //! **Complete** it is as far as the search is not cut off: its cost is bounded, and what is not decided within
 //! the bound is [said](Order::decided). Then the inference alone is the judge, and an order that nobody
-//! saw is not known. Left out are stale scans, of which each group answers at a moment of its own.
+//! saw is not known. Of a stale scan each pair is looked at by itself, since each group answers at a moment of
+//! its own.
 //!
 //! Departs from Elle in taking the store's word for versions, which rise with each write, where values
 //! do not tell; in placing appends by the length that their clients were told; and in using writers
@@ -169,20 +170,18 @@ pub fn check(
     Ok(checker.finish())
 }
 
-fn look(model: &Model) -> Order {
-    let words = Words::new(model);
-    let mut findings = Findings::default();
-    for what in &model.contradictions {
-        findings.direct(Anomaly::Contradiction, "history", || (what.clone(), Vec::new()));
-    }
-    if !model.ended {
-        findings.direct(Anomaly::Contradiction, "history", || {
-            ("it breaks off before its end".to_owned(), Vec::new())
-        });
-    }
-    let within = internal::look(model, &words, &mut findings);
+/// What is inferred of a history.
+struct Inferred {
+    graph: Graph,
+    /// Transactions that certainly were done.
+    happened: Vec<bool>,
+    keys: BTreeMap<&'static str, u64>,
+}
+
+fn infer(model: &Model, words: &Words<'_>, findings: &mut Findings) -> Inferred {
+    let within = internal::look(model, words, findings);
     let mut keys = BTreeMap::new();
-    let mut infer = Inference::new(model, &words, &mut findings, within);
+    let mut infer = Inference::new(model, words, findings, within);
     infer.diverged();
     for key in 0..model.keys.len() as u32 {
         let kind = model.kind(key);
@@ -201,9 +200,24 @@ fn look(model: &Model) -> Order {
     realtime::order(model, &mut builder);
     let graph = builder.finish();
     for cycle in cycles::find(&graph) {
-        let (anomaly, evidence) = cycles::explain(model, &graph, &words, &cycle);
+        let (anomaly, evidence) = cycles::explain(model, &graph, words, &cycle);
         findings.add(anomaly, evidence);
     }
+    Inferred { graph, happened, keys }
+}
+
+fn look(model: &Model) -> Order {
+    let words = Words::new(model);
+    let mut findings = Findings::default();
+    for what in &model.contradictions {
+        findings.direct(Anomaly::Contradiction, "history", || (what.clone(), Vec::new()));
+    }
+    if !model.ended {
+        findings.direct(Anomaly::Contradiction, "history", || {
+            ("it breaks off before its end".to_owned(), Vec::new())
+        });
+    }
+    let Inferred { graph, happened, keys } = infer(model, &words, &mut findings);
     let (decided, overruled) = decide(model, &graph, &happened, &words, &mut findings);
     let Findings { counts, evidence } = findings;
     let rules_out = |what| counts.keys().any(|anomaly| anomaly.rules_out() == what);
@@ -269,4 +283,56 @@ fn explain(model: &Model, words: &Words, stuck: &Stuck) -> (String, Vec<String>)
     let found = stuck.found.iter().map(|(key, found)| format!("{} was {found}", words.key(*key)));
     lines.push(format!("there, in the longest attempt: {}", found.collect::<Vec<_>>().join(", ")));
     ("all orders were tried, and none explains what was told; the longest attempt ends before this transaction".to_owned(), lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::history::Reader;
+
+    const HEADER: &str = r#"{"header":{"format":3,"workload":"inference","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null}}"#;
+
+    /// What is found without a search, which explains away what is inferred too rashly; and what certainly
+    /// happened.
+    fn inferred(lines: &[&str]) -> (BTreeMap<Anomaly, u64>, Vec<bool>) {
+        let text = [&[HEADER], lines, &[r#"{"end":{"t":1000}}"#]].concat().join("\n") + "\n";
+        let reader = Reader::over(text.as_bytes(), Path::new("inference")).unwrap();
+        let mut model = Model::new(&reader.header);
+        reader.for_each(|record| model.take(&record.unwrap()).unwrap());
+        model.finish();
+        let mut findings = Findings::default();
+        let Inferred { happened, .. } = infer(&model, &Words::new(&model), &mut findings);
+        (findings.counts, happened)
+    }
+
+    #[test]
+    fn a_write_of_unknown_outcome_has_happened_once_it_was_seen() {
+        let unknown = [
+            r#"{"invoke":{"t":10,"p":1,"ops":[{"put":["r","v1"]},{"put":["s","v2"]}]}}"#,
+            r#"{"unknown":{"t":20,"p":1,"why":"gone"}}"#,
+            r#"{"invoke":{"t":30,"p":2,"ops":[{"get":"r"}]}}"#,
+        ];
+        for (seen, happened) in [(r#"["v1",1]"#, true), ("null", false)] {
+            let answer = format!(r#"{{"ok":{{"t":40,"p":2,"out":[{{"value":{seen}}}]}}}}"#);
+            let lines = [&unknown[..], &[&answer]].concat();
+            assert_eq!(inferred(&lines), (BTreeMap::new(), vec![happened, true]), "{seen}");
+        }
+    }
+
+    #[test]
+    fn who_is_answered_when_another_asks_need_not_be_seen_by_it() {
+        for (answered, lost) in [(29, true), (30, false)] {
+            let put = format!(r#"{{"ok":{{"t":{answered},"p":1,"out":[{{"version":1}}]}}}}"#);
+            let lines = [
+                r#"{"invoke":{"t":10,"p":1,"ops":[{"put":["r","v1"]}]}}"#,
+                &put,
+                r#"{"invoke":{"t":30,"p":2,"ops":[{"get":"r"}]}}"#,
+                r#"{"ok":{"t":40,"p":2,"out":[{"value":null}]}}"#,
+            ];
+            let (found, _) = inferred(&lines);
+            assert_eq!(found.keys().any(|it| *it == Anomaly::LostWrite), lost, "{found:?}");
+        }
+    }
 }
