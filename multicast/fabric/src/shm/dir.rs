@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
 use super::bell::{self, Bell};
@@ -109,6 +109,12 @@ impl Home {
 
     pub(super) fn create(&self, file: u64, len: usize) -> Result<Memory, FabricError> {
         create(&self.dir.join(region_file(file)), len, &self.host).map(|(_, memory)| memory)
+    }
+
+    /// How many bytes the file system has left; what cannot be told is no limit.
+    pub(super) fn room(&self) -> u64 {
+        let about = statvfs(&self.dir).ok().filter(|about| about.f_blocks > 0);
+        about.map_or(u64::MAX, |about| about.f_bavail.saturating_mul(about.f_frsize))
     }
 
     pub(super) fn remove(&self, file: u64) {

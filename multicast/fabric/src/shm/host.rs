@@ -176,6 +176,14 @@ impl Home {
         }
     }
 
+    /// How many bytes there is room for, for us and everybody else here.
+    pub(super) fn room(&self) -> u64 {
+        match self {
+            Self::Dir(home) => home.room(),
+            Self::Room(_) => u64::MAX,
+        }
+    }
+
     /// Whether this process has made it, and not one that it was forked from.
     pub(super) fn is_ours(&self) -> bool {
         match self {

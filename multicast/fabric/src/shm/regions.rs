@@ -10,6 +10,11 @@ use crate::memory::{Memory, WORD, check_len, is_inside, is_no_span};
 use crate::slab::Slab;
 use crate::{Access, FabricError, Region, RegionKey};
 
+/// A file for the next grant is made where there is room for so many, and given up where there is none for so many
+/// more: it only saves time, and others, clients among them, need memory to be served at all.
+const SPARE_LEAVES: u64 = 8;
+const SPARE_YIELDS: u64 = 2;
+
 #[derive(Debug, Default)]
 pub(super) struct Regions {
     slab: Slab<RegionState>,
@@ -218,9 +223,15 @@ impl Regions {
         if let Some((_, file)) = state.orphan.take() {
             return home.remove(file);
         }
-        if let Kind::Lent { next: next @ None, .. } = &mut state.kind {
+        let Kind::Lent { next, .. } = &mut state.kind else { return };
+        let (len, room) = (HEADER + state.len, home.room());
+        if next.is_none() && room >= SPARE_LEAVES * len as u64 {
             let file = bump(&mut self.files);
-            *next = home.create(file, HEADER + state.len).ok().map(|memory| (memory, file));
+            *next = home.create(file, len).ok().map(|memory| (memory, file));
+        } else if room < SPARE_YIELDS * len as u64
+            && let Some((_, file)) = next.take()
+        {
+            home.remove(file);
         }
     }
 

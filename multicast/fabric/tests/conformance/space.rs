@@ -7,8 +7,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
+use rustix::fs::statvfs;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use skein_fabric::shm::Host;
+use skein_fabric::shm::{Host, ShmFabric};
 use skein_fabric::{Access, Fabric, FabricError, Outcome, Source};
 
 use crate::crew::{Crew, Ground, WATCHDOG, ends, keys, mail, meet_owner, put, words};
@@ -78,12 +79,25 @@ fn no_space_is_an_error_and_leaves_nothing_behind() {
     b.destroy(log);
     assert_eq!(host.bytes_reserved(), reserved);
 
-    // What was only prepared makes room for what is needed.
-    let log = b.create(5 << 17, Access::Granted).unwrap();
+    // What was only prepared makes room for what is needed, by us or by others.
+    let log = b.create(1 << 17, Access::Granted).unwrap();
     b.store(log, 0, 7);
     b.grant(log, to_a).unwrap();
-    b.prepare(log);
-    let needed = b.create(1 << 20, Access::Shared).unwrap();
+    let prepared = |b: &mut ShmFabric| {
+        let before = host.bytes_reserved();
+        b.prepare(log);
+        host.bytes_reserved().cast_signed() - before.cast_signed()
+    };
+    assert!(prepared(&mut b) > 1 << 17);
+    let room = || {
+        let about = statvfs(tiny.0.path()).unwrap();
+        (about.f_bavail * about.f_frsize) as usize
+    };
+    let needed = a.create(room() - (1 << 17), Access::Shared).unwrap();
+    assert!(prepared(&mut b) < -(1 << 17), "another process may need it");
+    a.destroy(needed);
+    assert!(prepared(&mut b) > 1 << 17);
+    let needed = b.create(room() + (1 << 16), Access::Shared).unwrap();
     b.revoke(log).unwrap();
     assert_eq!(b.load(log, 0), 7);
     b.destroy(needed);
