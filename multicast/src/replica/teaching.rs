@@ -18,7 +18,7 @@ use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
-use skein_protocol::ramcast::{Ramcast, Role};
+use skein_protocol::ramcast::{Ramcast, Role, longer};
 use skein_protocol::runs::Runs;
 use skein_protocol::timestamp::Timestamp;
 
@@ -55,7 +55,7 @@ pub(super) struct Asking {
 pub(super) struct Teaching {
     slot: u8,
     incarnation: u32,
-    next: u64,
+    pub(super) next: u64,
     pub(super) bytes: u64,
     /// So little of the state is left to send that it can end at the next moment when the machine has
     /// all results that are committed. Under load that is between two deliveries, and rarely at the
@@ -66,11 +66,23 @@ pub(super) struct Teaching {
     /// We were deposed: nothing is sent until the learner asks for the rest, and we may give it.
     paused: bool,
     copy: CopyId,
+    began_ms: u64,
     /// When something was sent last.
-    sent_ms: u64,
+    pub(super) sent_ms: u64,
+    /// How often it was begun anew for this learner.
+    times: u32,
 }
 
 impl Teaching {
+    /// Whether what a learner lacks that has `taken` so much may be on its way. It asks until something is there,
+    /// and where both are slow a question is read after the answer to the one before was sent: a copy that began
+    /// anew each time would never end. Each time it is given longer.
+    fn is_on_its_way(&self, taken: Option<Taken>, now: u64) -> bool {
+        let takes = taken.is_some_and(|taken| taken.copy == self.copy);
+        let since = if takes { self.sent_ms } else { self.began_ms };
+        self.is_under_way() && now < since + longer(ASK_EVERY_MS, self.times)
+    }
+
     pub(super) fn holds_log_for(&self, slot: u8) -> bool {
         self.done && self.slot == slot
     }
@@ -173,6 +185,12 @@ impl<A: Application> Replica<A> {
         if !takes || busy || !self.is_trusted() || !gives {
             return; // It asks again.
         }
+        let same = |it: &&Teaching| (it.slot, it.incarnation) == (slot, incarnation);
+        let before = self.teaching.as_ref().filter(same);
+        if before.is_some_and(|teaching| teaching.is_on_its_way(taken, at_ms)) {
+            return; // It asked before that was there.
+        }
+        let times = before.map_or(0, |teaching| teaching.times + 1);
         self.follower_lost(slot);
         self.core.gives_state(slot);
         let goes_on = |teaching: &&mut Teaching| {
@@ -188,7 +206,6 @@ impl<A: Application> Replica<A> {
         tracing::info!(replica = %self.id, slot, incarnation, "gives its state to a learner");
         self.application.begin_copy();
         self.copies += 1;
-        let sent_ms = at_ms;
         self.teaching = Some(Teaching {
             slot,
             incarnation,
@@ -198,7 +215,9 @@ impl<A: Application> Replica<A> {
             done: false,
             paused: false,
             copy: CopyId { giver: self.incarnation, number: self.copies },
-            sent_ms,
+            began_ms: at_ms,
+            sent_ms: at_ms,
+            times,
         });
     }
 

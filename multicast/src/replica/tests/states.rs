@@ -20,6 +20,28 @@ fn a_state_is_given_to_whom_the_same_leader_left_behind() {
 }
 
 #[test]
+fn a_learner_that_asks_while_its_state_is_on_its_way_is_not_given_another() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let needs = Some(Ballot::ZERO.to_word());
+    // Which copy it is given, if it has `taken` so much when it asks.
+    let asks = |scene: &mut Scene, now_ms: u64, taken: Option<Taken>| {
+        scene.replica.tick(now_ms, &mut scene.wiring);
+        scene.hear(2, &Election::Ask { incarnation: 7, needs, applied: 0, taken }, &[]);
+        scene.replica.copies
+    };
+    let nothing = |scene: &mut Scene, times: [u64; 6]| times.map(|at| asks(scene, at, None));
+    assert_eq!(nothing(&mut scene, [1_000, 1_049, 1_050, 1_149, 1_150, 1_349]), [1, 1, 2, 2, 3, 3]);
+    let giver = scene.replica.incarnation;
+    let taken = |next| Some(Taken { copy: CopyId { giver, number: 3 }, next });
+    let teaching = scene.replica.teaching.as_mut().unwrap();
+    (teaching.next, teaching.sent_ms) = (2, 1_300);
+    assert_eq!(asks(&mut scene, 1_499, taken(1)), 3, "it is given a part after the other");
+    assert_eq!(asks(&mut scene, 1_500, taken(2)), 3, "it has all of them, and is given the next");
+    assert_eq!(asks(&mut scene, 1_700, taken(1)), 4, "a part is lost");
+}
+
+#[test]
 fn a_replica_that_lacks_a_state_leads_for_an_operator_when_it_has_it_and_not_before() {
     let mut scene = Scene::new();
     let leader = scene.let_lead(1);
