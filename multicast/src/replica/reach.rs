@@ -17,11 +17,15 @@ use crate::election::Granted;
 
 impl<A: Application> Replica<A> {
     /// From which position on our memory holds our log: an earlier part was given away with a state, or is
-    /// overwritten. **Invariant.** From `begun_at` on nothing of our log was missing when we last looked: what is
-    /// written in front of it later counts only if all of it is there.
+    /// overwritten. What is written in front of what we found then counts only if all of it is there.
+    ///
+    /// **Invariant.** `begun_at` ≤ what is committed ≤ where any later leader begins to write: one may have begun,
+    /// and what it has written is found in the place of what we have read and not seen committed.
     pub(super) fn held_from<F: Fabric>(&mut self, fabric: &F) -> u64 {
-        (self.begun_at, self.filled_from) = (self.found_from(fabric), None);
-        self.begun_at.position
+        let (found, committed) = (self.found_from(fabric), self.commit_end());
+        let earlier = if found.position <= committed.position { found } else { committed };
+        (self.begun_at, self.filled_from) = (earlier, None);
+        found.position
     }
 
     /// Where our log begins in our memory. A leader that is gone may have written more than was kept, over what had

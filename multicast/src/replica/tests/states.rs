@@ -201,6 +201,8 @@ fn a_log_is_held_from_where_it_was_written_in_front_of_a_state_if_it_is_whole() 
 fn a_log_is_held_from_the_first_entry_on_that_is_there() {
     let mut scene = Scene::new();
     scene.grant(1, 3, true);
+    scene.commit();
+    scene.replica.free_log(&mut scene.wiring);
     let Scene { replica, wiring, .. } = &mut scene;
     let (fabric, log) = (&mut wiring.port.fabric, replica.log);
     assert_eq!(replica.held_from(fabric), 0);
@@ -218,6 +220,21 @@ fn a_log_is_held_from_the_first_entry_on_that_is_there() {
     fabric.copy_in(log, PREAMBLE, &there);
     assert_eq!(replica.held_from(fabric), 0);
     assert_eq!(replica.gap_from(Cursor::START, fabric), None);
+}
+
+#[test]
+fn what_a_next_leader_has_begun_to_write_takes_nothing_from_the_log() {
+    let mut scene = Scene::new();
+    scene.grant(1, 3, true);
+    let Scene { replica, wiring, .. } = &mut scene;
+    let (fabric, log) = (&mut wiring.port.fabric, replica.log);
+    assert_eq!(replica.commit_end(), Cursor::START);
+    let mut there = [0; 64];
+    fabric.copy_out(log, PREAMBLE, &mut there);
+    fabric.copy_in(log, PREAMBLE, &[1; 64]);
+    assert_eq!(replica.held_from(fabric), 64);
+    fabric.copy_in(log, PREAMBLE, &there);
+    assert_eq!(replica.held_from(fabric), 0, "nothing of it was committed, and so overwritten");
 }
 
 #[test]
