@@ -124,8 +124,10 @@ impl Hosts {
         let cuts = Cut::of(node, parting);
         for (i, cut) in cuts.iter().enumerate() {
             if let Err(error) = self.cut(*cut) {
-                // Its own error counts, and not that of what it undoes.
-                let _ = cuts[..=i].iter().try_for_each(|cut| self.join_again(*cut));
+                for cut in &cuts[..=i] {
+                    // Its own error counts, and not that of what it undoes.
+                    let _ = self.join_again(*cut);
+                }
                 return Err(error);
             }
         }
