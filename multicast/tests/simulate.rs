@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
-use skein_multicast::simulate::{Campaign, Coverage, GATE, Kept, Part, Profile, Tally, run};
+use skein_multicast::simulate::{Campaign, Coverage, Kept, Part, Profile, SHARES, Tally, run};
 
 /// In so many of them at least, a leader is followed by another.
 const LEADER_CHANGES: u64 = 3000;
@@ -71,7 +71,7 @@ fn every_schedule_keeps_the_properties() {
         let name = std::env::var("SKEIN_PROFILE").unwrap_or_else(|_| "default".to_owned());
         vec![campaign(named(&name), seeds, Vec::new())]
     } else {
-        let runs = GATE.into_iter().enumerate().map(|(i, (name, count))| {
+        let runs = SHARES.into_iter().enumerate().map(|(i, (name, count))| {
             let kept = if i == 0 { Kept::all() } else { Vec::new() };
             campaign(named(name), 0..count, kept)
         });

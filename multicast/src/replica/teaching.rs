@@ -66,10 +66,11 @@ pub(super) struct Teaching {
     /// We were deposed: nothing is sent until the learner asks for the rest, and we may give it.
     paused: bool,
     copy: CopyId,
+    /// Time at which this copy began.
     began_ms: u64,
-    /// When something was sent last.
+    /// Time at which the last part was sent.
     pub(super) sent_ms: u64,
-    /// How often it was begun anew for this learner.
+    /// Copies that were begun for this learner before this one.
     times: u32,
 }
 

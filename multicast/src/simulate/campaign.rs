@@ -11,7 +11,7 @@ use super::{Coverage, Failure, Kept, Profile, Report, run};
 
 /// How many seeds of each profile every test run has, and in which ratio [`Part::of_all`] divides a
 /// number of seeds. A seed of `laps` takes as long as a hundred others, so it has fewer.
-pub const GATE: [(&str, u64); Profile::ALL.len()] = [
+pub const SHARES: [(&str, u64); Profile::ALL.len()] = [
     ("default", 1000),
     ("elections", 450),
     ("crashes", 400),
@@ -139,15 +139,15 @@ pub fn on_threads(jobs: usize, work: impl Fn() -> bool + Sync) {
 }
 
 impl Part {
-    /// Divides `seeds` over all profiles as the gate does; each has at least one, and all begin at the same number.
+    /// Divides `seeds` over all profiles as every test run does; each has at least one, and all begin at the same number.
     pub fn of_all(seeds: &Range<u64>) -> Vec<Self> {
-        let (all, len) = (GATE.iter().map(|(_, of)| of).sum::<u64>(), seeds.end - seeds.start);
+        let (all, len) = (SHARES.iter().map(|(_, of)| of).sum::<u64>(), seeds.end - seeds.start);
         let part = |(name, of): (&str, u64)| {
             let count = (len * of / all).max(1);
             let profile = Profile::named(name).expect("the table names profiles");
             Self { profile, seeds: seeds.start..seeds.start + count }
         };
-        GATE.into_iter().map(part).collect()
+        SHARES.into_iter().map(part).collect()
     }
 }
 

@@ -31,7 +31,7 @@ use skein_fabric::sim::Counters;
 use skein_protocol::properties::Violation;
 use skein_protocol::ramcast::Paths;
 
-pub use self::campaign::{Campaign, GATE, Part, ProfileTally, Tally, on_threads};
+pub use self::campaign::{Campaign, Part, ProfileTally, SHARES, Tally, on_threads};
 pub use self::faults::{Fault, Kind, Mix, Target};
 pub use self::injector::FaultCounts;
 pub use self::kept::{Kept, lines as kept_lines};

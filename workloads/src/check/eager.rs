@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 
 use super::scripts::{Deed, Proviso, Script, Scripts};
 
-/// What a read of one key was told.
+/// The answer that a read of one key was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Sight {
     Absent,
@@ -20,7 +20,7 @@ pub(super) enum Sight {
     Value(u32, u64),
 }
 
-/// Stale reads that saw the same.
+/// Stale reads that were given the same answer.
 #[derive(Default)]
 struct Waiting {
     scripts: Vec<u32>,

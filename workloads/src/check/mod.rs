@@ -170,7 +170,7 @@ pub fn check(
     Ok(checker.finish())
 }
 
-/// What is inferred of a history.
+/// The result of inference on a history, without a search.
 struct Inferred {
     graph: Graph,
     /// Transactions that certainly were done.
@@ -294,8 +294,8 @@ mod tests {
 
     const HEADER: &str = r#"{"header":{"format":3,"workload":"inference","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null}}"#;
 
-    /// What is found without a search, which explains away what is inferred too rashly; and what certainly
-    /// happened.
+    /// The anomalies that inference alone finds, and the transactions that certainly happened. A search could explain
+    /// some of these anomalies away.
     fn inferred(lines: &[&str]) -> (BTreeMap<Anomaly, u64>, Vec<bool>) {
         let text = [&[HEADER], lines, &[r#"{"end":{"t":1000}}"#]].concat().join("\n") + "\n";
         let reader = Reader::over(text.as_bytes(), Path::new("inference")).unwrap();

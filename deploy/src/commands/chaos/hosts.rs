@@ -26,17 +26,17 @@ pub(super) struct Hosts {
     cuts: Mutex<Cuts>,
 }
 
-/// What is cut between hosts, each in one direction.
+/// A cut in one direction between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Cut {
     /// A host's link to the switch.
     Link(u16),
-    /// What the first sends to the second: a route that leads nowhere. What it hears it hears.
+    /// The route from the first host to the second leads nowhere. The other direction stays open.
     Way(u16, u16),
 }
 
 impl Cut {
-    /// Those that part a node.
+    /// The cuts that part a node.
     fn of(node: u16, parting: &Parting) -> Vec<Self> {
         match *parting {
             Parting::FromAll => vec![Self::Link(node)],
@@ -46,19 +46,19 @@ impl Cut {
     }
 }
 
-/// How many partitions that last want something cut: two of them may part the same two nodes.
+/// The number of partitions that need each cut: two partitions may part the same two nodes.
 #[derive(Default)]
 struct Cuts(BTreeMap<Cut, u32>);
 
 impl Cuts {
-    /// One more wants it cut. Returns whether it is to be done.
+    /// One more partition needs the cut. Returns whether the cut has to be made.
     fn add(&mut self, cut: Cut) -> bool {
         let wanted = self.0.entry(cut).or_default();
         *wanted += 1;
         *wanted == 1
     }
 
-    /// One less does. Returns whether it is to be undone.
+    /// A partition that needed the cut ends. Returns whether the cut has to be undone.
     fn take(&mut self, cut: Cut) -> bool {
         let Some(wanted) = self.0.get_mut(&cut) else { return false };
         *wanted -= 1;

@@ -10,9 +10,10 @@ use crate::memory::{Memory, WORD, check_len, is_inside, is_no_span};
 use crate::slab::Slab;
 use crate::{Access, FabricError, Region, RegionKey};
 
-/// A file for the next grant is made where there is room for so many, and given up where there is none for so many
-/// more: it only saves time, and others, clients among them, need memory to be served at all.
+/// Room, in files of the same size, that the file system must have before a spare file is made for the next grant. A
+/// spare file only saves time, and clients need memory to be served at all.
 const SPARE_LEAVES: u64 = 8;
+/// Room, in files of the same size, below which a spare file is given up.
 const SPARE_YIELDS: u64 = 2;
 
 #[derive(Debug, Default)]

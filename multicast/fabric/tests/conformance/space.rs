@@ -79,7 +79,7 @@ fn no_space_is_an_error_and_leaves_nothing_behind() {
     b.destroy(log);
     assert_eq!(host.bytes_reserved(), reserved);
 
-    // What was only prepared makes room for what is needed, by us or by others.
+    // A spare file that was only prepared is given up for memory that is needed, by us or by others.
     let log = b.create(1 << 17, Access::Granted).unwrap();
     b.store(log, 0, 7);
     b.grant(log, to_a).unwrap();
