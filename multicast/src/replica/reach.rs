@@ -100,11 +100,13 @@ impl<A: Application> Replica<A> {
         base: Cursor,
         fabric: &mut F,
     ) -> Range<u64> {
-        let counts = |it: &u8| *it != slot && !self.core.view().member(*it).evicted;
-        let needed = self.waited_for().filter(counts).map(|it| {
+        // A learner that is fed counts as soon as its `Join` is committed.
+        let others = self.waited_for().filter(|it| *it != slot);
+        let needed = others.map(|it| {
             let follower = &self.followers[usize::from(it)];
+            let taught = self.teaching.as_ref().is_some_and(|teaching| teaching.holds_log_for(it));
             // One that has not let us in may need all that we have.
-            if follower.log.is_some() { follower.freed } else { 0 }
+            if follower.log.is_some() || taught { follower.freed } else { 0 }
         });
         let needed = needed.fold(self.freed, u64::min);
         let nothing = base.position..base.position;
