@@ -49,6 +49,8 @@ const ASKED_RECENTLY_MS: u64 = 400;
 pub(super) struct Asking {
     incarnation: u32,
     at_ms: u64,
+    /// It has no state of the group's present generation.
+    blank: bool,
 }
 
 /// What a leader gives away.
@@ -176,7 +178,8 @@ impl<A: Application> Replica<A> {
         taken: Option<Taken>,
     ) {
         let at_ms = self.core.now_ms();
-        self.asking[usize::from(slot)] = Some(Asking { incarnation, at_ms });
+        let blank = needs == Some(Ballot::ZERO.to_word());
+        self.asking[usize::from(slot)] = Some(Asking { incarnation, at_ms, blank });
         self.core.saw_learner(slot, incarnation);
         let busy = self.teaching.as_ref().is_some_and(|teaching| teaching.slot != slot);
         let takes = needs.map(Ballot::from_word);
@@ -400,7 +403,7 @@ impl<A: Application> Replica<A> {
         self.last_ask_ms = Some(now);
         let needs = needs.filter(|_| !takes);
         let incarnation = self.incarnation;
-        let asking = Asking { incarnation, at_ms: now };
+        let asking = Asking { incarnation, at_ms: now, blank };
         self.asking[usize::from(self.id.slot)] = Some(asking);
         for slot in self.other_slots() {
             let taking = self.taking.as_ref().filter(|taking| taking.teacher == slot);
@@ -449,8 +452,13 @@ impl<A: Application> Replica<A> {
         // sets out to lead.
         let ours = slot == self.id.slot && self.core.is_admitted();
         let unnamed = |life: u32| blank || !ours && !self.core.view().names(slot, life);
+        // The view of a recreated group names replicas before they have its state. Only a leader or the survivor gives
+        // it to them: without either such a replica is a lost memory like any other.
+        let served = self.core.leads() || self.core.leader().is_some();
+        let unserved = |it: &Asking| it.blank && !served && !self.core.seeds(slot, it.incarnation);
         let asks = self.asking[usize::from(slot)].is_some_and(|asking| {
-            now < asking.at_ms + ASKED_RECENTLY_MS && unnamed(asking.incarnation)
+            now < asking.at_ms + ASKED_RECENTLY_MS
+                && (unnamed(asking.incarnation) || unserved(&asking))
         });
         asks || self.followers[usize::from(slot)].joining.is_some_and(unnamed)
     }

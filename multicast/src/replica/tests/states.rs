@@ -268,3 +268,21 @@ fn who_was_given_a_state_is_written_what_others_still_need_of_the_log() {
     scene.replica.follower_lost(1);
     assert_eq!(written(&mut scene, behind), (true, 0), "slot 1 may need it: it has not let us in");
 }
+
+#[test]
+fn a_named_replica_without_the_groups_state_is_a_lost_memory_while_nobody_leads() {
+    let mut scene = Scene::new();
+    let ask = |scene: &mut Scene, slot, incarnation, needs| {
+        scene.hear(slot, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
+    };
+    // As after a group was recreated, and its first leader died before it had served slot 1.
+    ask(&mut scene, 1, 0, Some(0));
+    assert!(scene.replica.has_lost_its_memory(1) && !scene.replica.is_lost());
+    ask(&mut scene, 2, 1 << 10, Some(0));
+    assert!(scene.replica.is_lost(), "an operator may recreate the group");
+    ask(&mut scene, 1, 0, None);
+    assert!(!scene.replica.has_lost_its_memory(1), "it has a state, and only waits to be let in");
+    scene.grant(1, 0, true);
+    ask(&mut scene, 1, 0, Some(0));
+    assert!(!scene.replica.has_lost_its_memory(1), "a leader gives it the state");
+}
