@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use skein_workloads::check::check;
+use skein_workloads::check::{Order, check};
 use skein_workloads::history::Reader;
 
 const HEADER: &str = r#"{"header":{"format":3,"workload":"meanings","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null}}"#;
@@ -23,11 +23,15 @@ fn history(done: Done<'_>) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Whether a history is judged right; the inference must not be overruled by the search.
-fn is_right(text: &str) -> bool {
+fn look(text: &str) -> Order {
     let reader = Reader::over(text.as_bytes(), Path::new("meanings")).unwrap();
     let header = reader.header.clone();
-    let order = check(&header, reader).unwrap();
+    check(&header, reader).unwrap()
+}
+
+/// Whether a history is judged right; the inference must not be overruled by the search.
+fn is_right(text: &str) -> bool {
+    let order = look(text);
     assert!(order.decided && order.overruled == 0, "{text}\n{order:#?}");
     order.strictly_serializable
 }
@@ -159,4 +163,50 @@ fn sums_among_transfers_are_decided() {
     }
     lines.push(r#"{"end":{"t":10000000}}"#.to_owned());
     assert!(is_right(&(lines.join("\n") + "\n")));
+}
+
+/// What nobody was told of may have done nothing at one moment, and something at another: that it changes nothing now
+/// is no reason to do it now.
+#[test]
+fn an_unknown_outcome_that_changes_nothing_now_may_have_changed_something_later() {
+    let unknown = |t: u64, p: u64, asked: &str| {
+        let end = t + 5;
+        format!(
+            "{{\"invoke\":{{\"t\":{t},\"p\":{p},{asked}}}}}\n{{\"unknown\":{{\"t\":{end},\"p\":{p},\"why\":\"no reply\"}}}}"
+        )
+    };
+    let done = |t: u64, asked: &str, out: &str| {
+        let end = t + 5;
+        format!(
+            "{{\"invoke\":{{\"t\":{t},\"p\":9,\"ops\":[{asked}]}}}}\n{{\"ok\":{{\"t\":{end},\"p\":9,\"out\":[{out}]}}}}"
+        )
+    };
+    let get = |value: &str| done(40, r#"{"get":"a"}"#, &format!(r#"{{"value":{value}}}"#));
+    let count = unknown(10, 1, r#""ops":[{"incr":["b",1]}]"#);
+    let guarded = |op: &str| unknown(20, 2, &format!(r#""if":[{{"exists":"b"}}],"ops":[{op}]"#));
+    let put = guarded(r#"{"put":["a","v1"]}"#);
+    let append = guarded(r#"{"append":["a","t1"]}"#);
+    let known = done(10, r#"{"put":["b","v9"]}"#, r#"{"version":1}"#);
+    let gone = unknown(20, 2, r#""if":[{"missing":"b"}],"ops":[{"put":["a","v1"]}]"#);
+    let remove = unknown(30, 3, r#""ops":[{"delete":"b"}]"#);
+    let nothing = done(40, r#"{"get":"z"}"#, r#"{"value":null}"#);
+    let last =
+        |key: &str, value: &str| format!(r#"{{"final":{{"t":60,"key":"{key}","value":{value}}}}}"#);
+    let seen = r#"["v1",1]"#;
+    let right: [&[&str]; 5] = [
+        &[&count, &put, &get(seen)],
+        &[&count, &append, &get(r#"["t1",1]"#)],
+        &[&count, &put, &nothing, &last("a", seen)],
+        &[&count, &put, &nothing, &last("a", seen), &last("b", r#"["1",1]"#)],
+        // It was removed after it was there, and not before, when there was nothing to remove.
+        &[&unknown(5, 3, r#""ops":[{"delete":"b"}]"#), &known, &gone, &get(seen)],
+    ];
+    let text =
+        |lines: &[&str]| format!("{HEADER}\n{}\n{{\"end\":{{\"t\":1000}}}}\n", lines.join("\n"));
+    for lines in right {
+        assert!(is_right(&text(lines)), "{}", text(lines));
+    }
+    assert!(is_right(&text(&[&known, &gone, &remove, &get(seen)])));
+    assert!(!is_right(&text(&[&known, &gone, &get(seen)])), "nobody removed it");
+    assert!(!is_right(&text(&[&put, &get(seen)])), "nobody has counted");
 }

@@ -9,8 +9,8 @@
 //! * *Real time.* Nothing is tried that was asked for after somebody was answered who is not done.
 //! * *Persistent sets.* Of what can be done before the transaction that is answered first, only what meets
 //!   it on a key, or meets what meets it, need be tried: all else can as well be done later.
-//! * *Free moves.* What changes nothing, and fits, is done at once, and nothing else is tried in its place
-//!   (`eager`).
+//! * *Free moves.* What was answered, changes nothing, and fits, is done at once, and nothing else is tried in
+//!   its place (`eager`). What was not answered is never free: it may have done something at another time.
 //! * *Unknown outcomes* are done where something must be tried, and otherwise not at all.
 //! * *Jumps.* If nothing fits, the last decision that met the keys concerned is taken back, not the last
 //!   one.
@@ -131,7 +131,7 @@ struct Frame {
     /// What was chosen, unless all was in vain.
     chosen: Option<u32>,
     mark: usize,
-    /// It changed nothing.
+    /// It changed nothing, and was told that it did not.
     free: bool,
     /// What else can be chosen, once that is asked; the last first.
     others: Option<Vec<Choice>>,
@@ -318,10 +318,18 @@ impl Search<'_> {
         if !self.state.execute(&self.all[script as usize], way) {
             return false;
         }
-        let free = self.state.mark() == mark;
+        let free = self.state.mark() == mark && self.is_answered(script);
         self.mark_done(script);
         self.frames.push(Frame { chosen: Some(script), mark, free, others, keys });
         true
+    }
+
+    /// Whether a script was told all that it did. Only then does it change nothing at whatever time it fits, if
+    /// it fits at one time and changes nothing.
+    fn is_answered(&self, script: u32) -> bool {
+        let script = &self.all[script as usize];
+        let untold = |deed: &Deed| matches!(deed, Deed::Delete { flag: None, .. });
+        script.held.is_some() && !self.model.scripts.deeds_of(script).any(untold)
     }
 
     /// Does what only reads and fits now. Returns whether there was any.
@@ -360,7 +368,7 @@ impl Search<'_> {
     fn choose_only(&mut self, script: u32) -> bool {
         let mark = self.state.mark();
         let fits = self.state.execute(&self.all[script as usize], 0);
-        let only = self.state.mark() == mark || !self.has_ways(script);
+        let only = self.state.mark() == mark && self.is_answered(script) || !self.has_ways(script);
         self.state.undo(mark);
         fits && only && self.choose((script, 0), None, Keys::default())
     }
