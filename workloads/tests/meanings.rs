@@ -210,3 +210,16 @@ fn an_unknown_outcome_that_changes_nothing_now_may_have_changed_something_later(
     assert!(!is_right(&text(&[&known, &gone, &get(seen)])), "nobody removed it");
     assert!(!is_right(&text(&[&put, &get(seen)])), "nobody has counted");
 }
+
+/// Of a key that is both set and appended to, what was read is kept as a length, and is no value that could be shown.
+#[test]
+fn what_was_set_and_appended_to_is_explained_by_its_versions() {
+    let put = (r#""ops":[{"put":["a","v1"]}]"#, true, r#"{"version":1}"#);
+    let append = r#""ops":[{"append":["a","02"]},{"get":"a"}]"#;
+    let own = (append, true, r#"{"length":4},{"value":["v102",2]}"#);
+    let old = (r#""ops":[{"get":"a"}]"#, true, r#"{"value":["v1",1]}"#);
+    let order = look(&history(&[put, own, old]));
+    assert_eq!(order.anomalies.keys().collect::<Vec<_>>(), [&"lost acknowledged write"]);
+    let what = &order.evidence[0].what;
+    assert!(what.starts_with("a was written as version 2, acknowledged, and is"), "{what}");
+}

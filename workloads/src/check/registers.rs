@@ -7,7 +7,8 @@ use super::findings::Anomaly;
 use super::infer::{AMBIGUOUS, Inference, Reader, State};
 use super::model::{Fate, NONE, Step};
 
-/// Of what is known to have a version, and not which value: after all values.
+/// Of what is known to have a version, and not which value: after all values. So is what was read of a key that
+/// has no values of its own: in what form that was kept depends on what was known of the key then.
 const UNTOLD: u32 = NONE;
 
 /// What somebody says a version is.
@@ -94,13 +95,13 @@ impl Inference<'_> {
                     told.push(Told { version, read: false, value, transaction });
                 }
                 // Whoever reads what it has written itself is told the version that it has made.
-                Step::Get { saw, version, .. }
+                Step::Get { version, .. }
                     if !values
                         && version != 0
                         && self.within[step as usize].own
                         && !self.within[step as usize].rewritten =>
                 {
-                    told.push(Told { version, read: false, value: saw, transaction });
+                    told.push(Told { version, read: false, value: UNTOLD, transaction });
                 }
                 Step::Get { saw, version, .. } if !self.within[step as usize].known => {
                     // What is not there has no version, and what is there has one.
@@ -112,7 +113,8 @@ impl Inference<'_> {
                         });
                         continue;
                     }
-                    told.push(Told { version, read: true, value: saw, transaction });
+                    let value = if values { saw } else { UNTOLD };
+                    told.push(Told { version, read: true, value, transaction });
                 }
                 Step::At { version, .. } => {
                     told.push(Told { version, read: true, value: UNTOLD, transaction });
@@ -147,9 +149,13 @@ impl Inference<'_> {
     fn lost(&mut self, key: u32, setter: Told, reader: u32) {
         let words = self.words;
         self.findings.direct(Anomaly::LostWrite, "lost", || {
-            let (value, key, version) = (words.value(setter.value), words.key(key), setter.version);
+            let (key, version) = (words.key(key), setter.version);
+            let written = match setter.value {
+                UNTOLD => "written".to_owned(),
+                value => format!("set to {}", words.value(value)),
+            };
             let what = format!(
-                "{key} was set to {value} as version {version}, acknowledged, and is at an earlier version when it is read later"
+                "{key} was {written} as version {version}, acknowledged, and is at an earlier version when it is read later"
             );
             (what, [setter.transaction, reader].map(|one| words.transaction(one)).to_vec())
         });
