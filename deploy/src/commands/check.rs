@@ -20,7 +20,8 @@ use crate::exit::{Exit, usage};
 /// right if its transactions can have happened one after the other, each between the moment at which
 /// it was asked for and the moment at which it was answered (docs/check.md). If not, what is wrong is
 /// said with the transactions and the reasons, and the exit code is 1. Of a history in which nothing was
-/// answered there is nothing to judge, and the exit code is 2.
+/// answered there is nothing to judge, and the exit code is 2. The search for an order is bounded: if
+/// nothing is found wrong, and no order either, nothing is decided, and the exit code is 3.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The history
@@ -80,7 +81,7 @@ impl Args {
         } else {
             crate::output::say(report.text(std::io::stdout().is_terminal()))?;
         }
-        Ok(if report.good { Exit::Ok } else { Exit::No })
+        Ok(report.exit())
     }
 }
 
@@ -125,6 +126,14 @@ fn write_edn(checker: &mut Checker, model: ElleModel, name: &Path) -> anyhow::Re
 }
 
 impl Report {
+    fn exit(&self) -> Exit {
+        match self.good {
+            true if self.order.is_open() => Exit::Undecided,
+            true => Exit::Ok,
+            false => Exit::No,
+        }
+    }
+
     fn text(&self, colour: bool) -> String {
         let paint = Paint(colour);
         use std::fmt::Write as _;
@@ -171,8 +180,45 @@ impl Report {
         self.verdict.evidence.iter().for_each(|piece| _ = writeln!(text, "    {piece}"));
         text.push_str(&self.order.text(paint));
         if self.good {
-            let _ = writeln!(text, "  {}", paint.good("strictly serializable"));
+            let verdict = self.order.verdict();
+            let open = self.order.is_open();
+            let verdict = if open { paint.strong(verdict) } else { paint.good(verdict) };
+            let _ = writeln!(text, "  {verdict}");
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_decided_is_neither_right_nor_wrong() {
+        for (decided, right, exit) in [
+            (true, true, Exit::Ok),
+            (false, true, Exit::Undecided),
+            (true, false, Exit::No),
+            (false, false, Exit::No),
+        ] {
+            let report = Report {
+                history: "run.jsonl".into(),
+                workload: "chaos".into(),
+                skein: "test".into(),
+                good: right,
+                took_s: 0.0,
+                verdict: Verdict::default(),
+                order: Order {
+                    decided,
+                    serializable: right,
+                    strictly_serializable: right,
+                    ..Order::default()
+                },
+            };
+            let text = report.text(false);
+            assert_eq!(report.exit(), exit, "{text}");
+            assert_eq!(text.contains("  strictly serializable"), decided && right, "{text}");
+            assert_eq!(text.contains("nothing found wrong, and not decided"), !decided && right);
+        }
     }
 }

@@ -372,13 +372,10 @@ impl Report {
             );
             let _ = writeln!(text, "  {}", paint.good(&all));
             let transactions = grouped(self.order.transactions);
-            let how = if self.order.strictly_serializable {
-                "strictly serializable"
-            } else {
-                "serializable"
-            };
-            let _ =
-                writeln!(text, "  {}", paint.good(&format!("{how}: {transactions} transactions")));
+            let how = format!("{transactions} transactions: {}", self.order.verdict());
+            let open = self.order.is_open();
+            let how = if open { paint.strong(&how) } else { paint.good(&how) };
+            let _ = writeln!(text, "  {how}");
         }
         if let Some(history) = &self.history {
             let _ = writeln!(text, "  history     {}", history.display());
@@ -487,7 +484,8 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn right() -> Order {
-        Order { serializable: true, strictly_serializable: true, ..Order::default() }
+        let decided = true;
+        Order { decided, serializable: true, strictly_serializable: true, ..Order::default() }
     }
 
     fn about() -> About {
@@ -553,6 +551,18 @@ mod tests {
             (count("before"), count("during"), count("after")),
             (Some(1_000), Some(481), Some(499))
         );
+    }
+
+    #[test]
+    fn what_was_not_decided_is_good_and_not_called_strictly_serializable() {
+        for decided in [true, false] {
+            let order = Order { decided, ..right() };
+            let report = Report::new(about(), &[], &loaded(), Verdict::default(), order).judged();
+            let text = report.table(false);
+            assert!(report.good, "{:?}", report.problems);
+            assert_eq!(text.contains("strictly serializable"), decided, "{text}");
+            assert_eq!(text.contains("nothing found wrong, and not decided: "), !decided, "{text}");
+        }
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub struct Order {
     pub keys: BTreeMap<&'static str, u64>,
     /// Whether nothing rules out that the transactions happened one after the other.
     pub serializable: bool,
-    /// Whether nothing rules out that they did so in real time.
+    /// Whether nothing rules out that they did so in real time. It is known only if it is decided.
     pub strictly_serializable: bool,
     /// What is wrong, by name; only what occurred.
     pub anomalies: BTreeMap<&'static str, u64>,
@@ -103,6 +103,23 @@ impl Order {
     /// Whether anything was found but that the history breaks off, or contradicts itself.
     pub fn is_wrong(&self) -> bool {
         self.anomalies.keys().any(|name| *name != Anomaly::Contradiction.name())
+    }
+
+    /// Whether nothing was found wrong, and an order was not found either.
+    pub fn is_open(&self) -> bool {
+        self.strictly_serializable && !self.decided
+    }
+
+    /// What it comes to, for people.
+    pub fn verdict(&self) -> &'static str {
+        match (self.strictly_serializable, self.serializable) {
+            (true, _) if self.is_open() => {
+                "nothing found wrong, and not decided: no order that explains everything was found in the time there is, and only what is inferred was judged"
+            }
+            (true, _) => "strictly serializable",
+            (false, true) => "not strictly serializable",
+            (false, false) => "not serializable",
+        }
     }
 
     /// What is wrong, for people.
