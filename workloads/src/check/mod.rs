@@ -280,12 +280,20 @@ fn decide(
         }
         Searched::Nothing(stuck) => {
             if is_clean {
-                let in_time = search(model, hints, certain, false) == Searched::Found;
-                let anomaly = if in_time { Anomaly::NoOrderInTime } else { Anomaly::NoOrder };
+                let anomaly = none(&search(model, hints, certain, false));
                 findings.direct(anomaly, "no-order", || explain(model, words, &stuck));
             }
             (true, 0)
         }
+    }
+}
+
+/// What it is that there is no order in real time, where the search for one in any time has come to this. What
+/// that has not decided is not claimed.
+fn none(in_any_time: &Searched) -> Anomaly {
+    match in_any_time {
+        Searched::Nothing(_) => Anomaly::NoOrder,
+        Searched::Found | Searched::Undecided => Anomaly::NoOrderInTime,
     }
 }
 
@@ -336,6 +344,14 @@ mod tests {
             let lines = [&unknown[..], &[&answer]].concat();
             assert_eq!(inferred(&lines), (BTreeMap::new(), vec![happened, true]), "{seen}");
         }
+    }
+
+    #[test]
+    fn that_there_is_no_order_at_all_is_said_only_if_all_were_tried() {
+        let said = [Searched::Found, Searched::Undecided, Searched::Nothing(Stuck::default())];
+        let of = said.map(|in_any_time| none(&in_any_time));
+        assert_eq!(of, [Anomaly::NoOrderInTime, Anomaly::NoOrderInTime, Anomaly::NoOrder]);
+        assert_eq!(of[1].rules_out(), RulesOut::StrictSerializability);
     }
 
     #[test]
