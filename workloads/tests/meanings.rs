@@ -223,3 +223,13 @@ fn what_was_set_and_appended_to_is_explained_by_its_versions() {
     let what = &order.evidence[0].what;
     assert!(what.starts_with("a was written as version 2, acknowledged, and is"), "{what}");
 }
+
+/// No version follows the last one, whoever writes.
+#[test]
+fn the_last_version_is_told_of_one_write() {
+    let last = format!(r#"{{"version":{}}}"#, u64::MAX);
+    let put = |value: &str| format!(r#""ops":[{{"put":["r","{value}"]}}]"#);
+    let (one, other) = (put("v1"), put("v2"));
+    assert!(is_right(&history(&[(&one, true, &last)])));
+    assert!(!is_right(&history(&[(&one, true, &last), (&other, true, &last)])));
+}

@@ -36,20 +36,22 @@ enum Value {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Version {
     Told(u64),
-    /// This or a later one, and none of those.
+    /// This or a later one, and none of those. After the last that can be told comes one that cannot.
     Untold {
-        least: u64,
+        least: u128,
         not: Vec<u64>,
     },
 }
 
 impl Version {
     /// The lowest that it can be.
-    fn least(&self) -> u64 {
+    fn least(&self) -> u128 {
         match self {
-            Self::Told(version) => *version,
+            Self::Told(version) => u128::from(*version),
             Self::Untold { least, not } => {
-                (*least..u64::MAX).find(|version| !not.contains(version)).unwrap_or(u64::MAX)
+                let is_not = |version: &u128| not.iter().all(|not| u128::from(*not) != *version);
+                let mut free = (*least..=*least + not.len() as u128).filter(is_not);
+                free.next().expect("one of them is none of those, which are fewer")
             }
         }
     }
@@ -125,7 +127,8 @@ fn hash(key: u32, slot: &Slot) -> u64 {
     let version = match &slot.version {
         Version::Told(version) => mix(*version, 1),
         Version::Untold { least, not } => {
-            not.iter().fold(mix(*least, 2), |sum, one| sum ^ mix(*one, 3))
+            let least = mix(*least as u64, (*least >> 64) as u64);
+            not.iter().fold(mix(least, 2), |sum, one| sum ^ mix(*one, 3))
         }
     };
     mix(mix(u64::from(key) + 1, value), version)
@@ -382,7 +385,7 @@ impl<'a> State<'a> {
                 (Value::Absent, _) => sure(version == 0),
                 (_, Version::Told(ours)) => sure(*ours == version),
                 (_, Version::Untold { least, not })
-                    if version < *least || not.contains(&version) =>
+                    if u128::from(version) < *least || not.contains(&version) =>
                 {
                     Holds::No
                 }
@@ -435,7 +438,7 @@ impl<'a> State<'a> {
         match &slot.version {
             Version::Told(ours) if *ours == version => Ok(()),
             Version::Untold { least, not }
-                if version >= (*least).max(1) && !not.contains(&version) =>
+                if u128::from(version) >= (*least).max(1) && !not.contains(&version) =>
             {
                 self.set_version(key, Version::Told(version));
                 Ok(())
@@ -460,7 +463,7 @@ impl<'a> State<'a> {
         if slot.by == self.execution {
             return slot.version.clone();
         }
-        Version::Untold { least: slot.version.least().saturating_add(1), not: Vec::new() }
+        Version::Untold { least: slot.version.least() + 1, not: Vec::new() }
     }
 
     fn write(&mut self, key: u32, bytes: Vec<u8>) {
