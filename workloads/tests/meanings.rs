@@ -233,3 +233,16 @@ fn the_last_version_is_told_of_one_write() {
     assert!(is_right(&history(&[(&one, true, &last)])));
     assert!(!is_right(&history(&[(&one, true, &last), (&other, true, &last)])));
 }
+
+#[test]
+fn nothing_is_said_of_conditions_where_there_are_none() {
+    let put = (r#""ops":[{"put":["r","v1"]}]"#, true, r#"{"version":1}"#);
+    let remove = (r#""ops":[{"delete":"r"}]"#, true, r#"{"flag":true}"#);
+    let exists = |guards: &str| format!(r#"{guards}"ops":[{{"exists":"r"}}]"#);
+    for (guards, said) in [("", false), (r#""if":[{"missing":"z"}],"#, true)] {
+        let exists = exists(guards);
+        let order = look(&history(&[put, remove, (&exists, true, r#"{"flag":true}"#)]));
+        let shown = order.evidence[0].transactions.join(" ");
+        assert_eq!(shown.contains("conditions held: "), said, "{shown}");
+    }
+}

@@ -304,7 +304,7 @@ fn explain(model: &Model, words: &Words, stuck: &Stuck) -> (String, Vec<String>)
     };
     let mut lines = vec![words.transaction(transaction)];
     let script = model.scripts.all.iter().find(|script| script.transaction == transaction);
-    lines.extend(script.map(|script| words.script(script)));
+    lines.extend(script.and_then(|script| words.script(script)));
     let found = stuck.found.iter().map(|(key, found)| format!("{} was {found}", words.key(*key)));
     lines.push(format!("there, in the longest attempt: {}", found.collect::<Vec<_>>().join(", ")));
     ("all orders were tried, and none explains what was told; the longest attempt ends before this transaction".to_owned(), lines)

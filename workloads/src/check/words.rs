@@ -76,16 +76,19 @@ impl<'a> Words<'a> {
         format!("process {}, asked at {asked}, {end}", one.process)
     }
 
-    /// What a transaction asked for that no step tells.
-    pub(super) fn script(&self, script: &Script) -> String {
-        let scripts = &self.model.scripts;
-        let guards = scripts.guards_of(script).iter().map(|guard| format!("{guard:?}"));
+    /// What a transaction asked for that no step tells: its conditions, if it had any.
+    pub(super) fn script(&self, script: &Script) -> Option<String> {
+        let guards = self.model.scripts.guards_of(script);
+        if guards.is_empty() {
+            return None;
+        }
+        let guards = guards.iter().map(|guard| format!("{guard:?}"));
         let held = match script.held {
             Some(true) => "its conditions held",
             Some(false) => "its conditions did not hold",
             None => "nobody knows whether its conditions held",
         };
-        format!("{held}: {}", guards.collect::<Vec<_>>().join(", "))
+        Some(format!("{held}: {}", guards.collect::<Vec<_>>().join(", ")))
     }
 
     fn step(&self, step: Step) -> String {
