@@ -1,4 +1,5 @@
-//! How a command ends: 0 ok, 1 "no", 2 bad usage or configuration, 3 unavailable, failed or not decided.
+//! How a command ends: 0 ok, 1 "no", 2 bad usage or configuration, 3 unavailable or failed, 4 not
+//! decided.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -12,7 +13,7 @@ pub(crate) enum Exit {
     Ok,
     /// 1: done, and the answer is "no": a missing key, a failed guard, a check that found something.
     No,
-    /// 3: done as far as it goes, and what was asked is not known.
+    /// 4: done as far as it goes, and the answer is not known.
     Undecided,
     /// This code: another process, which did the work, has said the rest.
     Said(u8),
@@ -40,7 +41,7 @@ pub(crate) fn code(end: anyhow::Result<Exit>) -> ExitCode {
     match end {
         Ok(Exit::Ok) => ExitCode::SUCCESS,
         Ok(Exit::No) => ExitCode::from(1),
-        Ok(Exit::Undecided) => ExitCode::from(3),
+        Ok(Exit::Undecided) => ExitCode::from(4),
         Ok(Exit::Said(code)) => ExitCode::from(code),
         Err(error) => {
             tell(format_args!("skein: {}", whole(&error)));

@@ -21,7 +21,7 @@ use crate::exit::{Exit, usage};
 /// it was asked for and the moment at which it was answered (docs/check.md). If not, what is wrong is
 /// said with the transactions and the reasons, and the exit code is 1. Of a history in which nothing was
 /// answered there is nothing to judge, and the exit code is 2. The search for an order is bounded: if
-/// nothing is found wrong, and no order either, nothing is decided, and the exit code is 3.
+/// nothing is found wrong, and no order either, nothing is decided, and the exit code is 4.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The history

@@ -29,7 +29,7 @@ use super::scripts::{Deed, Proviso, Script};
 use super::state::State;
 
 /// So many executions are tried at least, and so many more for each transaction.
-const TRIES_MIN: u64 = 400_000;
+const TRIES_MIN: u64 = 4_000_000;
 const TRIES_EACH: u64 = 8;
 /// So much of what led nowhere is remembered.
 const REMEMBERED_MAX: usize = 1 << 20;
