@@ -412,4 +412,18 @@ mod tests {
         let restored = Shared::restore(&mut Reader(&bytes), 3).unwrap();
         assert!((1..=6).all(|n| restored.get(message(n)) == shared.get(message(n))));
     }
+
+    #[test]
+    fn no_more_was_settled_before_than_the_most_that_a_quorum_had_applied_when_it_told_first() {
+        let at = |clock| Timestamp::new(clock, GroupId(0));
+        let mut shared = Shared::new(1);
+        shared.applied(0, at(5));
+        shared.lead(0);
+        shared.told_by(1, at(9));
+        assert_eq!(shared.settled_before(3), None, "two of five have told");
+        shared.told_by(2, at(7));
+        assert_eq!(shared.settled_before(3), Some(at(9)), "the last one has applied less");
+        shared.told_by(2, at(12));
+        assert_eq!(shared.settled_before(3), Some(at(9)), "it has applied that since we lead");
+    }
 }

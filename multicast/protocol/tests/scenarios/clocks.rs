@@ -161,3 +161,17 @@ fn whoever_is_not_first_gives_a_first_leader_time_from_its_own_first_tick_on() {
     };
     assert_eq!((wanted, now_ms - began), (Cause::Start, 40 * config.patience_ms));
 }
+
+#[test]
+fn a_groups_highest_clock_is_that_of_whatever_anybody_was_told_of_it() {
+    let mut core = Ramcast::new(config(replica(0, 0), 0, 2, 3), View::first(3));
+    assert_eq!((core.clock(), core.highest_clock()), (0, 0));
+    let timestamp = Timestamp::new(70, GroupId(1));
+    core.step(Event::Settled { group: GroupId(1), timestamp }, &mut Vec::new());
+    assert_eq!((core.clock(), core.highest_clock()), (0, 70), "a group was done up to there");
+    let other = Ramcast::anew(config(replica(1, 0), 0, 2, 3), View::first(3), 1, 80);
+    let mut report = Vec::new();
+    other.report_passed(GroupSet::single(GroupId(1)), false, &mut report);
+    core.hear_passed(replica(1, 0), &report, &mut Vec::new());
+    assert_eq!((core.clock(), core.highest_clock()), (0, 80), "a group had delivered up to there");
+}

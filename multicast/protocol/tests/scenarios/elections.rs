@@ -1,6 +1,6 @@
 //! Who may lead, whose log is taken over, and what a change of leader makes of it.
 
-use skein_protocol::ballot::Ballot;
+use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
 use skein_protocol::ids::GroupSet;
 use skein_protocol::ramcast::{Cause, Ramcast, Role, Verdict};
@@ -457,4 +457,32 @@ fn a_follower_that_alone_knows_of_a_join_tells_whom_it_admits() {
     stage.turn(follower);
     assert!(!stage.core(joiner).is_silent());
     assert!(!stage.core(follower).may_not_know_its_join(joiner.slot), "it has acknowledged");
+}
+
+#[test]
+fn who_has_led_waits_no_longer_for_others_than_whoever_has_not() {
+    let config = config(replica(0, 1), 0, 1, 3);
+    let mut core = Ramcast::new(config, View::first(3));
+    core.step(Event::Tick { now_ms: 1 }, &mut Vec::new());
+    for counter in 1..=3 {
+        core.promise(Ballot::new(counter, 2, 0));
+    }
+    let ballot = core.campaign(Cause::Silence);
+    core.granted(2, 0, (Ballot::ZERO, 0), vec![0; 3]);
+    core.lead(&mut Vec::new());
+    let acceptance = Acceptance { tag: ballot.tag(), index: core.last_index() };
+    core.step(Event::Acknowledged { by: replica(0, 2), acceptance }, &mut Vec::new());
+    core.step(Event::TurnEnd, &mut Vec::new());
+    assert_eq!(core.commit_index(), core.first_index());
+    core.promise(Ballot::new(ballot.counter() + 1, 2, 0));
+    let mut now_ms = 1;
+    while core.wants_to_lead().is_none() {
+        now_ms += 1;
+        for slot in [0, 2] {
+            core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
+        }
+        core.step(Event::Tick { now_ms }, &mut Vec::new());
+    }
+    // One more than it stands back, since g0.0 would be first.
+    assert_eq!((now_ms - 1) / config.patience_ms, 12 + 1);
 }

@@ -316,3 +316,21 @@ fn a_group_that_begins_anew_proposes_above_all_that_its_former_self_may_have() {
     let former = Timestamp::new(clock, GroupId(0));
     assert!(proposed > Some(former), "others may have that one pinned of another message");
 }
+
+#[test]
+fn a_leader_is_left_behind_by_who_has_applied_its_next_message_and_nothing_behind_it() {
+    let mut effects = Vec::new();
+    let mut leader = self::leader(2);
+    leader.step(received(GroupSet::first(2)), &mut effects);
+    leader.step(Event::TurnEnd, &mut effects);
+    leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
+    leader.step(Event::TurnEnd, &mut effects);
+    let next = Timestamp::new(leader.clock(), GroupId(0));
+    leader.feeds(2, 0);
+    for (up_to, behind) in [(next.below(), false), (next, true)] {
+        leader.step(Event::Settled { group: GroupId(0), timestamp: up_to }, &mut effects);
+        leader.step(Event::Applied { slot: 2, timestamp: up_to }, &mut effects);
+        assert_eq!(leader.is_left_behind(), behind, "{up_to}");
+        assert_eq!(leader.heir(), behind.then_some(2), "{up_to}");
+    }
+}

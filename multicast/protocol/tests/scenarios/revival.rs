@@ -164,3 +164,28 @@ fn a_state_of_a_former_generation_is_of_no_use() {
     assert!(!blank.is_current(&before) && blank.is_current(&after));
     assert!(!blank.is_current(&after[..20]), "it is cut off");
 }
+
+#[test]
+fn who_is_waited_for_again_may_lack_what_was_logged_while_it_was_not() {
+    let mut core = Ramcast::new(config(replica(0, 1), 0, 2, 3), View::first(3));
+    let (earlier, birth) = (Ballot::new(1, 2, 0), Ballot::new(2, 0, 0));
+    core.promise(birth);
+    core.follow(birth, 0, 3);
+    let local = Record::Local {
+        message: message(1),
+        low_water: 1,
+        timestamp: Timestamp::new(50, GroupId(0)),
+        destinations: GroupSet::first(2),
+        inline: true,
+    };
+    let (evict, join) = (Record::Evict { slot: 1 }, Record::Join { slot: 1, incarnation: 0 });
+    let log = [(earlier, evict), (earlier, local), (birth, Record::NewBallot), (birth, join)];
+    for (index, (birth, record)) in (1..).zip(log) {
+        let event = Event::Logged { index, birth, time_ms: 0, record, held: true, last: true };
+        core.step(event, &mut Vec::new());
+    }
+    core.step(Event::TurnEnd, &mut Vec::new());
+    assert_eq!(core.commit_index(), 4, "the leader has written it, and it is here");
+    assert!(!core.view().member(1).evicted);
+    assert!(!core.can_be_revived(), "others may be done with message 1, which is pending here");
+}

@@ -4,8 +4,8 @@
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
 use skein_protocol::message::Announcement;
-use skein_protocol::ramcast::{Ramcast, Role};
-use skein_protocol::step::{Effect, Event};
+use skein_protocol::ramcast::{Cause, Ramcast, Role};
+use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
@@ -623,5 +623,38 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
         );
         assert_eq!(core.needs_another_to_serve(ahead.slot), evicted);
         assert!(core.may_teach(Timestamp::ZERO), "who has applied less loses nothing");
+    }
+}
+
+#[test]
+fn what_a_later_life_told_is_no_word_of_the_one_whose_join_is_committed() {
+    let (me, other, learner) = (replica(0, 0), 1, 2);
+    let (earlier, joined) = (Ballot::new(1, 2, 0), 5);
+    for (life, counts) in [(joined, true), (joined + 1, false)] {
+        let mut effects = Vec::new();
+        let mut core = Ramcast::new(config(me, 0, 1, 3), View::first(3));
+        core.promise(earlier);
+        core.follow(earlier, 0, 1);
+        let records = [Record::NewBallot, Record::Join { slot: other, incarnation: joined }];
+        for (index, record) in (1..).zip(records) {
+            let (birth, time_ms) = (earlier, 0);
+            let event = Event::Logged { index, birth, time_ms, record, held: true, last: true };
+            core.step(event, &mut effects);
+        }
+        let ballot = core.campaign(Cause::Death);
+        assert_eq!(core.granted(learner, 0, (Ballot::ZERO, 0), vec![0; 3]), Some(0));
+        core.lead(&mut effects);
+        core.feeds(other, life);
+        core.feeds(learner, 9);
+        for slot in [other, learner] {
+            core.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut effects);
+        }
+        let acceptance = Acceptance { tag: ballot.tag(), index: core.last_index() };
+        core.step(Event::Acknowledged { by: replica(0, 1), acceptance }, &mut effects);
+        core.step(Event::TurnEnd, &mut effects);
+        assert!(core.view().names(other, joined));
+        effects.clear();
+        core.join(learner, 9, &mut effects);
+        assert_eq!(!effects.is_empty(), counts, "a quorum that counts has told what it applied");
     }
 }

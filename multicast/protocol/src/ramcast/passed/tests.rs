@@ -422,3 +422,21 @@ fn what_is_pending_may_be_what_is_waited_for_and_is_delivered_first() {
     learner.restore(&state).unwrap();
     assert_eq!(learner.passed.raised.clock(), 90, "who takes the state may have to tell");
 }
+
+#[test]
+fn whoever_leads_again_tells_again_what_it_had_told() {
+    let (a, b, both) = (GroupId(0), GroupId(1), GroupSet::first(2));
+    let mut world = World::new(2, vec![both]);
+    world.deliver(a);
+    world.deliver(b);
+    world.tell(a, b, false);
+    world.tell(b, a, false);
+    let a = &mut world.groups[a.index()];
+    a.look();
+    a.hurry();
+    assert_eq!(a.take_owed(b), GroupSet::single(a.own));
+    assert!(!a.concerns(b), "it was told all that there is");
+    a.lead();
+    assert!(a.concerns(b), "it may have heard nothing of that");
+    assert_eq!(a.take_owed(b), GroupSet::single(a.own));
+}
