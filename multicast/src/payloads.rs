@@ -187,3 +187,33 @@ impl Payloads {
         self.bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use skein_protocol::ids::GroupId;
+
+    use super::*;
+
+    #[test]
+    fn a_message_is_what_the_log_says_by_its_bytes_and_by_where_it_goes() {
+        let (message, one) = (MessageId::new(SessionId(1), 1), GroupSet::single(GroupId(0)));
+        let both = GroupSet::first(2);
+        let held = |destinations, bytes: &[u8]| {
+            let mut payloads = Payloads::new(64);
+            payloads.insert(message, 1, destinations, bytes);
+            payloads
+        };
+        for (destinations, bytes, fits) in
+            [(both, b"1", true), (one, b"1", false), (both, b"2", false)]
+        {
+            let mut payloads = held(destinations, bytes);
+            assert_eq!(payloads.holds(message, both, check(b"1")), fits);
+            assert_eq!(payloads.keep_only(message, both, check(b"1")), fits);
+            assert_eq!(payloads.len(), usize::from(fits), "nobody takes it for the message");
+            let mut payloads = held(destinations, bytes);
+            payloads.replace(message, 1, both, b"1");
+            let held = payloads.get(message).map(|held| (held.destinations, &held.bytes[..]));
+            assert_eq!(held, Some((both, &b"1"[..])));
+        }
+    }
+}

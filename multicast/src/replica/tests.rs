@@ -1,14 +1,16 @@
 //! A candidate, and members of its group that only let it in.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use skein_fabric::sim::{SimConfig, SimFabric, World};
 use skein_fabric::{Access, Fabric};
 use skein_protocol::ballot::{Acceptance, Ballot};
+use skein_protocol::check::check;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, PREAMBLE, Remote};
 use skein_protocol::message::{Announcement, Head, Proposed, encode_name};
-use skein_protocol::ramcast::{Cause, Ramcast, Role};
+use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
 use skein_protocol::results::Results;
 use skein_protocol::runs::Runs;
 use skein_protocol::step::Event;
@@ -19,7 +21,7 @@ use super::log::RESERVE_FOR_CONTROL;
 use super::results::{Given, RESULTS_BYTES_MAX};
 use super::teaching::Teaching;
 use super::{NOTHING, REPEATS_MAX, Replica};
-use crate::application::{Application, Delivery, EXCHANGE_MAX, Malformed, Outbox};
+use crate::application::{Application, Delivery, Digest, EXCHANGE_MAX, Malformed, Outbox};
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, Tuning, endpoint_name};
 use crate::election::{
@@ -29,8 +31,10 @@ use crate::mail::Purpose;
 use crate::port::{Port, RingSizes};
 use crate::wiring::{Column, Wiring};
 
+mod divergence;
 mod elections;
 mod reads;
+mod recreation;
 mod states;
 
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
@@ -48,6 +52,8 @@ struct Nothing {
     /// Results that it was given, and how many those were when it was copied.
     results: usize,
     copied_with: Option<usize>,
+    /// What its state is in short, and where.
+    digest: Option<Digest>,
 }
 
 impl Application for Nothing {
@@ -66,6 +72,12 @@ impl Application for Nothing {
     }
     fn take_work(&mut self) -> u64 {
         std::mem::take(&mut self.work)
+    }
+    fn digests(&self) -> Vec<Digest> {
+        self.digest.into_iter().collect()
+    }
+    fn digest_at(&self, position: u64) -> Option<u64> {
+        self.digest.filter(|it| it.position == position).map(|it| it.digest)
     }
     fn begin_copy(&mut self) {
         self.begun += 1;
@@ -241,6 +253,32 @@ impl Scene {
         let open = self.channels(slot).find(|(_, channel)| !channel.leaving);
         let (channel, _) = open.expect("something was said to it");
         self.wiring.refused(channel);
+    }
+}
+
+/// A member's core, in the same group and without anything in its log.
+fn giver(scene: &Scene) -> Ramcast {
+    let id = ReplicaId::new(GroupId(0), 1);
+    Ramcast::new(Config { me: id, ..scene.replica.config }, View::first(3))
+}
+
+/// Slot 1 gives its state, which stands at the log's beginning: its machine was told of a message by g1 and
+/// g2, has told them of it, and is not done with it. What it answers rests on what ends at clock 4.
+fn take_state(scene: &mut Scene, giver: &mut Ramcast) {
+    let rests_on = Timestamp::new(4, GroupId(0)).to_word();
+    let (mut core, runs, payloads) = (Vec::new(), [0; 0], [0; 0]);
+    giver.save(&mut core);
+    let heard: [(u64, u64, u16); 2] = [(9, 1, 1), (9, 1, 2)];
+    let results: [(u64, u64, &[u16], &[u8]); 1] = [(9, 1, &[1, 2], &[7])];
+    let given: [(u64, u64, u64, u64); 1] = [(9, 1, 5, rests_on)];
+    let order = (core, &runs[..], place(Cursor::START), &payloads[..], &heard[..], &results[..]);
+    let order = (order, 3_u64, 5_u64, &given[..]);
+    let order = postcard::to_stdvec(&order).expect("plain data");
+    let copy = CopyId { giver: 0, number: 1 };
+    let parts =
+        [(Content::Machine, &[][..]), (Content::MachineLast, &[]), (Content::Order, &order)];
+    for (number, (content, bytes)) in (0..).zip(parts) {
+        scene.hear(1, &Election::State(Part { incarnation: 0, copy, number, content }), bytes);
     }
 }
 
@@ -789,5 +827,101 @@ fn nobody_is_announced_who_leads_in_a_slot_that_is_not_there() {
         };
         scene.replica.announced(ReplicaId::new(GroupId(2), 1), announcement);
         assert_eq!(scene.replica.core.paths().announced_early, heard);
+    }
+}
+
+#[test]
+fn results_of_several_groups_about_one_message_are_all_logged() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    for group in [1, 2, 1] {
+        scene.replica.exchange(GroupId(group), Results(&told(1..2, 1)), &mut scene.wiring);
+    }
+    let logged = scene.replica.exchanged.iter().map(|it| (it.from, it.message.sequence));
+    assert!(logged.eq([(GroupId(1), 1), (GroupId(2), 1)]));
+}
+
+#[test]
+fn what_is_cut_off_leaves_neither_its_end_nor_its_results() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.exchange(&told(1..2, 1));
+    let kept = scene.replica.core.last_index();
+    scene.exchange(&told(2..4, 1));
+    scene.let_lead(1);
+    let base = scene.replica.end_of(kept);
+    scene.replica.cut_log(base);
+    let left = scene.replica.exchanged.iter().map(|it| (it.index, it.message.sequence));
+    assert!(left.eq([(kept, 1)]), "another entry may stand there");
+    assert_eq!(scene.replica.ends.back(), Some(&(kept, base.position)));
+}
+
+#[test]
+fn the_log_is_kept_for_a_learner_from_where_its_state_ends() {
+    let mut scene = Scene::new();
+    scene.replica.tick(1, &mut scene.wiring);
+    scene.grant(1, 0, true);
+    scene.commit();
+    scene.replica.free_log(&mut scene.wiring);
+    // A former life had read as far as that.
+    scene.replica.followers[2].freed = 1 << 20;
+    let (incarnation, needs) = (1 << 10, Some(0));
+    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
+    scene.replica.teaching.as_mut().expect("slot 2 is taught").ripe = true;
+    scene.replica.finish_teaching(&mut scene.wiring);
+    assert!(scene.replica.teaching.as_ref().is_some_and(Teaching::is_done));
+    assert_eq!(scene.replica.followers[2].freed, scene.replica.freed);
+}
+
+#[test]
+fn a_promise_ends_with_the_process_of_its_leader_and_of_nobody_else() {
+    let mut scene = Scene::new();
+    scene.pass(1);
+    let ballot = scene.let_lead(1);
+    scene.replica.core.follow(ballot, 0, 1);
+    assert!(scene.replica.core.promise_lease(ballot, Duration::from_millis(1)));
+    let peer = |scene: &Scene, slot| scene.wiring.peer_of(ReplicaId::new(GroupId(0), slot));
+    let (leader, other) = (peer(&scene, 1), peer(&scene, 2));
+    assert!(leader.is_some() && other.is_some() && leader != other);
+    scene.replica.saw_death(2, other, &mut scene.wiring);
+    assert!(scene.replica.core.is_bound(), "its leader may answer by what was promised");
+    scene.replica.saw_death(1, None, &mut scene.wiring);
+    assert!(scene.replica.core.is_bound(), "a connection may end that a process outlives");
+    scene.replica.saw_death(1, leader, &mut scene.wiring);
+    assert!(!scene.replica.core.is_bound(), "who is dead answers nobody");
+}
+
+#[test]
+fn a_session_has_no_more_under_way_than_its_window() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let (session, window) = (SessionId(9), scene.replica.tuning.window as u64);
+    for (sequence, taken) in [(7 + window, false), (6 + window, true)] {
+        let head = Head { sequence, low_water: 7, destinations: GroupSet::first(1) };
+        scene.replica.receive(session, head, b"1", &mut scene.wiring);
+        let known = scene.replica.core.is_known(MessageId::new(session, sequence));
+        assert_eq!(known, taken, "{sequence}");
+    }
+}
+
+#[test]
+fn a_log_waits_for_a_payload_to_those_groups_that_it_names() {
+    let mut scene = Scene::with(Topology { groups: 2, ..TOPOLOGY });
+    let birth = scene.let_lead(1);
+    scene.replica.core.follow(birth, 0, 1);
+    let message = MessageId::new(SessionId(9), 1);
+    let (both, bytes) = (GroupSet::first(2), vec![7; scene.replica.tuning.inline_bytes_max + 1]);
+    let (timestamp, payload) = (Timestamp::new(1, GroupId(0)), check(&bytes));
+    let payload = log::Payload::Held { check: payload };
+    let local = Body::Local { message, low_water: 1, timestamp, destinations: both, payload };
+    for (index, body) in [(1, Body::NewBallot), (2, local)] {
+        let entry = Entry { birth, written: birth, time_ms: 0, epoch: 1, body };
+        scene.replica.take_entry(index, &entry, &mut scene.wiring);
+    }
+    for (destinations, waits) in [(GroupSet::first(1), true), (both, false)] {
+        assert_eq!(scene.replica.core.stalled_on(), Some(message));
+        let head = Head { sequence: 1, low_water: 1, destinations };
+        scene.replica.receive(message.session, head, &bytes, &mut scene.wiring);
+        assert_eq!(scene.replica.core.stalled_on().is_some(), waits, "{destinations}");
     }
 }

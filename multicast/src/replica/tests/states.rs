@@ -286,3 +286,55 @@ fn a_named_replica_without_the_groups_state_is_a_lost_memory_while_nobody_leads(
     ask(&mut scene, 1, 0, Some(0));
     assert!(!scene.replica.has_lost_its_memory(1), "a leader gives it the state");
 }
+
+#[test]
+fn who_takes_a_state_knows_of_results_and_answers_what_its_giver_knew() {
+    let mut scene = Scene::new();
+    let leader = scene.let_lead(1);
+    scene.hear(1, &Election::Behind { ballot: leader.to_word() }, &[]);
+    let mut giver = giver(&scene);
+    take_state(&mut scene, &mut giver);
+    let Scene { replica, .. } = &scene;
+    let (message, both) =
+        (MessageId::new(SessionId(9), 1), [1, 2].map(GroupId).into_iter().collect());
+    assert_eq!(replica.heard.get(&message), Some(&both), "of each group that has told");
+    let (to, result) = &replica.results[&message];
+    assert_eq!((*to, &result[..]), (both, &[7][..]), "others may ask for it");
+    let given = replica.given(message).expect("its machine is not done with it");
+    assert_eq!((given.timestamp, given.rests_on), (5, Timestamp::new(4, GroupId(0))));
+    assert_eq!((replica.last_applied, replica.last_delivered), (3, 5));
+}
+
+#[test]
+fn what_another_log_has_left_in_front_of_a_state_is_told_to_nobody() {
+    let (begin, other) = (Cursor { index: 4, position: 192 }, Ballot::new(7, 1, 0));
+    let cases = [
+        ("it is ours", OLD, Cursor::START, true),
+        ("it is another log's", other, Cursor::START, false),
+        ("nobody remembers whose it is", OLD, begin, false),
+    ];
+    for (what, birth, first, ours) in cases {
+        // How much a candidate is told that knows nothing, if memory has so much.
+        let told = |entries: usize| {
+            let mut scene = Scene::new();
+            let Scene { replica, wiring, .. } = &mut scene;
+            let core = Ramcast::new(replica.config, View::first(3));
+            replica.begin_at(core, Nothing::default(), Runs::new([(birth, first)], begin), wiring);
+            let (mut at, mut bytes) = (Cursor::START, Vec::new());
+            for _ in 0..entries {
+                let (birth, body) = (OLD, Body::NewBallot);
+                Entry { birth, written: OLD, time_ms: 0, epoch: 1, body }.encode(at, &mut bytes);
+                at.pass(64, body);
+            }
+            wiring.port.fabric.copy_in(replica.log, PREAMBLE, &bytes);
+            replica.rewritten = begin;
+            let rewritten = replica.rewrite_from(Cursor::START, &mut wiring.port.fabric);
+            let waits = |scene: &Scene| scene.channels(1).map(|(_, it)| it.waiting_bytes()).sum();
+            let before: usize = waits(&scene);
+            scene.let_lead(1);
+            (rewritten, waits(&scene) - before)
+        };
+        let (nothing, (rewritten, all)) = (told(0), told(3));
+        assert_eq!((rewritten, all >= nothing.1 + 192), (ours, ours), "{what}");
+    }
+}

@@ -1,0 +1,79 @@
+//! A replica whose state is another than the others hold: what it does not do any more.
+
+use super::*;
+use crate::operate::CommandError;
+
+/// Slot 0 leads, and holds this at position 1.
+fn holding(digest: u64) -> Scene {
+    let mut scene = Scene::new();
+    scene.replica.tick(1, &mut scene.wiring);
+    scene.grant(1, 0, true);
+    scene.commit();
+    scene.replica.application.digest = Some(Digest { position: 1, digest });
+    scene.replica.compare_states(&mut scene.wiring);
+    scene
+}
+
+/// The others tell in a ballot what they hold at position 1.
+fn hear(scene: &mut Scene, ballot: Ballot, digest: u64) {
+    let (ballot, digests) = (ballot.to_word(), vec![Digest { position: 1, digest }]);
+    for slot in [1, 2] {
+        let digests = digests.clone();
+        scene.hear(slot, &Election::Digests { ballot, digests }, &[]);
+    }
+    scene.replica.compare_states(&mut scene.wiring);
+}
+
+fn ask_for_state(scene: &mut Scene) {
+    let (incarnation, needs) = (1 << 10, Some(0));
+    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
+}
+
+#[test]
+fn a_state_that_has_diverged_is_given_to_nobody() {
+    let mut scene = holding(8);
+    ask_for_state(&mut scene);
+    assert!(scene.replica.teaching.is_some());
+    let ballot = scene.replica.core.ballot();
+    hear(&mut scene, ballot, 7);
+    assert!(!scene.replica.is_trusted());
+    assert!(scene.replica.teaching.is_none(), "what was under way is given up");
+    ask_for_state(&mut scene);
+    assert!(scene.replica.teaching.is_none(), "nor is another begun");
+}
+
+#[test]
+fn who_has_diverged_does_not_set_out_to_lead() {
+    let mut scene = holding(8);
+    let ballot = scene.replica.core.ballot();
+    hear(&mut scene, ballot, 7);
+    let leader = scene.let_lead(1);
+    scene.replica.set_out(Cause::Silence, &mut scene.wiring);
+    assert_eq!(scene.replica.core.promised(), leader, "it would answer from a state of its own");
+    let refused = scene.replica.transfer_here(&mut scene.wiring);
+    assert_eq!(refused, Err(CommandError::Learner(GroupId(0))));
+}
+
+#[test]
+fn what_was_told_in_another_ballot_says_nothing_of_this_state() {
+    let mut scene = holding(8);
+    let ballot = scene.replica.core.ballot();
+    hear(&mut scene, Ballot::new(ballot.counter() + 1, 1, 0), 7);
+    assert!(scene.replica.is_trusted(), "a group that was recreated counts from the beginning");
+    hear(&mut scene, ballot, 7);
+    assert!(!scene.replica.is_trusted());
+}
+
+#[test]
+fn what_was_told_of_a_former_state_says_nothing_of_the_next_one() {
+    let mut scene = holding(8);
+    let ballot = scene.replica.core.ballot();
+    hear(&mut scene, ballot, 7);
+    assert!(!scene.replica.is_trusted());
+    scene.replica.state_is_new(false);
+    scene.replica.application.digest = Some(Digest { position: 2, digest: 9 });
+    for now_ms in [2, 3] {
+        scene.replica.tick(now_ms, &mut scene.wiring);
+    }
+    assert!(scene.replica.is_trusted(), "it was taken of one that f+1 hold");
+}

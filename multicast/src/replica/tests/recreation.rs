@@ -1,0 +1,76 @@
+//! Groups that are recreated: what of a replica's former self is left.
+
+use super::*;
+use crate::operate::Recreation;
+use crate::replica::results::Told;
+
+const FORMER: MessageId = MessageId::new(SessionId(9), 1);
+
+/// Slot 0 of a lost group is to carry out a plan.
+fn prepared(from: Option<u8>) -> (Scene, Recreation) {
+    let mut scene = Scene::new();
+    for slot in [1, 2] {
+        let ask = Election::Ask { incarnation: 1 << 10, needs: None, applied: 0, taken: None };
+        scene.hear(slot, &ask, &[]);
+    }
+    let incarnations = vec![0, 1 << 10, 1 << 10];
+    let ballot_counter = scene.replica.core.ballot_counter();
+    let plan = Recreation { from, incarnations, ballot_counter, clock: 50 };
+    scene.replica.prepare_recreate(1, &plan).expect("the group is lost");
+    (scene, plan)
+}
+
+fn recreate(scene: &mut Scene) {
+    let Scene { replica, wiring, .. } = scene;
+    replica.recreate(1, wiring, &mut |_| Nothing::default()).expect("it is prepared");
+}
+
+#[test]
+fn a_group_that_begins_with_nothing_knows_nothing_of_its_former_self() {
+    let (mut scene, _) = prepared(None);
+    let Scene { replica, .. } = &mut scene;
+    let both = GroupSet::first(2);
+    replica.heard.insert(FORMER, both);
+    replica.results.insert(FORMER, (both, Told::from(&[7][..])));
+    replica.payloads.insert(FORMER, 1, both, b"1");
+    (replica.last_applied, replica.last_delivered, replica.applied_told) = (7, 8, 7);
+    let rests_on = Timestamp::ZERO;
+    replica.given.push_back(Given {
+        message: FORMER,
+        timestamp: 8,
+        rests_on,
+        asked_at: 0,
+        asked: 0,
+    });
+    recreate(&mut scene);
+    let Scene { replica, .. } = &scene;
+    assert!(replica.heard.is_empty() && replica.results.is_empty() && replica.given.is_empty());
+    assert_eq!(replica.payloads.len(), 0);
+    assert_eq!((replica.last_applied, replica.last_delivered, replica.applied_told), (0, 0, 0));
+}
+
+#[test]
+fn who_was_given_the_survivors_state_first_keeps_it_when_it_hears_of_the_plan() {
+    let (mut scene, plan) = prepared(Some(1));
+    let marker = Ramcast::revival_ballot(plan.ballot_counter, 1, plan.incarnations[1]);
+    scene.replica.core.promise(marker); // As when it has taken the state.
+    recreate(&mut scene);
+    assert!(!scene.replica.core.is_suspended());
+    assert_eq!(scene.replica.core.promised(), marker);
+}
+
+#[test]
+fn a_replica_that_is_suspended_takes_no_state_of_the_former_generation() {
+    for (generation, taken) in [(0, false), (1, true)] {
+        let (mut scene, plan) = prepared(Some(1));
+        recreate(&mut scene);
+        assert!(scene.replica.core.is_suspended());
+        let mut giver = giver(&scene);
+        if generation > 0 {
+            let marker = Ramcast::revival_ballot(plan.ballot_counter, 1, plan.incarnations[1]);
+            giver.revive(marker, View::of(plan.incarnations), plan.clock);
+        }
+        take_state(&mut scene, &mut giver);
+        assert_eq!(!scene.replica.core.is_suspended(), taken, "{generation}");
+    }
+}
