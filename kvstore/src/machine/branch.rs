@@ -345,4 +345,43 @@ mod tests {
             assert!(!at(version ^ 1 << bit), "bit {bit}");
         }
     }
+
+    #[test]
+    fn a_group_is_full_at_its_ceiling_and_not_before() {
+        let room = |used| Room { group: 0, used, ceiling: 1_000 };
+        let cases = [
+            (900, 100, 0, true, "it is full then"),
+            (900, 101, 0, false, "a byte more"),
+            (900, 300, 200, true, "for something else"),
+            (1_200, 100, 100, true, "as much as before, however full it is"),
+            (1_200, 101, 100, false, "a byte more, and it is full"),
+        ];
+        for (used, grown, shrunk, fits, because) in cases {
+            assert_eq!(room(used).check(grown, shrunk).is_ok(), fits, "{because}");
+        }
+    }
+
+    #[test]
+    fn what_is_read_counts_beside_what_is_written_and_has_a_bound_of_its_own() {
+        let mut store = Memory::default();
+        store.put(b"old", &[7; 500], 1);
+        let branch = [
+            Operation::Put { key: Bytes(b"new"), value: Bytes(b"1") },
+            Operation::Get { key: Bytes(b"old") },
+        ];
+        let run = |ceiling, reply_bytes_max| {
+            let limits = Limits { reply_bytes_max, ..Limits::default() };
+            let (room, work) = (Room { group: 0, used: 1_000, ceiling }, Cell::new(0));
+            let mut reply = PartWriter::default();
+            reply.done(true, branch.len());
+            let ran = Draft::new(&store, &limits, room, 2, &work).run(&branch, &mut reply);
+            ran.map(|_| reply.bytes().len())
+        };
+        let reply = run(u64::MAX, usize::MAX).expect("there are no bounds");
+        assert!(reply > 500);
+        let full = 1_000 + pair_bytes(b"new", 1) + reply as u64;
+        assert!(run(full, reply).is_ok(), "it fits exactly");
+        assert!(matches!(run(full - 1, reply), Err(Refusal::OutOfMemory { .. })));
+        assert!(matches!(run(full, reply - 1), Err(Refusal::ReplyTooLarge { .. })));
+    }
 }

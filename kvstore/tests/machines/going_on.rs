@@ -448,3 +448,73 @@ fn a_copy_goes_on_with_what_was_left() {
     }
     assert_eq!(copy.history(), bench.machine.history());
 }
+
+#[test]
+fn a_look_waits_for_what_is_being_decided_with_others_and_for_nothing_else() {
+    let mut bench = Bench::new();
+    let transfer = bench.transfer("hot", "1");
+    assert_eq!(spoken(&bench.send(2, &transfer)), [2]);
+    let sees = |bench: &mut Bench, name: &str| {
+        let plan = Plan::of(&bench.get(name), &bench.slots, &bench.limits).expect("a good form");
+        bench.machine.query(plan.request(), &mut Vec::new())
+    };
+    assert!(!sees(&mut bench, "hot"), "it may be so or not elsewhere");
+    assert!(sees(&mut bench, "other"));
+    bench.verdict(2);
+    assert!(sees(&mut bench, "hot"));
+}
+
+/// There is room for what a command writes if its guards hold, and for one behind it, but not for all else that
+/// the first may come to.
+#[test]
+fn whatever_a_waiting_command_may_come_to_has_room_before_those_behind_it() {
+    let limits = Limits { memory_bytes_max: 200_000, ..Limits::default() };
+    let keys = Bench::with(limits);
+    let guarded =
+        |transaction: Transaction| transaction.guard(keys.key("hot", THEM), Test::Missing);
+    let long = |len| "x".repeat(len);
+    let read = |name: &str| Operation::Get { key: keys.ours(name) };
+    let append = |name: &str, len| {
+        let (key, value) = (keys.ours(name), long(len).into());
+        Operation::Append { key, value }
+    };
+    let write = |len| keys.append("hot", &long(len));
+    let cases = [
+        ("otherwise", vec![guarded(write(1)).otherwise(append("hot", 99_000))], NOT_HELD),
+        (
+            "what is read otherwise",
+            vec![
+                keys.append("old", &long(50_000)),
+                guarded(write(1)).otherwise(append("hot", 1)).otherwise(read("old")),
+            ],
+            NOT_HELD,
+        ),
+        (
+            "what is read of what it writes",
+            vec![guarded(write(1)), write(50_000).then(read("hot"))],
+            ALL,
+        ),
+    ];
+    for (what, before, verdict) in cases {
+        let waiting = 1 + before.iter().position(|it| !it.guards.is_empty()).expect("one waits");
+        let behind = keys.append("other", &long(100_000));
+        let run = |late: bool| {
+            let mut bench = Bench::with(limits);
+            let number = 1 + waiting as u64;
+            if !late {
+                bench.say(number, verdict);
+            }
+            for (sequence, transaction) in (2..).zip(&before) {
+                bench.send(sequence, transaction);
+            }
+            let last = 2 + before.len() as u64;
+            let words = bench.send(last, &behind);
+            if late {
+                assert_eq!(answered(&words), NONE, "{what}");
+                bench.say(number, verdict);
+            }
+            bench.machine.history()
+        };
+        assert_eq!(run(true), run(false), "{what}: to the byte");
+    }
+}

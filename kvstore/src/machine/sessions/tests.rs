@@ -140,8 +140,10 @@ fn a_session_that_never_raises_its_mark_is_owed_a_window_at_most() {
         assert_eq!(admit(&mut sessions, m(1, sequence), 0), Admission::Fresh);
         record(&mut sessions, m(1, sequence), b"done");
     }
-    assert!(sessions.open[&SessionId(1)].replies.len() as u64 <= WINDOW);
+    assert_eq!(sessions.open[&SessionId(1)].replies.len() as u64, WINDOW);
     assert_eq!(sessions.owed(m(1, 2)), Owed::Nothing);
+    assert_eq!(sessions.owed(m(1, 2 * WINDOW - 1)), Owed::Nothing);
+    assert_eq!(sessions.owed(m(1, 2 * WINDOW)), Owed::Reply(b"done"), "and no less");
     assert_eq!(sessions.owed(m(1, 3 * WINDOW - 1)), Owed::Reply(b"done"));
     assert_eq!(sessions.owed(m(1, 3 * WINDOW)), Owed::Nothing, "not delivered yet");
 }
