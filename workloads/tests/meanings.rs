@@ -165,8 +165,8 @@ fn sums_among_transfers_are_decided() {
     assert!(is_right(&(lines.join("\n") + "\n")));
 }
 
-/// What nobody was told of may have done nothing at one moment, and something at another: that it changes nothing now
-/// is no reason to do it now.
+/// An operation of unknown outcome may change nothing at one moment and something at another, so the search must not do it
+/// as soon as it changes nothing.
 #[test]
 fn an_unknown_outcome_that_changes_nothing_now_may_have_changed_something_later() {
     let unknown = |t: u64, p: u64, asked: &str| {
@@ -211,7 +211,7 @@ fn an_unknown_outcome_that_changes_nothing_now_may_have_changed_something_later(
     assert!(!is_right(&text(&[&put, &get(seen)])), "nobody has counted");
 }
 
-/// Of a key that is both set and appended to, what was read is kept as a length, and is no value that could be shown.
+/// The model keeps reads of a key that is both set and appended to as lengths, which name no value to be shown.
 #[test]
 fn what_was_set_and_appended_to_is_explained_by_its_versions() {
     let put = (r#""ops":[{"put":["a","v1"]}]"#, true, r#"{"version":1}"#);

@@ -52,7 +52,7 @@ struct Nothing {
     /// Results that it was given, and how many those were when it was copied.
     results: usize,
     copied_with: Option<usize>,
-    /// What its state is in short, and where.
+    /// Digest of its state, and the position of that digest.
     digest: Option<Digest>,
 }
 

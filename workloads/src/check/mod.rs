@@ -91,7 +91,7 @@ pub struct Order {
     pub keys: BTreeMap<&'static str, u64>,
     /// Whether nothing rules out that the transactions happened one after the other.
     pub serializable: bool,
-    /// Whether nothing rules out that they did so in real time. It is known only if it is decided.
+    /// Whether nothing rules out that they did so in real time. This is a proof only if `decided` is true.
     pub strictly_serializable: bool,
     /// What is wrong, by name; only what occurred.
     pub anomalies: BTreeMap<&'static str, u64>,
@@ -110,7 +110,7 @@ impl Order {
         self.strictly_serializable && !self.decided
     }
 
-    /// What it comes to, for people.
+    /// The verdict in words.
     pub fn verdict(&self) -> &'static str {
         match (self.strictly_serializable, self.serializable) {
             (true, _) if self.is_open() => {
@@ -288,8 +288,8 @@ fn decide(
     }
 }
 
-/// What it is that there is no order in real time, where the search for one in any time has come to this. What
-/// that has not decided is not claimed.
+/// The anomaly of a history without an order in real time. The argument is the result of a search that ignores real
+/// time: if it was cut off, the weaker anomaly is reported.
 fn none(in_any_time: &Searched) -> Anomaly {
     match in_any_time {
         Searched::Nothing(_) => Anomaly::NoOrder,

@@ -7,8 +7,8 @@ use super::findings::Anomaly;
 use super::infer::{AMBIGUOUS, Inference, Reader, State};
 use super::model::{Fate, NONE, Step};
 
-/// Of what is known to have a version, and not which value: after all values. So is what was read of a key that
-/// has no values of its own: in what form that was kept depends on what was known of the key then.
+/// Stands for the value of a version whose value is not known. It sorts behind all values. Reads of a key without values of
+/// its own get it too: the model keeps some of them as lengths, which name no value.
 const UNTOLD: u32 = NONE;
 
 /// What somebody says a version is.

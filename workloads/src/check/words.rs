@@ -76,7 +76,7 @@ impl<'a> Words<'a> {
         format!("process {}, asked at {asked}, {end}", one.process)
     }
 
-    /// What a transaction asked for that no step tells: its conditions, if it had any.
+    /// The conditions of a transaction, which no step shows; none if it had none.
     pub(super) fn script(&self, script: &Script) -> Option<String> {
         let guards = self.model.scripts.guards_of(script);
         if guards.is_empty() {
