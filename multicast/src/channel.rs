@@ -115,6 +115,8 @@ pub(crate) struct Channel {
     pub peer: Peer,
     /// Whatever whoever opened it files it under.
     pub owner: u32,
+    /// We have opened it, and the peer has neither taken nor refused it yet.
+    pub asked: bool,
     /// `None` until the peer has answered.
     pub out: Option<Out>,
     pub outgoing: Outgoing,
@@ -158,6 +160,7 @@ impl Channel {
             purpose,
             peer,
             owner: 0,
+            asked: false,
             out: None,
             outgoing: Outgoing::new(out_bytes),
             unwritten: Vec::new(),

@@ -127,6 +127,7 @@ impl<F: Fabric> Port<F> {
     pub(crate) fn open(&mut self, peer: Peer, purpose: Purpose) -> Result<u32, FabricError> {
         let (ring_bytes, wanted) = self.sizes_for(purpose, true);
         let (id, side) = self.make(peer, purpose, ring_bytes, wanted)?;
+        self.channel_mut(id).asked = true;
         let mail = Mail::Open { version: WIRE_VERSION, purpose, side, wanted_bytes: wanted };
         self.post(peer, mail);
         Ok(id)
@@ -168,7 +169,7 @@ impl<F: Fabric> Port<F> {
                 }
             }
             Mail::Opened { channel, side } => {
-                if self.owned(channel, from) && self.channel(channel).out.is_none() {
+                if self.asked(channel, from) {
                     self.channel_mut(channel).outgoing = Outgoing::new(side.ring_bytes);
                     let attached = if is_ring(side.ring_bytes) {
                         self.attach_side(channel, &side)
@@ -176,17 +177,22 @@ impl<F: Fabric> Port<F> {
                         Err(FabricError::StaleKey)
                     };
                     match attached {
-                        Ok(()) if self.channel(channel).leaving => self.goodbye(channel),
-                        Ok(()) => self.pump(channel),
                         Err(error) if error.is_lack() && !planted(Mutant::UselessChannelKept) => {
                             self.take_later(from, Mail::Opened { channel, side }, &error);
+                            return Opening::Nothing;
                         }
+                        Ok(()) if self.channel(channel).leaving => self.goodbye(channel),
+                        Ok(()) => self.pump(channel),
                         Err(error) => self.fail(channel, &error),
+                    }
+                    if let Some(channel) = &mut self.channels[channel as usize] {
+                        channel.asked = false;
                     }
                 }
                 Opening::Nothing
             }
-            Mail::Refused { channel } if self.owned(channel, from) => {
+            // Only the answer to a question: what a peer has opened itself, it closes.
+            Mail::Refused { channel } if self.asked(channel, from) => {
                 let channel_mut = self.channel_mut(channel);
                 channel_mut.silent = true;
                 channel_mut.dying = true;
@@ -266,6 +272,11 @@ impl<F: Fabric> Port<F> {
 
     fn owned(&self, channel: u32, by: Peer) -> bool {
         self.get(channel).is_some_and(|channel| channel.peer == by)
+    }
+
+    /// Whether a peer was asked for that channel, and has not answered yet.
+    fn asked(&self, channel: u32, of: Peer) -> bool {
+        self.owned(channel, of) && self.channel(channel).asked
     }
 
     /// The sizes of our own ring, and of the peer's.

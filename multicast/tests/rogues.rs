@@ -21,7 +21,7 @@ use skein_multicast::operate::Identity;
 use skein_protocol::ids::{GroupId, GroupSet, SessionId};
 
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
-const ROGUES: u64 = 40;
+const ROGUES: u64 = 300;
 /// Nothing here takes this long unless it hangs.
 const WATCHDOG: Duration = Duration::from_mins(1);
 

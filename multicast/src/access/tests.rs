@@ -212,6 +212,27 @@ fn a_replica_that_refuses_is_asked_again() {
 }
 
 #[test]
+fn a_peer_cannot_refuse_what_it_has_opened_itself() {
+    let mut scene = Scene::new();
+    let session = scene.access.open(SessionId(7));
+    scene.send(session, GroupSet::single(G0), 10);
+    scene.run(SOON);
+    let port = &mut scene.access.port;
+    let opened = port.iter().filter_map(|(_, it)| Some((it.peer, it.out.as_ref()?.channel)));
+    for (peer, channel) in opened.collect::<Vec<_>>() {
+        port.post(peer, Mail::Refused { channel });
+    }
+    scene.run(SOON);
+    for node in 0..3 {
+        let theirs = &scene.node(node).port;
+        assert!(theirs.iter().count() > 0 && theirs.iter().all(|(_, it)| !it.dying), "{node}");
+    }
+    scene.reply(0, G0, 1);
+    scene.run(SOON);
+    assert_eq!(scene.replies, [(1, G0)]);
+}
+
+#[test]
 fn a_message_is_sent_again_on_demand_where_nothing_waits() {
     let mut scene = Scene::new();
     let session = scene.access.open(SessionId(7));
