@@ -201,6 +201,9 @@ pub struct ReplicaStatus {
     pub ballot_counters: Vec<u32>,
     /// The highest logical clock that it knows any replica to have had, its own among them.
     pub clock: u64,
+    /// By group: the highest clock up to which that group is done with messages to several, as far as this
+    /// replica was told.
+    pub settled_clocks: Vec<u64>,
     /// The group's members, by slot.
     pub view: Vec<MemberStatus>,
     /// As leader, those that it brings up to date; as learner, itself.
@@ -304,6 +307,15 @@ pub fn ballot_counter_of<'a>(
     known.max().unwrap_or(0)
 }
 
+/// The highest clock up to which any replica was told that a group is done. A survivor that was evicted, and
+/// has not read so, may lack what the others were done with, and nobody tells it any more.
+pub fn settled_clock_of<'a>(
+    group: GroupId,
+    replicas: impl Iterator<Item = &'a ReplicaStatus>,
+) -> u64 {
+    replicas.filter_map(|it| it.settled_clocks.get(group.index()).copied()).max().unwrap_or(0)
+}
+
 /// How a lost group begins anew. All its replicas must be given the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -316,6 +328,9 @@ pub struct Recreation {
     pub ballot_counter: u32,
     /// Timestamps begin above this: the highest clock that a replica of the cluster has reported.
     pub clock: u64,
+    /// No survivor is gone on from that waits for a message which may have ended up to here: see
+    /// [`settled_clock_of`].
+    pub settled_clock: u64,
 }
 
 /// An engine does not do what it was asked to.
@@ -347,7 +362,7 @@ pub enum CommandError {
     NoGenerationLeft(GroupId),
     /// The replica from whose state the group is to go on has none that it can.
     #[error(
-        "{0} cannot be recreated from the replica here: it has no state, or was evicted and lacks what other groups tell nobody any more; choose another survivor"
+        "{0} cannot be recreated from the replica here: it has no state that can be trusted, or was evicted and lacks what other groups tell nobody any more; choose another survivor, and where there is none, --accept-data-loss --discard-survivors begins with nothing"
     )]
     NoSurvivor(GroupId),
     /// Nothing was prepared under that token, or too long ago.

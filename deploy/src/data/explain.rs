@@ -124,6 +124,7 @@ mod tests {
             ballot_counter: 1,
             ballot_counters: Vec::new(),
             clock: 0,
+            settled_clocks: Vec::new(),
             view: Vec::new(),
             learners: Vec::new(),
             lost: false,

@@ -53,7 +53,8 @@ impl<A: Application> Replica<A> {
         if !self.fits(plan, marker) {
             return Err(CommandError::Outdated(self.id.group));
         }
-        if plan.from == Some(self.id.slot) && !(self.is_trusted() && self.core.can_be_revived()) {
+        let serves = || self.is_trusted() && self.core.can_be_revived(plan.settled_clock);
+        if plan.from == Some(self.id.slot) && !serves() {
             return Err(CommandError::NoSurvivor(self.id.group));
         }
         let until_ms = self.core.now_ms() + PREPARED_FOR_MS;
@@ -87,7 +88,7 @@ impl<A: Application> Replica<A> {
         let Some(Prepared { plan, .. }) = prepared else {
             return Err(CommandError::NotPrepared(self.id.group));
         };
-        let Recreation { from, incarnations, ballot_counter, clock } = plan;
+        let Recreation { from, incarnations, ballot_counter, clock, .. } = plan;
         let first = from.unwrap_or(0);
         let incarnation = incarnations[usize::from(first)];
         let marker = Ramcast::revival_ballot(ballot_counter, first, incarnation);

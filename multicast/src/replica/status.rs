@@ -101,6 +101,12 @@ impl<A: Application> Replica<A> {
                 .map(|group| core.counter_known_of(group))
                 .collect(),
             clock: core.highest_clock(),
+            settled_clocks: self
+                .topology
+                .all_groups()
+                .iter()
+                .map(|group| core.settled_clock_of(group))
+                .collect(),
             view: view.collect(),
             learners: self.learners(),
             lost,

@@ -11,7 +11,7 @@ use super::machine::Machine;
 use super::nodes::Nodes;
 use super::world::Stage;
 use crate::engine::Engine;
-use crate::operate::{Command, Recreation, ballot_counter_of};
+use crate::operate::{Command, Recreation, ballot_counter_of, settled_clock_of};
 use crate::replica::Replica;
 
 /// For how long a group that has said that it is lost must keep still before it is recreated.
@@ -123,9 +123,11 @@ impl Operator {
         let members: Vec<ReplicaId> = nodes.members(group).collect();
         let of = |id: &ReplicaId| nodes.find(*id).expect("all of them run");
         self.held.retain(|(held, _)| *held != group);
-        let survivors = members
-            .iter()
-            .filter(|id| stage.scenario.seed.is_multiple_of(2) && of(id).core.can_be_revived());
+        let status: Vec<_> = nodes.engines().flat_map(Engine::status).collect();
+        let settled_clock = settled_clock_of(group, status.iter());
+        let serves = |id: &&ReplicaId| of(id).core.can_be_revived(settled_clock);
+        let goes_on = stage.scenario.seed.is_multiple_of(2);
+        let survivors = members.iter().filter(|id| goes_on && serves(id));
         let best = |id: &&ReplicaId| (of(id).core.last_birth(), of(id).core.last_index());
         let from = survivors.max_by_key(best).copied();
         match from {
@@ -134,18 +136,18 @@ impl Operator {
                 stage.note(|| format!("from {survivor}"));
                 self.counts.revived += 1;
                 self.held.push((group, of(&survivor).core.undelivered()));
-                let survivors = members.iter().map(of).filter(|it| it.core.can_be_revived());
+                let survivors = members.iter().filter(serves).map(of);
                 let reached = survivors.map(|it| it.core.delivered()).max().unwrap_or(0);
                 stage.onlooker.revives(group, reached);
             }
         }
-        let status: Vec<_> = nodes.engines().flat_map(Engine::status).collect();
         let clock = status.iter().map(|status| status.clock).max().unwrap_or(0);
         let plan = Recreation {
             from: from.map(|survivor| survivor.slot),
             incarnations: members.iter().map(|id| of(id).incarnation).collect(),
             ballot_counter: ballot_counter_of(group, status.iter()),
             clock,
+            settled_clock,
         };
         self.attempts += 1;
         let token = self.attempts;

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use skein_kvstore::node::admin::{Action, CallError};
 use skein_multicast::config::Topology;
-use skein_multicast::operate::{Recreation, ReplicaStatus, Role, ballot_counter_of};
+use skein_multicast::operate::{
+    Recreation, ReplicaStatus, Role, ballot_counter_of, settled_clock_of,
+};
 use skein_multicast::protocol::ids::{GroupId, ReplicaId};
 
 use super::view::{Running, View};
@@ -199,6 +201,7 @@ fn plan(running: &Running, view: &View, group: u16, from: Option<u8>) -> Recreat
         from,
         incarnations: running.topology.replicas_of(GroupId(group)).map(incarnation).collect(),
         ballot_counter: ballot_counter_of(GroupId(group), all().map(|replica| &replica.order)),
+        settled_clock: settled_clock_of(GroupId(group), all().map(|replica| &replica.order)),
         clock: all().map(|replica| replica.order.clock).max().unwrap_or(0).max(microseconds()),
     }
 }

@@ -19,7 +19,9 @@ use alloc::vec::Vec;
 use super::{Ramcast, Role, Uncommitted};
 use crate::ballot::Ballot;
 use crate::bytes::Reader;
-use crate::ids::MessageId;
+use crate::ids::{GroupId, GroupSet, MessageId};
+use crate::step::Record;
+use crate::timestamp::Timestamp;
 use crate::view::View;
 
 impl Ramcast {
@@ -115,9 +117,23 @@ impl Ramcast {
         pending.chain(self.suffix.iter().filter_map(Uncommitted::message)).collect()
     }
 
+    /// The highest clock up to which a group is done, with messages to several, as far as we were told.
+    pub fn settled_clock_of(&self, group: GroupId) -> u64 {
+        self.shared.settled_by(group).clock()
+    }
+
     /// Whether our group can go on from our state: we have one, and lack nothing that other groups tell
-    /// nobody any more, since they know that our group is done with it.
-    pub fn can_be_revived(&self) -> bool {
-        self.role != Role::Blank && self.is_whole()
+    /// nobody any more, since they know that our group is done with it. `settled` is the highest clock up to
+    /// which any replica was told that. We may have been evicted while we stood still, and not have read so:
+    /// then the others were done without us, and nobody knows where what is pending here ended.
+    pub fn can_be_revived(&self, settled: u64) -> bool {
+        let over = |to: GroupSet, bound: Timestamp| to.has_several() && bound.clock() <= settled;
+        let logged = |entry: &Uncommitted| match entry.record {
+            Record::Local { destinations, timestamp, .. } => over(destinations, timestamp),
+            _ => false,
+        };
+        let pending = || self.order.iter().any(|it| over(it.destinations, it.bound()));
+        let lacks = || pending() || self.suffix.iter().any(logged);
+        self.role != Role::Blank && self.is_whole() && !lacks()
     }
 }

@@ -72,7 +72,7 @@ fn a_state_is_whole_for_a_life_that_is_waited_for() {
         let mut learner = core.blank(config(replica(0, 2), life, 2, 3));
         learner.restore(&state).expect("what was saved");
         assert!(learner.is_pending(message(1)));
-        assert_eq!(learner.can_be_revived(), whole, "{because}");
+        assert_eq!(learner.can_be_revived(0), whole, "{because}");
     }
 }
 

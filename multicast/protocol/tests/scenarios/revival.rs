@@ -66,16 +66,16 @@ fn all_that_the_survivor_holds_is_committed_and_what_it_lacks_is_given_up() {
 
 #[test]
 fn a_replica_that_may_lack_something_revives_nobody_and_who_was_chosen_lacks_nothing() {
-    assert!(survivor(Record::Exchange).can_be_revived());
+    assert!(survivor(Record::Exchange).can_be_revived(0));
     let mut core = survivor(Record::Evict { slot: 1 });
     assert!(
-        !core.can_be_revived(),
+        !core.can_be_revived(0),
         "others may be done with message 1, and not have waited for it"
     );
     core.revive(marker(7), view(), 0);
-    assert!(core.can_be_revived(), "nobody else holds more, an operator says");
+    assert!(core.can_be_revived(0), "nobody else holds more, an operator says");
     let blank = Ramcast::new(config(replica(0, 1), LIFE, 2, 5), View::first(5));
-    assert_eq!((blank.role(), blank.can_be_revived()), (Role::Blank, false));
+    assert_eq!((blank.role(), blank.can_be_revived(0)), (Role::Blank, false));
 }
 
 #[test]
@@ -152,6 +152,31 @@ fn who_has_no_state_promises_itself_to_the_new_generation_too() {
 }
 
 #[test]
+fn nobody_goes_on_from_what_waits_for_a_message_that_others_are_done_with() {
+    let to_one = Record::Local {
+        message: message(2),
+        low_water: 1,
+        timestamp: Timestamp::new(51, GroupId(0)),
+        destinations: GroupSet::first(1),
+        inline: true,
+    };
+    #[rustfmt::skip]
+    let cases = [
+        // settled  serves  because
+        (49,        true,   "message 1 ends at 50 or later"),
+        (50,        false,  "message 1 may have ended, and nobody tells where"),
+        (60,        false,  "message 1 may have ended, and nobody tells where"),
+    ];
+    for (settled, serves, because) in cases {
+        assert_eq!(survivor(to_one).can_be_revived(settled), serves, "{because}");
+        let mut committed = survivor(to_one);
+        committed.revive(marker(7), view(), 0);
+        assert!(committed.is_pending(message(1)));
+        assert_eq!(committed.can_be_revived(settled), serves, "{because}; its order knows it");
+    }
+}
+
+#[test]
 fn a_state_of_a_former_generation_is_of_no_use() {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     let mut core = survivor(Record::Exchange);
@@ -187,5 +212,5 @@ fn who_is_waited_for_again_may_lack_what_was_logged_while_it_was_not() {
     core.step(Event::TurnEnd, &mut Vec::new());
     assert_eq!(core.commit_index(), 4, "the leader has written it, and it is here");
     assert!(!core.view().member(1).evicted);
-    assert!(!core.can_be_revived(), "others may be done with message 1, which is pending here");
+    assert!(!core.can_be_revived(0), "others may be done with message 1, which is pending here");
 }

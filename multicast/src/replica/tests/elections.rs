@@ -211,7 +211,8 @@ fn a_group_without_a_generation_left_is_not_recreated() {
             scene.hear(slot, &ask, &[]);
         }
         let incarnations = vec![0, 1 << 10, 1 << 10];
-        let plan = Recreation { from: None, incarnations, ballot_counter, clock: 1 };
+        let plan =
+            Recreation { from: None, incarnations, ballot_counter, clock: 1, settled_clock: 0 };
         assert_eq!(scene.replica.prepare_recreate(1, &plan), answer, "{because}");
     }
     let said = CommandError::NoGenerationLeft(group).to_string();

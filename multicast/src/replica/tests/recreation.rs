@@ -15,7 +15,7 @@ fn prepared(from: Option<u8>) -> (Scene, Recreation) {
     }
     let incarnations = vec![0, 1 << 10, 1 << 10];
     let ballot_counter = scene.replica.core.ballot_counter();
-    let plan = Recreation { from, incarnations, ballot_counter, clock: 50 };
+    let plan = Recreation { from, incarnations, ballot_counter, clock: 50, settled_clock: 0 };
     scene.replica.prepare_recreate(1, &plan).expect("the group is lost");
     (scene, plan)
 }
