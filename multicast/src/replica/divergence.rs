@@ -68,13 +68,16 @@ pub(super) struct Divergence {
     looked_ms: u64,
     /// The last digest that each slot has told.
     heard: Vec<Option<Digest>>,
+    /// Of us, or of all: told until the node is started again.
     found: Option<Found>,
+    /// Of others: told until all hold the same again.
+    others: Option<Found>,
 }
 
 impl Divergence {
     /// Whether nothing says that our state is not the group's.
     pub(super) fn is_trusted(&self) -> bool {
-        self.found.is_none_or(|found| found.recovered || matches!(found.what, What::Others(_)))
+        self.found.is_none_or(|found| found.recovered)
     }
 
     /// Whether our state is known not to be the group's.
@@ -125,7 +128,10 @@ impl<A: Application> Replica<A> {
         self.divergence.forget_rounds(None, self.topology.replicas);
         let we = self.divergence.takes_anew().is_some();
         match &mut self.divergence.found {
-            found if recreated => *found = None,
+            found if recreated => {
+                *found = None;
+                self.divergence.others = None;
+            }
             Some(found) if we => {
                 found.recovered = true;
                 tracing::warn!(replica = %self.id, position = found.position,
@@ -250,20 +256,17 @@ impl<A: Application> Replica<A> {
 
     /// All replicas hold the same at this position.
     fn all_agree(&mut self, position: u64) {
-        if let Some(found) = self.divergence.found.filter(|found| position >= found.position) {
-            let recovered = match found.what {
-                What::Others(_) => {
-                    tracing::info!(replica = %self.id, position, "all replicas hold the same again");
-                    None
-                }
-                What::We(_) | What::Nobody => Some(Found { recovered: true, ..found }),
-            };
-            self.divergence.found = recovered;
+        if self.divergence.others.take_if(|found| position >= found.position).is_some() {
+            tracing::info!(replica = %self.id, position, "all replicas hold the same again");
+        }
+        if let Some(found) = self.divergence.found.as_mut().filter(|it| position >= it.position) {
+            found.recovered = true;
         }
     }
 
     fn found_divergence(&mut self, what: What, position: u64, now: u64) {
-        let before = self.divergence.found;
+        let Divergence { found, others, .. } = &mut self.divergence;
+        let before = if matches!(what, What::Others(_)) { others } else { found };
         let (group, replica) = (self.id.group.0, self.id);
         let known = |before: Found| match (before.what, what) {
             (What::We(_), What::We(_)) => true,
@@ -290,7 +293,7 @@ impl<A: Application> Replica<A> {
                      group has stopped");
             }
         }
-        self.divergence.found = Some(Found { what, position, at_ms: now, recovered: false });
+        *before = Some(Found { what, position, at_ms: now, recovered: false });
         if !self.is_trusted() {
             self.gate.clear();
             self.forget_all_reads();
@@ -316,8 +319,11 @@ impl<A: Application> Replica<A> {
         }
     }
 
+    /// What is the matter now, or else what was.
     pub(super) fn divergence_status(&self) -> Option<DivergenceStatus> {
-        let Found { what, position, at_ms, recovered } = self.divergence.found?;
+        let Divergence { found, others, .. } = self.divergence;
+        let present = found.filter(|found| !found.recovered);
+        let Found { what, position, at_ms, recovered } = present.or(others).or(found)?;
         let (what, slots) = match what {
             What::We(_) => (Diverged::Own, vec![self.id.slot]),
             What::Others(slots) => (Diverged::Others, slots.iter().collect()),

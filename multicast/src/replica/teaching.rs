@@ -395,7 +395,9 @@ impl<A: Application> Replica<A> {
         let needs = if blank { Some(Ballot::ZERO) } else { self.behind }.map(Ballot::to_word);
         // A learner says that it is there until it is let in, whether it needs a state now or not: all
         // members count the same learners, and so agree on whether the group is lost.
-        let asks = needs.is_some() || self.core.is_silent();
+        // Whoever has said that it has no state says so when it has one.
+        let own = self.asking[usize::from(self.id.slot)];
+        let asks = needs.is_some() || self.core.is_silent() || own.is_some_and(|it| it.blank);
         let takes = self.taking.as_ref().is_some_and(|taking| now < taking.last_ms + PART_WAIT_MS);
         if !asks || self.last_ask_ms.is_some_and(|last| now < last + ASK_EVERY_MS) {
             return;

@@ -1,7 +1,7 @@
 //! A replica whose state is another than the others hold: what it does not do any more.
 
 use super::*;
-use crate::operate::CommandError;
+use crate::operate::{CommandError, Diverged};
 
 /// Slot 0 leads, and holds this at position 1.
 fn holding(digest: u64) -> Scene {
@@ -52,6 +52,32 @@ fn who_has_diverged_does_not_set_out_to_lead() {
     assert_eq!(scene.replica.core.promised(), leader, "it would answer from a state of its own");
     let refused = scene.replica.transfer_here(&mut scene.wiring);
     assert_eq!(refused, Err(CommandError::Learner(GroupId(0))));
+}
+
+#[test]
+fn who_had_diverged_says_so_whatever_becomes_of_others() {
+    let mut scene = holding(8);
+    let ballot = scene.replica.core.ballot();
+    hear(&mut scene, ballot, 7);
+    scene.replica.state_is_new(false);
+    let told = |scene: &Scene| scene.replica.divergence_status().map(|it| (it.what, it.recovered));
+    assert_eq!(told(&scene), Some((Diverged::Own, true)));
+    // Now slot 2 differs from both.
+    scene.replica.application.digest = Some(Digest { position: 2, digest: 9 });
+    let say = |scene: &mut Scene, position, digest_of: [u64; 2]| {
+        for (slot, digest) in [1, 2].into_iter().zip(digest_of) {
+            let digests = vec![Digest { position, digest }];
+            scene.hear(slot, &Election::Digests { ballot: ballot.to_word(), digests }, &[]);
+        }
+        scene.replica.compare_states(&mut scene.wiring);
+    };
+    scene.replica.compare_states(&mut scene.wiring);
+    say(&mut scene, 2, [9, 1]);
+    assert_eq!(told(&scene), Some((Diverged::Others, false)), "that is the matter now");
+    assert!(scene.replica.is_trusted());
+    scene.replica.application.digest = Some(Digest { position: 3, digest: 5 });
+    say(&mut scene, 3, [5, 5]);
+    assert_eq!(told(&scene), Some((Diverged::Own, true)), "until its node is started again");
 }
 
 #[test]

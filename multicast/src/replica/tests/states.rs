@@ -288,6 +288,19 @@ fn a_named_replica_without_the_groups_state_is_a_lost_memory_while_nobody_leads(
 }
 
 #[test]
+fn whoever_has_said_that_it_has_no_state_says_so_when_it_has_one() {
+    let mut scene = Scene::new();
+    let Scene { replica, wiring, .. } = &mut scene;
+    replica.core.suspend(Ballot::recreated(7).map(|counter| Ballot::new(counter, 1, 0)).unwrap());
+    replica.tick(1_000, wiring);
+    assert!(replica.has_lost_its_memory(0), "nobody leads who would give it one");
+    let core = Ramcast::new(replica.config, View::first(3));
+    replica.begin_at(core, Nothing::default(), Runs::EMPTY, wiring);
+    replica.tick(1_100, wiring);
+    assert!(!replica.has_lost_its_memory(0), "what it asked a moment ago counts no more");
+}
+
+#[test]
 fn who_takes_a_state_knows_of_results_and_answers_what_its_giver_knew() {
     let mut scene = Scene::new();
     let leader = scene.let_lead(1);
