@@ -53,6 +53,8 @@ pub(crate) enum Election {
     Sees { sessions: Vec<u64> },
     /// What my state is at these positions, in short. I follow, or lead, in this ballot.
     Digests { ballot: u64, digests: Vec<Digest> },
+    /// As this life I was given a copy of your state, and it is not what its digest says.
+    Malformed { copy: CopyId, incarnation: u32 },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -44,6 +44,14 @@ impl Slots {
     }
 }
 
+impl FromIterator<u8> for Slots {
+    /// # Panics
+    /// If one is 16 or above.
+    fn from_iter<I: IntoIterator<Item = u8>>(slots: I) -> Self {
+        slots.into_iter().fold(Self::default(), |all, slot| all.with(usize::from(slot)))
+    }
+}
+
 /// Compares the digests of a group's replicas, by slot, for the one in slot `me`, which knows its own.
 pub fn compare(digests: &[Option<u64>], me: u8) -> Comparison {
     let Some(Some(ours)) = digests.get(usize::from(me)) else { return Comparison::Agree };

@@ -5,7 +5,8 @@
 //! position to all, so that each of them soon knows all. Who differs is decided by [`compare`].
 //!
 //! A replica that differs from what f+1 hold answers nobody, gives up leading, and takes the state anew from
-//! the leader. Its log and its votes stay: what it accepted it still holds. Where no digest is held by f+1,
+//! the leader. Its log and its votes stay: what it accepted it still holds. So does a leader of whose state a
+//! learner has refused a copy: what stands in its memory is not what it has executed. Where no digest is held by f+1,
 //! no replica of the group answers anybody, until one is: a replica that was silent may decide it.
 
 use std::collections::VecDeque;
@@ -53,6 +54,8 @@ struct Found {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     We(Slots),
+    /// Us, by a learner that has refused a copy of our state: digests say nothing of it.
+    Accused(Slots),
     Others(Slots),
     Nobody,
 }
@@ -72,6 +75,8 @@ pub(super) struct Divergence {
     found: Option<Found>,
     /// Of others: told until all hold the same again.
     others: Option<Found>,
+    /// Who has accused us, by slot the last life.
+    accusers: Vec<(u8, u32)>,
 }
 
 impl Divergence {
@@ -83,7 +88,11 @@ impl Divergence {
     /// Whether our state is known not to be the group's.
     fn takes_anew(&self) -> Option<Slots> {
         match self.found {
-            Some(Found { what: What::We(others), recovered: false, .. }) => Some(others),
+            Some(Found {
+                what: What::We(others) | What::Accused(others),
+                recovered: false,
+                ..
+            }) => Some(others),
             _ => None,
         }
     }
@@ -259,7 +268,9 @@ impl<A: Application> Replica<A> {
         if self.divergence.others.take_if(|found| position >= found.position).is_some() {
             tracing::info!(replica = %self.id, position, "all replicas hold the same again");
         }
-        if let Some(found) = self.divergence.found.as_mut().filter(|it| position >= it.position) {
+        let accused = |it: &Found| matches!(it.what, What::Accused(_));
+        let found = self.divergence.found.as_mut().filter(|it| position >= it.position);
+        if let Some(found) = found.filter(|it| !accused(it)) {
             found.recovered = true;
         }
     }
@@ -269,7 +280,7 @@ impl<A: Application> Replica<A> {
         let before = if matches!(what, What::Others(_)) { others } else { found };
         let (group, replica) = (self.id.group.0, self.id);
         let known = |before: Found| match (before.what, what) {
-            (What::We(_), What::We(_)) => true,
+            (What::We(_) | What::Accused(_), What::We(_)) => true,
             (before, what) => before == what,
         };
         if before.is_some_and(|before| known(before) && !before.recovered) {
@@ -287,6 +298,11 @@ impl<A: Application> Replica<A> {
                     "this replica has diverged: it holds another state than f+1 replicas do; it answers \
                      nobody, and takes the state anew");
             }
+            What::Accused(_) => {
+                tracing::error!(group, %replica, position,
+                    "a learner has refused a copy of this replica's state, which is not what its digest \
+                     says: it answers nobody, lets another lead, and takes the state anew");
+            }
             What::Nobody => {
                 tracing::error!(group, %replica, position,
                     "the replicas of this group have diverged, and no state is held by f+1 of them: the \
@@ -299,6 +315,22 @@ impl<A: Application> Replica<A> {
             self.forget_all_reads();
             self.give_up_teaching();
         }
+    }
+
+    /// A learner's life has refused a copy of our state, and these others have a state.
+    pub(super) fn accused_by(&mut self, accuser: (u8, u32), others: Slots) {
+        let counts = |slot: &u8| !self.core.view().member(*slot).evicted;
+        let others: Slots = others.iter().filter(counts).collect();
+        if others == Slots::default()
+            || self.divergence.accusers.contains(&accuser)
+            || !self.is_trusted()
+        {
+            return;
+        }
+        self.divergence.accusers.retain(|(slot, _)| *slot != accuser.0);
+        self.divergence.accusers.push(accuser);
+        let position = self.application.digests().last().map_or(0, |digest| digest.position);
+        self.found_divergence(What::Accused(others), position, self.core.now_ms());
     }
 
     /// Our state is not the group's: as leader, has one of those lead who hold it; then asks for it.
@@ -325,7 +357,7 @@ impl<A: Application> Replica<A> {
         let present = found.filter(|found| !found.recovered);
         let Found { what, position, at_ms, recovered } = present.or(others).or(found)?;
         let (what, slots) = match what {
-            What::We(_) => (Diverged::Own, vec![self.id.slot]),
+            What::We(_) | What::Accused(_) => (Diverged::Own, vec![self.id.slot]),
             What::Others(slots) => (Diverged::Others, slots.iter().collect()),
             What::Nobody => (Diverged::All, (0..self.topology.replicas).collect()),
         };

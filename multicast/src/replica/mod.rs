@@ -582,6 +582,9 @@ impl<A: Application> Replica<A> {
             Election::Digests { ballot, digests } => {
                 self.hear_digests(from.slot, Ballot::from_word(ballot), &digests);
             }
+            Election::Malformed { copy, incarnation } => {
+                self.copy_is_malformed(from.slot, incarnation, copy);
+            }
             Election::State(part) => self.take_part(from.slot, part, tail, wiring, fresh),
         }
         self.carry_out(wiring);

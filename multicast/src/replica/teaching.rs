@@ -67,7 +67,7 @@ pub(super) struct Teaching {
     done: bool,
     /// We were deposed: nothing is sent until the learner asks for the rest, and we may give it.
     paused: bool,
-    copy: CopyId,
+    pub(super) copy: CopyId,
     /// Time at which this copy began.
     began_ms: u64,
     /// Time at which the last part was sent.
@@ -519,8 +519,32 @@ impl<A: Application> Replica<A> {
             Content::Order => taking.machine_is_whole && self.take_order(bytes, wiring).is_some(),
         };
         if !taken {
-            tracing::error!(replica = %self.id, ?part, "a part of the state makes no sense");
+            tracing::error!(replica = %self.id, from, ?part,
+                "a copy of the state is not what its digest says: it is refused, and its giver told");
             self.taking = None;
+            let said = Election::Malformed { copy: part.copy, incarnation: self.incarnation };
+            self.tell_member(from, &said, &[], wiring);
+        }
+    }
+
+    /// A learner refuses a copy of our state. Either memory may have failed, and no digest tells whose: ours
+    /// follows what was executed, and not what stands there now. So another of those that count is to lead, and
+    /// gives its own state to both. Not twice for one learner, whose own memory may be what fails; and not while
+    /// somebody else has no state, who may be the one that was told so before.
+    pub(super) fn copy_is_malformed(&mut self, slot: u8, incarnation: u32, copy: CopyId) {
+        let ours = |it: &Teaching| (it.slot, it.incarnation, it.copy) == (slot, incarnation, copy);
+        if !self.core.leads() || !self.teaching.as_ref().is_some_and(ours) {
+            return;
+        }
+        self.give_up_teaching();
+        let now = self.core.now_ms();
+        let asks = |it: u8| {
+            self.asking[usize::from(it)].is_some_and(|it| now < it.at_ms + ASKED_RECENTLY_MS)
+        };
+        let others = self.other_slots().filter(|it| *it != slot);
+        let (asking, others): (Vec<_>, Vec<_>) = others.partition(|it| asks(*it));
+        if asking.is_empty() {
+            self.accused_by((slot, incarnation), others.into_iter().collect());
         }
     }
 

@@ -40,6 +40,9 @@ mod states;
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
 const OLD: Ballot = Ballot::new(1, 1, 0);
 
+/// A part of a state that is refused.
+const NONSENSE: &[u8] = b"nonsense";
+
 /// A state machine without a state, and whether what it answered to each message went out.
 #[derive(Default)]
 struct Nothing {
@@ -89,8 +92,8 @@ impl Application for Nothing {
         self.copied_with = Some(self.results);
     }
     fn give_up_copy(&mut self) {}
-    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
-        Ok(())
+    fn restore(&mut self, part: &[u8], _: bool) -> Result<(), Malformed> {
+        if part == NONSENSE { Err(Malformed) } else { Ok(()) }
     }
     fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
         answer.extend_from_slice(query);

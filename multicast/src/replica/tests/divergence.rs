@@ -80,6 +80,65 @@ fn who_had_diverged_says_so_whatever_becomes_of_others() {
     assert_eq!(told(&scene), Some((Diverged::Own, true)), "until its node is started again");
 }
 
+/// A learner says that the copy that it is given is not what its digest says.
+fn refuse(scene: &mut Scene, incarnation: u32) {
+    let ask = Election::Ask { incarnation, needs: Some(0), applied: 0, taken: None };
+    scene.hear(2, &ask, &[]);
+    if let Some(copy) = scene.replica.teaching.as_ref().map(|it| it.copy) {
+        scene.hear(2, &Election::Malformed { copy, incarnation }, &[]);
+    }
+    scene.replica.compare_states(&mut scene.wiring);
+}
+
+#[test]
+fn a_leader_of_whose_state_a_copy_is_refused_lets_another_lead_and_takes_the_state_anew() {
+    let mut scene = holding(8);
+    let stray = CopyId { giver: 0, number: 9 };
+    scene.hear(2, &Election::Malformed { copy: stray, incarnation: 1 << 10 }, &[]);
+    assert!(scene.replica.is_trusted(), "it is no copy of this replica's");
+    refuse(&mut scene, 1 << 10);
+    assert!(!scene.replica.is_trusted() && scene.replica.teaching.is_none());
+    let ballot = scene.replica.core.ballot();
+    hear(&mut scene, ballot, 8);
+    assert!(!scene.replica.is_trusted(), "digests agree, and say nothing of what stands there");
+    let told = scene.replica.divergence_status().map(|it| (it.what, it.recovered));
+    assert_eq!(told, Some((Diverged::Own, false)));
+    scene.replica.state_is_new(false);
+    assert!(scene.replica.is_trusted());
+}
+
+#[test]
+fn a_learner_is_believed_once_and_only_where_another_has_a_state() {
+    let mut scene = holding(8);
+    scene.hear(1, &Election::Ask { incarnation: 0, needs: Some(0), applied: 0, taken: None }, &[]);
+    scene.replica.give_up_teaching();
+    refuse(&mut scene, 1 << 10);
+    assert!(scene.replica.is_trusted(), "slot 1 has no state, either: nobody could lead");
+    scene.replica.asking[1] = None;
+    refuse(&mut scene, 1 << 10);
+    assert!(!scene.replica.is_trusted());
+    scene.replica.state_is_new(false);
+    refuse(&mut scene, 1 << 10);
+    assert!(scene.replica.is_trusted(), "its own memory may be what fails");
+    refuse(&mut scene, 2 << 10);
+    assert!(!scene.replica.is_trusted(), "it is another life");
+}
+
+#[test]
+fn who_is_given_a_copy_that_is_not_what_its_digest_says_tells_its_giver() {
+    let mut scene = Scene::new();
+    let leader = scene.let_lead(1);
+    scene.hear(1, &Election::Behind { ballot: leader.to_word() }, &[]);
+    let copy = CopyId { giver: 0, number: 1 };
+    for (number, bytes, told) in [(0, &b"pairs"[..], 0), (1, NONSENSE, 1)] {
+        let before = scene.told(1);
+        let part = Part { incarnation: 0, copy, number, content: Content::Machine };
+        scene.hear(1, &Election::State(part), bytes);
+        assert_eq!(scene.told(1), before + told);
+    }
+    assert!(scene.replica.taking.is_none());
+}
+
 #[test]
 fn what_was_told_in_another_ballot_says_nothing_of_this_state() {
     let mut scene = holding(8);
