@@ -1,0 +1,155 @@
+//! Learners, and followers that are far behind: what they ask for, what they are given, and when they count.
+
+use super::*;
+
+#[test]
+fn who_is_behind_is_told_so_however_much_waits_for_it() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let before = scene.told(2);
+    assert!(before > 0, "it has not taken the question");
+    scene.grant(2, 3, false);
+    assert_eq!(scene.told(2), before + 1, "nobody knows what it shares with this log");
+    assert_eq!(scene.replica.paths.behind, 1);
+}
+
+#[test]
+fn what_an_earlier_leader_says_late_keeps_nobody_from_asking_for_the_state() {
+    let mut scene = Scene::new();
+    let (earlier, later) = (scene.let_lead(1), scene.let_lead(2));
+    scene.hear(2, &Election::Behind { ballot: later.to_word() }, &[]);
+    scene.hear(1, &Election::Behind { ballot: earlier.to_word() }, &[]);
+    assert_eq!(scene.replica.behind, Some(later), "the later one does not say it again");
+}
+
+#[test]
+fn what_a_former_life_has_applied_hides_not_that_the_next_one_has() {
+    // One that we let in, and one that another leader had: its life is named by now.
+    for life in [1 << 10, 0] {
+        let mut scene = Scene::new();
+        scene.grant(1, 0, true);
+        let slot = ReplicaId::new(GroupId(0), 2);
+        scene.applies(2, 77);
+        assert_eq!(scene.words(), [(slot, 77)]);
+        scene.applies(2, 77);
+        assert_eq!(scene.words(), [], "it says nothing new");
+        let (granted, tail) = scene.granted(2, 0, true);
+        let granted = Granted { incarnation: life, ..granted };
+        scene.hear(2, &Election::Granted(granted), &tail);
+        assert_eq!(scene.words(), [], "it has said nothing yet");
+        scene.applies(2, 77);
+        assert_eq!(scene.words(), [(slot, 77)], "what the former life had said counts no more");
+    }
+}
+
+#[test]
+fn who_has_a_state_is_not_given_another_but_asked_to_be_let_in() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let incarnation = 1 << 10;
+    scene.hear(2, &Election::Ask { incarnation, needs: None, applied: 0, taken: None }, &[]);
+    assert!(scene.replica.teaching.is_none() && scene.replica.has_lost_its_memory(2));
+    // One whose `Join` is committed, and that has not seen it, counts: it will grant.
+    scene.hear(1, &Election::Ask { incarnation: 0, needs: None, applied: 0, taken: None }, &[]);
+    assert!(!scene.replica.has_lost_its_memory(1));
+    scene.hear(2, &Election::Ask { incarnation, needs: Some(0), applied: 0, taken: None }, &[]);
+    let taught = scene.replica.teaching.as_ref().map(Teaching::slot);
+    assert_eq!(taught, Some(2));
+}
+
+#[test]
+fn a_copy_goes_on_where_it_stood_when_its_giver_leads_again() {
+    let taken = |number, next| Some(Taken { copy: CopyId { giver: 0, number }, next });
+    #[rustfmt::skip]
+    let cases = [
+        // says        begun  because
+        (taken(1, 0),  1,     "it has all that was sent"),
+        (taken(1, 1),  2,     "it has another part than was sent"),
+        (taken(2, 0),  2,     "it has another copy"),
+        (None,         2,     "it has nothing"),
+    ];
+    for (taken, begun, because) in cases {
+        let mut scene = Scene::new();
+        scene.grant(1, 0, true);
+        let asks = |scene: &mut Scene, taken| {
+            let (incarnation, needs) = (1 << 10, Some(Ballot::ZERO.to_word()));
+            scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken }, &[]);
+            scene.replica.teaching.as_ref().is_some_and(Teaching::is_under_way)
+        };
+        assert!(asks(&mut scene, None));
+        scene.replica.set_out(Cause::Outbid, &mut scene.wiring);
+        assert!(!asks(&mut scene, taken), "who does not lead gives nothing");
+        scene.grant(1, 0, true);
+        let gives = scene.replica.teaching.as_ref().is_some_and(Teaching::is_under_way);
+        assert!(!gives, "who takes it may take another's by now");
+        assert!(asks(&mut scene, taken));
+        assert_eq!(scene.replica.application.begun, begun, "{because}");
+    }
+}
+
+#[test]
+fn who_is_given_a_state_does_not_set_out_to_lead_meanwhile() {
+    for taught in [true, false] {
+        let mut scene = Scene::new();
+        scene.replica.tick(1, &mut scene.wiring);
+        let ballot = scene.let_lead(1);
+        scene.hear(1, &Election::Behind { ballot: ballot.to_word() }, &[]);
+        // Nothing else is heard of the leader, but not for so long that it is suspected.
+        for number in 0..18 {
+            if taught {
+                scene.is_given(1, number);
+            }
+            scene.replica.tick(1 + 20 * (number + 1), &mut scene.wiring);
+        }
+        assert_eq!(scene.replica.core.promised() == ballot, taught);
+    }
+}
+
+#[test]
+fn how_far_a_former_life_had_read_says_nothing_of_the_next_one() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    for freed in [960, 64] {
+        scene.replica.follower_lost(2);
+        let (granted, tail) = scene.granted(2, 0, true);
+        scene.hear(2, &Election::Granted(Granted { freed, ..granted }), &tail);
+        assert_eq!(scene.replica.followers[2].freed, freed);
+    }
+}
+
+#[test]
+fn nobody_is_let_in_before_it_has_all_that_was_written() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.commit();
+    let (granted, tail) = scene.granted(2, 0, true);
+    let granted = Granted { incarnation: 1 << 10, ..granted };
+    scene.hear(2, &Election::Granted(granted), &tail);
+    scene.replica.end_turn(&mut scene.wiring);
+    let last = scene.replica.core.last_index();
+    scene.replica.let_in(&mut scene.wiring);
+    assert_eq!(scene.replica.core.last_index(), last, "what it lacks may be lost with us");
+    scene.replica.completed(2, scene.replica.writes);
+    scene.replica.let_in(&mut scene.wiring);
+    assert_eq!(scene.replica.core.last_index(), last, "nobody has said what it had applied");
+    scene.replica.told(Column::Applied, ReplicaId::new(GroupId(0), 1), NOTHING);
+    scene.replica.let_in(&mut scene.wiring);
+    assert_eq!(scene.replica.core.last_index(), last + 1);
+}
+
+#[test]
+fn the_log_is_kept_for_a_learner_from_where_its_state_ends() {
+    let mut scene = Scene::new();
+    scene.replica.tick(1, &mut scene.wiring);
+    scene.grant(1, 0, true);
+    scene.commit();
+    scene.replica.free_log(&mut scene.wiring);
+    // A former life had read as far as that.
+    scene.replica.followers[2].freed = 1 << 20;
+    let (incarnation, needs) = (1 << 10, Some(0));
+    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
+    scene.replica.teaching.as_mut().expect("slot 2 is taught").ripe = true;
+    scene.replica.finish_teaching(&mut scene.wiring);
+    assert!(scene.replica.teaching.as_ref().is_some_and(Teaching::is_done));
+    assert_eq!(scene.replica.followers[2].freed, scene.replica.freed);
+}

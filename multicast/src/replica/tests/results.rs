@@ -1,0 +1,118 @@
+//! What machines say to each other: results, logged once.
+
+use super::*;
+
+#[test]
+fn results_that_come_together_share_an_entry_and_those_that_come_again_are_not_in_it() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let before = scene.replica.core.last_index();
+    scene.exchange(&told(1..4, 1));
+    scene.exchange(&told(1..4, 1));
+    scene.exchange(&told(2..6, 1));
+    let entries = scene.replica.exchanged.iter().map(|it| (it.message.sequence, it.index - before));
+    assert!(entries.eq([(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)]));
+    assert_eq!(scene.replica.core.last_index(), before + 2);
+    assert_eq!((scene.replica.paths.exchanged, scene.replica.paths.result_again), (5, 5));
+    scene.exchange(&[told(6..7, 1), told(6..7, 1)].concat());
+    assert_eq!((scene.replica.paths.exchanged, scene.replica.paths.result_again), (6, 6));
+}
+
+#[test]
+fn a_copy_ends_when_the_machine_has_all_results_that_are_committed() {
+    let mut scene = Scene::new();
+    scene.replica.tick(1, &mut scene.wiring);
+    scene.grant(1, 0, true);
+    let (incarnation, needs) = (1 << 10, Some(0));
+    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
+    // One entry has three of them, and another one two.
+    scene.exchange(&told(1..4, 1));
+    scene.exchange(&told(4..6, 1));
+    let by = ReplicaId::new(GroupId(0), 1);
+    let core = &scene.replica.core;
+    let acceptance = Acceptance { tag: core.ballot().tag(), index: core.last_index() };
+    scene.replica.told(Column::Accepted, by, acceptance.to_word());
+    scene.replica.core.advance_commit();
+    scene.replica.teaching.as_mut().expect("slot 2 is taught").ripe = true;
+    scene.replica.finish_teaching(&mut scene.wiring);
+    assert_eq!(scene.replica.application.copied_with, None, "its log will not tell of them again");
+    scene.replica.deliver(&mut scene.wiring);
+    assert_eq!(scene.replica.application.copied_with, Some(5), "not between two of them");
+    assert!(scene.replica.teaching.as_ref().is_some_and(Teaching::is_done));
+}
+
+#[test]
+fn results_of_a_former_state_are_not_logged_in_another() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.exchange(&told(1..4, 1));
+    assert_eq!(scene.replica.exchanged.len(), 3);
+    let core = Ramcast::new(scene.replica.config, View::first(3));
+    let Scene { replica, wiring, .. } = &mut scene;
+    replica.begin_at(core, Nothing::default(), Runs::EMPTY, wiring);
+    assert!(replica.exchanged.is_empty(), "or another group would be said to have told them");
+    replica.set_out(Cause::Start, wiring);
+    scene.grant(1, 0, true);
+    assert!(scene.replica.core.leads());
+    scene.replica.exchange(GroupId(2), Results(&told(7..9, 1)), &mut scene.wiring);
+    let logged = scene.replica.exchanged.iter().map(|it| (it.from, it.message.sequence));
+    assert!(logged.eq([(GroupId(2), 7), (GroupId(2), 8)]), "the others were another group's");
+}
+
+#[test]
+fn what_is_longer_than_an_entry_of_results_is_not_logged() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let before = scene.replica.core.last_index();
+    let (fits, too_long) = (told(1..2, EXCHANGE_MAX), told(2..3, EXCHANGE_MAX + 1));
+    assert_eq!(fits.len(), RESULTS_BYTES_MAX);
+    scene.exchange(&too_long);
+    assert_eq!(scene.replica.core.last_index(), before);
+    scene.exchange(&fits);
+    assert_eq!(scene.replica.core.last_index(), before + 1);
+}
+
+#[test]
+fn what_the_machine_says_in_a_turn_goes_out_in_as_few_datagrams_as_hold_it() {
+    let mut scene = Scene::new();
+    let groups = GroupSet::single(GroupId(0));
+    let (count, len) = (20, 200);
+    for sequence in 1..=count {
+        let message = MessageId::new(SessionId(1), sequence);
+        scene.replica.tell_later(message, groups, &vec![7; len], &mut scene.wiring);
+    }
+    for _ in 0..2 {
+        scene.replica.tell_results(&mut scene.wiring); // There is nothing more the second time.
+    }
+    let sent = scene.wiring.loopback.iter().map(|datagram| &datagram.bytes[..]);
+    let together = RESULTS_BYTES_MAX / Results::len_of(len);
+    assert_eq!(sent.clone().count(), (count as usize).div_ceil(together));
+    assert!(sent.clone().all(|results| results.len() <= RESULTS_BYTES_MAX));
+    assert_eq!(sent.flatten().copied().collect::<Vec<_>>(), told(1..count + 1, len));
+}
+
+#[test]
+fn results_of_several_groups_about_one_message_are_all_logged() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    for group in [1, 2, 1] {
+        scene.replica.exchange(GroupId(group), Results(&told(1..2, 1)), &mut scene.wiring);
+    }
+    let logged = scene.replica.exchanged.iter().map(|it| (it.from, it.message.sequence));
+    assert!(logged.eq([(GroupId(1), 1), (GroupId(2), 1)]));
+}
+
+#[test]
+fn what_is_cut_off_leaves_neither_its_end_nor_its_results() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.exchange(&told(1..2, 1));
+    let kept = scene.replica.core.last_index();
+    scene.exchange(&told(2..4, 1));
+    scene.let_lead(1);
+    let base = scene.replica.end_of(kept);
+    scene.replica.cut_log(base);
+    let left = scene.replica.exchanged.iter().map(|it| (it.index, it.message.sequence));
+    assert!(left.eq([(kept, 1)]), "another entry may stand there");
+    assert_eq!(scene.replica.ends.back(), Some(&(kept, base.position)));
+}

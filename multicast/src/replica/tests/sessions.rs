@@ -1,0 +1,125 @@
+//! Sessions: their windows, their replies, and when one is dead.
+
+use super::*;
+
+#[test]
+fn what_was_cut_off_of_a_session_that_is_gone_is_forgotten() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let (here, gone) = (SessionId(1), SessionId(2));
+    scene.wiring.session_opened(here, scene.replica.id, 0);
+    scene.replica.relayed(&relay(here, 1), &mut scene.wiring);
+    scene.replica.relayed(&relay(gone, 1), &mut scene.wiring);
+    assert_eq!((scene.replica.core.pending(), scene.replica.payloads.len()), (2, 2));
+
+    let ballot = scene.let_lead(1);
+    let (base, grant) = (Cursor::START, scene.replica.grants);
+    let header = Leadership { ballot, base, grant, first: 1, held_from: base.position }.encode();
+    scene.wiring.port.fabric.copy_in(scene.replica.log, 0, &header);
+    scene.replica.read_log(&mut scene.wiring, usize::MAX);
+    assert_eq!((scene.replica.core.ballot(), scene.replica.core.pending()), (ballot, 0));
+    assert_eq!(scene.replica.payloads.messages(), [MessageId::new(here, 1)]);
+}
+
+#[test]
+fn what_is_relayed_too_late_is_kept_for_nobody() {
+    let mut scene = Scene::new();
+    scene.let_lead(1);
+    let (here, gone) = (SessionId(1), SessionId(2));
+    scene.wiring.session_opened(here, scene.replica.id, 0);
+    scene.replica.relayed(&relay(here, 1), &mut scene.wiring);
+    scene.replica.relayed(&relay(gone, 1), &mut scene.wiring);
+    assert_eq!(scene.replica.payloads.messages(), [MessageId::new(here, 1)]);
+}
+
+#[test]
+fn a_session_that_goes_beyond_its_window_waits_and_no_other_does() {
+    let mut scene = Scene::new();
+    let (one, other) = (SessionId(1), SessionId(2));
+    scene.wiring.session_opened(one, scene.replica.id, 0);
+    let window = Tuning::default().window as u64;
+    for sequence in 1..=window {
+        assert!(scene.replica.admits(one, 1, 0, || sequence), "{sequence}");
+        scene.replica.relayed(&relay(one, sequence), &mut scene.wiring);
+    }
+    let mut admits = |session| scene.replica.admits(session, 1, 0, || 1);
+    assert!(!admits(one) && admits(other));
+    assert_eq!(scene.replica.paths.window_full, 1);
+}
+
+#[test]
+fn replies_are_repeated_a_few_mebibytes_in_a_turn() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let asks = |scene: &mut Scene, count| {
+        let message = MessageId::new(SessionId(1), 1);
+        scene.replica.repeats.extend(std::iter::repeat_n(message, count));
+    };
+    asks(&mut scene, 12);
+    let mut turns = Vec::new();
+    for _ in 0..4 {
+        let before = scene.replica.application.repeated;
+        let any = scene.replica.deliver(&mut scene.wiring);
+        let repeated = scene.replica.application.repeated - before;
+        scene.replica.rest();
+        turns.push((repeated, any, scene.replica.is_stirred()));
+    }
+    assert_eq!(turns, [(5, true, true), (5, true, true), (2, true, false), (0, false, false)]);
+    let admits = |scene: &mut Scene| scene.replica.admits(SessionId(1), 1, 0, || 1);
+    assert!(admits(&mut scene));
+    asks(&mut scene, REPEATS_MAX);
+    assert!(!admits(&mut scene), "what it may ask for is kept nowhere");
+}
+
+#[test]
+fn a_session_that_another_replica_hears_is_not_dead() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let (cut_off, dead) = (SessionId(7), SessionId(8));
+    for session in [cut_off, dead] {
+        scene.replica.orphans.insert(session, 0);
+    }
+    let mut ended = Vec::new();
+    for _ in 0..40 {
+        let (over, sought) = scene.replica.count_orphans(10, 3);
+        ended.extend(over);
+        // A member is asked about both of them, and has a connection from one.
+        if sought.contains(&cut_off.0) {
+            scene.hear(1, &Election::Sees { sessions: vec![cut_off.0, 99] }, &[]);
+        }
+    }
+    assert_eq!(ended, [dead; 3], "said so often, and of no other");
+    assert!(scene.replica.orphans.contains_key(&cut_off));
+    // Nobody has one from it any more.
+    ended.clear();
+    for _ in 0..11 {
+        ended.extend(scene.replica.mourn(10, 3, &mut scene.wiring));
+    }
+    assert_eq!(ended.first(), Some(&cut_off));
+    // Where connections are not all that there is, nobody is asked.
+    scene.replica.orphans.insert(dead, 0);
+    assert!(scene.replica.mourn(0, 3, &mut scene.wiring).contains(&dead));
+}
+
+#[test]
+fn who_has_no_connection_from_a_session_says_nothing_of_it() {
+    let mut scene = Scene::new();
+    scene.let_lead(1);
+    let before = scene.told(1);
+    scene.hear(1, &Election::Seeks { sessions: vec![7, 8] }, &[]);
+    assert_eq!(scene.told(1), before);
+    assert!(!scene.wiring.hears(SessionId(7), scene.replica.id));
+}
+
+#[test]
+fn a_session_has_no_more_under_way_than_its_window() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let (session, window) = (SessionId(9), scene.replica.tuning.window as u64);
+    for (sequence, taken) in [(7 + window, false), (6 + window, true)] {
+        let head = Head { sequence, low_water: 7, destinations: GroupSet::first(1) };
+        scene.replica.receive(session, head, b"1", &mut scene.wiring);
+        let known = scene.replica.core.is_known(MessageId::new(session, sequence));
+        assert_eq!(known, taken, "{sequence}");
+    }
+}
