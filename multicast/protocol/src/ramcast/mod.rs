@@ -33,12 +33,14 @@ mod follower;
 mod lag;
 mod leader;
 mod lease;
+mod membership;
 mod passed;
 mod paths;
 mod revival;
 mod saved;
 mod shared;
 mod spread;
+mod succession;
 mod suffix;
 
 use alloc::collections::{BTreeMap, VecDeque};

@@ -12,7 +12,7 @@
 //! **An operator's choice stays.** A leader that an operator asked for hands over to nobody, until
 //! leadership changes for another reason.
 
-use super::election::HEIR_PATIENCE;
+use super::succession::HEIR_PATIENCE;
 use super::{Cause, Ramcast};
 use crate::ids::ReplicaId;
 
