@@ -5,7 +5,7 @@
 //! Nodes that others have started are followed just so; only how they ended cannot be told.
 
 use std::collections::BTreeSet;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,11 +16,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use skein_kvstore::node::directory::Directory;
+use skein_kvstore::node::directory::{Directory, DirectoryError};
 use skein_multicast::operate::Identity;
 
 /// A node that ran for less than this has died again.
@@ -33,6 +33,8 @@ const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
 /// How often a node is looked at that cannot start because files of its directory are gone.
 const DAMAGED_POLL: Duration = Duration::from_secs(1);
+/// After how many such looks it is told.
+const DAMAGED_POLLS_TOLD: u32 = 4;
 
 /// How a node ends that must not be started as it was, with bad usage.
 const USAGE: i32 = 2;
@@ -82,7 +84,7 @@ pub(crate) enum Next {
     /// Somebody else has started it.
     Taken { pid: u32 },
     /// It stays as it is, and why.
-    Stays(&'static str),
+    Stays(String),
 }
 
 impl fmt::Display for Ended {
@@ -121,7 +123,7 @@ impl Supervisor {
         let now = Instant::now();
         let fresh = |node| {
             let due = plan.starts(node).then_some(now);
-            Watched { process: None, due, since: now, again: 0 }
+            Watched { process: None, due, since: now, again: 0, damaged_polls: 0 }
         };
         let nodes = (0..plan.nodes).map(fresh).collect();
         let mut crew = Crew { plan, nodes, restart: false, orders: ours, tell: Box::new(tell) };
@@ -177,6 +179,8 @@ struct Watched {
     since: Instant,
     /// How often in a row it has died soon after.
     again: u32,
+    /// How often in a row its files were looked at and found damaged.
+    damaged_polls: u32,
 }
 
 struct Process {
@@ -279,14 +283,22 @@ impl Crew {
         let number = node as u16;
         let process = match self.adopt(number) {
             Some(process) => Ok(process),
-            None if self.waits_for_its_files(number) => {
-                self.nodes[node].due = Some(Instant::now() + DAMAGED_POLL);
-                return;
-            }
-            None => self.spawn(number),
+            None => match self.waits_for_its_files(number) {
+                Some(error) => {
+                    let watched = &mut self.nodes[node];
+                    watched.due = Some(Instant::now() + DAMAGED_POLL);
+                    watched.damaged_polls += 1;
+                    // A file that is only missing is made anew before that.
+                    if watched.damaged_polls == DAMAGED_POLLS_TOLD {
+                        (self.tell)(Err(anyhow!("node {number} is not started: {error}")));
+                    }
+                    return;
+                }
+                None => self.spawn(number),
+            },
         };
         let watched = &mut self.nodes[node];
-        watched.since = Instant::now();
+        (watched.since, watched.damaged_polls) = (Instant::now(), 0);
         match process {
             Ok(process) => {
                 watched.process = Some(process);
@@ -300,9 +312,10 @@ impl Crew {
         }
     }
 
-    /// Whether the node has died, and its directory does not say which life would be its next.
-    fn waits_for_its_files(&self, node: u16) -> bool {
-        self.restart && self.plan.directory.lives(node).is_err()
+    /// What is wrong with the directory, if the node has died and it does not say which life would be
+    /// its next.
+    fn waits_for_its_files(&self, node: u16) -> Option<DirectoryError> {
+        self.plan.directory.lives(node).err().filter(|_| self.restart)
     }
 
     /// Follows the process that runs the node already.
@@ -369,8 +382,17 @@ impl Crew {
         let how = match process.child {
             Some(mut child) => {
                 let status = child.wait();
-                refused = status.as_ref().is_ok_and(|status| status.code() == Some(USAGE));
-                how(status)
+                let code = status.as_ref().ok().and_then(ExitStatus::code);
+                refused = code == Some(USAGE);
+                let mut how = how(status);
+                // Its log is in the same directory, and cannot say so.
+                if code.is_some_and(|code| code != 0)
+                    && let Some(error) = self.plan.directory.unwritable()
+                {
+                    let _ =
+                        write!(how, ": {error}, and a start that is not written down may not be");
+                }
+                how
             }
             None => "has ended; how is known only to the process that had started it".into(),
         };
@@ -384,26 +406,24 @@ impl Crew {
                 (watched.process, watched.since) = (Some(process), Instant::now());
                 Next::Taken { pid }
             }
-            _ if refused => {
-                Next::Stays("it does not belong here, as its log says, and is not started again")
-            }
-            _ if !self.restart => Next::Stays("it is not started again"),
+            _ if refused => Next::Stays(
+                "it does not belong here, as its log says, and is not started again".into(),
+            ),
+            _ if !self.restart => Next::Stays("it is not started again".into()),
             _ if self.plan.directory.was_stopped(number) => {
-                Next::Stays("it was told to stop, and is not started again")
+                Next::Stays("it was told to stop, and is not started again".into())
             }
             (None, Ok(lives)) if lives >= Identity::LIVES_MAX => {
-                Next::Stays("it cannot be started again: its lives are used up")
+                Next::Stays("it cannot be started again: its lives are used up".into())
             }
             (None, Ok(life)) => {
                 let delay = delay(watched.again);
                 watched.due = Some(Instant::now() + delay);
                 Next::Restart { life, delay }
             }
-            (None, Err(_)) => {
+            (None, Err(error)) => {
                 watched.due = Some(Instant::now() + DAMAGED_POLL);
-                Next::Stays(
-                    "how often it was started cannot be read, and until then it cannot start",
-                )
+                Next::Stays(format!("it is started again when this is mended: {error}"))
             }
         };
         let busy = |watched: &&Watched| watched.process.is_some() || watched.due.is_some();

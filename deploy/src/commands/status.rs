@@ -58,6 +58,9 @@ pub(super) struct Snapshot {
     pub(super) regions_bytes: u64,
     /// Keys in all groups whose nodes answer.
     pub(super) keys: u64,
+    /// Why no file can be made in the directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) directory_problem: Option<String>,
     pub(super) nodes: Vec<NodeView>,
     pub(super) groups: Vec<GroupView>,
 }
@@ -263,6 +266,7 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
         cluster: running.manifest.cluster,
         build: running.manifest.build,
         supervisor: directory.supervisor(),
+        directory_problem: directory.unwritable().map(|error| error.to_string()),
         regions: running.manifest.regions,
         keys,
         groups,

@@ -289,6 +289,12 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
             ));
         }
     }
+    if let Some(problem) = &snapshot.directory_problem {
+        notes.push(format!(
+            "{problem}: nodes that run go on, and one that dies stays dead until its directory can be \
+             written."
+        ));
+    }
     if snapshot.supervisor.is_none() && !snapshot.has_several_hosts() {
         notes.push(
             "Nobody supervises the nodes: one that dies stays dead. `skein supervise --detach` \

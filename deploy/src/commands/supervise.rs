@@ -185,7 +185,9 @@ impl Upkeep {
     fn look(&mut self, claim: &mut Claim, note: &dyn Fn(String)) -> bool {
         let dir = claim.directory().path().display().to_string();
         let problem = match claim.keep() {
-            Ok(Kept::Whole) => None,
+            Ok(Kept::Whole) => claim.directory().unwritable().map(|error| {
+                format!("a node that dies stays dead until its directory can be written: {error}")
+            }),
             Ok(Kept::Restored) => {
                 note(format!(
                     "files of the running cluster in {dir} were gone; they are made anew"
@@ -200,11 +202,11 @@ impl Upkeep {
                 ));
                 return true;
             }
-            Err(error) => Some(error.to_string()),
+            Err(error) => Some(format!("commands may not find it: {error}")),
         };
         if problem != self.problem {
             if let Some(problem) = &problem {
-                note(format!("the cluster runs on, and commands may not find it: {problem}"));
+                note(format!("the cluster runs on, and {problem}"));
             }
             self.problem = problem;
         }

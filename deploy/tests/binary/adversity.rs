@@ -191,6 +191,11 @@ fn a_read_only_directory_ends_no_node() {
         let log = fs::read_to_string(sandbox.dir.join("supervisor.log")).unwrap_or_default();
         log.matches("node 0 has ended with exit code").count() > 3
     });
+    let why = "Read-only file system";
+    let log = fs::read_to_string(sandbox.dir.join("supervisor.log")).unwrap();
+    assert!(log.contains(&format!("exit code 3: cannot write to {dir}: {why}")), "{log}");
+    let status = sandbox.expect(1, &["status", "--wide"]).out;
+    assert!(status.contains(&format!("cannot write to {dir}: {why}")), "{status}");
     check(&sandbox);
     assert!(pids[1..].iter().all(|pid| is_running(*pid)));
     assert_eq!(sandbox.lives(0), 2, "no life has begun that could not be written down");

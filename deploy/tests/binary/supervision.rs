@@ -94,6 +94,22 @@ fn a_node_told_to_stop_stays_stopped() {
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
 
+/// Nobody knows how often the node was started: the supervisor says so, with what to do, and goes on
+/// when that is done.
+#[test]
+fn a_damaged_count_is_told_and_a_replacement_is_started() {
+    let sandbox = Sandbox::new();
+    let config = sandbox.memory_apart();
+    sandbox.expect(0, &[&["up", "--detach", "--config", &config], &SMALL[..]].concat());
+    sandbox.kill_nodes();
+    fs::write(sandbox.dir.join("node0.life"), "many\n").unwrap();
+    sandbox.expect(0, &["supervise", "--detach"]);
+    let command = format!("`skein --dir {} admin replace 0`", sandbox.dir.display());
+    until("it is told", || log(&sandbox).contains(&command));
+    sandbox.expect(0, &["admin", "replace", "0"]);
+    until("it is started", || sandbox.runs(0) && sandbox.lives(0) == 2);
+}
+
 #[test]
 fn nodes_outlive_their_supervisor_and_another_takes_over() {
     let sandbox = up_small(&["--detach"]);

@@ -18,6 +18,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Access;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use skein_fabric::FabricError;
 use skein_fabric::shm::Host;
@@ -348,6 +350,26 @@ impl Directory {
         config.network.fabric.is_network()
             && (!config.network.is_one_host()
                 || self.keeper().is_none() && (0..config.topology.nodes).any(never))
+    }
+
+    /// The address of a node that another host runs. Where all hosts seem to be one, a node that was
+    /// never started from this directory counts as one.
+    pub fn host_of<'a>(&self, config: &'a ClusterConfig, node: u16) -> Option<&'a str> {
+        let network = &config.network;
+        let address = || network.addresses.get(usize::from(node)).map(String::as_str);
+        let lives = self.lives(node).unwrap_or_default();
+        let never = network.fabric.is_network() && self.keeper().is_none() && lives == 0;
+        network::elsewhere(config, node).or_else(|| address().filter(|_| never))
+    }
+
+    /// Why no file can be made in the directory, if none can: a node that dies cannot be started
+    /// again then.
+    pub fn unwritable(&self) -> Option<DirectoryError> {
+        let rights = Access::WRITE_OK | Access::EXEC_OK;
+        let denied = rustix::fs::access(&self.path, rights).err()?;
+        // One that is gone is made anew, or said to be gone.
+        let says_so = matches!(denied, Errno::ROFS | Errno::ACCESS | Errno::PERM);
+        says_so.then(|| failed("write to", &self.path)(denied.into()))
     }
 
     /// Why none of the nodes that the directory may run is there.
