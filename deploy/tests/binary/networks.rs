@@ -345,6 +345,10 @@ fn what_belongs_to_another_host_is_not_done_here() {
     assert!(code == Some(3) && out.contains("can be read by everybody"), "{out}");
     std::fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
 
+    let (code, out) = hosts.run(&dir, &["admin", "replace", "n2"]);
+    assert!(code == Some(2) && out.contains("does not belong on this host"), "{out}");
+    assert!(out.contains("203.0.113.2:7400") && out.contains("nothing was changed"), "{out}");
+
     // One who supervises starts its own host's node, and no other.
     let (code, out) = hosts.run(&dir, &["supervise", "--detach"]);
     assert!(code == Some(0) && out.contains("n2 belongs to another host"), "{out}");
@@ -570,4 +574,69 @@ fn a_lost_directory_made_anew_does_not_pass_for_the_old_one() {
     // It counts: node 0 need not be there.
     hosts.nodes[0].kill().unwrap();
     until("x is there", || hosts.run(&config, &["get", "x"]) == (Some(0), "1".to_owned()));
+}
+
+/// What says who a node is, or how often it was started, is missing or damaged: it does not start, and
+/// what it says to do makes it a new node, however far the old one had come.
+#[test]
+fn a_node_that_has_lost_its_count_or_its_identity_comes_back_by_the_commands_that_are_named() {
+    let mut hosts = Hosts::new();
+    let config = hosts.serve();
+    until("all are ready", || (0..3).all(|node| hosts.is_ready(node)));
+    let dir = hosts.dir("node1");
+    let literal = format!("`skein --dir {} admin replace 1`", dir.display());
+    let replace = |hosts: &Hosts| hosts.run(dir.to_str().unwrap(), &["admin", "replace", "n1"]);
+    let stop = |hosts: &mut Hosts| {
+        let node = hosts.nodes.last_mut().expect("node 1 was started last");
+        node.kill().unwrap();
+        node.wait().unwrap();
+    };
+    let refused = |hosts: &mut Hosts, why: &[&str]| {
+        hosts.start(1);
+        let at = hosts.nodes.len() - 1;
+        assert_eq!(hosts.ended(at), Some(3), "{}", hosts.said("node1"));
+        let said = hosts.said("node1");
+        assert!(why.iter().all(|why| said.contains(why)), "{why:?}: {said}");
+    };
+    // On the host of another node nothing is done.
+    let other = hosts.dir("node0");
+    let (code, out) = hosts.run(other.to_str().unwrap(), &["admin", "replace", "n1"]);
+    assert!(code == Some(3) && out.contains("give this command on the host of node 1"), "{out}");
+    assert_eq!(std::fs::read_to_string(other.join("node1.life")).unwrap(), "0\n");
+
+    // The others have seen its second start.
+    hosts.nodes[1].kill().unwrap();
+    hosts.nodes[1].wait().unwrap();
+    hosts.start(1);
+    until("node 1 is ready in its second life", || hosts.is_ready(1));
+    stop(&mut hosts);
+    std::fs::remove_file(dir.join("node1.life")).unwrap();
+    refused(&mut hosts, &["node1.life", "is missing", &literal]);
+    let (code, out) = replace(&hosts);
+    assert!(code == Some(0) && out.contains("is not known here"), "{out}");
+    assert!(out.contains("counts as started once before"), "{out}");
+    refused(&mut hosts, &["start number 2 was seen before", "`skein admin replace 1`"]);
+    let (code, out) = replace(&hosts);
+    assert!(code == Some(0) && !out.contains("is not known here"), "{out}");
+    hosts.start(1);
+    until("node 1 has the state", || hosts.is_ready(1));
+
+    // It was replaced twice by now, which is in the file.
+    stop(&mut hosts);
+    std::fs::write(dir.join("node1.identity"), b"\xff garbage").unwrap();
+    refused(&mut hosts, &["node1.identity", "holds no identity", &literal]);
+    assert_eq!(replace(&hosts).0, Some(0));
+    refused(&mut hosts, &["was replaced by another host", "`skein admin replace 1` here"]);
+    assert_eq!(replace(&hosts).0, Some(0));
+    hosts.start(1);
+    until("node 1 has the state again", || hosts.is_ready(1));
+
+    // What it remembers of the others is told to it again.
+    stop(&mut hosts);
+    std::fs::write(dir.join("node1.peers"), b"\xff garbage").unwrap();
+    hosts.start(1);
+    until("node 1 is ready without what it remembered", || hosts.is_ready(1));
+    let said = hosts.said("node1");
+    assert!(said.contains("node1.peers is damaged"), "{said}");
+    until("it serves", || hosts.run(&config, &["get", "a"]) == (Some(0), "1".to_owned()));
 }

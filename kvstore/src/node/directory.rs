@@ -187,12 +187,20 @@ pub enum DirectoryError {
         why: String,
     },
     /// Nobody can tell which lives a node has had.
-    #[error("{} cannot be read as it was written: {why}, and without it the node cannot be told from its earlier lives; on its host, `skein admin replace N` makes it a new node in the place of the old one, if others of the cluster run", file.display())]
+    #[error("{} cannot be used: {why}, and without it the node cannot be told from its earlier lives, so it does not start; `{}` makes it a new node in the place of the old one, and `{}` starts that one", file.display(), own_command(file, "admin replace"), own_command(file, "node --index"))]
     LivesDamaged {
         /// The file.
         file: PathBuf,
         /// What is wrong with it.
         why: &'static str,
+    },
+    /// What a node remembers of the others cannot be read at all.
+    #[error("cannot read {}, by which the node remembers the other nodes: {source}; let the user who runs the node read it, or move it away while the other nodes run: they tell the node again what they remember", file.display())]
+    PeersUnreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: io::Error,
     },
     /// All its shared memory has been removed, with everything in it.
     #[error("the shared memory of the cluster in {}, {}, is gone, and its data with it; `skein down` removes what is left, `skein up` starts a new one", dir.display(), regions.display())]
@@ -272,6 +280,14 @@ pub enum DirectoryError {
 fn pids(holders: &[Holder]) -> String {
     let each: Vec<_> = holders.iter().map(|h| format!("{} is process {}", h.role, h.pid)).collect();
     each.join(", ")
+}
+
+/// A command about the node whose own file this is: `skein --dir DIR COMMAND N`.
+fn own_command(file: &Path, command: &str) -> String {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let number = name.split('.').next().and_then(|name| name.strip_prefix("node"));
+    let dir = file.parent().unwrap_or(Path::new("."));
+    format!("skein --dir {} {command} {}", dir.display(), number.unwrap_or("N"))
 }
 
 /// What to do about a running cluster that nobody keeps running.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use skein_multicast::roster::Seen;
@@ -41,6 +41,7 @@ pub(super) fn read(path: &Path) -> Result<(u32, u64), DirectoryError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(damaged("it is missing"));
         }
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => String::new(),
         Err(error) => return Err(failed("read", path)(error)),
     };
     let parsed = text.strip_suffix('\n').and_then(|text| {
@@ -51,15 +52,19 @@ pub(super) fn read(path: &Path) -> Result<(u32, u64), DirectoryError> {
 }
 
 /// What the node remembers; nothing if it has met nobody yet, or if that was damaged: the others will
-/// tell it.
+/// tell it. A node that forgets so is no worse off than one whose directory was made anew.
 pub(super) fn peers(path: &Path) -> Result<Peers, DirectoryError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(serde_json::from_str(&text).unwrap_or_else(|error| {
-            tracing::error!(%error, file = %path.display(), "what is known of the other nodes is damaged, and learned anew");
+    match fs::read(path) {
+        Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_else(|error| {
+            tracing::error!(
+                "{} is damaged ({error}): what it said of the other nodes is learned anew from those that \
+                 run; nothing need be done as long as another node that has met them is among these",
+                path.display()
+            );
             Peers::default()
         })),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Peers::default()),
-        Err(error) => Err(failed("read", path)(error)),
+        Err(source) => Err(DirectoryError::PeersUnreadable { file: path.to_owned(), source }),
     }
 }
 
@@ -90,15 +95,38 @@ pub enum ReplaceError {
         /// The node.
         node: u16,
     },
+    /// It runs on another host, as far as can be told.
+    #[error(
+        "node {node} was never started from {}, and other nodes of this host know it: nothing was changed; give this command on the host of node {node}; if this host is to take its place, start it here first, with `skein --dir {} node --index {node}`: the others refuse it and say which one they remember", dir.display(), dir.display()
+    )]
+    NeverHere {
+        /// The node.
+        node: u16,
+        /// The directory of this host.
+        dir: PathBuf,
+    },
     /// The directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
 }
 
+/// A node that was made a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replacement {
+    /// How often it will count as started.
+    pub life: u32,
+    /// Whether that is above all that the others have seen, as far as anybody here knew. If not, they
+    /// refuse it, say what they have seen, and another replacement goes on from there.
+    pub known: bool,
+}
+
 /// Makes `node` of the cluster in `directory` a new one, which takes the place of the one that others
-/// remember: with an identity of its own, and an incarnation above all that are known here. Returns
-/// how often the node will count as started.
-pub fn replace(directory: &Directory, node: u16) -> Result<u32, ReplaceError> {
+/// remember: with an identity of its own, and an incarnation above all that are known here.
+///
+/// **Invariant.** A node whose own files are damaged never counts as one that starts the first time: its
+/// replicas begin as learners. If nothing is known here of its earlier lives, the count may be one that
+/// others have seen; they compare it with what they remember, and refuse it then.
+pub fn replace(directory: &Directory, node: u16) -> Result<Replacement, ReplaceError> {
     let manifest = directory.manifest()?;
     let path = directory.node_lock(node);
     let lock = Lock::take(&path, "node").map_err(failed("lock", &path))?;
@@ -106,16 +134,23 @@ pub fn replace(directory: &Directory, node: u16) -> Result<u32, ReplaceError> {
         node,
         pid: holder.map_or(0, |holder| holder.pid),
     })?;
-    let mut known: Vec<Seen> = peers(&directory.node_peers(node))?.successor.into_iter().collect();
+    let successor = peers(&directory.node_peers(node))?.successor;
+    let mut known: Vec<Seen> = successor.into_iter().collect();
     for other in (0..manifest.nodes).filter(|other| *other != node) {
         known.extend(peers(&directory.node_peers(other))?.others.get(&node));
     }
-    let Some(life) = known.iter().map(|seen| seen.life).max() else {
+    let lives = undamaged(directory.lives(node))?;
+    let own = undamaged(read(&directory.node_identity(node)))?;
+    let whole = lives.is_some() && own.is_some();
+    if whole && known.is_empty() {
         return Err(ReplaceError::NotRefused { node });
-    };
+    }
+    if whole && successor.is_none() && lives == Some(0) {
+        return Err(ReplaceError::NeverHere { node, dir: directory.path().to_owned() });
+    }
     // What is left of the node's own files may say more.
-    let life = life.max(directory.lives(node).unwrap_or(0)) + 1;
-    let own = read(&directory.node_identity(node)).map_or(0, |(replaced, _)| replaced);
+    let life = known.iter().map(|seen| seen.life).max().max(lives).unwrap_or(0) + 1;
+    let own = own.map_or(0, |(replaced, _)| replaced);
     let replaced = known.iter().map(|seen| seen.replaced).max().unwrap_or(0).max(own) + 1;
     let path = directory.node_identity(node);
     files::replace_or_overwrite(&path, &draw(replaced)).map_err(failed("write", &path))?;
@@ -124,7 +159,16 @@ pub fn replace(directory: &Directory, node: u16) -> Result<u32, ReplaceError> {
     let path = directory.node_peers(node);
     let others = peers(&path)?.others;
     save(&path, &Peers { successor: None, others }).map_err(failed("write", &path))?;
-    Ok(life)
+    Ok(Replacement { life, known: !known.is_empty() })
+}
+
+/// What a file of a node says; `None` if it is missing or damaged.
+fn undamaged<T>(read: Result<T, DirectoryError>) -> Result<Option<T>, DirectoryError> {
+    match read {
+        Ok(said) => Ok(Some(said)),
+        Err(DirectoryError::LivesDamaged { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -155,7 +199,13 @@ mod tests {
         let known = Peers { successor: Some(seen), others: BTreeMap::from([(2, seen)]) };
         save(&path, &known).unwrap();
         assert_eq!(peers(&path).unwrap(), known);
-        fs::write(&path, "{").unwrap();
-        assert_eq!(peers(&path).unwrap(), Peers::default(), "what is damaged is learned anew");
+        for garbage in [&b"{"[..], b"", b"\xff\xfe\x00", b"{\"successor\":1,\"others\":{}}"] {
+            fs::write(&path, garbage).unwrap();
+            assert_eq!(peers(&path).unwrap(), Peers::default(), "what is damaged is learned anew");
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let error = peers(&path).unwrap_err().to_string();
+        assert!(error.contains("node0.peers") && error.contains("move it away"), "{error}");
     }
 }

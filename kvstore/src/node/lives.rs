@@ -26,6 +26,8 @@ pub(super) fn begun(path: &Path) -> Result<u32, DirectoryError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(damaged(path, "it is missing"));
         }
+        // No text at all.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => String::new(),
         Err(error) => return Err(failed("read", path)(error)),
     };
     let number = text.strip_suffix('\n').and_then(|text| text.parse().ok());

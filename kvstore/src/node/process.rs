@@ -101,7 +101,7 @@ pub enum NodeError {
     #[error("the node cannot meet the others: {0}")]
     Fabric(#[from] FabricError),
     /// The others know another process to be this node.
-    #[error("the other nodes refuse this one: {why}")]
+    #[error("the other nodes refuse this one: {why}{}", instead(.why))]
     Refused {
         /// What is wrong with it.
         why: Mistrust,
@@ -112,6 +112,15 @@ pub enum NodeError {
         /// Its number.
         engine: usize,
     },
+}
+
+/// What to do where it is the other host that must go.
+fn instead(why: &Mistrust) -> String {
+    let Mistrust::Replaced { node } = why else { return String::new() };
+    format!(
+        "; if it is the other one that is to end, make sure that it does not come back, and `skein admin \
+         replace {node}` here makes this one node {node}"
+    )
 }
 
 struct Worker {

@@ -1,8 +1,11 @@
 //! `skein admin replace`
 
+use std::fmt::Write as _;
+
 use anyhow::bail;
 use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::identity;
+use skein_kvstore::node::identity::{self, Replacement};
+use skein_kvstore::node::network::elsewhere;
 
 use crate::args::Global;
 use crate::exit::{Exit, usage};
@@ -10,7 +13,8 @@ use crate::exit::{Exit, usage};
 /// Makes a node a new one, in the place of one whose directory or host was lost
 ///
 /// On the node's own host, with the directory that `skein init` has made there. The node must have
-/// been started once, so that the others have said which one they remember.
+/// been started once, so that the others have said which one they remember; unless it cannot start
+/// because its nodeN.life or nodeN.identity is missing or damaged.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The node
@@ -30,15 +34,32 @@ impl Args {
                 manifest.nodes
             )));
         }
-        let life = match identity::replace(&directory, node) {
-            Ok(life) => life,
+        if let Some(address) = elsewhere(&directory.config()?, node) {
+            return Err(usage(format_args!(
+                "node {node} does not belong on this host: {address} is no address of it, and nothing \
+                 was changed; give this command on the node's own host, or, if this host is to take \
+                 its place, correct network.addresses on all hosts first"
+            )));
+        }
+        let Replacement { life, known } = match identity::replace(&directory, node) {
+            Ok(replacement) => replacement,
             Err(error) => bail!(error),
         };
         let dir = global.dir_flag();
-        crate::output::say(format!(
-            "node {node} is a new one, which counts as started {life} times before: \
+        let times = if life == 1 { "once" } else { &format!("{life} times") };
+        let mut text = format!(
+            "node {node} is a new one, which counts as started {times} before: \
              `skein{dir} node --index {node}` starts it, and it is given the state by the others\n"
-        ))?;
+        );
+        if !known {
+            let _ = writeln!(
+                text,
+                "What the others have seen of the old one is not known here. If they refuse this one, \
+                 `skein{dir} admin replace {node}`\ngoes on from what they have told it, and then it \
+                 can be started again."
+            );
+        }
+        crate::output::say(text)?;
         Ok(Exit::Ok)
     }
 }
