@@ -261,7 +261,8 @@ fn a_refused_recreation_erases_nothing() {
     let commit = "{\"v\":1,\"do\":\"commit_recreate\",\"group\":0,\"token\":7}";
     assert_eq!(ask(&sandbox, 0, commit)["error"]["kind"], "not_prepared");
     let prepare = "{\"v\":1,\"do\":\"prepare_recreate\",\"group\":0,\"token\":7,\"plan\":\
-                   {\"incarnations\":[1,0,0,0,0],\"ballot_counter\":9,\"clock\":9}}";
+                   {\"incarnations\":[1,0,0,0,0],\"ballot_counter\":9,\"clock\":9,\
+                   \"settled_clock\":9}}";
     assert_eq!(ask(&sandbox, 0, prepare)["error"]["kind"], "outdated");
     assert_eq!(ask(&sandbox, 0, commit)["error"]["kind"], "not_prepared");
     // One that does not answer keeps everybody from beginning.
