@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use skein_client::{Error, GroupId, GroupSet, Unavailability};
+use skein_kvstore::node::admin::CallError;
 use skein_kvstore::node::directory::Directory;
 use skein_kvstore::node::status::ReplicaReport;
 use skein_multicast::config::Topology;
@@ -43,17 +44,29 @@ impl Seen {
     /// What they say now. `None` if the cluster is not there any more, which is said elsewhere.
     fn now(global: &Global) -> Option<Self> {
         let directory = Directory::at(&global.dir()).ok()?;
-        let topology = directory.config().ok()?.topology;
+        let config = directory.config().ok()?;
+        let topology = config.topology;
         let (mut replicas, mut mute) = (Vec::new(), Vec::new());
         let all = cluster::statuses(&directory, topology.nodes);
         for (node, status) in (0..topology.nodes).zip(all) {
             match status {
                 Ok(status) => replicas.extend(status.replicas),
+                Err(error) if directory.host_of(&config, node).is_some() => {
+                    let address = &config.network.addresses[usize::from(node)];
+                    let why = match error {
+                        CallError::Unreachable { .. } => String::new(),
+                        error => format!(" ({error})"),
+                    };
+                    mute.push((
+                        node,
+                        format!("it is on another host, {address}, and not reached from here{why}"),
+                    ));
+                }
                 Err(_) if directory.node(node).is_none() => {
                     let start = "it does not run: `skein node` with its index starts it";
                     mute.push((node, start.to_owned()));
                 }
-                Err(error) => mute.push((node, error.to_string())),
+                Err(error) => mute.push((node, format!("it cannot be reached: {error}"))),
             }
         }
         Some(Self { topology, replicas, mute })
@@ -105,50 +118,53 @@ impl Seen {
     }
 }
 
+/// A replica, for tests.
+#[cfg(test)]
+pub(crate) fn example_replica(group: u16, slot: u8, role: Role) -> ReplicaReport {
+    use skein_multicast::operate::{Elections, HeldStatus, ReplicaStatus, ResultsStatus};
+
+    let order = ReplicaStatus {
+        group,
+        slot,
+        role,
+        incarnation: 0,
+        leader: Some(0),
+        ballot: String::new(),
+        ballot_counter: 1,
+        ballot_counters: Vec::new(),
+        clock: 0,
+        settled_clocks: Vec::new(),
+        view: Vec::new(),
+        learners: Vec::new(),
+        lost: false,
+        divergence: None,
+        available: true,
+        last_failover: None,
+        elections: Elections::default(),
+        waits_for: None,
+        holds_state: true,
+        log_birth: 0,
+        log_index: 0,
+        log_position: 0,
+        commit_index: 0,
+        delivered: 0,
+        pending: 0,
+        oldest_pending_ms: 0,
+        stuck: None,
+        sessions: 0,
+        held: HeldStatus::default(),
+        results: ResultsStatus::default(),
+        memory_bytes: 0,
+    };
+    ReplicaReport { order, keys: 0, store_bytes: 0, digest: None }
+}
+
 #[cfg(test)]
 mod tests {
-    use skein_multicast::operate::{
-        Elections, HeldStatus, ReplicaStatus, ResultsStatus, StuckStatus,
-    };
+    use skein_multicast::operate::StuckStatus;
 
+    use super::example_replica as replica;
     use super::*;
-
-    fn replica(group: u16, slot: u8, role: Role) -> ReplicaReport {
-        let order = ReplicaStatus {
-            group,
-            slot,
-            role,
-            incarnation: 0,
-            leader: Some(0),
-            ballot: String::new(),
-            ballot_counter: 1,
-            ballot_counters: Vec::new(),
-            clock: 0,
-            settled_clocks: Vec::new(),
-            view: Vec::new(),
-            learners: Vec::new(),
-            lost: false,
-            divergence: None,
-            available: true,
-            last_failover: None,
-            elections: Elections::default(),
-            waits_for: None,
-            holds_state: true,
-            log_birth: 0,
-            log_index: 0,
-            log_position: 0,
-            commit_index: 0,
-            delivered: 0,
-            pending: 0,
-            oldest_pending_ms: 0,
-            stuck: None,
-            sessions: 0,
-            held: HeldStatus::default(),
-            results: ResultsStatus::default(),
-            memory_bytes: 0,
-        };
-        ReplicaReport { order, keys: 0, store_bytes: 0, digest: None }
-    }
 
     #[test]
     fn what_keeps_a_group_is_named_with_what_to_do() {

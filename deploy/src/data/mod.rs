@@ -3,9 +3,12 @@
 
 pub(crate) mod bytes;
 mod explain;
+#[cfg(test)]
+pub(crate) use explain::example_replica;
 pub(crate) mod transaction;
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;

@@ -268,6 +268,13 @@ fn a_refused_recreation_erases_nothing() {
     // One that does not answer keeps everybody from beginning.
     let paused = sandbox.pid(3).unwrap();
     halt(paused);
+    let unknown = sandbox.expect(3, &["admin", "recreate", "0", "--from", "n3"]);
+    assert!(
+        unknown.err.contains("node 3 holds a state of group 0 is not known"),
+        "{}",
+        unknown.err
+    );
+    assert!(unknown.err.contains("--signal CONT"), "{}", unknown.err);
     let discard = ["admin", "recreate", "0", "--accept-data-loss", "--discard-survivors"];
     sandbox.expect(3, &discard);
     sandbox.expect(3, &["admin", "recreate", "0", "--from", "n0"]);

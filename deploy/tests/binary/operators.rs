@@ -8,7 +8,7 @@ use crate::support::{Sandbox, is_running, kill, until};
 fn what_is_not_there_is_named() {
     let sandbox = Sandbox::new();
     #[rustfmt::skip]
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 13] = [
         (&["transfer-leader", "2"],                    "no group 2: this cluster has 2"),
         (&["transfer-leader", "zero"],                 "not a group"),
         (&["transfer-leader", "0", "--to", "3"],       "no slot 3 in group 0"),
@@ -21,6 +21,7 @@ fn what_is_not_there_is_named() {
         (&["kill", "0", "--signal", "HUP"],            "--signal"),
         (&["recreate", "2"],                           "no group 2"),
         (&["recreate", "0"],                           "--accept-data-loss"),
+        (&["recreate", "0", "--from", "n9"],           "no node 9: this cluster has 3"),
     ];
     for (arguments, _) in cases {
         // Without a cluster nothing is there at all.

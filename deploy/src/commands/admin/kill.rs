@@ -12,7 +12,7 @@ use super::POLL;
 use super::view::Running;
 use crate::args::Global;
 use crate::cluster::{has_ended, signal_holder};
-use crate::exit::{Exit, usage};
+use crate::exit::Exit;
 
 /// How long the kernel may take to do what a signal says: a killed process has memory to give back.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
@@ -47,12 +47,7 @@ enum What {
 impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let running = Running::find(global)?;
-        let (node, nodes) = (self.node, running.topology.nodes);
-        if node >= nodes {
-            return Err(usage(format_args!(
-                "no node {node}: this cluster has {nodes}, numbered from 0"
-            )));
-        }
+        let node = running.node(self.node)?;
         let Some(pid) = running.directory.node(node).map(|holder| holder.pid) else {
             return Err(running.not_running(node));
         };

@@ -1,20 +1,19 @@
 //! `skein admin recreate`
 
-use std::fmt::Write as _;
+mod survivors;
+
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use skein_kvstore::node::admin::{Action, CallError};
-use skein_multicast::config::Topology;
-use skein_multicast::operate::{
-    Recreation, ReplicaStatus, Role, ballot_counter_of, settled_clock_of,
-};
+use skein_multicast::operate::{Recreation, ballot_counter_of, settled_clock_of};
 use skein_multicast::protocol::ids::{GroupId, ReplicaId};
 
 use super::view::{Running, View};
 use super::{DONE_WITHIN, POLL};
 use crate::args::Global;
 use crate::exit::{Exit, usage};
+use survivors::{discards, explain, has_stopped, is_lost, stopped, survivor};
 
 /// How long the replicas of a group may take to agree that it is lost: each hears of the others'
 /// new incarnations within a fraction of that.
@@ -56,21 +55,18 @@ impl Args {
         let view = running.view();
         let quorum = running.topology.quorum();
         if !self.accept_data_loss && self.from.is_none() {
-            return Err(usage(explain(&running, &view, group)));
+            return Err(usage(explain(running.topology, &view, group)));
+        }
+        if self.from.is_some() && has_stopped(&view, group) {
+            return Err(usage(stopped(running.topology, &view, group)));
         }
         let from = self.from.map(|node| survivor(&running, &view, group, node)).transpose()?;
         self.check(&running, &view)?;
         if self.accept_data_loss
             && !self.discard_survivors
-            && !has_stopped(&view, group)
-            && let Some(best) = survivors(&running, &view, group).first()
+            && let Some(why) = discards(running.topology, &view, group)
         {
-            let node = running.topology.node_of(best.id);
-            return Err(usage(format_args!(
-                "group {group} has survivors, and would lose what they hold: `skein admin recreate \
-                 {group} --from n{node}` goes on from the best of them; --discard-survivors as well \
-                 says that it is to begin with nothing all the same"
-            )));
+            return Err(usage(why));
         }
         let answering: Vec<ReplicaId> = running
             .topology
@@ -79,8 +75,9 @@ impl Args {
             .collect();
         if answering.len() < quorum {
             bail!(
-                "group {group} cannot be recreated: {} of its {} replicas run, and it takes \
-                 {quorum}; `skein supervise` or `skein node` starts the others",
+                "group {group} cannot be recreated: {} of its {} replicas can be reached, and it takes \
+                 {quorum}; `skein status` shows what the others do, and `skein supervise` or `skein \
+                 node` starts those that do not run",
                 answering.len(),
                 running.topology.replicas
             );
@@ -122,6 +119,13 @@ impl Args {
             if let Some(address) = running.host_of(node)
                 && !self.without.contains(&node)
             {
+                if running.directory.socket(node).exists() {
+                    bail!(
+                        "{}; it may hold a state of group {group}; if it is certain that the node does \
+                         not run, --without {node} goes on without it",
+                        running.unanswered(node, error)
+                    );
+                }
                 bail!(
                     "node {node} belongs to another host, the one with the address {address}, and may \
                      hold a state of group {group}: forward its admin socket to {}, as `ssh -N -L` \
@@ -204,125 +208,4 @@ fn plan(running: &Running, view: &View, group: u16, from: Option<u8>) -> Recreat
         settled_clock: settled_clock_of(GroupId(group), all().map(|replica| &replica.order)),
         clock: all().map(|replica| replica.order.clock).max().unwrap_or(0).max(microseconds()),
     }
-}
-
-fn is_lost(view: &View, group: u16) -> bool {
-    view.replicas(group).any(|replica| replica.order.lost)
-}
-
-/// Whether no state is held by a quorum of the group's replicas, so that none of them can be trusted.
-fn has_stopped(view: &View, group: u16) -> bool {
-    view.replicas(group).any(|replica| replica.order.is_stopped())
-}
-
-/// A replica that still has a state of the group.
-struct Survivor<'a> {
-    id: ReplicaId,
-    order: &'a ReplicaStatus,
-    keys: u64,
-}
-
-/// The replicas that still have a state of the group, the one with the best log first.
-fn survivors<'a>(running: &Running, view: &'a View, group: u16) -> Vec<Survivor<'a>> {
-    let ids = running.topology.replicas_of(GroupId(group));
-    let mut all: Vec<_> = ids
-        .filter_map(|id| {
-            let report = view.replica(id).filter(|report| report.order.holds_state)?;
-            Some(Survivor { id, order: &report.order, keys: report.keys })
-        })
-        .collect();
-    all.sort_by_key(|it| {
-        std::cmp::Reverse((it.order.log_birth, it.order.log_index, it.order.delivered))
-    });
-    all
-}
-
-/// The slot of a node's replica from whose state the group is to go on.
-fn survivor(running: &Running, view: &View, group: u16, node: u16) -> anyhow::Result<u8> {
-    let all = survivors(running, view, group);
-    let found = all.iter().find(|it| running.topology.node_of(it.id) == node);
-    found.map(|it| it.id.slot).ok_or_else(|| {
-        let nodes: Vec<_> =
-            all.iter().map(|it| format!("n{}", running.topology.node_of(it.id))).collect();
-        let which = match &nodes[..] {
-            [] => "no node does".to_owned(),
-            _ => format!("these do: {}", nodes.join(", ")),
-        };
-        usage(format_args!("node {node} holds no state of group {group}; {which}"))
-    })
-}
-
-/// Who survives, what each holds, and what may be missing.
-fn explain(running: &Running, view: &View, group: u16) -> String {
-    let Topology { replicas, groups, .. } = running.topology;
-    let quorum = running.topology.quorum();
-    if has_stopped(view, group) {
-        return format!(
-            "group {group} has stopped: its replicas have diverged, and no state is held by {quorum} of \
-             them. `skein admin recreate {group} --accept-data-loss` begins it with nothing: every key \
-             and value it held, about one in {groups} of the whole store, is gone"
-        );
-    }
-    if view.replicas(group).count() > 0 && !is_lost(view, group) {
-        return format!(
-            "group {group} is not lost, and only a group that is can be recreated: one of which more \
-             than {} of the {replicas} replicas have lost their memory. --accept-data-loss would be \
-             refused",
-            quorum - 1
-        );
-    }
-    let mut text = format!(
-        "group {group} is lost: more than {} of its {replicas} replicas have lost their memory.\n",
-        quorum - 1
-    );
-    let all = survivors(running, view, group);
-    let Some(best) = all.first() else {
-        let _ = write!(
-            text,
-            "No replica that answers holds anything of it. `skein admin recreate {group} \
-             --accept-data-loss` begins it\nwith nothing: every key and value it held, about one in \
-             {groups} of the whole store, is gone."
-        );
-        return text;
-    };
-    let _ = writeln!(text, "These still hold a state of it, the best first:");
-    for Survivor { id, order, keys } in &all {
-        let evicted = order.view.iter().any(|it| it.slot == id.slot && it.evicted);
-        let _ = writeln!(
-            text,
-            "  n{}  {keys} keys, log up to entry {}, {} delivered, in ballot {}{}",
-            running.topology.node_of(*id),
-            order.log_index,
-            order.delivered,
-            order.ballot,
-            if evicted { ", evicted" } else { "" },
-        );
-    }
-    let highest = all.iter().map(|it| it.order.ballot_counter).max().unwrap_or(0);
-    let leads = best.order.role == Role::Leader && best.order.ballot_counter == highest;
-    let node = running.topology.node_of(best.id);
-    let counts = |it: &&Survivor<'_>| {
-        let named = best.order.view.get(usize::from(it.id.slot));
-        named.is_some_and(|named| named.incarnation == it.order.incarnation)
-    };
-    let missing = if all.iter().filter(counts).count() >= quorum {
-        "One of them is in every quorum: nothing that was acknowledged is missing.".to_owned()
-    } else if leads {
-        format!(
-            "n{node} led the group: all that it acknowledged as the leader is there. Only if the \
-             others had\nelected another leader, unheard by any of these, is missing what that one \
-             acknowledged."
-        )
-    } else {
-        format!(
-            "What a quorum without them acknowledged behind entry {} may be missing.",
-            best.order.log_index
-        )
-    };
-    let _ = write!(
-        text,
-        "{missing}\n  skein admin recreate {group} --from n{node}     goes on from there\n  skein admin \
-         recreate {group} --accept-data-loss --discard-survivors     begins with nothing"
-    );
-    text
 }

@@ -82,12 +82,7 @@ impl Args {
         match (self.to, self.node) {
             (Some(slot), _) => running.replica(group, slot),
             (None, Some(node)) => {
-                if node >= topology.nodes {
-                    return Err(usage(format_args!(
-                        "no node {node}: this cluster has {}, numbered from 0",
-                        topology.nodes
-                    )));
-                }
+                let node = running.node(node)?;
                 let mut replicas = topology.replicas_of(GroupId(group));
                 replicas.find(|replica| topology.node_of(*replica) == node).ok_or_else(|| {
                     usage(format_args!("node {node} has no replica of group {group}"))

@@ -6,7 +6,6 @@ use anyhow::anyhow;
 use skein_kvstore::config::ClusterConfig;
 use skein_kvstore::node::admin::{self, Action, CallError};
 use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::network::elsewhere;
 use skein_kvstore::node::status::{NodeStatus, ReplicaReport};
 use skein_multicast::config::Topology;
 use skein_multicast::operate::Role;
@@ -93,14 +92,36 @@ impl Running {
         }
     }
 
-    /// The address of a node that another host runs. Where all hosts seem to be one, a node that was
-    /// never started from this directory counts as one.
+    /// The address of a node that another host runs.
     pub(super) fn host_of(&self, node: u16) -> Option<&str> {
-        let network = &self.config.network;
-        let address = || network.addresses.get(usize::from(node)).map(String::as_str);
-        let lives = self.directory.lives(node).unwrap_or_default();
-        let never = network.fabric.is_network() && self.directory.keeper().is_none() && lives == 0;
-        elsewhere(&self.config, node).or_else(|| address().filter(|_| never))
+        self.directory.host_of(&self.config, node)
+    }
+
+    /// The same node, which must exist.
+    pub(super) fn node(&self, node: u16) -> anyhow::Result<u16> {
+        let nodes = self.topology.nodes;
+        if node >= nodes {
+            return Err(usage(format_args!(
+                "no node {node}: this cluster has {nodes}, numbered from 0"
+            )));
+        }
+        Ok(node)
+    }
+
+    /// Why a node that was asked has not answered, and what to do.
+    pub(super) fn unanswered(&self, node: u16, error: &CallError) -> anyhow::Error {
+        let socket = self.directory.socket(node);
+        match self.host_of(node) {
+            Some(address) if socket.exists() => anyhow!(
+                "node {node} belongs to another host, the one with the address {address}, and cannot be \
+                 reached by {}, to which its admin socket is forwarded: {error}",
+                socket.display()
+            ),
+            None if self.directory.node(node).is_some() => {
+                anyhow!("node {node} cannot be reached: {error}")
+            }
+            _ => self.not_running(node),
+        }
     }
 
     /// Whether other hosts run some of the nodes.

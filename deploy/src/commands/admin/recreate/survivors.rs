@@ -1,0 +1,283 @@
+//! What is left of a group that serves no more, and what an operator is told of it.
+
+use std::fmt::Write as _;
+
+use skein_multicast::config::Topology;
+use skein_multicast::operate::{ReplicaStatus, Role};
+use skein_multicast::protocol::ids::{GroupId, ReplicaId};
+
+use super::super::view::{Running, View};
+use crate::exit::usage;
+
+pub(super) fn is_lost(view: &View, group: u16) -> bool {
+    view.replicas(group).any(|replica| replica.order.lost)
+}
+
+/// Whether no state is held by a quorum of the group's replicas, so that none of them can be trusted.
+pub(super) fn has_stopped(view: &View, group: u16) -> bool {
+    view.replicas(group).any(|replica| replica.order.is_stopped())
+}
+
+/// A replica that still has a state of the group.
+struct Survivor<'a> {
+    id: ReplicaId,
+    order: &'a ReplicaStatus,
+    keys: u64,
+}
+
+/// The replicas that still have a state of the group, the one with the best log first.
+fn survivors(topology: Topology, view: &View, group: u16) -> Vec<Survivor<'_>> {
+    let ids = topology.replicas_of(GroupId(group));
+    let mut all: Vec<_> = ids
+        .filter_map(|id| {
+            let report = view.replica(id).filter(|report| report.order.holds_state)?;
+            Some(Survivor { id, order: &report.order, keys: report.keys })
+        })
+        .collect();
+    all.sort_by_key(|it| {
+        std::cmp::Reverse((it.order.log_birth, it.order.log_index, it.order.delivered))
+    });
+    all
+}
+
+/// The slot of a node's replica from whose state the group is to go on.
+pub(super) fn survivor(
+    running: &Running,
+    view: &View,
+    group: u16,
+    node: u16,
+) -> anyhow::Result<u8> {
+    let topology = running.topology;
+    running.node(node)?;
+    let all = survivors(topology, view, group);
+    if let Some(found) = all.iter().find(|it| topology.node_of(it.id) == node) {
+        return Ok(found.id.slot);
+    }
+    let nodes: Vec<_> = all.iter().map(|it| format!("n{}", topology.node_of(it.id))).collect();
+    let which = match &nodes[..] {
+        [] => "of the nodes that answer none holds one".to_owned(),
+        _ => format!("these do: {}", nodes.join(", ")),
+    };
+    let mut members = topology.replicas_of(GroupId(group));
+    if !members.any(|id| topology.node_of(id) == node) {
+        return Err(usage(format_args!(
+            "node {node} has no replica of group {group}, and so no state of it; {which}"
+        )));
+    }
+    match &view.nodes[usize::from(node)] {
+        Ok(_) => Err(usage(format_args!("node {node} holds no state of group {group}; {which}"))),
+        Err(error) => Err(running
+            .unanswered(node, error)
+            .context(format!("whether node {node} holds a state of group {group} is not known"))),
+    }
+}
+
+/// What would be lost if the group began with nothing; none if nothing is there to lose.
+pub(super) fn discards(topology: Topology, view: &View, group: u16) -> Option<String> {
+    let all = survivors(topology, view, group);
+    let best = topology.node_of(all.first()?.id);
+    if has_stopped(view, group) {
+        return Some(stopped(topology, view, group));
+    }
+    Some(format!(
+        "group {group} has survivors, and would lose what they hold: `skein admin recreate {group} --from \
+         n{best}` goes on from the best of them; --discard-survivors as well says that it is to begin \
+         with nothing all the same"
+    ))
+}
+
+/// What is to be known of a group that has stopped.
+pub(super) fn stopped(topology: Topology, view: &View, group: u16) -> String {
+    let (quorum, share) = (topology.quorum(), share(topology));
+    let mut text = format!(
+        "group {group} has stopped: its replicas have diverged, and no state is held by {quorum} of them.\n"
+    );
+    let all = survivors(topology, view, group);
+    if all.is_empty() {
+        text.push_str("No replica that answers holds anything of it.\n");
+    } else {
+        text.push_str("These still hold data, each its own:\n");
+    }
+    for survivor in &all {
+        line(&mut text, topology, survivor);
+    }
+    text.push_str(
+        "Nobody can tell which of them is right, so the group cannot go on from any: --from is refused.\n",
+    );
+    let silent: Vec<_> = topology
+        .replicas_of(GroupId(group))
+        .filter(|id| view.replica(*id).is_none())
+        .map(|id| format!("n{}", topology.node_of(id)))
+        .collect();
+    if !silent.is_empty() {
+        let _ = writeln!(
+            text,
+            "Not reached: {}. Start it, or let it go on: it may hold what another one holds, and decide.",
+            silent.join(", ")
+        );
+    }
+    let discard = if all.is_empty() { "" } else { " --discard-survivors" };
+    let _ = write!(
+        text,
+        "  skein admin recreate {group} --accept-data-loss{discard}     begins with nothing: every key \
+         and value that\nthe group held, {share}, is gone"
+    );
+    text
+}
+
+/// Who survives, what each holds, and what may be missing.
+pub(super) fn explain(topology: Topology, view: &View, group: u16) -> String {
+    let replicas = topology.replicas;
+    let quorum = topology.quorum();
+    if has_stopped(view, group) {
+        return stopped(topology, view, group);
+    }
+    if view.replicas(group).count() > 0 && !is_lost(view, group) {
+        return format!(
+            "group {group} is not lost, and only a group that is can be recreated: one of which more \
+             than {} of the {replicas} replicas have lost their memory. --accept-data-loss would be \
+             refused",
+            quorum - 1
+        );
+    }
+    let mut text = format!(
+        "group {group} is lost: more than {} of its {replicas} replicas have lost their memory.\n",
+        quorum - 1
+    );
+    let all = survivors(topology, view, group);
+    let Some(best) = all.first() else {
+        let _ = write!(
+            text,
+            "No replica that answers holds anything of it. `skein admin recreate {group} \
+             --accept-data-loss` begins it\nwith nothing: every key and value it held, {}, is gone.",
+            share(topology)
+        );
+        return text;
+    };
+    let _ = writeln!(text, "These still hold a state of it, the best first:");
+    for survivor in &all {
+        line(&mut text, topology, survivor);
+    }
+    let highest = all.iter().map(|it| it.order.ballot_counter).max().unwrap_or(0);
+    let leads = best.order.role == Role::Leader && best.order.ballot_counter == highest;
+    let node = topology.node_of(best.id);
+    let counts = |it: &&Survivor<'_>| {
+        let named = best.order.view.get(usize::from(it.id.slot));
+        named.is_some_and(|named| named.incarnation == it.order.incarnation)
+    };
+    let missing = if all.iter().filter(counts).count() >= quorum {
+        "One of them is in every quorum: nothing that was acknowledged is missing.".to_owned()
+    } else if leads {
+        format!(
+            "n{node} led the group: all that it acknowledged as the leader is there. Only if the \
+             others had\nelected another leader, unheard by any of these, is missing what that one \
+             acknowledged."
+        )
+    } else {
+        format!(
+            "What a quorum without them acknowledged behind entry {} may be missing.",
+            best.order.log_index
+        )
+    };
+    let _ = write!(
+        text,
+        "{missing}\n  skein admin recreate {group} --from n{node}     goes on from there\n  skein admin \
+         recreate {group} --accept-data-loss --discard-survivors     begins with nothing"
+    );
+    text
+}
+
+/// How much of the store one group holds.
+fn share(topology: Topology) -> String {
+    match topology.groups {
+        1 => "the whole store".to_owned(),
+        groups => format!("about one in {groups} of the whole store"),
+    }
+}
+
+/// What one of them holds.
+fn line(text: &mut String, topology: Topology, survivor: &Survivor<'_>) {
+    let Survivor { id, order, keys } = survivor;
+    let evicted = order.view.iter().any(|it| it.slot == id.slot && it.evicted);
+    let _ = writeln!(
+        text,
+        "  n{}  {keys} keys, log up to entry {}, {} delivered, in ballot {}{}",
+        topology.node_of(*id),
+        order.log_index,
+        order.delivered,
+        order.ballot,
+        if evicted { ", evicted" } else { "" },
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_kvstore::node::admin::CallError;
+    use skein_kvstore::node::status::{NodeStatus, ReplicaReport};
+    use skein_multicast::operate::{Diverged, DivergenceStatus};
+
+    use super::*;
+    use crate::data::example_replica;
+
+    const TOPOLOGY: Topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
+
+    fn node(number: u16, replica: ReplicaReport) -> NodeStatus {
+        NodeStatus {
+            node: number,
+            life: 0,
+            pid: 1,
+            cluster: "c".into(),
+            build: skein_kvstore::BUILD.owned(),
+            uptime_ms: 1,
+            ready: false,
+            draining: false,
+            resident_bytes: 0,
+            log_lines_lost: 0,
+            log_lines_left_out: 0,
+            directory_problem: None,
+            replicas: vec![replica],
+            gone: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    /// Three replicas with as many keys as their slots, that differ if `diverged`.
+    fn view(diverged: bool, lost: bool) -> View {
+        let one = |slot: u8| {
+            let mut replica = example_replica(0, slot, Role::Follower);
+            replica.keys = slot.into();
+            replica.order.lost = lost;
+            replica.order.divergence = diverged.then(|| DivergenceStatus {
+                what: Diverged::All,
+                slots: vec![0, 1, 2],
+                position: 7,
+                ago_ms: 1,
+                recovered: false,
+            });
+            Ok(node(slot.into(), replica))
+        };
+        View { nodes: (0..3).map(one).collect() }
+    }
+
+    #[test]
+    fn a_stopped_group_holds_data_that_must_be_discarded_by_name() {
+        let mut view = view(true, false);
+        let told = explain(TOPOLOGY, &view, 0);
+        for part in ["has stopped", "n2  2 keys", "--from is refused", "--discard-survivors"] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        assert!(!told.contains("Not reached"), "{told}");
+        assert_eq!(discards(TOPOLOGY, &view, 0), Some(told));
+
+        view.nodes[1] = Err(CallError::Paused { node: 1, pid: 1 });
+        let told = explain(TOPOLOGY, &view, 0);
+        assert!(told.contains("Not reached: n1."), "{told}");
+    }
+
+    #[test]
+    fn a_lost_group_goes_on_from_the_best_of_its_survivors() {
+        let told = discards(TOPOLOGY, &view(false, true), 0).unwrap();
+        assert!(told.contains("--from n0") && told.contains("--discard-survivors"), "{told}");
+        assert!(explain(TOPOLOGY, &view(false, false), 0).contains("is not lost"));
+    }
+}
