@@ -5,9 +5,8 @@ use std::ffi::OsString;
 use serde_json::json;
 
 use crate::args::Global;
-use crate::data::{Form, Given, failed, say_json};
+use crate::data::{Form, Given, failed, say_done, say_json_done};
 use crate::exit::Exit;
-use crate::output::say;
 
 /// Adds to the end of a value, creating it, and prints its new length in bytes
 #[derive(clap::Args)]
@@ -26,10 +25,11 @@ impl Args {
         let mut client = self.form.connect(global)?;
         let value = self.value.bytes(&self.form, &client)?;
         let length = client.append(&key, &value).map_err(failed(global))?;
+        let done = format!("the value was appended to, and has {length} bytes");
         if self.form.json {
-            say_json(&json!({ "key": self.form.to_json(&key), "length": length }))?;
+            say_json_done(done, &json!({ "key": self.form.to_json(&key), "length": length }))?;
         } else {
-            say(format!("{length}\n"))?;
+            say_done(done, format!("{length}\n"))?;
         }
         Ok(Exit::Ok)
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 use skein_client::Swap;
 
 use crate::args::Global;
-use crate::data::{Form, failed, say_json};
+use crate::data::{Form, failed, say_json_done};
 use crate::exit::{Exit, usage};
 use crate::output::tell;
 
@@ -69,16 +69,24 @@ impl Args {
         let form = &self.form;
         if form.json {
             let key = form.to_json(key);
-            say_json(&match swap {
-                Swap::Swapped(version) => {
-                    json!({ "key": key, "swapped": true, "version": version })
-                }
-                Swap::Different(found) => {
-                    let value = found.as_ref().map(|(value, _)| form.to_json(value));
-                    let version = found.as_ref().map_or(0, |(_, version)| *version);
-                    json!({ "key": key, "swapped": false, "value": value, "version": version })
-                }
-            })?;
+            let done = if swap.swapped() {
+                "the value was set"
+            } else {
+                "the value was not the expected one"
+            };
+            say_json_done(
+                done,
+                &match swap {
+                    Swap::Swapped(version) => {
+                        json!({ "key": key, "swapped": true, "version": version })
+                    }
+                    Swap::Different(found) => {
+                        let value = found.as_ref().map(|(value, _)| form.to_json(value));
+                        let version = found.as_ref().map_or(0, |(_, version)| *version);
+                        json!({ "key": key, "swapped": false, "value": value, "version": version })
+                    }
+                },
+            )?;
         } else if let Swap::Different(found) = swap {
             let key = form.quoted(key);
             match found {

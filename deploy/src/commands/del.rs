@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use serde_json::json;
 
 use crate::args::Global;
-use crate::data::{Form, failed, say_json};
+use crate::data::{Form, failed, say_json_done};
 use crate::exit::Exit;
 use crate::output::tell;
 
@@ -23,7 +23,8 @@ impl Args {
         let key = self.form.key(&self.key)?;
         let deleted = self.form.connect(global)?.delete(&key).map_err(failed(global))?;
         if self.form.json {
-            say_json(&json!({ "key": self.form.to_json(&key), "deleted": deleted }))?;
+            let done = if deleted { "the key was removed" } else { "the key had no value" };
+            say_json_done(done, &json!({ "key": self.form.to_json(&key), "deleted": deleted }))?;
         } else if !deleted {
             tell(format!("skein: {} has no value", self.form.quoted(&key)));
         }

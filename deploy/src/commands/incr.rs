@@ -5,9 +5,8 @@ use std::ffi::OsString;
 use serde_json::json;
 
 use crate::args::Global;
-use crate::data::{Form, failed, say_json};
+use crate::data::{Form, failed, say_done, say_json_done};
 use crate::exit::Exit;
-use crate::output::say;
 
 /// Adds to a number and prints the new one
 ///
@@ -27,10 +26,11 @@ impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let key = self.form.key(&self.key)?;
         let number = self.form.connect(global)?.increment(&key, self.by).map_err(failed(global))?;
+        let done = format!("the increment was done, and the number is {number}");
         if self.form.json {
-            say_json(&json!({ "key": self.form.to_json(&key), "number": number }))?;
+            say_json_done(done, &json!({ "key": self.form.to_json(&key), "number": number }))?;
         } else {
-            say(format!("{number}\n"))?;
+            say_done(done, format!("{number}\n"))?;
         }
         Ok(Exit::Ok)
     }

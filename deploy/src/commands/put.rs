@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use serde_json::json;
 
 use crate::args::Global;
-use crate::data::{Form, Given, failed, say_json};
+use crate::data::{Form, Given, failed, say_json_done};
 use crate::exit::Exit;
 
 /// Sets the value of a key
@@ -26,7 +26,8 @@ impl Args {
         let value = self.value.bytes(&self.form, &client)?;
         let version = client.put(&key, &value).map_err(failed(global))?;
         if self.form.json {
-            say_json(&json!({ "key": self.form.to_json(&key), "version": version }))?;
+            let done = format!("the value was set, in version {version}");
+            say_json_done(done, &json!({ "key": self.form.to_json(&key), "version": version }))?;
         }
         Ok(Exit::Ok)
     }

@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use skein_client::{Operation, Outcome, Reply, Transaction};
 
 use crate::args::Global;
-use crate::data::{Form, Reading, failed, say_json, transaction};
+use crate::data::{Form, Reading, failed, say_done, say_json_done, transaction};
 use crate::exit::{Exit, usage};
-use crate::output::say;
 
 const FORM: &str = r#"The form, with text or {"hex": "00ff"} wherever bytes stand:
 
@@ -67,10 +66,11 @@ impl Args {
         if branch.len() != reply.outcomes.len() {
             bail!("{} outcomes for {} operations", reply.outcomes.len(), branch.len());
         }
+        let done = "the transaction was done";
         if self.form.json {
-            say_json(&self.json(&reply))?;
+            say_json_done(done, &self.json(&reply))?;
         } else {
-            say(self.text(&transaction, branch, &reply))?;
+            say_done(done, self.text(&transaction, branch, &reply))?;
         }
         Ok(if reply.held { Exit::Ok } else { Exit::No })
     }

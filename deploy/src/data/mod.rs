@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use skein_client::{Client, Error, ReadMode, Refusal};
 
 use crate::args::Global;
@@ -191,6 +192,18 @@ pub(crate) fn is_terminal() -> bool {
 /// A JSON value on a line of its own.
 pub(crate) fn say_json(value: &serde_json::Value) -> io::Result<()> {
     crate::output::say(format!("{value}\n"))
+}
+
+/// Says what a write came to. `done` is what an error says, if that cannot be written: the write was
+/// done all the same, and who repeats it does it twice.
+pub(crate) fn say_done(done: impl Display, text: impl AsRef<[u8]>) -> anyhow::Result<()> {
+    crate::output::say(text)
+        .with_context(|| format!("{done}; only the output could not be written"))
+}
+
+/// The same with a JSON value on a line of its own.
+pub(crate) fn say_json_done(done: impl Display, value: &serde_json::Value) -> anyhow::Result<()> {
+    say_done(done, format!("{value}\n"))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

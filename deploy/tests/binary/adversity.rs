@@ -165,6 +165,7 @@ fn an_answer_that_nothing_takes_is_said_to_be_one() {
         sandbox.command(&["incr", "count"]).stdout(full).output().expect("the binary runs").into();
     assert_eq!(ended.code, Some(3), "{}", ended.err);
     assert!(ended.err.contains("cannot write to standard output: No space left"), "{}", ended.err);
+    assert!(ended.err.contains("the increment was done, and the number is 1"), "{}", ended.err);
     assert_eq!(sandbox.expect(0, &["get", "count"]).out.trim(), "1");
 }
 
