@@ -5,9 +5,10 @@ use std::ffi::OsString;
 use serde_json::json;
 use skein_client::KeyRange;
 
+use super::admin::group;
 use crate::args::Global;
 use crate::data::{Form, Reading, failed};
-use crate::exit::Exit;
+use crate::exit::{Exit, usage};
 use crate::output::say_if_heard;
 
 /// Pairs asked for at once.
@@ -29,6 +30,9 @@ pub(crate) struct Args {
     /// The first key that is not printed any more
     #[arg(long, value_name = "KEY")]
     end: Option<OsString>,
+    /// Only keys of this group, as `skein status` names it: g0
+    #[arg(long, value_name = "GROUP", value_parser = group)]
+    group: Option<u16>,
     /// At most so many pairs
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
@@ -46,12 +50,26 @@ impl Args {
         let mut rest = Some(self.range()?);
         let mut left = self.limit.unwrap_or(u64::MAX);
         let mut client = self.reading.connect(&self.form, global)?;
+        let groups = client.shape().topology.groups;
+        if let Some(group) = self.group.filter(|group| *group >= groups) {
+            return Err(usage(format_args!(
+                "no group {group}: this cluster has {groups}, numbered from 0"
+            )));
+        }
         while let Some(range) = rest.take().filter(|_| left > 0) {
-            let limit = left.min(u64::from(PAGE)) as u32;
+            // Of one group's keys, others are in the same page.
+            let limit = if self.group.is_some() { PAGE } else { left.min(PAGE.into()) as u32 };
             let page = client.scan(&range, limit).map_err(failed(global))?;
-            left -= (page.pairs.len() as u64).min(left);
-            let lines: String =
-                page.pairs.iter().map(|(key, value)| self.line(key, value) + "\n").collect();
+            let slots = &client.shape().slots;
+            let wanted = |key: &[u8]| self.group.is_none_or(|group| slots.owner(key).0 == group);
+            let mut lines = String::new();
+            for (key, value) in page.pairs.iter().filter(|(key, _)| wanted(key)) {
+                if left == 0 {
+                    break;
+                }
+                left -= 1;
+                lines += &(self.line(key, value) + "\n");
+            }
             if !say_if_heard(lines)? {
                 break;
             }

@@ -265,3 +265,27 @@ fn what_timed_out_takes_effect_once_when_the_cluster_goes_on() {
         assert_eq!(client.increment("n", 1).unwrap(), sent + n);
     }
 }
+
+#[test]
+fn a_scan_can_be_of_one_group() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(0, &["up", "--detach"]);
+    let mut keys: Vec<_> = (0..20).map(|i| format!("key{i:02}")).collect();
+    for key in &keys {
+        sandbox.expect(0, &["put", key, "value"]);
+    }
+    let of = |group: &str| {
+        let out = sandbox.expect(0, &["scan", "--keys-only", "--group", group]).out;
+        out.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (mut first, second) = (of("g0"), of("1"));
+    assert!(!first.is_empty() && !second.is_empty(), "{first:?} {second:?}");
+    let limited = ["scan", "--keys-only", "--group", "g1", "--limit", "1"];
+    assert_eq!(sandbox.expect(0, &limited).out.trim(), second[0]);
+    first.extend(second);
+    first.sort();
+    keys.sort();
+    assert_eq!(first, keys);
+    let unknown = sandbox.expect(2, &["scan", "--group", "g2"]);
+    assert!(unknown.err.contains("no group 2: this cluster has 2"), "{}", unknown.err);
+}

@@ -52,7 +52,7 @@ impl Args {
 }
 
 /// Reads `0` or `g0`.
-fn group(text: &str) -> Result<u16, String> {
+pub(super) fn group(text: &str) -> Result<u16, String> {
     number(text, 'g', "a group, such as 0 or g0")
 }
 
