@@ -12,10 +12,14 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
+use skein_kvstore::config::Draft;
+use skein_kvstore::node::directory::Directory;
 use skein_kvstore::node::network::{AUTHORITY, Who};
+use skein_multicast::config::Topology;
 
 use crate::args::Global;
 use crate::exit::{Exit, usage};
+use crate::output::tell;
 
 /// The authority's key. Whoever has it can let anybody into the cluster.
 const AUTHORITY_KEY: &str = "authority.key";
@@ -77,15 +81,60 @@ struct Where {
 }
 
 impl Args {
-    pub(crate) fn run(self, _: &Global) -> anyhow::Result<Exit> {
+    pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let made = match self.action {
             Action::Init(place) => init(&place.out)?,
-            Action::Node { node, place, terms } => issue(Who::Node(node), &place.out, &terms)?,
+            Action::Node { node, place, terms } => {
+                let warning = check_number(node, &place.out, global)?;
+                let made = issue(Who::Node(node), &place.out, &terms)?;
+                if let Some(warning) = warning {
+                    tell(warning);
+                }
+                made
+            }
             Action::Client { place, terms } => issue(Who::Client, &place.out, &terms)?,
         };
         crate::output::say(made)?;
         Ok(Exit::Ok)
     }
+}
+
+/// Refuses a node that the cluster does not have, as far as the command line says which cluster it is.
+/// Returns a warning if the number is out of turn.
+fn check_number(node: u16, out: &Path, global: &Global) -> anyhow::Result<Option<String>> {
+    let named = global.dir_if_named();
+    if let Some((nodes, place)) = named.as_deref().and_then(|dir| Some((nodes_of(dir)?, dir))) {
+        if node >= nodes {
+            return Err(usage(format_args!(
+                "no node {node}: the cluster of {} has {nodes}, numbered from 0",
+                place.display()
+            )));
+        }
+        return Ok(None);
+    }
+    if node >= Topology::NODES_MAX {
+        let (most, last) = (Topology::NODES_MAX, Topology::NODES_MAX - 1);
+        return Err(usage(format_args!(
+            "no node {node}: a cluster has at most {most} nodes, numbered from 0 to {last}"
+        )));
+    }
+    let before = node.checked_sub(1).map(|before| format!("{}.pem", Who::Node(before).name()));
+    Ok(before.filter(|before| !out.join(before).exists()).map(|before| {
+        format!(
+            "warning: there is no {before} in {}, and the nodes of a cluster are numbered from 0 without \
+             gaps: this certificate is of use only in a cluster of more than {node} nodes; --dir with \
+             the TOML file of the cluster has the number checked",
+            out.display()
+        )
+    }))
+}
+
+/// How many nodes the cluster has whose directory or shared file that is.
+fn nodes_of(place: &Path) -> Option<u16> {
+    if place.is_file() {
+        return Some(Draft::read(place).ok()?.finish().ok()?.topology.nodes);
+    }
+    Some(Directory::at(place).ok()?.manifest().ok()?.nodes)
 }
 
 /// A certificate and its key, PEM.

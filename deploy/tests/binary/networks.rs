@@ -326,20 +326,29 @@ fn what_belongs_to_another_host_is_not_done_here() {
     // For documentation only: no address of any host.
     hosts.addresses[1] = "203.0.113.1:7400".to_owned();
     hosts.addresses[2] = "203.0.113.2:7400".to_owned();
-    let pki = hosts.certify("node0", "ours", &["node", "0"]);
+    let certificates = hosts.certify("node0", "ours", &["node", "0"]);
     let made = hosts.dir("ours").to_str().unwrap().to_owned();
     let (code, out) = hosts.run("/nowhere", &["pki", "node", "0", "--out", &made]);
     assert!(code == Some(2) && out.contains("there already") && out.contains("--force"), "{out}");
     let (_, out) = hosts.run("/nowhere", &["pki", "client", "--days", "1", "--out", &made]);
     assert!(out.contains("good for 1 day\n"), "{out}");
     let config = hosts.config("node0", "geese");
+    let pki = |dir: &str, node: &str| hosts.run(dir, &["pki", "node", node, "--out", &made]);
+    let (code, out) = pki(&config, "99");
+    assert!(code == Some(2) && out.contains("no node 99") && out.contains("has 3"), "{out}");
+    let (code, out) = pki("/nowhere", "99");
+    assert!(code == Some(2) && out.contains("at most 64 nodes"), "{out}");
+    let (code, out) = pki("/nowhere", "9");
+    assert!(code == Some(0) && out.contains("there is no node8.pem"), "{out}");
+    let (code, out) = pki(&config, "2");
+    assert!(code == Some(0) && !out.contains("warning"), "{out}");
     hosts.init("node0", &config);
     let dir = hosts.dir("node0").to_str().unwrap().to_owned();
 
     let (code, out) = hosts.run(&dir, &["node", "--index", "2"]);
     assert!(code == Some(2) && out.contains("does not belong on this host"), "{out}");
     assert!(out.contains("203.0.113.2:7400"), "{out}");
-    let key = pki.join("node0.key");
+    let key = certificates.join("node0.key");
     std::fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
     let (code, out) = hosts.run(&dir, &["node", "--index", "0"]);
     assert!(code == Some(3) && out.contains("can be read by everybody"), "{out}");
