@@ -100,6 +100,19 @@ fn help_names_the_directory_and_the_exit_codes() {
 }
 
 #[test]
+fn several_hosts_without_a_memory_ceiling_are_told_to_set_one() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.config(
+        "[network]\nfabric = 'tcp'\ncluster = 'geese'\ncertificates = '/tmp'\n\
+         addresses = ['203.0.113.1:7400', '203.0.113.2:7400', '203.0.113.3:7400']\n",
+    );
+    let refused = sandbox.expect(2, &["init", "--config", &file]);
+    assert!(refused.err.contains("limits.memory_bytes_max is not set"), "{}", refused.err);
+    assert!(refused.err.contains(&file) && refused.err.contains("[limits]"), "{}", refused.err);
+    assert!(!sandbox.dir.exists());
+}
+
+#[test]
 fn the_directory_may_come_from_the_environment() {
     let sandbox = Sandbox::new();
     let state = sandbox.dir.clone();

@@ -180,11 +180,11 @@ impl Draft {
         if self.settings[&(ceiling.section, ceiling.name)].1 == Origin::Default {
             if !config.network.is_one_host() {
                 // What each would make of its own memory may differ, and replicas must agree.
-                return Err(self.blame(&Conflict {
-                    first: "network.addresses = several hosts".to_owned(),
-                    second: "limits.memory_bytes_max not set".to_owned(),
-                    why: "all hosts must refuse writes at the same size: set it to what each of them has room for",
-                }));
+                return Err(ConfigError {
+                    file: self.file.clone(),
+                    line: None,
+                    what: CEILING_MISSING.to_owned(),
+                });
             }
             let share = memory / 2 / u64::from(config.topology.nodes);
             let share = share - share % (1 << 20);
@@ -299,6 +299,10 @@ fn numbers<T: serde::Serialize>(section: &T) -> Vec<(String, Setting)> {
     let number = |value: serde_json::Value| value.as_u64().expect("their fields are numbers");
     fields.into_iter().map(|(name, value)| (name, Setting::Number(number(value)))).collect()
 }
+
+const CEILING_MISSING: &str = "limits.memory_bytes_max is not set, and a cluster on several hosts needs it, \
+    because all of them must refuse writes at the same size: add memory_bytes_max to the section [limits] \
+    of the file that the hosts share, with what each host has room for, such as memory_bytes_max = \"8GiB\"";
 
 /// The longest name of a cluster.
 const NAME_MAX: usize = 40;
