@@ -156,7 +156,9 @@ impl Directory {
     /// that were removed.
     fn everybody(&self) -> Vec<lock::Holder> {
         let mut all = self.strays();
-        all.extend(self.holders(None));
+        // A process that makes its file anew in between would be found by both.
+        let found: BTreeSet<u32> = all.iter().map(|holder| holder.pid).collect();
+        all.extend(self.holders(None).into_iter().filter(|it| !found.contains(&it.pid)));
         all.sort_by(|one, other| one.role.cmp(&other.role));
         all
     }
