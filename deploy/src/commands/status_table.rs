@@ -112,7 +112,8 @@ fn groups(snapshot: &Snapshot, wide: bool) -> Table {
             group.last_failover.as_ref().map_or("-".to_owned(), |last| failover(last, wide)),
         ]);
     }
-    Table { rows, left: &[0, 1, 2, 3, 4], spare: &[] }
+    // Who leads is in the table of replicas too.
+    Table { rows, left: &[0, 1, 2, 3, 4], spare: &[4, 2] }
 }
 
 fn group_state(group: &GroupView) -> &'static str {

@@ -283,6 +283,11 @@ fn a_refused_recreation_erases_nothing() {
     until("it goes on", || !sandbox.run(&["status", "--wide"]).out.contains("paused"));
     sandbox.expect(0, &["admin", "recreate", "0", "--from", "n0"]);
     assert_eq!(sandbox.expect(0, &["get", "greeting"]).out, "hello");
+    // Five members with long names leave no room for the last change of leader.
+    let status = sandbox.run(&["status"]).out;
+    let mut groups = status.lines().skip_while(|line| !line.starts_with("group"));
+    assert!(groups.nth(1).unwrap().starts_with("g0"), "the head has one line: {status}");
+    assert!(status.contains("--wide shows more columns"), "{status}");
     sandbox.expect(0, &["down", "--yes"]);
     for node in &mut again {
         node.wait().unwrap();
