@@ -164,12 +164,7 @@ impl Report {
             grouped(self.order.transactions),
             grouped(self.order.edges)
         );
-        let known = if self.order.decided {
-            "each answer was compared with a store that does one thing after the other"
-        } else {
-            "no order of everything was found in the time there is: only what was inferred is judged"
-        };
-        let _ = writeln!(text, "              {known}");
+        let _ = writeln!(text, "              {}", self.order.basis());
         if replicas > 0 {
             let _ = writeln!(text, "  replicas    {replicas}, each at the end");
         }

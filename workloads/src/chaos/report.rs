@@ -376,6 +376,9 @@ impl Report {
             let open = self.order.is_open();
             let how = if open { paint.strong(&how) } else { paint.good(&how) };
             let _ = writeln!(text, "  {how}");
+            if open {
+                let _ = writeln!(text, "  {}", self.order.basis());
+            }
         }
         if let Some(history) = &self.history {
             let _ = writeln!(text, "  history     {}", history.display());

@@ -51,6 +51,7 @@ pub(super) fn keys_of(scripts: &Scripts, script: &Script, mut take: impl FnMut(u
     for guard in scripts.guards_of(script) {
         match *guard {
             Proviso::Unchanged(..) => only_keys = false,
+            Proviso::Elsewhere => {}
             Proviso::Exists(key)
             | Proviso::Missing(key)
             | Proviso::Equals(key, _)

@@ -6,6 +6,8 @@
 //! one set comes before everybody of another without an edge for each pair. So there are never more
 //! edges than a few for each thing that was read or written.
 
+use hashbrown::HashMap;
+
 use super::model::{COUNT_MAX, NONE};
 
 /// Why one node comes before another.
@@ -166,6 +168,35 @@ impl Graph {
         }
         let (offsets, edges) = by_source(nodes.len(), &edges);
         Self { transactions: nodes.len() as u32, helpers: Vec::new(), offsets, edges }
+    }
+
+    /// The same graph of some transactions, renumbered in the order given, with what it knows of `keys`, and
+    /// without real time.
+    pub(super) fn of_keys(&self, transactions: &[u32], keys: impl Fn(u32) -> bool) -> Self {
+        let mut numbers: HashMap<u32, u32> = transactions.iter().copied().zip(0..).collect();
+        let mut nodes = transactions.to_vec();
+        let (mut helpers, mut edges) = (Vec::new(), Vec::new());
+        let mut at = 0;
+        while let Some(node) = nodes.get(at) {
+            let known = self.from(*node).iter();
+            for edge in known.filter(|edge| edge.why() != Why::Rt && keys(edge.key)) {
+                let next = nodes.len() as u32;
+                let to = match (numbers.get(&edge.to()), self.helper(edge.to())) {
+                    (Some(to), _) => *to,
+                    (None, None) => continue,
+                    (None, Some(helper)) => {
+                        numbers.insert(edge.to(), next);
+                        nodes.push(edge.to());
+                        helpers.push(helper);
+                        next
+                    }
+                };
+                edges.push((at as u32, Edge::new(to, edge.why(), edge.key)));
+            }
+            at += 1;
+        }
+        let (offsets, edges) = by_source(nodes.len(), &edges);
+        Self { transactions: transactions.len() as u32, helpers, offsets, edges }
     }
 }
 

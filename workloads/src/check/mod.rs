@@ -24,9 +24,12 @@
 //! **Invariant (sound).** Nothing is reported that a strictly serializable store can have done, whatever
 //! operations of unknown outcome have done or will do. If a witness is found, there is no finding.
 //!
+//! **Projections find what is wrong in one place.** Where the search for a witness of the whole is cut off, it is
+//! made again for each key alone, and for keys that occur together (`parts`, `projection`): what is wrong on a few
+//! keys is wrong, however much else there is.
+//!
 //! **Complete** it is as far as the search is not cut off: its cost is bounded, and what is not decided within
-//! the bound is [said](Order::decided). Then the inference alone is the judge, and an order that nobody
-//! saw is not known. Of a stale scan each pair is looked at by itself, since each group answers at a moment of
+//! the bound is [said](Order::decided). Then the inference and the projections alone are the judges. Of a stale scan each pair is looked at by itself, since each group answers at a moment of
 //! its own.
 //!
 //! Departs from Elle in taking the store's word for versions, which rise with each write, where values
@@ -39,6 +42,7 @@ mod counters;
 mod cycles;
 mod eager;
 mod edn;
+mod effort;
 mod findings;
 mod graph;
 mod hints;
@@ -47,11 +51,16 @@ mod internal;
 mod lists;
 mod model;
 mod names;
+mod parts;
+mod places;
+mod projection;
+mod reach;
 mod realtime;
 mod records;
 mod registers;
 mod scripts;
 mod state;
+mod subject;
 mod witness;
 mod words;
 
@@ -62,12 +71,16 @@ use std::io;
 use serde::Serialize;
 
 pub use self::edn::Model as ElleModel;
+pub use self::effort::Effort;
 pub use self::findings::{Anomaly, Evidence, RulesOut};
+pub use self::parts::Parts;
 
 use self::findings::Findings;
 use self::graph::Graph;
 use self::infer::Inference;
 use self::model::{Kind, Model};
+use self::parts::Wrong;
+use self::subject::Subject;
 use self::witness::{Searched, Stuck, search};
 use self::words::Words;
 use crate::chart::{Paint, grouped};
@@ -85,6 +98,9 @@ pub struct Order {
     /// Things that were inferred to be wrong, and that an order explains: errors of the inference, which are
     /// not counted.
     pub overruled: u64,
+    /// What was decided by looking at some keys at a time, if the whole was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Parts>,
     /// Edges between them and what helps to order them.
     pub edges: u64,
     /// Keys, by what they are.
@@ -114,11 +130,25 @@ impl Order {
     pub fn verdict(&self) -> &'static str {
         match (self.strictly_serializable, self.serializable) {
             (true, _) if self.is_open() => {
-                "nothing found wrong, and not decided: no order that explains everything was found in the time there is, and only what is inferred was judged"
+                "nothing found wrong, and not decided: no order that explains everything was found in the time there is"
             }
             (true, _) => "strictly serializable",
             (false, true) => "not strictly serializable",
             (false, false) => "not serializable",
+        }
+    }
+
+    /// What the verdict rests on, in words.
+    pub fn basis(&self) -> String {
+        const CUT: &str = "no order of everything was found in the time there is";
+        match (&self.parts, self.decided) {
+            (None, true) => {
+                "each answer was compared with a store that does one thing after the other"
+                    .to_owned()
+            }
+            (None, false) => format!("{CUT}: only what was inferred is judged"),
+            (Some(_), true) => format!("{CUT}, and all orders were tried of what some keys tell"),
+            (Some(parts), false) => format!("{CUT}: {}", parts.text()),
         }
     }
 
@@ -169,9 +199,14 @@ impl Checker {
     }
 
     /// Nothing follows.
-    pub fn finish(mut self) -> Order {
+    pub fn finish(self) -> Order {
+        self.finish_within(Effort::default())
+    }
+
+    /// Nothing follows, and so much is tried.
+    pub fn finish_within(mut self, effort: Effort) -> Order {
         self.model.finish();
-        look(&self.model)
+        look(&self.model, effort)
     }
 }
 
@@ -180,11 +215,20 @@ pub fn check(
     header: &Header,
     records: impl Iterator<Item = Result<Record, ReadError>>,
 ) -> Result<Order, ReadError> {
+    check_within(header, records, Effort::default())
+}
+
+/// The same, and so much is tried.
+pub fn check_within(
+    header: &Header,
+    records: impl Iterator<Item = Result<Record, ReadError>>,
+    effort: Effort,
+) -> Result<Order, ReadError> {
     let mut checker = Checker::new(header);
     for record in records {
         checker.take(&record?)?;
     }
-    Ok(checker.finish())
+    Ok(checker.finish_within(effort))
 }
 
 /// The result of inference on a history, without a search.
@@ -223,7 +267,7 @@ fn infer(model: &Model, words: &Words<'_>, findings: &mut Findings) -> Inferred 
     Inferred { graph, happened, keys }
 }
 
-fn look(model: &Model) -> Order {
+fn look(model: &Model, effort: Effort) -> Order {
     let words = Words::new(model);
     let mut findings = Findings::default();
     for what in &model.contradictions {
@@ -234,8 +278,10 @@ fn look(model: &Model) -> Order {
             ("it breaks off before its end".to_owned(), Vec::new())
         });
     }
-    let Inferred { graph, happened, keys } = infer(model, &words, &mut findings);
-    let (decided, overruled) = decide(model, &graph, &happened, &words, &mut findings);
+    let inferred = infer(model, &words, &mut findings);
+    let Decision { decided, overruled, parts } =
+        decide(model, &inferred, &words, &mut findings, effort);
+    let Inferred { graph, keys, .. } = inferred;
     let Findings { counts, evidence } = findings;
     let rules_out = |what| counts.keys().any(|anomaly| anomaly.rules_out() == what);
     let serializable = !rules_out(RulesOut::Serializability);
@@ -244,6 +290,7 @@ fn look(model: &Model) -> Order {
         answered: model.answered,
         decided,
         overruled,
+        parts,
         edges: graph.edges() as u64,
         keys,
         serializable,
@@ -253,39 +300,63 @@ fn look(model: &Model) -> Order {
     }
 }
 
+/// What the search came to.
+#[derive(Default)]
+struct Decision {
+    /// Whether it is known if there is an order.
+    decided: bool,
+    /// How much was found that is not so.
+    overruled: u64,
+    parts: Option<Parts>,
+}
+
 /// Looks for a witness. If there is one, nothing is wrong but with the record itself; if there is none and
-/// nothing else was found, that is what is wrong. Returns whether it is known, and how much was found that is
-/// not so.
+/// nothing else was found, that is what is wrong. If that is not known, projections are looked at.
 fn decide(
     model: &Model,
-    graph: &Graph,
-    happened: &[bool],
+    inferred: &Inferred,
     words: &Words,
     findings: &mut Findings,
-) -> (bool, u64) {
+    effort: Effort,
+) -> Decision {
+    let Inferred { graph, happened, .. } = inferred;
     let broken = findings.counts.contains_key(&Anomaly::Contradiction);
     let is_clean = findings.counts.keys().all(|anomaly| *anomaly == Anomaly::Contradiction);
     let hints = is_clean.then_some(graph);
     let certain = |transaction: u32| is_clean && happened[transaction as usize];
-    match search(model, hints, certain, true) {
-        Searched::Undecided => (false, 0),
+    let whole = Subject::whole(model);
+    let look = |in_time| {
+        let mut tries = effort.of_whole(model.scripts.all.len());
+        search(&whole, hints, certain, in_time, &mut tries)
+    };
+    let mut decision = Decision { decided: true, ..Decision::default() };
+    match look(true) {
+        Searched::Undecided if is_clean => {
+            let (parts, wrong) = parts::look(model, graph, happened, effort);
+            decision.decided = !wrong.is_empty();
+            decision.parts = Some(parts);
+            for Wrong { keys, in_any_time, stuck } in wrong {
+                let (anomaly, keys) = (none(&in_any_time), words.alone(&keys));
+                findings.direct(anomaly, "no-order", || explain(model, words, &stuck, &keys));
+            }
+        }
+        Searched::Undecided => decision.decided = false,
         // What a broken history says may be found wrong by one and not by the other; and the search does not
         // know when what a stale read saw was asked for.
-        Searched::Found if broken || model.transactions.iter().any(|one| one.stale) => (true, 0),
+        Searched::Found if broken || model.transactions.iter().any(|one| one.stale) => {}
         Searched::Found => {
-            let overruled = findings.counts.values().sum();
+            decision.overruled = findings.counts.values().sum();
             findings.counts.clear();
             findings.evidence.clear();
-            (true, overruled)
         }
         Searched::Nothing(stuck) => {
             if is_clean {
-                let anomaly = none(&search(model, hints, certain, false));
-                findings.direct(anomaly, "no-order", || explain(model, words, &stuck));
+                let anomaly = none(&look(false));
+                findings.direct(anomaly, "no-order", || explain(model, words, &stuck, ""));
             }
-            (true, 0)
         }
     }
+    decision
 }
 
 /// The anomaly of a history without an order in real time. The argument is the result of a search that ignores real
@@ -297,17 +368,18 @@ fn none(in_any_time: &Searched) -> Anomaly {
     }
 }
 
-/// Where the longest attempt at an order came to its end.
-fn explain(model: &Model, words: &Words, stuck: &Stuck) -> (String, Vec<String>) {
+/// Where the longest attempt at an order came to its end, of the whole or of the keys that are named.
+fn explain(model: &Model, words: &Words, stuck: &Stuck, alone: &str) -> (String, Vec<String>) {
     let Some(transaction) = stuck.transaction else {
-        return ("no order explains what was told".to_owned(), Vec::new());
+        return (format!("{alone}no order explains what was told"), Vec::new());
     };
     let mut lines = vec![words.transaction(transaction)];
     let script = model.scripts.all.iter().find(|script| script.transaction == transaction);
     lines.extend(script.and_then(|script| words.script(script)));
     let found = stuck.found.iter().map(|(key, found)| format!("{} was {found}", words.key(*key)));
     lines.push(format!("there, in the longest attempt: {}", found.collect::<Vec<_>>().join(", ")));
-    ("all orders were tried, and none explains what was told; the longest attempt ends before this transaction".to_owned(), lines)
+    let what = "all orders were tried, and none explains what was told; the longest attempt ends before this transaction";
+    (format!("{alone}{what}"), lines)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::model::{Fate, NEVER, NONE};
 use crate::history::{Guard, Header, Held, Invoke, Op, Out, bytes};
@@ -41,6 +42,26 @@ pub(super) enum Proviso {
     Greater(u32, i64),
     /// Of the range, the number of a list of what groups held.
     Unchanged(u32, u32),
+    /// One that is about keys outside of a [projection](super::projection): it may hold or not.
+    Elsewhere,
+}
+
+impl Proviso {
+    /// The one key that it is about.
+    pub(super) fn key_mut(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::Exists(key)
+            | Self::Missing(key)
+            | Self::Equals(key, _)
+            | Self::Version(key, _)
+            | Self::Less(key, _)
+            | Self::AtMost(key, _)
+            | Self::Equal(key, _)
+            | Self::AtLeast(key, _)
+            | Self::Greater(key, _) => Some(key),
+            Self::Unchanged(..) | Self::Elsewhere => None,
+        }
+    }
 }
 
 /// One thing to do, and what came of it if anybody was told.
@@ -93,6 +114,23 @@ pub(super) enum Deed {
     },
 }
 
+impl Deed {
+    /// The one key that it is about.
+    pub(super) fn key_mut(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::Get { key, .. }
+            | Self::Put { key, .. }
+            | Self::Append { key, .. }
+            | Self::Incr { key, .. }
+            | Self::Field { key, .. }
+            | Self::Overwrite { key, .. }
+            | Self::Delete { key, .. }
+            | Self::Exists { key, .. } => Some(key),
+            Self::Scan { .. } => None,
+        }
+    }
+}
+
 /// A range of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Span {
@@ -143,7 +181,8 @@ pub(super) struct Scripts {
     pub(super) spans: Vec<Span>,
     pub(super) pages: Vec<Page>,
     pub(super) held: Vec<Vec<Held>>,
-    bytes: Vec<u8>,
+    /// Shared with projections.
+    bytes: Arc<Vec<u8>>,
     base: u64,
 }
 
@@ -161,9 +200,14 @@ impl Scripts {
             spans: Vec::new(),
             pages: Vec::new(),
             held: Vec::new(),
-            bytes: Vec::new(),
+            bytes: Arc::new(Vec::new()),
             base: (RandomState::new().hash_one(0) % (PRIME - 512)) + 256,
         }
+    }
+
+    /// None, with the texts of these.
+    pub(super) fn none_of(&self) -> Self {
+        Self { bytes: Arc::clone(&self.bytes), base: self.base, ..Self::new() }
     }
 
     /// The hash of what has the hash `before` with `bytes` after it.
@@ -182,7 +226,7 @@ impl Scripts {
 
     fn keep(&mut self, text: &[u8]) -> Text {
         let at = self.bytes.len() as u64;
-        self.bytes.extend_from_slice(text);
+        Arc::make_mut(&mut self.bytes).extend_from_slice(text);
         Text { at, len: text.len() as u32 }
     }
 
@@ -318,10 +362,13 @@ impl Scripts {
         });
     }
 
+    pub(super) fn branch_of(&self, branch: &Range<u32>) -> &[Deed] {
+        &self.deeds[branch.start as usize..branch.end as usize]
+    }
+
     /// What a script does that was told which branch it took; both, if it was not.
     pub(super) fn deeds_of(&self, script: &Script) -> impl Iterator<Item = &Deed> {
-        let branch = |of: &Range<u32>| &self.deeds[of.start as usize..of.end as usize];
-        branch(&script.then).iter().chain(branch(&script.otherwise))
+        self.branch_of(&script.then).iter().chain(self.branch_of(&script.otherwise))
     }
 
     pub(super) fn guards_of(&self, script: &Script) -> &[Proviso] {

@@ -15,9 +15,10 @@ use skein_kvstore::slots::SlotMap;
 use skein_protocol::ids::GroupId;
 
 use super::eager::Sight;
-use super::model::Model;
 use super::names::Names;
+use super::places::Places;
 use super::scripts::{Deed, Proviso, Script, Scripts, Seen, Text};
+use super::subject::Subject;
 use crate::history::{Held, RecordHeader, bytes};
 
 /// What stands at a key.
@@ -94,15 +95,12 @@ enum Holds {
 pub(super) struct State<'a> {
     scripts: &'a Scripts,
     record: Option<RecordHeader>,
-    /// Every key's place in the order of keys, and the key at each place.
-    ranks: Vec<u32>,
-    by_rank: Vec<u32>,
-    /// Of each range, the places that are in it.
-    spans: Vec<(u32, u32)>,
+    places: Places,
     slots: Vec<Slot>,
     /// The places of keys that have, or may have, a value; kept only if there are ranges.
     present: Option<BTreeSet<u32>>,
     names: &'a Names,
+    /// For conditions on ranges only.
     owners: SlotMap,
     log: Vec<Undo>,
     execution: u32,
@@ -140,60 +138,39 @@ fn number(text: &[u8]) -> Option<i64> {
 }
 
 impl<'a> State<'a> {
-    pub(super) fn new(model: &'a Model) -> Self {
-        let scripts = &model.scripts;
-        let keys = model.keys.len();
+    pub(super) fn new(subject: &Subject<'a>) -> Self {
+        let Subject { header, keys: names, scripts, .. } = *subject;
+        let keys = names.len();
         let nothing = Slot {
-            value: if model.header.before { Value::Any } else { Value::Absent },
+            value: if header.before { Value::Any } else { Value::Absent },
             version: Version::Untold { least: 0, not: Vec::new() },
             by: 0,
         };
         let mut slots = vec![nothing; keys];
-        if let Some(opening) = model.opening {
-            for account in model.header.bank.iter().flat_map(|bank| &bank.accounts) {
-                if let Some(key) = model.keys.find(0, account.as_bytes()) {
-                    let bytes = scripts.text(opening).to_vec();
-                    let hash = scripts.hash(0, &bytes);
-                    slots[key as usize].value = Value::Bytes { bytes, hash };
-                    slots[key as usize].version = Version::Untold { least: 1, not: Vec::new() };
-                }
+        if let Some(opening) = subject.opening {
+            for account in &subject.accounts {
+                let bytes = scripts.text(opening).to_vec();
+                let hash = scripts.hash(0, &bytes);
+                let slot = &mut slots[*account as usize];
+                slot.value = Value::Bytes { bytes, hash };
+                slot.version = Version::Untold { least: 1, not: Vec::new() };
             }
         }
-        let mut by_rank: Vec<u32> = (0..keys as u32).collect();
-        let (mut ranks, mut spans, mut present) = (Vec::new(), Vec::new(), None);
-        if !scripts.spans.is_empty() {
-            by_rank.sort_by_cached_key(|key| bytes(model.keys.text(*key)).into_owned());
-            ranks = vec![0; keys];
-            for (rank, key) in (0..).zip(&by_rank) {
-                ranks[*key as usize] = rank;
-            }
-            let place = |bound: &[u8]| {
-                by_rank.partition_point(|key| *bytes(model.keys.text(*key)) < *bound) as u32
-            };
-            spans = scripts
-                .spans
-                .iter()
-                .map(|span| {
-                    let from = place(&span.start);
-                    let to = span.end.as_ref().map_or(keys as u32, |end| place(end));
-                    (from, to.max(from))
-                })
-                .collect();
-            let is_there =
-                |rank: &u32| slots[by_rank[*rank as usize] as usize].value != Value::Absent;
-            present = Some((0..keys as u32).filter(is_there).collect());
-        }
+        let places = Places::new(names, &scripts.spans);
+        let present = (!scripts.spans.is_empty()).then(|| {
+            let is_there = |rank: &u32| slots[places.key(*rank) as usize].value != Value::Absent;
+            (0..keys as u32).filter(is_there).collect()
+        });
+        let groups = if scripts.held.is_empty() { 1 } else { header.cluster.groups };
         Self {
             scripts,
-            record: model.header.record,
-            ranks,
-            by_rank,
-            spans,
+            record: header.record,
+            places,
             hash: (0..).zip(&slots).fold(0, |sum, (key, slot)| sum ^ hash(key, slot)),
             slots,
             present,
-            names: &model.keys,
-            owners: SlotMap::even(model.header.cluster.groups),
+            names,
+            owners: SlotMap::even(groups),
             log: Vec::new(),
             execution: 0,
         }
@@ -230,7 +207,7 @@ impl<'a> State<'a> {
         if let Some(present) = &mut self.present
             && is_there != (before.value != Value::Absent)
         {
-            let rank = self.ranks[key as usize];
+            let rank = self.places.rank(key).expect("there are ranges");
             if is_there {
                 present.insert(rank)
             } else {
@@ -279,11 +256,11 @@ impl<'a> State<'a> {
 
     /// The keys of a range.
     pub(super) fn span(&self, range: u32) -> (u32, u32) {
-        self.spans[range as usize]
+        self.places.span(range)
     }
 
     pub(super) fn rank(&self, key: u32) -> Option<u32> {
-        self.ranks.get(key as usize).copied()
+        self.places.rank(key)
     }
 
     /// Executes a script in one of the ways that its conditions leave open. `false` means that the state does
@@ -396,6 +373,7 @@ impl<'a> State<'a> {
             Proviso::Equal(key, with) => compared(key, with, Ordering::is_eq),
             Proviso::AtLeast(key, with) => compared(key, with, Ordering::is_ge),
             Proviso::Greater(key, with) => compared(key, with, Ordering::is_gt),
+            Proviso::Elsewhere => Holds::Unknown,
             Proviso::Unchanged(range, held) => {
                 self.unchanged(range, &self.scripts.held[held as usize])
             }
@@ -407,10 +385,10 @@ impl<'a> State<'a> {
         if self.record.is_some() {
             return Holds::Unknown; // Only a part of each value is in the history.
         }
-        let (from, to) = self.spans[range as usize];
+        let (from, to) = self.places.span(range);
         let mut groups: Vec<Vec<(Vec<u8>, &[u8])>> = vec![Vec::new(); self.owners.groups().len()];
         for rank in self.present.iter().flat_map(|present| present.range(from..to)) {
-            let key = self.by_rank[*rank as usize];
+            let key = self.places.key(*rank);
             let Value::Bytes { bytes: value, .. } = &self.slots[key as usize].value else {
                 return Holds::Unknown;
             };
@@ -663,7 +641,7 @@ impl<'a> State<'a> {
     fn page(&mut self, range: u32, limit: u32, page: u32) -> Result<(), Misfit> {
         let scripts = self.scripts;
         let page = &scripts.pages[page as usize];
-        let (from, to) = self.spans[range as usize];
+        let (from, to) = self.places.span(range);
         if page.pairs.len() > limit as usize {
             return Err(Misfit);
         }
@@ -671,7 +649,7 @@ impl<'a> State<'a> {
         let mut at = from;
         // Whatever stands in the range up to the next page's first key was told, in order.
         for key in told {
-            let rank = self.ranks[key as usize];
+            let rank = self.places.rank(key).expect("there are ranges");
             if !(at..to).contains(&rank) || self.slots[key as usize].value == Value::Absent {
                 return Err(Misfit);
             }
@@ -687,8 +665,7 @@ impl<'a> State<'a> {
     /// Nothing stands between these places that certainly is there.
     fn only_maybe(&self, from: u32, to: u32) -> Result<(), Misfit> {
         let there = self.present.iter().flat_map(|present| present.range(from..to));
-        let known =
-            |rank: &u32| self.slots[self.by_rank[*rank as usize] as usize].value != Value::Any;
+        let known = |rank: &u32| self.slots[self.places.key(*rank) as usize].value != Value::Any;
         if there.into_iter().any(known) { Err(Misfit) } else { Ok(()) }
     }
 

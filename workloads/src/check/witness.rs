@@ -24,13 +24,11 @@ use hashbrown::{HashMap, HashSet};
 use super::eager::{Eager, Sight};
 use super::graph::Graph;
 use super::hints::Hints;
-use super::model::{Model, NEVER, NONE};
-use super::scripts::{Deed, Proviso, Script};
+use super::model::{NEVER, NONE};
+use super::scripts::{Deed, Proviso, Script, Scripts};
 use super::state::State;
+use super::subject::Subject;
 
-/// So many executions are tried at least, and so many more for each transaction.
-const TRIES_MIN: u64 = 4_000_000;
-const TRIES_EACH: u64 = 8;
 /// So much of what led nowhere is remembered.
 const REMEMBERED_MAX: usize = 1 << 20;
 
@@ -140,7 +138,7 @@ struct Frame {
 }
 
 struct Search<'a> {
-    model: &'a Model,
+    scripts: &'a Scripts,
     all: &'a [Script],
     state: State<'a>,
     hints: Option<Hints<'a>>,
@@ -167,15 +165,18 @@ struct Search<'a> {
 }
 
 /// Looks for an order. With a graph, that has no circle, its edges are kept to; `required` says of each
-/// transaction whether it was certainly done.
+/// transaction whether it was certainly done. `tries` is how many executions may be tried, and then how many of
+/// them are left.
 pub(super) fn search(
-    model: &Model,
+    subject: &Subject<'_>,
     graph: Option<&Graph>,
     required: impl Fn(u32) -> bool,
     in_time: bool,
+    tries: &mut u64,
 ) -> Searched {
-    let all = &model.scripts.all;
-    let mut scripts_of = vec![NONE; model.transactions.len()];
+    let scripts = subject.scripts;
+    let all = &scripts.all;
+    let mut scripts_of = vec![NONE; subject.transactions];
     for (number, script) in (0..).zip(all) {
         scripts_of[script.transaction as usize] = number;
     }
@@ -192,13 +193,13 @@ pub(super) fn search(
     order.sort_by_key(|one| (script(one).returned, script(one).invoked));
     let by_return = Row::of(&order, all.len());
     order.sort_by_key(|one| script(one).invoked);
-    let stale_apart = !model.header.before;
+    let stale_apart = !subject.header.before;
     order.retain(|one| !(stale_apart && script(one).stale));
     let by_invoke = Row::of(&order, all.len());
     let mut search = Search {
-        model,
+        scripts,
         all,
-        state: State::new(model),
+        state: State::new(subject),
         hints,
         in_time,
         stale_apart,
@@ -207,7 +208,7 @@ pub(super) fn search(
         required,
         by_return,
         by_invoke,
-        eager: Eager::new(&model.scripts, model.keys.len()),
+        eager: Eager::new(scripts, subject.keys.len()),
         optional: HashMap::new(),
         ranging: Vec::new(),
         frames: Vec::new(),
@@ -228,14 +229,15 @@ pub(super) fn search(
             }
         }
     }
-    search.run()
+    let searched = search.run(*tries);
+    *tries = tries.saturating_sub(search.tries);
+    searched
 }
 
 impl Search<'_> {
-    fn run(&mut self) -> Searched {
-        let most = TRIES_MIN.max(TRIES_EACH * self.all.len() as u64);
+    fn run(&mut self, most: u64) -> Searched {
         while let Some(first) = self.by_return.after(None) {
-            if self.tries > most {
+            if self.tries >= most {
                 return Searched::Undecided;
             }
             let known = self.in_vain.get(&self.place()).copied();
@@ -329,7 +331,7 @@ impl Search<'_> {
     fn is_answered(&self, script: u32) -> bool {
         let script = &self.all[script as usize];
         let untold = |deed: &Deed| matches!(deed, Deed::Delete { flag: None, .. });
-        script.held.is_some() && !self.model.scripts.deeds_of(script).any(untold)
+        script.held.is_some() && !self.scripts.deeds_of(script).any(untold)
     }
 
     /// Does what only reads and fits now. Returns whether there was any.
@@ -352,7 +354,7 @@ impl Search<'_> {
         }
         let mut at = self.by_invoke.after(None);
         while let Some(script) = at.filter(|script| self.all[*script as usize].invoked <= limit) {
-            if self.eager.is_due(&self.model.scripts, script) && self.is_free(script) {
+            if self.eager.is_due(self.scripts, script) && self.is_free(script) {
                 found.push(script);
             }
             at = self.by_invoke.after(Some(script));
@@ -376,8 +378,12 @@ impl Search<'_> {
     /// Whether there may be several ways of executing a script.
     fn has_ways(&self, script: u32) -> bool {
         let script = &self.all[script as usize];
-        let guards = self.model.scripts.guards_of(script);
-        script.held != Some(true) && guards.iter().any(|it| matches!(it, Proviso::Version(..)))
+        let opens = |guard: &Proviso| match guard {
+            Proviso::Version(..) => script.held != Some(true),
+            Proviso::Elsewhere => script.held.is_none(),
+            _ => false,
+        };
+        self.scripts.guards_of(script).iter().any(opens)
     }
 
     fn is_apart(&self, script: u32) -> bool {
@@ -440,7 +446,7 @@ impl Search<'_> {
     fn mark_done(&mut self, script: u32) {
         self.done[script as usize] = true;
         self.done_hash ^= scattered(script);
-        self.eager.done(&self.model.scripts, script);
+        self.eager.done(self.scripts, script);
         if self.required[script as usize] {
             self.by_return.take(script);
             if !self.is_apart(script) {
@@ -456,7 +462,7 @@ impl Search<'_> {
     fn mark_undone(&mut self, script: u32) {
         self.done[script as usize] = false;
         self.done_hash ^= scattered(script);
-        self.eager.undone(&self.model.scripts, script);
+        self.eager.undone(self.scripts, script);
         if self.required[script as usize] {
             if !self.is_apart(script) {
                 self.by_invoke.put_back(script);
@@ -600,7 +606,7 @@ impl Search<'_> {
         let mut choices: Vec<(u8, u64, Choice)> = Vec::new();
         for script in members {
             let one = &self.all[script as usize];
-            let guards = self.model.scripts.guards_of(one);
+            let guards = self.scripts.guards_of(one);
             let open = guards.iter().filter(|guard| matches!(guard, Proviso::Version(..))).count();
             let ways = if one.held == Some(true) { 1 } else { open as u32 + 2 };
             for way in 0..ways {
@@ -624,12 +630,13 @@ impl Search<'_> {
     }
 
     fn footprint(&self, script: u32) -> Footprint {
-        let scripts = &self.model.scripts;
+        let scripts = self.scripts;
         let script = &self.all[script as usize];
         let mut footprint = Footprint::default();
         for guard in scripts.guards_of(script) {
             match *guard {
                 Proviso::Unchanged(range, _) => footprint.spans.push(self.state.span(range)),
+                Proviso::Elsewhere => {}
                 Proviso::Exists(key)
                 | Proviso::Missing(key)
                 | Proviso::Equals(key, _)

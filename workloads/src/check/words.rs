@@ -11,6 +11,8 @@ use super::scripts::Script;
 const LIST_SHOWN: usize = 4;
 /// A transaction is shown by so many of the things it did.
 const STEPS_SHOWN: usize = 12;
+/// So many of the keys are named that are wrong together.
+const KEYS_SHOWN: usize = 8;
 
 pub(super) struct Words<'a> {
     model: &'a Model,
@@ -34,6 +36,21 @@ impl<'a> Words<'a> {
             return format!("{name} (group {})", self.group(key));
         }
         name.to_owned()
+    }
+
+    /// The beginning of a sentence about some keys.
+    pub(super) fn alone(&self, keys: &[u32]) -> String {
+        let mut names: Vec<String> =
+            keys.iter().take(KEYS_SHOWN).map(|key| self.key(*key)).collect();
+        names.sort_unstable();
+        if keys.len() > KEYS_SHOWN {
+            names.push(format!("{} more", keys.len() - KEYS_SHOWN));
+        }
+        let (last, before) = names.split_last().expect("there is a key");
+        match before {
+            [] => format!("on {last} alone: "),
+            _ => format!("on {} and {last} alone: ", before.join(", ")),
+        }
     }
 
     pub(super) fn value(&self, value: u32) -> String {

@@ -250,7 +250,7 @@ fn table(all: &Acceptance) -> String {
         if line.good && !line.decided {
             let _ = writeln!(
                 text,
-                "    not decided: no order of everything was found in the time there is, and only what is inferred was judged"
+                "    not decided: no order of everything was found in the time there is"
             );
         }
         for problem in &line.problems {
