@@ -1,5 +1,6 @@
 //! What is wrong on a few keys is found where the search for an order of the whole history is cut off.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use skein_workloads::check::{Effort, Order, check_within};
@@ -17,9 +18,9 @@ fn judge(steps: &[Step], effort: Effort) -> Order {
     let mut text = format!("{HEADER}\n");
     for (number, (asked, told)) in steps.iter().enumerate() {
         let (p, t) = (number + 1, 10 * number);
-        text += &format!("{{\"invoke\":{{\"t\":{t},\"p\":{p},{asked}}}}}\n");
+        let _ = writeln!(text, "{{\"invoke\":{{\"t\":{t},\"p\":{p},{asked}}}}}");
         if let Some(told) = told {
-            text += &format!("{{\"ok\":{{\"t\":{},\"p\":{p},{told}}}}}\n", t + 5);
+            let _ = writeln!(text, "{{\"ok\":{{\"t\":{},\"p\":{p},{told}}}}}", t + 5);
         }
     }
     text += "{\"end\":{\"t\":100000}}\n";

@@ -38,7 +38,8 @@ proptest! {
         let order = look(&history(plan));
         prop_assert!(order.strictly_serializable, "{plan:?}: {order:#?}");
         let records = history(plan).into_iter().map(Ok);
-        let order = check_within(&header(), records, PROJECTIONS).unwrap();
+        let effort = Effort { parts: Some(100_000), ..PROJECTIONS };
+        let order = check_within(&header(), records, effort).unwrap();
         prop_assert!(order.strictly_serializable, "{plan:?}: {order:#?}");
     }
 }
