@@ -277,7 +277,13 @@ impl<A: Application> Replica<A> {
 
     fn found_divergence(&mut self, what: What, position: u64, now: u64) {
         let Divergence { found, others, .. } = &mut self.divergence;
-        let before = if matches!(what, What::Others(_)) { others } else { found };
+        let before = if let What::Others(_) = what {
+            // One that was silent has decided for what we hold.
+            found.take_if(|it| it.what == What::Nobody && !it.recovered && it.position <= position);
+            others
+        } else {
+            found
+        };
         let (group, replica) = (self.id.group.0, self.id);
         let known = |before: Found| match (before.what, what) {
             (What::We(_) | What::Accused(_), What::We(_)) => true,
