@@ -120,11 +120,11 @@ pub enum Unavailability {
         "no node can be looked for: {0}; close what this process has open, or raise its limits (ulimit -n, LimitNOFILE=), and connect again"
     )]
     Lacking(String),
-    /// So few replicas of these groups run that they can order nothing, and that was so until the
-    /// time allowed was over. An operation needs the groups of its keys, and a session that begins
+    /// So few replicas of these groups run and can be reached that they can order nothing, and that was
+    /// so until the time allowed was over. An operation needs the groups of its keys, and a session that begins
     /// needs all groups.
     #[error(
-        "groups {groups} are without a quorum: most of their replicas are not running, and were not within {after:?}; look at `skein status`; start the nodes that are down, and try again: the session goes on by itself"
+        "groups {groups} are without a quorum: most of their replicas do not run or cannot be reached, and that was so for {after:?}; look at `skein status`; start the nodes that are down, and try again: the session goes on by itself"
     )]
     NoQuorum {
         /// The groups concerned.

@@ -177,9 +177,9 @@ struct Watched {
     due: Option<Instant>,
     /// When it was started last.
     since: Instant,
-    /// How often in a row it has died soon after.
+    /// The number of times in a row that it died soon after its start.
     again: u32,
-    /// How often in a row its files were looked at and found damaged.
+    /// The number of times in a row that its files were found damaged.
     damaged_polls: u32,
 }
 

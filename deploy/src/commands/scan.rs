@@ -57,7 +57,7 @@ impl Args {
             )));
         }
         while let Some(range) = rest.take().filter(|_| left > 0) {
-            // Of one group's keys, others are in the same page.
+            // A page holds keys of all groups: to find those of one, whole pages are read.
             let limit = if self.group.is_some() { PAGE } else { left.min(PAGE.into()) as u32 };
             let page = client.scan(&range, limit).map_err(failed(global))?;
             let slots = &client.shape().slots;

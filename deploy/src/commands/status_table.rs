@@ -112,7 +112,7 @@ fn groups(snapshot: &Snapshot, wide: bool) -> Table {
             group.last_failover.as_ref().map_or("-".to_owned(), |last| failover(last, wide)),
         ]);
     }
-    // Who leads is in the table of replicas too.
+    // The column of leaders may go: the table of replicas shows them too.
     Table { rows, left: &[0, 1, 2, 3, 4], spare: &[4, 2] }
 }
 

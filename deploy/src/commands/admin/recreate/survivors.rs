@@ -1,4 +1,4 @@
-//! What is left of a group that serves no more, and what an operator is told of it.
+//! The survivors of a group that serves no more, and the report on them for an operator.
 
 use std::fmt::Write as _;
 
@@ -72,7 +72,7 @@ pub(super) fn survivor(
     }
 }
 
-/// What would be lost if the group began with nothing; none if nothing is there to lose.
+/// The warning of what is lost if the group begins with nothing; none if nothing is there to lose.
 pub(super) fn discards(topology: Topology, view: &View, group: u16) -> Option<String> {
     let all = survivors(topology, view, group);
     let best = topology.node_of(all.first()?.id);
@@ -86,7 +86,7 @@ pub(super) fn discards(topology: Topology, view: &View, group: u16) -> Option<St
     ))
 }
 
-/// What is to be known of a group that has stopped.
+/// The report on a group that has stopped.
 pub(super) fn stopped(topology: Topology, view: &View, group: u16) -> String {
     let (quorum, share) = (topology.quorum(), share(topology));
     let mut text = format!(
@@ -125,7 +125,7 @@ pub(super) fn stopped(topology: Topology, view: &View, group: u16) -> String {
     text
 }
 
-/// Who survives, what each holds, and what may be missing.
+/// The list of survivors: the keys and the log of each, and the nodes that do not answer.
 pub(super) fn explain(topology: Topology, view: &View, group: u16) -> String {
     let replicas = topology.replicas;
     let quorum = topology.quorum();
@@ -195,7 +195,7 @@ fn share(topology: Topology) -> String {
     }
 }
 
-/// What one of them holds.
+/// Adds the line of one survivor.
 fn line(text: &mut String, topology: Topology, survivor: &Survivor<'_>) {
     let Survivor { id, order, keys } = survivor;
     let evicted = order.view.iter().any(|it| it.slot == id.slot && it.evicted);
