@@ -6,6 +6,7 @@
 pub mod date;
 mod figures;
 pub mod page;
+mod peers;
 mod plot;
 mod source;
 

@@ -1,13 +1,17 @@
-//! One load for several stores: puts, or gets, of 100-byte values by clients that have one operation
-//! under way each, on one thread. What it says is compared by `workloads/peers/run`.
+//! One load for several stores: puts, gets, or both in turn by chance (`mixed`), of 100-byte values by
+//! clients that have one operation under way each, on one thread. What it says is compared by
+//! `workloads/peers/run`.
 //!
 //! ```console
 //! $ peer redis 127.0.0.1:6379 put --clients 64 --seconds 3
 //! $ peer skein /run/user/1000/skein get --clients 1 --seconds 3
+//! $ peer redis-wait 127.0.0.1:6379 mixed --clients 32 --seconds 3 --neighbours 2:own-session
 //! $ peer table results.jsonl
+//! $ peer report results.jsonl >measured/peers.json      # for `skein report measured`
 //! ```
 //!
-//! `--awake` is noted with what was measured: that the cores were kept from sleeping.
+//! `--awake` and `--neighbours` are noted with what was measured, and do nothing: that the cores were kept
+//! from sleeping, and which processes computed beside it.
 //!
 //! | store | address | a put is |
 //! |---|---|---|
@@ -32,10 +36,14 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 use skein_client::ReadMode;
+use skein_workloads::neighbours::Neighbours;
 
 /// Keys that are put and got, each as often as any other.
 const KEYS: u64 = 10_000;
 const VALUE: [u8; 100] = [b'x'; 100];
+
+const USAGE: &str = "peer STORE ADDRESS put|get|mixed --clients N --seconds S [--awake | --neighbours N[:…]], \
+                     or peer table FILE, or peer report FILE";
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +55,8 @@ pub(crate) enum Asked {
 /// How it is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    pub(crate) asked: Asked,
+    /// The share of puts; the rest are gets.
+    pub(crate) puts: f64,
     pub(crate) clients: usize,
     pub(crate) time: Duration,
 }
@@ -69,6 +78,8 @@ pub(crate) struct Line {
     /// Whether something of idle priority kept the cores from sleeping meanwhile: whoever starts this
     /// knows.
     pub(crate) awake: bool,
+    /// The processes that computed meanwhile: whoever starts this knows.
+    pub(crate) neighbours: Option<Neighbours>,
     pub(crate) ops_per_s: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
@@ -103,9 +114,10 @@ impl Keys {
         Self { random, numbers, fill: client, step: clients }
     }
 
-    /// Any of them.
-    pub(crate) fn draw(&mut self) -> Vec<u8> {
-        key(self.numbers[self.random.random_range(0..self.numbers.len())])
+    /// Any of them, and what is asked of it.
+    pub(crate) fn draw(&mut self, load: Load) -> (Asked, Vec<u8>) {
+        let key = key(self.numbers[self.random.random_range(0..self.numbers.len())]);
+        (if self.random.random_bool(load.puts) { Asked::Put } else { Asked::Get }, key)
     }
 
     /// The next of its share.
@@ -119,21 +131,27 @@ impl Keys {
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let awake = words.last() == Some(&"--awake");
-    let (store, address, asked, clients, seconds) = match &words[..words.len() - usize::from(awake)]
-    {
+    let (store, address, asked, clients, seconds, beside) = match &words[..] {
         ["table", file] => return table::print(file),
-        [store, address, asked, "--clients", clients, "--seconds", seconds] => {
-            (*store, *address, *asked, clients.parse()?, seconds.parse()?)
+        ["report", file] => return table::report(file),
+        [store, address, asked, "--clients", clients, "--seconds", seconds, beside @ ..] => {
+            (*store, *address, *asked, clients.parse()?, seconds.parse()?, beside)
         }
-        _ => {
-            return Err("peer STORE ADDRESS put|get --clients N --seconds S [--awake], or peer \
-                table FILE"
-                .into());
-        }
+        _ => return Err(USAGE.into()),
     };
-    let asks = if asked == "get" { Asked::Get } else { Asked::Put };
-    let load = Load { asked: asks, clients, time: Duration::from_secs_f64(seconds) };
+    let (awake, neighbours) = match beside {
+        [] => (false, None),
+        ["--awake"] => (true, None),
+        ["--neighbours", which] => (false, Some(which.parse()?)),
+        _ => return Err(USAGE.into()),
+    };
+    let puts = match asked {
+        "put" => 1.0,
+        "get" => 0.0,
+        "mixed" => 0.5,
+        _ => return Err(USAGE.into()),
+    };
+    let load = Load { puts, clients, time: Duration::from_secs_f64(seconds) };
     let addresses: Vec<&str> = address.split(',').collect();
     let came = match store {
         "redis" => redis::run(&addresses, false, load)?,
@@ -149,6 +167,7 @@ fn main() -> Outcome<()> {
         asked: asked.to_owned(),
         clients,
         awake,
+        neighbours,
         ops_per_s: (came.nanoseconds.len() as f64 / came.seconds).round(),
         p50_us: micros(0.5),
         p99_us: micros(0.99),

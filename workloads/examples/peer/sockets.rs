@@ -74,9 +74,9 @@ pub(crate) fn run<S: Speech>(
     drive(&mut all, fill)?;
     let until = Instant::now() + load.time;
     let ask = |client: &mut Client<S>| {
-        let key = client.keys.draw();
+        let (asked, key) = client.keys.draw(load);
         let more = Instant::now() < until;
-        if more { client.ask(load.asked, &key).map(|()| true) } else { Ok(false) }
+        if more { client.ask(asked, &key).map(|()| true) } else { Ok(false) }
     };
     let began = Instant::now();
     let mut came = drive(&mut all, ask)?;

@@ -12,7 +12,7 @@ use crate::{Asked, Came, Keys, Load, Outcome, VALUE, histogram};
 struct Clients {
     /// `None` once all keys are there.
     filling: bool,
-    asked: Asked,
+    load: Load,
     keys: Vec<Keys>,
 }
 
@@ -20,9 +20,9 @@ pub(crate) fn run(dir: &str, mode: ReadMode, load: Load) -> Outcome<Came> {
     let running = Directory::connect(Path::new(dir))?;
     let mut driver = Driver::to(&running)?;
     driver.set_read_mode(mode);
-    let Load { asked, clients, time } = load;
+    let Load { clients, time, .. } = load;
     let keys = |i| Keys::of(i, clients, |_| true);
-    let mut workload = Clients { filling: true, asked, keys: (0..clients).map(keys).collect() };
+    let mut workload = Clients { filling: true, load, keys: (0..clients).map(keys).collect() };
     let settings = Settings::to_the_end(clients, 1);
     let filled = generator::run(&mut driver, &mut workload, settings, &mut |_| true);
     workload.filling = false;
@@ -46,8 +46,9 @@ impl Workload for Clients {
 
     fn next(&mut self, client: usize, transaction: &mut Transaction) -> Option<usize> {
         let keys = &mut self.keys[client];
-        let key = if self.filling { keys.next()? } else { keys.draw() };
-        let operation = if self.filling || self.asked == Asked::Put {
+        let (asked, key) =
+            if self.filling { (Asked::Put, keys.next()?) } else { keys.draw(self.load) };
+        let operation = if asked == Asked::Put {
             Operation::Put { key, value: VALUE.to_vec() }
         } else {
             Operation::Get { key }

@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use serde_json::{Value, json};
+use skein_workloads::neighbours::Neighbours;
+use skein_workloads::report::{Machine, date};
+
 use crate::{Line, Outcome};
 
 /// Of several runs: the median, the lowest and the highest.
@@ -12,20 +16,58 @@ fn spread(mut values: Vec<f64>) -> [f64; 3] {
     [values[last / 2], values[0], values[last]]
 }
 
-/// Prints a table of the lines of a file.
-pub(crate) fn print(file: &str) -> Outcome<()> {
-    let mut runs: BTreeMap<(String, usize, bool), BTreeMap<String, Vec<Line>>> = BTreeMap::new();
+/// What was asked for by how many clients, with the cores kept awake, and beside whom.
+type Load = (String, usize, bool, Option<Neighbours>);
+
+/// The lines of a file, by load and store.
+fn read(file: &str) -> Outcome<BTreeMap<Load, BTreeMap<String, Vec<Line>>>> {
+    let mut runs: BTreeMap<Load, BTreeMap<String, Vec<Line>>> = BTreeMap::new();
     for line in fs::read_to_string(file)?.lines() {
         let line: Line = serde_json::from_str(line)?;
-        let stores = runs.entry((line.asked.clone(), line.clients, line.awake)).or_default();
-        stores.entry(line.store.clone()).or_default().push(line);
+        let load = (line.asked.clone(), line.clients, line.awake, line.neighbours);
+        runs.entry(load).or_default().entry(line.store.clone()).or_default().push(line);
     }
+    Ok(runs)
+}
+
+/// Prints a report that `skein report` shows.
+pub(crate) fn report(file: &str) -> Outcome<()> {
+    let mut peers = Vec::new();
+    for ((asked, clients, awake, neighbours), stores) in read(file)? {
+        for (store, lines) in stores {
+            let over = |what: fn(&Line) -> f64| -> Value {
+                let [median, low, high] = spread(lines.iter().map(what).collect());
+                json!({"median": median, "low": low, "high": high})
+            };
+            peers.push(json!({
+                "store": store, "asked": asked, "clients": clients, "awake": awake,
+                "neighbours": neighbours, "rounds": lines.len(),
+                "ops_per_s": over(|line| line.ops_per_s), "p50_us": over(|line| line.p50_us),
+                "p99_us": over(|line| line.p99_us),
+                "errors": lines.iter().map(|line| line.errors).sum::<u64>(),
+            }));
+        }
+    }
+    let report = json!({
+        "workload": "peers", "skein": skein_kvstore::BUILD.to_string(), "date": date::now(),
+        "command": "workloads/peers/run", "machine": Machine::here(),
+        "topology": {"nodes": 3, "groups": 2, "replicas": 3, "engines": 1},
+        "peers": peers,
+    });
+    println!("{report}");
+    Ok(())
+}
+
+/// Prints a table of the lines of a file.
+pub(crate) fn print(file: &str) -> Outcome<()> {
+    let runs = read(file)?;
     println!(
         "| what | clients | store | operations/s (lowest to highest) | p50 µs | p99 µs | errors | skein does × | skein-ordered × |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    for ((asked, clients, awake), stores) in runs {
-        let clients = format!("{clients}{}", if awake { ", awake" } else { "" });
+    for ((asked, clients, awake, neighbours), stores) in runs {
+        let beside = neighbours.map_or_else(String::new, |it| format!(", beside {it}"));
+        let clients = format!("{clients}{}{beside}", if awake { ", awake" } else { "" });
         let rate = |lines: &[Line]| spread(lines.iter().map(|line| line.ops_per_s).collect());
         let ours =
             ["skein", "skein-ordered"].map(|ours| stores.get(ours).map(|lines| rate(lines)[0]));

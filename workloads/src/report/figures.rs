@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use skein_multicast::config::Topology;
 
+use super::peers;
 use super::plot::{Axis, Plot, Point, SERIES_MAX, Scale, Series, Style};
 use super::source::{Chaos, Event, Multicast, Percentiles, Source, Store, Timeline, What};
 use crate::multicast::report::Spread;
@@ -37,6 +38,7 @@ const STEP_MS: f64 = 5.0;
 pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
     let mut figures = multicasts(sources);
     figures.extend(stores(sources));
+    figures.extend(peers::neighbourhoods(sources));
     for (number, source) in sources.iter().enumerate() {
         match &source.what {
             What::Chaos(Chaos { events, timeline, .. }) => {
@@ -45,7 +47,7 @@ pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
             What::Store(Store { events, timeline, .. }) if !events.is_empty() => {
                 figures.extend(timelines(number, &source.file, events, timeline));
             }
-            What::Store(_) | What::Multicast(_) | What::Idle(_) => {}
+            What::Store(_) | What::Multicast(_) | What::Idle(_) | What::Peers(_) => {}
         }
     }
     figures.extend(failovers(sources));
@@ -53,11 +55,11 @@ pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
 }
 
 /// A point of a series, which the report of this number made.
-struct Made {
-    from: usize,
+pub(super) struct Made {
+    pub(super) from: usize,
     /// How far along its series: across, unless something else rises along it.
-    along: f64,
-    point: Point,
+    pub(super) along: f64,
+    pub(super) point: Point,
 }
 
 impl Made {
@@ -67,10 +69,10 @@ impl Made {
 }
 
 /// Points by the names of their series.
-type Lines = BTreeMap<String, Vec<Made>>;
+pub(super) type Lines = BTreeMap<String, Vec<Made>>;
 
 /// One figure, or several if there are more series than one can hold. Lines of one point say nothing.
-fn figure(
+pub(super) fn figure(
     name: &str,
     title: &str,
     about: &'static str,
@@ -98,11 +100,11 @@ fn figure(
     figures
 }
 
-fn linear(label: &'static str) -> Axis {
+pub(super) fn linear(label: &'static str) -> Axis {
     Axis { label, scale: Scale::Linear }
 }
 
-fn log(label: &'static str) -> Axis {
+pub(super) fn log(label: &'static str) -> Axis {
     Axis { label, scale: Scale::Log }
 }
 
@@ -111,9 +113,9 @@ fn doubling(label: &'static str) -> Axis {
 }
 
 const RATE: &str = "messages per second";
-const LATENCY: &str = "latency, µs";
+pub(super) const LATENCY: &str = "latency, µs";
 
-fn spread(x: f64, Spread { median, low, high }: Spread) -> Point {
+pub(super) fn spread(x: f64, Spread { median, low, high }: Spread) -> Point {
     Point { x, y: median, range: Some([low, high]), saturated: false }
 }
 
@@ -199,7 +201,7 @@ fn of_multicasts(sources: &[Source]) -> Vec<Of<'_>> {
     let numbered = sources.iter().enumerate();
     let multicasts = numbered.filter_map(|(number, source)| match &source.what {
         What::Multicast(multicast) => Some(Of { number, multicast, sources }),
-        What::Chaos(_) | What::Store(_) | What::Idle(_) => None,
+        What::Chaos(_) | What::Store(_) | What::Idle(_) | What::Peers(_) => None,
     });
     multicasts.collect()
 }
@@ -225,7 +227,7 @@ fn lines(
     lines
 }
 
-fn join<'a>(lines: impl Iterator<Item = &'a mut Vec<Made>>) {
+pub(super) fn join<'a>(lines: impl Iterator<Item = &'a mut Vec<Made>>) {
     lines.for_each(|line| line.sort_by(|a, b| a.along.total_cmp(&b.along)));
 }
 
@@ -363,7 +365,7 @@ fn of_stores(sources: &[Source]) -> impl Iterator<Item = (usize, &Source, &Store
     let numbered = sources.iter().enumerate();
     let stores = numbered.filter_map(|(number, source)| match &source.what {
         What::Store(store) => Some((number, source, store)),
-        What::Multicast(_) | What::Chaos(_) | What::Idle(_) => None,
+        What::Multicast(_) | What::Chaos(_) | What::Idle(_) | What::Peers(_) => None,
     });
     stores.filter(|(_, _, store)| store.events.is_empty())
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::figures::{Figure, figures};
 use super::plot::escaped;
-use super::source::{self, Chaos, Idle, Multicast, Source, Store, What};
+use super::source::{self, Chaos, Idle, Multicast, Peers, Source, Store, What};
 use crate::chart::{grouped, whole};
 
 /// A page, and its pictures by themselves.
@@ -183,6 +183,9 @@ fn everything(html: &mut String, sources: &[Source]) {
             What::Idle(Idle { sessions, percent_of_a_core, cross_core_ns, .. }) => {
                 let load = format!("{sessions} idle: {percent_of_a_core:.2} % of a core");
                 ("none".to_owned(), load, None, None, *cross_core_ns)
+            }
+            What::Peers(Peers { peers, .. }) => {
+                ("stores in turn".to_owned(), format!("{} loads", peers.len()), None, None, None)
             }
             What::Store(store) => {
                 let Store { clients, ops_per_s, operations, rate, cross_core_ns, .. } = store;
@@ -396,6 +399,33 @@ mod tests {
         let names: Vec<_> = figures[0].plot.series.iter().map(|series| &series.name[..]).collect();
         assert_eq!(names.len(), 2);
         assert!(names[0].contains("Skein 0.1.0 (abc)") && names[1].contains("Skein 0.1.0 (def)"));
+    }
+
+    #[test]
+    fn stores_are_drawn_beside_the_same_neighbours() {
+        let two = json!({"count": 2, "priority": "normal", "own_session": false});
+        let one = |store: &str, awake: bool, neighbours: &Value, rate: f64| {
+            let spread = |y: f64| json!({"median": y, "low": y / 2.0, "high": y * 2.0});
+            json!({"store": store, "asked": "mixed", "clients": 32, "awake": awake,
+                   "neighbours": neighbours, "ops_per_s": spread(rate), "p99_us": spread(1e3)})
+        };
+        let peers = json!({"peers": [
+            one("redis-wait", false, &Value::Null, 6e4), one("redis-wait", false, &two, 3e4),
+            one("redis-wait", true, &Value::Null, 9e4),
+            one("skein", false, &Value::Null, 3e5), one("skein", false, &two, 1e5),
+            one("etcd", false, &Value::Null, 1e4),
+        ]});
+        let figures = figures(&source::read("p.json", &origin("peers", peers.clone())).unwrap());
+        let names: Vec<_> = figures.iter().map(|figure| &figure.name[..]).collect();
+        assert_eq!(names, ["peers-neighbours", "peers-neighbours-p99"]);
+        let series = &figures[0].plot.series;
+        let names: Vec<_> = series.iter().map(|series| &series.name[..]).collect();
+        let wanted = ["redis-wait", "skein"]
+            .map(|store| format!("{store}, mixed, 32 clients, beside CPU-bound"));
+        assert_eq!(names, wanted, "etcd was measured beside nobody");
+        let points = series[0].points.iter().map(|point| [point.x, point.y]).collect::<Vec<_>>();
+        assert_eq!(points, [[0.0, 6e4], [2.0, 3e4]], "cores that are kept awake are another load");
+        assert!(page(&[("p.json".to_owned(), origin("peers", peers))]).html.contains("6 loads"));
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub(super) enum What {
     Store(Store),
     /// `bench idle`.
     Idle(Idle),
+    /// `workloads/peers/run`.
+    Peers(Peers),
 }
 
 /// Of `bench multicast`: see [`crate::multicast::report`].
@@ -179,6 +181,28 @@ pub(super) struct Idle {
     pub(super) topology: Topology,
 }
 
+/// Of `workloads/peers/run`.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Peers {
+    pub(super) topology: Topology,
+    pub(super) peers: Vec<Peer>,
+}
+
+/// One store under one load, over several rounds.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Peer {
+    /// As `workloads/peers/settings.md` calls it.
+    pub(super) store: String,
+    /// `put`, `get` or `mixed`.
+    pub(super) asked: String,
+    pub(super) clients: usize,
+    /// Whether something of idle priority kept the cores from sleeping.
+    pub(super) awake: bool,
+    pub(super) neighbours: Option<Neighbours>,
+    pub(super) ops_per_s: Spread,
+    pub(super) p99_us: Spread,
+}
+
 /// A kind of operation.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Operation {
@@ -225,6 +249,7 @@ fn one(file: &str, value: Value) -> Result<Source, serde_json::Error> {
         "multicast" => What::Multicast(Deserialize::deserialize(value)?),
         "chaos" => What::Chaos(Deserialize::deserialize(value)?),
         "idle" => What::Idle(Deserialize::deserialize(value)?),
+        "peers" => What::Peers(Deserialize::deserialize(value)?),
         _ => What::Store(Deserialize::deserialize(value)?),
     };
     Ok(Source { file: file.to_owned(), skein, machine, date, told: command, what })
@@ -256,6 +281,7 @@ impl Source {
         }
         match &self.what {
             What::Multicast(multicast) => multicast.command.clone(),
+            What::Peers(_) => "workloads/peers/run".to_owned(),
             What::Chaos(Chaos { seed, clients, .. }) => {
                 format!("skein bench chaos --clients {clients} --seed {seed} --json")
             }
@@ -290,6 +316,7 @@ impl Source {
             What::Multicast(Multicast { topology, .. })
             | What::Chaos(Chaos { topology, .. })
             | What::Idle(Idle { topology, .. })
+            | What::Peers(Peers { topology, .. })
             | What::Store(Store { topology, .. }) => *topology,
         }
     }
