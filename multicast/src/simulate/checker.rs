@@ -177,10 +177,10 @@ impl Onlooker {
         self.rules.look_at_logs(turned, |group| members(engines(), group))?;
         // A lease is gained by whoever did a turn, and broken by what somebody has promised in it.
         for leader in replicas {
-            check_lease(leader, &port.fabric, members(engines(), leader.id.group))?;
+            check_lease(leader, &port.fabric, || members(engines(), leader.id.group))?;
         }
         for (fabric, leader) in promised.iter().flat_map(|group| members(engines(), *group)) {
-            check_lease(leader, fabric, members(engines(), leader.id.group))?;
+            check_lease(leader, fabric, || members(engines(), leader.id.group))?;
         }
         for replica in turned.inside().0.iter().filter(|replica| replica.core.won().is_some()) {
             let now = (replica.id, replica.incarnation);

@@ -1,6 +1,7 @@
 //! What replicas owe each other at any moment, whatever comes of it: looked at after each turn, so that
 //! a guard that is missing shows where it is missing, and not only where something was lost by it.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -451,13 +452,16 @@ pub(super) fn check_reach(
         let member = leader.core.view().member(it.id.slot);
         leader.core.view().names(it.id.slot, it.incarnation) && !member.evicted
     };
-    let counted = || members.iter().filter(|(it, _)| counts(it));
-    for (follower, fabric) in members.iter().filter(|(it, _)| leader.feeds_all_to(it)) {
-        let needed = counted().map(|(it, fabric)| {
+    let counted = members.iter().filter(|(it, _)| counts(it));
+    let needed = LazyCell::new(|| {
+        let needed = counted.map(|(it, fabric)| {
             let shared = it.in_memory(*fabric, false).shared(leader.runs());
             shared.unwrap_or(it.commit_end())
         });
-        let needed = needed.min_by_key(|it| it.position).unwrap_or(follower.commit_end());
+        needed.min_by_key(|it| it.position)
+    });
+    for (follower, fabric) in members.iter().filter(|(it, _)| leader.feeds_all_to(it)) {
+        let needed = needed.unwrap_or(follower.commit_end());
         let (_, leaders) = members.iter().find(|(it, _)| it.id == leader.id).expect("one of them");
         let serves = || leader.found_from(*leaders).position <= needed.position;
         if let Some(gap) = follower.gap_from(needed, *fabric)
@@ -475,16 +479,19 @@ pub(super) fn check_reach(
 
 /// Holds of a leader that may answer what is not ordered: as long as it holds its lease, nobody can be
 /// elected after it. `members` are the replicas of its group whose memory counts.
-pub(super) fn check_lease<'a>(
+pub(super) fn check_lease<'a, Members>(
     leader: &Replica<Machine>,
     fabric: &SimFabric,
-    members: impl Iterator<Item = (&'a SimFabric, &'a Replica<Machine>)>,
-) -> Result<(), Violation> {
+    members: impl FnOnce() -> Members,
+) -> Result<(), Violation>
+where
+    Members: Iterator<Item = (&'a SimFabric, &'a Replica<Machine>)>,
+{
     if !leader.core.leads() || !leader.core.holds_lease(fabric.now()) {
         return Ok(());
     }
     let ballot = leader.core.ballot();
-    let later = members.filter(|(_, member)| member.core.promised() > ballot);
+    let later = members().filter(|(_, member)| member.core.promised() > ballot);
     let later: Vec<_> = later.map(|(_, it)| (it.id, it.core.promised())).collect();
     if later.len() <= usize::from(leader.replicas()) / 2 {
         return Ok(());
