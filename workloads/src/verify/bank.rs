@@ -1,6 +1,6 @@
 //! The bank: whoever adds all accounts up finds what they were opened with.
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 
 use super::{Key, Moment, Verdict};
 use crate::history::{BankHeader, Guard, Header, Op, Out};
@@ -9,13 +9,17 @@ pub(super) struct Bank<'a> {
     header: &'a Header,
     opened: Option<&'a BankHeader>,
     accounts: HashSet<&'a str>,
+    /// Whether accounts were written by anything but transfers and openings. Then their sum may change.
+    is_disturbed: bool,
+    /// Readings of all accounts whose sum is not the total; `None` if there was no number at one of them.
+    wrong_sums: Vec<(Moment, Option<i128>)>,
 }
 
 impl<'a> Bank<'a> {
     pub(super) fn new(header: &'a Header) -> Self {
         let bank = header.bank.as_ref();
         let accounts = bank.iter().flat_map(|bank| &bank.accounts).map(String::as_str).collect();
-        Self { header, opened: bank, accounts }
+        Self { header, opened: bank, accounts, is_disturbed: false, wrong_sums: Vec::new() }
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
@@ -27,11 +31,54 @@ impl<'a> Bank<'a> {
     }
 
     fn total(&self) -> i128 {
-        self.opened.map_or(0, |bank| bank.accounts.len() as i128 * i128::from(bank.opening))
+        self.opened.map_or(0, |bank| self.accounts.len() as i128 * i128::from(bank.opening))
     }
 
-    /// Looks at an answer: a sum, or a transfer, or something that is not the bank's.
+    /// Looks at a branch that was done, or may have been: whether it keeps the sum of all accounts.
+    pub(super) fn asked(&mut self, ops: &[Op]) {
+        let writes: Vec<&Op> = ops.iter().filter(|op| op.writes() && self.has(op.key())).collect();
+        let by = |op: &&Op| if let Op::Incr(_, by) = op { Some(i128::from(*by)) } else { None };
+        let is_transfer = writes.iter().map(by).sum::<Option<i128>>() == Some(0);
+        if !is_transfer && !self.is_opening(&writes) {
+            self.is_disturbed = true;
+        }
+    }
+
+    /// Whether every account is set to what it is opened with.
+    fn is_opening(&self, writes: &[&Op]) -> bool {
+        let Some(bank) = self.opened else { return false };
+        let value = bank.opening.to_string();
+        let opens = |op: &&Op| matches!(op, Op::Put(_, with) if *with == value);
+        let keys: HashSet<&str> = writes.iter().map(|op| op.key()).collect();
+        keys.len() == self.accounts.len() && writes.iter().all(opens)
+    }
+
+    /// Looks at the branch that was done, and its answer. `guards` are the conditions that held: none if the other
+    /// branch was done.
     pub(super) fn look(
+        &mut self,
+        guards: &[Guard],
+        ops: &[Op],
+        out: &[Out],
+        moment: Moment,
+        verdict: &mut Verdict,
+    ) {
+        self.overdrawn(guards, ops, out, moment, verdict);
+        let gets = |op: &Op| matches!(op, Op::Get(key) if self.has(key));
+        let keys: HashSet<&str> = ops.iter().map(Op::key).collect();
+        let all = ops.len() == self.accounts.len() && ops.iter().all(gets);
+        if self.is_open() || !all || keys.len() < ops.len() || ops.is_empty() {
+            return;
+        }
+        let sum: Option<i128> = out.iter().map(|out| balance(out).map(i128::from)).sum();
+        if sum != Some(self.total()) {
+            self.wrong_sums.push((moment, sum));
+        }
+    }
+
+    /// A condition that held says how much there was at least. What is added after that, in the same transaction,
+    /// leaves this much and the sum of what was added, or more.
+    fn overdrawn(
         &self,
         guards: &[Guard],
         ops: &[Op],
@@ -39,39 +86,43 @@ impl<'a> Bank<'a> {
         moment: Moment,
         verdict: &mut Verdict,
     ) {
-        if !ops.first().is_some_and(|op| self.has(op.key())) {
-            return;
-        }
-        for (op, out) in ops.iter().zip(out) {
-            let Out::Number(number) = out else { continue };
-            let of_it = |guard: &Guard| matches!(guard, Guard::AtLeast(key, _) if key == op.key());
-            let guarded = guards.iter().any(of_it);
-            if guarded && *number < 0 {
-                verdict.wrong("overdrawn", || {
-                    format!("{} is {number} ({})", op.key(), moment.show(self.header))
-                });
+        let mut least: HashMap<&str, i128> = HashMap::new();
+        for guard in guards {
+            if let Guard::AtLeast(key, limit) = guard
+                && self.has(key)
+            {
+                let least = least.entry(key).or_insert(i128::from(*limit));
+                *least = (*least).max(i128::from(*limit));
             }
         }
-        let gets = |op: &Op| matches!(op, Op::Get(_));
-        let all = ops.len() == self.accounts.len() && ops.iter().all(gets);
-        if self.is_open() || !all {
-            return;
-        }
-        let sum: Option<i128> = out.iter().map(|out| balance(out).map(i128::from)).sum();
-        if sum != Some(self.total()) {
-            verdict.wrong("wrong_sum", || {
-                let (total, who) = (self.total(), moment.show(self.header));
-                let found = sum.map_or("no number".to_owned(), |sum| sum.to_string());
-                format!("the accounts added up to {found} instead of {total} ({who})")
-            });
+        for (op, out) in ops.iter().zip(out).filter(|(op, _)| op.writes()) {
+            let (Op::Incr(key, by), Out::Number(number)) = (op, out) else {
+                least.remove(op.key());
+                continue;
+            };
+            let Some(least) = least.get_mut(key.as_str()) else { continue };
+            *least += i128::from(*by);
+            if i128::from(*number) < *least {
+                verdict.wrong("overdrawn", || {
+                    let who = moment.show(self.header);
+                    format!("{key} is {number}, and must be {least} at least ({who})")
+                });
+            }
         }
     }
 
     /// Looks at the accounts when all was over.
     pub(super) fn finish(&self, keys: &[(String, Key)], verdict: &mut Verdict) {
         let Some(bank) = self.opened else { return };
+        for (moment, sum) in self.wrong_sums.iter().filter(|_| !self.is_disturbed) {
+            verdict.wrong("wrong_sum", || {
+                let (total, who) = (self.total(), moment.show(self.header));
+                let found = sum.map_or("no number".to_owned(), |sum| sum.to_string());
+                format!("the accounts added up to {found} instead of {total} ({who})")
+            });
+        }
         let read = |(name, key): &&(String, Key)| self.has(name) && key.last.is_some();
-        if keys.iter().filter(read).count() < bank.accounts.len() {
+        if keys.iter().filter(read).count() < self.accounts.len() {
             // Nothing can be told without having looked, and that was not done is told elsewhere.
             return;
         }
@@ -79,39 +130,60 @@ impl<'a> Bank<'a> {
         let mut found = 0;
         for (name, key) in keys.iter().filter(|(name, _)| self.has(name)) {
             let value = key.last.as_ref().and_then(|last| last.value.as_ref());
-            let balance = value.and_then(|(text, _)| text.parse::<i64>().ok());
-            let Some(balance) = balance.map(i128::from) else {
-                verdict.wrong("lost", || format!("account {name} is missing or is no number"));
-                continue;
-            };
-            sum += balance;
-            found += 1;
-            // What it was opened with, and what it certainly got, and some of what it may have got.
-            let (mut certain, mut less, mut more) = (i128::from(bank.opening), 0, 0);
-            for increment in &key.increments {
-                match (increment.result, i128::from(increment.what)) {
-                    (Some(_), by) => certain += by,
-                    (None, by) if by < 0 => less += by,
-                    (None, by) => more += by,
-                }
-            }
-            let kind = if balance < certain + less { "lost" } else { "twice" };
-            if !(certain + less..=certain + more).contains(&balance) {
-                verdict.wrong(kind, || {
-                    format!(
-                        "account {name} has {balance}, and its transfers make it {} to {}",
-                        certain + less,
-                        certain + more,
-                    )
-                });
+            let balance = value.and_then(|(text, _)| text.parse::<i64>().ok()).map(i128::from);
+            sum += balance.unwrap_or_default();
+            found += usize::from(balance.is_some());
+            if let Some(opening) = self.opened_with(bank, key) {
+                account(name, opening, key, balance, verdict);
             }
         }
-        if found != bank.accounts.len() || (!bank.open && sum != self.total()) {
+        let is_right = found == self.accounts.len() && sum == self.total();
+        if !bank.open && !self.is_disturbed && !is_right {
             verdict.wrong("wrong_sum", || {
-                let (accounts, total) = (bank.accounts.len(), self.total());
+                let (accounts, total) = (self.accounts.len(), self.total());
                 format!("when all was over, {found} of {accounts} accounts added up to {sum} instead of {total}")
             });
         }
+    }
+
+    /// What stood at an account before all that was added to it, if it is written in no other way.
+    fn opened_with(&self, bank: &BankHeader, key: &Key) -> Option<i128> {
+        if key.mixed || !key.appends.is_empty() {
+            return None;
+        }
+        match &key.puts[..] {
+            [] if !self.header.before => Some(i128::from(bank.opening)),
+            [put] if put.result.is_some() => {
+                let returned = put.moment.returned;
+                let is_first = key.increments.iter().all(|one| returned < one.moment.invoked);
+                put.what.parse::<i64>().ok().filter(|_| is_first).map(i128::from)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An account that was opened, and then only added to.
+fn account(name: &str, opening: i128, key: &Key, balance: Option<i128>, verdict: &mut Verdict) {
+    let Some(balance) = balance else {
+        verdict.wrong("lost", || format!("account {name} is missing or is no number"));
+        return;
+    };
+    // What it was opened with, and what it certainly got, and some of what it may have got.
+    let (mut certain, mut less, mut more) = (opening, 0, 0);
+    for increment in &key.increments {
+        match (increment.result, i128::from(increment.what)) {
+            (Some(_), by) => certain += by,
+            (None, by) if by < 0 => less += by,
+            (None, by) => more += by,
+        }
+    }
+    let kind = if balance < certain + less { "lost" } else { "twice" };
+    if !(certain + less..=certain + more).contains(&balance) {
+        verdict.wrong(kind, || {
+            let (from, to) = (certain + less, certain + more);
+            format!("account {name} has {balance}, and its transfers make it {from} to {to}")
+        });
     }
 }
 

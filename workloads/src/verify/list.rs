@@ -1,14 +1,22 @@
-//! Lists: unique tokens of one width, added to the end.
+//! Lists: tokens of one width, added to the end.
+//!
+//! A token that was to be appended once names its append. If several were to append one, or some have another
+//! width, or there may be something from before the history, only lengths and beginnings tell anything.
 
-use hashbrown::HashMap;
+use std::borrow::Cow;
+
+use hashbrown::{HashMap, HashSet};
 
 use super::frontier::{self, Seen};
 use super::{Key, Moment, NEVER, Verdict};
-use crate::history::{Final, Header};
+use crate::history::{Final, Header, bytes};
 
 pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
     let value = last.found().map_or("", |(value, _)| value);
     let width = header.token_bytes;
+    if !names_appends(header, key) {
+        return by_length(header, name, key, last, verdict);
+    }
     if !value.len().is_multiple_of(width) || !value.is_ascii() {
         let bytes = value.len();
         verdict.wrong("invented", || format!("{name} ends with a part of a token: {bytes} bytes"));
@@ -58,6 +66,65 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
     frontier::check(header, name, &seen, verdict);
 }
 
+/// Whether each token names its append, and all have the width by which they are told apart.
+fn names_appends(header: &Header, key: &Key) -> bool {
+    let mut asked = HashSet::with_capacity(key.appends.len());
+    let mut tokens = key.appends.iter().map(|append| append.what.as_str());
+    let has_width = |token: &str| token.len() == header.token_bytes && token.is_ascii();
+    !header.before
+        && tokens.all(|token| {
+            let names_one = asked.insert(token) && !key.not_written.contains(token);
+            names_one && has_width(token) && !is_coded(token)
+        })
+}
+
+/// Whether a text stands for bytes that are no text.
+fn is_coded(text: &str) -> bool {
+    matches!(bytes(text), Cow::Owned(_))
+}
+
+/// Judges a list by what holds whatever its tokens are. What stands there once stays where it is, so all values are
+/// beginnings of the last one, and an append that was told a length has left a beginning of that length.
+fn by_length(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
+    let of = |found: Option<(&str, u64)>| bytes(found.map_or("", |(value, _)| value)).into_owned();
+    let value = of(last.found());
+    let mut seen = Vec::with_capacity(key.appends.len() + key.gets.len() + 1);
+    for append in &key.appends {
+        let Some(length) = append.result else { continue };
+        let token = bytes(&append.what);
+        let saw = length.checked_sub(token.len() as u64);
+        let there = usize::try_from(length).ok().and_then(|length| value.get(..length));
+        if saw.is_none() || there.is_some_and(|there| !there.ends_with(&token)) {
+            verdict.wrong("wrong_reply", || {
+                let who = append.moment.show(header);
+                format!(
+                    "{name} does not end with {} where it has {length} bytes ({who})",
+                    append.what
+                )
+            });
+            continue;
+        }
+        let saw = saw.unwrap_or_default();
+        seen.push(Seen { moment: append.moment, saw, left: length, name: &append.what });
+    }
+    for got in &key.gets {
+        let found = of(key.found(got));
+        if !value.starts_with(&found) {
+            verdict.wrong("diverged", || {
+                let (who, bytes) = (got.moment.show(header), found.len());
+                format!("{name} was read ({who}) with {bytes} bytes that are not the beginning of its last value")
+            });
+            continue;
+        }
+        let place = found.len() as u64;
+        seen.push(Seen { moment: got.moment, saw: place, left: place, name: "a read" });
+    }
+    let moment = Moment { process: 0, invoked: last.t, returned: NEVER };
+    let place = value.len() as u64;
+    seen.push(Seen { moment, saw: place, left: place, name: "the last read" });
+    frontier::check(header, name, &seen, verdict);
+}
+
 /// Where each token stands, once all that should not be there is told.
 fn places<'a>(
     name: &str,
@@ -66,8 +133,7 @@ fn places<'a>(
     width: usize,
     verdict: &mut Verdict,
 ) -> HashMap<&'a str, u64> {
-    let asked: hashbrown::HashSet<&str> =
-        key.appends.iter().map(|append| append.what.as_str()).collect();
+    let asked: HashSet<&str> = key.appends.iter().map(|append| append.what.as_str()).collect();
     let mut places = HashMap::with_capacity(value.len() / width);
     for (place, at) in (0..value.len()).step_by(width).enumerate() {
         let token = &value[at..at + width];

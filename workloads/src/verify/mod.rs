@@ -260,8 +260,10 @@ impl<'a> Verifier<'a> {
         // What is stale was so at some moment, each key at one of its own, and others may be behind it.
         let (invoked, returned) = if stale { (0, NEVER) } else { (t, end.t) };
         let moment = Moment { process: p, invoked, returned };
+        self.bank.asked(&ops);
         if !stale {
-            self.bank.look(&guards, &ops, &end.out, moment, &mut self.verdict);
+            let held = if end.held { &guards[..] } else { &[] };
+            self.bank.look(held, &ops, &end.out, moment, &mut self.verdict);
         }
         let mut written = HashSet::new();
         for op in ops.iter().filter(|op| op.writes()) {
@@ -300,6 +302,8 @@ impl<'a> Verifier<'a> {
 
     fn unknown(&mut self, invoke: Invoke) {
         self.verdict.unknown += 1;
+        self.bank.asked(&invoke.ops);
+        self.bank.asked(&invoke.otherwise);
         let moment = Moment { process: invoke.p, invoked: invoke.t, returned: NEVER };
         for op in invoke.ops.into_iter().chain(invoke.otherwise) {
             let key = self.keys.entry_ref(op.key()).or_default();
@@ -368,6 +372,8 @@ fn check_key(
     match (key.appends.is_empty(), key.puts.is_empty(), key.increments.is_empty()) {
         (false, true, true) => list::check(header, name, key, last, verdict),
         (true, false, true) => register::check(header, name, key, last, verdict),
+        // Where it began is not known.
+        (true, true, false) if header.before => {}
         (true, true, false) if key.increments.iter().any(|one| one.what != 1) => {}
         (true, true, false) => counter::check(header, name, key, last, verdict),
         (true, true, true) if header.before => {}

@@ -1,4 +1,7 @@
-//! Registers: unique values, each overwriting the one before. Their order is told by versions.
+//! Registers: each value overwrites the one before. Their order is told by versions.
+//!
+//! A value that was to be put once names its put: it stands at one version, and not if that put was refused. A
+//! value that several were to put, or that may be from before the history, names nobody.
 
 use hashbrown::{HashMap, HashSet};
 
@@ -7,8 +10,14 @@ use super::{Key, Moment, NEVER, Verdict};
 use crate::history::{Final, Header};
 
 pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
-    let asked: HashSet<&str> = key.puts.iter().map(|put| put.what.as_str()).collect();
-    let mut versions = Versions::default();
+    let mut asked: HashSet<&str> = HashSet::new();
+    let mut ambiguous: HashSet<&str> = HashSet::new();
+    for put in key.puts.iter().map(|put| put.what.as_str()) {
+        if header.before || !asked.insert(put) || key.not_written.contains(put) {
+            ambiguous.insert(put);
+        }
+    }
+    let mut versions = Versions { ambiguous, of: HashMap::new(), at: HashMap::new() };
     let mut seen = Vec::with_capacity(key.puts.len() + key.gets.len() + 1);
     for put in &key.puts {
         if let Some(version) = put.result {
@@ -20,11 +29,12 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
     for (moment, found, what) in gets.chain([(moment, last.found(), "the last read")]) {
         let mut place = 0;
         if let Some((value, version)) = found {
-            if key.not_written.contains(value) {
+            let may_be = header.before || asked.contains(value);
+            if !may_be && key.not_written.contains(value) {
                 verdict.wrong("not_refused", || {
                     format!("{name} was {value}, though its client was told that it was not done")
                 });
-            } else if !asked.contains(value) && !header.before {
+            } else if !may_be {
                 verdict
                     .wrong("invented", || format!("{name} was {value:?}, which nobody put there"));
             }
@@ -44,8 +54,9 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
 }
 
 /// Which value was written at which version: one each.
-#[derive(Default)]
 struct Versions<'a> {
+    /// Values that several were to put, or that may be from before the history: they may stand at any versions.
+    ambiguous: HashSet<&'a str>,
     of: HashMap<&'a str, u64>,
     at: HashMap<u64, &'a str>,
 }
@@ -56,6 +67,9 @@ impl<'a> Versions<'a> {
             verdict.wrong("diverged", || {
                 format!("{name} was both {other} and {value} at version {version}")
             });
+        }
+        if self.ambiguous.contains(value) {
+            return;
         }
         if let Some(other) = self.of.insert(value, version).filter(|other| *other != version) {
             verdict.wrong("twice", || {

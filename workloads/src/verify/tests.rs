@@ -136,3 +136,118 @@ fn evidence_is_counted_and_bounded() {
     let verdict = look(&spoilt);
     assert_eq!((verdict.wrong["wrong_sum"], verdict.evidence.len()), (20, 5));
 }
+
+const PLAIN: &str = r#"{"header":{"format":3,"workload":"forms","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null}}"#;
+
+/// Transactions one after the other, and what stood at a key at the end; `held` is part of the answer.
+fn one_after_the_other(header: &str, done: &[(&str, &str)], key: &str, value: &str) -> String {
+    let mut lines = vec![header.to_owned()];
+    for (i, (asked, ended)) in done.iter().enumerate() {
+        let (t, p) = (10 * i + 10, i);
+        lines.push(format!(r#"{{"invoke":{{"t":{t},"p":{p},{asked}}}}}"#));
+        let (kind, rest) = ended.split_once(' ').unwrap();
+        lines.push(format!(r#"{{"{kind}":{{"t":{},"p":{p},{rest}}}}}"#, t + 5));
+    }
+    lines.push(format!(r#"{{"final":{{"t":900,"key":"{key}","value":{value}}}}}"#));
+    lines.push(r#"{"end":{"t":1000}}"#.to_owned());
+    lines.join("\n") + "\n"
+}
+
+#[test]
+fn what_several_were_to_write_names_nobody() {
+    let put = |value: &str| format!(r#""ops":[{{"put":["r","{value}"]}}]"#);
+    let append = |token: &str| format!(r#""ops":[{{"append":["r","{token}"]}}]"#);
+    let (v1, v2, get) = (put("v1"), put("v2"), r#""ops":[{"get":"r"}]"#);
+    let (t1, t2, wide, ue) = (append("t1"), append("t2"), append("t3t4"), append("ü"));
+    let version = |version: u64| format!(r#"ok "out":[{{"version":{version}}}]"#);
+    let length = |length: u64| format!(r#"ok "out":[{{"length":{length}}}]"#);
+    let value = |value: &str| format!(r#"ok "out":[{{"value":{value}}}]"#);
+    let refused = r#"fail "why":"not sent""#.to_owned();
+    let unknown = r#"unknown "why":"no reply""#.to_owned();
+    #[rustfmt::skip]
+    let cases: Vec<(Vec<(&str, String)>, &str, &[&str])> = vec![
+        (vec![(&v1, version(1)), (&v1, version(2))], r#"["v1",2]"#, &[]),
+        (vec![(&v1, version(1)), (&v1, unknown.clone()), (get, value(r#"["v1",1]"#))], r#"["v1",2]"#, &[]),
+        (vec![(&v1, refused.clone()), (&v1, version(2))], r#"["v1",2]"#, &[]),
+        (vec![(&v2, version(1)), (&v1, refused.clone()), (&v1, refused.clone())], r#"["v1",2]"#, &["not_refused"]),
+        (vec![(&v1, version(2)), (&v1, version(3)), (&v2, version(3))], r#"["v2",3]"#, &["diverged", "out_of_order"]),
+        (vec![(&t1, length(2)), (&t1, length(4))], r#"["t1t1",2]"#, &[]),
+        (vec![(&t1, length(2)), (&t1, refused.clone())], r#"["t1",2]"#, &[]),
+        (vec![(&t1, length(2)), (&t1, length(4)), (get, value(r#"["t1",1]"#))], r#"["t1t1",2]"#, &["out_of_order"]),
+        (vec![(&t1, length(2)), (&t1, length(4)), (&t2, length(6))], r#"["t1t1t1",2]"#, &["wrong_reply"]),
+        (vec![(&t1, length(2)), (&t1, length(4))], r#"["t1",2]"#, &["out_of_order"]),
+        (vec![(&t1, length(2)), (&t1, unknown), (get, value(r#"["t2",1]"#))], r#"["t1t1",2]"#, &["diverged"]),
+        (vec![(&t1, length(2)), (&wide, length(6))], r#"["t1t3t4",2]"#, &[]),
+        (vec![(&ue, length(2)), (&t1, length(4))], r#"["üt1",2]"#, &[]),
+    ];
+    for (done, last, wanted) in cases {
+        let done: Vec<(&str, &str)> =
+            done.iter().map(|(asked, ended)| (*asked, ended.as_str())).collect();
+        let text = one_after_the_other(PLAIN, &done, "r", last);
+        let verdict = look(&text);
+        let found: Vec<&str> = verdict.wrong.keys().copied().collect();
+        assert_eq!(found, wanted, "{text}{verdict:?}");
+    }
+}
+
+#[test]
+fn what_may_be_from_before_the_history_names_nobody() {
+    let header = PLAIN.replace(r#""bank":null"#, r#""bank":null,"before":true"#);
+    for (op, ended, last) in [
+        (r#"{"append":["r","t1"]}"#, r#"ok "out":[{"length":5}]"#, r#"["oldt1",2]"#),
+        (r#"{"incr":["r",1]}"#, r#"ok "out":[{"number":-6}]"#, r#"["-6",2]"#),
+        (r#"{"put":["r","v1"]}"#, r#"fail "why":"not sent""#, r#"["v1",2]"#),
+    ] {
+        let asked = format!(r#""ops":[{op}]"#);
+        let verdict = look(&one_after_the_other(&header, &[(&asked, ended)], "r", last));
+        assert!(verdict.is_good(), "{op}: {verdict:?}");
+    }
+}
+
+#[test]
+fn an_account_is_overdrawn_only_below_what_its_condition_leaves() {
+    let header = |open| {
+        let bank = format!(r#""bank":{{"accounts":["a","b"],"opening":5,"open":{open}}}"#);
+        PLAIN.replace(r#""bank":null"#, &bank)
+    };
+    let guarded = |limit: i64, ops: &str| {
+        format!(r#""if":[{{"at_least":["a",{limit}]}}],"ops":[{ops}],"else":[{ops}]"#)
+    };
+    let (take, twice) = (r#"{"incr":["a",-3]}"#, r#"{"incr":["a",-3]},{"incr":["a",-3]}"#);
+    for (limit, ops, held, out, is_right) in [
+        (3, take, true, r#"{"number":0}"#, true),
+        (3, take, true, r#"{"number":-1}"#, false),
+        (-10, take, true, r#"{"number":-13}"#, true),
+        (-10, take, true, r#"{"number":-14}"#, false),
+        (6, take, false, r#"{"number":-1}"#, true),
+        (3, twice, true, r#"{"number":0},{"number":-3}"#, true),
+        (3, twice, true, r#"{"number":0},{"number":-4}"#, false),
+    ] {
+        let asked = guarded(limit, ops);
+        let ended = format!(r#"ok "held":{held},"out":[{out}]"#);
+        let text = one_after_the_other(&header(true), &[(&asked, &ended)], "z", "null");
+        let verdict = look(&text);
+        assert_eq!(!verdict.wrong.contains_key("overdrawn"), is_right, "{text}{verdict:?}");
+    }
+    let moved = r#""ops":[{"incr":["a",-2]},{"incr":["b",2]}]"#;
+    let moved = (moved, r#"ok "out":[{"number":3},{"number":7}]"#);
+    let gets = |one: &str, other: &str| format!(r#""ops":[{{"get":"{one}"}},{{"get":"{other}"}}]"#);
+    let saw =
+        |one: &str, other: &str| format!(r#"ok "out":[{{"value":{one}}},{{"value":{other}}}]"#);
+    let paid = (r#""ops":[{"incr":["a",9]}]"#, r#"ok "out":[{"number":12}]"#);
+    let (three, seven, twelve) = (r#"["3",2]"#, r#"["7",2]"#, r#"["12",3]"#);
+    #[rustfmt::skip]
+    let cases = [
+        (vec![moved], gets("a", "b"), saw(three, seven), true),
+        (vec![moved], gets("a", "a"), saw(three, three), true),
+        (vec![moved], gets("a", "b"), saw(three, three), false),
+        (vec![moved], gets("a", "b"), saw(three, "null"), false),
+        (vec![moved, paid], gets("a", "b"), saw(twelve, seven), true),
+    ];
+    for (mut done, asked, saw, is_right) in cases {
+        done.push((&asked, &saw));
+        let text = one_after_the_other(&header(false), &done, "z", "null");
+        let verdict = look(&text);
+        assert_eq!(!verdict.wrong.contains_key("wrong_sum"), is_right, "{text}{verdict:?}");
+    }
+}
