@@ -394,7 +394,11 @@ mod tests {
     /// The anomalies that inference alone finds, and the transactions that certainly happened. A search could explain
     /// some of these anomalies away.
     fn inferred(lines: &[&str]) -> (BTreeMap<Anomaly, u64>, Vec<bool>) {
-        let text = [&[HEADER], lines, &[r#"{"end":{"t":1000}}"#]].concat().join("\n") + "\n";
+        inferred_of(HEADER, lines)
+    }
+
+    fn inferred_of(header: &str, lines: &[&str]) -> (BTreeMap<Anomaly, u64>, Vec<bool>) {
+        let text = [&[header], lines, &[r#"{"end":{"t":1000}}"#]].concat().join("\n") + "\n";
         let reader = Reader::over(text.as_bytes(), Path::new("inference")).unwrap();
         let mut model = Model::new(&reader.header);
         reader.for_each(|record| model.take(&record.unwrap()).unwrap());
@@ -415,6 +419,41 @@ mod tests {
             let answer = format!(r#"{{"ok":{{"t":40,"p":2,"out":[{{"value":{seen}}}]}}}}"#);
             let lines = [&unknown[..], &[&answer]].concat();
             assert_eq!(inferred(&lines), (BTreeMap::new(), vec![happened, true]), "{seen}");
+        }
+    }
+
+    #[test]
+    fn a_record_may_have_been_set_by_the_other_branch_of_an_unknown_outcome() {
+        let record = r#""record":{"fields":2,"field_bytes":5,"token_at":1,"token_bytes":2}"#;
+        let header = HEADER.replace(r#""bank":null"#, &format!(r#""bank":null,{record}"#));
+        let lines = [
+            r#"{"invoke":{"t":10,"p":1,"if":[{"exists":"z"}],"ops":[{"get":"z"}],"else":[{"put":["r","t1t2"]}]}}"#,
+            r#"{"unknown":{"t":15,"p":1,"why":"gone"}}"#,
+            r#"{"invoke":{"t":20,"p":2,"ops":[{"patch":["r",0,"t3"]},{"get":"r"}]}}"#,
+            r#"{"ok":{"t":25,"p":2,"out":[{"length":10},{"value":["t3t2",2]}]}}"#,
+            r#"{"invoke":{"t":30,"p":3,"stale":true,"ops":[{"get":"r"}]}}"#,
+            r#"{"ok":{"t":35,"p":3,"out":[{"value":["t3t2",2]}]}}"#,
+        ];
+        assert_eq!(inferred_of(&header, &lines).0, BTreeMap::new());
+    }
+
+    #[test]
+    fn what_was_there_before_the_history_is_neither_invented_nor_counted() {
+        let header = HEADER.replace(r#""bank":null"#, r#""bank":null,"before":true"#);
+        for (asked, told, value) in [
+            (r#"{"append":["r","t1"]}"#, r#"{"length":5}"#, "oldt1"),
+            (r#"{"append":["r","t1"]}"#, r#"{"length":4}"#, "t9t1"),
+            (r#"{"incr":["r",2]}"#, r#"{"number":-3}"#, "-3"),
+            (r#"{"append":["r","\u0000xff00"]}"#, r#"{"length":2}"#, "\\u0000xff00"),
+        ] {
+            let lines = [
+                format!(r#"{{"invoke":{{"t":10,"p":1,"ops":[{asked}]}}}}"#),
+                format!(r#"{{"ok":{{"t":15,"p":1,"out":[{told}]}}}}"#),
+                r#"{"invoke":{"t":20,"p":2,"ops":[{"get":"r"}]}}"#.to_owned(),
+                format!(r#"{{"ok":{{"t":25,"p":2,"out":[{{"value":["{value}",2]}}]}}}}"#),
+            ];
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            assert_eq!(inferred_of(&header, &lines).0, BTreeMap::new(), "{value}");
         }
     }
 

@@ -5,6 +5,8 @@
 //! that is the beginning of it is a length, and one that is not is evidence, and kept as such. A list
 //! that grows to a hundred thousand values and is read as often costs its own length, not its square.
 
+use std::borrow::Cow;
+
 use hashbrown::HashMap;
 
 use super::names::Names;
@@ -290,8 +292,10 @@ impl Model {
         }
         match (appended, put, counted, taken_from) {
             (false, false, false, false) => Kind::Unwritten,
-            (true, false, false, false) => Kind::List,
             (false, true, false, false) => Kind::Register,
+            // Lists and counters tell their past only if they began with nothing.
+            _ if self.header.before => Kind::Other,
+            (true, false, false, false) => Kind::List,
             (false, false, true, false) => Kind::Counter,
             _ => Kind::Other,
         }
@@ -329,7 +333,7 @@ impl Model {
             Op::Patch(.., token) => (token, self.header.record.map(|record| record.token_bytes)),
             _ => return,
         };
-        if wanted != Some(token.len()) && !self.odd_token {
+        if wanted != Some(bytes(token).len()) && !self.odd_token {
             self.odd_token = true;
             let wanted = wanted.map_or("of none".to_owned(), |wanted| format!("of {wanted} bytes"));
             self.contradicts(|| {
@@ -354,6 +358,8 @@ impl Model {
         let key = self.key(op.key());
         let facts = &mut self.facts[key as usize];
         match op {
+            // Bytes that are no text do not stand one after the other as they are told.
+            Op::Append(_, token) if matches!(bytes(token), Cow::Owned(_)) => facts.mixed = true,
             Op::Append(..) => {
                 facts.appended = true;
                 for step in std::mem::take(&mut facts.early) {
@@ -464,7 +470,9 @@ impl Model {
                 continue;
             };
             let key = self.key(key);
-            self.tokens(key, value);
+            // Of a record, each field is a value that somebody may have written.
+            let tokens = self.tokens(key, value);
+            self.doubtful.extend(tokens);
             let value = self.values.intern(key, value.as_bytes());
             self.doubtful.push(value);
         }
@@ -519,13 +527,13 @@ impl Model {
     }
 
     /// The fields of a record that is set are values of their own.
-    fn tokens(&mut self, key: u32, value: &str) {
-        let Some(record) = self.header.record else { return };
-        if value.len() == record.fields * record.token_bytes {
-            for token in value.as_bytes().chunks(record.token_bytes) {
-                self.values.intern(key, token);
-            }
+    fn tokens(&mut self, key: u32, value: &str) -> Vec<u32> {
+        let Some(record) = self.header.record else { return Vec::new() };
+        if value.len() != record.fields * record.token_bytes {
+            return Vec::new();
         }
+        let tokens = value.as_bytes().chunks(record.token_bytes);
+        tokens.map(|token| self.values.intern(key, token)).collect()
     }
 
     /// The tokens of the fields of a record that was set or read; `None` if it is no record.
