@@ -59,6 +59,7 @@ mod realtime;
 mod records;
 mod registers;
 mod scripts;
+mod stale;
 mod state;
 mod subject;
 mod witness;
@@ -341,9 +342,8 @@ fn decide(
             }
         }
         Searched::Undecided => decision.decided = false,
-        // What a broken history says may be found wrong by one and not by the other; and the search does not
-        // know when what a stale read saw was asked for.
-        Searched::Found if broken || model.transactions.iter().any(|one| one.stale) => {}
+        // What a broken history says may be found wrong by one and not by the other.
+        Searched::Found if broken => {}
         Searched::Found => {
             decision.overruled = findings.counts.values().sum();
             findings.counts.clear();

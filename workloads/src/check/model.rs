@@ -440,8 +440,6 @@ impl Model {
         }
         let Self { scripts, keys, facts, .. } = self;
         let mut key = |key: &str| number(keys, facts, key);
-        // A stale read may be ahead of others, so nobody comes after it in time.
-        let returned = if stale { NEVER } else { returned };
         scripts.take(transaction, invoke, Ended { returned, fate, held, out }, &mut key);
     }
 

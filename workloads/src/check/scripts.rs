@@ -91,6 +91,7 @@ pub(super) enum Deed {
         key: u32,
         field: u32,
         value: Text,
+        length: Option<u64>,
     },
     Overwrite {
         key: u32,
@@ -153,6 +154,8 @@ pub(super) struct Script {
     pub(super) invoked: u64,
     /// [`NEVER`] if it was not answered.
     pub(super) returned: u64,
+    /// When it was answered. A stale read is not over by that: nobody comes after it in time.
+    pub(super) answered: u64,
     /// Whether its conditions held, and `then` is what it did; or `otherwise`. `None` if nobody was told.
     pub(super) held: Option<bool>,
     /// It read a key at any time before it was answered.
@@ -292,7 +295,7 @@ impl Scripts {
             }
             (Op::Patch(of, field, value), _) => {
                 let field = u32::try_from(*field).unwrap_or(NONE);
-                Deed::Field { key: key(of), field, value: self.keep(&bytes(value)) }
+                Deed::Field { key: key(of), field, value: self.keep(&bytes(value)), length }
             }
             (Op::Overwrite(of, offset, value), _) => {
                 let value = self.keep(&bytes(value));
@@ -353,7 +356,8 @@ impl Scripts {
         self.all.push(Script {
             transaction,
             invoked: invoke.t,
-            returned: if done { returned } else { NEVER },
+            returned: if done && !invoke.stale { returned } else { NEVER },
+            answered: returned,
             held: done.then_some(held),
             stale: invoke.stale,
             guards,
@@ -369,6 +373,15 @@ impl Scripts {
     /// What a script does that was told which branch it took; both, if it was not.
     pub(super) fn deeds_of(&self, script: &Script) -> impl Iterator<Item = &Deed> {
         self.branch_of(&script.then).iter().chain(self.branch_of(&script.otherwise))
+    }
+
+    /// The keys that the scans of a script have found.
+    pub(super) fn found_by(&self, script: &Script) -> impl Iterator<Item = u32> {
+        let pages = self.deeds_of(script).filter_map(|deed| match deed {
+            Deed::Scan { page, .. } => Some(&self.pages[*page as usize]),
+            _ => None,
+        });
+        pages.flat_map(|page| page.pairs.iter().map(|(key, _)| *key))
     }
 
     pub(super) fn guards_of(&self, script: &Script) -> &[Proviso] {

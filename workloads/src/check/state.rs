@@ -7,6 +7,8 @@
 //! **Invariant (undo).** Whatever an execution changes is in the log, and [`State::undo`] leaves the state as
 //! it was at any mark.
 
+mod fields;
+
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
@@ -29,7 +31,14 @@ enum Value {
         bytes: Vec<u8>,
         hash: u64,
     },
-    /// It may be anything: it was there before the history, and nobody has told it.
+    /// So many bytes with this hash: it was there before the history, and is too long to be kept.
+    Hashed {
+        len: u32,
+        hash: u64,
+    },
+    /// There is a value, and nobody has told which.
+    Present,
+    /// It may be anything, or nothing: it was there before the history, and nobody has told it.
     Any,
 }
 
@@ -104,6 +113,8 @@ pub(super) struct State<'a> {
     owners: SlotMap,
     log: Vec<Undo>,
     execution: u32,
+    /// The keys that the last execution has written.
+    wrote: Vec<u32>,
     /// Changes with everything that is known of any key.
     pub(super) hash: u64,
 }
@@ -120,6 +131,8 @@ fn hash(key: u32, slot: &Slot) -> u64 {
     let value = match &slot.value {
         Value::Absent => 1,
         Value::Any => 2,
+        Value::Present => 3,
+        Value::Hashed { len, hash } => mix(mix(*hash, u64::from(*len)), 4),
         Value::Bytes { bytes, hash } => mix(*hash, bytes.len() as u64 + 3),
     };
     let version = match &slot.version {
@@ -173,6 +186,7 @@ impl<'a> State<'a> {
             owners: SlotMap::even(groups),
             log: Vec::new(),
             execution: 0,
+            wrote: Vec::new(),
         }
     }
 
@@ -240,8 +254,10 @@ impl<'a> State<'a> {
         let slot = &self.slots[key as usize];
         match slot.value {
             Value::Absent => false,
-            Value::Any => true,
-            Value::Bytes { .. } => matches!(slot.version, Version::Untold { .. }),
+            Value::Any | Value::Present => true,
+            Value::Bytes { .. } | Value::Hashed { .. } => {
+                matches!(slot.version, Version::Untold { .. })
+            }
         }
     }
 
@@ -249,7 +265,8 @@ impl<'a> State<'a> {
     pub(super) fn sight(&self, key: u32) -> Option<Sight> {
         match &self.slots[key as usize].value {
             Value::Absent => Some(Sight::Absent),
-            Value::Any => None,
+            Value::Any | Value::Present => None,
+            Value::Hashed { len, hash } => Some(Sight::Value(*len, *hash)),
             Value::Bytes { bytes, hash } => Some(Sight::Value(bytes.len() as u32, *hash)),
         }
     }
@@ -268,11 +285,17 @@ impl<'a> State<'a> {
     pub(super) fn execute(&mut self, script: &Script, way: u32) -> bool {
         let mark = self.mark();
         self.execution += 1;
+        self.wrote.clear();
         let fits = self.perform(script, way).is_ok();
         if !fits {
             self.undo(mark);
         }
         fits
+    }
+
+    /// The keys that the last [execution](Self::execute) has written.
+    pub(super) fn wrote(&self) -> &[u32] {
+        &self.wrote
     }
 
     fn perform(&mut self, script: &Script, way: u32) -> Result<(), Misfit> {
@@ -291,6 +314,7 @@ impl<'a> State<'a> {
                 if way > 0 {
                     return Err(Misfit);
                 }
+                self.presume(guards, &all, script.held)?;
                 return self.deeds(script, false);
             }
             Some(false) if way >= ways => return Err(Misfit),
@@ -301,6 +325,7 @@ impl<'a> State<'a> {
             None => way == 0,
         };
         let chosen = if script.held.is_none() { way.wrapping_sub(1) } else { way };
+        self.presume(guards, &all, script.held)?;
         let mut open = 0;
         for (guard, holds) in guards.iter().zip(&all) {
             let Proviso::Version(key, version) = *guard else { continue };
@@ -315,6 +340,55 @@ impl<'a> State<'a> {
             open += 1;
         }
         self.deeds(script, held)
+    }
+
+    /// What was told of conditions says what was there before the history: of all that held; and of the one that did
+    /// not, if all others do. `all` says of each whether it holds by what is known.
+    fn presume(
+        &mut self,
+        guards: &[Proviso],
+        all: &[Holds],
+        held: Option<bool>,
+    ) -> Result<(), Misfit> {
+        let Some(held) = held else { return Ok(()) };
+        if !held && all.iter().filter(|holds| **holds != Holds::Yes).count() > 1 {
+            return Ok(());
+        }
+        let open = guards.iter().zip(all).filter(|(_, holds)| **holds == Holds::Unknown);
+        for (guard, _) in open {
+            match *guard {
+                Proviso::Exists(key) => self.assume(key, held)?,
+                Proviso::Missing(key) | Proviso::Version(key, 0) => self.assume(key, !held)?,
+                Proviso::Version(key, version) if held => {
+                    self.assume(key, true)?;
+                    self.tell(key, version)?;
+                }
+                Proviso::Equals(key, text) if held => {
+                    self.assume(key, true)?;
+                    self.know(key, text);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody is told whether there is a value.
+    fn assume(&mut self, key: u32, is_there: bool) -> Result<(), Misfit> {
+        let slot = &self.slots[key as usize];
+        match slot.value {
+            Value::Any => {
+                let (value, least) =
+                    if is_there { (Value::Present, 1) } else { (Value::Absent, 0) };
+                let by = slot.by;
+                self.set(key, value, Version::Untold { least, not: Vec::new() }, by);
+                Ok(())
+            }
+            Value::Absent if is_there => Err(Misfit),
+            Value::Absent => Ok(()),
+            _ if is_there => Ok(()),
+            _ => Err(Misfit),
+        }
     }
 
     fn deeds(&mut self, script: &Script, held: bool) -> Result<(), Misfit> {
@@ -338,7 +412,7 @@ impl<'a> State<'a> {
         let of = |key: u32| &self.slots[key as usize];
         let sure = |holds: bool| if holds { Holds::Yes } else { Holds::No };
         let compared = |key: u32, with: i64, holds: fn(Ordering) -> bool| match &of(key).value {
-            Value::Any => Holds::Unknown,
+            Value::Any | Value::Present | Value::Hashed { .. } => Holds::Unknown,
             Value::Absent => sure(holds(0.cmp(&with))),
             Value::Bytes { bytes, .. } => {
                 sure(number(bytes).is_some_and(|ours| holds(ours.cmp(&with))))
@@ -350,11 +424,14 @@ impl<'a> State<'a> {
             }
             Proviso::Exists(key) => sure(of(key).value != Value::Absent),
             Proviso::Missing(key) => sure(of(key).value == Value::Absent),
-            // Of a record a history has a part.
-            Proviso::Equals(..) if self.record.is_some() => Holds::Unknown,
+            // Records are told by tokens that nobody else writes: they are the same if their tokens are.
             Proviso::Equals(key, text) => match &of(key).value {
-                Value::Any => Holds::Unknown,
+                Value::Any | Value::Present => Holds::Unknown,
                 Value::Absent => Holds::No,
+                Value::Hashed { len, hash } => {
+                    let text = self.scripts.text(text);
+                    sure(*len as usize == text.len() && *hash == self.scripts.hash(0, text))
+                }
                 Value::Bytes { bytes, .. } => sure(*bytes == self.scripts.text(text)),
             },
             Proviso::Version(key, version) => match (&of(key).value, &of(key).version) {
@@ -398,15 +475,18 @@ impl<'a> State<'a> {
         let same = (0..).zip(&groups).all(|(group, pairs)| {
             let pairs = pairs.iter().map(|(key, value)| (&key[..], *value));
             let now = RangeDigest::of(GroupId(group), pairs);
-            match held.iter().find(|held| held.group == group) {
-                None => now.pairs == 0,
-                Some(held) => {
-                    now.pairs == held.pairs
-                        && now.bytes == held.bytes
-                        && u128::from_str_radix(&held.digest, 16) == Ok(now.digest)
-                }
+            let mut of_it = held.iter().filter(|held| held.group == group).peekable();
+            if of_it.peek().is_none() {
+                return now.pairs == 0;
             }
+            of_it.all(|held| {
+                now.pairs == held.pairs
+                    && now.bytes == held.bytes
+                    && u128::from_str_radix(&held.digest, 16) == Ok(now.digest)
+            })
         });
+        let is_empty = |held: &Held| usize::from(held.group) < groups.len() || held.pairs == 0;
+        let same = same && held.iter().all(is_empty);
         if same { Holds::Yes } else { Holds::No }
     }
 
@@ -446,6 +526,7 @@ impl<'a> State<'a> {
 
     fn write(&mut self, key: u32, bytes: Vec<u8>) {
         let hash = self.scripts.hash(0, &bytes);
+        self.wrote.push(key);
         self.set(key, Value::Bytes { bytes, hash }, self.next(key), self.execution);
     }
 
@@ -454,11 +535,7 @@ impl<'a> State<'a> {
         let fits = |fits: bool| if fits { Ok(()) } else { Err(Misfit) };
         match *deed {
             Deed::Get { key, seen, version } => self.get(key, seen, version),
-            Deed::Exists { key, flag } => match self.slots[key as usize].value {
-                Value::Any => Ok(()),
-                Value::Absent => fits(!flag),
-                Value::Bytes { .. } => fits(flag),
-            },
+            Deed::Exists { key, flag } => self.assume(key, flag),
             Deed::Put { key, value, version } => {
                 self.write(key, scripts.text(value).to_vec());
                 version.map_or(Ok(()), |version| self.tell(key, version))
@@ -468,12 +545,13 @@ impl<'a> State<'a> {
                 let was = match slot.value {
                     Value::Any => None,
                     Value::Absent => Some(false),
-                    Value::Bytes { .. } => Some(true),
+                    _ => Some(true),
                 };
                 if was.is_some() && flag.is_some() && was != flag {
                     return Err(Misfit);
                 }
                 if was != Some(false) {
+                    self.wrote.push(key);
                     let (version, by) = (slot.version.clone(), slot.by);
                     self.set(key, Value::Absent, version, by);
                 }
@@ -481,7 +559,7 @@ impl<'a> State<'a> {
             }
             Deed::Incr { key, by, number: told } => {
                 let before = match &self.slots[key as usize].value {
-                    Value::Any => {
+                    Value::Any | Value::Present | Value::Hashed { .. } => {
                         let Some(told) = told else {
                             self.blur(key);
                             return Ok(());
@@ -495,55 +573,43 @@ impl<'a> State<'a> {
                 self.write(key, now.to_string().into_bytes());
                 fits(told.is_none_or(|told| told == now))
             }
-            // Of a record a history has a part: what more bytes make of it is not known.
-            Deed::Append { key, .. } | Deed::Overwrite { key, .. } if self.record.is_some() => {
-                self.blur(key);
-                Ok(())
-            }
             Deed::Append { key, value, length } => {
-                let now = self.append(key, scripts.text(value));
-                Self::fits_length(now, length)
+                let more = scripts.text(value);
+                if let Some(record) = self.record {
+                    return self.append_to_record(key, record, more.len(), length);
+                }
+                let now = self.append(key, more);
+                Self::fits_length(now, more.len(), length)
             }
             Deed::Overwrite { key, offset, value, length } => {
-                let now = self.overwrite(key, offset as usize, scripts.text(value));
-                Self::fits_length(now, length)
-            }
-            Deed::Field { key, field, value } => {
-                let width = self.record.map_or(1, |record| record.token_bytes);
-                if self.len(key).is_multiple_of(width) {
-                    self.overwrite(
-                        key,
-                        (field as usize).saturating_mul(width),
-                        scripts.text(value),
-                    );
-                } else {
-                    self.blur(key); // It was no record.
+                let with = scripts.text(value);
+                let end = (offset as usize).saturating_add(with.len());
+                if let Some(record) = self.record {
+                    return self.overwrite_record(key, record, end, length);
                 }
-                Ok(())
+                let now = self.overwrite(key, offset as usize, with);
+                Self::fits_length(now, end, length)
+            }
+            Deed::Field { key, field, value, length } => {
+                self.field(key, field as usize, scripts.text(value), length)
             }
             Deed::Scan { range, limit, page } => self.page(range, limit, page),
         }
     }
 
-    /// Whether a value of that length is one of the length that was told.
-    fn fits_length(now: Option<usize>, told: Option<u64>) -> Result<(), Misfit> {
+    /// Whether a value of that length, or of `least` bytes if that is not known, has the length that was told.
+    fn fits_length(now: Option<usize>, least: usize, told: Option<u64>) -> Result<(), Misfit> {
         match (now, told) {
             (Some(now), Some(told)) if now as u64 != told => Err(Misfit),
+            (None, Some(told)) if told < least as u64 => Err(Misfit),
             _ => Ok(()),
-        }
-    }
-
-    fn len(&self, key: u32) -> usize {
-        if let Value::Bytes { bytes, .. } = &self.slots[key as usize].value {
-            bytes.len()
-        } else {
-            0
         }
     }
 
     /// The key is written, and nobody knows what stands there.
     fn blur(&mut self, key: u32) {
-        self.set(key, Value::Any, self.next(key), self.execution);
+        self.wrote.push(key);
+        self.set(key, Value::Present, self.next(key), self.execution);
     }
 
     fn append(&mut self, key: u32, more: &[u8]) -> Option<usize> {
@@ -552,7 +618,7 @@ impl<'a> State<'a> {
         let execution = self.execution;
         let slot = &mut self.slots[key as usize];
         match &mut slot.value {
-            Value::Any => {
+            Value::Any | Value::Present => {
                 self.blur(key);
                 return None;
             }
@@ -560,8 +626,15 @@ impl<'a> State<'a> {
                 self.write(key, more.to_vec());
                 return Some(more.len());
             }
+            Value::Hashed { len, hash } => {
+                let (len, hash) = (*len + more.len() as u32, scripts.hash(*hash, more));
+                self.wrote.push(key);
+                self.set(key, Value::Hashed { len, hash }, version, execution);
+                return Some(len as usize);
+            }
             Value::Bytes { .. } => {}
         }
+        self.wrote.push(key);
         self.hash ^= hash(key, slot);
         let Value::Bytes { bytes, hash: of } = &mut slot.value else { return None };
         let (len, before) = (bytes.len(), *of);
@@ -578,9 +651,14 @@ impl<'a> State<'a> {
     fn overwrite(&mut self, key: u32, offset: usize, with: &[u8]) -> Option<usize> {
         let end = offset.saturating_add(with.len());
         let mut bytes = match &self.slots[key as usize].value {
-            Value::Any => {
+            Value::Any | Value::Present => {
                 self.blur(key);
                 return None;
+            }
+            Value::Hashed { len, .. } => {
+                let len = *len as usize;
+                self.blur(key);
+                return Some(len.max(end));
             }
             _ if end > LENGTH_MAX => {
                 self.blur(key);
@@ -606,10 +684,17 @@ impl<'a> State<'a> {
                 Err(Misfit)
             }
             Value::Bytes { .. } => Ok(()),
-            Value::Any => {
+            Value::Hashed { len, hash } if (*len, *hash) == (seen.len, seen.hash) => Ok(()),
+            Value::Hashed { .. } => Err(Misfit),
+            Value::Any | Value::Present => {
+                self.assume(key, true)?;
                 if let Some(text) = seen.text {
                     self.know(key, text);
+                    return Ok(());
                 }
+                let Slot { version, by, .. } = self.slots[key as usize].clone();
+                let Seen { len, hash, .. } = seen;
+                self.set(key, Value::Hashed { len, hash }, version, by);
                 Ok(())
             }
         }
@@ -627,15 +712,7 @@ impl<'a> State<'a> {
             self.saw(key, seen)?;
             return self.tell(key, version);
         }
-        match &self.slots[key as usize].value {
-            Value::Bytes { .. } => Err(Misfit),
-            Value::Absent => Ok(()),
-            Value::Any => {
-                let Slot { version, by, .. } = self.slots[key as usize].clone();
-                self.set(key, Value::Absent, version, by);
-                Ok(())
-            }
-        }
+        self.assume(key, false)
     }
 
     fn page(&mut self, range: u32, limit: u32, page: u32) -> Result<(), Misfit> {
@@ -650,23 +727,24 @@ impl<'a> State<'a> {
         // Whatever stands in the range up to the next page's first key was told, in order.
         for key in told {
             let rank = self.places.rank(key).expect("there are ranges");
-            if !(at..to).contains(&rank) || self.slots[key as usize].value == Value::Absent {
+            if !(at..to).contains(&rank) {
                 return Err(Misfit);
             }
-            self.only_maybe(at, rank)?;
+            self.nothing_between(at, rank)?;
+            self.assume(key, true)?;
             at = rank + 1;
         }
         if page.next.is_none() {
-            self.only_maybe(at, to)?;
+            self.nothing_between(at, to)?;
         }
         page.pairs.iter().try_for_each(|(key, seen)| self.saw(*key, *seen))
     }
 
-    /// Nothing stands between these places that certainly is there.
-    fn only_maybe(&self, from: u32, to: u32) -> Result<(), Misfit> {
+    /// Somebody is told that nothing stands between these places.
+    fn nothing_between(&mut self, from: u32, to: u32) -> Result<(), Misfit> {
         let there = self.present.iter().flat_map(|present| present.range(from..to));
-        let known = |rank: &u32| self.slots[self.places.key(*rank) as usize].value != Value::Any;
-        if there.into_iter().any(known) { Err(Misfit) } else { Ok(()) }
+        let there: Vec<u32> = there.map(|rank| self.places.key(*rank)).collect();
+        there.into_iter().try_for_each(|key| self.assume(key, false))
     }
 
     /// What stands at a key, for people.
@@ -678,7 +756,9 @@ impl<'a> State<'a> {
         };
         match &slot.value {
             Value::Absent => "nothing".to_owned(),
-            Value::Any => "something from before".to_owned(),
+            Value::Any => "what was there before, or nothing".to_owned(),
+            Value::Present => format!("something that nobody has told{version}"),
+            Value::Hashed { len, .. } => format!("{len} bytes from before{version}"),
             Value::Bytes { bytes, .. } => {
                 let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(40)..]);
                 let cut = if bytes.len() > 40 { "…" } else { "" };

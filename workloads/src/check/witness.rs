@@ -6,7 +6,8 @@
 //! [hints](super::hints) say must come before it. Where that does not fit, or leads nowhere, others are
 //! tried, but only those that can make a difference:
 //!
-//! * *Real time.* Nothing is tried that was asked for after somebody was answered who is not done.
+//! * *Real time.* Nothing is tried that was asked for after somebody was answered who is not done, and nothing that
+//!   writes what a stale read is still to see that was answered before (`stale`).
 //! * *Persistent sets.* Of what can be done before the transaction that is answered first, only what meets
 //!   it on a key, or meets what meets it, need be tried: all else can as well be done later.
 //! * *Free moves.* What was answered, changes nothing, and fits, is done at once, and nothing else is tried in
@@ -26,6 +27,7 @@ use super::graph::Graph;
 use super::hints::Hints;
 use super::model::{NEVER, NONE};
 use super::scripts::{Deed, Proviso, Script, Scripts};
+use super::stale::Stale;
 use super::state::State;
 use super::subject::Subject;
 
@@ -153,6 +155,7 @@ struct Search<'a> {
     by_return: Row,
     by_invoke: Row,
     eager: Eager,
+    stale: Stale,
     /// What need not be done, by the keys that it looks at and may write; and that which looks at ranges.
     optional: HashMap<u32, Vec<u32>>,
     ranging: Vec<u32>,
@@ -209,6 +212,7 @@ pub(super) fn search(
         by_return,
         by_invoke,
         eager: Eager::new(scripts, subject.keys.len()),
+        stale: if in_time { Stale::new(scripts) } else { Stale::default() },
         optional: HashMap::new(),
         ranging: Vec::new(),
         frames: Vec::new(),
@@ -320,10 +324,22 @@ impl Search<'_> {
         if !self.state.execute(&self.all[script as usize], way) {
             return false;
         }
+        if !self.stale.is_empty() && self.is_early(script) {
+            self.state.undo(mark);
+            return false;
+        }
         let free = self.state.mark() == mark && self.is_answered(script);
         self.mark_done(script);
         self.frames.push(Frame { chosen: Some(script), mark, free, others, keys });
         true
+    }
+
+    /// Whether a script that was just executed has written what somebody is still to see who was answered before it was
+    /// asked for.
+    fn is_early(&mut self, script: u32) -> bool {
+        let Self { state, stale, done, all, .. } = self;
+        let invoked = all[script as usize].invoked;
+        state.wrote().iter().any(|key| stale.is_left(*key, invoked, done))
     }
 
     /// Whether a script was told all that it did. Only then does it change nothing at whatever time it fits, if
@@ -463,6 +479,7 @@ impl Search<'_> {
         self.done[script as usize] = false;
         self.done_hash ^= scattered(script);
         self.eager.undone(self.scripts, script);
+        self.stale.undone(script);
         if self.required[script as usize] {
             if !self.is_apart(script) {
                 self.by_invoke.put_back(script);

@@ -288,6 +288,30 @@ impl Drawing {
         }
     }
 
+    /// Something that only reads, of any age.
+    fn stale(&mut self, t: u64, p: u64) -> Invoke {
+        let ops =
+            (0..self.random.random_range(1..3)).map(|_| match self.random.random_range(0..4) {
+                0..2 => Op::Get(self.key()),
+                2 => Op::Exists(self.key()),
+                _ => {
+                    let (start, end) = self.range();
+                    Op::Scan(start, end, self.random.random_range(1..4))
+                }
+            });
+        Invoke { t, p, guards: vec![], ops: ops.collect(), otherwise: vec![], stale: true }
+    }
+
+    /// What a stale read is told: of each thing, as it was at some moment.
+    fn told(&mut self, ops: &[Op], past: &[Store]) -> Vec<Out> {
+        let mut out = Vec::new();
+        for op in ops {
+            let mut store = past[self.random.random_range(0..past.len())].clone();
+            out.extend(store.apply(op).ok());
+        }
+        out
+    }
+
     fn invoke(&mut self, t: u64, p: u64, store: &Store) -> Invoke {
         let guards = match self.random.random_range(0..10) {
             0..5 => 0,
@@ -375,9 +399,12 @@ pub(crate) fn history(plan: Plan) -> (Vec<Record>, bool) {
     let mut records = Vec::new();
     let mut went_wrong = false;
     let mut torn: Option<Vec<Op>> = None;
+    let mut past = vec![store.clone()];
     for (done, number, p, invoked, returned, unknown) in times {
         let rest = torn.take();
-        let invoke = drawing.invoke(invoked, p, &store);
+        let is_stale = !unknown && rest.is_none() && drawing.random.random_bool(0.12);
+        let invoke =
+            if is_stale { drawing.stale(invoked, p) } else { drawing.invoke(invoked, p, &store) };
         let fault = plan.fault.filter(|_| number == wrong);
         let is_done = !unknown || done <= end && drawing.random.random_bool(0.7);
         let record = |t| Record::Unknown(Unanswered { t, p, why: "simulated".into() });
@@ -385,6 +412,16 @@ pub(crate) fn history(plan: Plan) -> (Vec<Record>, bool) {
         if !is_done {
             records.push((returned, 1, record(returned)));
             torn = rest;
+            continue;
+        }
+        if is_stale {
+            let mut out = drawing.told(&invoke.ops, &past);
+            if fault == Some(Fault::Reply) && !out.is_empty() {
+                let at = drawing.random.random_range(0..out.len());
+                drawing.other(&mut out[at]);
+            }
+            went_wrong |= fault.is_some();
+            records.push((returned, 1, Record::Ok(Return { t: returned, p, held: true, out })));
             continue;
         }
         let was = store.clone();
@@ -435,6 +472,7 @@ pub(crate) fn history(plan: Plan) -> (Vec<Record>, bool) {
         if let Some(rest) = rest {
             let _ = store.run(&rest);
         }
+        past.push(store.clone());
         let record = match out {
             _ if unknown => record(returned),
             Ok(out) => Record::Ok(Return { t: returned, p, held, out }),

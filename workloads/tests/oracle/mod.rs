@@ -16,6 +16,8 @@ struct Transaction {
     /// Whether the conditions held, and what came of it. None if nobody was told: it may have been done or
     /// not.
     told: Option<(bool, Vec<Out>)>,
+    /// When a stale read was answered: it reads one key as it was when nobody had written it who asked later.
+    stale: Option<u64>,
 }
 
 /// What is known of the version of one write.
@@ -32,6 +34,9 @@ struct Key {
     versions: Vec<Version>,
     /// Whether the transaction that is looked at has made the last version.
     own: bool,
+    /// When the last of those asked that wrote it, and when the transaction that is looked at asked.
+    asked: u64,
+    now: u64,
 }
 
 type State = BTreeMap<String, Key>;
@@ -54,6 +59,9 @@ impl Key {
     }
 
     fn write(&mut self, value: Option<String>) {
+        if value.is_some() || self.value.is_some() {
+            self.asked = self.asked.max(self.now);
+        }
         // What is removed has no version, and a transaction makes one.
         if value.is_some() && !self.own {
             self.versions.push(Version::default());
@@ -81,8 +89,18 @@ pub(crate) fn explains(records: &[Record]) -> bool {
             Record::Invoke(invoke) => _ = open.insert(invoke.p, invoke.clone()),
             Record::Ok(end) => {
                 let invoke = open.remove(&end.p).unwrap();
+                if invoke.stale {
+                    all.extend(stale(&invoke, end.t, &end.out));
+                    continue;
+                }
                 let told = Some((end.held, end.out.clone()));
-                all.push(Transaction { invoked: invoke.t, returned: end.t, invoke, told });
+                all.push(Transaction {
+                    invoked: invoke.t,
+                    returned: end.t,
+                    invoke,
+                    told,
+                    stale: None,
+                });
             }
             Record::Fail(end) => _ = open.remove(&end.p),
             Record::Final(last) => {
@@ -90,7 +108,8 @@ pub(crate) fn explains(records: &[Record]) -> bool {
                 let ops = vec![Op::Get(last.key.clone())];
                 let invoke = Invoke { t: last.t, p: 0, guards, ops, otherwise, stale: false };
                 let told = Some((true, vec![Out::Value(last.value.clone())]));
-                all.push(Transaction { invoked: last.t, returned: u64::MAX, invoke, told });
+                let (invoked, returned) = (last.t, u64::MAX);
+                all.push(Transaction { invoked, returned, invoke, told, stale: None });
             }
             _ => {}
         }
@@ -101,8 +120,36 @@ pub(crate) fn explains(records: &[Record]) -> bool {
         returned: u64::MAX,
         invoke,
         told: None,
+        stale: None,
     }));
     search(&all, &mut vec![false; all.len()], &State::new())
+}
+
+/// The stale reads of single keys that one of several keys is.
+fn stale(invoke: &Invoke, answered: u64, out: &[Out]) -> Vec<Transaction> {
+    let mut all = Vec::new();
+    let mut add = |op: Op, out: Out| {
+        let (guards, otherwise) = (vec![], vec![]);
+        let invoke = Invoke { ops: vec![op], guards, otherwise, ..*invoke };
+        let told = Some((true, vec![out]));
+        let stale = Some(answered);
+        all.push(Transaction { invoked: 0, returned: u64::MAX, invoke, told, stale });
+    };
+    for (op, out) in invoke.ops.iter().zip(out) {
+        let (Op::Scan(start, end, limit), Out::Page(pairs, _)) = (op, out) else {
+            add(op.clone(), out.clone());
+            continue;
+        };
+        for (i, pair) in pairs.iter().enumerate() {
+            let key = &pair.0;
+            let within = key >= start && end.as_ref().is_none_or(|end| key < end);
+            // What is outside of its range, or more than its limit, is never found by it.
+            let limit = u32::from(within && i < *limit as usize);
+            let op = Op::Scan(key.clone(), Some(format!("{key}\0")), limit);
+            add(op, Out::Page(vec![pair.clone()], None));
+        }
+    }
+    all
 }
 
 fn search(all: &[Transaction], done: &mut [bool], state: &State) -> bool {
@@ -149,7 +196,8 @@ fn apply(transaction: &Transaction, state: &State) -> Vec<State> {
             continue;
         }
         let out = told.as_ref().map(|(_, out)| &out[..]);
-        states.extend(run(if held { ops } else { otherwise }, out, state));
+        let ops = if held { ops } else { otherwise };
+        states.extend(run(ops, out, transaction, state));
     }
     states
 }
@@ -203,7 +251,13 @@ fn look(guard: &Guard, state: &State) -> Vec<(bool, State)> {
 }
 
 /// The state after a branch, if what was told fits.
-fn run(ops: &[Op], out: Option<&[Out]>, mut state: State) -> Option<State> {
+fn run(
+    ops: &[Op],
+    out: Option<&[Out]>,
+    transaction: &Transaction,
+    mut state: State,
+) -> Option<State> {
+    let is_ahead = |key: &Key| transaction.stale.is_some_and(|answered| key.asked > answered);
     for (i, op) in ops.iter().enumerate() {
         let out = out.map(|out| &out[i]);
         let expected = |what: Out| out.is_none_or(|out| *out == what).then_some(());
@@ -219,12 +273,20 @@ fn run(ops: &[Op], out: Option<&[Out]>, mut state: State) -> Option<State> {
                 return None;
             }
             let same = pairs.iter().all(|pair| there.next().as_ref() == Some(pair));
+            let is_ahead = |(key, _): &(String, String)| state.get(key).is_some_and(is_ahead);
+            if pairs.iter().any(is_ahead) {
+                return None;
+            }
             if !same || there.next().map(|(key, _)| key) != *next {
                 return None;
             }
             continue;
         }
         let key = state.entry(op.key().to_owned()).or_default();
+        key.now = transaction.invoked;
+        if is_ahead(key) {
+            return None;
+        }
         match op {
             Op::Get(_) => match out {
                 None => {}

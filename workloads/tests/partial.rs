@@ -1,0 +1,158 @@
+//! What is known of stale reads, of values from before the history, and of records, in histories of a few lines: one
+//! answer is right, and one a little different is wrong.
+
+use std::path::Path;
+
+use skein_workloads::check::check;
+use skein_workloads::history::Reader;
+
+const HEADER: &str = r#""format":3,"workload":"partial","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null"#;
+const RECORD: &str = r#","record":{"fields":2,"field_bytes":5,"token_at":1,"token_bytes":2}"#;
+const BEFORE: &str = r#","before":true"#;
+
+/// What was asked, and how it ended.
+type Done<'a> = (&'a str, &'a str);
+
+/// Whether a history of transactions one after the other, with something `more` in its header, is right.
+fn is_right(more: &str, done: &[Done<'_>]) -> bool {
+    let mut lines = vec![format!(r#"{{"header":{{{HEADER}{more}}}}}"#)];
+    for (i, (asked, ended)) in done.iter().enumerate() {
+        let (t, p) = (10 * i + 10, i);
+        lines.push(format!(r#"{{"invoke":{{"t":{t},"p":{p},{asked}}}}}"#));
+        let (kind, rest) = ended.split_once(' ').unwrap();
+        lines.push(format!(r#"{{"{kind}":{{"t":{},"p":{p},{rest}}}}}"#, t + 5));
+    }
+    lines.push(r#"{"end":{"t":1000}}"#.to_owned());
+    let text = lines.join("\n") + "\n";
+    let reader = Reader::over(text.as_bytes(), Path::new("partial")).unwrap();
+    let header = reader.header.clone();
+    let order = check(&header, reader).unwrap();
+    assert!(order.decided && order.overruled == 0, "{text}{order:#?}");
+    order.strictly_serializable
+}
+
+fn stale(ops: &str) -> String {
+    format!(r#""stale":true,"ops":[{ops}]"#)
+}
+
+const PUT: Done<'_> = (r#""ops":[{"put":["k","v1"]}]"#, r#"ok "out":[{"version":1}]"#);
+const DELETE: Done<'_> = (r#""ops":[{"delete":"k"}]"#, r#"ok "out":[{"flag":true}]"#);
+const THERE: &str = r#"ok "out":[{"flag":true}]"#;
+const ABSENT: &str = r#"ok "out":[{"flag":false}]"#;
+const NOTHING: &str = r#"ok "out":[{"value":null}]"#;
+const V1: &str = r#"ok "out":[{"value":["v1",1]}]"#;
+const NOT_HELD: &str = r#"ok "held":false,"out":[]"#;
+
+#[test]
+fn a_stale_read_has_not_seen_what_was_asked_for_later() {
+    let (exists, get) = (stale(r#"{"exists":"k"}"#), stale(r#"{"get":"k"}"#));
+    let scan = stale(r#"{"scan":["a",null,9]}"#);
+    let page = r#"ok "out":[{"page":[[["k","v1"]],null]}]"#;
+    let other = (
+        r#""if":[{"exists":"z"}],"ops":[],"else":[{"put":["k","v1"]}]"#,
+        r#"unknown "why":"gone""#,
+    );
+    let overwritten = (r#""ops":[{"overwrite":["k",0,"v1"]}]"#, r#"ok "out":[{"length":2}]"#);
+    for (asked, told) in [(&exists, THERE), (&get, V1), (&scan, page)] {
+        let read = (asked.as_str(), told);
+        for write in [PUT, other, overwritten] {
+            assert!(is_right("", &[write, read]), "{asked} {write:?}");
+            assert!(!is_right("", &[read, write]), "{asked} {write:?}");
+        }
+        assert!(is_right("", &[PUT, DELETE, read]), "{asked}: it may be behind");
+        assert!(!is_right("", &[read, PUT, DELETE]), "{asked}");
+    }
+    assert!(is_right("", &[(&exists, ABSENT), PUT]));
+    assert!(is_right("", &[PUT, (&exists, ABSENT)]), "it may be behind");
+    assert!(!is_right("", &[PUT, (&get, r#"ok "out":[{"value":["v1",2]}]"#), PUT]));
+}
+
+#[test]
+fn what_is_told_of_the_time_before_is_told_once() {
+    let guarded = |guard: &str| format!(r#""if":[{guard}],"ops":[{{"get":"z"}}]"#);
+    let [exists, missing] = [r#"{"exists":"k"}"#, r#"{"missing":"k"}"#].map(guarded);
+    let [at3, at0] = [r#"{"version":["k",3]}"#, r#"{"version":["k",0]}"#].map(guarded);
+    let equals = guarded(r#"{"equals":["k","v1"]}"#);
+    let both = guarded(r#"{"exists":"k"},{"exists":"y"}"#);
+    let (look, get) = (r#""ops":[{"exists":"k"}]"#, r#""ops":[{"get":"k"}]"#);
+    let scan = r#""ops":[{"scan":["a","l",9]}]"#;
+    let (empty, page) =
+        (r#"ok "out":[{"page":[[],null]}]"#, r#"ok "out":[{"page":[[["k","v1"]],null]}]"#);
+    let value =
+        |value: &str, version: u64| format!(r#"ok "out":[{{"value":["{value}",{version}]}}]"#);
+    let (long, longer) = ("x".repeat(40), "x".repeat(41));
+    let (long, longer, other) = (value(&long, 3), value(&longer, 4), value(&"y".repeat(40), 3));
+    let (v3, v5) = (value("v1", 3), value("v1", 5));
+    let append = |length: u64| format!(r#"ok "out":[{{"length":{length}}}]"#);
+    let (a41, a42) = (append(41), append(42));
+    let more = r#""ops":[{"append":["k","xx"]}]"#;
+    #[rustfmt::skip]
+    let cases: [(Done<'_>, Done<'_>, bool); 26] = [
+        ((look, THERE), (look, THERE), true),         ((look, THERE), (look, ABSENT), false),
+        ((look, THERE), (get, &v3), true),            ((look, THERE), (get, NOTHING), false),
+        ((look, ABSENT), (get, NOTHING), true),       ((look, ABSENT), (get, &v3), false),
+        ((scan, empty), (get, NOTHING), true),        ((scan, empty), (get, &v3), false),
+        ((scan, page), (scan, page), true),           ((scan, page), (scan, empty), false),
+        ((&exists, NOTHING), (look, THERE), true),    ((&exists, NOTHING), (look, ABSENT), false),
+        ((&exists, NOT_HELD), (look, ABSENT), true),  ((&exists, NOT_HELD), (look, THERE), false),
+        ((&missing, NOT_HELD), (look, THERE), true),  ((&missing, NOTHING), (look, THERE), false),
+        ((&at3, NOTHING), (get, &v3), true),          ((&at3, NOTHING), (get, &v5), false),
+        ((&at0, NOTHING), (look, ABSENT), true),      ((&at0, NOT_HELD), (look, ABSENT), false),
+        ((&equals, NOTHING), (get, &v3), true),       ((&equals, NOTHING), (get, &long), false),
+        // One of the two is not there.
+        ((&both, NOT_HELD), (look, THERE), true),     ((&both, NOTHING), (look, ABSENT), false),
+        ((get, &long), (more, &a42), true),           ((get, &long), (more, &a41), false),
+    ];
+    for (one, then, right) in cases {
+        assert_eq!(is_right(BEFORE, &[one, then]), right, "{one:?} {then:?}");
+    }
+    assert!(!is_right(BEFORE, &[(get, &long), (get, &longer)]), "nobody wrote");
+}
+
+#[test]
+fn long_values_from_before_are_told_apart() {
+    let get = r#""ops":[{"get":"k"},{"exists":"k"}]"#;
+    let value = |byte: &str| {
+        let value = byte.repeat(40);
+        format!(r#"ok "out":[{{"value":["{value}",3]}},{{"flag":true}}]"#)
+    };
+    let remove = (r#""ops":[{"delete":"k"}]"#, THERE);
+    let none = (get, r#"ok "out":[{"value":null},{"flag":false}]"#);
+    let (x, y) = (value("x"), value("y"));
+    assert!(is_right(BEFORE, &[(get, &x), (get, &x), remove, none]));
+    assert!(!is_right(BEFORE, &[(get, &x), (get, &y), remove, none]));
+}
+
+#[test]
+fn lengths_and_conditions_of_records_are_judged() {
+    let patch = |field: u64| format!(r#""ops":[{{"patch":["k",{field},"t3"]}}]"#);
+    let (first, second, beyond) = (patch(0), patch(1), patch(7));
+    let equals =
+        |value: &str| format!(r#""if":[{{"equals":["k","{value}"]}}],"ops":[{{"get":"z"}}]"#);
+    let (same, other) = (equals("t1t2"), equals("t1t9"));
+    let length = |length: u64| format!(r#"ok "out":[{{"length":{length}}}]"#);
+    let [l5, l7, l9, l10, l12, l40] = [5, 7, 9, 10, 12, 40].map(length);
+    let append = r#""ops":[{"append":["k","xx"]}]"#;
+    let overwrite = r#""ops":[{"overwrite":["k",5,"xx"]}]"#;
+    let put: Done<'_> = (r#""ops":[{"put":["k","t1t2"]}]"#, r#"ok "out":[{"version":1}]"#);
+    let missing: Done<'_> = (r#""ops":[{"get":"k"}]"#, NOTHING);
+    #[rustfmt::skip]
+    let cases: [(Done<'_>, Done<'_>, bool); 18] = [
+        (put, (&first, &l10), true),      (put, (&first, &l9), false),
+        (put, (&second, &l10), true),     (put, (&second, &l12), false),
+        (put, (&beyond, &l40), true),     (put, (&beyond, &l10), false),
+        (missing, (&first, &l5), true),   (missing, (&first, &l10), false),
+        (missing, (&second, &l10), true), (missing, (&second, &l5), false),
+        (put, (overwrite, &l10), true),   (put, (overwrite, &l7), false),
+        (missing, (overwrite, &l7), true), (missing, (overwrite, &l10), false),
+        (put, (&same, NOTHING), true),    (put, (&same, NOT_HELD), false),
+        (put, (&other, NOT_HELD), true),  (put, (&other, NOTHING), false),
+    ];
+    for (one, then, right) in cases {
+        assert_eq!(is_right(RECORD, &[one, then]), right, "{one:?} {then:?}");
+    }
+    assert!(is_right(RECORD, &[put, (overwrite, &l10), (&first, &l10)]));
+    assert!(!is_right(RECORD, &[missing, (&same, NOTHING)]));
+    // What is appended to a key is of the length that the header says.
+    assert!(!is_right(RECORD, &[put, (append, &l10), (overwrite, &l10)]));
+}
