@@ -23,7 +23,10 @@ fn is_right(more: &str, done: &[Done<'_>]) -> bool {
         lines.push(format!(r#"{{"{kind}":{{"t":{},"p":{p},{rest}}}}}"#, t + 5));
     }
     lines.push(r#"{"end":{"t":1000}}"#.to_owned());
-    let text = lines.join("\n") + "\n";
+    is_right_text(&(lines.join("\n") + "\n"))
+}
+
+fn is_right_text(text: &str) -> bool {
     let reader = Reader::over(text.as_bytes(), Path::new("partial")).unwrap();
     let header = reader.header.clone();
     let order = check(&header, reader).unwrap();
@@ -42,6 +45,39 @@ const ABSENT: &str = r#"ok "out":[{"flag":false}]"#;
 const NOTHING: &str = r#"ok "out":[{"value":null}]"#;
 const V1: &str = r#"ok "out":[{"value":["v1",1]}]"#;
 const NOT_HELD: &str = r#"ok "held":false,"out":[]"#;
+
+/// At one moment all may be in any order, but one process does one thing after the other.
+#[test]
+fn what_a_process_asks_for_comes_after_what_it_was_answered() {
+    let history = |reader: u64, asked: u64, read: &str, other: &str| {
+        format!(
+            r#"{{"header":{{{HEADER}}}}}
+{{"invoke":{{"t":10,"p":1,"ops":[{{"put":["k","v1"]}},{{"get":"j"}}]}}}}
+{{"ok":{{"t":20,"p":1,"out":[{{"version":1}},{{"value":{other}}}]}}}}
+{{"invoke":{{"t":{asked},"p":{reader},"ops":[{{"get":"k"}},{{"put":["j","v2"]}}]}}}}
+{read}
+{{"end":{{"t":1000}}}}
+"#
+        )
+    };
+    let read = |reader: u64, value: &str| {
+        format!(r#"{{"ok":{{"t":30,"p":{reader},"out":[{{"value":{value}}},{{"version":1}}]}}}}"#)
+    };
+    let unknown = r#"{"unknown":{"t":30,"p":1,"why":"gone"}}"#;
+    let (new, old, later) = (r#"["v1",1]"#, "null", r#"["v2",1]"#);
+    for (reader, asked, value, other, right) in [
+        (1, 20, new, "null", true),
+        (1, 20, old, later, false),
+        (2, 20, old, later, true),
+        (2, 21, old, later, false),
+        (2, 20, new, "null", true),
+    ] {
+        let text = history(reader, asked, &read(reader, value), other);
+        assert_eq!(is_right_text(&text), right, "{text}");
+    }
+    assert!(is_right_text(&history(1, 20, unknown, "null")));
+    assert!(!is_right_text(&history(1, 20, unknown, later)));
+}
 
 #[test]
 fn a_stale_read_has_not_seen_what_was_asked_for_later() {
@@ -155,4 +191,17 @@ fn lengths_and_conditions_of_records_are_judged() {
     assert!(!is_right(RECORD, &[missing, (&same, NOTHING)]));
     // What is appended to a key is of the length that the header says.
     assert!(!is_right(RECORD, &[put, (append, &l10), (overwrite, &l10)]));
+}
+
+/// A field that is set where there is nothing, or something else, makes no record, or one with zero bytes.
+#[test]
+fn what_is_no_record_is_not_invented() {
+    let patch = |field: u64| format!(r#""ops":[{{"patch":["k",{field},"t3"]}}]"#);
+    let get = |value: &str| format!(r#"ok "out":[{{"value":["{value}",2]}}]"#);
+    let (torn, padded, other) = (get("xt3xx"), get(r"\u0000\u0000t3"), get("t4t3"));
+    let (first, second, read) = (patch(0), patch(1), r#""ops":[{"get":"k"}]"#);
+    let (l5, l10) = (r#"ok "out":[{"length":5}]"#, r#"ok "out":[{"length":10}]"#);
+    assert!(is_right(RECORD, &[(&first, l5), (read, &torn)]));
+    assert!(is_right(RECORD, &[(&second, l10), (read, &padded)]));
+    assert!(!is_right(RECORD, &[(&second, l10), (read, &other)]));
 }

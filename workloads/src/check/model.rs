@@ -172,6 +172,8 @@ pub(super) struct Model {
     pub(super) contradictions: Vec<String>,
     facts: Vec<Key>,
     open: HashMap<Process, Invoke>,
+    /// When each process was answered last, and to which transaction.
+    last: HashMap<Process, (u64, u32)>,
 }
 
 impl Model {
@@ -194,6 +196,7 @@ impl Model {
             contradictions: Vec::new(),
             facts: Vec::new(),
             open: HashMap::new(),
+            last: HashMap::new(),
         };
         model.opening = model.scripts.opening(header);
         // Accounts have a value from before, and are taken from, whether or not a history shows it.
@@ -431,6 +434,13 @@ impl Model {
         let transaction = self.transactions.len() as u32;
         let returned = if fate == Fate::Unknown { NEVER } else { returned };
         self.transactions.push(Transaction { process, invoked, returned, first, fate, stale });
+        if fate != Fate::Refused && !stale {
+            let before = self.last.get(&process).filter(|(answered, _)| *answered == invoked);
+            self.scripts.ties.extend(before.map(|(_, before)| (transaction, *before)));
+            if returned != NEVER {
+                self.last.insert(process, (returned, transaction));
+            }
+        }
         if fate == Fate::Done && other.iter().any(Op::writes) {
             let first = self.steps.len() as u32;
             let mut fate = Fate::Refused;

@@ -96,6 +96,10 @@ impl<'a> Projector<'a> {
                 transactions.push(script.transaction);
             }
         }
+        let number = |one: u32| transactions.binary_search(&one).ok().map(|number| number as u32);
+        let ties = self.model.scripts.ties.iter();
+        let ties = ties.filter_map(|(one, before)| Some((number(*one)?, number(*before)?)));
+        scripts.ties = ties.collect();
         let is_ours = |key: u32| key != NONE && self.numbers[key as usize] != NONE;
         let graph = self.graph.of_keys(&transactions, is_ours);
         let accounts = keys.iter().filter(|key| self.is_account[**key as usize]);

@@ -4,7 +4,7 @@
 //! along a chain of barriers, one wherever somebody asks after somebody was answered: who is answered
 //! leads to the next barrier, who asks comes from the last. Two transactions are joined through the
 //! chain exactly if the one was answered before the other was asked for. What happens at the very
-//! same moment is not in order.
+//! same moment is not in order, unless one process did it.
 
 use super::graph::{Builder, Helper};
 use super::model::{Fate, Model, NEVER};
@@ -21,6 +21,9 @@ pub(super) fn order(model: &Model, builder: &mut Builder) {
         if one.returned != NEVER && !one.stale {
             moments.push((one.returned, true, i));
         }
+    }
+    for (one, before) in &model.scripts.ties {
+        builder.in_time(*before, *one);
     }
     // Of one moment, those who ask come first.
     moments.sort_unstable();

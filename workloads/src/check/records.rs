@@ -38,16 +38,12 @@ impl Inference<'_> {
                 NONE => Some(Vec::new()),
                 value => self.model.fields(key, value),
             };
-            let Some(fields) = fields else {
-                self.findings.direct(Anomaly::InventedValue, "garbage", || {
-                    let what = format!("{} is no record", words.key(key));
-                    (what, vec![words.transaction(of[0].transaction)])
-                });
-                continue;
-            };
+            // What a field makes of nothing, or of what is no record, is no record either.
+            let Some(fields) = fields else { continue };
             let mut writers = Vec::new();
             for (i, token) in fields.iter().enumerate() {
                 if last.get(i) != Some(token)
+                    && !self.is_zero(of[0].value, i)
                     && let Some(writer) = self.field(key, *token, of[0], last.is_empty())
                     && !writers.contains(&writer)
                 {
@@ -79,6 +75,13 @@ impl Inference<'_> {
         let mut told: Vec<Known> = told.collect();
         told.sort_unstable();
         told
+    }
+
+    /// Whether a field of a record is zero bytes: what was missing before another field that was set.
+    fn is_zero(&self, value: u32, field: usize) -> bool {
+        let width = self.model.header.record.map_or(1, |record| record.token_bytes);
+        let token = self.model.values.bytes(value).chunks(width).nth(field);
+        token.is_some_and(|token| token.iter().all(|byte| *byte == 0))
     }
 
     /// Who wrote a field that was not so before, if that is known. `first` is whether nothing is known

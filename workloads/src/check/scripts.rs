@@ -184,6 +184,9 @@ pub(super) struct Scripts {
     pub(super) spans: Vec<Span>,
     pub(super) pages: Vec<Page>,
     pub(super) held: Vec<Vec<Held>>,
+    /// Transactions, one of which the same process asked for at the moment at which the other was answered, and that
+    /// other. In the order of their numbers.
+    pub(super) ties: Vec<(u32, u32)>,
     /// Shared with projections.
     bytes: Arc<Vec<u8>>,
     base: u64,
@@ -203,6 +206,7 @@ impl Scripts {
             spans: Vec::new(),
             pages: Vec::new(),
             held: Vec::new(),
+            ties: Vec::new(),
             bytes: Arc::new(Vec::new()),
             base: (RandomState::new().hash_one(0) % (PRIME - 512)) + 256,
         }

@@ -7,7 +7,8 @@
 //! tried, but only those that can make a difference:
 //!
 //! * *Real time.* Nothing is tried that was asked for after somebody was answered who is not done, and nothing that
-//!   writes what a stale read is still to see that was answered before (`stale`).
+//!   writes what a stale read is still to see that was answered before (`stale`). At one moment, what one process
+//!   asks for comes after what it was answered.
 //! * *Persistent sets.* Of what can be done before the transaction that is answered first, only what meets
 //!   it on a key, or meets what meets it, need be tried: all else can as well be done later.
 //! * *Free moves.* What was answered, changes nothing, and fits, is done at once, and nothing else is tried in
@@ -150,6 +151,8 @@ struct Search<'a> {
     stale_apart: bool,
     /// The script of each transaction.
     scripts_of: Vec<u32>,
+    /// Of scripts that were asked for at the moment at which their process was answered: what was answered.
+    ties: HashMap<u32, u32>,
     required: Vec<bool>,
     done: Vec<bool>,
     by_return: Row,
@@ -183,6 +186,13 @@ pub(super) fn search(
     for (number, script) in (0..).zip(all) {
         scripts_of[script.transaction as usize] = number;
     }
+    let mut ties = HashMap::new();
+    for (one, before) in scripts.ties.iter().filter(|_| in_time) {
+        let [one, before] = [one, before].map(|number| scripts_of[*number as usize]);
+        if one != NONE && before != NONE {
+            ties.insert(one, before);
+        }
+    }
     let required: Vec<bool> =
         all.iter().map(|script| script.held.is_some() || required(script.transaction)).collect();
     let hints = graph.map(|graph| {
@@ -207,6 +217,7 @@ pub(super) fn search(
         in_time,
         stale_apart,
         scripts_of,
+        ties,
         done: vec![false; all.len()],
         required,
         by_return,
@@ -299,6 +310,15 @@ impl Search<'_> {
 
     /// What must be done first for a script to be done.
     fn before(&self, script: u32) -> u32 {
+        let mut script = self.hinted(script);
+        while let Some(before) = self.ties.get(&script).filter(|one| !self.done[**one as usize]) {
+            script = self.hinted(*before);
+        }
+        script
+    }
+
+    /// The same, as far as the hints know.
+    fn hinted(&self, script: u32) -> u32 {
         let Some(hints) = &self.hints else { return script };
         let done = |node: u32| {
             let script = self.scripts_of[node as usize];
@@ -312,9 +332,7 @@ impl Search<'_> {
     }
 
     fn is_candidate(&self, script: u32, first: u32) -> bool {
-        let hints = self.hints.as_ref();
-        self.all[script as usize].invoked <= self.limit(first)
-            && hints.is_none_or(|hints| hints.is_free(self.node(script)))
+        self.all[script as usize].invoked <= self.limit(first) && self.is_free(script)
     }
 
     /// Does something, if it fits.
@@ -408,6 +426,7 @@ impl Search<'_> {
 
     fn is_free(&self, script: u32) -> bool {
         self.hints.as_ref().is_none_or(|hints| hints.is_free(self.node(script)))
+            && self.ties.get(&script).is_none_or(|before| self.done[*before as usize])
     }
 
     /// What to do where `target`, which comes next, does not fit: something that writes what it reads, and

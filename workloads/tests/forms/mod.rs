@@ -378,7 +378,8 @@ pub(crate) fn history(plan: Plan) -> (Vec<Record>, bool) {
     for number in 0..plan.transactions {
         let client = (0..free.len()).min_by_key(|client| free[*client].0).unwrap();
         let (at, p) = free[client];
-        let invoked = at + drawing.random.random_range(1..4);
+        // Now and then at the moment at which it was answered.
+        let invoked = at + drawing.random.random_range(0..4);
         let returned = invoked + drawing.random.random_range(1..12);
         let mut done = drawing.random.random_range(invoked..=returned);
         let unknown = drawing.random.random_range(0..100) < plan.unknown;
@@ -392,7 +393,7 @@ pub(crate) fn history(plan: Plan) -> (Vec<Record>, bool) {
         } else {
             free[client] = (returned, p);
         }
-        times.push((done, number, p, invoked, returned, unknown));
+        times.push((done, number, p, invoked, returned, unknown, invoked == at));
     }
     let end = times.iter().map(|time| time.4).max().unwrap();
     times.sort_unstable();
@@ -400,7 +401,7 @@ pub(crate) fn history(plan: Plan) -> (Vec<Record>, bool) {
     let mut went_wrong = false;
     let mut torn: Option<Vec<Op>> = None;
     let mut past = vec![store.clone()];
-    for (done, number, p, invoked, returned, unknown) in times {
+    for (done, number, p, invoked, returned, unknown, tied) in times {
         let rest = torn.take();
         let is_stale = !unknown && rest.is_none() && drawing.random.random_bool(0.12);
         let invoke =
@@ -408,7 +409,8 @@ pub(crate) fn history(plan: Plan) -> (Vec<Record>, bool) {
         let fault = plan.fault.filter(|_| number == wrong);
         let is_done = !unknown || done <= end && drawing.random.random_bool(0.7);
         let record = |t| Record::Unknown(Unanswered { t, p, why: "simulated".into() });
-        records.push((invoked, 0, Record::Invoke(invoke.clone())));
+        let asks = if tied { 2 } else { 0 };
+        records.push((invoked, asks, Record::Invoke(invoke.clone())));
         if !is_done {
             records.push((returned, 1, record(returned)));
             torn = rest;
@@ -483,7 +485,7 @@ pub(crate) fn history(plan: Plan) -> (Vec<Record>, bool) {
     if let Some(rest) = torn.take() {
         let _ = store.run(&rest);
     }
-    // Of one moment, those who ask come first.
+    // Of one moment, those who ask come first; but not before their own answers.
     records.sort_by_key(|(t, order, _)| (*t, *order));
     let mut records: Vec<Record> = records.into_iter().map(|(.., record)| record).collect();
     let t = end + 1;

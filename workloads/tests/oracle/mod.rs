@@ -20,6 +20,13 @@ struct Transaction {
     stale: Option<u64>,
 }
 
+impl Transaction {
+    fn is_tied_to(&self, before: &Self) -> bool {
+        let is_one = self.invoke.p == before.invoke.p && self.invoked == before.returned;
+        is_one && self.stale.is_none() && before.stale.is_none()
+    }
+}
+
 /// What is known of the version of one write.
 #[derive(Clone, Default)]
 struct Version {
@@ -159,7 +166,10 @@ fn search(all: &[Transaction], done: &mut [bool], state: &State) -> bool {
     }
     // The first of what is left was asked for before anything of it was answered.
     let first = left().map(|i| all[i].returned).min().unwrap_or(u64::MAX);
-    let next: Vec<usize> = left().filter(|i| all[*i].invoked <= first).collect();
+    let next = left().filter(|i| all[*i].invoked <= first);
+    // What a process asks for when it is answered comes after that.
+    let is_tied = |i: &usize| left().any(|before| all[*i].is_tied_to(&all[before]));
+    let next: Vec<usize> = next.filter(|i| !is_tied(i)).collect();
     for i in next {
         for after in apply(&all[i], state) {
             done[i] = true;
