@@ -117,7 +117,7 @@ fn what_is_told_of_the_time_before_is_told_once() {
     let value =
         |value: &str, version: u64| format!(r#"ok "out":[{{"value":["{value}",{version}]}}]"#);
     let (long, longer) = ("x".repeat(40), "x".repeat(41));
-    let (long, longer, other) = (value(&long, 3), value(&longer, 4), value(&"y".repeat(40), 3));
+    let (long, longer) = (value(&long, 3), value(&longer, 4));
     let (v3, v5) = (value("v1", 3), value("v1", 5));
     let append = |length: u64| format!(r#"ok "out":[{{"length":{length}}}]"#);
     let (a41, a42) = (append(41), append(42));

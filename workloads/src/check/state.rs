@@ -677,15 +677,13 @@ impl<'a> State<'a> {
     /// Whether a value is what somebody saw. One that may be anything is, and from then on it is that.
     fn saw(&mut self, key: u32, seen: Seen) -> Result<(), Misfit> {
         match &self.slots[key as usize].value {
-            Value::Absent => Err(Misfit),
             Value::Bytes { bytes, hash }
-                if (bytes.len() as u32, *hash) != (seen.len, seen.hash) =>
+                if (bytes.len() as u32, *hash) == (seen.len, seen.hash) =>
             {
-                Err(Misfit)
+                Ok(())
             }
-            Value::Bytes { .. } => Ok(()),
             Value::Hashed { len, hash } if (*len, *hash) == (seen.len, seen.hash) => Ok(()),
-            Value::Hashed { .. } => Err(Misfit),
+            Value::Absent | Value::Bytes { .. } | Value::Hashed { .. } => Err(Misfit),
             Value::Any | Value::Present => {
                 self.assume(key, true)?;
                 if let Some(text) = seen.text {

@@ -373,10 +373,9 @@ fn check_key(
         (false, true, true) => list::check(header, name, key, last, verdict),
         (true, false, true) => register::check(header, name, key, last, verdict),
         // Where it began is not known.
-        (true, true, false) if header.before => {}
+        (true, true, _) if header.before => {}
         (true, true, false) if key.increments.iter().any(|one| one.what != 1) => {}
         (true, true, false) => counter::check(header, name, key, last, verdict),
-        (true, true, true) if header.before => {}
         (true, true, true) => nothing_written(name, key, last, verdict),
         // Only the order of all transactions tells what it must be.
         _ => {}

@@ -153,6 +153,9 @@ fn one_after_the_other(header: &str, done: &[(&str, &str)], key: &str, value: &s
     lines.join("\n") + "\n"
 }
 
+/// What was asked for and answered in turn, the last value, and what is wrong.
+type Case<'a> = (Vec<(&'a str, String)>, &'a str, &'a [&'a str]);
+
 #[test]
 fn what_several_were_to_write_names_nobody() {
     let put = |value: &str| format!(r#""ops":[{{"put":["r","{value}"]}}]"#);
@@ -165,7 +168,7 @@ fn what_several_were_to_write_names_nobody() {
     let refused = r#"fail "why":"not sent""#.to_owned();
     let unknown = r#"unknown "why":"no reply""#.to_owned();
     #[rustfmt::skip]
-    let cases: Vec<(Vec<(&str, String)>, &str, &[&str])> = vec![
+    let cases: Vec<Case<'_>> = vec![
         (vec![(&v1, version(1)), (&v1, version(2))], r#"["v1",2]"#, &[]),
         (vec![(&v1, version(1)), (&v1, unknown.clone()), (get, value(r#"["v1",1]"#))], r#"["v1",2]"#, &[]),
         (vec![(&v1, refused.clone()), (&v1, version(2))], r#"["v1",2]"#, &[]),
