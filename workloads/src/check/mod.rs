@@ -457,6 +457,28 @@ mod tests {
         }
     }
 
+    /// A replica may be so far behind that it has not seen the accounts opened, which is not in the history.
+    #[test]
+    fn a_stale_read_may_be_from_before_the_accounts_were_opened() {
+        let bank = r#""bank":{"accounts":["a","b"],"opening":5,"open":false}"#;
+        let header = HEADER.replace(r#""bank":null"#, bank);
+        for (op, out) in
+            [(r#"{"get":"a"}"#, r#"{"value":null}"#), (r#"{"exists":"b"}"#, r#"{"flag":false}"#)]
+        {
+            for (stale, right) in [(true, true), (false, false)] {
+                let lines = [
+                    format!(r#"{{"invoke":{{"t":10,"p":1,"stale":{stale},"ops":[{op}]}}}}"#),
+                    format!(r#"{{"ok":{{"t":15,"p":1,"out":[{out}]}}}}"#),
+                ];
+                let text = format!("{header}\n{}\n{{\"end\":{{\"t\":1000}}}}\n", lines.join("\n"));
+                let reader = Reader::over(text.as_bytes(), Path::new("stale")).unwrap();
+                let header = reader.header.clone();
+                let order = check(&header, reader).unwrap();
+                assert_eq!(order.strictly_serializable, right, "{op} {stale}: {order:?}");
+            }
+        }
+    }
+
     #[test]
     fn that_there_is_no_order_at_all_is_said_only_if_all_were_tried() {
         let said = [Searched::Found, Searched::Undecided, Searched::Nothing(Stuck::default())];

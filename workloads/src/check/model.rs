@@ -155,6 +155,8 @@ pub(super) struct Model {
     pub(super) scripts: Scripts,
     /// What accounts were opened with, if nothing else is known of what was before the history.
     pub(super) opening: Option<Text>,
+    /// Keys below this number are accounts.
+    accounts: u32,
     /// Values of which it is not known whether anybody was to write them: their transactions have another
     /// branch, and nobody was told which one they took.
     pub(super) doubtful: Vec<u32>,
@@ -186,6 +188,7 @@ impl Model {
             steps: Vec::new(),
             diverged: Vec::new(),
             opening: None,
+            accounts: 0,
             scripts: Scripts::new(),
             doubtful: Vec::new(),
             answered: 0,
@@ -204,6 +207,7 @@ impl Model {
             let key = model.key(account) as usize;
             model.facts[key].taken_from = true;
         }
+        model.accounts = model.facts.len() as u32;
         model
     }
 
@@ -384,7 +388,8 @@ impl Model {
 
     /// Takes in how an operation ended. A stale read of several keys is one for each, and a stale scan one for
     /// each key that it found: it says that each was so at some moment before it was answered, which need not be
-    /// the same, nor late. What a scan did not find says nothing, for before the history there was nothing.
+    /// the same, nor late. What a scan did not find says nothing, for before the history there was nothing; nor
+    /// does an account that was not there, for before the history it was not opened.
     fn end(&mut self, invoke: &Invoke, returned: u64, fate: Fate, held: bool, out: &[Out]) {
         if !invoke.stale {
             return self.transaction(invoke, returned, fate, held, out);
@@ -398,7 +403,7 @@ impl Model {
                     let found = Out::Page(vec![(key.clone(), value.clone())], None);
                     self.stale(invoke.p, op, returned, fate, &[found]);
                 }
-            } else {
+            } else if !out.is_some_and(|out| self.is_unopened(op, out)) {
                 self.stale(
                     invoke.p,
                     op.clone(),
@@ -408,6 +413,11 @@ impl Model {
                 );
             }
         }
+    }
+
+    /// Whether an account was not found.
+    fn is_unopened(&mut self, op: &Op, out: &Out) -> bool {
+        matches!(out, Out::Value(None) | Out::Flag(false)) && self.key(op.key()) < self.accounts
     }
 
     fn stale(&mut self, p: Process, op: Op, returned: u64, fate: Fate, out: &[Out]) {
