@@ -74,8 +74,6 @@ mutants! {
     PayloadNotCompared,
     /// A learner is fed though it keeps more of its log, not committed as far as it knows, than a log holds.
     LogKeptBeyondRing,
-    /// A replica that was evicted counts again while it waits for a payload that its leader has let go of.
-    LetInStalled,
     /// A leader counts the completion of a write that did not carry the payload (hole 2).
     CompletionWithoutPayload,
     /// A message that is known is proposed again (hole 9, gap M).

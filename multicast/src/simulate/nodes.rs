@@ -42,9 +42,9 @@ pub(super) struct Process {
     vain: u32,
 }
 
-/// Of turns in a row that found nothing to do and told nothing, one in so many is looked at. Such a turn changes
-/// nothing that a rule is about, but its clock has gone on, and others may have written to it. To look at all
-/// of them took more time than all turns did.
+/// The onlooker looks at one in so many turns that found nothing to do and told nothing. Such a turn changes nothing
+/// that a rule is about, but its clock has gone on, and others may have written to it. To look at all of them took
+/// more time than all turns did.
 const LOOKED_AT: u32 = 8;
 
 /// All of them.

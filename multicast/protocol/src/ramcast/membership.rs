@@ -109,7 +109,7 @@ impl Ramcast {
     pub fn join(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<Effect>) {
         let news = !self.view.names(slot, incarnation) || self.view.member(slot).evicted;
         let whole = guard!(Mutant::LetInBehind, self.has_what_is_settled(slot, incarnation))
-            && guard!(Mutant::LetInStalled, self.has_payloads(slot, incarnation));
+            && self.has_payloads(slot, incarnation);
         if self.may_change(slot) && news && whole && self.commit >= self.new_ballot_index {
             self.changing |= 1 << slot;
             self.append(Record::Join { slot, incarnation }, effects);

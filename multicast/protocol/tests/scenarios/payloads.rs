@@ -150,6 +150,23 @@ fn payloads_that_go_before_somebody_had_them_are_waited_for_up_to_the_last() {
 }
 
 #[test]
+fn who_was_evicted_counts_again_once_it_holds_the_payloads_that_nobody_keeps_for_it() {
+    let (mut leader, slot) = (leader(5), 4);
+    assert!(leader.evict(slot, &mut Vec::new()));
+    receive(&mut leader, 1, false);
+    let last = leader.last_index();
+    (1..4).for_each(|slot| _ = holds(&mut leader, slot, last));
+    assert!(leader.view().member(slot).evicted);
+    // It lets us write its log again, and waits for a payload that we may have let go of.
+    leader.feeds(slot, 0);
+    for (acknowledged, counts) in [(last - 1, false), (last, true)] {
+        holds(&mut leader, slot, acknowledged);
+        leader.join(slot, 0, &mut Vec::new());
+        assert_eq!(leader.last_index() > last, counts, "acknowledged {acknowledged} of {last}");
+    }
+}
+
+#[test]
 fn who_leads_no_more_lets_go_of_what_it_kept_and_of_nothing_else() {
     for committed in [false, true] {
         let mut leader = leader(3);
