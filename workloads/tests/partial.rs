@@ -15,6 +15,10 @@ type Done<'a> = (&'a str, &'a str);
 
 /// Whether a history of transactions one after the other, with something `more` in its header, is right.
 fn is_right(more: &str, done: &[Done<'_>]) -> bool {
+    is_right_text(&text(more, done))
+}
+
+fn text(more: &str, done: &[Done<'_>]) -> String {
     let mut lines = vec![format!(r#"{{"header":{{{HEADER}{more}}}}}"#)];
     for (i, (asked, ended)) in done.iter().enumerate() {
         let (t, p) = (10 * i + 10, i);
@@ -23,7 +27,7 @@ fn is_right(more: &str, done: &[Done<'_>]) -> bool {
         lines.push(format!(r#"{{"{kind}":{{"t":{},"p":{p},{rest}}}}}"#, t + 5));
     }
     lines.push(r#"{"end":{"t":1000}}"#.to_owned());
-    is_right_text(&(lines.join("\n") + "\n"))
+    lines.join("\n") + "\n"
 }
 
 fn is_right_text(text: &str) -> bool {
@@ -179,7 +183,7 @@ fn lengths_and_conditions_of_records_are_judged() {
         (put, (&beyond, &l40), true),     (put, (&beyond, &l10), false),
         (missing, (&first, &l5), true),   (missing, (&first, &l10), false),
         (missing, (&second, &l10), true), (missing, (&second, &l5), false),
-        (put, (overwrite, &l10), true),   (put, (overwrite, &l7), false),
+        (put, (overwrite, &l10), true),   (put, (overwrite, &l9), false),
         (missing, (overwrite, &l7), true), (missing, (overwrite, &l10), false),
         (put, (&same, NOTHING), true),    (put, (&same, NOT_HELD), false),
         (put, (&other, NOT_HELD), true),  (put, (&other, NOTHING), false),
@@ -204,4 +208,71 @@ fn what_is_no_record_is_not_invented() {
     assert!(is_right(RECORD, &[(&first, l5), (read, &torn)]));
     assert!(is_right(RECORD, &[(&second, l10), (read, &padded)]));
     assert!(!is_right(RECORD, &[(&second, l10), (read, &other)]));
+}
+
+/// A stale read may be older than what others find at first, and two of them of two ages.
+#[test]
+fn stale_reads_say_nothing_of_what_was_before() {
+    let get = r#""ops":[{"get":"k"}]"#;
+    let (old, older) = (stale(r#"{"get":"k"}"#), stale(r#"{"exists":"k"}"#));
+    let scan = stale(r#"{"scan":["a","l",9]}"#);
+    let v2 = r#"ok "out":[{"value":["v2",2]}]"#;
+    let page = r#"ok "out":[{"page":[[["k","v0"]],null]}]"#;
+    for more in [BEFORE.to_owned(), format!("{BEFORE}{RECORD}")] {
+        for other in [(&*old, V1), (&*old, NOTHING), (&*older, ABSENT), (&*scan, page)] {
+            assert!(is_right(&more, &[(get, v2), other]), "{more} {other:?}");
+            assert!(is_right(&more, &[other, (get, v2)]), "{more} {other:?}");
+        }
+    }
+    assert!(!is_right("", &[PUT, (get, NOTHING), (&old, V1)]), "it began with nothing");
+}
+
+/// What a stale read saw of a value that nobody has told fits, whenever it comes.
+#[test]
+fn stale_reads_of_a_value_that_is_not_known_are_right() {
+    let append = |length: u64| format!(r#"ok "out":[{{"length":{length}}}]"#);
+    let (a2, a4, f5) = (append(2), append(4), append(5));
+    let (t1, t2) = (r#""ops":[{"append":["k","t1"]}]"#, r#""ops":[{"append":["k","t2"]}]"#);
+    let [field, again] =
+        ["t3", "t4"].map(|token| format!(r#""ops":[{{"patch":["k",0,"{token}"]}}]"#));
+    let (exists, get) = (stale(r#"{"exists":"k"}"#), stale(r#"{"get":"k"}"#));
+    let seen = r#"ok "out":[{"value":["At3xy",1]}]"#;
+    for done in [
+        [(t1, &*a2), (&*exists, THERE), DELETE],
+        [(t1, &*a2), (&*exists, THERE), (t2, &*a4)],
+        [(&*field, &*f5), (&*get, seen), (&*again, &*f5)],
+        [(&*field, &*f5), (&*again, &*f5), (&*get, seen)],
+    ] {
+        assert!(is_right(RECORD, &done), "{done:?}");
+    }
+}
+
+/// A value may be the tokens of all fields, or stand for itself, if it is as long as those.
+#[test]
+fn what_is_as_long_as_a_record_s_tokens_need_not_be_one() {
+    let length = |length: u64| format!(r#"ok "out":[{{"length":{length}}}]"#);
+    let [l4, l5, l6, l7, l8, l9, l10, l12] = [4, 5, 6, 7, 8, 9, 10, 12].map(length);
+    let put = (r#""ops":[{"put":["k","1000"]}]"#, r#"ok "out":[{"version":1}]"#);
+    let [first, last] = [0, 1].map(|field| format!(r#""ops":[{{"patch":["k",{field},"t1"]}}]"#));
+    let [list, more, short] =
+        ["t1t2", "t3t4", "t1"].map(|token| format!(r#""ops":[{{"append":["k","{token}"]}}]"#));
+    for (done, right) in [
+        ([put, (&*first, &*l5)], true),
+        ([put, (&*first, &*l10)], true),
+        ([put, (&*first, &*l9)], false),
+        ([put, (&*last, &*l10)], true),
+        ([put, (&*last, &*l9)], false),
+        ([put, (&*short, &*l6)], true),
+        ([put, (&*short, &*l12)], true),
+        ([put, (&*short, &*l7)], false),
+    ] {
+        assert_eq!(is_right(RECORD, &done), right, "{done:?}");
+    }
+    let text = text(RECORD, &[(&list, &l4), (&more, &l8)]);
+    assert!(is_right_text(&text.replacen(r#""token_bytes":2"#, r#""token_bytes":4"#, 1)), "a list");
+    let get = r#""ops":[{"get":"k"}]"#;
+    let read = |value: &str| format!(r#"ok "out":[{{"value":["{value}",2]}}]"#);
+    let (set, lost) = (read("t100"), read("1000"));
+    assert!(is_right(RECORD, &[put, (&first, &l10), (get, &set)]));
+    assert!(!is_right(RECORD, &[put, (&first, &l10), (get, &lost)]), "the field was set");
 }

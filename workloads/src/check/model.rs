@@ -131,6 +131,8 @@ struct Key {
     taken_from: bool,
     /// It is removed, or bytes of it are overwritten.
     mixed: bool,
+    /// It is set to what is no record, in a history of records.
+    raw: bool,
     /// The longest value that was read of a list.
     longest: Vec<u8>,
     /// Steps that read it before it was known what it is.
@@ -289,12 +291,14 @@ impl Model {
     }
 
     pub(super) fn kind(&self, key: u32) -> Kind {
-        let Key { appended, put, counted, taken_from, patched, mixed, .. } =
+        let Key { appended, put, counted, taken_from, patched, mixed, raw, .. } =
             self.facts[key as usize];
-        if mixed || patched && self.header.record.is_none() {
+        // Fields of what is no record are not told apart.
+        let fields = self.header.record.is_some() && !(appended || counted || taken_from || raw);
+        if mixed || patched && !fields {
             return Kind::Mixed;
         }
-        if patched && self.header.record.is_some() && !(appended || counted || taken_from) {
+        if patched {
             return Kind::Record;
         }
         match (appended, put, counted, taken_from) {
@@ -373,7 +377,11 @@ impl Model {
                     self.reread(key, step);
                 }
             }
-            Op::Put(..) => facts.put = true,
+            Op::Put(_, value) => {
+                facts.put = true;
+                let tokens = self.header.record.map(|record| record.fields * record.token_bytes);
+                facts.raw |= tokens.is_some_and(|tokens| bytes(value).len() != tokens);
+            }
             Op::Incr(_, by) if *by > 0 => facts.counted = true,
             Op::Incr(..) => facts.taken_from = true,
             Op::Patch(..) => facts.patched = true,
@@ -393,6 +401,9 @@ impl Model {
     fn end(&mut self, invoke: &Invoke, returned: u64, fate: Fate, held: bool, out: &[Out]) {
         if !invoke.stale {
             return self.transaction(invoke, returned, fate, held, out);
+        }
+        if self.header.before {
+            return; // It may be older than whatever others found when they began.
         }
         for (i, op) in invoke.ops.iter().enumerate() {
             let out = out.get(i);

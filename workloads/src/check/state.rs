@@ -576,19 +576,20 @@ impl<'a> State<'a> {
             Deed::Append { key, value, length } => {
                 let more = scripts.text(value);
                 if let Some(record) = self.record {
-                    return self.append_to_record(key, record, more.len(), length);
+                    let longer = |now: usize| now.saturating_add(more.len());
+                    return self.change_record(key, record, longer, more.len(), length);
                 }
                 let now = self.append(key, more);
-                Self::fits_length(now, more.len(), length)
+                Self::fits_length(now.map(|now| [now; 2]), more.len(), length)
             }
             Deed::Overwrite { key, offset, value, length } => {
                 let with = scripts.text(value);
                 let end = (offset as usize).saturating_add(with.len());
                 if let Some(record) = self.record {
-                    return self.overwrite_record(key, record, end, length);
+                    return self.change_record(key, record, |now| now.max(end), end, length);
                 }
                 let now = self.overwrite(key, offset as usize, with);
-                Self::fits_length(now, end, length)
+                Self::fits_length(now.map(|now| [now; 2]), end, length)
             }
             Deed::Field { key, field, value, length } => {
                 self.field(key, field as usize, scripts.text(value), length)
@@ -597,10 +598,10 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Whether a value of that length, or of `least` bytes if that is not known, has the length that was told.
-    fn fits_length(now: Option<usize>, least: usize, told: Option<u64>) -> Result<(), Misfit> {
+    /// Whether a value of one of those lengths, or of `least` bytes if none is known, has the length that was told.
+    fn fits_length(now: Option<[usize; 2]>, least: usize, told: Option<u64>) -> Result<(), Misfit> {
         match (now, told) {
-            (Some(now), Some(told)) if now as u64 != told => Err(Misfit),
+            (Some(now), Some(told)) if now.iter().all(|now| *now as u64 != told) => Err(Misfit),
             (None, Some(told)) if told < least as u64 => Err(Misfit),
             _ => Ok(()),
         }

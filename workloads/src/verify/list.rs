@@ -14,7 +14,7 @@ use crate::history::{Final, Header, bytes};
 pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
     let value = last.found().map_or("", |(value, _)| value);
     let width = header.token_bytes;
-    if !names_appends(header, key) {
+    if !names_appends(header, key, last) {
         return by_length(header, name, key, last, verdict);
     }
     if !value.len().is_multiple_of(width) || !value.is_ascii() {
@@ -67,11 +67,13 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
 }
 
 /// Whether each token names its append, and all have the width by which they are told apart.
-fn names_appends(header: &Header, key: &Key) -> bool {
+fn names_appends(header: &Header, key: &Key, last: &Final) -> bool {
     let mut asked = HashSet::with_capacity(key.appends.len());
     let mut tokens = key.appends.iter().map(|append| append.what.as_str());
     let has_width = |token: &str| token.len() == header.token_bytes && token.is_ascii();
+    let mut values = key.gets.iter().filter_map(|got| key.found(got)).chain(last.found());
     !header.before
+        && !values.any(|(value, _)| is_coded(value))
         && tokens.all(|token| {
             let names_one = asked.insert(token) && !key.not_written.contains(token);
             names_one && has_width(token) && !is_coded(token)
