@@ -10,11 +10,15 @@ use alloc::collections::VecDeque;
 use crate::ballot::Ballot;
 use crate::log::Cursor;
 
-/// Ballots of birth that are remembered. A replica that is further behind is given the state.
+/// Ballots of birth that are remembered of what is committed. A replica that is further behind is given the state.
 const RUNS_MAX: usize = 64;
 
 /// The births of a log's entries. Cursors are canonical here: right behind an entry, before the pad
 /// that may follow.
+///
+/// **Invariant.** The births of all entries that are not committed are remembered: no state holds these, so a replica
+/// that lacks them needs them from a log, whose leader must know what it holds. In a row of leaders none of whom
+/// commits anything each adds one, as long as the log has room for its first entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs {
     /// The ballot of each run, and where its first entry stands.
@@ -60,11 +64,11 @@ impl Runs {
         index < self.end.index && run.is_some_and(|(of_run, _)| *of_run == birth)
     }
 
-    /// An entry born in `birth` was added, and ends at `position`.
-    pub fn push(&mut self, birth: Ballot, position: u64) {
+    /// An entry born in `birth` was added, and ends at `position`. All up to the index `committed` is committed.
+    pub fn push(&mut self, birth: Ballot, position: u64, committed: u64) {
         if self.last_birth() != birth {
             self.runs.push_back((birth, self.end));
-            if self.runs.len() > RUNS_MAX {
+            while self.runs.len() > RUNS_MAX && self.runs[1].1.index <= committed + 1 {
                 self.runs.pop_front();
             }
         }
@@ -108,7 +112,8 @@ mod tests {
     fn log(births: &[u32]) -> Runs {
         let mut runs = Runs::EMPTY;
         for (i, birth) in births.iter().enumerate() {
-            runs.push(Ballot::new(*birth, 0, 0), (i as u64 + 1) * 64);
+            let index = i as u64 + 1;
+            runs.push(Ballot::new(*birth, 0, 0), index * 64, index);
         }
         runs
     }
@@ -161,5 +166,20 @@ mod tests {
             "it is the oldest of 64"
         );
         assert_eq!(log(&long[..=RUNS_MAX]).shared(&log(&[1])), None, "it was one of 65");
+    }
+    #[test]
+    fn births_of_what_is_not_committed_are_remembered_however_many_they_are() {
+        const COMMITTED: u64 = 7;
+        let birth = |index: u64| Ballot::new(index as u32, 0, 0);
+        let mut runs = Runs::EMPTY;
+        let end = 200;
+        for index in 1..=end {
+            runs.push(birth(index), index * 64, index.min(COMMITTED));
+        }
+        assert!(!runs.remembers(birth(COMMITTED), COMMITTED));
+        assert!((COMMITTED + 1..=end).all(|index| runs.remembers(birth(index), index)));
+        runs.push(birth(end + 1), (end + 1) * 64, end);
+        assert!(!runs.remembers(birth(end + 1 - RUNS_MAX as u64), end + 1 - RUNS_MAX as u64));
+        assert_eq!(runs.iter().count(), RUNS_MAX);
     }
 }

@@ -285,7 +285,7 @@ impl<A: Application> Replica<A> {
     /// An entry has its place in our log, and ends at `position`.
     pub(super) fn note_entry(&mut self, index: u64, birth: Ballot, position: u64) {
         self.ends.push_back((index, position));
-        self.runs.push(birth, position);
+        self.runs.push(birth, position, self.freed_index);
     }
 
     pub(super) fn take_entry<F: Fabric>(
@@ -643,7 +643,7 @@ impl<A: Application> Replica<A> {
                 return runs;
             }
             cursor.pass(len, entry.body);
-            runs.push(entry.birth, cursor.position);
+            runs.push(entry.birth, cursor.position, self.freed_index);
         }
     }
 

@@ -127,7 +127,7 @@ impl Node {
             let event = Event::Logged { index, birth, time_ms: 0, record, held: true, last };
             self.core.step(event, effects);
         }
-        self.runs.push(*birth, index * 64);
+        self.runs.push(*birth, index * 64, self.core.commit_index());
         self.log.push(entry);
     }
 
@@ -560,7 +560,7 @@ impl Stage {
                         if let Some(entry) = last.filter(|entry| entry.index == index) {
                             entry.records.push(record);
                         } else {
-                            node.runs.push(birth, index * 64);
+                            node.runs.push(birth, index * 64, node.core.commit_index());
                             node.log.push(Entry { index, birth, records: vec![record] });
                         }
                     }
