@@ -111,8 +111,12 @@ impl Ramcast {
             return Some(Cause::Start);
         }
         // We were deposed, or let somebody lead of whom nothing came, or nobody ever led.
-        let stuck = leader == me || self.promised != self.ballot() || self.promised == Ballot::ZERO;
-        let since = if leader != me && self.detector.suspects(leader) {
+        let doubted = leader != me && self.detector.suspects(leader);
+        let stuck = leader == me
+            || doubted
+            || self.promised != self.ballot()
+            || self.promised == Ballot::ZERO;
+        let since = if doubted && self.is_suspected_since(leader) {
             self.detector.since_ms(leader)
         } else if let Some(since) = self.replaced_ms {
             since
@@ -128,6 +132,14 @@ impl Ramcast {
             () => Cause::Silence,
         };
         due.then_some(cause)
+    }
+
+    /// Whether we came to suspect our leader after we had let it lead. If its heartbeats do not reach us, and its
+    /// words do, we may have suspected it before: it has as long then as one of whom we hear nothing. Else we would
+    /// outbid it at once, and it us, for as long as that lasts, and nobody of us would commit anything.
+    fn is_suspected_since(&self, leader: u8) -> bool {
+        let anew = self.detector.since_ms(leader) > self.promised_ms;
+        anew || self.detector.is_dead(leader)
     }
 
     /// A life of a slot asks for a state: if an earlier one led us, or should have, it is dead,
@@ -267,6 +279,7 @@ impl Ramcast {
         self.role = Role::Follower;
         self.campaign = None;
         self.replaced_ms = None;
+        self.promised_ms = self.now_ms;
         self.promised = ballot;
         self.heard = self.heard.max(ballot.counter());
         self.fruitless += 1;

@@ -155,6 +155,8 @@ pub struct Ramcast {
     joins: Vec<u64>,
     /// Since when we know that the leader's slot lives on without its memory.
     replaced_ms: Option<u64>,
+    /// When we made our last promise.
+    promised_ms: u64,
     /// When we may set out to lead again, after that came to nothing.
     retry_ms: u64,
     spread: Spread,
@@ -246,6 +248,7 @@ impl Ramcast {
             admitted_below: None,
             joins: vec![0; usize::from(config.replicas)],
             replaced_ms: None,
+            promised_ms: 0,
             retry_ms: START_PATIENCE * config.patience_ms,
             spread: Spread::default(),
             fruitless: 0,

@@ -257,6 +257,49 @@ fn whoever_lets_others_lead_in_vain_waits_longer_each_time() {
     assert_eq!(patiences(&mut core, false), 12 + 1, "somebody led in between");
 }
 
+/// Words of slot 2 come, and its heartbeats do not.
+#[test]
+fn who_is_let_lead_though_suspected_has_as_long_as_one_of_whom_nothing_comes() {
+    #[rustfmt::skip]
+    let cases = [
+        // suspected  leads  pulse          patiences
+        (true,        false, Pulse::Missed, 12 + 1),
+        (true,        true,  Pulse::Missed, 12 + 1),
+        (true,        true,  Pulse::Dead,   1),
+        // It is suspected after 20 looks, which take a patience here.
+        (false,       true,  Pulse::Missed, 1 + 1),
+    ];
+    for (suspected, leads, pulse, expected) in cases {
+        let config = config(replica(0, 1), 0, 1, 3);
+        let mut core = Ramcast::new(config, View::first(3));
+        let mut now_ms = 0;
+        let mut tick = |core: &mut Ramcast, pulse| {
+            now_ms += 1;
+            for (slot, pulse) in [(0, Pulse::Beat), (2, pulse)] {
+                core.step(Event::Heartbeat { slot, pulse }, &mut Vec::new());
+            }
+            core.step(Event::Tick { now_ms }, &mut Vec::new());
+        };
+        tick(&mut core, Pulse::Beat);
+        for _ in 0..500 {
+            tick(&mut core, if suspected { Pulse::Missed } else { Pulse::Beat });
+        }
+        assert_eq!(core.detector().suspects(2), suspected);
+        let ballot = Ballot::new(1, 2, 0);
+        core.promise(ballot);
+        if leads {
+            core.follow(ballot, 0, 1);
+        }
+        let mut waited = 0_u64;
+        while core.wants_to_lead().is_none() {
+            tick(&mut core, pulse);
+            waited += 1;
+        }
+        // Slot 0 would be first, and has one patience.
+        assert_eq!(waited.div_ceil(config.patience_ms), expected, "{suspected} {leads} {pulse:?}");
+    }
+}
+
 #[test]
 fn who_is_given_a_state_does_not_set_out_meanwhile() {
     let config = config(replica(0, 1), 0, 1, 3);
