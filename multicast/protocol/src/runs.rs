@@ -16,9 +16,11 @@ const RUNS_MAX: usize = 64;
 /// The births of a log's entries. Cursors are canonical here: right behind an entry, before the pad
 /// that may follow.
 ///
-/// **Invariant.** The births of all entries that are not committed are remembered: no state holds these, so a replica
-/// that lacks them needs them from a log, whose leader must know what it holds. In a row of leaders none of whom
-/// commits anything each adds one, as long as the log has room for its first entry.
+/// **Invariant.** The births of the last entry that is committed, and of all behind it, are remembered. What is not
+/// committed no state holds, so a replica that lacks it needs it from a log, whose leader must know what it holds. And
+/// where the state ends the log goes on: if the birth of its last entry were forgotten, a replica with just that state
+/// would seem to share nothing with that log, and to hold less than one that lacks what is committed. In a row of
+/// leaders none of whom commits anything each adds one, as long as the log has room for its first entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs {
     /// The ballot of each run, and where its first entry stands.
@@ -68,7 +70,7 @@ impl Runs {
     pub fn push(&mut self, birth: Ballot, position: u64, committed: u64) {
         if self.last_birth() != birth {
             self.runs.push_back((birth, self.end));
-            while self.runs.len() > RUNS_MAX && self.runs[1].1.index <= committed + 1 {
+            while self.runs.len() > RUNS_MAX && self.runs[1].1.index <= committed {
                 self.runs.pop_front();
             }
         }
@@ -176,8 +178,12 @@ mod tests {
         for index in 1..=end {
             runs.push(birth(index), index * 64, index.min(COMMITTED));
         }
-        assert!(!runs.remembers(birth(COMMITTED), COMMITTED));
-        assert!((COMMITTED + 1..=end).all(|index| runs.remembers(birth(index), index)));
+        assert!(!runs.remembers(birth(COMMITTED - 1), COMMITTED - 1));
+        assert!((COMMITTED..=end).all(|index| runs.remembers(birth(index), index)));
+        let mut state = runs.clone();
+        state.truncate(Cursor { index: COMMITTED + 1, position: COMMITTED * 64 });
+        assert_eq!(state.last_birth(), birth(COMMITTED));
+        assert_eq!(runs.shared(&state), Some(state.end()), "the log goes on where the state ends");
         runs.push(birth(end + 1), (end + 1) * 64, end);
         assert!(!runs.remembers(birth(end + 1 - RUNS_MAX as u64), end + 1 - RUNS_MAX as u64));
         assert_eq!(runs.iter().count(), RUNS_MAX);

@@ -85,6 +85,7 @@ impl Ramcast {
         let own = self.group().index();
         if !planted(Mutant::PromiseForgotten) {
             self.promised = self.promised.max(ballots[own]);
+            self.promised_ms = self.now_ms;
         }
         self.heard = self.heard.max(self.promised.counter());
         for (i, ballot) in ballots.into_iter().enumerate().filter(|(i, _)| *i != own) {
@@ -118,7 +119,7 @@ impl Ramcast {
         }
         blank.heard = self.heard;
         blank.admitted_below = self.admitted_below;
-        blank.now_ms = self.now_ms;
+        (blank.now_ms, blank.promised_ms) = (self.now_ms, self.now_ms);
         // Whoever leads is about to write the log that goes on from the state: no time to run.
         blank.retry_ms = self.now_ms + 16 * self.config.patience_ms;
         blank.detector = self.detector.clone();
