@@ -276,3 +276,35 @@ fn what_is_as_long_as_a_record_s_tokens_need_not_be_one() {
     assert!(is_right(RECORD, &[put, (&first, &l10), (get, &set)]));
     assert!(!is_right(RECORD, &[put, (&first, &l10), (get, &lost)]), "the field was set");
 }
+
+/// Nothing tells of a value that is no record: then a field that was set is read, and no other is lost.
+#[test]
+fn fields_that_were_set_are_not_lost() {
+    let patch = |field: u64, token: &str| format!(r#""ops":[{{"patch":["k",{field},"{token}"]}}]"#);
+    let (first, last, again) = (patch(0, "t3"), patch(1, "t3"), patch(1, "t4"));
+    let put: Done<'_> = (r#""ops":[{"put":["k","t1t2"]}]"#, r#"ok "out":[{"version":1}]"#);
+    let (get, l10) = (r#""ops":[{"get":"k"}]"#, r#"ok "out":[{"length":10}]"#);
+    let read =
+        |value: &str, version: u64| format!(r#"ok "out":[{{"value":["{value}",{version}]}}]"#);
+    let (lost, kept, after) = (read("t1t2", 2), read("t1t3", 2), read("t1t4", 3));
+    assert!(is_right(RECORD, &[put, (&last, l10), (get, &kept), (&again, l10), (get, &after)]));
+    assert!(!is_right(RECORD, &[put, (&last, l10), (get, &lost), (&again, l10), (get, &after)]));
+    // One that was not answered is done at one time, or at none.
+    let unknown = r#"unknown "why":"gone""#;
+    let (without, with, other) = (read("t1t4", 2), read("t3t4", 3), read("t5t4", 3));
+    for (done, right) in [(&without, true), (&with, true), (&other, false)] {
+        let done = [put, (&*first, unknown), (&*again, l10), (get, &**done)];
+        assert_eq!(is_right(RECORD, &done), right, "{done:?}");
+    }
+}
+
+#[test]
+fn a_stale_transaction_only_reads() {
+    let held = r#"ok "out":[{"value":null}]"#;
+    let conditional = r#""stale":true,"if":[{"missing":"k"}],"ops":[{"get":"k"}]"#;
+    let written = r#"ok "out":[{"version":1}]"#;
+    for (asked, ended) in [(conditional, held), (&*stale(r#"{"put":["k","v1"]}"#), written)] {
+        assert!(!is_right("", &[(asked, ended)]), "{asked}");
+    }
+    assert!(is_right("", &[(&stale(r#"{"get":"k"}"#), held)]));
+}

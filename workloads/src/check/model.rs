@@ -225,6 +225,13 @@ impl Model {
                     self.asked(op);
                     self.measure(op, invoke.p);
                 }
+                let conditional = !invoke.guards.is_empty() || !invoke.otherwise.is_empty();
+                if invoke.stale && (conditional || invoke.ops.iter().any(Op::writes)) {
+                    self.contradicts(|| {
+                        let p = invoke.p;
+                        format!("process {p} asks for a stale transaction that does more than read")
+                    });
+                }
                 if let Some(before) = self.open.insert(invoke.p, invoke.clone()) {
                     let p = before.p;
                     self.contradicts(|| format!("process {p} asks twice at a time"));

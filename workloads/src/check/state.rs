@@ -104,6 +104,8 @@ enum Holds {
 pub(super) struct State<'a> {
     scripts: &'a Scripts,
     record: Option<RecordHeader>,
+    /// Of each key, whether it may have held what is no record, in a history of records.
+    raw: Vec<bool>,
     places: Places,
     slots: Vec<Slot>,
     /// The places of keys that have, or may have, a value; kept only if there are ranges.
@@ -178,6 +180,7 @@ impl<'a> State<'a> {
         Self {
             scripts,
             record: header.record,
+            raw: header.record.map_or(Vec::new(), |record| fields::raw_keys(scripts, record, keys)),
             places,
             hash: (0..).zip(&slots).fold(0, |sum, (key, slot)| sum ^ hash(key, slot)),
             slots,

@@ -206,14 +206,15 @@ pub(super) fn search(
     order.sort_by_key(|one| (script(one).returned, script(one).invoked));
     let by_return = Row::of(&order, all.len());
     order.sort_by_key(|one| script(one).invoked);
-    // Of a record it may be known that there is one, and not which: what a stale read saw of it fits whenever it comes.
-    let stale_apart = subject.header.record.is_none();
+    let state = State::new(subject);
+    // What a stale read saw of a value that is not known fits whenever it comes.
+    let stale_apart = !state.may_blur();
     order.retain(|one| !(stale_apart && script(one).stale));
     let by_invoke = Row::of(&order, all.len());
     let mut search = Search {
         scripts,
         all,
-        state: State::new(subject),
+        state,
         hints,
         in_time,
         stale_apart,

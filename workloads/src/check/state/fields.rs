@@ -1,20 +1,61 @@
 //! Records, of which a history has a part of each field.
 //!
-//! A value that is as long as the tokens of all fields is a record, whose length is that of all fields, or what stands
-//! there and no record: a length that is told may say which. What is no record, and what is made of one by anything but
-//! setting a field, is not known. Of its length is known what it is at least.
+//! A value that is as long as the tokens of all fields is a record, whose length is that of all fields. If anything
+//! in the history says that its key has held what is no record, it may stand for itself as well, and a length that is
+//! told may say which. What is no record, and what is made of one by anything but setting a field, is not known. Of its
+//! length is known what it is at least.
 
+use super::super::scripts::{Deed, Scripts};
 use super::{Misfit, State, Value};
 use crate::history::RecordHeader;
 
+/// Of each key, whether anything says that it has held what is no record: it is put so, appended to or overwritten,
+/// or has another length after a field of it is set.
+pub(super) fn raw_keys(scripts: &Scripts, record: RecordHeader, keys: usize) -> Vec<bool> {
+    let (tokens, whole) = (record.fields * record.token_bytes, record.fields * record.field_bytes);
+    let mut raw = vec![false; keys];
+    for deed in &scripts.deeds {
+        let (key, is_raw) = match *deed {
+            Deed::Put { key, value, .. } => (key, scripts.text(value).len() != tokens),
+            Deed::Append { key, .. } | Deed::Overwrite { key, .. } | Deed::Incr { key, .. } => {
+                (key, true)
+            }
+            Deed::Field { key, field, length, .. } => {
+                let longest = whole.max(record.end_of(field as usize));
+                (key, length.is_some_and(|length| length != longest as u64))
+            }
+            Deed::Get { .. } | Deed::Delete { .. } | Deed::Exists { .. } | Deed::Scan { .. } => {
+                continue;
+            }
+        };
+        raw[key as usize] |= is_raw;
+    }
+    raw
+}
+
+impl RecordHeader {
+    /// Right behind the bytes of a field.
+    fn end_of(self, field: usize) -> usize {
+        field.saturating_add(1).saturating_mul(self.field_bytes)
+    }
+}
+
 impl State<'_> {
+    /// Whether it may come to be known of a value that there is one, and not which.
+    pub(in crate::check) fn may_blur(&self) -> bool {
+        let is_untold = |deed: &Deed| matches!(deed, Deed::Field { length: None, .. });
+        self.raw.contains(&true)
+            || self.record.is_some() && self.scripts.deeds.iter().any(is_untold)
+    }
+
     /// How long the value is, if it is no record, and if it is one; `None` if that is not known.
     fn lengths(&self, key: u32, record: RecordHeader) -> Option<[usize; 2]> {
         let tokens = record.fields * record.token_bytes;
+        let whole = record.fields * record.field_bytes;
         match &self.slots[key as usize].value {
             Value::Absent => Some([0, 0]),
             Value::Bytes { bytes, .. } if bytes.len() == tokens => {
-                Some([tokens, record.fields * record.field_bytes])
+                Some([if self.raw[key as usize] { tokens } else { whole }, whole])
             }
             _ => None,
         }
@@ -47,14 +88,13 @@ impl State<'_> {
             return Ok(());
         };
         let whole = record.fields * record.field_bytes;
-        let end = field.saturating_add(1).saturating_mul(record.field_bytes);
+        let end = record.end_of(field);
         let now = self.lengths(key, record).map(|both| both.map(|it| it.max(end)));
-        // What is missing before it is zero bytes, also of the tokens. If both lengths are that of a record, it is one
-        // from here on only if it was one, or nothing, before.
+        // What is missing before it is zero bytes, also of the tokens. If both lengths are that of a record, the length
+        // that is told does not say whether it was one.
+        let may_be_raw = self.raw[key as usize] && self.slots[key as usize].value != Value::Absent;
         let is_record = match now {
-            Some([raw, _]) if raw == whole => {
-                matches!(self.slots[key as usize].value, Value::Absent)
-            }
+            Some([raw, length]) if raw == length => length == whole && !may_be_raw,
             Some([_, length]) => length == whole && told == Some(whole as u64),
             None => false,
         };
