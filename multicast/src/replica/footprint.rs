@@ -21,8 +21,9 @@ impl<A: Application> Replica<A> {
     /// What it holds at this moment, and what it may.
     pub(crate) fn footprint(&self, sessions: usize, waiting: usize) -> Footprint {
         let groups = usize::from(self.topology.groups);
-        // What its log names it is given, whatever it holds already: nobody else can go on without.
-        let logged = self.ends.len() + self.core.pending();
+        // What its log names it is given, whatever it holds already: nobody else can go on without. If it begins to
+        // lead then, it delivers that, and keeps it for followers that lag.
+        let logged = self.ends.len() + self.core.pending() + self.core.inherited_payloads();
         let large_bytes_max =
             self.tuning.held_bytes_max + (sessions + logged) * self.tuning.payload_bytes_max;
         Footprint {

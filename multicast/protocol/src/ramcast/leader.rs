@@ -428,6 +428,13 @@ impl Ramcast {
         !self.large.is_empty()
     }
 
+    /// How many payloads are kept of messages that were logged before we led, and are delivered: a follower that the
+    /// log waits for may lack them. No budget has admitted these.
+    pub fn inherited_payloads(&self) -> usize {
+        let inherited = |large: &&Large| large.delivered && large.index < self.new_ballot_index;
+        self.large.iter().filter(inherited).count()
+    }
+
     /// Whether we keep the oldest payload that is not in the log, and was delivered, for that slot.
     pub fn keeps_payload_for(&self, slot: u8) -> bool {
         let oldest = self.large.front().filter(|large| large.delivered);

@@ -113,6 +113,7 @@ fn a_payload_is_kept_until_it_is_delivered_and_all_that_are_waited_for_have_it()
     holds(&mut leader, 2, index - 1);
     assert_eq!(leader.deliver().map(|it| it.message), Some(kept));
     assert!(leader.keeps(kept) && leader.may_need(kept) && leader.keeps_payloads());
+    assert_eq!(leader.inherited_payloads(), 0, "it was logged by this leader");
     assert!(leader.waits_for(GroupId(0)), "for the word of slot 2");
     assert!(leader.keeps_payload_for(2) && !leader.keeps_payload_for(1));
     let mut effects = Vec::new();
@@ -188,6 +189,11 @@ fn who_leads_no_more_lets_go_of_what_it_kept_and_of_nothing_else() {
         leader.granted(1, 0, (leader.last_birth(), leader.last_index()), vec![0; 3]);
         leader.lead(&mut Vec::new());
         assert!(leader.keeps(message(2)), "committed: {committed}");
+        assert_eq!(leader.inherited_payloads(), 0, "it is not delivered");
+        let last = leader.last_index();
+        holds(&mut leader, 1, last);
+        assert!(leader.deliver().is_some() && leader.keeps(message(2)));
+        assert_eq!(leader.inherited_payloads(), 1);
     }
 }
 
