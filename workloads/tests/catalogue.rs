@@ -8,7 +8,7 @@ use skein_workloads::history::Reader;
 
 /// File, what is found, what the literature calls it, and a part of the explanation.
 #[rustfmt::skip]
-const CATALOGUE: [(&str, &str, &str, &str); 45] = [
+const CATALOGUE: [(&str, &str, &str, &str); 46] = [
     ("lost-update",                       "lost update",                        "G-single",        "T2 read x (group 1) as nothing, and only then T1 appended t1 to x"),
     ("lost-update-register",              "lost update",                        "G-single",        "T2 read r (group 0) as v0 (version 2), and after that T1 set r (group 0) to v1 as version 4"),
     ("lost-update-counter",               "lost update",                        "lost update",     "both told to have made c (group 0) 1"),
@@ -22,6 +22,7 @@ const CATALOGUE: [(&str, &str, &str, &str); 45] = [
     ("real-time-inversion-across-shards", "real-time inversion across shards",  "G1c-realtime",    "before T2 was asked for"),
     ("real-time-inversion-stale",         "real-time inversion",                "G1c-realtime",    "before T2 was asked for"),
     ("real-time-inversion",               "real-time inversion",                "G0-realtime",     "appended t1 to x (group 1) after that"),
+    ("real-time-inversion-record",        "real-time inversion",                "G1c-realtime",    "set field 0 of u (group 1) to t4, which nobody saw"),
     ("duplicate-application",             "duplicate application",              "duplicate",       "t1 stands in x (group 1) at places 1 and 3"),
     ("duplicate-application-register",    "duplicate application",              "duplicate",       "v1 was written to r (group 0) at versions 2 and 6"),
     ("duplicate-application-counter",     "duplicate application",              "duplicate",       "came to 2, and that is 1 more than was added to it; 0 more may have been"),

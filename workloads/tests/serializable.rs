@@ -2,6 +2,7 @@
 //! were spoilt in one place must be found out exactly if no order of their transactions explains them,
 //! which all orders are tried for.
 
+mod fields;
 mod forms;
 mod oracle;
 mod simulated;
@@ -128,6 +129,49 @@ fn look_within(records: &[Record], effort: Effort) -> Order {
     header.cluster.groups = 1;
     header.token_bytes = 2;
     check_within(&header, records.iter().cloned().map(Ok), effort).unwrap()
+}
+
+/// Fields of records, right and wrong in one place.
+#[test]
+fn small_histories_of_records_are_right_exactly_if_some_order_explains_them() {
+    let (mut right, mut wrong) = (0u64, 0u64);
+    for seed in 0..CASES {
+        let plan = fields::Plan {
+            seed,
+            transactions: 4 + (seed % 5) as usize,
+            fields: 1 + (seed / 5 % 2) as usize,
+            keys: 1 + (seed / 10 % 2) as usize,
+            overlap: 1 + seed / 20 % 5,
+            reads: 50,
+        };
+        let mut deeds = fields::deeds(plan);
+        let mut random = SmallRng::seed_from_u64(seed);
+        let spoilt = seed % 4 > 0 && fields::spoil(&mut deeds, &mut random);
+        let explained = fields::explains(&deeds);
+        assert!(explained || spoilt, "{plan:?}: the oracle is wrong\n{deeds:#?}");
+        let records = fields::history(&deeds, plan.fields).into_iter().map(Ok);
+        let order = check(&fields::header(plan.fields), records).unwrap();
+        let shown = || format!("{plan:?}: {order:#?}\n{deeds:#?}");
+        assert!(order.decided && order.overruled == 0, "{}", shown());
+        assert_eq!(order.strictly_serializable, explained, "{}", shown());
+        *(if explained { &mut right } else { &mut wrong }) += 1;
+    }
+    // Or nothing was tried.
+    assert!(right > 5_000 && wrong > 2_000, "{right} right, {wrong} wrong");
+}
+
+/// Of many writes of a field that are under way at once most are never seen, and an order is found all the same, nearly
+/// at once.
+#[test]
+fn records_that_many_write_at_once_are_decided() {
+    for seed in 0..20 {
+        let plan =
+            fields::Plan { seed, transactions: 5_000, fields: 10, keys: 3, overlap: 16, reads: 50 };
+        let records = fields::history(&fields::deeds(plan), plan.fields).into_iter().map(Ok);
+        let effort = Effort { whole: Some(20 * plan.transactions as u64), parts: Some(0) };
+        let order = check_within(&fields::header(plan.fields), records, effort).unwrap();
+        assert!(order.decided && order.strictly_serializable, "{plan:?}: {order:#?}");
+    }
 }
 
 /// Who was not answered leaves more open than is inferred, and the search closes the gap.

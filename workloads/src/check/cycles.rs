@@ -28,16 +28,16 @@ pub(super) struct Link {
 /// What kinds of cycles are looked for, the worst first: the edges they are made of, and the one that
 /// they must have; if it is an `Rw`, it is the only one.
 const LEVELS: [(Reasons, Option<Why>); 8] = {
-    use Why::{Rt, Rw, Wr, Ww};
+    use Why::{Hidden, Late, Rt, Rw, Wr, Ww};
     [
         (Reasons::of(&[Ww]), None),
         (Reasons::of(&[Ww, Wr]), Some(Wr)),
         (Reasons::of(&[Ww, Wr, Rw]), Some(Rw)),
         (Reasons::of(&[Ww, Wr, Rw]), None),
-        (Reasons::of(&[Ww, Rt]), None),
-        (Reasons::of(&[Ww, Wr, Rt]), Some(Wr)),
-        (Reasons::of(&[Ww, Wr, Rw, Rt]), Some(Rw)),
-        (Reasons::of(&[Ww, Wr, Rw, Rt]), None),
+        (Reasons::of(&[Ww, Rt, Hidden]), None),
+        (Reasons::of(&[Ww, Wr, Rt, Hidden]), Some(Wr)),
+        (Reasons::of(&[Ww, Wr, Rw, Rt, Hidden, Late]), Some(Rw)),
+        (Reasons::of(&[Ww, Wr, Rw, Rt, Hidden, Late]), None),
     ]
 };
 
@@ -160,7 +160,7 @@ impl<'a> Search<'a> {
         let free = match edge.why() {
             Why::Via => true,
             Why::Rt => self.barriers[edge.to() as usize],
-            Why::Ww | Why::Wr | Why::Rw => false,
+            Why::Ww | Why::Wr | Why::Rw | Why::Hidden | Why::Late => false,
         };
         u32::from(!free)
     }
@@ -210,7 +210,7 @@ fn links(graph: &Graph, nodes: &[u32], path: &Path) -> Vec<Link> {
 /// What a cycle is called, and what it is in the literature.
 fn name(words: &Words, cycle: &[Link]) -> (Anomaly, String) {
     let count = |why| cycle.iter().filter(|link| link.why == why).count();
-    let (missed, read, in_time) = (count(Why::Rw), count(Why::Wr), count(Why::Rt));
+    let (missed, read) = (count(Why::Rw), count(Why::Wr));
     let next = |i: usize| cycle[(i + 1) % cycle.len()].why;
     let missed_twice =
         (0..cycle.len()).any(|i| missed > 1 && cycle[i].why == Why::Rw && next(i) == Why::Rw);
@@ -223,7 +223,7 @@ fn name(words: &Words, cycle: &[Link]) -> (Anomaly, String) {
     };
     let keys: BTreeSet<u32> =
         cycle.iter().map(|link| link.key).filter(|key| *key != NONE).collect();
-    if in_time > 0 {
+    if cycle.iter().any(|link| link.why.needs_time()) {
         let groups: BTreeSet<u16> = keys.iter().map(|key| words.group(*key)).collect();
         let anomaly = match (keys.len(), missed) {
             (1, 1) => Anomaly::StaleRead,
@@ -323,6 +323,16 @@ fn reason(model: &Model, graph: &Graph, words: &Words, link: Link, from: &str, t
                 if missed_whole(model, one, key) { "and only then" } else { "and after that" };
             format!("{from} {}, {missed} {to} {}", words.read(one, key), wrote(other))
         }
+        Why::Hidden => format!(
+            "{from} {}, which nobody saw, and {to} {}, which was read by somebody who asked after {from} was answered",
+            wrote(one),
+            wrote(other)
+        ),
+        Why::Late => format!(
+            "{from} {}, which was there before {to} was asked for, and {to} {}",
+            words.read(one, key),
+            wrote(other)
+        ),
         Why::Rt | Why::Via => {
             let at = |t| words.at(t);
             let [one, other] = [one, other].map(|node| model.transactions[node as usize]);

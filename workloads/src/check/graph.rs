@@ -24,6 +24,17 @@ pub(super) enum Why {
     Rt = 3,
     /// The other goes on with what an edge into this node began, or ends what it began.
     Via = 4,
+    /// Nobody saw what it wrote, and what the other wrote was read after it was answered: it was asked for later.
+    Hidden = 5,
+    /// It read what others had read, or had written, before the other was asked for, by which it was written over.
+    Late = 6,
+}
+
+impl Why {
+    /// Whether it says nothing of a history whose times are left out.
+    pub(super) fn needs_time(self) -> bool {
+        matches!(self, Self::Rt | Self::Hidden | Self::Late)
+    }
 }
 
 /// Some of them.
@@ -80,7 +91,8 @@ impl Edge {
     }
 
     pub(super) fn why(self) -> Why {
-        [Why::Ww, Why::Wr, Why::Rw, Why::Rt, Why::Via][(self.packed >> BITS) as usize]
+        use Why::{Hidden, Late, Rt, Rw, Via, Wr, Ww};
+        [Ww, Wr, Rw, Rt, Via, Hidden, Late][(self.packed >> BITS) as usize]
     }
 }
 

@@ -9,6 +9,7 @@ use super::model::NONE;
 
 pub(super) struct Hints<'a> {
     graph: &'a Graph,
+    in_time: bool,
     /// How much of what must come before each node is not done.
     pending: Vec<u32>,
     /// What must come before each node.
@@ -18,14 +19,15 @@ pub(super) struct Hints<'a> {
 }
 
 impl<'a> Hints<'a> {
-    /// Of transactions, those that `matter` are still to be done.
-    pub(super) fn new(graph: &'a Graph, matter: impl Fn(u32) -> bool) -> Self {
+    /// Of transactions, those that `matter` are still to be done. Without `in_time`, nothing is said that follows from
+    /// real time.
+    pub(super) fn new(graph: &'a Graph, in_time: bool, matter: impl Fn(u32) -> bool) -> Self {
         let nodes = graph.len();
         let mut offsets = vec![0u32; nodes + 1];
         let edges = || {
             let all = (0..nodes as u32)
                 .flat_map(|from| graph.from(from).iter().map(move |edge| (from, edge)));
-            all.filter(|(_, edge)| edge.why() != Why::Rt)
+            all.filter(move |(_, edge)| counts(edge.why(), in_time))
         };
         edges().for_each(|(_, edge)| offsets[edge.to() as usize + 1] += 1);
         let pending = offsets[1..].to_vec();
@@ -39,7 +41,7 @@ impl<'a> Hints<'a> {
             before[*place as usize] = from;
             *place += 1;
         }
-        let mut hints = Self { graph, pending, offsets, before, stack: Vec::new() };
+        let mut hints = Self { graph, in_time, pending, offsets, before, stack: Vec::new() };
         // What nothing comes before is done, unless it is a transaction that matters; and what is not to be
         // done keeps nobody waiting.
         let first: Vec<u32> = (0..nodes as u32)
@@ -56,10 +58,10 @@ impl<'a> Hints<'a> {
 
     /// A transaction is done.
     pub(super) fn done(&mut self, node: u32) {
-        let Self { graph, pending, stack, .. } = self;
+        let Self { graph, in_time, pending, stack, .. } = self;
         stack.push(node);
         while let Some(node) = stack.pop() {
-            for edge in graph.from(node).iter().filter(|edge| edge.why() != Why::Rt) {
+            for edge in graph.from(node).iter().filter(|edge| counts(edge.why(), *in_time)) {
                 let left = &mut pending[edge.to() as usize];
                 *left -= 1;
                 if *left == 0 && graph.helper(edge.to()).is_some() {
@@ -71,10 +73,10 @@ impl<'a> Hints<'a> {
 
     /// It is not.
     pub(super) fn undone(&mut self, node: u32) {
-        let Self { graph, pending, stack, .. } = self;
+        let Self { graph, in_time, pending, stack, .. } = self;
         stack.push(node);
         while let Some(node) = stack.pop() {
-            for edge in graph.from(node).iter().filter(|edge| edge.why() != Why::Rt) {
+            for edge in graph.from(node).iter().filter(|edge| counts(edge.why(), *in_time)) {
                 let left = &mut pending[edge.to() as usize];
                 if *left == 0 && graph.helper(edge.to()).is_some() {
                     stack.push(edge.to());
@@ -110,4 +112,9 @@ impl<'a> Hints<'a> {
         }
         node
     }
+}
+
+/// Whether an edge is kept to. The search keeps to real time by itself, and what follows from it is of use only then.
+fn counts(why: Why, in_time: bool) -> bool {
+    why != Why::Rt && (in_time || !why.needs_time())
 }

@@ -62,6 +62,7 @@ mod scripts;
 mod stale;
 mod state;
 mod subject;
+mod unseen;
 mod witness;
 mod words;
 

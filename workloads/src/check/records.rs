@@ -6,6 +6,7 @@
 use super::findings::Anomaly;
 use super::infer::{AMBIGUOUS, Inference, Reader, State};
 use super::model::{Fate, NONE, Step};
+use super::unseen::{Span, Stands};
 
 /// A record as somebody knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,11 +23,12 @@ impl Inference<'_> {
         let words = self.words;
         let (mut states, mut readers) = (Vec::new(), Vec::new());
         let mut last: Vec<Option<u32>> = Vec::new();
+        let mut stands = Stands::default();
         let known = self.known(key);
         for of in known.chunk_by(|a, b| a.version == b.version) {
             let place = of[0].version;
-            let read = of.iter().filter(|one| one.read);
-            readers.extend(read.map(|one| Reader { place, transaction: one.transaction }));
+            let read = || of.iter().filter(|one| one.read).map(|one| one.transaction);
+            readers.extend(read().map(|transaction| Reader { place, transaction }));
             if let Some(other) = of.iter().find(|one| one.value != of[0].value) {
                 self.findings.direct(Anomaly::IncompatibleOrder, "incompatible-order", || {
                     let what =
@@ -41,6 +43,7 @@ impl Inference<'_> {
             // What a field makes of nothing, or of what is no record, is no record either.
             let Some(fields) = fields else { continue };
             let mut writers = Vec::new();
+            let span = self.span(read());
             for (i, token) in fields.iter().enumerate() {
                 if last.get(i) != Some(token)
                     && !self.is_zero(of[0].value, i)
@@ -49,12 +52,32 @@ impl Inference<'_> {
                 {
                     writers.push(writer);
                 }
+                self.stands(&mut stands, i, *token, place, span);
             }
             states.extend(writers.into_iter().map(|writer| State { place, writer }));
             last = fields;
         }
-        self.lost_fields(key);
+        let lost = self.lost_fields(key);
+        self.unseen(key, stands, &readers, &lost);
         self.chain(key, &states, &readers);
+    }
+
+    /// A field was seen, which tells of its other writes if it is known who wrote what was seen.
+    fn stands(
+        &self,
+        stands: &mut Stands,
+        field: usize,
+        token: Option<u32>,
+        place: u64,
+        span: Span,
+    ) {
+        let Some(token) = token else { return };
+        let writer = self.writers[token as usize];
+        if writer < AMBIGUOUS {
+            let returned = self.model.transactions[writer as usize].returned;
+            let answered = span.answered.min(returned);
+            stands.saw(field, token, writer, place, Span { answered, ..span });
+        }
     }
 
     /// What was set and read, in order.
@@ -127,16 +150,19 @@ impl Inference<'_> {
     }
 
     /// A field that is as it was before somebody wrote it, when it is read after that was
-    /// acknowledged.
-    fn lost_fields(&mut self, key: u32) {
+    /// acknowledged. Returns the values that are lost.
+    fn lost_fields(&mut self, key: u32) -> Vec<u32> {
         let (model, words) = (self.model, self.words);
-        let Some(reader) = self.last_read(key) else { return };
+        let mut lost = Vec::new();
+        let Some(reader) = self.last_read(key) else { return lost };
         let steps = model.steps_of(reader).iter();
         let mut saw = steps.filter_map(|step| match *step {
             Step::Get { key: of, saw, .. } if of == key && saw < AMBIGUOUS => Some(saw),
             _ => None,
         });
-        let Some(fields) = saw.next_back().and_then(|saw| model.fields(key, saw)) else { return };
+        let Some(fields) = saw.next_back().and_then(|saw| model.fields(key, saw)) else {
+            return lost;
+        };
         let patches: Vec<(u32, u32, u32)> = self
             .accesses(key)
             .filter_map(|(transaction, step)| match model.steps[step as usize] {
@@ -154,6 +180,7 @@ impl Inference<'_> {
                 && self.answered_before(before, writer)
                 && self.answered_before(writer, reader)
             {
+                lost.push(value);
                 self.findings.direct(Anomaly::LostWrite, "lost", || {
                     let (value, key) = (words.value(value), words.key(key));
                     let what = format!(
@@ -163,5 +190,6 @@ impl Inference<'_> {
                 });
             }
         }
+        lost
     }
 }

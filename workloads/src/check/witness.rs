@@ -196,7 +196,7 @@ pub(super) fn search(
     let required: Vec<bool> =
         all.iter().map(|script| script.held.is_some() || required(script.transaction)).collect();
     let hints = graph.map(|graph| {
-        Hints::new(graph, |transaction| {
+        Hints::new(graph, in_time, |transaction| {
             let script = scripts_of[transaction as usize];
             script != NONE && required[script as usize]
         })
@@ -207,7 +207,7 @@ pub(super) fn search(
     let by_return = Row::of(&order, all.len());
     order.sort_by_key(|one| script(one).invoked);
     let state = State::new(subject);
-    // What a stale read saw of a value that is not known fits whenever it comes.
+    // If a value may be unknown, a stale read of it fits at any place in the order.
     let stale_apart = !state.may_blur();
     order.retain(|one| !(stale_apart && script(one).stale));
     let by_invoke = Row::of(&order, all.len());
