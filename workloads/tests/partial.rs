@@ -227,7 +227,7 @@ fn stale_reads_say_nothing_of_what_was_before() {
     assert!(!is_right("", &[PUT, (get, NOTHING), (&old, V1)]), "it began with nothing");
 }
 
-/// What a stale read saw of a value that nobody has told fits, whenever it comes.
+/// If no client was told a value, a stale read of it fits at any place in the order.
 #[test]
 fn stale_reads_of_a_value_that_is_not_known_are_right() {
     let append = |length: u64| format!(r#"ok "out":[{{"length":{length}}}]"#);

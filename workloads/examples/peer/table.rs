@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::json;
+use skein_workloads::multicast::report::Spread;
 use skein_workloads::neighbours::Neighbours;
 use skein_workloads::report::{Machine, date};
 
 use crate::{Line, Outcome};
 
-/// Of several runs: the median, the lowest and the highest.
-fn spread(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_unstable_by(f64::total_cmp);
-    let last = values.len() - 1;
-    [values[last / 2], values[0], values[last]]
+/// Over several runs.
+fn spread(lines: &[Line], what: fn(&Line) -> f64) -> Spread {
+    Spread::of(lines.iter().map(what))
 }
 
 /// What was asked for by how many clients, with the cores kept awake, and beside whom.
@@ -35,15 +34,12 @@ pub(crate) fn report(file: &str) -> Outcome<()> {
     let mut peers = Vec::new();
     for ((asked, clients, awake, neighbours), stores) in read(file)? {
         for (store, lines) in stores {
-            let over = |what: fn(&Line) -> f64| -> Value {
-                let [median, low, high] = spread(lines.iter().map(what).collect());
-                json!({"median": median, "low": low, "high": high})
-            };
             peers.push(json!({
                 "store": store, "asked": asked, "clients": clients, "awake": awake,
                 "neighbours": neighbours, "rounds": lines.len(),
-                "ops_per_s": over(|line| line.ops_per_s), "p50_us": over(|line| line.p50_us),
-                "p99_us": over(|line| line.p99_us),
+                "ops_per_s": spread(&lines, |line| line.ops_per_s),
+                "p50_us": spread(&lines, |line| line.p50_us),
+                "p99_us": spread(&lines, |line| line.p99_us),
                 "errors": lines.iter().map(|line| line.errors).sum::<u64>(),
             }));
         }
@@ -68,13 +64,13 @@ pub(crate) fn print(file: &str) -> Outcome<()> {
     for ((asked, clients, awake, neighbours), stores) in runs {
         let beside = neighbours.map_or_else(String::new, |it| format!(", beside {it}"));
         let clients = format!("{clients}{}{beside}", if awake { ", awake" } else { "" });
-        let rate = |lines: &[Line]| spread(lines.iter().map(|line| line.ops_per_s).collect());
+        let rate = |lines: &[Line]| spread(lines, |line| line.ops_per_s);
         let ours =
-            ["skein", "skein-ordered"].map(|ours| stores.get(ours).map(|lines| rate(lines)[0]));
+            ["skein", "skein-ordered"].map(|ours| stores.get(ours).map(|lines| rate(lines).median));
         for (store, lines) in &stores {
-            let [median, low, high] = rate(lines);
-            let [p50, ..] = spread(lines.iter().map(|line| line.p50_us).collect());
-            let [p99, ..] = spread(lines.iter().map(|line| line.p99_us).collect());
+            let Spread { median, low, high } = rate(lines);
+            let p50 = spread(lines, |line| line.p50_us).median;
+            let p99 = spread(lines, |line| line.p99_us).median;
             let errors: u64 = lines.iter().map(|line| line.errors).sum();
             let [skein, ordered] = ours.map(|ours| {
                 ours.map_or_else(|| "–".to_owned(), |ours| format!("{:.1}", ours / median))

@@ -6,41 +6,81 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// Texts, numbered in the order in which they were first met. The same text in two scopes has two
 /// numbers: a value names its writer only together with its key.
+///
+/// A history of a million transactions has millions of texts, so a look-up costs what it misses in the cache: one
+/// line of each vector and of the table.
 #[derive(Default)]
 pub(super) struct Names {
     text: Vec<u8>,
-    ends: Vec<usize>,
-    scopes: Vec<u32>,
-    table: HashTable<u32>,
+    all: Vec<Name>,
+    table: HashTable<Entry>,
     hasher: DefaultHashBuilder,
+}
+
+/// Where a text stands, and its scope.
+#[derive(Clone, Copy)]
+struct Name {
+    start: usize,
+    len: u32,
+    scope: u32,
+}
+
+/// A text in the table, with half of its hash: other texts are told apart without a look at them, and the table
+/// grows without one.
+#[derive(Clone, Copy)]
+struct Entry {
+    number: u32,
+    hash: u32,
+}
+
+impl Entry {
+    /// Its hash in the table.
+    fn spread(self) -> u64 {
+        u64::from(self.hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
 }
 
 impl Names {
     /// The number of `text` in `scope`.
+    ///
+    /// # Panics
+    ///
+    /// If it is longer than 4 GiB, or the four-billionth.
     pub(super) fn intern(&mut self, scope: u32, text: &[u8]) -> u32 {
-        if let Some(number) = self.find(scope, text) {
+        let hash = self.hash(scope, text);
+        if let Some(number) = self.look(hash, scope, text) {
             return number;
         }
-        let number = self.ends.len() as u32;
+        let number = u32::try_from(self.all.len()).expect("fewer than 2^32 texts");
+        let len = u32::try_from(text.len()).expect("a text of less than 4 GiB");
+        self.all.push(Name { start: self.text.len(), len, scope });
         self.text.extend_from_slice(text);
-        self.ends.push(self.text.len());
-        self.scopes.push(scope);
-        let Self { text: all, ends, scopes, table, hasher } = self;
-        table.insert_unique(hasher.hash_one((scope, text)), number, |number| {
-            hasher.hash_one((scopes[*number as usize], slice(all, ends, *number)))
-        });
+        let entry = Entry { number, hash };
+        self.table.insert_unique(entry.spread(), entry, |entry| entry.spread());
         number
     }
 
     /// The same, if it was met before.
     pub(super) fn find(&self, scope: u32, text: &[u8]) -> Option<u32> {
-        let same =
-            |number: &u32| self.scopes[*number as usize] == scope && self.bytes(*number) == text;
-        self.table.find(self.hasher.hash_one((scope, text)), same).copied()
+        self.look(self.hash(scope, text), scope, text)
+    }
+
+    fn hash(&self, scope: u32, text: &[u8]) -> u32 {
+        (self.hasher.hash_one((scope, text)) >> 32) as u32
+    }
+
+    fn look(&self, hash: u32, scope: u32, text: &[u8]) -> Option<u32> {
+        let is_it = |entry: &Entry| {
+            let is_near = entry.hash == hash && self.all[entry.number as usize].scope == scope;
+            is_near && self.bytes(entry.number) == text
+        };
+        let wanted = Entry { number: 0, hash };
+        self.table.find(wanted.spread(), is_it).map(|entry| entry.number)
     }
 
     pub(super) fn bytes(&self, number: u32) -> &[u8] {
-        slice(&self.text, &self.ends, number)
+        let Name { start, len, .. } = self.all[number as usize];
+        &self.text[start..start + len as usize]
     }
 
     /// The text with this number.
@@ -50,14 +90,8 @@ impl Names {
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.ends.len()
+        self.all.len()
     }
-}
-
-fn slice<'a>(text: &'a [u8], ends: &[usize], number: u32) -> &'a [u8] {
-    let at = number as usize;
-    let start = at.checked_sub(1).map_or(0, |before| ends[before]);
-    &text[start..ends[at]]
 }
 
 #[cfg(test)]

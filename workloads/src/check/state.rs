@@ -104,7 +104,7 @@ enum Holds {
 pub(super) struct State<'a> {
     scripts: &'a Scripts,
     record: Option<RecordHeader>,
-    /// Of each key, whether it may have held what is no record, in a history of records.
+    /// For each key, whether its value may not have been a record at some time; in a history of records only.
     raw: Vec<bool>,
     places: Places,
     slots: Vec<Slot>,

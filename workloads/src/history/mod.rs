@@ -115,6 +115,11 @@ impl RecordHeader {
         let within = token_at.checked_add(token_bytes).is_some_and(|end| end <= field_bytes);
         fields > 0 && token_bytes > 0 && within && fields.checked_mul(field_bytes).is_some()
     }
+
+    /// The offset right behind the bytes of a field.
+    pub(crate) fn end_of(self, field: usize) -> usize {
+        field.saturating_add(1).saturating_mul(self.field_bytes)
+    }
 }
 
 /// A record is so many fields, one after the other. In a history each stands for itself by a few bytes

@@ -128,7 +128,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Self {
+    /// Of what was measured in each run; zeros if nothing was.
+    pub fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut values: Vec<_> = values.collect();
         values.sort_unstable_by(f64::total_cmp);
         let (low, high) = (values.first().copied(), values.last().copied());

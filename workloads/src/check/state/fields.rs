@@ -9,8 +9,8 @@ use super::super::scripts::{Deed, Scripts};
 use super::{Misfit, State, Value};
 use crate::history::RecordHeader;
 
-/// Of each key, whether anything says that it has held what is no record: it is put so, appended to or overwritten,
-/// or has another length after a field of it is set.
+/// For each key, whether the history says that its value was not a record at some time: it is put so, appended to or
+/// overwritten, or has another length after a field of it is set.
 pub(super) fn raw_keys(scripts: &Scripts, record: RecordHeader, keys: usize) -> Vec<bool> {
     let (tokens, whole) = (record.fields * record.token_bytes, record.fields * record.field_bytes);
     let mut raw = vec![false; keys];
@@ -31,13 +31,6 @@ pub(super) fn raw_keys(scripts: &Scripts, record: RecordHeader, keys: usize) -> 
         raw[key as usize] |= is_raw;
     }
     raw
-}
-
-impl RecordHeader {
-    /// Right behind the bytes of a field.
-    fn end_of(self, field: usize) -> usize {
-        field.saturating_add(1).saturating_mul(self.field_bytes)
-    }
 }
 
 impl State<'_> {
@@ -90,8 +83,8 @@ impl State<'_> {
         let whole = record.fields * record.field_bytes;
         let end = record.end_of(field);
         let now = self.lengths(key, record).map(|both| both.map(|it| it.max(end)));
-        // What is missing before it is zero bytes, also of the tokens. If both lengths are that of a record, the length
-        // that is told does not say whether it was one.
+        // The store fills a gap before the field with zero bytes, and so do the tokens. If both lengths are that of a
+        // record, the told length does not say whether the value was one.
         let may_be_raw = self.raw[key as usize] && self.slots[key as usize].value != Value::Absent;
         let is_record = match now {
             Some([raw, length]) if raw == length => length == whole && !may_be_raw,
