@@ -160,19 +160,21 @@ fn small_histories_of_records_are_right_exactly_if_some_order_explains_them() {
     assert!(right > 5_000 && wrong > 2_000, "{right} right, {wrong} wrong");
 }
 
-/// Of many writes of a field that are under way at once most are never seen, and an order is found all the same, nearly
-/// at once.
+/// Of many writes of a field that are under way at once most are never seen. An order is found all the same, nearly at
+/// once, in nearly all such histories; without what real time tells of unseen writes in less than half of them.
 #[test]
 fn records_that_many_write_at_once_are_decided() {
+    let mut decided = 0;
     for seed in 0..20 {
-        let keys = 1 + 2 * (seed % 2) as usize;
         let plan =
-            fields::Plan { seed, transactions: 4_000, fields: 10, keys, overlap: 16, reads: 50 };
+            fields::Plan { seed, transactions: 4_000, fields: 10, keys: 1, overlap: 14, reads: 50 };
         let records = fields::history(&fields::deeds(plan), plan.fields).into_iter().map(Ok);
-        let effort = Effort { whole: Some(60 * plan.transactions as u64), parts: Some(0) };
+        let effort = Effort { whole: Some(15 * plan.transactions as u64), parts: Some(0) };
         let order = check_within(&fields::header(plan.fields), records, effort).unwrap();
-        assert!(order.decided && order.strictly_serializable, "{plan:?}: {order:#?}");
+        assert!(order.strictly_serializable, "{plan:?}: {order:#?}");
+        decided += u64::from(order.decided);
     }
+    assert!(decided >= 17, "{decided} of 20");
 }
 
 /// Who was not answered leaves more open than is inferred, and the search closes the gap.
