@@ -221,35 +221,25 @@ impl Pending {
         }
     }
 
-    /// A later ballot's proposal replaces an earlier one's, which its own group may have lost.
-    ///
-    /// What a group proposed before it was recreated stays what it proposed: some replica of ours may
-    /// have seen its quorum, and delivered the message. It is proven to all of us when our log says
-    /// that the group has begun anew, for nobody will see that quorum any more.
+    /// A later ballot's proposal replaces an earlier one's, which its own group may have lost, unless it
+    /// [stays](Self::pin).
     #[cold]
     fn hear_again(&mut self, remote: Proposal) {
         let group = remote.group();
-        if remote.timestamp.is_over() {
+        let is_over = remote.timestamp.is_over();
+        if is_over && self.proven.contains(group) || self.pin(remote) {
+            return;
+        }
+        if is_over {
             // It proposes nothing any more: no quorum need be seen for that.
-            if !self.proven.contains(group) {
-                self.remotes.retain(|old| old.group() != group);
-                self.push(remote);
-                self.pinned = self.pinned.with(group);
-                self.proven = self.proven.with(group);
-            }
+            self.remotes.retain(|old| old.group() != group);
+            self.push(remote);
+            self.pinned = self.pinned.with(group);
+            self.proven = self.proven.with(group);
             return;
         }
         match self.remotes.iter_mut().find(|old| old.group() == group) {
             Some(old) if guard!(Mutant::OldProposalKept, old.ballot >= remote.ballot) => {}
-            Some(old)
-                if old.ballot.generation() < remote.ballot.generation()
-                    && !planted(Mutant::LostProposalReplaced) =>
-            {
-                self.pinned = self.pinned.with(group);
-                self.proven = self.proven.with(group);
-                self.bound = self.bound.max(old.timestamp);
-                *old = Proposal { timestamp: old.timestamp, ..remote };
-            }
             Some(old) if self.pinned.contains(group) => {
                 *old = Proposal { timestamp: old.timestamp, ..remote };
             }
@@ -262,6 +252,27 @@ impl Pending {
             }
             None => self.push(remote),
         }
+    }
+
+    /// What a group proposed before it was recreated stays what it proposed: some replica of ours may
+    /// have seen its quorum, and delivered the message. It is proven to all of us when our log says
+    /// that the group has begun anew, for nobody will see that quorum any more. That the message is over for the
+    /// recreated group says no more: it may have forgotten the message and not been done with it.
+    ///
+    /// Returns whether the group had proposed something before.
+    fn pin(&mut self, remote: Proposal) -> bool {
+        let (group, generation) = (remote.group(), remote.ballot.generation());
+        let before =
+            |old: &&mut Proposal| old.group() == group && old.ballot.generation() < generation;
+        let Some(old) = self.remotes.iter_mut().find(before) else { return false };
+        if planted(Mutant::LostProposalReplaced) {
+            return false;
+        }
+        *old = Proposal { timestamp: old.timestamp, ..remote };
+        self.bound = self.bound.max(old.timestamp);
+        self.pinned = self.pinned.with(group);
+        self.proven = self.proven.with(group);
+        true
     }
 
     /// Takes in a group's first proposal.

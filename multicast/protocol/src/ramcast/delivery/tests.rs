@@ -175,9 +175,9 @@ fn remote_in(ballot: Ballot, number: u64, clock: u64) -> Remote {
     Remote { ballot, ..remote(number, clock) }
 }
 
-/// What group 1 says of a message that is over for it.
-fn over(number: u64) -> Remote {
-    Remote { timestamp: Timestamp::over(GroupId(1)), ..remote_in(anew(), number, 0) }
+/// What group 1 says in that ballot of a message that is over for it.
+fn over(ballot: Ballot, number: u64) -> Remote {
+    Remote { timestamp: Timestamp::over(GroupId(1)), ..remote_in(ballot, number, 0) }
 }
 
 /// A ballot of group 1 after it was recreated.
@@ -217,7 +217,7 @@ fn a_message_that_is_over_for_a_group_needs_nothing_of_it_unless_its_proposal_is
         if proposed_before {
             order.remotes(&[remote(1, 40)]);
         }
-        order.remotes(&[over(1)]);
+        order.remotes(&[over(remote(1, 40).ballot, 1)]);
         let pending = first(&order);
         assert_eq!(pending.proven(), GroupSet::single(GroupId(1)), "no quorum need be seen");
         assert_eq!((pending.bound(), pending.remotes().len()), (at(1, 0), 1));
@@ -230,8 +230,19 @@ fn a_message_that_is_over_for_a_group_needs_nothing_of_it_unless_its_proposal_is
     order.remotes(&[remote(1, 40)]);
     let candidate = order.least().expect("it is pending");
     order.prove(&candidate, GroupSet::single(GroupId(1)), at(40, 1));
-    order.remotes(&[over(1)]);
+    order.remotes(&[over(anew(), 1)]);
     assert_eq!(first(&order).remotes(), [Proposal::from(&remote(1, 40))], "it was proven");
+}
+
+/// A recreated group may have forgotten a message that some replica of ours has delivered by its former proposal.
+#[test]
+fn what_a_group_proposed_before_it_was_recreated_stays_if_the_message_is_over_for_it() {
+    let mut order = order(1);
+    order.remotes(&[remote(1, 40)]);
+    order.remotes(&[over(anew(), 1)]);
+    let pinned = first(&order);
+    assert_eq!(pinned.remotes(), [Proposal::from(&remote_in(anew(), 1, 40))]);
+    assert_eq!((pinned.proven(), pinned.bound()), (GroupSet::single(GroupId(1)), at(40, 1)));
 }
 
 #[test]
