@@ -8,7 +8,7 @@ use skein_workloads::history::Reader;
 
 /// File, what is found, what the literature calls it, and a part of the explanation.
 #[rustfmt::skip]
-const CATALOGUE: [(&str, &str, &str, &str); 46] = [
+const CATALOGUE: [(&str, &str, &str, &str); 47] = [
     ("lost-update",                       "lost update",                        "G-single",        "T2 read x (group 1) as nothing, and only then T1 appended t1 to x"),
     ("lost-update-register",              "lost update",                        "G-single",        "T2 read r (group 0) as v0 (version 2), and after that T1 set r (group 0) to v1 as version 4"),
     ("lost-update-counter",               "lost update",                        "lost update",     "both told to have made c (group 0) 1"),
@@ -22,7 +22,8 @@ const CATALOGUE: [(&str, &str, &str, &str); 46] = [
     ("real-time-inversion-across-shards", "real-time inversion across shards",  "G1c-realtime",    "before T2 was asked for"),
     ("real-time-inversion-stale",         "real-time inversion",                "G1c-realtime",    "before T2 was asked for"),
     ("real-time-inversion",               "real-time inversion",                "G0-realtime",     "appended t1 to x (group 1) after that"),
-    ("real-time-inversion-record",        "real-time inversion",                "G1c-realtime",    "set field 0 of u (group 1) to t4, which nobody saw"),
+    ("real-time-inversion-record",        "real-time inversion across shards",  "G1c-realtime",    "set field 0 of u (group 1) to t4, which nobody saw"),
+    ("stale-read-record-unseen",          "stale read",                         "G-single-realtime", "read u (group 1) as t1t2 (version 1), which was there before"),
     ("duplicate-application",             "duplicate application",              "duplicate",       "t1 stands in x (group 1) at places 1 and 3"),
     ("duplicate-application-register",    "duplicate application",              "duplicate",       "v1 was written to r (group 0) at versions 2 and 6"),
     ("duplicate-application-counter",     "duplicate application",              "duplicate",       "came to 2, and that is 1 more than was added to it; 0 more may have been"),
@@ -57,12 +58,13 @@ const CATALOGUE: [(&str, &str, &str, &str); 46] = [
     ("incompatible-order",                "incompatible order",                 "incompatible-order", "x (group 1) was read with t1 t2 at place 1 by one, and with t2 t1 by another"),
 ];
 
-const RIGHT: [&str; 8] = [
+const RIGHT: [&str; 9] = [
     "right",
     "right-bank",
     "right-forms",
     "right-own-reads",
     "right-record",
+    "right-record-zeros",
     "right-stale",
     "right-stale-ahead",
     "right-stale-scan",

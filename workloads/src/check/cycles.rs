@@ -2,7 +2,7 @@
 //!
 //! Of a component the worst is shown, and of that a short one: first a cycle of writes alone, then one
 //! of writes and reads of what was written, then one in which a single read missed a write, then any;
-//! and only if there is none, the same again with real time. The search is a breadth-first one from
+//! and only if there is none, the same again with real time, and what follows from real time last. The search is a breadth-first one from
 //! each edge that the cycle must have, and gives up being the shortest when it has cost too much.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -26,17 +26,18 @@ pub(super) struct Link {
 }
 
 /// What kinds of cycles are looked for, the worst first: the edges they are made of, and the one that
-/// they must have; if it is an `Rw`, it is the only one.
-const LEVELS: [(Reasons, Option<Why>); 8] = {
+/// they must have; if that says that a read [missed](is_missed) something, it is the only one that does.
+const LEVELS: [(Reasons, Option<Why>); 9] = {
     use Why::{Hidden, Late, Rt, Rw, Wr, Ww};
     [
         (Reasons::of(&[Ww]), None),
         (Reasons::of(&[Ww, Wr]), Some(Wr)),
         (Reasons::of(&[Ww, Wr, Rw]), Some(Rw)),
         (Reasons::of(&[Ww, Wr, Rw]), None),
-        (Reasons::of(&[Ww, Rt, Hidden]), None),
-        (Reasons::of(&[Ww, Wr, Rt, Hidden]), Some(Wr)),
-        (Reasons::of(&[Ww, Wr, Rw, Rt, Hidden, Late]), Some(Rw)),
+        (Reasons::of(&[Ww, Rt]), None),
+        (Reasons::of(&[Ww, Wr, Rt]), Some(Wr)),
+        (Reasons::of(&[Ww, Wr, Rw, Rt]), Some(Rw)),
+        (Reasons::of(&[Ww, Wr, Rt, Late]), Some(Late)),
         (Reasons::of(&[Ww, Wr, Rw, Rt, Hidden, Late]), None),
     ]
 };
@@ -112,7 +113,7 @@ impl<'a> Search<'a> {
                 if most <= 2 || self.cost > COST_MAX {
                     return best.map(|(_, path)| path);
                 }
-                let only = first == Some(Why::Rw);
+                let only = first.is_some_and(is_missed);
                 if let Some((length, path)) = self.back(from, edge, only, most) {
                     best = Some((length, path));
                 }
@@ -122,7 +123,7 @@ impl<'a> Search<'a> {
     }
 
     /// A cycle that begins with `edge` at `from`, and is shorter than `most`. If the edge is to be the
-    /// `only` one of its kind, it goes back without another.
+    /// `only` one that says that a read missed something, it goes back without another.
     fn back(&mut self, from: u32, edge: Edge, only: bool, most: u32) -> Option<(u32, Path)> {
         self.round += 1;
         let began = self.length(edge);
@@ -137,7 +138,7 @@ impl<'a> Search<'a> {
             }
             for next in self.graph.from(node).iter().copied() {
                 self.cost += 1;
-                if !self.reasons.has(next.why()) || only && next.why() == Why::Rw {
+                if !self.reasons.has(next.why()) || only && is_missed(next.why()) {
                     continue;
                 }
                 let step = self.length(next);
@@ -207,13 +208,18 @@ fn links(graph: &Graph, nodes: &[u32], path: &Path) -> Vec<Link> {
     links
 }
 
+/// Whether it says that a read missed what another transaction wrote.
+fn is_missed(why: Why) -> bool {
+    matches!(why, Why::Rw | Why::Late)
+}
+
 /// What a cycle is called, and what it is in the literature.
 fn name(words: &Words, cycle: &[Link]) -> (Anomaly, String) {
     let count = |why| cycle.iter().filter(|link| link.why == why).count();
-    let (missed, read) = (count(Why::Rw), count(Why::Wr));
+    let (missed, read) = (count(Why::Rw) + count(Why::Late), count(Why::Wr));
     let next = |i: usize| cycle[(i + 1) % cycle.len()].why;
     let missed_twice =
-        (0..cycle.len()).any(|i| missed > 1 && cycle[i].why == Why::Rw && next(i) == Why::Rw);
+        (0..cycle.len()).any(|i| missed > 1 && is_missed(cycle[i].why) && is_missed(next(i)));
     let class = match (missed, read) {
         (0, 0) => "G0",
         (0, _) => "G1c",

@@ -69,8 +69,8 @@ pub(super) enum Helper {
 }
 
 const BITS: u32 = 29;
-// Transactions, a barrier after each, a writer for each step, and a junction for each key.
-const _: () = assert!(4 * COUNT_MAX <= 1 << BITS);
+// Transactions, a barrier after each, and at most four writers and junctions for each step.
+const _: () = assert!(6 * COUNT_MAX <= 1 << BITS);
 const MASK: u32 = (1 << BITS) - 1;
 
 /// An edge as it is kept: where to, why, and about which key.

@@ -3,6 +3,8 @@
 //! A record's version rises with each write of any of its fields. So what was read and set is in order,
 //! and whoever wrote what one version has and the one before has not came between the two.
 
+use std::collections::HashSet;
+
 use super::findings::Anomaly;
 use super::infer::{AMBIGUOUS, Inference, Reader, State};
 use super::model::{Fate, NONE, Step};
@@ -52,7 +54,9 @@ impl Inference<'_> {
                 {
                     writers.push(writer);
                 }
-                self.stands(&mut stands, i, *token, place, span);
+                if !self.is_zero(of[0].value, i) {
+                    self.stands(&mut stands, i, *token, place, span);
+                }
             }
             states.extend(writers.into_iter().map(|writer| State { place, writer }));
             last = fields;
@@ -151,9 +155,9 @@ impl Inference<'_> {
 
     /// A field that is as it was before somebody wrote it, when it is read after that was
     /// acknowledged. Returns the values that are lost.
-    fn lost_fields(&mut self, key: u32) -> Vec<u32> {
+    fn lost_fields(&mut self, key: u32) -> HashSet<u32> {
         let (model, words) = (self.model, self.words);
-        let mut lost = Vec::new();
+        let mut lost = HashSet::new();
         let Some(reader) = self.last_read(key) else { return lost };
         let steps = model.steps_of(reader).iter();
         let mut saw = steps.filter_map(|step| match *step {
@@ -180,7 +184,7 @@ impl Inference<'_> {
                 && self.answered_before(before, writer)
                 && self.answered_before(writer, reader)
             {
-                lost.push(value);
+                lost.insert(value);
                 self.findings.direct(Anomaly::LostWrite, "lost", || {
                     let (value, key) = (words.value(value), words.key(key));
                     let what = format!(

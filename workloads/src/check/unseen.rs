@@ -5,7 +5,9 @@
 //! which of the two: a read that was asked for after the write was answered has seen what came later, and a read that
 //! was answered before the write was asked for has seen what came earlier.
 
-use super::graph::Why;
+use std::collections::{HashMap, HashSet};
+
+use super::graph::{Helper, Why};
 use super::infer::{AMBIGUOUS, Inference, Reader};
 use super::model::{Fate, NEVER, Step};
 
@@ -76,10 +78,11 @@ impl Inference<'_> {
         key: u32,
         mut stands: Stands,
         readers: &[Reader],
-        lost: &[u32],
+        lost: &HashSet<u32>,
     ) {
         stands.finish();
-        let mut edges = Vec::new();
+        let mut hidden = Vec::new();
+        let mut late: Vec<(u64, u32)> = Vec::new();
         for (writer, step) in self.accesses(key) {
             let Step::Patch { value, field, .. } = self.model.steps[step as usize] else {
                 continue;
@@ -94,19 +97,36 @@ impl Inference<'_> {
             let one = self.model.transactions[writer as usize];
             let later = stands.partition_point(|stand| stand.asked <= one.returned);
             if let Some(stand) = stands.get(later).filter(|stand| stand.writer != writer) {
-                edges.push((writer, stand.writer, Why::Hidden));
+                hidden.push((writer, stand.writer));
             }
             let earlier = stands.partition_point(|stand| stand.answered < one.invoked);
             if let Some(stand) = earlier.checked_sub(1).map(|last| stands[last])
                 && stand.writer != writer
             {
-                let from = readers.partition_point(|reader| reader.place < stand.place);
-                let here = readers[from..].iter().take_while(|it| it.place == stand.place);
-                edges.extend(here.map(|reader| (reader.transaction, writer, Why::Late)));
+                late.push((stand.place, writer));
             }
         }
-        for (from, to, why) in edges {
-            self.builder.edge(from, to, why, key);
+        for (from, to) in hidden {
+            self.builder.edge(from, to, Why::Hidden, key);
+        }
+        // All reads of a version come before one junction, and that before each of the writes.
+        let mut junctions = HashMap::new();
+        for (place, writer) in late {
+            let from = readers.partition_point(|reader| reader.place < place);
+            let until = readers.partition_point(|reader| reader.place <= place);
+            let here = &readers[from..until];
+            // They are in order. One that has read there itself comes before itself, which is no news.
+            if here.binary_search(&Reader { place, transaction: writer }).is_ok() {
+                continue;
+            }
+            let junction = *junctions.entry(place).or_insert_with(|| {
+                let junction = self.builder.helper(Helper::Junction);
+                for reader in here {
+                    self.builder.edge(reader.transaction, junction, Why::Late, key);
+                }
+                junction
+            });
+            self.builder.edge(junction, writer, Why::Via, key);
         }
     }
 
