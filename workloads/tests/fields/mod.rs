@@ -1,6 +1,6 @@
 //! Histories of records whose fields are overwritten, and an exhaustive search over their orders.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -21,25 +21,23 @@ pub(crate) struct Plan {
     pub(crate) reads: u32,
 }
 
-/// One operation on one record, and its answer. A process does nothing else.
+/// A transaction and its answer. A process does nothing else.
 #[derive(Clone, Debug)]
 pub(crate) struct Deed {
-    pub(crate) invoked: u64,
-    pub(crate) returned: u64,
-    key: usize,
-    op: Set,
-    /// A read's, or a put's.
-    version: u64,
-    /// What a read saw.
-    pub(crate) saw: Vec<u32>,
+    invoked: u64,
+    returned: u64,
+    /// Reads, and then writes.
+    steps: Vec<Step>,
 }
 
-/// What is set.
 #[derive(Clone, Debug)]
-enum Set {
-    All(Vec<u32>),
-    Field(usize, u32),
-    Nothing,
+enum Step {
+    /// What was read of a key, and its version.
+    Get(usize, Vec<u32>, u64),
+    /// All fields of a key, and the version that was told.
+    Put(usize, Vec<u32>, u64),
+    /// A field of a key.
+    Patch(usize, usize, u32),
 }
 
 const TOKEN_BYTES: usize = 6;
@@ -62,47 +60,50 @@ pub(crate) fn deeds(plan: Plan) -> Vec<Deed> {
     for i in 0..(keys + transactions) as u64 {
         let loads = i < keys as u64;
         let key = if loads { i as usize } else { random.random_range(0..keys) };
-        let op = match random.random_range(0..100) {
-            _ if loads => Set::All((0..fields).map(|_| token()).collect()),
-            hit if hit < reads => Set::Nothing,
-            99 => Set::All((0..fields).map(|_| token()).collect()),
-            _ => Set::Field(random.random_range(0..fields), token()),
-        };
-        let (version, record) = &mut records[key];
-        match &op {
-            Set::All(all) => (*version, *record) = (i + 1, all.clone()),
-            Set::Field(field, token) => {
-                *version = i + 1;
-                record[*field] = *token;
-            }
-            Set::Nothing => {}
+        let version = i + 1;
+        let mut steps = Vec::new();
+        let hit = random.random_range(0..100);
+        if !loads && (hit < reads || hit % 5 == 0) {
+            let (version, record) = &records[key];
+            steps.push(Step::Get(key, record.clone(), *version));
         }
-        // Two moments for each, so that no two of them are the same.
+        if loads || hit == 99 {
+            let all: Vec<u32> = (0..fields).map(|_| token()).collect();
+            records[key] = (version, all.clone());
+            steps.push(Step::Put(key, all, version));
+        } else if hit >= reads {
+            // Now and then a field of another record as well, or the same again.
+            for _ in 0..1 + u32::from(hit % 4 == 0) {
+                let key = if steps.len() > 1 { random.random_range(0..keys) } else { key };
+                let (field, token) = (random.random_range(0..fields), token());
+                records[key].0 = version;
+                records[key].1[field] = token;
+                steps.push(Step::Patch(key, field, token));
+            }
+        }
+        // Ten moments for each, of which many are the same.
         let at = (keys as u64 + i) * 10 + 1_000 * u64::from(!loads) * overlap;
         let span = if loads { 1 } else { 10 * overlap };
         let [before, after] = [(); 2].map(|()| random.random_range(0..span));
-        let saw = if matches!(op, Set::Nothing) { record.clone() } else { Vec::new() };
-        let (invoked, returned) = (at - before, at + 1 + after);
-        deeds.push(Deed { invoked, returned, key, op, version: *version, saw });
+        deeds.push(Deed { invoked: at - before, returned: at + 1 + after, steps });
     }
     deeds
 }
 
 /// Changes one thing that somebody was told of a field, or when. Returns whether there was anything to change.
 pub(crate) fn spoil(deeds: &mut [Deed], random: &mut SmallRng) -> bool {
-    let at = random.random_range(0..deeds.len());
-    let others: Vec<u32> = deeds.iter().flat_map(|deed| deed.saw.clone()).collect();
-    let deed = &mut deeds[at];
-    if deed.saw.is_empty() || others.is_empty() {
-        let later = random.random_range(1..60);
-        deed.invoked += later;
-        deed.returned += later;
-        return true;
+    let saw = |step: &Step| if let Step::Get(_, saw, _) = step { Some(saw.clone()) } else { None };
+    let others: Vec<Vec<u32>> = deeds.iter().flat_map(|deed| &deed.steps).filter_map(saw).collect();
+    let deed = &mut deeds[random.random_range(0..deeds.len())];
+    if let [Step::Get(_, saw, _), ..] = &mut deed.steps[..] {
+        let field = random.random_range(0..saw.len());
+        let other = others[random.random_range(0..others.len())][field];
+        return std::mem::replace(&mut saw[field], other) != other;
     }
-    let field = random.random_range(0..deed.saw.len());
-    let other =
-        others[random.random_range(0..others.len() / deed.saw.len()) * deed.saw.len() + field];
-    std::mem::replace(&mut deed.saw[field], other) != other
+    let later = random.random_range(1..60);
+    deed.invoked += later;
+    deed.returned += later;
+    true
 }
 
 /// The records of a history, whose records have so many fields, in the order of time.
@@ -112,20 +113,22 @@ pub(crate) fn history(deeds: &[Deed], fields: usize) -> Vec<Record> {
     };
     let mut records = Vec::new();
     for (p, deed) in (1..).zip(deeds) {
-        let key = format!("k{}", deed.key);
-        let (op, out) = match &deed.op {
-            Set::All(all) => (Op::Put(key, text(all)), Out::Version(deed.version)),
-            Set::Field(field, token) => {
-                let length = (fields * FIELD_BYTES) as u64;
-                (Op::Patch(key, *field, text(&[*token])), Out::Length(length))
+        let key = |key: &usize| format!("k{key}");
+        let both = |step: &Step| match step {
+            Step::Get(at, saw, version) => {
+                (Op::Get(key(at)), Out::Value(Some((text(saw), *version))))
             }
-            Set::Nothing => (Op::Get(key), Out::Value(Some((text(&deed.saw), deed.version)))),
+            Step::Put(at, all, version) => (Op::Put(key(at), text(all)), Out::Version(*version)),
+            Step::Patch(at, field, token) => {
+                let length = (fields * FIELD_BYTES) as u64;
+                (Op::Patch(key(at), *field, text(&[*token])), Out::Length(length))
+            }
         };
+        let (ops, out) = deed.steps.iter().map(both).unzip();
         let (guards, otherwise) = (Vec::new(), Vec::new());
-        let ops = vec![op];
         let invoke = Invoke { t: deed.invoked, p, guards, ops, otherwise, stale: false };
         records.push(Record::Invoke(invoke));
-        records.push(Record::Ok(Return { t: deed.returned, p, held: true, out: vec![out] }));
+        records.push(Record::Ok(Return { t: deed.returned, p, held: true, out }));
     }
     records.sort_by_key(|record| match record {
         Record::Invoke(invoke) => (invoke.t, 0),
@@ -147,29 +150,29 @@ pub(crate) fn explains(deeds: &[Deed]) -> bool {
         let Some(first) = waiting().map(|(_, deed)| deed.returned).min() else { return true };
         waiting().filter(|(_, deed)| deed.invoked <= first).any(|(i, deed)| {
             let mut records = records.clone();
-            let (fields, told, written) = records.entry(deed.key).or_default();
-            let fits = match &deed.op {
-                Set::All(all) => {
-                    let fits = deed.version > *told + u64::from(*written);
-                    (*fields, *told, *written) = (all.clone(), deed.version, false);
+            let mut wrote = BTreeSet::new();
+            let fits = deed.steps.iter().all(|step| match step {
+                Step::Get(key, saw, version) => {
+                    let (fields, told, written) = records.entry(*key).or_default();
+                    let is_it = if *written { version > told } else { version == told };
+                    (*told, *written) = (*version, false);
+                    is_it && saw == fields
+                }
+                Step::Put(key, all, version) => {
+                    let (fields, told, written) = records.entry(*key).or_default();
+                    let fits = *version > *told + u64::from(*written);
+                    (*fields, *told, *written) = (all.clone(), *version, false);
                     fits
                 }
-                Set::Field(field, token) => {
-                    let there = !fields.is_empty();
-                    if there {
-                        fields[*field] = *token;
-                        // Each write takes a version of its own.
+                Step::Patch(key, field, token) => {
+                    let (fields, told, written) = records.entry(*key).or_default();
+                    if wrote.insert(*key) {
+                        // Each transaction takes a version of its own.
                         *told += u64::from(std::mem::replace(written, true));
                     }
-                    there
+                    fields.get_mut(*field).map(|it| *it = *token).is_some()
                 }
-                Set::Nothing => {
-                    let is_it = if *written { deed.version > *told } else { deed.version == *told };
-                    let fits = is_it && deed.saw == *fields;
-                    (*told, *written) = (deed.version, false);
-                    fits
-                }
-            };
+            });
             fits && go_on(deeds, left & !(1 << i), &records)
         })
     }
