@@ -109,7 +109,7 @@ pub(crate) fn spoil(deeds: &mut [Deed], random: &mut SmallRng) -> bool {
 /// The records of a history, whose records have so many fields, in the order of time.
 pub(crate) fn history(deeds: &[Deed], fields: usize) -> Vec<Record> {
     let text = |tokens: &[u32]| -> String {
-        tokens.iter().map(|token| format!("{token:0width$}", width = TOKEN_BYTES)).collect()
+        tokens.iter().map(|token| format!("{token:0TOKEN_BYTES$}")).collect()
     };
     let mut records = Vec::new();
     for (p, deed) in (1..).zip(deeds) {
