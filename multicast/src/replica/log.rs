@@ -653,9 +653,12 @@ impl<A: Application> Replica<A> {
         follower.log.is_some().then_some(follower.sent).filter(|_| self.core.leads())
     }
 
-    /// As leader: in front of which position we may overwrite what followers have of our log.
-    pub(crate) const fn overwrites_to(&self) -> u64 {
-        self.space.freed()
+    /// As leader: in front of which position we may overwrite what a follower has of our log. One that we have let in
+    /// and lost since, perhaps in the same turn, was written so far and no further.
+    pub(crate) fn overwrites_to(&self, slot: u8) -> u64 {
+        let (follower, freed) = (&self.followers[usize::from(slot)], self.space.freed());
+        let overwrote = follower.sent.saturating_sub(self.space.capacity());
+        if follower.log.is_some() { freed } else { freed.min(overwrote) }
     }
 
     /// As follower of the leader of `ballot`: at which position we read on.

@@ -424,10 +424,13 @@ impl Nodes {
             let followers = members.iter().filter(|(it, _)| it.id != leader.id);
             followers.into_iter().try_for_each(|(it, fabric)| check_counted(leader, it, fabric))?;
             check_reach(leader, &members)?;
-            for (it, _) in members.iter().filter(|(it, _)| leader.written_to(it.id.slot).is_some())
-            {
-                let generation = leader.core.ballot().generation();
-                floors.push(((it.id, it.incarnation, generation), leader.overwrites_to()));
+            let ballot = leader.core.ballot();
+            let wrote_to = |it: &&Replica<Machine>| {
+                leader.written_to(it.id.slot).is_some() || it.core.promised() == ballot
+            };
+            for it in members.iter().map(|(it, _)| *it).filter(wrote_to) {
+                let of = (it.id, it.incarnation, ballot.generation());
+                floors.push((of, leader.overwrites_to(it.id.slot)));
             }
         }
         for (of, overwritten) in floors {
