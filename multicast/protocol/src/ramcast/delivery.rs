@@ -231,6 +231,10 @@ impl Pending {
             return;
         }
         if is_over {
+            // What it has proposed since holds, here and where that is proven already.
+            if self.remotes.iter().any(|old| old.group() == group && old.ballot > remote.ballot) {
+                return;
+            }
             // It proposes nothing any more: no quorum need be seen for that.
             self.remotes.retain(|old| old.group() != group);
             self.push(remote);

@@ -234,6 +234,18 @@ fn a_message_that_is_over_for_a_group_needs_nothing_of_it_unless_its_proposal_is
     assert_eq!(first(&order).remotes(), [Proposal::from(&remote(1, 40))], "it was proven");
 }
 
+/// A replica that has proven the later proposal keeps it, and all replicas end the message alike.
+#[test]
+fn that_a_message_was_over_for_a_group_does_not_replace_what_it_has_proposed_since() {
+    for later in [Ballot::new(remote(1, 40).ballot.counter() + 1, 1, 0), anew()] {
+        let mut order = order(1);
+        order.remotes(&[remote_in(later, 1, 60)]);
+        order.remotes(&[over(remote(1, 40).ballot, 1)]);
+        assert_eq!(first(&order).remotes(), [Proposal::from(&remote_in(later, 1, 60))]);
+        assert_eq!(first(&order).proven(), GroupSet::EMPTY);
+    }
+}
+
 /// A recreated group may have forgotten a message that some replica of ours has delivered by its former proposal.
 #[test]
 fn what_a_group_proposed_before_it_was_recreated_stays_if_the_message_is_over_for_it() {
