@@ -95,7 +95,7 @@ pub use error::{Error, Unavailability};
 pub use interactive::Interactive;
 pub use operations::{KeyRange, Swap};
 pub use reads::ReadMode;
-pub use skein_fabric::wait::Waiting;
+pub use skein_fabric::wait::{Waiting, ask_for_short_slices};
 pub use skein_kvstore::command::{
     Compare, Guard, Key, Operation, Test, Transaction, Value, Version,
 };

@@ -20,7 +20,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use skein_client::{Driver, Error, ReadMode, SessionKey, Ticket, Transaction};
 use skein_fabric::Fabric;
-use skein_fabric::wait::Yields;
+use skein_fabric::wait::{Yields, ask_for_short_slices};
 use skein_kvstore::reply::Reply;
 
 use crate::arrivals::Arrivals;
@@ -273,13 +273,14 @@ pub fn kind_of(error: &Error) -> &'static str {
 }
 
 /// Drives `workload` until its time is up, nothing is left to do, the cluster is gone, or `watch`,
-/// which sees the progress ten times a second, says false.
+/// which sees the progress ten times a second, says false. The calling thread has short slices from then on.
 pub fn run(
     sessions: &mut impl Sessions,
     workload: &mut impl Workload,
     settings: Settings,
     watch: &mut dyn FnMut(Progress) -> bool,
 ) -> Measured {
+    ask_for_short_slices();
     let keys: Vec<_> = (0..settings.sessions).map(|_| sessions.open()).collect();
     let mut run = Run::new(sessions, workload, settings, &keys);
     for client in 0..settings.clients {

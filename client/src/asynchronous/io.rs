@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use skein_fabric::any::{AnyFabric, AnyWaker};
 use skein_fabric::fork::Process;
+use skein_fabric::wait::ask_for_short_slices;
 use skein_kvstore::node::directory::Directory;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Reply;
@@ -168,6 +169,10 @@ impl Drop for Io {
 }
 
 fn spawn(body: impl FnOnce() + Send + 'static) -> Result<(), ConnectError> {
+    let body = || {
+        ask_for_short_slices();
+        body();
+    };
     let thread = std::thread::Builder::new().name("skein-client".to_owned()).spawn(body);
     thread.map(drop).map_err(|error| ConnectError::Thread(error.to_string()))
 }

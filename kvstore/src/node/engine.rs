@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use skein_fabric::Fabric;
-use skein_fabric::wait::{Waiter, Waiting};
+use skein_fabric::wait::{Waiter, Waiting, ask_for_short_slices};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Command, CommandError};
 
@@ -197,8 +197,8 @@ fn status<F: Fabric>(engine: &Engine<F, Machine>) -> EngineStatus {
     EngineStatus { connected: engine.connected(), refused: refused.collect(), replicas }
 }
 
-/// Turns `engine` until [stopped](Control::stop). Shared by node processes and by clusters inside
-/// other processes. `bereaved` is called when the process of a peer has ended: what it left on the
+/// Turns `engine` on a thread of its own until [stopped](Control::stop). Shared by node processes and by clusters
+/// inside other processes. `bereaved` is called when the process of a peer has ended: what it left on the
 /// host is not for an engine to remove, for that takes longer than a turn should.
 pub fn run<F: Fabric>(
     engine: &mut Engine<F, Machine>,
@@ -206,6 +206,7 @@ pub fn run<F: Fabric>(
     requests: &Requests,
     bereaved: &mut dyn FnMut(),
 ) {
+    ask_for_short_slices();
     let mut waiter = Waiter::new(waiting);
     let mut digests = Taking::default();
     while !requests.stopped() {

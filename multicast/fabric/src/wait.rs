@@ -11,8 +11,10 @@
 //! one who is woken by heartbeats alone soon spends next to nothing on them.
 //!
 //! All that holds while yields return in time. Beside a thread that computes they do not: then the
-//! waiter parks as soon as a poll finds nothing, and tries a yield again after a [pause](Yields).
+//! waiter parks as soon as a poll finds nothing, and tries a yield again after a [pause](Yields). Who parks
+//! is to be woken soon: a thread of one's own asks for [short slices](ask_for_short_slices).
 
+mod slice;
 mod yields;
 
 use std::fmt;
@@ -21,6 +23,7 @@ use std::str::FromStr;
 use std::thread;
 use std::time::Duration;
 
+pub use self::slice::ask_for_short_slices;
 pub use self::yields::Yields;
 use crate::Fabric;
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use skein_fabric::any::AnyFabric;
 use skein_fabric::shm::Host;
 use skein_fabric::tcp::{Book, Net, Security, Tls, TlsError};
-use skein_fabric::wait::{Waiter, Waiting};
+use skein_fabric::wait::{Waiter, Waiting, ask_for_short_slices};
 use skein_fabric::{Fabric, FabricError};
 use skein_multicast::application::Answer;
 use skein_multicast::batches::Batches;
@@ -151,6 +151,7 @@ fn run_on<F: Fabric>(
     };
     let mut engines = engines.iter().map(start).collect::<Result<Vec<_>, _>>()?;
     let alone = engines.len() == 1;
+    ask_for_short_slices();
     let mut waiter = Waiter::new(waiting);
     let mut ready = Some(ready);
     while !stop.load(Ordering::Relaxed) {

@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use skein_fabric::Fabric;
-use skein_fabric::wait::{Waiter, Waiting};
+use skein_fabric::wait::{Waiter, Waiting, ask_for_short_slices};
 use skein_multicast::access::{Access, SessionKey};
 use skein_multicast::batches::Batches;
 use skein_protocol::ids::{GroupId, GroupSet, SessionId};
@@ -78,6 +78,7 @@ pub fn run<F: Fabric>(
     plan: &Plan,
     watch: &mut dyn FnMut(Progress) -> bool,
 ) -> Measured {
+    ask_for_short_slices();
     let mut load = Load::new(access, plan);
     load.drive(access, Waiter::new(waiting), watch);
     for client in &load.clients {
