@@ -1,9 +1,12 @@
 //! What is known of stale reads, of values from before the history, and of records, in histories of a few lines: one
 //! answer is right, and one a little different is wrong.
 
+mod earlier;
+mod grown;
+
 use std::path::Path;
 
-use skein_workloads::check::check;
+use skein_workloads::check::{Order, check};
 use skein_workloads::history::Reader;
 
 const HEADER: &str = r#""format":3,"workload":"partial","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null"#;
@@ -30,10 +33,21 @@ fn text(more: &str, done: &[Done<'_>]) -> String {
     lines.join("\n") + "\n"
 }
 
-fn is_right_text(text: &str) -> bool {
+/// The history of these lines, with something `more` in its header.
+fn of_lines(more: &str, lines: &str) -> String {
+    let lines: Vec<&str> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let header = format!(r#"{{"header":{{{HEADER}{more}}}}}"#);
+    format!("{header}\n{}\n{}\n", lines.join("\n"), r#"{"end":{"t":1000}}"#)
+}
+
+fn look(text: &str) -> Order {
     let reader = Reader::over(text.as_bytes(), Path::new("partial")).unwrap();
     let header = reader.header.clone();
-    let order = check(&header, reader).unwrap();
+    check(&header, reader).unwrap()
+}
+
+fn is_right_text(text: &str) -> bool {
+    let order = look(text);
     assert!(order.decided && order.overruled == 0, "{text}{order:#?}");
     order.strictly_serializable
 }
@@ -307,4 +321,36 @@ fn a_stale_transaction_only_reads() {
         assert!(!is_right("", &[(asked, ended)]), "{asked}");
     }
     assert!(is_right("", &[(&stale(r#"{"get":"k"}"#), held)]));
+}
+
+/// The explanation of a wrong answer names the conditions in the words of `docs/histories.md`, and shows bytes that are
+/// no text as digits.
+#[test]
+fn conditions_are_explained_in_words() {
+    for (guard, words) in [
+        (r#"{"greater":["v",5]}"#, "v is greater than 5"),
+        (r#"{"less":["v",-1]}"#, "v is less than -1"),
+        (r#"{"at_least":["v",5]}"#, "v is 5 or more"),
+        (r#"{"at_most":["v",-5]}"#, "v is -5 or less"),
+        (r#"{"equal":["v",5]}"#, "v is 5"),
+        (r#"{"equals":["v","t1"]}"#, r#"v equals "t1""#),
+        (r#"{"equals":["v","\u0000xfffe"]}"#, "v equals 0xfffe"),
+        (r#"{"version":["v",3]}"#, "v is at version 3"),
+        (r#"{"exists":"\u0000xfffe"}"#, "0xfffe is there"),
+        (r#"{"exists":"v"},{"missing":"w"}"#, "v is there, w is missing"),
+    ] {
+        let asked = format!(r#""if":[{guard}],"ops":[{{"put":["k","v1"]}}]"#);
+        let order = look(&text("", &[(&asked, r#"ok "out":[{"version":1}]"#)]));
+        let text = order.text(skein_workloads::chart::Paint(false));
+        assert!(text.contains(&format!("its conditions held: {words}\n")), "{text}");
+        assert!(!text.contains('\0'), "{text}");
+    }
+    for (end, words) in
+        [(r#""c""#, "range a to c is unchanged"), ("null", "range a to the end is unchanged")]
+    {
+        let held = r#"[{"group":0,"pairs":9,"bytes":9,"digest":"00"}]"#;
+        let asked = format!(r#""if":[{{"unchanged":["a",{end},{held}]}}],"ops":[{{"get":"z"}}]"#);
+        let order = look(&text("", &[(&asked, NOTHING)]));
+        assert!(order.evidence[0].transactions.join(" ").contains(words), "{order:#?}");
+    }
 }

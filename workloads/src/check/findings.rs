@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::history::readable;
+
 /// Pieces of evidence of one kind that are kept; all are counted.
 const EVIDENCE_MAX: usize = 5;
 
@@ -131,7 +133,12 @@ impl Findings {
         let count = self.counts.entry(anomaly).or_default();
         *count += 1;
         if *count <= EVIDENCE_MAX as u64 {
-            self.evidence.push(evidence());
+            let mut evidence = evidence();
+            let Evidence { what, transactions, because, .. } = &mut evidence;
+            for line in [what].into_iter().chain(transactions).chain(because) {
+                *line = readable(line);
+            }
+            self.evidence.push(evidence);
         }
     }
 

@@ -134,6 +134,9 @@ impl<'a> Inference<'a> {
     /// Whose write was seen has happened, as a whole.
     fn what_was_seen_happened(&mut self) {
         let model = self.model;
+        if model.header.before {
+            return self.what_was_seen_later_happened();
+        }
         let mut seen = |value: u32| {
             let writer = self.writers[value as usize];
             if writer < AMBIGUOUS && model.transactions[writer as usize].fate == Fate::Unknown {
@@ -160,6 +163,49 @@ impl<'a> Inference<'a> {
                     model.fields(key, saw).into_iter().flatten().flatten().for_each(&mut seen);
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// The same where keys may have values from before the history. The oldest known version of a key may be such a
+    /// value. Versions rise with each write, so a value at a later version was written in the history, and so was a
+    /// field that differs from that of the oldest known record.
+    fn what_was_seen_later_happened(&mut self) {
+        let model = self.model;
+        for key in 0..model.keys.len() as u32 {
+            let kind = model.kind(key);
+            if !matches!(kind, Kind::Register | Kind::Record) {
+                continue;
+            }
+            let values = |value| match kind {
+                Kind::Record if value < AMBIGUOUS => model.fields(key, value),
+                Kind::Record => Some(Vec::new()),
+                _ => Some(vec![Some(value)]),
+            };
+            let told = self.accesses(key).filter_map(|(transaction, step)| {
+                let is_done = self.fate(transaction) == Fate::Done;
+                match model.steps[step as usize] {
+                    Step::Get { saw, version, .. } if is_done => Some((version, values(saw)?)),
+                    Step::Put { value, version, .. } if is_done && version != 0 => {
+                        Some((version, values(value)?))
+                    }
+                    _ => None,
+                }
+            });
+            let told: Vec<_> = told.collect();
+            let Some((first, old)) = told.iter().min_by_key(|(version, _)| *version) else {
+                continue;
+            };
+            let is_old = |at: usize, value| kind == Kind::Record && old.get(at) == Some(&value);
+            for (_, values) in told.iter().filter(|(version, _)| version > first) {
+                for (at, value) in values.iter().enumerate() {
+                    let Some(value) = value.filter(|_| !is_old(at, *value)) else { continue };
+                    let writer =
+                        if value < AMBIGUOUS { self.writers[value as usize] } else { NONE };
+                    if writer < AMBIGUOUS && self.fate(writer) == Fate::Unknown {
+                        self.happened[writer as usize] = true;
+                    }
+                }
             }
         }
     }

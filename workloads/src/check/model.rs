@@ -191,7 +191,7 @@ impl Model {
             diverged: Vec::new(),
             opening: None,
             accounts: 0,
-            scripts: Scripts::new(),
+            scripts: Scripts::new(header.record),
             doubtful: Vec::new(),
             answered: 0,
             not_taken: 0,
@@ -386,8 +386,8 @@ impl Model {
             }
             Op::Put(_, value) => {
                 facts.put = true;
-                let tokens = self.header.record.map(|record| record.fields * record.token_bytes);
-                facts.raw |= tokens.is_some_and(|tokens| bytes(value).len() != tokens);
+                let record = self.header.record;
+                facts.raw |= record.is_some_and(|it| bytes(value).len() != it.tokens_len());
             }
             Op::Incr(_, by) if *by > 0 => facts.counted = true,
             Op::Incr(..) => facts.taken_from = true,
@@ -509,8 +509,11 @@ impl Model {
             // Of a record, each field is a value that somebody may have written.
             let tokens = self.tokens(key, value);
             self.doubtful.extend(tokens);
-            let value = self.values.intern(key, value.as_bytes());
+            let value = self.value(key, value);
             self.doubtful.push(value);
+            if let Op::Patch(_, field, _) = op {
+                self.patched(key, *field, None);
+            }
         }
     }
 
@@ -525,18 +528,23 @@ impl Model {
             };
             let step = match (op, out) {
                 (Op::Append(_, value), out @ (None | Some(Out::Length(_)))) => {
-                    let value = self.values.intern(key, value.as_bytes());
+                    let value = self.value(key, value);
                     let length = if let Some(Out::Length(length)) = out { *length } else { 0 };
                     Step::Append { key, value, length }
                 }
                 (Op::Put(_, value), out @ (None | Some(Out::Version(_)))) => {
                     self.tokens(key, value);
-                    let value = self.values.intern(key, value.as_bytes());
+                    let value = self.value(key, value);
                     let version = if let Some(Out::Version(version)) = out { *version } else { 0 };
                     Step::Put { key, value, version }
                 }
-                (Op::Patch(_, field, value), None | Some(Out::Length(_))) => {
-                    let value = self.values.intern(key, value.as_bytes());
+                (Op::Patch(_, field, value), out @ (None | Some(Out::Length(_)))) => {
+                    let length =
+                        if let Some(Out::Length(length)) = out { Some(*length) } else { None };
+                    if *fate != Fate::Refused {
+                        self.patched(key, *field, length);
+                    }
+                    let value = self.value(key, value);
                     Step::Patch { key, value, field: *field as u32 }
                 }
                 (Op::Incr(_, by), out @ (None | Some(Out::Number(_)))) => {
@@ -562,22 +570,45 @@ impl Model {
         }
     }
 
+    /// The number of a value. One that is told in two ways has one number.
+    fn value(&mut self, key: u32, value: &str) -> u32 {
+        match bytes(value) {
+            Cow::Borrowed(value) => self.values.intern(key, value),
+            Cow::Owned(value) => self.values.intern(key, coded(&value).as_bytes()),
+        }
+    }
+
     /// The fields of a record that is set are values of their own.
     fn tokens(&mut self, key: u32, value: &str) -> Vec<u32> {
         let Some(record) = self.header.record else { return Vec::new() };
+        let value = bytes(value);
         if value.len() != record.fields * record.token_bytes {
             return Vec::new();
         }
-        let tokens = value.as_bytes().chunks(record.token_bytes);
-        tokens.map(|token| self.values.intern(key, token)).collect()
+        let tokens = value.chunks(record.token_bytes);
+        tokens.map(|token| self.values.intern(key, coded(token).as_bytes())).collect()
     }
 
     /// The tokens of the fields of a record that was set or read; `None` if it is no record.
     pub(super) fn fields(&self, key: u32, value: u32) -> Option<Vec<Option<u32>>> {
         let record = self.header.record?;
-        let text = self.values.bytes(value);
-        let tokens = text.chunks(record.token_bytes).map(|token| self.values.find(key, token));
-        (text.len() == record.fields * record.token_bytes).then(|| tokens.collect())
+        let value = bytes(self.values.text(value));
+        let tokens = value.chunks(record.token_bytes);
+        let tokens = tokens.map(|token| self.values.find(key, coded(token).as_bytes()));
+        (value.len() == record.fields * record.token_bytes).then(|| tokens.collect())
+    }
+
+    /// A field was set, after which the value had the length that was `told`. Where that is not the length of a record,
+    /// or was not told and may be that of the tokens, a value as long as the tokens need not be a record.
+    fn patched(&mut self, key: u32, field: usize, told: Option<u64>) {
+        let Some(record) = self.header.record else { return };
+        let (tokens, whole) = (record.tokens_len(), record.whole_len());
+        let longest = whole.max(record.end_of(field)) as u64;
+        let is_raw = match told {
+            Some(told) => told != longest,
+            None => tokens != whole && record.end_of(field) == tokens,
+        };
+        self.facts[key as usize].raw |= is_raw;
     }
 
     /// The step that has read `found`, which is about to be the next.
@@ -598,7 +629,7 @@ impl Model {
         if !facts.put && !facts.counted && !facts.taken_from {
             facts.early.push(step);
         }
-        Step::Get { key, saw: self.values.intern(key, value.as_bytes()), version }
+        Step::Get { key, saw: self.value(key, value), version }
     }
 
     /// What was read early turns out to be a list.
@@ -618,7 +649,13 @@ impl Model {
     /// How many values a list had that was read as `value`.
     fn beginning(&mut self, key: u32, value: &str, step: u32) -> u32 {
         let width = self.width();
-        let longest = &mut self.facts[key as usize].longest;
+        let facts = &mut self.facts[key as usize];
+        if matches!(bytes(value), Cow::Owned(_)) {
+            // The whole value is told as digits, and not as its tokens one after the other.
+            facts.mixed = true;
+            return DIVERGED;
+        }
+        let longest = &mut facts.longest;
         let common = longest.len().min(value.len());
         if value.len().is_multiple_of(width) && value.as_bytes()[..common] == longest[..common] {
             longest.extend_from_slice(&value.as_bytes()[common..]);
@@ -636,6 +673,14 @@ fn found_at(start: &str, end: Option<&str>, key: &str, limit: u32) -> Op {
     let end = end.map(bytes).filter(|end| **end < behind[..]);
     let from = if bytes(start) > bytes(key) { start } else { key };
     Op::Scan(from.to_owned(), Some(text(end.as_deref().unwrap_or(&behind))), limit)
+}
+
+/// Bytes as a history has them.
+fn coded(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.starts_with('\0') => Cow::Borrowed(text),
+        _ => Cow::Owned(text(bytes)),
+    }
 }
 
 /// The number of a key.

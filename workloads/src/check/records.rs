@@ -2,6 +2,10 @@
 //!
 //! A record's version rises with each write of any of its fields. So what was read and set is in order,
 //! and whoever wrote what one version has and the one before has not came between the two.
+//!
+//! A value that is no record tells nothing of its fields, and is passed over. If keys may have values from before the
+//! history, the fields of the oldest known record name nobody, unless somebody was told to have set it. A field that
+//! differs at a later version was written in the history.
 
 use std::collections::HashSet;
 
@@ -9,6 +13,7 @@ use super::findings::Anomaly;
 use super::infer::{AMBIGUOUS, Inference, Reader, State};
 use super::model::{Fate, NONE, Step};
 use super::unseen::{Span, Stands};
+use crate::history::bytes;
 
 /// A record as somebody knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +29,11 @@ impl Inference<'_> {
     pub(super) fn record(&mut self, key: u32) {
         let words = self.words;
         let (mut states, mut readers) = (Vec::new(), Vec::new());
-        let mut last: Vec<Option<u32>> = Vec::new();
+        let mut last: Option<Vec<Option<u32>>> = None;
+        // Whether each field is as it was in the oldest known record, and may be from before the history.
+        let mut old: Vec<bool> = Vec::new();
+        // Whether a version was passed over since the last one that was a record.
+        let mut has_skipped = false;
         let mut stands = Stands::default();
         let known = self.known(key);
         for of in known.chunk_by(|a, b| a.version == b.version) {
@@ -43,23 +52,39 @@ impl Inference<'_> {
                 value => self.model.fields(key, value),
             };
             // What a field makes of nothing, or of what is no record, is no record either.
-            let Some(fields) = fields else { continue };
+            let Some(fields) = fields else {
+                has_skipped = true;
+                continue;
+            };
+            let is_first = last.is_none() && self.model.header.before;
+            let before = last.take().unwrap_or_default();
+            old.resize(fields.len(), false);
+            let set_by = |writer: u32| !of[0].read && of[0].transaction == writer;
             let mut writers = Vec::new();
             let span = self.span(read());
             for (i, token) in fields.iter().enumerate() {
-                if last.get(i) != Some(token)
-                    && !self.is_zero(of[0].value, i)
-                    && let Some(writer) = self.field(key, *token, of[0], last.is_empty())
-                    && !writers.contains(&writer)
-                {
-                    writers.push(writer);
+                if self.is_zero(of[0].value, i) {
+                    continue;
                 }
-                if !self.is_zero(of[0].value, i) {
+                if before.get(i) != Some(token) {
+                    let writer = token.map_or(NONE, |token| self.writers[token as usize]);
+                    old[i] = is_first && !set_by(writer);
+                    if !old[i]
+                        && let Some(writer) = self.field(key, *token, of[0])
+                        && !writers.contains(&writer)
+                    {
+                        writers.push(writer);
+                    }
+                }
+                if !old[i] {
                     self.stands(&mut stands, i, *token, place, span);
                 }
             }
+            // A field may have been set before a version that was passed over. Only who was told this version has a place.
+            writers.retain(|writer| !has_skipped || set_by(*writer));
+            has_skipped = false;
             states.extend(writers.into_iter().map(|writer| State { place, writer }));
-            last = fields;
+            last = Some(fields);
         }
         let lost = self.lost_fields(key);
         self.unseen(key, stands, &readers, &lost);
@@ -107,22 +132,20 @@ impl Inference<'_> {
     /// Whether a field of a record is zero bytes: what was missing before another field that was set.
     fn is_zero(&self, value: u32, field: usize) -> bool {
         let width = self.model.header.record.map_or(1, |record| record.token_bytes);
-        let token = self.model.values.bytes(value).chunks(width).nth(field);
+        let value = bytes(self.model.values.text(value));
+        let token = value.chunks(width).nth(field);
         token.is_some_and(|token| token.iter().all(|byte| *byte == 0))
     }
 
-    /// Who wrote a field that was not so before, if that is known. `first` is whether nothing is known
-    /// of what was before.
-    fn field(&mut self, key: u32, token: Option<u32>, seen: Known, first: bool) -> Option<u32> {
+    /// Who wrote a field in the history that was not so before, if that is known.
+    fn field(&mut self, key: u32, token: Option<u32>, seen: Known) -> Option<u32> {
         let words = self.words;
         let writer = token.map_or(NONE, |token| self.writers[token as usize]);
         let Some(token) = token.filter(|_| writer != NONE) else {
-            if !(first && self.model.header.before) {
-                self.findings.direct(Anomaly::InventedValue, "garbage", || {
-                    let what = format!("nobody wrote what a field of {} was", words.key(key));
-                    (what, vec![words.transaction(seen.transaction)])
-                });
-            }
+            self.findings.direct(Anomaly::InventedValue, "garbage", || {
+                let what = format!("nobody wrote what a field of {} was", words.key(key));
+                (what, vec![words.transaction(seen.transaction)])
+            });
             return None;
         };
         if writer == AMBIGUOUS {

@@ -21,6 +21,17 @@ struct Told {
     transaction: u32,
 }
 
+/// A version of which several may have told.
+#[derive(Clone, Copy)]
+struct Version {
+    /// Who was told to have set it.
+    setter: Option<Told>,
+    /// The first of those who told of it.
+    first: Told,
+    /// Whether its value may be from before the history: no earlier version is known.
+    is_oldest: bool,
+}
+
 impl Inference<'_> {
     /// Of a key of which only versions are known, and which need not have a value later.
     pub(super) fn versions(&mut self, key: u32) {
@@ -47,8 +58,10 @@ impl Inference<'_> {
         let last_read = self.last_read(key);
         let mut states = Vec::new();
         let mut readers = Vec::new();
+        let mut may_be_older = self.model.header.before;
         for of in told.chunk_by(|a, b| a.version == b.version) {
             let version = of[0].version;
+            let is_oldest = std::mem::replace(&mut may_be_older, false);
             let writes = of.partition_point(|one| !one.read);
             let (written, read) = of.split_at(writes);
             let setter = self.setter(key, written);
@@ -63,8 +76,9 @@ impl Inference<'_> {
             let mut skip = NONE;
             if values {
                 let valued = read.partition_point(|one| one.value != UNTOLD);
+                let at = Version { setter, first: of[0], is_oldest };
                 for values in read[..valued].chunk_by(|a, b| a.value == b.value) {
-                    match self.judge(key, setter, &of[0], values[0]) {
+                    match self.judge(key, at, values[0]) {
                         Judged::By(transaction) => writer = transaction,
                         Judged::Unknown => {}
                         Judged::Wrong => skip = values[0].value,
@@ -161,13 +175,17 @@ impl Inference<'_> {
         });
     }
 
-    /// Who wrote what was read at a version, of which `first` is the first that was told and
-    /// `setter` who was told to have set it.
-    fn judge(&mut self, key: u32, setter: Option<Told>, first: &Told, read: Told) -> Judged {
+    /// Who wrote what was read at a version. A value from before the history may be written again in it. So a value at
+    /// the oldest known version names its writer only if that writer was told this version.
+    fn judge(&mut self, key: u32, at: Version, read: Told) -> Judged {
+        let Version { setter, first, is_oldest } = at;
         let words = self.words;
-        let writer = if read.value == NONE { NONE } else { self.writers[read.value as usize] };
+        let mut writer = if read.value == NONE { NONE } else { self.writers[read.value as usize] };
+        let mut put = self.put_of(writer, read.value);
+        if is_oldest && self.version_of(put) != read.version {
+            (writer, put) = (NONE, None);
+        }
         let both = || vec![words.transaction(writer), words.transaction(read.transaction)];
-        let put = self.put_of(writer, read.value);
         if put.is_some_and(|put| self.within[put].rewritten) {
             self.findings.direct(Anomaly::IntermediateRead, "G1b", || {
                 let (value, key) = (words.value(read.value), words.key(key));
@@ -188,18 +206,15 @@ impl Inference<'_> {
                     show(read.value),
                     read.version
                 );
-                (what, [first, &read].map(|one| words.transaction(one.transaction)).to_vec())
+                (what, [first, read].map(|one| words.transaction(one.transaction)).to_vec())
             });
             return Judged::Wrong;
         }
-        if read.value == NONE {
+        if read.value == NONE || is_oldest && writer == NONE {
             return Judged::Unknown;
         }
         let before = std::mem::replace(&mut self.places[read.value as usize], read.version);
         if writer == AMBIGUOUS {
-            return Judged::Unknown;
-        }
-        if writer == NONE && self.model.header.before {
             return Judged::Unknown;
         }
         if writer == NONE {
@@ -223,9 +238,9 @@ impl Inference<'_> {
             return Judged::Wrong;
         }
         // It stands at one version, the one that its writer was told.
-        let told = match put.map(|put| self.model.steps[put]) {
-            Some(Step::Put { version, .. }) if version != 0 => version,
-            _ => before,
+        let told = match self.version_of(put) {
+            0 => before,
+            told => told,
         };
         if told != 0 && told != read.version {
             self.findings.direct(Anomaly::DuplicateApplication, "duplicate", || {
@@ -248,6 +263,14 @@ impl Inference<'_> {
         let (from, to) = self.model.range(writer);
         let puts = |at: &usize| matches!(self.model.steps[*at], Step::Put { value: own, .. } if own == value);
         (from..to).find(puts)
+    }
+
+    /// The version that was told of a step that sets a register; 0 if none was.
+    fn version_of(&self, put: Option<usize>) -> u64 {
+        match put.map(|put| self.model.steps[put]) {
+            Some(Step::Put { version, .. }) => version,
+            _ => 0,
+        }
     }
 }
 

@@ -2,15 +2,18 @@
 //!
 //! Every command of the store is here, with its answer: whoever [executes](super::state) a script on a state
 //! knows whether the state explains the answer. Values are kept as bytes where they are written. Of what was
-//! read only the length and a hash are kept, so that memory grows with what was asked for; a short value
-//! is kept as a whole, for it may be the first that is known of a key.
+//! read only the length and a hash are kept, so that memory grows with what was asked for; a short value, and the
+//! tokens of a record, are kept as a whole, for they may be the first that is known of a key. A longer record is kept
+//! once, however often it was read.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
+
 use super::model::{Fate, NEVER, NONE};
-use crate::history::{Guard, Header, Held, Invoke, Op, Out, bytes};
+use crate::history::{Guard, Header, Held, Invoke, Op, Out, RecordHeader, bytes};
 
 /// Bytes that somebody writes, or read, in [`Scripts::text`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +27,7 @@ pub(super) struct Text {
 pub(super) struct Seen {
     pub(super) len: u32,
     pub(super) hash: u64,
-    /// The value itself, if it is short.
+    /// The value itself, if it is short or a record.
     pub(super) text: Option<Text>,
 }
 
@@ -190,6 +193,10 @@ pub(super) struct Scripts {
     /// Shared with projections.
     bytes: Arc<Vec<u8>>,
     base: u64,
+    /// Bytes of the tokens of a record, in a history of records.
+    tokens: Option<usize>,
+    /// Records that were read and are not short, by their hashes: each is kept once.
+    records: HashMap<u64, Text>,
 }
 
 /// Values up to this long are kept where they were read.
@@ -198,7 +205,7 @@ const SHORT: usize = 32;
 const PRIME: u64 = (1 << 61) - 1;
 
 impl Scripts {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(record: Option<RecordHeader>) -> Self {
         Self {
             all: Vec::new(),
             guards: Vec::new(),
@@ -209,12 +216,15 @@ impl Scripts {
             ties: Vec::new(),
             bytes: Arc::new(Vec::new()),
             base: (RandomState::new().hash_one(0) % (PRIME - 512)) + 256,
+            tokens: record.map(RecordHeader::tokens_len),
+            records: HashMap::new(),
         }
     }
 
     /// None, with the texts of these.
     pub(super) fn none_of(&self) -> Self {
-        Self { bytes: Arc::clone(&self.bytes), base: self.base, ..Self::new() }
+        let (bytes, base, tokens) = (Arc::clone(&self.bytes), self.base, self.tokens);
+        Self { bytes, base, tokens, ..Self::new(None) }
     }
 
     /// The hash of what has the hash `before` with `bytes` after it.
@@ -239,8 +249,18 @@ impl Scripts {
 
     fn seen(&mut self, value: &str) -> Seen {
         let value = bytes(value);
-        let text = (value.len() <= SHORT).then(|| self.keep(&value));
-        Seen { len: value.len() as u32, hash: self.hash(0, &value), text }
+        let (len, hash) = (value.len(), self.hash(0, &value));
+        let text = match self.records.get(&hash).copied() {
+            _ if len <= SHORT => Some(self.keep(&value)),
+            _ if self.tokens != Some(len) => None,
+            Some(text) => Some(text),
+            None => {
+                let text = self.keep(&value);
+                self.records.insert(hash, text);
+                Some(text)
+            }
+        };
+        Seen { len: len as u32, hash, text }
     }
 
     fn span(&mut self, start: &str, end: Option<&String>) -> u32 {

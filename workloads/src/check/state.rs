@@ -21,7 +21,7 @@ use super::names::Names;
 use super::places::Places;
 use super::scripts::{Deed, Proviso, Script, Scripts, Seen, Text};
 use super::subject::Subject;
-use crate::history::{Held, RecordHeader, bytes};
+use crate::history::{Held, RecordHeader, bytes, text};
 
 /// What stands at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -417,6 +417,7 @@ impl<'a> State<'a> {
         let compared = |key: u32, with: i64, holds: fn(Ordering) -> bool| match &of(key).value {
             Value::Any | Value::Present | Value::Hashed { .. } => Holds::Unknown,
             Value::Absent => sure(holds(0.cmp(&with))),
+            Value::Bytes { bytes, .. } if self.hides_number(bytes) => Holds::Unknown,
             Value::Bytes { bytes, .. } => {
                 sure(number(bytes).is_some_and(|ours| holds(ours.cmp(&with))))
             }
@@ -561,16 +562,19 @@ impl<'a> State<'a> {
                 Ok(())
             }
             Deed::Incr { key, by, number: told } => {
+                let is_hidden = |bytes: &[u8]| self.hides_number(bytes);
                 let before = match &self.slots[key as usize].value {
-                    Value::Any | Value::Present | Value::Hashed { .. } => {
+                    Value::Bytes { bytes, .. } if !is_hidden(bytes) => {
+                        number(bytes).ok_or(Misfit)?
+                    }
+                    Value::Absent => 0,
+                    Value::Any | Value::Present | Value::Hashed { .. } | Value::Bytes { .. } => {
                         let Some(told) = told else {
                             self.blur(key);
                             return Ok(());
                         };
                         told.checked_sub(by).ok_or(Misfit)?
                     }
-                    Value::Absent => 0,
-                    Value::Bytes { bytes, .. } => number(bytes).ok_or(Misfit)?,
                 };
                 let now = before.checked_add(by).ok_or(Misfit)?;
                 self.write(key, now.to_string().into_bytes());
@@ -762,7 +766,11 @@ impl<'a> State<'a> {
             Value::Present => format!("something that nobody has told{version}"),
             Value::Hashed { len, .. } => format!("{len} bytes from before{version}"),
             Value::Bytes { bytes, .. } => {
-                let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(40)..]);
+                let last = &bytes[bytes.len().saturating_sub(40)..];
+                let text = match std::str::from_utf8(bytes) {
+                    Ok(_) => String::from_utf8_lossy(last),
+                    Err(_) => text(last).into(),
+                };
                 let cut = if bytes.len() > 40 { "…" } else { "" };
                 format!("{cut}{text}{version}")
             }

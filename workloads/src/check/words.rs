@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use skein_kvstore::slots::SlotMap;
 
 use super::model::{AFTERWARDS, DIVERGED, Fate, Kind, Model, NEVER, NONE, Step};
-use super::scripts::Script;
+use super::scripts::{Proviso, Script, Span};
+use crate::history::text;
 
 /// A list is shown by so many of its last values.
 const LIST_SHOWN: usize = 4;
@@ -99,13 +100,40 @@ impl<'a> Words<'a> {
         if guards.is_empty() {
             return None;
         }
-        let guards = guards.iter().map(|guard| format!("{guard:?}"));
+        let guards = guards.iter().map(|guard| self.condition(guard));
         let held = match script.held {
             Some(true) => "its conditions held",
             Some(false) => "its conditions did not hold",
             None => "nobody knows whether its conditions held",
         };
         Some(format!("{held}: {}", guards.collect::<Vec<_>>().join(", ")))
+    }
+
+    fn condition(&self, guard: &Proviso) -> String {
+        let of = |key: &u32| self.key(*key);
+        match guard {
+            Proviso::Exists(key) => format!("{} is there", of(key)),
+            Proviso::Missing(key) => format!("{} is missing", of(key)),
+            Proviso::Equals(key, value) => {
+                let value = self.model.scripts.text(*value);
+                let shown = text(value);
+                // Bytes that are no text stand as digits.
+                let quote = if shown.as_bytes() == value { "\"" } else { "" };
+                format!("{} equals {quote}{shown}{quote}", of(key))
+            }
+            Proviso::Version(key, version) => format!("{} is at version {version}", of(key)),
+            Proviso::Less(key, number) => format!("{} is less than {number}", of(key)),
+            Proviso::AtMost(key, number) => format!("{} is {number} or less", of(key)),
+            Proviso::Equal(key, number) => format!("{} is {number}", of(key)),
+            Proviso::AtLeast(key, number) => format!("{} is {number} or more", of(key)),
+            Proviso::Greater(key, number) => format!("{} is greater than {number}", of(key)),
+            Proviso::Unchanged(range, _) => {
+                let Span { start, end } = &self.model.scripts.spans[*range as usize];
+                let end = end.as_ref().map_or("the end".to_owned(), |end| text(end));
+                format!("range {} to {end} is unchanged", text(start))
+            }
+            Proviso::Elsewhere => "a condition on other keys".to_owned(),
+        }
     }
 
     fn step(&self, step: Step) -> String {

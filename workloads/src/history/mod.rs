@@ -24,6 +24,7 @@ pub use coverage::Coverage;
 pub use reader::{ReadError, Reader};
 pub use recorded::Recorded;
 pub use recorder::{Recorder, Scribe, line};
+pub(crate) use words::readable;
 pub use words::{bytes, text};
 
 pub(crate) use words::short;
@@ -114,6 +115,16 @@ impl RecordHeader {
         let Self { fields, field_bytes, token_at, token_bytes } = *self;
         let within = token_at.checked_add(token_bytes).is_some_and(|end| end <= field_bytes);
         fields > 0 && token_bytes > 0 && within && fields.checked_mul(field_bytes).is_some()
+    }
+
+    /// Bytes of the tokens of all fields.
+    pub(crate) fn tokens_len(self) -> usize {
+        self.fields * self.token_bytes
+    }
+
+    /// Bytes of all fields.
+    pub(crate) fn whole_len(self) -> usize {
+        self.fields * self.field_bytes
     }
 
     /// The offset right behind the bytes of a field.

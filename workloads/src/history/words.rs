@@ -112,7 +112,7 @@ pub(super) fn out(outcome: &Outcome, record: Option<&RecordHeader>) -> Out {
 
 /// A value as a history has it: of a record what its fields are known by. What is no record is told as it is.
 pub(crate) fn short(value: &[u8], record: Option<&RecordHeader>) -> String {
-    let Some(record) = record.filter(|one| value.len() == one.fields * one.field_bytes) else {
+    let Some(record) = record.filter(|one| value.len() == one.whole_len()) else {
         return text(value);
     };
     let tokens: Vec<&[u8]> =
@@ -129,6 +129,11 @@ pub fn text(bytes: &[u8]) -> String {
             text
         }),
     }
+}
+
+/// What is said of keys and values as a history has them, for people: digits for bytes that are no text, after `0x`.
+pub(crate) fn readable(said: &str) -> String {
+    said.replace(MARK, "0x").replace('\0', "\\0")
 }
 
 /// The bytes that a history has as `text`. What only looks like them is itself.

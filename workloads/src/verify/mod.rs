@@ -31,7 +31,9 @@ use serde::Serialize;
 
 use self::bank::Bank;
 use self::replicas::Replicas;
-use crate::history::{Final, Header, Invoke, Op, Out, Process, ReadError, Record, Return};
+use crate::history::{
+    Final, Header, Invoke, Op, Out, Process, ReadError, Record, Return, readable,
+};
 
 /// Pieces of evidence of one kind that are kept; all are counted.
 const EVIDENCE_MAX: usize = 5;
@@ -67,7 +69,7 @@ impl Verdict {
         let count = self.wrong.entry(kind).or_default();
         *count += 1;
         if *count <= EVIDENCE_MAX as u64 {
-            self.evidence.push(format!("{kind}: {}", what()));
+            self.evidence.push(format!("{kind}: {}", readable(&what())));
         }
     }
 }
@@ -302,8 +304,8 @@ impl<'a> Verifier<'a> {
 
     fn unknown(&mut self, invoke: Invoke) {
         self.verdict.unknown += 1;
-        self.bank.asked(&invoke.ops);
-        self.bank.asked(&invoke.otherwise);
+        self.bank.unknown(&invoke.ops);
+        self.bank.unknown(&invoke.otherwise);
         let moment = Moment { process: invoke.p, invoked: invoke.t, returned: NEVER };
         for op in invoke.ops.into_iter().chain(invoke.otherwise) {
             let key = self.keys.entry_ref(op.key()).or_default();

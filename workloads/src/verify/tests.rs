@@ -254,3 +254,42 @@ fn an_account_is_overdrawn_only_below_what_its_condition_leaves() {
         assert_eq!(!verdict.wrong.contains_key("wrong_sum"), is_right, "{text}{verdict:?}");
     }
 }
+
+/// The readings at the end are one for each account, and what nobody was told of may be done between two of them.
+#[test]
+fn what_is_of_unknown_outcome_may_be_done_between_the_readings_at_the_end() {
+    let bank = r#""bank":{"accounts":["a","b"],"opening":100,"open":false}"#;
+    let header = PLAIN.replace(r#""bank":null"#, bank);
+    let history = |ended: &str, a: i64, b: i64| {
+        let moved = r#"{"invoke":{"t":10,"p":1,"ops":[{"incr":["a",-6]},{"incr":["b",6]}]}}"#;
+        let last = |t: u64, key: &str, value: i64| {
+            format!(r#"{{"final":{{"t":{t},"key":"{key}","value":["{value}",2]}}}}"#)
+        };
+        let (a, b) = (last(30, "a", a), last(40, "b", b));
+        let end = r#"{"end":{"t":1000}}"#;
+        format!("{header}\n{moved}\n{ended}{a}\n{b}\n{end}\n")
+    };
+    let unknown = "{\"unknown\":{\"t\":20,\"p\":1,\"why\":\"gone\"}}\n";
+    let known = "{\"ok\":{\"t\":20,\"p\":1,\"out\":[{\"number\":94},{\"number\":106}]}}\n";
+    let refused = "{\"fail\":{\"t\":20,\"p\":1,\"why\":\"not sent\"}}\n";
+    for (ended, a, b, is_right) in [
+        (unknown, 100, 106, true),
+        ("", 100, 106, true),
+        (unknown, 94, 106, true),
+        (unknown, 100, 100, true),
+        (unknown, 100, 107, false),
+        (unknown, 93, 100, false),
+        (known, 94, 106, true),
+        (known, 94, 107, false),
+        (known, 100, 106, false),
+        (refused, 100, 100, true),
+        (refused, 100, 106, false),
+    ] {
+        let verdict = look(&history(ended, a, b));
+        assert_eq!(
+            !verdict.wrong.contains_key("wrong_sum"),
+            is_right,
+            "{ended}{a} {b} {verdict:?}"
+        );
+    }
+}

@@ -73,7 +73,7 @@ pub(crate) fn deeds(plan: Plan) -> Vec<Deed> {
             steps.push(Step::Put(key, all, version));
         } else if hit >= reads {
             // Now and then a field of another record as well, or the same again.
-            for _ in 0..1 + u32::from(hit % 4 == 0) {
+            for _ in 0..=u32::from(hit % 4 == 0) {
                 let key = if steps.len() > 1 { random.random_range(0..keys) } else { key };
                 let (field, token) = (random.random_range(0..fields), token());
                 records[key].0 = version;
@@ -109,7 +109,9 @@ pub(crate) fn spoil(deeds: &mut [Deed], random: &mut SmallRng) -> bool {
 /// The records of a history, whose records have so many fields, in the order of time.
 pub(crate) fn history(deeds: &[Deed], fields: usize) -> Vec<Record> {
     let text = |tokens: &[u32]| -> String {
-        tokens.iter().map(|token| format!("{token:0TOKEN_BYTES$}")).collect()
+        let tokens: Vec<String> =
+            tokens.iter().map(|token| format!("{token:0TOKEN_BYTES$}")).collect();
+        tokens.concat()
     };
     let mut records = Vec::new();
     for (p, deed) in (1..).zip(deeds) {

@@ -2,17 +2,22 @@
 //!
 //! A value that is as long as the tokens of all fields is a record, whose length is that of all fields. If anything
 //! in the history says that its key has held what is no record, it may stand for itself as well, and a length that is
-//! told may say which. What is no record, and what is made of one by anything but setting a field, is not known. Of its
-//! length is known what it is at least.
+//! told may say which. Conditions on numbers, and increments, are about the whole value, of which a history has only
+//! the tokens: its number is not known. What is no record, and what is made of one by anything but setting a field, is
+//! not known. Of its length is known what it is at least.
 
 use super::super::scripts::{Deed, Scripts};
 use super::{Misfit, State, Value};
 use crate::history::RecordHeader;
 
+/// The store takes no longer value for a number.
+const NUMBER_BYTES_MAX: usize = 64;
+
 /// For each key, whether the history says that its value was not a record at some time: it is put so, appended to or
-/// overwritten, or has another length after a field of it is set.
+/// overwritten, or has another length after a field of it is set; or a field of it is set that makes of nothing a value
+/// as long as tokens, and nobody was told its length.
 pub(super) fn raw_keys(scripts: &Scripts, record: RecordHeader, keys: usize) -> Vec<bool> {
-    let (tokens, whole) = (record.fields * record.token_bytes, record.fields * record.field_bytes);
+    let (tokens, whole) = (record.tokens_len(), record.whole_len());
     let mut raw = vec![false; keys];
     for deed in &scripts.deeds {
         let (key, is_raw) = match *deed {
@@ -21,8 +26,11 @@ pub(super) fn raw_keys(scripts: &Scripts, record: RecordHeader, keys: usize) -> 
                 (key, true)
             }
             Deed::Field { key, field, length, .. } => {
-                let longest = whole.max(record.end_of(field as usize));
-                (key, length.is_some_and(|length| length != longest as u64))
+                let end = record.end_of(field as usize);
+                let is_raw = length.map_or(end == tokens && tokens != whole, |length| {
+                    length != whole.max(end) as u64
+                });
+                (key, is_raw)
             }
             Deed::Get { .. } | Deed::Delete { .. } | Deed::Exists { .. } | Deed::Scan { .. } => {
                 continue;
@@ -36,15 +44,29 @@ pub(super) fn raw_keys(scripts: &Scripts, record: RecordHeader, keys: usize) -> 
 impl State<'_> {
     /// Whether it may come to be known of a value that there is one, and not which.
     pub(in crate::check) fn may_blur(&self) -> bool {
-        let is_untold = |deed: &Deed| matches!(deed, Deed::Field { length: None, .. });
-        self.raw.contains(&true)
-            || self.record.is_some() && self.scripts.deeds.iter().any(is_untold)
+        let Some(record) = self.record else { return false };
+        // A field behind the last one makes a value of which only a part was written.
+        let blurs = |deed: &Deed| match *deed {
+            Deed::Field { field, length, .. } => {
+                length.is_none() || record.end_of(field as usize) > record.whole_len()
+            }
+            _ => false,
+        };
+        self.raw.contains(&true) || self.scripts.deeds.iter().any(blurs)
+    }
+
+    /// Whether a value may be that of a record of which the history has only the tokens, so that its number is not
+    /// known. No number is longer than [`NUMBER_BYTES_MAX`].
+    pub(super) fn hides_number(&self, value: &[u8]) -> bool {
+        let Some(record) = self.record else { return false };
+        let (tokens, whole) = (record.tokens_len(), record.whole_len());
+        let is_alike = value.len() == tokens && tokens != whole;
+        is_alike && (whole <= NUMBER_BYTES_MAX || super::number(value).is_some())
     }
 
     /// How long the value is, if it is no record, and if it is one; `None` if that is not known.
     fn lengths(&self, key: u32, record: RecordHeader) -> Option<[usize; 2]> {
-        let tokens = record.fields * record.token_bytes;
-        let whole = record.fields * record.field_bytes;
+        let (tokens, whole) = (record.tokens_len(), record.whole_len());
         match &self.slots[key as usize].value {
             Value::Absent => Some([0, 0]),
             Value::Bytes { bytes, .. } if bytes.len() == tokens => {
@@ -80,7 +102,7 @@ impl State<'_> {
             self.blur(key); // It has no fields that the history tells of.
             return Ok(());
         };
-        let whole = record.fields * record.field_bytes;
+        let whole = record.whole_len();
         let end = record.end_of(field);
         let now = self.lengths(key, record).map(|both| both.map(|it| it.max(end)));
         // The store fills a gap before the field with zero bytes, and so do the tokens. If both lengths are that of a
