@@ -1,9 +1,7 @@
 //! Payloads of messages that a replica has received or logged, and not let go of.
 //!
 //! Bounded: a session is not read further while it has a window of messages here, and a payload too
-//! large for the log waits in its session's ring while those held take all of their budget. Payloads that other groups'
-//! leaders relay may exceed the budget, but not while that keeps delivered ones, so those beyond it are no more than were
-//! pending at some moment.
+//! large for the log waits in its session's ring while those held take all of their budget.
 
 use skein_protocol::by_session::BySession;
 use skein_protocol::check::check;
@@ -22,8 +20,6 @@ pub(crate) struct Held {
     pub low_water: u64,
     pub destinations: GroupSet,
     pub bytes: Vec<u8>,
-    /// Whether it exceeded the budget when it came.
-    beyond: bool,
 }
 
 pub(crate) struct Payloads {
@@ -34,7 +30,6 @@ pub(crate) struct Payloads {
     inline_bytes_max: usize,
     bytes: usize,
     large_bytes: usize,
-    beyond: usize,
 }
 
 impl Payloads {
@@ -46,7 +41,6 @@ impl Payloads {
             inline_bytes_max,
             bytes: 0,
             large_bytes: 0,
-            beyond: 0,
         }
     }
 
@@ -59,10 +53,7 @@ impl Payloads {
         bytes: &[u8],
     ) -> bool {
         let (messages, buffers) = (self.sessions.or_default(message.session), &mut self.buffers);
-        let held = || {
-            let bytes = buffers.copy(bytes);
-            Held { low_water, destinations, bytes, beyond: false }
-        };
+        let held = || Held { low_water, destinations, bytes: buffers.copy(bytes) };
         if !messages.insert(message.sequence, held) {
             return false;
         }
@@ -116,16 +107,6 @@ impl Payloads {
         self.sessions.get(message.session)?.get(message.sequence)
     }
 
-    /// The message, if it is here, exceeds the budget.
-    pub(crate) fn note_beyond(&mut self, message: MessageId) {
-        let messages = self.sessions.get_mut(message.session);
-        let held = messages.and_then(|messages| messages.get_mut(message.sequence));
-        if let Some(held) = held.filter(|held| !held.beyond) {
-            held.beyond = true;
-            self.beyond += 1;
-        }
-    }
-
     /// Lets go of a message.
     pub(crate) fn remove(&mut self, message: MessageId) {
         if let Some(held) = self.take(message) {
@@ -142,7 +123,6 @@ impl Payloads {
         if held.bytes.len() > self.inline_bytes_max {
             self.large_bytes -= held.bytes.len();
         }
-        self.beyond -= usize::from(held.beyond);
         Some(held)
     }
 
@@ -200,11 +180,6 @@ impl Payloads {
     /// Bytes of payloads too large for the log.
     pub(crate) const fn large_bytes(&self) -> usize {
         self.large_bytes
-    }
-
-    /// How many payloads exceeded the budget when they came.
-    pub(crate) const fn beyond(&self) -> usize {
-        self.beyond
     }
 
     /// Bytes of all payloads.

@@ -689,9 +689,8 @@ impl<A: Application> Replica<A> {
     /// As leader: a full log that cannot go on for the sake of one that lags goes on without it; and so
     /// does one whose sessions wait because payloads are kept for it, or because it has yet to deliver too many
     /// messages.
-    pub(super) fn evict_blockers(&mut self) {
-        self.refused_relay &= self.core.keeps_delivered();
-        let refused = std::mem::take(&mut self.refused) || self.refused_relay;
+    fn evict_blockers(&mut self) {
+        let refused = std::mem::take(&mut self.refused);
         if !self.core.leads() || self.log_has_room() && !refused {
             self.full_since = None;
             return;

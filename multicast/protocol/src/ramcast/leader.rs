@@ -428,11 +428,6 @@ impl Ramcast {
         !self.large.is_empty()
     }
 
-    /// Whether a payload is kept of a message that is delivered: a follower that the log waits for lacks it.
-    pub fn keeps_delivered(&self) -> bool {
-        self.large.iter().any(|large| large.delivered)
-    }
-
     /// How many payloads are kept of messages that were logged before we led, and are delivered: a follower that the
     /// log waits for may lack them. No budget has admitted these.
     pub fn inherited_payloads(&self) -> usize {
