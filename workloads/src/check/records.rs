@@ -137,7 +137,7 @@ impl Inference<'_> {
         token.is_some_and(|token| token.iter().all(|byte| *byte == 0))
     }
 
-    /// Who wrote a field in the history that was not so before, if that is known.
+    /// The transaction of the history that changed a field to this, if it is known.
     fn field(&mut self, key: u32, token: Option<u32>, seen: Known) -> Option<u32> {
         let words = self.words;
         let writer = token.map_or(NONE, |token| self.writers[token as usize]);

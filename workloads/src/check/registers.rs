@@ -24,7 +24,7 @@ struct Told {
 /// A version of which several may have told.
 #[derive(Clone, Copy)]
 struct Version {
-    /// Who was told to have set it.
+    /// The write that was told this version.
     setter: Option<Told>,
     /// The first of those who told of it.
     first: Told,
@@ -175,7 +175,7 @@ impl Inference<'_> {
         });
     }
 
-    /// Who wrote what was read at a version. A value from before the history may be written again in it. So a value at
+    /// The writer of a value that was read at a version. A value from before the history may be written again in it. So a value at
     /// the oldest known version names its writer only if that writer was told this version.
     fn judge(&mut self, key: u32, at: Version, read: Told) -> Judged {
         let Version { setter, first, is_oldest } = at;

@@ -131,7 +131,7 @@ pub fn text(bytes: &[u8]) -> String {
     }
 }
 
-/// What is said of keys and values as a history has them, for people: digits for bytes that are no text, after `0x`.
+/// A message in which coded keys and values are shown for people: bytes that are no text as digits after `0x`.
 pub(crate) fn readable(said: &str) -> String {
     said.replace(MARK, "0x").replace('\0', "\\0")
 }

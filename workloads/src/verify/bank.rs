@@ -13,7 +13,7 @@ pub(super) struct Bank<'a> {
     is_disturbed: bool,
     /// Readings of all accounts whose sum is not the total; `None` if there was no number at one of them.
     wrong_sums: Vec<(Moment, Option<i128>)>,
-    /// What transactions of unknown outcome may take from accounts, and add to them, in all. Zero or less, and zero or
+    /// The most that transactions of unknown outcome may take from all accounts together, and add to them. Zero or less, and zero or
     /// more.
     unknown: (i128, i128),
     /// Whether an opening is of unknown outcome. It may change the accounts by anything.

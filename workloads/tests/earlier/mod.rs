@@ -25,7 +25,7 @@ fn reads(k: &str, j: &str) -> String {
 fn a_value_from_before_does_not_show_that_an_unknown_write_was_done() {
     let seen = reads(r#"["v1",7]"#, "null");
     assert!(is_right(BEFORE, &format!("{PUT_BOTH}\n{seen}")));
-    // What stands at a later version than one that was found was written in the history.
+    // A version above another known one was written in the history.
     let found = r#"{"invoke":{"t":1,"p":8,"ops":[{"get":"k"}]}}
         {"ok":{"t":2,"p":8,"out":[{"value":["v0",3]}]}}"#;
     assert!(!is_right(BEFORE, &format!("{found}\n{PUT_BOTH}\n{seen}")));

@@ -143,7 +143,7 @@ fn a_list_that_looks_like_digits_is_right() {
     }
 }
 
-/// Of a record from before the history all fields are known once it was read, however long they are.
+/// One reading of a record from before the history tells all its fields, however long they are.
 #[test]
 fn long_records_from_before_are_judged_field_by_field() {
     let header = format!(r#"{},"before":true"#, record(10, 5, 1, 4));

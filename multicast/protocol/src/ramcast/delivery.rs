@@ -231,7 +231,7 @@ impl Pending {
             return;
         }
         if is_over {
-            // What it has proposed since holds, here and where that is proven already.
+            // A proposal of a later ballot stays: another replica of our group may have proven it already.
             if self.remotes.iter().any(|old| old.group() == group && old.ballot > remote.ballot) {
                 return;
             }
