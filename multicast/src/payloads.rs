@@ -1,7 +1,9 @@
 //! Payloads of messages that a replica has received or logged, and not let go of.
 //!
 //! Bounded: a session is not read further while it has a window of messages here, and a payload too
-//! large for the log waits in its session's ring while those held take all of their budget.
+//! large for the log waits in its session's ring while those held take all of their budget. Payloads that other groups'
+//! leaders relay may exceed the budget, but not while the oldest is kept for a follower alone, so those beyond it are no
+//! more than were pending at some moment.
 
 use skein_protocol::by_session::BySession;
 use skein_protocol::check::check;
@@ -20,6 +22,8 @@ pub(crate) struct Held {
     pub low_water: u64,
     pub destinations: GroupSet,
     pub bytes: Vec<u8>,
+    /// Whether it exceeded the budget when it came.
+    beyond: bool,
 }
 
 pub(crate) struct Payloads {
@@ -30,6 +34,7 @@ pub(crate) struct Payloads {
     inline_bytes_max: usize,
     bytes: usize,
     large_bytes: usize,
+    beyond: usize,
 }
 
 impl Payloads {
@@ -41,6 +46,7 @@ impl Payloads {
             inline_bytes_max,
             bytes: 0,
             large_bytes: 0,
+            beyond: 0,
         }
     }
 
@@ -53,7 +59,10 @@ impl Payloads {
         bytes: &[u8],
     ) -> bool {
         let (messages, buffers) = (self.sessions.or_default(message.session), &mut self.buffers);
-        let held = || Held { low_water, destinations, bytes: buffers.copy(bytes) };
+        let held = || {
+            let bytes = buffers.copy(bytes);
+            Held { low_water, destinations, bytes, beyond: false }
+        };
         if !messages.insert(message.sequence, held) {
             return false;
         }
@@ -107,6 +116,16 @@ impl Payloads {
         self.sessions.get(message.session)?.get(message.sequence)
     }
 
+    /// The message, if it is here, exceeds the budget.
+    pub(crate) fn note_beyond(&mut self, message: MessageId) {
+        let messages = self.sessions.get_mut(message.session);
+        let held = messages.and_then(|messages| messages.get_mut(message.sequence));
+        if let Some(held) = held.filter(|held| !held.beyond) {
+            held.beyond = true;
+            self.beyond += 1;
+        }
+    }
+
     /// Lets go of a message.
     pub(crate) fn remove(&mut self, message: MessageId) {
         if let Some(held) = self.take(message) {
@@ -123,6 +142,7 @@ impl Payloads {
         if held.bytes.len() > self.inline_bytes_max {
             self.large_bytes -= held.bytes.len();
         }
+        self.beyond -= usize::from(held.beyond);
         Some(held)
     }
 
@@ -180,6 +200,11 @@ impl Payloads {
     /// Bytes of payloads too large for the log.
     pub(crate) const fn large_bytes(&self) -> usize {
         self.large_bytes
+    }
+
+    /// How many payloads exceeded the budget when they came.
+    pub(crate) const fn beyond(&self) -> usize {
+        self.beyond
     }
 
     /// Bytes of all payloads.

@@ -267,6 +267,9 @@ mutants! {
     /// Whatever comes again is ordered again and executed again. Two guards stand there, and each alone
     /// would do: what a session has sent is known before it is ordered, and when it is executed.
     DuplicateExecuted,
+    /// A leader refuses what other groups' leaders relay beyond its budget while it keeps any payload that a follower
+    /// lacks, though it keeps that for the sake of one that is not delivered.
+    RelaysRefusedForLater,
     /// A promise holds from when its giver began the turn in which it was asked for it.
     PromiseFromTurnsBegin,
     /// An engine that was kept from asking who is gone makes up for it at once: by its clock, those that may

@@ -689,8 +689,10 @@ impl<A: Application> Replica<A> {
     /// As leader: a full log that cannot go on for the sake of one that lags goes on without it; and so
     /// does one whose sessions wait because payloads are kept for it, or because it has yet to deliver too many
     /// messages.
-    fn evict_blockers(&mut self) {
-        let refused = std::mem::take(&mut self.refused);
+    pub(super) fn evict_blockers(&mut self) {
+        let still = |len: &usize| self.core.keeps_delivered() && self.exceeds_budget(*len);
+        self.refused_relay = self.refused_relay.filter(still);
+        let refused = std::mem::take(&mut self.refused) || self.refused_relay.is_some();
         if !self.core.leads() || self.log_has_room() && !refused {
             self.full_since = None;
             return;

@@ -24,12 +24,14 @@ impl<A: Application> Replica<A> {
         // What its log names it is given, whatever it holds already: nobody else can go on without. If it begins to
         // lead then, it delivers that, and keeps it for followers that lag.
         let logged = self.ends.len() + self.core.pending() + self.core.inherited_payloads();
+        let logged = logged + self.payloads.beyond();
         let large_bytes_max =
             self.tuning.held_bytes_max + (sessions + logged) * self.tuning.payload_bytes_max;
         Footprint {
             pending: self.core.pending(),
             payloads: self.payloads.len(),
             large_bytes: self.payloads.large_bytes(),
+            beyond_budget: self.payloads.beyond(),
             log_entries: self.ends.len(),
             waiting,
             sessions,

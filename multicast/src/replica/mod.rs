@@ -197,6 +197,9 @@ pub(crate) struct Replica<A> {
     /// one was since the last tick.
     full_since: Option<u64>,
     refused: bool,
+    /// The length of a payload that another group's leader relayed, and that still exceeds the budget while delivered ones
+    /// are kept. It is relayed again some ticks later.
+    refused_relay: Option<usize>,
     /// As leader: a follower has yet to deliver so much that no session's message is taken.
     throttled: bool,
     /// Whether it led, and which payload it waited for, when sessions' rings were last looked at.
@@ -324,6 +327,7 @@ impl<A: Application> Replica<A> {
             left_behind_since: None,
             full_since: None,
             refused: false,
+            refused_relay: None,
             throttled: false,
             reads_sessions: (false, None),
             unproposed: false,

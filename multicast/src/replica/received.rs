@@ -37,11 +37,26 @@ impl<A: Application> Replica<A> {
     /// that a member of its group sends is of a time when it did not lead.
     pub(crate) fn relayed<F: Fabric>(&mut self, datagram: &[u8], wiring: &mut Wiring<F>) {
         let read = decode_name(datagram).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
-        if let Some((message, (head, payload))) = read
-            && self.has_use_for(message, wiring)
-        {
+        let Some((message, (head, payload))) = read else { return };
+        let new = self.payloads.get(message).is_none();
+        let beyond = new && self.core.leads() && self.exceeds_budget(payload.len());
+        // What is delivered and kept for followers that lag is let go of when they have it, or are evicted; it does not
+        // wait for this message. What is not delivered may.
+        if beyond && self.core.keeps_delivered() {
+            self.paths.budget_full += 1;
+            self.refused_relay = Some(payload.len());
+        } else if self.has_use_for(message, wiring) {
             self.receive(message.session, head, payload, wiring);
+            if beyond {
+                self.payloads.note_beyond(message);
+            }
         }
+    }
+
+    /// Whether a payload of that length is more than large payloads may take.
+    pub(super) fn exceeds_budget(&self, len: usize) -> bool {
+        let large = len > self.tuning.inline_bytes_max;
+        large && self.payloads.large_bytes() + len > self.tuning.held_bytes_max
     }
 
     /// Whether we may keep what is relayed. A leader proposes it. Anybody else asked for it because the log waited

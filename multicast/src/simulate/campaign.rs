@@ -33,6 +33,7 @@ pub const SHARES: [(&str, u64); Profile::ALL.len()] = [
     ("large", 15),
     ("laps", 8),
     ("severed", 15),
+    ("relayed", 30),
     ("twins", 40),
     ("uneven", 30),
     ("clocks", 15),

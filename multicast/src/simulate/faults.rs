@@ -650,6 +650,28 @@ pub(super) fn follower_is_severed(scenario: &mut Scenario, rng: &mut Rng) -> Vec
     [leads].into_iter().chain(others.map(cut)).collect()
 }
 
+/// Again and again nothing goes from clients to a group's leader, which has messages, nearly all of them large, from other
+/// groups' leaders alone; and one of its followers stands still meanwhile.
+pub(super) fn relays_meet_a_laggard(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
+    (scenario.topology.replicas, scenario.topology.nodes) = (3, 3);
+    scenario.topology.groups = 2 + rng.below(2) as u16;
+    scenario.topology.engines = 1;
+    (scenario.shared_percent, scenario.large_one_in) = (100, 1);
+    let silence = scenario.suspected_after();
+    let member = |slot| Target::Node(scenario.topology.node_of(ReplicaId::new(GroupId(0), slot)));
+    let (leader, follower) = (member(0), member(1 + rng.below(2) as u8));
+    let mut faults = Vec::new();
+    for _ in 0..rng.between(3, 8) {
+        let after = rng.below(scenario.messages);
+        let mut fault = |delay, kind| faults.push(Fault { after, delay, kind });
+        fault(Duration::ZERO, Kind::Deaf { node: leader, lasts: some_of(rng, 4 * silence) });
+        let kind = Kind::Pause { node: follower, lasts: some_of(rng, 4 * silence), flaps: false };
+        fault(some_of(rng, silence), kind);
+    }
+    faults.sort_by_key(|fault| (fault.after, fault.delay));
+    faults
+}
+
 /// More memories of a group die than it tolerates, while there is load.
 pub(super) fn group_is_lost(scenario: &Scenario, rng: &mut Rng) -> Fault {
     let topology = scenario.topology;

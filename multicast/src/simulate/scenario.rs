@@ -57,6 +57,8 @@ pub struct Profile {
     stalls: bool,
     /// A follower hears its own leader, and nobody else.
     severed: bool,
+    /// A leader has messages from other groups' leaders alone, while a follower lags.
+    relayed: bool,
     /// Two processes say different things under the same names.
     twins: bool,
     /// What surrounds the processes is against them.
@@ -101,13 +103,14 @@ const PLAIN: Profile = Profile {
     learners: false,
     stalls: false,
     severed: false,
+    relayed: false,
     twins: false,
     surroundings: None,
 };
 
 impl Profile {
     /// All profiles; the first is what is run if none is named.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that falls in every seed",
@@ -393,6 +396,16 @@ impl Profile {
             ..PLAIN
         },
         Self {
+            name: "relayed",
+            about: "a leader has large messages from other groups' leaders alone, while a follower lags",
+            faults: (0, 3),
+            mix: Mix { pauses: 1, client_crashes: 2, resends: 2, evictions: 1, ..QUIET },
+            messages: (150, 150),
+            large_one_in: 1000,
+            relayed: true,
+            ..PLAIN
+        },
+        Self {
             name: "twins",
             about: "two processes say different things under the same names",
             faults: (1, 6),
@@ -664,6 +677,9 @@ impl Scenario {
         if profile.severed {
             let mut rng = Rng::new(seed ^ 0x05e7_e2ed);
             more.extend(faults::follower_is_severed(&mut scenario, &mut rng));
+        }
+        if profile.relayed {
+            more.extend(faults::relays_meet_a_laggard(&mut scenario, &mut rng));
         }
         for fault in more {
             let at = scenario.faults.partition_point(|before| before.after <= fault.after);

@@ -428,6 +428,14 @@ impl Ramcast {
         !self.large.is_empty()
     }
 
+    /// Whether the oldest payload that is kept is of a delivered message: a follower that the log waits for lacks it. Those
+    /// behind it go when it has gone.
+    pub fn keeps_delivered(&self) -> bool {
+        let later = planted(Mutant::RelaysRefusedForLater);
+        let mut kept = self.large.iter().take(if later { self.large.len() } else { 1 });
+        kept.any(|large| large.delivered)
+    }
+
     /// How many payloads are kept of messages that were logged before we led, and are delivered: a follower that the
     /// log waits for may lack them. No budget has admitted these.
     pub fn inherited_payloads(&self) -> usize {

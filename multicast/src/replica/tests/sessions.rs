@@ -123,3 +123,45 @@ fn a_session_has_no_more_under_way_than_its_window() {
         assert_eq!(known, taken, "{sequence}");
     }
 }
+
+/// What is not delivered yet may wait for a message that another group's leader relays. What is delivered does not, and
+/// is kept only for a follower that lags.
+#[test]
+fn what_is_relayed_exceeds_the_budget_only_if_nothing_delivered_is_kept() {
+    const LEN: usize = 8 << 10;
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.replica.tuning.held_bytes_max = 3 * LEN;
+    let relays = |scene: &mut Scene, sequence| {
+        let mut datagram = relay(SessionId(1), sequence);
+        datagram.resize(datagram.len() + LEN, 7);
+        scene.replica.relayed(&datagram, &mut scene.wiring);
+        (scene.replica.payloads.len(), scene.replica.payloads.beyond())
+    };
+    let held: Vec<_> = (1..=5).map(|sequence| relays(&mut scene, sequence)).collect();
+    assert_eq!(held, [(1, 0), (2, 0), (3, 0), (4, 1), (5, 2)]);
+    scene.commit();
+    assert_eq!(scene.answered().len(), 5, "slot 2 lacks them");
+    let entries_after = |scene: &mut Scene, now_ms| {
+        let before = scene.replica.core.last_index();
+        scene.pass(now_ms);
+        scene.replica.evict_blockers();
+        scene.replica.core.last_index() - before
+    };
+    let evict_after = scene.replica.tuning.evict_after_ms;
+    assert_eq!([1, 2 + evict_after].map(|now| entries_after(&mut scene, now)), [0, 0]);
+    assert_eq!(relays(&mut scene, 6), (5, 2));
+    // It is not relayed again until then.
+    let from = 3 + evict_after;
+    let times = [from, from + 1, from + evict_after - 1, from + evict_after];
+    assert_eq!(times.map(|now| entries_after(&mut scene, now)), [0, 0, 0, 1], "slot 2 is evicted");
+
+    let by = ReplicaId::new(GroupId(0), 2);
+    let core = &scene.replica.core;
+    let acceptance = Acceptance { tag: core.ballot().tag(), index: core.last_index() };
+    scene.replica.told(Column::Accepted, by, acceptance.to_word());
+    scene.replica.end_turn(&mut scene.wiring);
+    scene.answered();
+    assert_eq!((scene.replica.payloads.len(), scene.replica.payloads.beyond()), (0, 0));
+    assert_eq!(relays(&mut scene, 6), (1, 0));
+}
