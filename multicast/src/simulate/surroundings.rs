@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use skein_fabric::sim::Rng;
+use skein_protocol::ids::{GroupId, ReplicaId};
 
 use super::faults::{FOR_EVER, Fault, Kind, Target, some_of};
 use super::scenario::Scenario;
@@ -43,7 +44,7 @@ pub(super) fn draw(what: Surroundings, scenario: &mut Scenario, rng: &mut Rng) -
         Surroundings::Clocks => clocks(scenario, rng),
         Surroundings::Scarce => scarce(scenario, rng),
         Surroundings::Starts => starts(scenario, rng),
-        Surroundings::Stops => (0..rng.between(6, 20)).map(|_| stop(scenario, rng)).collect(),
+        Surroundings::Stops => stops(scenario, rng),
         Surroundings::Aged => aged(scenario, rng),
     }
 }
@@ -138,6 +139,39 @@ fn starts(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
         at(scenario, rng, kind)
     };
     (0..rng.between(2, 6)).map(|_| one(rng)).collect()
+}
+
+/// Processes are stopped again and again. In every other seed some are followers that are asked for a promise meanwhile.
+fn stops(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let mut faults: Vec<_> = (0..rng.between(6, 20)).map(|_| stop(scenario, rng)).collect();
+    // Of its own generator: what else was drawn for a seed stays so.
+    let mut rng = Rng::new(scenario.seed ^ 0x0057_a1e5);
+    if rng.one_in(2) {
+        for _ in 0..rng.between(2, 6) {
+            faults.extend(follower_stops_before_it_promises(scenario, &mut rng));
+        }
+    }
+    faults
+}
+
+/// A follower looks at its clock and is stopped at once, for longer than a silence. Another one does not hear their
+/// leader meanwhile, and asks to lead. So both what the leader asks for, a lease, and what the other asks for await the
+/// first when it goes on.
+fn follower_stops_before_it_promises(scenario: &Scenario, rng: &mut Rng) -> [Fault; 2] {
+    let topology = scenario.topology;
+    let group = rng.below(u64::from(topology.groups)) as u16;
+    let slots = u64::from(topology.replicas);
+    let first = rng.below(slots);
+    let other = (first + 1 + rng.below((slots - 1).max(1))) % slots;
+    let member =
+        |slot: u64| Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot as u8)));
+    let silence = scenario.suspected_after();
+    let lasts = silence + some_of(rng, 2 * silence);
+    let cut =
+        Kind::Cut { from: Target::Leader(group), to: member(other), both_ways: true, lasts: 2 * lasts };
+    let Fault { after, delay, kind } = at(scenario, rng, cut);
+    let stop = Kind::StopInside { node: member(first), looks: u64::MAX, clock_looks: 1, lasts };
+    [Fault { after, delay, kind }, Fault { after, delay, kind: stop }]
 }
 
 /// A node, leaders preferably, is stopped in the middle of a turn until it has a successor, or not so long.
