@@ -104,6 +104,8 @@ mutants! {
     CreditForUnread,
     /// Whoever sleeps is not woken by what is written to it (hole 10).
     NeverWoken,
+    /// Whoever was to be woken by the next tick is not.
+    NeverWokenLate,
     /// A log is overwritten where a follower has not read it (hole 7, gap I).
     LogRoomNotChecked,
     /// A follower that is let in late may be lapped: what it has still to read is not held.

@@ -17,6 +17,7 @@ use super::{Answered, Replica};
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::election::{Election, Granted, Piece, Prepare, cursor, place};
+use crate::port::Hurry;
 use crate::wiring::{Column, Note, Wiring};
 
 impl<A: Application> Replica<A> {
@@ -602,13 +603,15 @@ impl<A: Application> Replica<A> {
         wiring.port.wake_later(peer);
         let ours = &mut self.followers[usize::from(slot)];
         ours.let_in(log, base.position, granted.freed);
+        // What it has yet to be written may be what a quorum lacks.
+        self.awaited = true;
         ours.held_from = granted.held_from;
         self.space.hold(if fits { base.position.min(granted.freed) } else { base.position });
         ours.joining = learns.then_some(granted.incarnation);
         self.stop_teaching(slot);
         self.paths.admitted += 1;
         self.core.feeds(slot, granted.incarnation);
-        self.write_log(slot, before, 0, wiring);
+        self.write_log(slot, before, 0, Hurry::Now, wiring);
         tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");
     }
 

@@ -18,6 +18,7 @@ use skein_protocol::step::{Event, Record};
 use super::Replica;
 use super::results::{Exchanged, RESULTS_BYTES_MAX};
 use crate::application::Application;
+use crate::port::Hurry;
 use crate::wiring::{Column, Note, Wiring};
 
 /// The most room that a leader keeps in its log for what a turn's announcements will need.
@@ -39,6 +40,10 @@ const UNDER_WAY_MAX: usize = 16;
 /// Entries up to this length are copied out at once, if they are as long as the one before.
 const ALIKE_MAX: usize = 256;
 
+/// A follower that sleeps is woken for so many bytes at the latest, though nobody waits for what it does with them: it has
+/// them all to read when it leads.
+pub(super) const UNREAD_MAX: u64 = 16 << 10;
+
 /// Of that room, what changes of the view and first entries of new ballots may take.
 pub(super) const RESERVE_FOR_CONTROL: usize = 2 << 10;
 
@@ -50,6 +55,8 @@ pub(super) struct Follower {
     left: Vec<RemoteRegion>,
     /// Up to where its copy of the log is written.
     pub(super) sent: u64,
+    /// Bytes that were written to it since it was last woken for them.
+    unread: u64,
     /// Up to where it needs the log no more.
     pub(super) freed: u64,
     /// The number of the last write to it under this grant.
@@ -300,6 +307,7 @@ impl<A: Application> Replica<A> {
             let (birth, time_ms) = (entry.birth, entry.time_ms);
             core.step(Event::Logged { index, birth, time_ms, record, held, last }, effects);
         };
+        self.awaited |= is_awaited(&entry.body);
         match entry.body {
             Body::Pad => {}
             Body::NewBallot => log(Record::NewBallot, true, true),
@@ -395,6 +403,7 @@ impl<A: Application> Replica<A> {
                 Body::Exchange { from, results: Results(&results) }
             }
         };
+        self.awaited |= is_awaited(&body);
         let whole = Entry { birth: ballot, written: ballot, time_ms, epoch: EPOCH, body };
         let remotes = match record {
             Record::Remote(_) => self.core.logged_remotes(index),
@@ -444,16 +453,22 @@ impl<A: Application> Replica<A> {
     /// Writes to each follower what it has not been written yet, however many entries that is.
     pub(super) fn write_followers<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
         let before = std::mem::replace(&mut self.written, self.core.last_index());
+        let awaited = std::mem::take(&mut self.awaited);
         if !self.core.leads() {
             return;
         }
         self.batches.entries_per_write.note(self.written.saturating_sub(before) as usize);
         let end = self.space.cursor.position;
+        let unread_max = UNREAD_MAX.min(self.space.capacity() / 16);
         for slot in 0..self.topology.replicas {
             let follower = &mut self.followers[usize::from(slot)];
             if follower.log.is_some() && follower.sent < end {
                 let from = std::mem::replace(&mut follower.sent, end);
-                self.write_log(slot, from..end, self.core.last_index(), wiring);
+                follower.unread += end - from;
+                let hurries =
+                    awaited || follower.joining.is_some() || follower.unread >= unread_max;
+                let hurry = if hurries { Hurry::Now } else { Hurry::ByTick };
+                self.write_log(slot, from..end, self.core.last_index(), hurry, wiring);
             }
         }
     }
@@ -464,6 +479,7 @@ impl<A: Application> Replica<A> {
         slot: u8,
         part: Range<u64>,
         index: u64,
+        hurry: Hurry,
         wiring: &mut Wiring<F>,
     ) {
         let follower = &mut self.followers[usize::from(slot)];
@@ -484,8 +500,11 @@ impl<A: Application> Replica<A> {
                 break;
             }
         }
+        if hurry == Hurry::Now {
+            self.followers[usize::from(slot)].unread = 0;
+        }
         if let Some(peer) = wiring.peer_of(ReplicaId::new(self.id.group, slot)) {
-            wiring.port.wake_later(peer);
+            wiring.port.wake_as(peer, hurry);
         }
     }
 
@@ -533,7 +552,7 @@ impl<A: Application> Replica<A> {
             && let Some(leader) = self.core.leader()
         {
             self.freed_told = self.freed;
-            wiring.tell_word(self.id, leader, Column::Freed, self.freed);
+            wiring.tell_word(self.id, leader, Column::Freed, self.freed, Hurry::Now);
         }
     }
 
@@ -752,5 +771,17 @@ mod tests {
         it.post(3, 12);
         assert_eq!((it.completed(2), it.has_all()), (None, false));
         assert_eq!((it.completed(3), it.has_all()), (Some(12), true));
+    }
+}
+
+/// Whether somebody waits for what followers do with an entry: other groups for what they accept, their own leader for
+/// whether they hold a payload.
+pub(super) fn is_awaited(body: &Body<'_>) -> bool {
+    match body {
+        Body::Pad | Body::Raise { .. } => false,
+        Body::Local { destinations, payload, .. } => {
+            destinations.len() > 1 || !matches!(payload, Payload::Inline(_))
+        }
+        _ => true,
     }
 }

@@ -58,6 +58,7 @@ use crate::config::{Topology, Tuning};
 use crate::election::{Election, Granted, Prepare};
 use crate::mail::Key;
 use crate::payloads::Payloads;
+use crate::port::Hurry;
 use crate::wiring::{Column, Note, Wiring};
 
 /// How many heartbeats candidates wait for each other, and a leader for an answer of other groups.
@@ -202,6 +203,9 @@ pub(crate) struct Replica<A> {
     refused_relay: Option<usize>,
     /// As leader: a follower has yet to deliver so much that no session's message is taken.
     throttled: bool,
+    /// Whether somebody waits for what followers do with what was appended, or for what we accept: it is more than messages
+    /// to our group alone that are in the log whole, which the leader knows to be committed when its writes complete.
+    awaited: bool,
     /// Whether it led, and which payload it waited for, when sessions' rings were last looked at.
     reads_sessions: (bool, Option<MessageId>),
     /// As a new leader: sessions sent us what nobody has logged.
@@ -328,6 +332,7 @@ impl<A: Application> Replica<A> {
             full_since: None,
             refused: false,
             refused_relay: None,
+            awaited: false,
             throttled: false,
             reads_sessions: (false, None),
             unproposed: false,
@@ -422,7 +427,8 @@ impl<A: Application> Replica<A> {
             && self.applied_told != self.last_applied.max(NOTHING)
         {
             self.applied_told = self.last_applied.max(NOTHING);
-            wiring.tell_word(self.id, leader, Column::Applied, self.applied_told);
+            let word = self.applied_told;
+            wiring.tell_word(self.id, leader, Column::Applied, word, Hurry::ByTick);
         }
     }
 
@@ -646,7 +652,7 @@ impl<A: Application> Replica<A> {
                 Effect::Settle { group, timestamp } => {
                     wiring.note(|| Note::Settled { by, timestamp, view: self.core.view().clone() });
                     let (groups, word) = (GroupSet::single(group), timestamp.to_word());
-                    wiring.tell_groups(by, groups, Column::Settled, word);
+                    wiring.tell_groups(by, groups, Column::Settled, word, Hurry::Now);
                 }
                 Effect::Pass { to, rows, asks } => self.tell_passed(to, rows, asks, wiring),
                 Effect::Resend { message, to } => self.resend(message, to, wiring),
@@ -661,7 +667,10 @@ impl<A: Application> Replica<A> {
                             wiring.note(|| Note::Told(Touch { by, to, about }));
                         }
                     }
-                    wiring.tell_groups(by, groups, Column::Accepted, word);
+                    let ours = groups == GroupSet::single(by.group);
+                    let awaited = std::mem::take(&mut self.awaited) || !ours;
+                    let hurry = if awaited { Hurry::Now } else { Hurry::ByTick };
+                    wiring.tell_groups(by, groups, Column::Accepted, word, hurry);
                 }
                 Effect::Fetch { message, from } => {
                     let about = About::Message(message);

@@ -28,7 +28,7 @@ use crate::election::{
     Content, CopyId, Election, Granted, Part, Piece, Place, Prepare, Taken, place,
 };
 use crate::mail::Purpose;
-use crate::port::{Port, RingSizes};
+use crate::port::{Hurry, Port, RingSizes};
 use crate::wiring::{Column, Wiring};
 
 mod divergence;
@@ -41,6 +41,7 @@ mod results;
 mod rings;
 mod sessions;
 mod states;
+mod waking;
 
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
 const OLD: Ballot = Ballot::new(1, 1, 0);
@@ -223,7 +224,7 @@ impl Scene {
     /// A member has applied what it delivers up to a final timestamp, by the word that it writes here.
     fn applies(&mut self, slot: u8, timestamp: u64) {
         let by = ReplicaId::new(GroupId(0), slot);
-        self.wiring.tell_word(by, self.replica.id, Column::Applied, timestamp);
+        self.wiring.tell_word(by, self.replica.id, Column::Applied, timestamp, Hurry::Now);
     }
 
     /// The words that say something new, by whom.

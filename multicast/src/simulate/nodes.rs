@@ -23,7 +23,6 @@ use crate::config::{Topology, endpoint_name};
 use crate::engine::Engine;
 use crate::mail::Purpose;
 use crate::operate::{Command, CommandError, Identity};
-use crate::port::Port;
 use crate::replica::Replica;
 use crate::roster::{Roster, Seen};
 
@@ -183,6 +182,9 @@ impl Nodes {
     pub(super) fn crash(&mut self, node: u16, stage: &mut Stage) {
         for process in self.processes.iter_mut().filter(|process| process.node == node) {
             if let Some(engine) = process.engine.take() {
+                for sleeper in engine.inside().1.to_be_woken_late() {
+                    stage.world.leave_asleep(&sleeper);
+                }
                 stage.world.crash(&process.name);
                 stage.onlooker.ends(&engine);
                 cover(&engine, &mut self.past);
@@ -488,11 +490,13 @@ impl Nodes {
         sleeper.map(|process| process.name.as_str())
     }
 
-    /// Whether an engine that is awake has written something that its reader was not woken for.
+    /// Whether an engine has written something that its reader was not woken for: one that is awake, or one that will
+    /// wake it when it ticks.
     pub(super) fn owe_wake_ups(&self, world: &World) -> bool {
-        let awake = |process: &&Process| !process.stands_still && !world.is_parked(&process.name);
-        let engines = self.processes.iter().filter(awake).filter_map(|it| it.engine.as_ref());
-        engines.map(|engine| engine.inside().1).any(Port::has_untold)
+        let goes_on = self.processes.iter().filter(|process| !process.stands_still);
+        goes_on
+            .filter_map(|it| Some((&it.name, it.engine.as_ref()?.inside().1)))
+            .any(|(name, port)| port.owes_late() || port.has_untold() && !world.is_parked(name))
     }
 
     /// When the first of those that sleep wakes by itself.

@@ -167,8 +167,12 @@ fn follower_stops_before_it_promises(scenario: &Scenario, rng: &mut Rng) -> [Fau
         |slot: u64| Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot as u8)));
     let silence = scenario.suspected_after();
     let lasts = silence + some_of(rng, 2 * silence);
-    let cut =
-        Kind::Cut { from: Target::Leader(group), to: member(other), both_ways: true, lasts: 2 * lasts };
+    let cut = Kind::Cut {
+        from: Target::Leader(group),
+        to: member(other),
+        both_ways: true,
+        lasts: 2 * lasts,
+    };
     let Fault { after, delay, kind } = at(scenario, rng, cut);
     let stop = Kind::StopInside { node: member(first), looks: u64::MAX, clock_looks: 1, lasts };
     [Fault { after, delay, kind }, Fault { after, delay, kind: stop }]

@@ -303,7 +303,9 @@ impl Fabric for SimFabric {
     fn wake(&mut self, whom: Peer) {
         self.with(|state, me| {
             let known = peer(state, me, whom);
-            if !known.is_over() && state.processes[me].alive {
+            if known.is_over() {
+                state.processes[known.process].unwoken = true;
+            } else if state.processes[me].alive {
                 state.push(known.link, Way::Data, Step::Wake);
             }
         });

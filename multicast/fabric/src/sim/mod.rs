@@ -202,6 +202,11 @@ impl World {
         self.with(name, |state, it| state.processes[it].parked.map(Duration::from_nanos))
     }
 
+    /// Whoever would have woken the process later dies now.
+    pub fn leave_asleep(&self, name: &str) {
+        self.with(name, |state, it| state.processes[it].unwoken = true);
+    }
+
     /// Whether whoever would have woken the process since it parked has died before it could, or lost its
     /// connection: it will see what that one had written when its time is up.
     pub fn is_left_asleep(&self, name: &str) -> bool {

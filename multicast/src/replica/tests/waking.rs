@@ -1,0 +1,124 @@
+//! Whom a replica wakes at once, and whom at the next tick.
+
+use skein_protocol::log::Payload;
+use skein_protocol::step::Effect;
+
+use super::super::log::{UNREAD_MAX, is_awaited};
+use super::*;
+
+/// How many are woken at the end of the turn, and how many at the next tick; all of them are, then.
+fn woken(scene: &mut Scene) -> (usize, usize) {
+    let (now, late) = scene.wiring.port.to_be_woken();
+    let woken = (now.len(), late.len());
+    scene.wiring.port.wake_late();
+    scene.wiring.port.tell();
+    assert_eq!(scene.wiring.port.to_be_woken(), (&[][..], &[][..]));
+    woken
+}
+
+/// Has a session's message come, of so many bytes, and the turn end.
+fn take(scene: &mut Scene, sequence: u64, destinations: GroupSet, len: usize) {
+    let head = Head { sequence, low_water: sequence, destinations };
+    scene.replica.receive(SessionId(1), head, &vec![7; len], &mut scene.wiring);
+    scene.replica.end_turn(&mut scene.wiring);
+}
+
+#[test]
+fn a_leader_wakes_followers_at_once_for_what_somebody_waits_for() {
+    let topology = Topology { groups: 2, ..TOPOLOGY };
+    let (own, both) = (GroupSet::first(1), GroupSet::first(2));
+    #[rustfmt::skip]
+    let cases = [
+        // destinations  bytes    woken   because
+        (own,            100,     (0, 2), "it is committed when its writes complete"),
+        (own,            8 << 10, (2, 0), "only followers can say whether they hold the payload"),
+        (both,           100,     (2, 0), "the other group counts what followers accept"),
+    ];
+    for (destinations, len, expected, because) in cases {
+        let mut scene = Scene::with(topology);
+        scene.grant(1, 0, true);
+        scene.grant(2, 0, true);
+        scene.replica.end_turn(&mut scene.wiring);
+        assert_eq!(woken(&mut scene), (2, 0), "what a ballot begins with");
+        take(&mut scene, 1, destinations, len);
+        assert_eq!(woken(&mut scene), expected, "{because}");
+    }
+}
+
+#[test]
+fn a_follower_is_woken_before_it_has_too_much_to_read() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.grant(2, 0, true);
+    scene.replica.end_turn(&mut scene.wiring);
+    woken(&mut scene);
+    let most = UNREAD_MAX.min(scene.replica.tuning.log_bytes as u64 / 16);
+    let (mut since, mut times) = (scene.replica.followers[1].sent, 0);
+    for sequence in 1..=12 {
+        take(&mut scene, sequence, GroupSet::first(1), 100);
+        let unread = scene.replica.followers[1].sent - since;
+        if unread >= most {
+            (since, times) = (scene.replica.followers[1].sent, times + 1);
+        }
+        let expected = if unread >= most { (2, 0) } else { (0, 2) };
+        assert_eq!(woken(&mut scene), expected, "{unread} of {most} bytes");
+    }
+    assert!(times > 1, "it begins to count again");
+}
+
+#[test]
+fn a_follower_wakes_others_at_once_for_what_somebody_waits_for() {
+    let (own, both) = (GroupSet::first(1), GroupSet::first(2));
+    #[rustfmt::skip]
+    let cases = [
+        // awaited  told   woken now
+        (false,     own,   false),
+        (true,      own,   true),
+        (false,     both,  true),
+    ];
+    for (awaited, groups, expected) in cases {
+        let mut scene = Scene::with(Topology { groups: 2, ..TOPOLOGY });
+        scene.grant(1, 0, true);
+        scene.grant(2, 0, true);
+        scene.replica.end_turn(&mut scene.wiring);
+        woken(&mut scene);
+        for slot in 1..3 {
+            let peer = scene.wiring.peer_of(ReplicaId::new(GroupId(0), slot)).expect("it is here");
+            let (words, pulse) = (scene.open_log(slot), scene.open_log(slot));
+            scene.wiring.welcomed(peer, words, pulse).expect("it has memory");
+        }
+        scene.replica.awaited = awaited;
+        let acceptance = Acceptance { tag: OLD.tag(), index: 1 };
+        scene.replica.effects.push(Effect::Acknowledge { groups, acceptance });
+        scene.replica.carry_out(&mut scene.wiring);
+        let (now, late) = woken(&mut scene);
+        assert_eq!((now > 0, late > 0), (expected, !expected), "{awaited} {groups}");
+        assert!(!scene.replica.awaited, "it was told");
+    }
+}
+
+#[test]
+fn somebody_waits_for_all_but_messages_to_one_group_that_are_in_the_log_whole() {
+    let message = MessageId::new(SessionId(1), 1);
+    let timestamp = Timestamp::new(1, GroupId(0));
+    let local = |groups, payload| Body::Local {
+        message,
+        low_water: 1,
+        timestamp,
+        destinations: GroupSet::first(groups),
+        payload,
+    };
+    #[rustfmt::skip]
+    let cases = [
+        (local(1, Payload::Inline(b"x")),       false),
+        (local(2, Payload::Inline(b"x")),       true),
+        (local(1, Payload::Held { check: 1 }),  true),
+        (Body::NewBallot,                       true),
+        (Body::Evict { slot: 1 },               true),
+        (Body::Raise { timestamp },             false),
+        (Body::Pad,                             false),
+    ];
+    for (body, expected) in cases {
+        assert_eq!(is_awaited(&body), expected, "{body:?}");
+    }
+}
