@@ -173,6 +173,14 @@ impl Fabric for AnyFabric {
         either!(self, fabric => fabric.wake(peer));
     }
 
+    fn press(&mut self, pressed: bool) {
+        either!(self, fabric => fabric.press(pressed));
+    }
+
+    fn take_pressed(&mut self) -> bool {
+        either!(self, fabric => fabric.take_pressed())
+    }
+
     fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool) {
         match self {
             Self::Shm(_) => ShmFabric::nap(self, Self::as_shm, longest, idle),

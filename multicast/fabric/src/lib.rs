@@ -234,6 +234,15 @@ pub trait Fabric {
     where
         Self: Sized;
 
+    /// Tells peers whether we are *pressed*: others want our core, so that we sleep for as long as we wait. A hint, which
+    /// a fabric need not carry.
+    fn press(&mut self, _pressed: bool) {}
+
+    /// Whether a peer that was [woken](Self::wake) since the last call is pressed.
+    fn take_pressed(&mut self) -> bool {
+        false
+    }
+
     /// Sends a small control message (at most [`MAIL_MAX`] bytes), in order per peer, and wakes it.
     fn send(&mut self, to: Peer, bytes: &[u8]) -> Result<(), FabricError>;
 

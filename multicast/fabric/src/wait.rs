@@ -152,12 +152,17 @@ impl Waiter {
         }
         self.spun = 0;
         let now = fabric.now();
+        if fabric.take_pressed() {
+            self.yields.heard(now);
+        }
         match self.next(now) {
             Next::Poll => {}
             Next::Park => fabric.park(longest, idle),
             Next::Yield => {
                 thread::yield_now();
-                self.yielded(now, fabric.now());
+                if self.yielded(now, fabric.now()) {
+                    fabric.press(self.yields.are_late());
+                }
             }
         }
     }
@@ -184,10 +189,13 @@ impl Waiter {
         }
     }
 
-    fn yielded(&mut self, began: Duration, ended: Duration) {
+    /// Takes note of a yield. Returns whether yields have begun to be late, or to be in time.
+    fn yielded(&mut self, began: Duration, ended: Duration) -> bool {
         let alone = ended.saturating_sub(began) <= YIELD_ALONE_MAX;
         self.spins = if alone { (self.spins * 2).min(SPINS_MAX) } else { 1 };
+        let before = self.yields.are_late();
         self.yields.returned(began, ended);
+        self.yields.are_late() != before
     }
 }
 

@@ -53,8 +53,8 @@ impl PeerState {
         self.gone || self.bell.has_left()
     }
 
-    pub(super) fn ring(&mut self) {
-        self.bell.ring(&mut self.rung);
+    pub(super) fn ring(&mut self) -> bool {
+        self.bell.ring(&mut self.rung)
     }
 
     fn map(&mut self, file: u64) -> Result<Arc<Memory>, FabricError> {

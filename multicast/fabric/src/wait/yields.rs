@@ -20,6 +20,9 @@ pub(super) const LATE: Duration = Duration::from_micros(1500);
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(1);
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// How long to do without when the yields of somebody who works with us are late.
+pub(super) const HEARD: Duration = Duration::from_millis(2);
+
 /// What one thread knows of its yields. Times are of any clock that only rises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Yields {
@@ -29,25 +32,48 @@ pub struct Yields {
     pause: Duration,
     /// All have returned in time since this.
     in_time_since: Duration,
+    /// The last one was late.
+    late: bool,
+    /// Somebody who works with us was pressed until then, as far as we know.
+    heard: Duration,
 }
 
 impl Default for Yields {
     /// None was late so far.
     fn default() -> Self {
-        Self { resume: Duration::ZERO, pause: PAUSE_MIN, in_time_since: Duration::ZERO }
+        Self {
+            resume: Duration::ZERO,
+            pause: PAUSE_MIN,
+            in_time_since: Duration::ZERO,
+            late: false,
+            heard: Duration::ZERO,
+        }
     }
 }
 
 impl Yields {
     /// Whether a yield may be tried.
     pub fn may(&self, now: Duration) -> bool {
-        now >= self.resume
+        // Whoever has been late itself finds out by itself whether it still would be: if two waited for each other's
+        // yields to be in time, neither would ever try one.
+        now >= self.resume && (self.late || now >= self.heard)
+    }
+
+    /// Whether yields are late again and again.
+    pub fn are_late(&self) -> bool {
+        self.late && self.pause > 2 * PAUSE_MIN
+    }
+
+    /// Those of somebody who works with us are late: if we went on yielding, we would take what is left of the core.
+    pub fn heard(&mut self, now: Duration) {
+        self.heard = now.saturating_add(HEARD);
     }
 
     /// Takes note of a yield. A late one doubles the pause after the next late one; yields that are
     /// in time for as long as a pause halve it.
     pub fn returned(&mut self, began: Duration, ended: Duration) {
-        if ended.saturating_sub(began) > LATE {
+        self.late = ended.saturating_sub(began) > LATE;
+        if self.late {
             self.resume = ended.saturating_add(self.pause);
             self.in_time_since = self.resume;
             self.pause = (self.pause * 2).min(PAUSE_MAX);
@@ -129,6 +155,35 @@ mod tests {
         yields.returned(now, now + PAUSE_MIN.min(LATE));
         assert_eq!(yields.pause, PAUSE_MIN);
         assert_eq!(late(&mut yields, &mut now, 1), [PAUSE_MIN]);
+    }
+
+    #[test]
+    fn who_hears_of_late_yields_does_without_for_a_while() {
+        let (mut yields, now) = (Yields::default(), Duration::from_secs(5));
+        yields.heard(now);
+        assert!(!yields.may(now) && !yields.may(now + HEARD - Duration::from_nanos(1)));
+        assert!(yields.may(now + HEARD) && !yields.are_late());
+    }
+
+    /// Two that hear of each other both try yields again, or they would never find out that those are in time again.
+    #[test]
+    fn who_was_late_itself_tries_again_whatever_it_hears() {
+        let (mut yields, mut now) = (Yields::default(), Duration::from_secs(5));
+        late(&mut yields, &mut now, 4);
+        yields.heard(now);
+        assert!(yields.may(now) && yields.are_late());
+        yields.returned(now, now + Duration::from_micros(1));
+        assert!(!yields.are_late() && !yields.may(now + Duration::from_micros(1)));
+    }
+
+    #[test]
+    fn one_late_yield_is_no_reason_to_tell_others() {
+        let (mut yields, mut now) = (Yields::default(), Duration::from_secs(5));
+        let told = (0..3).map(|_| {
+            late(&mut yields, &mut now, 1);
+            yields.are_late()
+        });
+        assert_eq!(told.collect::<Vec<_>>(), [false, true, true]);
     }
 
     /// Who tries all the time beside somebody who computes loses little by it.

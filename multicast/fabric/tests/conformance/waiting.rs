@@ -161,6 +161,20 @@ fn no_wake_up_is_lost_between_cards() {
     }
 }
 
+/// Whoever is woken tells by that whether it is pressed, for as long as it is.
+#[test]
+fn whoever_wakes_a_peer_learns_whether_it_is_pressed() {
+    let crew = Crew::of_threads();
+    let (mut one, mut other) = (crew.join_as_owner(), crew.host().join("other").unwrap());
+    let peer = one.dial("other").unwrap();
+    for pressed in [false, true, true, false] {
+        other.press(pressed);
+        assert!(!one.take_pressed(), "nobody was woken since");
+        one.wake(peer);
+        assert_eq!((one.take_pressed(), one.take_pressed()), (pressed, false));
+    }
+}
+
 /// Sleeps until there is mail, and answers it.
 pub(crate) fn sleeper<F: Fabric>(mut fabric: F) {
     let owner = meet_owner(&mut fabric);
