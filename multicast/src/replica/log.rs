@@ -114,6 +114,18 @@ impl Follower {
     }
 }
 
+/// Whether somebody waits for what followers do with an entry: other groups for what they accept, their own leader for
+/// whether they hold a payload.
+pub(super) fn is_awaited(body: &Body<'_>) -> bool {
+    match body {
+        Body::Pad | Body::Raise { .. } => false,
+        Body::Local { destinations, payload, .. } => {
+            destinations.len() > 1 || !matches!(payload, Payload::Inline(_))
+        }
+        _ => true,
+    }
+}
+
 impl<A: Application> Replica<A> {
     /// Nothing more is written to a follower until it lets us in again.
     pub(crate) fn follower_lost(&mut self, slot: u8) {
@@ -771,17 +783,5 @@ mod tests {
         it.post(3, 12);
         assert_eq!((it.completed(2), it.has_all()), (None, false));
         assert_eq!((it.completed(3), it.has_all()), (Some(12), true));
-    }
-}
-
-/// Whether somebody waits for what followers do with an entry: other groups for what they accept, their own leader for
-/// whether they hold a payload.
-pub(super) fn is_awaited(body: &Body<'_>) -> bool {
-    match body {
-        Body::Pad | Body::Raise { .. } => false,
-        Body::Local { destinations, payload, .. } => {
-            destinations.len() > 1 || !matches!(payload, Payload::Inline(_))
-        }
-        _ => true,
     }
 }
