@@ -74,6 +74,8 @@ mutants! {
     PayloadNotCompared,
     /// A learner is fed though it keeps more of its log, not committed as far as it knows, than a log holds.
     LogKeptBeyondRing,
+    /// A replica that keeps its own log, since the state that it was given lacks what is there, is not fed.
+    KeptLogNotFed,
     /// A leader counts the completion of a write that did not carry the payload (hole 2).
     CompletionWithoutPayload,
     /// A message that is known is proposed again (hole 9, gap M).

@@ -569,11 +569,17 @@ impl<A: Application> Replica<A> {
         let base = base.filter(|base| kept(base) || self.space.retains(base.position, reserve));
         // A learner that could not deliver what it was fed would only be fed more: it needs the state.
         let learns = !named || member.evicted;
-        let base = base.filter(|_| !(learns && self.core.is_granter_behind(slot)));
+        // But one whose log goes on beyond what we know to be committed keeps that, though we have given it our state:
+        // others may count on it, and perhaps nothing can be committed without it.
+        let given = self.teaching.as_ref().is_some_and(|it| it.holds_log_for(slot));
+        let committed = self.core.commit_index();
+        let refuses = given && base.is_some_and(|base| base.index - 1 > committed);
+        let takes = learns && (planted(Mutant::KeptLogNotFed) || !refuses);
+        let base = base.filter(|_| !(takes && self.core.is_granter_behind(slot)));
         // Nor one that sees nothing committed, as it hears its leader alone: what it keeps of its log would grow with
         // each time that it is let in.
         let fits = self.space.retains(granted.freed, reserve);
-        let base = base.filter(|_| guard!(Mutant::LogKeptBeyondRing, fits || !learns));
+        let base = base.filter(|_| guard!(Mutant::LogKeptBeyondRing, fits || !takes));
         let base = base.filter(|base| self.rewrite_from(*base, &mut wiring.port.fabric));
         let Some(base) = base else {
             // It answers this ballot again only as long as it has not heard of this.

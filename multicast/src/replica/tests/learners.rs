@@ -153,3 +153,40 @@ fn the_log_is_kept_for_a_learner_from_where_its_state_ends() {
     assert!(scene.replica.teaching.as_ref().is_some_and(Teaching::is_done));
     assert_eq!(scene.replica.followers[2].freed, scene.replica.freed);
 }
+
+/// It refuses the state, in which there is less than in its log, and perhaps nothing is committed without it.
+#[test]
+fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
+    for beyond in [false, true] {
+        let mut scene = Scene::new();
+        scene.grant(1, 0, true);
+        scene.commit();
+        assert!(scene.replica.core.evict(2, &mut scene.replica.effects));
+        scene.replica.carry_out(&mut scene.wiring);
+        scene.commit();
+        let mut results = 0;
+        while scene.replica.space.retains(0, RESERVE_FOR_CONTROL as u64) {
+            results += 1;
+            scene.exchange(&told(results..results + 1, 512));
+        }
+        if !beyond {
+            scene.commit();
+        }
+        // It has all of our log, and frees nothing, for it knows of nothing that it is committed.
+        let grants = |scene: &mut Scene| {
+            let (mut granted, tail) = scene.granted(2, 0, true);
+            let runs = scene.replica.runs.clone();
+            granted.runs = runs.iter().map(|(birth, at)| (birth.to_word(), place(at))).collect();
+            granted.end = place(runs.end());
+            scene.hear(2, &Election::Granted(granted), &tail);
+            scene.replica.followers[2].log.is_some()
+        };
+        assert!(!grants(&mut scene), "what it keeps would outgrow its ring: it needs the state");
+        let needs = Some(scene.replica.core.ballot().to_word());
+        scene.hear(2, &Election::Ask { incarnation: 0, needs, applied: 0, taken: None }, &[]);
+        scene.replica.teaching.as_mut().expect("slot 2 is taught").ripe = true;
+        scene.replica.finish_teaching(&mut scene.wiring);
+        assert_eq!(grants(&mut scene), beyond);
+        assert_eq!(scene.replica.followers[2].joining.is_some(), beyond, "it is let in later");
+    }
+}
