@@ -74,6 +74,8 @@ mutants! {
     PayloadNotCompared,
     /// A learner is fed though it keeps more of its log, not committed as far as it knows, than a log holds.
     LogKeptBeyondRing,
+    /// A leader waits for a replica to lead in its place that is not let in.
+    HeirNotLetIn,
     /// A replica that keeps its own log, since the state that it was given lacks what is there, is not fed.
     KeptLogNotFed,
     /// A leader counts the completion of a write that did not carry the payload (hole 2).

@@ -42,11 +42,6 @@ impl Ramcast {
         self.fed[usize::from(slot)] = None;
     }
 
-    /// Whether we write a slot's log.
-    pub(super) fn is_fed(&self, slot: u8) -> bool {
-        self.fed[usize::from(slot)].is_some()
-    }
-
     /// Whether a member's `Join` is committed, as we know, and it has acknowledged nothing behind it. It may lack
     /// the words of others by which it would see that, and be the one without whose words nothing is committed.
     ///

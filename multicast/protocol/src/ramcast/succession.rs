@@ -67,7 +67,14 @@ impl Ramcast {
             return None;
         }
         let counts = |slot: &u8| !self.view.member(*slot).evicted && self.changing & 1 << slot == 0;
-        let counted = self.others().filter(counts).filter(|slot| self.is_fed(*slot));
+        // A life that is not let in cannot lead, whatever the state holds that it was given.
+        let let_in = |slot: &u8| {
+            let fed = self.fed[usize::from(*slot)].as_ref();
+            fed.is_some_and(|fed| {
+                guard!(Mutant::HeirNotLetIn, self.view.names(*slot, fed.incarnation))
+            })
+        };
+        let counted = self.others().filter(counts).filter(let_in);
         let well = counted.filter(|slot| !self.detector.suspects(*slot));
         let heir = well.max_by_key(|slot| self.shared.applied_by(*slot))?;
         let applied = self.shared.applied_by(heir);

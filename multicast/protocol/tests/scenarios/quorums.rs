@@ -288,6 +288,27 @@ fn a_leader_that_nobody_told_what_is_settled_sees_that_another_has_applied_it() 
     assert_eq!(leader.heir(), Some(2));
 }
 
+/// It cannot lead. If the leader waited for that, and gave its state to nobody meanwhile, a group of which too few are let
+/// in would commit nothing any more.
+#[test]
+fn nobody_who_is_not_let_in_is_waited_for_to_lead() {
+    let mut effects = Vec::new();
+    let mut leader = self::leader(2);
+    leader.step(Event::Tick { now_ms: 1000 }, &mut effects);
+    leader.step(received(GroupSet::first(2)), &mut effects);
+    leader.step(Event::TurnEnd, &mut effects);
+    leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
+    leader.step(Event::TurnEnd, &mut effects);
+    let applied = Timestamp::new(9, GroupId(1));
+    for (life, heir) in [(1 << 10, None), (0, Some(2))] {
+        leader.feeds(2, life);
+        leader.step(Event::Applied { slot: 2, timestamp: applied }, &mut effects);
+        leader.step(Event::Tick { now_ms: 2000 }, &mut effects);
+        assert_eq!(leader.heir(), heir, "life {life}");
+        assert_eq!(leader.may_teach(Timestamp::ZERO), heir.is_none(), "life {life}");
+    }
+}
+
 #[test]
 #[should_panic(expected = "a follower never skips an entry")]
 fn a_gap_in_the_log_is_no_log() {
