@@ -223,8 +223,9 @@ fn the_multicast_is_simulated_on_hardware_that_is_not_here() {
         [&report["p50_us"], &report["messages_per_s"]].map(|it| it["median"].as_f64().unwrap())
     };
     let [one, four] = ["1", "4"].map(|groups| measure(&["--groups", groups]));
-    // Four writes one after the other, and what comes with them; and more where groups must agree.
-    assert!((6.8..20.0).contains(&one[0]) && four[0] > one[0], "{one:?}, {four:?}");
+    // Three writes one after the other, to the leader, to a follower and back, each of 1.7 µs, and what comes with them;
+    // and more where groups must agree.
+    assert!((5.1..20.0).contains(&one[0]) && four[0] > one[0], "{one:?}, {four:?}");
     assert!(measure(&["--clients", "16"])[1] > 2.0 * one[1]);
     sandbox.expect(2, &["bench", "multicast", "--simulated", "--threads"]);
 }
