@@ -39,12 +39,13 @@ impl<A: Application> Replica<A> {
         let read = decode_name(datagram).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
         let Some((message, (head, payload))) = read else { return };
         let new = self.payloads.get(message).is_none();
-        let beyond = new && self.core.leads() && self.exceeds_budget(payload.len());
+        let beyond = new && self.exceeds_budget(payload.len());
+        let (leads, waited_for) = (self.core.leads(), self.core.stalled_on() == Some(message));
         // What is delivered and kept for followers that lag is let go of when they have it, or are evicted; it does not
-        // wait for this message. What is not delivered may.
-        if beyond && self.core.keeps_delivered() {
+        // wait for this message. What is not delivered may. To whoever leads it is relayed again.
+        if beyond && !waited_for && (!leads || self.core.keeps_delivered()) {
             self.paths.budget_full += 1;
-            self.refused_relay = Some(payload.len());
+            self.refused_relay = leads.then_some(payload.len());
         } else if self.has_use_for(message, wiring) {
             self.receive(message.session, head, payload, wiring);
             if beyond {

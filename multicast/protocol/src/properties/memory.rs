@@ -14,7 +14,7 @@ pub struct Footprint {
     pub payloads: usize,
     /// And in bytes, those too large for the log.
     pub large_bytes: usize,
-    /// And in number, those that other groups' leaders relayed beyond the budget.
+    /// And in number, those that others relayed beyond the budget.
     pub beyond_budget: usize,
     /// Entries of its log that may not be overwritten.
     pub log_entries: usize,
@@ -46,7 +46,7 @@ pub fn check_memory(replica: ReplicaId, footprint: &Footprint) -> Result<(), Vio
         ("pending messages",       footprint.pending,     logged),
         ("payloads",               footprint.payloads,    logged),
         ("bytes of large payloads", footprint.large_bytes, footprint.large_bytes_max),
-        ("payloads beyond the budget", footprint.beyond_budget, messages),
+        ("payloads beyond the budget", footprint.beyond_budget, logged),
         ("log entries",            footprint.log_entries, footprint.log_entries_max),
         ("waiting datagrams",      footprint.waiting,     3 * groups * messages + footprint.told_again_max),
     ];

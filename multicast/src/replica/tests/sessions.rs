@@ -165,3 +165,24 @@ fn what_is_relayed_exceeds_the_budget_only_if_nothing_delivered_is_kept() {
     assert_eq!((scene.replica.payloads.len(), scene.replica.payloads.beyond()), (0, 0));
     assert_eq!(relays(&mut scene, 6), (1, 0));
 }
+
+/// Another group's leader takes it for the leader. To whoever leads it is relayed again.
+#[test]
+fn who_does_not_lead_takes_nothing_beyond_the_budget() {
+    const LEN: usize = 8 << 10;
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.let_lead(1);
+    scene.replica.tuning.held_bytes_max = 3 * LEN;
+    let peer = scene.members[0].dial(&endpoint_name(0, 0)).unwrap();
+    scene.wiring.session_opened(SessionId(1), scene.replica.id, peer.0);
+    let held: Vec<_> = (1..=5)
+        .map(|sequence| {
+            let mut datagram = relay(SessionId(1), sequence);
+            datagram.resize(datagram.len() + LEN, 7);
+            scene.replica.relayed(&datagram, &mut scene.wiring);
+            scene.replica.payloads.len()
+        })
+        .collect();
+    assert_eq!(held, [1, 2, 3, 3, 3]);
+}
