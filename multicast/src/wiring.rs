@@ -28,7 +28,7 @@ use crate::channel::{Channel, Kind};
 use crate::config::{Topology, endpoint_name};
 use crate::gathered::Gathered;
 use crate::mail::{Key, Mail, Purpose, WIRE_VERSION, key, name};
-use crate::port::{Hurry, Port};
+use crate::port::Port;
 use crate::roster::{Introduction, Roster, Seen};
 
 use words::{Audience, COLUMNS, meanings, words_of};
@@ -369,7 +369,7 @@ impl<F: Fabric> Wiring<F> {
             let Some(to) = readers.iter().find(reads) else { continue };
             let word = self.told[self.told_at(from, self.place(*to).link, column)];
             if word != 0 {
-                self.write_word(from, *to, column, word, Hurry::Now);
+                self.write_word(from, *to, column, word);
             }
         }
         Some(engine)

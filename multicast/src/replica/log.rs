@@ -319,7 +319,6 @@ impl<A: Application> Replica<A> {
             let (birth, time_ms) = (entry.birth, entry.time_ms);
             core.step(Event::Logged { index, birth, time_ms, record, held, last }, effects);
         };
-        self.awaited |= is_awaited(&entry.body);
         match entry.body {
             Body::Pad => {}
             Body::NewBallot => log(Record::NewBallot, true, true),
@@ -564,7 +563,7 @@ impl<A: Application> Replica<A> {
             && let Some(leader) = self.core.leader()
         {
             self.freed_told = self.freed;
-            wiring.tell_word(self.id, leader, Column::Freed, self.freed, Hurry::Now);
+            wiring.tell_word(self.id, leader, Column::Freed, self.freed);
         }
     }
 

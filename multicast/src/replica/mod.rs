@@ -58,7 +58,6 @@ use crate::config::{Topology, Tuning};
 use crate::election::{Election, Granted, Prepare};
 use crate::mail::Key;
 use crate::payloads::Payloads;
-use crate::port::Hurry;
 use crate::wiring::{Column, Note, Wiring};
 
 /// How many heartbeats candidates wait for each other, and a leader for an answer of other groups.
@@ -203,8 +202,8 @@ pub(crate) struct Replica<A> {
     refused_relay: Option<usize>,
     /// As leader: a follower has yet to deliver so much that no session's message is taken.
     throttled: bool,
-    /// Whether somebody waits for what followers do with what was appended, or for what we accept: it is more than messages
-    /// to our group alone that are in the log whole, which the leader knows to be committed when its writes complete.
+    /// Whether somebody waits for what followers do with what was appended: it is more than messages to our group alone
+    /// that are in the log whole, which the leader knows to be committed when its writes complete.
     awaited: bool,
     /// Whether it led, and which payload it waited for, when sessions' rings were last looked at.
     reads_sessions: (bool, Option<MessageId>),
@@ -427,8 +426,7 @@ impl<A: Application> Replica<A> {
             && self.applied_told != self.last_applied.max(NOTHING)
         {
             self.applied_told = self.last_applied.max(NOTHING);
-            let word = self.applied_told;
-            wiring.tell_word(self.id, leader, Column::Applied, word, Hurry::ByTick);
+            wiring.tell_word(self.id, leader, Column::Applied, self.applied_told);
         }
     }
 
@@ -652,7 +650,7 @@ impl<A: Application> Replica<A> {
                 Effect::Settle { group, timestamp } => {
                     wiring.note(|| Note::Settled { by, timestamp, view: self.core.view().clone() });
                     let (groups, word) = (GroupSet::single(group), timestamp.to_word());
-                    wiring.tell_groups(by, groups, Column::Settled, word, Hurry::Now);
+                    wiring.tell_groups(by, groups, Column::Settled, word);
                 }
                 Effect::Pass { to, rows, asks } => self.tell_passed(to, rows, asks, wiring),
                 Effect::Resend { message, to } => self.resend(message, to, wiring),
@@ -667,10 +665,7 @@ impl<A: Application> Replica<A> {
                             wiring.note(|| Note::Told(Touch { by, to, about }));
                         }
                     }
-                    let ours = groups == GroupSet::single(by.group);
-                    let awaited = std::mem::take(&mut self.awaited) || !ours;
-                    let hurry = if awaited { Hurry::Now } else { Hurry::ByTick };
-                    wiring.tell_groups(by, groups, Column::Accepted, word, hurry);
+                    wiring.tell_groups(by, groups, Column::Accepted, word);
                 }
                 Effect::Fetch { message, from } => {
                     let about = About::Message(message);

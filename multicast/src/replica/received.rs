@@ -126,7 +126,6 @@ impl<A: Application> Replica<A> {
         wiring: &mut Wiring<F>,
     ) {
         let inline = len <= self.tuning.inline_bytes_max;
-        self.awaited |= !inline;
         let event = Event::Received { message, low_water, destinations, inline };
         self.core.step(event, &mut self.effects);
         self.announced += destinations.len() - 1;

@@ -28,7 +28,7 @@ use crate::election::{
     Content, CopyId, Election, Granted, Part, Piece, Place, Prepare, Taken, place,
 };
 use crate::mail::Purpose;
-use crate::port::{Hurry, Port, RingSizes};
+use crate::port::{Port, RingSizes};
 use crate::wiring::{Column, Wiring};
 
 mod divergence;
@@ -224,7 +224,7 @@ impl Scene {
     /// A member has applied what it delivers up to a final timestamp, by the word that it writes here.
     fn applies(&mut self, slot: u8, timestamp: u64) {
         let by = ReplicaId::new(GroupId(0), slot);
-        self.wiring.tell_word(by, self.replica.id, Column::Applied, timestamp, Hurry::Now);
+        self.wiring.tell_word(by, self.replica.id, Column::Applied, timestamp);
     }
 
     /// The words that say something new, by whom.

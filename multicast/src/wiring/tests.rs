@@ -5,7 +5,7 @@ use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::message::{Announcement, Proposed};
 
 use super::*;
-use crate::port::{Hurry, RingSizes};
+use crate::port::RingSizes;
 
 #[test]
 fn a_word_means_what_it_was_told_as() {
@@ -45,7 +45,7 @@ fn each_engine_that_has_somebody_to_hear_is_told_once() {
         (own,  vec![0, 2],           "g1 is not told of what is none of its business"),
     ];
     for (to, nodes, because) in cases {
-        wiring.tell_groups(from, to, Column::Accepted, 7, Hurry::Now);
+        wiring.tell_groups(from, to, Column::Accepted, 7);
         let engines = wiring.audiences[0].engines.iter();
         let told: BTreeSet<_> = engines.clone().map(|to| topology.node_of(*to)).collect();
         assert_eq!(told.len(), engines.len(), "{because}");

@@ -5,7 +5,6 @@ use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 
 use super::{Wiring, member, members};
 use crate::config::Topology;
-use crate::port::Hurry;
 
 /// Words that are looked at together, and those of them that are passed over together if none has changed.
 const WORDS_AT_ONCE: usize = 64;
@@ -76,18 +75,11 @@ impl<F: Fabric> Wiring<F> {
 
     /// Tells `to`, which is of the same group, a word of `from`'s that is for nobody else; it is told
     /// again if the link is down now.
-    pub(crate) fn tell_word(
-        &mut self,
-        from: ReplicaId,
-        to: ReplicaId,
-        column: Column,
-        word: u64,
-        hurry: Hurry,
-    ) {
+    pub(crate) fn tell_word(&mut self, from: ReplicaId, to: ReplicaId, column: Column, word: u64) {
         debug_assert!(column.is_to_one() && from.group == to.group);
         let at = self.told_at(from, self.place(to).link, column);
         self.told[at] = word;
-        self.write_word(from, to, column, word, hurry);
+        self.write_word(from, to, column, word);
     }
 
     /// Tells all other replicas of these groups a word of `from`'s, as [`tell_word`](Self::tell_word)
@@ -98,7 +90,6 @@ impl<F: Fabric> Wiring<F> {
         groups: GroupSet,
         column: Column,
         word: u64,
-        hurry: Hurry,
     ) {
         debug_assert!(!column.is_to_one());
         let row = usize::from(self.place(from).row);
@@ -109,7 +100,7 @@ impl<F: Fabric> Wiring<F> {
         for to in &audience {
             let at = self.told_at(from, self.place(*to).link, column);
             self.told[at] = word;
-            self.write_word(from, *to, column, word, hurry);
+            self.write_word(from, *to, column, word);
         }
         self.audiences[row].engines = audience;
     }
@@ -148,14 +139,7 @@ impl<F: Fabric> Wiring<F> {
         pair * COLUMNS.len() + column as usize
     }
 
-    pub(super) fn write_word(
-        &mut self,
-        from: ReplicaId,
-        to: ReplicaId,
-        column: Column,
-        word: u64,
-        hurry: Hurry,
-    ) {
+    pub(super) fn write_word(&mut self, from: ReplicaId, to: ReplicaId, column: Column, word: u64) {
         let at = self.word_at(to, from, column);
         let Some(link) = self.link_to(to) else {
             self.told_here = true;
@@ -164,7 +148,7 @@ impl<F: Fabric> Wiring<F> {
         };
         let (Some(peer), Some(words)) = (link.peer, link.words) else { return };
         match self.port.fabric.write(words, at, Source::Inline(&word.to_le_bytes()), None) {
-            Ok(()) => self.port.wake_as(peer, hurry),
+            Ok(()) => self.port.wake_later(peer),
             Err(error) => tracing::debug!(%error, %to, "a word was not told"),
         }
     }

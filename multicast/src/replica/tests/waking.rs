@@ -1,7 +1,6 @@
 //! Whom a replica wakes at once, and whom at the next tick.
 
 use skein_protocol::log::Payload;
-use skein_protocol::step::Effect;
 
 use super::super::log::{UNREAD_MAX, is_awaited};
 use super::*;
@@ -64,37 +63,6 @@ fn a_follower_is_woken_before_it_has_too_much_to_read() {
         assert_eq!(woken(&mut scene), expected, "{unread} of {most} bytes");
     }
     assert!(times > 1, "it begins to count again");
-}
-
-#[test]
-fn a_follower_wakes_others_at_once_for_what_somebody_waits_for() {
-    let (own, both) = (GroupSet::first(1), GroupSet::first(2));
-    #[rustfmt::skip]
-    let cases = [
-        // awaited  told   woken now
-        (false,     own,   false),
-        (true,      own,   true),
-        (false,     both,  true),
-    ];
-    for (awaited, groups, expected) in cases {
-        let mut scene = Scene::with(Topology { groups: 2, ..TOPOLOGY });
-        scene.grant(1, 0, true);
-        scene.grant(2, 0, true);
-        scene.replica.end_turn(&mut scene.wiring);
-        woken(&mut scene);
-        for slot in 1..3 {
-            let peer = scene.wiring.peer_of(ReplicaId::new(GroupId(0), slot)).expect("it is here");
-            let (words, pulse) = (scene.open_log(slot), scene.open_log(slot));
-            scene.wiring.welcomed(peer, words, pulse).expect("it has memory");
-        }
-        scene.replica.awaited = awaited;
-        let acceptance = Acceptance { tag: OLD.tag(), index: 1 };
-        scene.replica.effects.push(Effect::Acknowledge { groups, acceptance });
-        scene.replica.carry_out(&mut scene.wiring);
-        let (now, late) = woken(&mut scene);
-        assert_eq!((now > 0, late > 0), (expected, !expected), "{awaited} {groups}");
-        assert!(!scene.replica.awaited, "it was told");
-    }
 }
 
 #[test]
