@@ -247,7 +247,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// or the fabric is woken, and never for so long that others take this engine for dead.
     /// `undisturbed` is asked too before it sleeps, for what the fabric knows nothing of.
     pub fn wait(&mut self, waiter: &mut Waiter, undisturbed: &dyn Fn() -> bool) {
-        let idle = self.is_idle(self.wiring.port.fabric.now()) && !self.wiring.port.owes_late();
+        let idle = self.is_idle(self.wiring.port.fabric.now())
+            && self.wiring.port.wakes.by_tick().is_empty();
         let ticks = if idle { self.idle_ticks } else { 1 };
         let longest = ticks * self.tick;
         let Self { wiring, replicas, .. } = self;
@@ -425,7 +426,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             return now;
         }
         self.last_tick = now;
-        self.wiring.port.wake_late();
+        self.wiring.port.wakes.tick();
         self.leaves_none = true;
         self.wiring.beat();
         self.look_after_leaders();

@@ -30,6 +30,7 @@ mod replica;
 pub mod roster;
 pub mod simulate;
 mod slots;
+mod wakes;
 mod wiring;
 
 pub use mail::WIRE_VERSION;

@@ -14,6 +14,7 @@ use skein_protocol::ring::{Nonsense, Outgoing};
 use crate::channel::{Channel, Kind, Next, Out};
 use crate::mail::{Mail, Purpose, Side, WIRE_VERSION, key};
 use crate::slots::{Slots, Words};
+use crate::wakes::{Hurry, Wakes};
 
 skein_protocol::paths! {
     /// Counts of paths taken in a process's channels.
@@ -55,15 +56,6 @@ pub(crate) struct RingSizes {
     pub total_max: u64,
 }
 
-/// When whoever is written to is woken, if it sleeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hurry {
-    /// At the end of the turn: somebody waits for what it will do.
-    Now,
-    /// At the writer's next tick: nobody does.
-    ByTick,
-}
-
 /// Channels by number: the index of their slot.
 pub(crate) struct Port<F> {
     pub fabric: F,
@@ -73,9 +65,7 @@ pub(crate) struct Port<F> {
     free: Vec<u32>,
     /// Channels written to or read from since [`Port::tell`].
     dirty: Vec<u32>,
-    to_wake: Vec<Peer>,
-    /// Whom to wake at the next tick: what they have to read nobody waits for.
-    to_wake_late: Vec<Peer>,
+    pub wakes: Wakes,
     attached: BTreeMap<(Peer, [u8; 32]), Remote>,
     /// Those who have written to us, whether they have a channel or not: something of them is mapped
     /// here until they are gone.
@@ -119,8 +109,7 @@ impl<F: Fabric> Port<F> {
             channels: Vec::new(),
             free: Vec::new(),
             dirty: Vec::new(),
-            to_wake: Vec::new(),
-            to_wake_late: Vec::new(),
+            wakes: Wakes::default(),
             attached: BTreeMap::new(),
             correspondents: BTreeSet::new(),
             rings_bytes: 0,
@@ -598,8 +587,7 @@ impl<F: Fabric> Port<F> {
             }
         }
         self.fabric.flush();
-        while let Some(peer) = self.to_wake.pop() {
-            self.to_wake_late.retain(|late| *late != peer);
+        while let Some(peer) = self.wakes.take() {
             self.fabric.wake(peer);
         }
         if self.has_errands() {
@@ -619,50 +607,7 @@ impl<F: Fabric> Port<F> {
 
     /// Wakes the peer at the end of the turn, if it sleeps.
     pub(crate) fn wake_later(&mut self, peer: Peer) {
-        if !self.to_wake.contains(&peer) && !planted(Mutant::NeverWoken) {
-            self.to_wake.push(peer);
-        }
-    }
-
-    /// Wakes the peer at the next [tick](Self::wake_late), if it sleeps and nothing wakes it before: nobody waits for
-    /// what it will do then.
-    pub(crate) fn wake_by_tick(&mut self, peer: Peer) {
-        if !self.to_wake_late.contains(&peer) {
-            self.to_wake_late.push(peer);
-        }
-    }
-
-    /// Wakes the peer at the end of the turn, or by the next tick.
-    pub(crate) fn wake_as(&mut self, peer: Peer, hurry: Hurry) {
-        match hurry {
-            Hurry::Now => self.wake_later(peer),
-            Hurry::ByTick => self.wake_by_tick(peer),
-        }
-    }
-
-    /// A tick: whoever was to be woken by then is.
-    pub(crate) fn wake_late(&mut self) {
-        while let Some(peer) = self.to_wake_late.pop() {
-            if !planted(Mutant::NeverWokenLate) {
-                self.wake_later(peer);
-            }
-        }
-    }
-
-    /// Who is to be woken at the end of the turn, and at the next tick.
-    #[cfg(test)]
-    pub(crate) fn to_be_woken(&self) -> (&[Peer], &[Peer]) {
-        (&self.to_wake, &self.to_wake_late)
-    }
-
-    /// The names of those who are to be woken at the next tick, for an onlooker.
-    pub(crate) fn to_be_woken_late(&self) -> impl Iterator<Item = String> {
-        self.to_wake_late.iter().filter_map(|peer| self.fabric.name_of(*peer))
-    }
-
-    /// Whether somebody is to be woken at the next tick.
-    pub(crate) fn owes_late(&self) -> bool {
-        !self.to_wake_late.is_empty()
+        self.wakes.note(peer, Hurry::Now);
     }
 
     pub(crate) fn touch(&mut self, id: u32) {
@@ -806,7 +751,7 @@ impl<F: Fabric> Port<F> {
 
     /// Whether something was written since [`tell`](Self::tell) that its reader has not been woken for.
     pub(crate) fn has_untold(&self) -> bool {
-        !self.dirty.is_empty() || !self.to_wake.is_empty()
+        !self.dirty.is_empty() || !self.wakes.now().is_empty()
     }
 
     /// Whether something is to be done again soon: not a time to sleep for long.

@@ -17,7 +17,7 @@ use super::{Answered, Replica};
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::election::{Election, Granted, Piece, Prepare, cursor, place};
-use crate::port::Hurry;
+use crate::wakes::Hurry;
 use crate::wiring::{Column, Note, Wiring};
 
 impl<A: Application> Replica<A> {
@@ -569,17 +569,17 @@ impl<A: Application> Replica<A> {
         let base = base.filter(|base| kept(base) || self.space.retains(base.position, reserve));
         // A learner that could not deliver what it was fed would only be fed more: it needs the state.
         let learns = !named || member.evicted;
-        // But one whose log goes on beyond what we know to be committed keeps that, though we have given it our state:
-        // others may count on it, and perhaps nothing can be committed without it.
+        // But it refuses our state if its log goes on behind our last committed entry: others may count on that, and perhaps
+        // we can commit nothing without it. Then it is fed.
         let given = self.teaching.as_ref().is_some_and(|it| it.holds_log_for(slot));
         let committed = self.core.commit_index();
         let refuses = given && base.is_some_and(|base| base.index - 1 > committed);
-        let takes = learns && (planted(Mutant::KeptLogNotFed) || !refuses);
-        let base = base.filter(|_| !(takes && self.core.is_granter_behind(slot)));
+        let needs_state = learns && (planted(Mutant::KeptLogNotFed) || !refuses);
+        let base = base.filter(|_| !(needs_state && self.core.is_granter_behind(slot)));
         // Nor one that sees nothing committed, as it hears its leader alone: what it keeps of its log would grow with
         // each time that it is let in.
         let fits = self.space.retains(granted.freed, reserve);
-        let base = base.filter(|_| guard!(Mutant::LogKeptBeyondRing, fits || !takes));
+        let base = base.filter(|_| guard!(Mutant::LogKeptBeyondRing, fits || !needs_state));
         let base = base.filter(|base| self.rewrite_from(*base, &mut wiring.port.fabric));
         let Some(base) = base else {
             // It answers this ballot again only as long as it has not heard of this.
@@ -609,7 +609,7 @@ impl<A: Application> Replica<A> {
         wiring.port.wake_later(peer);
         let ours = &mut self.followers[usize::from(slot)];
         ours.let_in(log, base.position, granted.freed);
-        // What it has yet to be written may be what a quorum lacks.
+        // A quorum may lack what this follower is yet to be written.
         self.awaited = true;
         ours.held_from = granted.held_from;
         self.space.hold(if fits { base.position.min(granted.freed) } else { base.position });

@@ -18,7 +18,7 @@ use skein_protocol::step::{Event, Record};
 use super::Replica;
 use super::results::{Exchanged, RESULTS_BYTES_MAX};
 use crate::application::Application;
-use crate::port::Hurry;
+use crate::wakes::Hurry;
 use crate::wiring::{Column, Note, Wiring};
 
 /// The most room that a leader keeps in its log for what a turn's announcements will need.
@@ -40,8 +40,8 @@ const UNDER_WAY_MAX: usize = 16;
 /// Entries up to this length are copied out at once, if they are as long as the one before.
 const ALIKE_MAX: usize = 256;
 
-/// A follower that sleeps is woken for so many bytes at the latest, though nobody waits for what it does with them: it has
-/// them all to read when it leads.
+/// A sleeping follower is woken when it has so many bytes to read, though nobody waits for it: as leader it would have to
+/// read them all first.
 pub(super) const UNREAD_MAX: u64 = 16 << 10;
 
 /// Of that room, what changes of the view and first entries of new ballots may take.
@@ -515,7 +515,7 @@ impl<A: Application> Replica<A> {
             self.followers[usize::from(slot)].unread = 0;
         }
         if let Some(peer) = wiring.peer_of(ReplicaId::new(self.id.group, slot)) {
-            wiring.port.wake_as(peer, hurry);
+            wiring.port.wakes.note(peer, hurry);
         }
     }
 

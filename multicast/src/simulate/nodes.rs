@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use skein_fabric::Fabric as _;
 use skein_fabric::sim::World;
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_protocol::ballot::Ballot;
@@ -182,7 +183,9 @@ impl Nodes {
     pub(super) fn crash(&mut self, node: u16, stage: &mut Stage) {
         for process in self.processes.iter_mut().filter(|process| process.node == node) {
             if let Some(engine) = process.engine.take() {
-                for sleeper in engine.inside().1.to_be_woken_late() {
+                let port = engine.inside().1;
+                let late = port.wakes.by_tick().iter();
+                for sleeper in late.filter_map(|peer| port.fabric.name_of(*peer)) {
                     stage.world.leave_asleep(&sleeper);
                 }
                 stage.world.crash(&process.name);
@@ -494,9 +497,11 @@ impl Nodes {
     /// wake it when it ticks.
     pub(super) fn owe_wake_ups(&self, world: &World) -> bool {
         let goes_on = self.processes.iter().filter(|process| !process.stands_still);
-        goes_on
-            .filter_map(|it| Some((&it.name, it.engine.as_ref()?.inside().1)))
-            .any(|(name, port)| port.owes_late() || port.has_untold() && !world.is_parked(name))
+        goes_on.filter_map(|it| Some((&it.name, it.engine.as_ref()?.inside().1))).any(
+            |(name, port)| {
+                !port.wakes.by_tick().is_empty() || port.has_untold() && !world.is_parked(name)
+            },
+        )
     }
 
     /// When the first of those that sleep wakes by itself.

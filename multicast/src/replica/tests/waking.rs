@@ -1,4 +1,4 @@
-//! Whom a replica wakes at once, and whom at the next tick.
+//! A leader wakes followers at once or at its next tick.
 
 use skein_protocol::log::Payload;
 
@@ -7,11 +7,11 @@ use super::*;
 
 /// How many are woken at the end of the turn, and how many at the next tick; all of them are, then.
 fn woken(scene: &mut Scene) -> (usize, usize) {
-    let (now, late) = scene.wiring.port.to_be_woken();
-    let woken = (now.len(), late.len());
-    scene.wiring.port.wake_late();
-    scene.wiring.port.tell();
-    assert_eq!(scene.wiring.port.to_be_woken(), (&[][..], &[][..]));
+    let port = &mut scene.wiring.port;
+    let woken = (port.wakes.now().len(), port.wakes.by_tick().len());
+    port.wakes.tick();
+    port.tell();
+    assert!(port.wakes.now().is_empty() && port.wakes.by_tick().is_empty());
     woken
 }
 
