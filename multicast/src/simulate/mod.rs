@@ -19,6 +19,7 @@ mod operator;
 mod reduction;
 mod rules;
 mod scenario;
+mod schedules;
 mod surroundings;
 mod world;
 

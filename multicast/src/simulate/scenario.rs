@@ -6,6 +6,7 @@ use skein_fabric::sim::{Rng, SimConfig};
 
 use super::Reduction;
 use super::faults::{self, Fault, Mix};
+use super::schedules;
 use super::surroundings::{self, Surroundings};
 use crate::access::Of;
 use crate::config::{Topology, Tuning};
@@ -638,22 +639,22 @@ impl Scenario {
         scenario.faults = faults::draw(&scenario, profile.mix, count, &mut rng);
         let mut more = Vec::new();
         if profile.leader_falls {
-            more.push(faults::leader_falls(&scenario, &mut rng));
+            more.push(schedules::leader_falls(&scenario, &mut rng));
         }
         if profile.loses {
-            more.push(faults::group_is_lost(&scenario, &mut rng));
+            more.push(schedules::group_is_lost(&scenario, &mut rng));
         }
         if profile.away {
-            more.extend(faults::minority_is_away(&scenario, &mut rng));
+            more.extend(schedules::minority_is_away(&scenario, &mut rng));
         }
         if profile.forks {
-            more.extend(faults::logs_fork(&scenario, &mut rng));
-            more.extend(faults::logs_fork(&scenario, &mut rng));
+            more.extend(schedules::logs_fork(&scenario, &mut rng));
+            more.extend(schedules::logs_fork(&scenario, &mut rng));
             scenario.late_completions = rng.one_in(2);
             scenario.held_up = true;
             scenario.rough = !rng.one_in(3);
         } else if profile.elections {
-            more.extend(faults::new_leaders_fall(&scenario, &mut rng));
+            more.extend(schedules::new_leaders_fall(&scenario, &mut rng));
             scenario.late_completions = rng.one_in(3);
         }
         if profile.reads.is_some() {
@@ -663,23 +664,23 @@ impl Scenario {
             scenario.tuning.clock_skew_percent = SKEW_PERCENT;
             // What only one group was sent nobody else's answer waits for.
             scenario.shared_percent = if rng.one_in(2) { 0 } else { scenario.shared_percent / 2 };
-            more.extend(faults::leaders_are_cut_off(&scenario, &mut rng));
+            more.extend(schedules::leaders_are_cut_off(&scenario, &mut rng));
         }
         if profile.stalls {
-            more.extend(faults::learner_stalls(&scenario, &mut rng));
+            more.extend(schedules::learner_stalls(&scenario, &mut rng));
         }
         if profile.learners {
-            more.extend(faults::learners_lead(&scenario, &mut rng));
+            more.extend(schedules::learners_lead(&scenario, &mut rng));
             for _ in 0..rng.below(4) {
-                more.extend(faults::left_behind_leads(&scenario, &mut rng));
+                more.extend(schedules::left_behind_leads(&scenario, &mut rng));
             }
         }
         if profile.severed {
             let mut rng = Rng::new(seed ^ 0x05e7_e2ed);
-            more.extend(faults::follower_is_severed(&mut scenario, &mut rng));
+            more.extend(schedules::follower_is_severed(&mut scenario, &mut rng));
         }
         if profile.relayed {
-            more.extend(faults::relays_meet_a_laggard(&mut scenario, &mut rng));
+            more.extend(schedules::relays_meet_a_laggard(&mut scenario, &mut rng));
         }
         for fault in more {
             let at = scenario.faults.partition_point(|before| before.after <= fault.after);
@@ -695,14 +696,14 @@ impl Scenario {
         if profile.loses && replicas > 1 && rng.one_in(3) {
             scenario.topology.nodes = 2 * u16::from(replicas);
             scenario.topology.groups = scenario.topology.groups.max(u16::from(replicas) + 1);
-            let again = faults::group_is_lost_again(&mut scenario, &mut rng);
+            let again = schedules::group_is_lost_again(&mut scenario, &mut rng);
             scenario.faults.extend(again);
             scenario.faults.sort_by_key(|fault| fault.after);
         }
         // Likewise.
         let mut rng = Rng::new(seed ^ 0x0c07_0ff5);
         if profile.network && profile.surroundings.is_none() && rng.one_in(4) {
-            scenario.faults.extend(faults::clients_are_cut_off(&scenario, &mut rng));
+            scenario.faults.extend(schedules::clients_are_cut_off(&scenario, &mut rng));
             scenario.faults.sort_by_key(|fault| fault.after);
         }
         // Of its own generator: what was drawn for a seed before memory could be stirred stays so.

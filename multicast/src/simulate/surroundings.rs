@@ -144,7 +144,7 @@ fn starts(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
 /// Processes are stopped again and again. In every other seed some are followers that are asked for a promise meanwhile.
 fn stops(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let mut faults: Vec<_> = (0..rng.between(6, 20)).map(|_| stop(scenario, rng)).collect();
-    // Of its own generator: what else was drawn for a seed stays so.
+    // A generator of its own leaves unchanged what else is drawn for a seed.
     let mut rng = Rng::new(scenario.seed ^ 0x0057_a1e5);
     if rng.one_in(2) {
         for _ in 0..rng.between(2, 6) {

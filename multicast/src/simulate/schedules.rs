@@ -1,0 +1,314 @@
+//! Faults that belong together: each schedule leads a group to a place where something is at stake.
+
+use std::time::Duration;
+
+use skein_fabric::sim::Rng;
+use skein_protocol::ids::{GroupId, ReplicaId};
+
+use super::faults::{FOR_EVER, Fault, Kind, Target, some_of};
+use super::scenario::Scenario;
+
+/// Sessions that have not come back, and that nobody has seen, are ended within that time.
+const RETURN_MAX: Duration = Duration::from_secs(6);
+
+/// A leader that dies, or stands still until it has a successor, while there is load.
+pub(super) fn leader_falls(scenario: &Scenario, rng: &mut Rng) -> Fault {
+    let node = Target::Leader(rng.below(u64::from(scenario.topology.groups)) as u16);
+    let long = 4 * scenario.suspected_after();
+    let kind = match rng.below(3) {
+        0 => Kind::Pause { node, lasts: long + some_of(rng, long), flaps: rng.one_in(3) },
+        _ => Kind::Crash { node, back_after: some_of(rng, long) },
+    };
+    let after = rng.between(scenario.messages / 8, scenario.messages / 2);
+    Fault { after, delay: Duration::from_micros(rng.below(2000)), kind }
+}
+
+/// One after the other, those that begin to lead a group die, stand still or are cut off before their
+/// first entry is committed: as many of them as there are logs that differ.
+pub(super) fn new_leaders_fall(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let group = rng.below(u64::from(scenario.topology.groups)) as u16;
+    let node = Target::NewLeader { group, steps: 0 };
+    let silence = scenario.suspected_after();
+    let after = rng.between(scenario.messages / 8, scenario.messages / 2);
+    let fault = |kind| Fault { after, delay: Duration::ZERO, kind };
+    // The first is back when its successor, which keeps what it had logged last for itself, is not.
+    let first = Kind::Isolate {
+        node: Target::Leader(group),
+        outbound: true,
+        inbound: rng.one_in(3),
+        lasts: silence + some_of(rng, 2 * silence),
+    };
+    let mut faults = vec![fault(first)];
+    for _ in 0..rng.between(2, 5) {
+        let lasts = some_of(rng, 6 * silence);
+        let kind = match rng.below(6) {
+            0 => Kind::Crash { node, back_after: some_of(rng, 3 * silence) },
+            1 => Kind::Pause { node, lasts, flaps: rng.one_in(3) },
+            2 => Kind::Isolate { node, outbound: true, inbound: true, lasts },
+            _ => Kind::Isolate { node, outbound: true, inbound: false, lasts },
+        };
+        faults.push(fault(kind));
+    }
+    faults
+}
+
+/// One after the other, those that lead a group, or begin to, are cut off or die in the middle of what
+/// they write, for about as long as the next one needs: so the group's logs go apart, each with an end of
+/// its own, and those that were cut off are soon back to vote, and to lead again.
+pub(super) fn logs_fork(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let group = rng.below(u64::from(topology.groups)) as u16;
+    let silence = scenario.suspected_after();
+    let after = rng.between(scenario.messages / 8, scenario.messages / 2);
+    let fault = |kind| Fault { after, delay: Duration::ZERO, kind };
+    let lasts = silence + some_of(rng, 2 * silence);
+    let node = Target::Leader(group);
+    let member = |slot| Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot)));
+    let mut faults = Vec::new();
+    if rng.one_in(2) {
+        faults.push(fault(Kind::Isolate { node, outbound: true, inbound: false, lasts }));
+    } else {
+        // Some have what it wrote last, and others elect the next one.
+        for to in (0..topology.replicas).map(member) {
+            if !rng.one_in(4) {
+                faults.push(fault(Kind::Cut { from: node, to, both_ways: false, lasts }));
+            }
+        }
+    }
+    for _ in 0..rng.between(2, 6) {
+        // Now before anything has landed, now when half of it has.
+        let within = 1 << rng.between(1, 8);
+        let steps = if rng.one_in(2) { 0 } else { rng.below(within) };
+        let node = Target::NewLeader { group, steps };
+        let lasts = some_of(rng, 3 * silence);
+        let to = member(rng.below(u64::from(topology.replicas)) as u8);
+        faults.push(fault(match rng.below(8) {
+            0 => Kind::Crash { node, back_after: some_of(rng, 2 * silence) },
+            1 => Kind::Pause { node, lasts, flaps: rng.one_in(3) },
+            2..=4 => Kind::Cut { from: node, to, both_ways: false, lasts },
+            _ => Kind::Isolate { node, outbound: true, inbound: rng.one_in(4), lasts },
+        }));
+    }
+    faults
+}
+
+/// Clocks run at other rates, as far off as they may be; and one leader after the other is cut off from
+/// other nodes for long, though not from clients, which go on reading what it has.
+pub(super) fn leaders_are_cut_off(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let most = 10 * u64::from(scenario.tuning.clock_skew_percent);
+    let mut faults = Vec::new();
+    for node in (0..topology.nodes).map(Target::Node) {
+        let per_mille = 1000 - most + most * rng.below(3);
+        faults.push(Fault {
+            after: 0,
+            delay: Duration::ZERO,
+            kind: Kind::Skew { node, per_mille },
+        });
+    }
+    let silence = scenario.suspected_after();
+    for _ in 0..rng.between(2, 5) {
+        let node = Target::Leader(rng.below(u64::from(topology.groups)) as u16);
+        let outbound = rng.one_in(2);
+        let inbound = !outbound || rng.one_in(2);
+        let lasts = silence + some_of(rng, 4 * silence);
+        let after = rng.below(scenario.messages);
+        let kind = Kind::Isolate { node, outbound, inbound, lasts };
+        faults.push(Fault { after, delay: Duration::from_micros(rng.below(2000)), kind });
+    }
+    faults
+}
+
+/// As many nodes as every group tolerates die or are cut off, and do not come back while there is
+/// load.
+pub(super) fn minority_is_away(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let most = u64::from(topology.replicas / 2);
+    let (first, count) = (rng.below(u64::from(topology.nodes)), rng.between(1, most));
+    let nodes = (0..count).map(|i| Target::Node(((first + i) % u64::from(topology.nodes)) as u16));
+    let mut one = |node| {
+        let kind = match rng.below(3) {
+            0 => Kind::Isolate { node, outbound: true, inbound: true, lasts: FOR_EVER },
+            1 => Kind::Pause { node, lasts: FOR_EVER, flaps: rng.one_in(3) },
+            _ => Kind::Crash { node, back_after: FOR_EVER },
+        };
+        Fault { after: rng.below(scenario.messages / 8), delay: Duration::ZERO, kind }
+    };
+    nodes.map(&mut one).collect()
+}
+
+/// All clients are cut off from the node of a group's first leader, and from no other, for longer than a session
+/// has to come back: their sessions live all the same, as the others of the group see.
+pub(super) fn clients_are_cut_off(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let group = GroupId(rng.below(u64::from(topology.groups)) as u16);
+    let node = Target::Node(topology.node_of(ReplicaId::new(group, 0)));
+    let after = rng.between(scenario.messages / 8, scenario.messages);
+    let lasts = RETURN_MAX + some_of(rng, Duration::from_secs(2));
+    let fault = |kind| Fault { after, delay: Duration::ZERO, kind };
+    let flaps = (0..scenario.clients.0).map(|client| Kind::ClientFlap { client, node });
+    [Kind::Deaf { node, lasts }].into_iter().chain(flaps).map(fault).collect()
+}
+
+/// Replicas lose their memory, are given the state of others while much of it is pending, and lead as soon
+/// as they are let in: what the state lacks, nobody has.
+pub(super) fn learners_lead(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let groups = u64::from(topology.groups);
+    let silence = scenario.suspected_after();
+    let mut faults = Vec::new();
+    for _ in 0..rng.between(2, 5) {
+        let group = rng.below(groups) as u16;
+        let slot = rng.below(u64::from(topology.replicas)) as u8;
+        let after = rng.below(scenario.messages);
+        let mut fault = |delay, kind| faults.push(Fault { after, delay, kind });
+        let node = Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot)));
+        fault(Duration::ZERO, Kind::Crash { node, back_after: some_of(rng, silence) });
+        fault(Duration::ZERO, Kind::Promote { group });
+        if rng.one_in(2) {
+            // What another group has to say comes late, perhaps from its next leader.
+            let node = Target::Leader(rng.below(groups) as u16);
+            let lasts = some_of(rng, 8 * silence);
+            let kind = Kind::Isolate { node, outbound: true, inbound: rng.one_in(2), lasts };
+            fault(some_of(rng, silence), kind);
+        }
+    }
+    faults.sort_by_key(|fault| (fault.after, fault.delay));
+    faults
+}
+
+/// A replica is not waited for, and hears nothing, while its group gets done with what it lacks; other
+/// groups change their leaders, who tell nobody any more what is done; its own leader dies with what it
+/// had to say; and then it leads, and is asked for a state.
+pub(super) fn left_behind_leads(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let silence = scenario.suspected_after();
+    let group = rng.below(u64::from(topology.groups)) as u16;
+    let slots = u64::from(topology.replicas);
+    let slot = rng.below(slots) as u8;
+    let node = Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot)));
+    let lasts = silence + some_of(rng, 2 * silence);
+    let after = rng.between(scenario.messages / 8, scenario.messages);
+    let fault = |delay, kind| Fault { after, delay, kind };
+    let deaf = Kind::Isolate { node, outbound: false, inbound: true, lasts };
+    let mut faults =
+        vec![fault(Duration::ZERO, deaf), fault(Duration::ZERO, Kind::Evict { group, slot })];
+    for of in (0..topology.groups).filter(|of| *of != group) {
+        let slot = rng.below(slots) as u8;
+        faults.push(fault(lasts / 2 + some_of(rng, lasts / 4), Kind::Transfer { group: of, slot }));
+    }
+    let dies = lasts.saturating_sub(some_of(rng, lasts / 4));
+    let (leader, back_after) = (Target::Leader(group), some_of(rng, lasts / 4));
+    faults.push(fault(dies, Kind::Flap { one: node, other: leader }));
+    faults.push(fault(dies, Kind::Crash { node: leader, back_after }));
+    faults.push(fault(lasts, Kind::Transfer { group, slot }));
+    faults
+}
+
+/// A replica of a group dies, stays away until its slot is evicted, and comes back to stop for ever while it is
+/// brought up to date. Where the group tolerates two failures, another one dies then, which must be served all
+/// the same.
+pub(super) fn learner_stalls(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology;
+    let group = rng.below(u64::from(topology.groups)) as u16;
+    let slot = rng.below(u64::from(topology.replicas)) as u8;
+    let member = |slot| Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot)));
+    let silence = scenario.suspected_after();
+    let after = rng.below(scenario.messages / 4);
+    let fault = |delay, kind| Fault { after, delay, kind };
+    let back_after = silence + some_of(rng, 8 * silence);
+    let mut faults = vec![
+        fault(Duration::ZERO, Kind::Crash { node: member(slot), back_after }),
+        fault(Duration::ZERO, Kind::Stall { group, has_state: !rng.one_in(3) }),
+    ];
+    if topology.replicas > 3 {
+        let other =
+            (slot + 1 + rng.below(u64::from(topology.replicas) - 1) as u8) % topology.replicas;
+        let kind = Kind::Crash { node: member(other), back_after: some_of(rng, silence) };
+        faults.push(fault(back_after + silence, kind));
+    }
+    faults
+}
+
+/// A follower hears its own leader and nobody else, for as long as there is load: it is fed a log of messages
+/// to two groups, and never sees what the other one's quorum holds. Groups 0 and 1 have one node each that the
+/// other has no replica on; slot 1 of group 0 leads, whose node also runs the other group's leader. One of five
+/// replicas sees nothing committed at all: its leader and itself are no quorum.
+pub(super) fn follower_is_severed(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let replicas = if rng.one_in(3) { 5 } else { 3 };
+    scenario.topology.replicas = replicas as u8;
+    (scenario.topology.groups, scenario.topology.engines) = (2, 1);
+    scenario.topology.nodes = replicas + 1;
+    scenario.shared_percent = 100;
+    // Nobody is to be suspected who is merely late: nothing but the leader is heard.
+    scenario.tuning.heartbeats_missed_max = 16;
+    scenario.rough = false;
+    let fault = |kind| Fault { after: 0, delay: Duration::from_millis(20), kind };
+    let (leader, follower) = (1, Target::Node(0));
+    let cut = |from| {
+        fault(Kind::Cut {
+            from: Target::Node(from),
+            to: follower,
+            both_ways: false,
+            lasts: FOR_EVER,
+        })
+    };
+    let leads = fault(Kind::Transfer { group: 0, slot: 1 });
+    let others = (0..scenario.topology.nodes).filter(|node| *node != 0 && *node != leader);
+    [leads].into_iter().chain(others.map(cut)).collect()
+}
+
+/// Again and again nothing goes from clients to a group's leader, which has messages, nearly all of them large, from other
+/// groups' leaders alone; and one of its followers stands still meanwhile.
+pub(super) fn relays_meet_a_laggard(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
+    (scenario.topology.replicas, scenario.topology.nodes) = (3, 3);
+    scenario.topology.groups = 2 + rng.below(2) as u16;
+    scenario.topology.engines = 1;
+    (scenario.shared_percent, scenario.large_one_in) = (100, 1);
+    let silence = scenario.suspected_after();
+    let member = |slot| Target::Node(scenario.topology.node_of(ReplicaId::new(GroupId(0), slot)));
+    let (leader, follower) = (member(0), member(1 + rng.below(2) as u8));
+    let mut faults = Vec::new();
+    for _ in 0..rng.between(3, 8) {
+        let after = rng.below(scenario.messages);
+        let mut fault = |delay, kind| faults.push(Fault { after, delay, kind });
+        fault(Duration::ZERO, Kind::Deaf { node: leader, lasts: some_of(rng, 4 * silence) });
+        let kind = Kind::Pause { node: follower, lasts: some_of(rng, 4 * silence), flaps: false };
+        fault(some_of(rng, silence), kind);
+    }
+    faults.sort_by_key(|fault| (fault.after, fault.delay));
+    faults
+}
+
+/// More memories of a group die than it tolerates, while there is load.
+pub(super) fn group_is_lost(scenario: &Scenario, rng: &mut Rng) -> Fault {
+    let topology = scenario.topology;
+    let group = rng.below(u64::from(topology.groups)) as u16;
+    let quorum = topology.quorum() as u64;
+    let replicas = rng.between(quorum, u64::from(topology.replicas)) as u8;
+    let kind =
+        Kind::Loss { group, replicas, back_after: some_of(rng, 4 * scenario.suspected_after()) };
+    let after = rng.between(scenario.messages / 8, scenario.messages / 2);
+    Fault { after, delay: Duration::from_micros(rng.below(2000)), kind }
+}
+
+/// The same group loses all its memories, twice more, while others keep theirs where they can.
+pub(super) fn group_is_lost_again(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let (group, replicas) = (0, scenario.topology.replicas);
+    let mut after = 0;
+    for fault in &mut scenario.faults {
+        if let Kind::Loss { group: lost, replicas: of, .. } = &mut fault.kind {
+            (*lost, *of, after) = (group, replicas, fault.after);
+        }
+    }
+    let again = (0..2).map(|_| {
+        let back_after = some_of(rng, 4 * scenario.suspected_after());
+        after += rng.between(4, 4 + scenario.messages / 4);
+        Fault {
+            after: after.min(scenario.messages - 1),
+            delay: Duration::from_micros(rng.below(2000)),
+            kind: Kind::Loss { group, replicas, back_after },
+        }
+    });
+    again.collect()
+}
