@@ -173,12 +173,12 @@ impl Fabric for AnyFabric {
         either!(self, fabric => fabric.wake(peer));
     }
 
-    fn press(&mut self, pressed: bool) {
-        either!(self, fabric => fabric.press(pressed));
+    fn set_contended(&mut self, contended: bool) {
+        either!(self, fabric => fabric.set_contended(contended));
     }
 
-    fn take_pressed(&mut self) -> bool {
-        either!(self, fabric => fabric.take_pressed())
+    fn take_contended(&mut self) -> bool {
+        either!(self, fabric => fabric.take_contended())
     }
 
     fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool) {

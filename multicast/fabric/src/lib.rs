@@ -234,12 +234,12 @@ pub trait Fabric {
     where
         Self: Sized;
 
-    /// Tells peers whether we are *pressed*: others want our core, so that we sleep for as long as we wait. A hint, which
-    /// a fabric need not carry.
-    fn press(&mut self, _pressed: bool) {}
+    /// Tells peers whether our core is *contended*: others compute on it, and we sleep in place of yielding. This is a hint,
+    /// and a fabric need not carry it.
+    fn set_contended(&mut self, _contended: bool) {}
 
-    /// Whether a peer that was [woken](Self::wake) since the last call is pressed.
-    fn take_pressed(&mut self) -> bool {
+    /// Whether a peer whose core is contended was [woken](Self::wake) since the last call.
+    fn take_contended(&mut self) -> bool {
         false
     }
 

@@ -152,7 +152,7 @@ impl Waiter {
         }
         self.spun = 0;
         let now = fabric.now();
-        if fabric.take_pressed() {
+        if fabric.take_contended() {
             self.yields.heard(now);
         }
         match self.next(now) {
@@ -161,7 +161,7 @@ impl Waiter {
             Next::Yield => {
                 thread::yield_now();
                 if self.yielded(now, fabric.now()) {
-                    fabric.press(self.yields.are_late());
+                    fabric.set_contended(self.yields.are_late());
                 }
             }
         }

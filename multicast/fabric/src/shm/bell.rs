@@ -1,4 +1,5 @@
-//! One page per process that its peers look at: is it parked, has it mail, is it pressed, has it left.
+//! One page per process that its peers look at: is it parked, has it mail, is its core contended,
+//! has it left.
 //!
 //! **Invariant (no lost wake-up).** Whoever parks publishes `parked`, fences, and then looks at its
 //! memory once more; whoever writes, writes, fences, and then looks at `parked`. In the one order
@@ -25,7 +26,7 @@ const MAGIC: usize = 0;
 const INCARNATION: usize = 8;
 const PARKED: usize = 64; // u32, the owner, at every nap
 const LEFT: usize = 68; // u32, the owner, once
-const PRESSED: usize = 72; // u32, the owner, when that changes
+const CONTENDED: usize = 72; // u32, the owner, when that changes
 const FUTEX: usize = 128; // u32, peers
 const MAIL_SENT: usize = 192; // peers
 const MAIL_TAKEN: usize = 256; // the owner
@@ -65,24 +66,24 @@ impl Bell {
     /// Wakes the owner if it is parked. The caller has fenced after its writes. `rung` is the nap
     /// that this caller has last ended.
     ///
-    /// Returns whether it is [pressed](Self::press), which stands on the same cache line.
+    /// Returns whether the owner's core is [contended](Self::set_contended): that stands on the same cache line.
     pub(super) fn ring(&self, rung: &mut u32) -> bool {
         let nap = self.0.half(PARKED).load(Ordering::Relaxed);
-        let pressed = self.0.half(PRESSED).load(Ordering::Relaxed) != 0;
+        let contended = self.0.half(CONTENDED).load(Ordering::Relaxed) != 0;
         if nap == 0 || nap == *rung {
-            return pressed;
+            return contended;
         }
         let word = self.0.half(FUTEX);
         word.fetch_add(1, Ordering::SeqCst);
         // Fails only if the address were not a futex's; the owner would then wake by itself.
         let _ = futex::wake(word, futex::Flags::empty(), 1);
         *rung = nap;
-        pressed
+        contended
     }
 
-    /// Tells peers whether others keep the owner from its core.
-    pub(super) fn press(&self, pressed: bool) {
-        self.0.half(PRESSED).store(u32::from(pressed), Ordering::Relaxed);
+    /// Tells peers whether others compute on the owner's core.
+    pub(super) fn set_contended(&self, contended: bool) {
+        self.0.half(CONTENDED).store(u32::from(contended), Ordering::Relaxed);
     }
 
     /// Sleeps as nap number `nap` until rung, for at most `longest`, unless `idle` says no once

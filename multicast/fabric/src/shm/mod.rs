@@ -64,8 +64,8 @@ pub struct ShmFabric {
     completions: Vec<Completion>,
     /// Something was written since the last full fence.
     unfenced: bool,
-    /// A peer that was rung since this was last asked for is pressed.
-    rang_pressed: bool,
+    /// A peer whose core is contended was rung since this was last asked for.
+    woke_contended: bool,
     naps: u32,
     /// Dropping it tells nobody.
     vanishes: bool,
@@ -89,7 +89,7 @@ impl ShmFabric {
             remotes: Remotes::default(),
             completions: Vec::new(),
             unfenced: false,
-            rang_pressed: false,
+            woke_contended: false,
             naps: 0,
             vanishes: false,
             mailbox: Mailbox::default(),
@@ -348,16 +348,16 @@ impl Fabric for ShmFabric {
     fn wake(&mut self, peer: Peer) {
         self.full_fence();
         if let Some(state) = self.peers.get_mut(peer.0) {
-            self.rang_pressed |= state.ring();
+            self.woke_contended |= state.ring();
         }
     }
 
-    fn press(&mut self, pressed: bool) {
-        self.bell.press(pressed);
+    fn set_contended(&mut self, contended: bool) {
+        self.bell.set_contended(contended);
     }
 
-    fn take_pressed(&mut self) -> bool {
-        std::mem::take(&mut self.rang_pressed)
+    fn take_contended(&mut self) -> bool {
+        std::mem::take(&mut self.woke_contended)
     }
 
     fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool) {

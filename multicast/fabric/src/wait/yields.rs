@@ -34,7 +34,7 @@ pub struct Yields {
     in_time_since: Duration,
     /// The last one was late.
     late: bool,
-    /// Somebody who works with us was pressed until then, as far as we know.
+    /// We take the core of somebody who works with us to be contended until then.
     heard: Duration,
 }
 

@@ -161,17 +161,17 @@ fn no_wake_up_is_lost_between_cards() {
     }
 }
 
-/// Whoever is woken tells by that whether it is pressed, for as long as it is.
+/// A peer's core is contended or is not; its bell says so to whoever wakes it.
 #[test]
-fn whoever_wakes_a_peer_learns_whether_it_is_pressed() {
+fn whoever_wakes_a_peer_learns_whether_its_core_is_contended() {
     let crew = Crew::of_threads();
     let (mut one, mut other) = (crew.join_as_owner(), crew.host().join("other").unwrap());
     let peer = one.dial("other").unwrap();
-    for pressed in [false, true, true, false] {
-        other.press(pressed);
-        assert!(!one.take_pressed(), "nobody was woken since");
+    for contended in [false, true, true, false] {
+        other.set_contended(contended);
+        assert!(!one.take_contended(), "nobody was woken since");
         one.wake(peer);
-        assert_eq!((one.take_pressed(), one.take_pressed()), (pressed, false));
+        assert_eq!((one.take_contended(), one.take_contended()), (contended, false));
     }
 }
 
