@@ -41,8 +41,8 @@ impl<A: Application> Replica<A> {
         let new = self.payloads.get(message).is_none();
         let beyond = new && self.exceeds_budget(payload.len());
         let (leads, waited_for) = (self.core.leads(), self.core.stalled_on() == Some(message));
-        // What is delivered and kept for followers that lag is let go of when they have it, or are evicted; it does not
-        // wait for this message. What is not delivered may. To whoever leads it is relayed again.
+        // A delivered message does not wait for this one, and its payload goes when the follower that lacks it has it or is
+        // evicted. An undelivered one may wait. The leader is relayed this message again.
         if beyond && !waited_for && (!leads || self.core.keeps_delivered()) {
             self.paths.budget_full += 1;
             self.refused_relay = leads.then_some(payload.len());

@@ -271,15 +271,21 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
     assert!(leader.is_outbid());
 }
 
+/// A leader at one second, with a message to two groups that is committed and pending.
+fn leader_with_pending(effects: &mut Vec<Effect>) -> Ramcast {
+    let mut leader = self::leader(2);
+    leader.step(Event::Tick { now_ms: 1000 }, effects);
+    leader.step(received(GroupSet::first(2)), effects);
+    leader.step(Event::TurnEnd, effects);
+    leader.step(Event::Completed { slot: 1, index: leader.last_index() }, effects);
+    leader.step(Event::TurnEnd, effects);
+    leader
+}
+
 #[test]
 fn a_leader_that_nobody_told_what_is_settled_sees_that_another_has_applied_it() {
     let mut effects = Vec::new();
-    let mut leader = self::leader(2);
-    leader.step(Event::Tick { now_ms: 1000 }, &mut effects);
-    leader.step(received(GroupSet::first(2)), &mut effects);
-    leader.step(Event::TurnEnd, &mut effects);
-    leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
-    leader.step(Event::TurnEnd, &mut effects);
+    let mut leader = leader_with_pending(&mut effects);
     let applied = Timestamp::new(9, GroupId(1));
     leader.feeds(2, 0);
     leader.step(Event::Applied { slot: 2, timestamp: applied }, &mut effects);
@@ -293,12 +299,7 @@ fn a_leader_that_nobody_told_what_is_settled_sees_that_another_has_applied_it() 
 #[test]
 fn nobody_who_is_not_let_in_is_waited_for_to_lead() {
     let mut effects = Vec::new();
-    let mut leader = self::leader(2);
-    leader.step(Event::Tick { now_ms: 1000 }, &mut effects);
-    leader.step(received(GroupSet::first(2)), &mut effects);
-    leader.step(Event::TurnEnd, &mut effects);
-    leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
-    leader.step(Event::TurnEnd, &mut effects);
+    let mut leader = leader_with_pending(&mut effects);
     let applied = Timestamp::new(9, GroupId(1));
     for (life, heir) in [(1 << 10, None), (0, Some(2))] {
         leader.feeds(2, life);

@@ -124,8 +124,8 @@ fn a_session_has_no_more_under_way_than_its_window() {
     }
 }
 
-/// What is not delivered yet may wait for a message that another group's leader relays. What is delivered does not, and
-/// is kept only for a follower that lags.
+/// An undelivered message may wait for one that another group's leader relays. A delivered one does not: its payload is
+/// kept for a follower that lags.
 #[test]
 fn what_is_relayed_exceeds_the_budget_only_if_nothing_delivered_is_kept() {
     const LEN: usize = 8 << 10;
