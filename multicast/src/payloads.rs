@@ -3,7 +3,8 @@
 //! Bounded: a session is not read further while it has a window of messages here, and a payload too
 //! large for the log waits in its session's ring while those held take all of their budget. Payloads that other groups'
 //! leaders relay to a leader may exceed the budget, but not while the oldest is kept for a follower alone, so those beyond it
-//! are no more than were pending at some moment. Nobody else takes more than its budget, but for what its log waits for.
+//! are no more than were pending at some moment. Nobody else takes more than its budget, but for what its log waits for: that
+//! message and those of its session in front of it, no more than a window.
 
 use skein_protocol::by_session::BySession;
 use skein_protocol::check::check;

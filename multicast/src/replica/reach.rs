@@ -104,9 +104,9 @@ impl<A: Application> Replica<A> {
         let others = self.waited_for().filter(|it| *it != slot);
         let needed = others.map(|it| {
             let follower = &self.followers[usize::from(it)];
-            let taught = self.teaching.as_ref().is_some_and(|teaching| teaching.holds_log_for(it));
-            // One that has not let us in may need all that we have.
-            if follower.log.is_some() || taught { follower.freed } else { 0 }
+            // One that has not let us in may need all that we have, though it is sent our state: it may never have it
+            // whole.
+            if follower.log.is_some() { follower.freed } else { 0 }
         });
         let needed = needed.fold(self.freed, u64::min);
         let nothing = base.position..base.position;

@@ -48,9 +48,6 @@ impl<A: Application> Replica<A> {
             self.refused_relay = leads.then_some(payload.len());
         } else if self.has_use_for(message, wiring) {
             self.receive(message.session, head, payload, wiring);
-            if beyond {
-                self.payloads.note_beyond(message);
-            }
         }
     }
 
@@ -103,9 +100,15 @@ impl<A: Application> Replica<A> {
             tracing::warn!(%message, "dropped other bytes than the log has of a message");
             return;
         }
-        if (new || lacking) && !self.payloads.insert(message, low_water, destinations, payload) {
-            // It was here before this replica led, perhaps with other bytes: those count.
-            return self.receive_held(message, wiring);
+        let beyond = self.exceeds_budget(payload.len());
+        if new || lacking {
+            if !self.payloads.insert(message, low_water, destinations, payload) {
+                // It was here before this replica led, perhaps with other bytes: those count.
+                return self.receive_held(message, wiring);
+            }
+            if beyond {
+                self.payloads.note_beyond(message);
+            }
         }
         self.received(message, low_water, destinations, payload.len(), wiring);
     }

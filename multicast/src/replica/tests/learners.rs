@@ -190,3 +190,23 @@ fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
         assert_eq!(scene.replica.followers[2].joining.is_some(), beyond, "it is let in later");
     }
 }
+
+/// It may never have the state whole, and have applied more of the log than another state that was given away before.
+#[test]
+fn who_is_given_the_state_may_need_the_log_until_it_lets_us_in() {
+    let mut scene = Scene::new();
+    scene.replica.tick(1, &mut scene.wiring);
+    scene.grant(1, 0, true);
+    scene.commit();
+    let (incarnation, needs) = (1 << 10, Some(0));
+    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
+    scene.replica.teaching.as_mut().expect("slot 2 is taught").ripe = true;
+    scene.replica.finish_teaching(&mut scene.wiring);
+    assert!(scene.replica.teaching.as_ref().is_some_and(Teaching::is_done));
+    // Slot 1 was given a state that stands for all of our log.
+    let (mut granted, _) = scene.granted(1, 0, true);
+    let end = scene.replica.runs.end();
+    granted.held_from = end.position;
+    let fabric = &mut scene.wiring.port.fabric;
+    assert_eq!(scene.replica.written_before(1, &granted, end, fabric), 0..end.position);
+}

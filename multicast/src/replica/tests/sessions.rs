@@ -186,3 +186,20 @@ fn who_does_not_lead_takes_nothing_beyond_the_budget() {
         .collect();
     assert_eq!(held, [1, 2, 3, 3, 3]);
 }
+
+/// What the log waits for is taken whatever the budget, and what stands before it in its session's ring is, too: the leader
+/// may not hear that session, and logs those only when others relay them.
+#[test]
+fn a_session_may_exceed_the_budget_and_that_is_counted() {
+    const LEN: usize = 8 << 10;
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.let_lead(1);
+    scene.replica.tuning.held_bytes_max = 2 * LEN;
+    let beyond = [1, 2, 2, 3, 4].map(|sequence| {
+        let head = Head { sequence, low_water: 1, destinations: GroupSet::first(1) };
+        scene.replica.receive(SessionId(1), head, &[7; LEN], &mut scene.wiring);
+        scene.replica.payloads.beyond()
+    });
+    assert_eq!(beyond, [0, 0, 0, 1, 2]);
+}
