@@ -210,3 +210,21 @@ fn who_is_given_the_state_may_need_the_log_until_it_lets_us_in() {
     let fabric = &mut scene.wiring.port.fabric;
     assert_eq!(scene.replica.written_before(1, &granted, end, fabric), 0..end.position);
 }
+
+/// A card reads what a write takes when it sends it, and again when it sends it again.
+#[test]
+fn what_is_under_way_to_a_lost_follower_may_be_of_a_later_lap() {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    scene.grant(2, 0, true);
+    scene.replica.end_turn(&mut scene.wiring);
+    let last = scene.replica.writes;
+    for slot in 1..3 {
+        assert!(!scene.replica.followers[slot].has_all());
+    }
+    // All of what went to slot 2 has arrived.
+    (0..=last).for_each(|number| scene.replica.completed(2, number));
+    (1..3).for_each(|slot| scene.replica.follower_lost(slot));
+    scene.replica.space.free(64);
+    assert_eq!([1, 2].map(|slot| scene.replica.overwrites_to(slot)), [64, 0]);
+}
