@@ -684,8 +684,8 @@ impl<A: Application> Replica<A> {
     }
 
     /// As leader: in front of which position we may overwrite what a follower has of our log. One that we have let in
-    /// and lost since, perhaps in the same turn, was written so far and no further; but a write under way takes what our
-    /// memory holds when a card sends it, which goes on overwriting what nobody is waited for to read.
+    /// and lost since, perhaps in the same turn, was written so far and no further. But a card reads what a write takes when it
+    /// sends it, and we go on overwriting our own log.
     pub(crate) fn overwrites_to(&self, slot: u8) -> u64 {
         let (follower, freed) = (&self.followers[usize::from(slot)], self.space.freed());
         let overwrote = follower.sent.saturating_sub(self.space.capacity());

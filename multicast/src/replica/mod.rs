@@ -494,8 +494,7 @@ impl<A: Application> Replica<A> {
         // The message that the log waits for comes before any bound, and so do those of its session with
         // lower numbers, which stand before it in the ring: no more than a window. Later ones wait. The
         // session may send them for as long as the log stands, since the others of our group answer it.
-        let waited_for = self.core.stalled_on().filter(|m| m.session == session);
-        has_room && waited_for.is_some_and(|m| sequence() <= m.sequence)
+        has_room && self.log_waits_for(session, sequence)
     }
 
     /// Whether a datagram from another replica may be read now. A fetch always may: our log can be

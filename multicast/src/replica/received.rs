@@ -48,7 +48,17 @@ impl<A: Application> Replica<A> {
             self.refused_relay = leads.then_some(payload.len());
         } else if self.has_use_for(message, wiring) {
             self.receive(message.session, head, payload, wiring);
+            if beyond {
+                self.payloads.note_beyond(message);
+            }
         }
+    }
+
+    /// Whether the log waits for a session's message, or for a later one of it, which stands behind that in the
+    /// session's ring: such a message is taken whatever the budget.
+    pub(super) fn log_waits_for(&self, session: SessionId, sequence: impl FnOnce() -> u64) -> bool {
+        let waited_for = self.core.stalled_on().filter(|m| m.session == session);
+        waited_for.is_some_and(|m| sequence() <= m.sequence)
     }
 
     /// Whether a payload of that length is more than large payloads may take.
@@ -100,7 +110,7 @@ impl<A: Application> Replica<A> {
             tracing::warn!(%message, "dropped other bytes than the log has of a message");
             return;
         }
-        let beyond = self.exceeds_budget(payload.len());
+        let beyond = self.exceeds_budget(payload.len()) && self.log_waits_for(session, || sequence);
         if new || lacking {
             if !self.payloads.insert(message, low_water, destinations, payload) {
                 // It was here before this replica led, perhaps with other bytes: those count.

@@ -14,7 +14,7 @@ pub struct Footprint {
     pub payloads: usize,
     /// And in bytes, those too large for the log.
     pub large_bytes: usize,
-    /// And in number, those that exceeded the budget for large ones when they came.
+    /// And in number, those that were taken although they exceeded the budget for large ones.
     pub beyond_budget: usize,
     /// Entries of its log that may not be overwritten.
     pub log_entries: usize,

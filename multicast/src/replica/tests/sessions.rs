@@ -187,19 +187,37 @@ fn who_does_not_lead_takes_nothing_beyond_the_budget() {
     assert_eq!(held, [1, 2, 3, 3, 3]);
 }
 
-/// What the log waits for is taken whatever the budget, and what stands before it in its session's ring is, too: the leader
-/// may not hear that session, and logs those only when others relay them.
+/// The log waits for the fourth message of a session. The leader may not hear the session, and logs the earlier ones when others
+/// relay them.
 #[test]
-fn a_session_may_exceed_the_budget_and_that_is_counted() {
+fn what_stands_before_a_message_that_the_log_waits_for_may_exceed_the_budget() {
     const LEN: usize = 8 << 10;
-    let mut scene = Scene::new();
-    scene.grant(1, 0, true);
-    scene.let_lead(1);
-    scene.replica.tuning.held_bytes_max = 2 * LEN;
-    let beyond = [1, 2, 2, 3, 4].map(|sequence| {
-        let head = Head { sequence, low_water: 1, destinations: GroupSet::first(1) };
-        scene.replica.receive(SessionId(1), head, &[7; LEN], &mut scene.wiring);
-        scene.replica.payloads.beyond()
-    });
-    assert_eq!(beyond, [0, 0, 0, 1, 2]);
+    for (waits, counted) in [(true, [0, 0, 0, 1, 2, 2]), (false, [0; 6])] {
+        let mut scene = Scene::new();
+        scene.let_lead(1);
+        scene.replica.tuning.held_bytes_max = 2 * LEN;
+        if waits {
+            let (session, timestamp) = (SessionId(1), Timestamp::new(1, GroupId(0)));
+            let message = MessageId::new(session, 4);
+            let destinations = GroupSet::first(1);
+            let record = skein_protocol::step::Record::Local {
+                message,
+                low_water: 1,
+                timestamp,
+                destinations,
+                inline: false,
+            };
+            let event =
+                Event::Logged { index: 1, birth: OLD, time_ms: 0, record, held: false, last: true };
+            scene.replica.core.step(event, &mut Vec::new());
+            assert_eq!(scene.replica.core.stalled_on(), Some(message));
+            scene.replica.lacking = (destinations, skein_protocol::check::check(&[7; LEN]));
+        }
+        let beyond = [1, 2, 2, 3, 4, 5].map(|sequence| {
+            let head = Head { sequence, low_water: 1, destinations: GroupSet::first(1) };
+            scene.replica.receive(SessionId(1), head, &[7; LEN], &mut scene.wiring);
+            scene.replica.payloads.beyond()
+        });
+        assert_eq!(beyond, counted, "{waits}");
+    }
 }
