@@ -182,7 +182,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         worked |= self.take_completions();
         worked |= self.look_at_words();
         for replica in &mut self.replicas {
-            worked |= replica.read_log(&mut self.wiring, READ_PER_TURN);
+            worked |= replica.log_has_more(&self.wiring.port.fabric)
+                && replica.read_log(&mut self.wiring, READ_PER_TURN);
         }
         worked |= self.read_channels();
         let kept_waiting = self.wiring.loopback.len();
@@ -239,7 +240,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         let some = replicas.iter_mut().filter(|replica| whose(replica));
         some.fold(false, |any, replica| {
             let delivered = replica.is_stirred() && replica.deliver(wiring);
-            replica.answer_reads(wiring) | delivered | any
+            let answered = replica.reads_waiting() > 0 && replica.answer_reads(wiring);
+            answered | delivered | any
         })
     }
 

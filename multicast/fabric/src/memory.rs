@@ -189,14 +189,14 @@ impl Memory {
     /// The first word, from number `from` on and counted from byte offset `at`, that is not as in `seen`.
     pub(crate) fn changed(&self, at: usize, seen: &[u64], from: usize) -> Option<usize> {
         let (words, seen) = (self.span(at, seen.len()).get(from..)?, seen.get(from..)?);
-        let differs = |(word, seen): (&AtomicU64, &u64)| word.load(Ordering::Relaxed) ^ seen;
+        let differs = |(word, seen): (&AtomicU64, &u64)| word.load(Ordering::Relaxed) != *seen;
         // Few change: as long as none does, a block is passed over at a time.
         let blocks = words.as_chunks::<BLOCK>().0.iter().zip(seen.as_chunks::<BLOCK>().0);
         let changed = |(words, seen): &(&[AtomicU64; BLOCK], &[u64; BLOCK])| {
-            words.iter().zip(*seen).map(differs).fold(0, |any, differs| any | differs) != 0
+            words.iter().zip(*seen).any(differs)
         };
         let same = BLOCK * blocks.take_while(|block| !changed(block)).count();
-        let found = words[same..].iter().zip(&seen[same..]).position(|pair| differs(pair) != 0);
+        let found = words[same..].iter().zip(&seen[same..]).position(differs);
         found.map(|i| from + same + i)
     }
 

@@ -67,14 +67,20 @@ impl Runs {
     }
 
     /// An entry born in `birth` was added, and ends at `position`. All up to the index `committed` is committed.
+    #[inline]
     pub fn push(&mut self, birth: Ballot, position: u64, committed: u64) {
         if self.last_birth() != birth {
-            self.runs.push_back((birth, self.end));
-            while self.runs.len() > RUNS_MAX && self.runs[1].1.index <= committed {
-                self.runs.pop_front();
-            }
+            self.begin(birth, committed);
         }
         self.end = Cursor { index: self.end.index + 1, position };
+    }
+
+    #[cold]
+    fn begin(&mut self, birth: Ballot, committed: u64) {
+        self.runs.push_back((birth, self.end));
+        while self.runs.len() > RUNS_MAX && self.runs[1].1.index <= committed {
+            self.runs.pop_front();
+        }
     }
 
     /// Everything from `base` on was taken away.

@@ -232,6 +232,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Whether [`read_log`](Self::read_log) would find something.
+    #[inline]
     pub(crate) fn log_has_more<F: Fabric>(&self, fabric: &F) -> bool {
         if self.core.leads() || self.core.role() == Role::Blank {
             return false;

@@ -195,9 +195,6 @@ impl<A: Application> Replica<A> {
     /// Makes the reads that can be made, and sends the answers that may leave. Returns whether there
     /// were any.
     pub(crate) fn answer_reads<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
-        if self.reads_waiting() == 0 {
-            return false;
-        }
         if !self.core.leads() {
             // Whoever leads is asked again.
             self.reads.gated.clear();
