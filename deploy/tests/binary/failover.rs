@@ -239,6 +239,12 @@ fn a_refused_recreation_erases_nothing() {
         &["up", "--detach", "--no-restart", "--groups", "1", "--nodes", "5", "--replicas", "5"],
     );
     sandbox.expect(0, &["put", "greeting", "hello"]);
+    let keys = |node: u16| {
+        let status = ask(&sandbox, node, "{\"v\":1,\"do\":\"status\"}");
+        status["ok"]["replicas"][0]["keys"].clone()
+    };
+    // A survivor that has not heard that it is committed when the others die would never execute it.
+    until("both survivors have executed it", || [0, 1].iter().all(|node| keys(*node) == 1));
     let dead = [2, 3, 4];
     for node in dead {
         kill(sandbox.pid(node).unwrap(), Signal::KILL);
@@ -253,10 +259,6 @@ fn a_refused_recreation_erases_nothing() {
         let lost = replicas.as_array().unwrap().iter().filter(|it| it["lost"] == true);
         lost.filter(|it| it["slot"].as_u64() < Some(2)).count() == 2
     });
-    let keys = |node: u16| {
-        let status = ask(&sandbox, node, "{\"v\":1,\"do\":\"status\"}");
-        status["ok"]["replicas"][0]["keys"].clone()
-    };
     // Nothing is done without having been prepared, and what is out of date is not prepared.
     let commit = "{\"v\":1,\"do\":\"commit_recreate\",\"group\":0,\"token\":7}";
     assert_eq!(ask(&sandbox, 0, commit)["error"]["kind"], "not_prepared");
