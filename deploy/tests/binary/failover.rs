@@ -243,7 +243,7 @@ fn a_refused_recreation_erases_nothing() {
         let status = ask(&sandbox, node, "{\"v\":1,\"do\":\"status\"}");
         status["ok"]["replicas"][0]["keys"].clone()
     };
-    // A survivor that has not heard that it is committed when the others die would never execute it.
+    // One that has not heard that it is committed when the others die executes it when the group goes on, not before.
     until("both survivors have executed it", || [0, 1].iter().all(|node| keys(*node) == 1));
     let dead = [2, 3, 4];
     for node in dead {
@@ -290,6 +290,42 @@ fn a_refused_recreation_erases_nothing() {
     let mut groups = status.lines().skip_while(|line| !line.starts_with("group"));
     assert!(groups.nth(1).unwrap().starts_with("g0"), "the head has one line: {status}");
     assert!(status.contains("--wide shows more columns"), "{status}");
+    sandbox.expect(0, &["down", "--yes"]);
+    for node in &mut again {
+        node.wait().unwrap();
+    }
+}
+
+/// A put is committed when it is in the logs of a quorum, though no follower runs. One that has it in its log alone, and
+/// does not know that it is committed, goes on with it.
+#[test]
+fn what_a_survivor_has_not_executed_is_not_lost() {
+    let sandbox = Sandbox::new();
+    sandbox.expect(
+        0,
+        &["up", "--detach", "--no-restart", "--groups", "1", "--nodes", "5", "--replicas", "5"],
+    );
+    assert_eq!(leader(&sandbox, 0), Some(0));
+    let survivor = sandbox.pid(1).unwrap();
+    for node in 1..5 {
+        halt(sandbox.pid(node).unwrap());
+    }
+    sandbox.expect(0, &["put", "greeting", "hello"]);
+    let dead = [0, 2, 3, 4];
+    for node in dead {
+        kill(sandbox.pid(node).unwrap(), Signal::KILL);
+    }
+    until("they are gone", || dead.iter().all(|node| !sandbox.runs(*node)));
+    kill(survivor, Signal::CONT);
+    let mut again: Vec<_> = dead
+        .iter()
+        .map(|node| sandbox.command(&["node", "--index", &node.to_string()]).spawn().unwrap())
+        .collect();
+    until("the group is lost", || group(&sandbox.status(), 0)["lost"] == true);
+    let asked = sandbox.expect(2, &["admin", "recreate", "0"]);
+    assert!(asked.err.contains("n1  0 keys"), "it has executed nothing: {}", asked.err);
+    sandbox.expect(0, &["admin", "recreate", "0", "--from", "n1"]);
+    assert_eq!(sandbox.expect(0, &["get", "greeting"]).out, "hello");
     sandbox.expect(0, &["down", "--yes"]);
     for node in &mut again {
         node.wait().unwrap();
