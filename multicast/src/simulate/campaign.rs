@@ -41,6 +41,7 @@ pub const SHARES: [(&str, u64); Profile::ALL.len()] = [
     ("starts", 30),
     ("stops", 25),
     ("aged", 30),
+    ("remains", 40),
 ];
 
 /// Seeds of one profile.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use skein_fabric::Fabric;
 use skein_fabric::sim::SimFabric;
-use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::properties::{
     About, Held, History, Touch, Violation, check_memory, check_quorum,
 };
@@ -36,6 +36,10 @@ pub(super) struct Onlooker {
     /// last one that was, up to its end.
     logs: BTreeMap<ReplicaId, Held>,
     fallen: BTreeMap<ReplicaId, Fallen>,
+    /// Of each process the engine that died last, where its memory is still written to.
+    remains: BTreeMap<String, SimEngine>,
+    /// Groups that may be lost: whether what they hold counts is known when they go on, or say that they are.
+    pub(super) endangered: GroupSet,
     /// Who led each group last, in which life, with its first entry committed.
     leaders: BTreeMap<GroupId, (ReplicaId, u32)>,
     rules: Rules,
@@ -62,6 +66,11 @@ impl Onlooker {
             }
             self.history.ends(replica.id);
         }
+    }
+
+    /// The memory of an engine that has died is still written to.
+    pub(super) fn keeps_remains(&mut self, process: &str, engine: SimEngine) {
+        self.remains.insert(process.to_owned(), engine);
     }
 
     /// A group has lost more memories than it tolerates.
@@ -148,12 +157,15 @@ impl Onlooker {
                             find(engines(), of).is_some_and(|(_, it)| !it.core.is_silent());
                         let fallen = self.fallen.get(&of);
                         let held = |Fallen { log, read, whole }: &Fallen| {
-                            log.holds(deliver.message, at, *read) || at.0 > *read && at.0 <= *whole
+                            let remains = find(self.remains.values(), of);
+                            let whole = remains.map_or(*whole, |(fabric, it)| it.holds(fabric));
+                            log.holds(deliver.message, at, *read) || at.0 > *read && at.0 <= whole
                         };
                         if speaks { holds_now(of, at) } else { fallen.is_some_and(held) }
                     };
                     let replicas = find(engines(), by).expect("it turned").1.replicas();
-                    if !self.history.is_lost(deliver.message) {
+                    let endangered = !deliver.destinations.intersection(self.endangered).is_empty();
+                    if !self.history.is_lost(deliver.message) && !endangered {
                         check_quorum(by, &deliver, &self.logs, replicas, held)?;
                         self.check_elections(&engines, by, &deliver, holds_now)?;
                     }

@@ -160,8 +160,8 @@ impl Injector {
     }
 
     /// Whether something is going on that holds messages back.
-    pub(super) fn holds_back(&self) -> bool {
-        !self.ends.is_empty() || self.operator.has_work()
+    pub(super) fn holds_back(&self, stage: &Stage) -> bool {
+        !self.ends.is_empty() || self.operator.has_work(stage)
     }
 
     /// Makes happen and ends what is due. Returns whether there was anything.
@@ -213,8 +213,8 @@ impl Injector {
                     None => self.due.push((now, kind)),
                 }
             } else if let Kind::Loss { group, .. } = kind
-                && self.operator.counts.groups_lost > 0
-                && (self.operator.has_work() || nodes.leader(group).is_none())
+                && self.operator.counts.losses() > 0
+                && (self.operator.has_work(stage) || !nodes.all_serve(group, stage))
             {
                 // Not before it serves again.
                 self.due.push((now + Duration::from_millis(1), kind));

@@ -192,6 +192,9 @@ impl Nodes {
                 stage.onlooker.ends(&engine);
                 cover(&engine, &mut self.past);
                 process.stands_still = false;
+                if stage.scenario.memory_outlives > Duration::ZERO {
+                    stage.onlooker.keeps_remains(&process.name, engine);
+                }
             }
             if process.impostor.take().is_some() {
                 stage.world.crash(&process.name);
@@ -270,6 +273,13 @@ impl Nodes {
     /// How many replicas make a quorum.
     pub(super) fn quorum(&self) -> usize {
         self.topology.quorum()
+    }
+
+    /// Whether a group has a leader; and where many groups are hit at once, whether none of them is being recreated.
+    pub(super) fn all_serve(&self, group: u16, stage: &Stage) -> bool {
+        let many = stage.scenario.memory_outlives > Duration::ZERO;
+        let serves = |group| self.remember(group) >= self.quorum();
+        self.leader(group).is_some() && (!many || self.groups().all(serves))
     }
 
     /// How many replicas of a group have a memory that counts.

@@ -2,6 +2,7 @@
 //! so and does nothing, and then recreates it: in every other run from the survivor with the best log, if
 //! there is one, and else with nothing, accepting that what it held is gone.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
@@ -22,6 +23,9 @@ skein_protocol::paths! {
     LossCounts:
     /// A group lost more memories than it tolerates.
     groups_lost,
+    /// A group went on, more of whose processes had died at once than it tolerates: it was written into the memory of
+    /// some until others were let in.
+    groups_that_went_on,
     /// A group whose every replica had lost its memory was recreated.
     empty_groups_recreated,
     /// A group some of whose replicas still had their memory was recreated.
@@ -30,10 +34,20 @@ skein_protocol::paths! {
     revived,
 }
 
+impl LossCounts {
+    /// How often a group lost more than it tolerates at once.
+    pub(super) fn losses(&self) -> u64 {
+        self.groups_lost + self.groups_that_went_on
+    }
+}
+
 /// Looks after groups that are lost.
 #[derive(Default)]
 pub(super) struct Operator {
     lost: GroupSet,
+    /// Since when those that may be lost have said without a break that they are. One may say so until it is elected
+    /// who counts on a life that does not know yet that it was let in.
+    saying: BTreeMap<GroupId, Duration>,
     /// Those that said so: since when, and where the longest log in any memory ended then, read or not, and
     /// with its payloads or without. A member that lags may learn yet that what it was written before is
     /// committed, once it has the payloads; nothing is committed after.
@@ -46,20 +60,55 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// Whether a group is lost now.
-    pub(super) fn has_work(&self) -> bool {
-        !self.lost.is_empty()
+    /// Whether a group is lost now, or may be.
+    pub(super) fn has_work(&self, stage: &Stage) -> bool {
+        !self.lost.is_empty() || !stage.onlooker.endangered.is_empty()
     }
 
     /// Nodes have died: takes in which groups did not bear it.
     pub(super) fn count_losses(&mut self, nodes: &Nodes, stage: &mut Stage) {
         for group in nodes.groups() {
-            if !self.lost.contains(group) && nodes.remember(group) < nodes.quorum() {
-                self.lost = self.lost.with(group);
-                self.counts.groups_lost += 1;
-                stage.note(|| format!("{group} is lost"));
-                stage.onlooker.loses(group);
+            if self.lost.contains(group) || nodes.remember(group) >= nodes.quorum() {
+                continue;
             }
+            if stage.scenario.memory_outlives > Duration::ZERO {
+                stage.note(|| format!("{group} may be lost"));
+                let endangered = &mut stage.onlooker.endangered;
+                *endangered = endangered.with(group);
+            } else {
+                self.loses(group, stage);
+            }
+        }
+    }
+
+    fn loses(&mut self, group: GroupId, stage: &mut Stage) {
+        self.lost = self.lost.with(group);
+        self.counts.groups_lost += 1;
+        stage.note(|| format!("{group} is lost"));
+        stage.onlooker.loses(group);
+    }
+
+    /// Looks which of the groups that may be lost are, by what they say, and which have gone on.
+    fn look_at_endangered(&mut self, nodes: &Nodes, stage: &mut Stage) {
+        let now = stage.world.now();
+        for group in stage.onlooker.endangered.iter() {
+            let says = says_that_it_is_lost(nodes, group);
+            let since = if says { *self.saying.entry(group).or_insert(now) } else { now };
+            if !says {
+                self.saying.remove(&group);
+            }
+            let lost = now >= since + LOOKED_AT_FOR;
+            let all_run = nodes.members(group).all(|id| nodes.runs(id));
+            if lost {
+                self.loses(group, stage);
+            } else if !says && all_run && nodes.remember(group) >= nodes.quorum() {
+                stage.note(|| format!("{group} has gone on"));
+                self.counts.groups_that_went_on += 1;
+            } else {
+                continue;
+            }
+            let endangered = &mut stage.onlooker.endangered;
+            *endangered = endangered.without(group);
         }
     }
 
@@ -70,6 +119,7 @@ impl Operator {
         stage: &mut Stage,
     ) -> Result<bool, Violation> {
         let now = stage.world.now();
+        self.look_at_endangered(nodes, stage);
         for group in self.lost.iter() {
             let said = self.said.iter().position(|(of, ..)| *of == group);
             let Some(at) = said else {

@@ -111,7 +111,7 @@ const PLAIN: Profile = Profile {
 
 impl Profile {
     /// All profiles; the first is what is run if none is named.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that falls in every seed",
@@ -498,6 +498,17 @@ impl Profile {
             surroundings: Some(Surroundings::Aged),
             ..PLAIN
         },
+        Self {
+            name: "remains",
+            about: "the memory of the dead is written to until each finds out, and many die at once",
+            faults: (0, 4),
+            mix: Mix { crashes: 3, pauses: 2, slows: 3, resends: 2, transfers: 2, ..QUIET },
+            messages: (80, 160),
+            large_one_in: 1000,
+            loses: true,
+            surroundings: Some(Surroundings::Remains),
+            ..PLAIN
+        },
     ];
 
     /// The profile of that name.
@@ -557,6 +568,8 @@ pub struct Scenario {
     pub late_completions: bool,
     /// Whether whoever looks at memory may be held up between two looks.
     pub held_up: bool,
+    /// How long memory can be written after its process has died, by whoever does not know; not at all if zero.
+    pub memory_outlives: Duration,
 }
 
 impl Scenario {
@@ -634,6 +647,7 @@ impl Scenario {
             stirred_looks_one_in: 0,
             late_completions: false,
             held_up: false,
+            memory_outlives: Duration::ZERO,
         };
         let count = profile.faults.0 + rng.below(profile.faults.1);
         scenario.faults = faults::draw(&scenario, profile.mix, count, &mut rng);
@@ -754,6 +768,11 @@ impl Scenario {
             late_completions_max: if self.late_completions { late } else { Duration::ZERO },
             stirred_copies_one_in: self.stirred_looks_one_in,
             ..SimConfig::default()
+        };
+        let usual = if self.memory_outlives > Duration::ZERO {
+            SimConfig { gone_lag: self.memory_outlives, memory_outlives: true, ..usual }
+        } else {
+            usual
         };
         let usual = if self.held_up {
             SimConfig {

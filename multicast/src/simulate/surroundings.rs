@@ -24,6 +24,8 @@ pub(super) enum Surroundings {
     Stops,
     /// Groups have held thousands of elections.
     Aged,
+    /// The memory of the dead can be written and read by whoever does not know yet, as where both map it.
+    Remains,
 }
 
 /// Tags of ballots begin again after so many.
@@ -46,6 +48,7 @@ pub(super) fn draw(what: Surroundings, scenario: &mut Scenario, rng: &mut Rng) -
         Surroundings::Starts => starts(scenario, rng),
         Surroundings::Stops => stops(scenario, rng),
         Surroundings::Aged => aged(scenario, rng),
+        Surroundings::Remains => remains(scenario, rng),
     }
 }
 
@@ -203,4 +206,21 @@ fn aged(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
         at(scenario, rng, Kind::Elections { group, slot, count })
     };
     if old { vec![one(true)] } else { (0..8).map(|_| one(false)).collect() }
+}
+
+/// Of one group more die at once than it tolerates, and are back soon: often before all others know that they were
+/// gone. Others die one after the other.
+fn remains(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let silence = scenario.suspected_after();
+    scenario.memory_outlives = some_of(rng, 4 * silence);
+    let topology = scenario.topology;
+    let mut faults = Vec::new();
+    for _ in 0..rng.between(1, 3) {
+        let group = rng.below(u64::from(topology.groups)) as u16;
+        let replicas = rng.between(topology.quorum() as u64, u64::from(topology.replicas)) as u8;
+        let back_after = some_of(rng, silence / 2);
+        faults.push(at(scenario, rng, Kind::Loss { group, replicas, back_after }));
+    }
+    faults.push(crash(scenario, rng));
+    faults
 }

@@ -294,7 +294,7 @@ impl Simulation {
             world.step();
             return Ok(());
         }
-        if !self.injector.holds_back()
+        if !self.injector.holds_back(&self.stage)
             && !self.owes_a_wake_up()
             && let Some(name) = self.nodes.oversleeps(&self.stage)
         {

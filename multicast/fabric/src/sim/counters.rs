@@ -54,6 +54,8 @@ counters! {
     crashes,
     /// Writes of a crashed process that stay landed in part for ever.
     cut_writes,
+    /// Writes into the memory of a process that had crashed, which were done all the same.
+    writes_to_the_dead,
     /// Steps held back by a partition.
     stalls,
     /// Connections broken between processes that live.

@@ -118,7 +118,7 @@ impl Fabric for SimFabric {
         self.acts(|state, me| {
             let known = peer(state, me, whom);
             let broken = known.broken_at.is_some_and(|at| at <= state.now);
-            known.hung_up || broken || state.is_gone(known.process)
+            known.hung_up || broken || state.is_gone(known.process, me)
         })
     }
 
@@ -127,7 +127,8 @@ impl Fabric for SimFabric {
     }
 
     fn has_died(&mut self, whom: Peer) -> bool {
-        !self.may_return() && self.acts(|state, me| state.is_gone(peer(state, me, whom).process))
+        !self.may_return()
+            && self.acts(|state, me| state.is_gone(peer(state, me, whom).process, me))
     }
 
     fn name_of(&self, peer: Peer) -> Option<String> {
@@ -184,7 +185,7 @@ impl Fabric for SimFabric {
     fn grant(&mut self, region: Region, writer: Peer) -> Result<RegionKey, FabricError> {
         self.acts(|state, me| {
             let writer = peer(state, me, writer);
-            if writer.is_over() || state.is_gone(writer.process) {
+            if writer.is_over() || state.is_gone(writer.process, me) {
                 return Err(FabricError::Gone);
             }
             let me = &mut state.processes[me];
@@ -216,7 +217,7 @@ impl Fabric for SimFabric {
         let key = Key::from_bytes(key);
         self.acts(|state, me| {
             let known = peer(state, me, whom);
-            if known.is_over() || state.is_gone(known.process) || !state.processes[me].alive {
+            if known.is_over() || state.is_gone(known.process, me) || !state.processes[me].alive {
                 return Err(FabricError::Gone);
             }
             if state.processes[me].scarce {
@@ -333,7 +334,7 @@ impl Fabric for SimFabric {
         check_mail(bytes)?;
         self.with(|state, me| {
             let known = peer(state, me, to);
-            if known.is_over() || state.is_gone(known.process) || !state.processes[me].alive {
+            if known.is_over() || state.is_gone(known.process, me) || !state.processes[me].alive {
                 return Err(FabricError::Gone);
             }
             let waiting = state.processes[known.process].mail.len();

@@ -50,6 +50,9 @@ pub struct SimConfig {
     pub tear_one_in: u64,
     /// How long it takes at most until everybody may know that a process has crashed.
     pub gone_lag: Duration,
+    /// Each process learns of a crash by itself, some time within `gone_lag`, and until then what it writes into the
+    /// memory of the dead is done, as in memory that both map.
+    pub memory_outlives: bool,
     /// Read the spans that writes name when they land. Without it, when they are posted.
     pub late_spans: bool,
     /// Land writes while a revocation is under way: what was looked at right before is not all.
@@ -112,6 +115,7 @@ impl Default for SimConfig {
             drag_max: 20,
             tear_one_in: 2,
             gone_lag: Duration::from_micros(100),
+            memory_outlives: false,
             late_spans: true,
             racing_revocations: false,
             stirred_looks_one_in: 0,

@@ -12,7 +12,7 @@ pub(super) struct Process {
     pub(super) name: String,
     pub(super) incarnation: u64,
     pub(super) alive: bool,
-    /// When everybody may know that it is dead.
+    /// When everybody may know that it is dead; when the first may, where each learns it by itself.
     pub(super) gone_at: u64,
     pub(super) paused: bool,
     /// Until when it sleeps, if it does.

@@ -319,9 +319,12 @@ impl State {
             Outcome::Done => {
                 let target = &self.processes[process];
                 let open = target.regions.get(region).map(|r| r.may_write(generation, from));
-                match (target.alive, open) {
+                match (self.is_within_reach(process, from), open) {
                     (false, _) => Outcome::Unknown,
-                    (true, Some(true)) => Outcome::Done,
+                    (true, Some(true)) => {
+                        self.counters.writes_to_the_dead += u64::from(!target.alive);
+                        Outcome::Done
+                    }
                     (true, _) => Outcome::Denied,
                 }
             }
@@ -390,11 +393,13 @@ impl State {
     }
 
     fn fetch_piece(&mut self, link: usize, handle: u32, piece: Piece, last: bool) {
-        let op = self.ops.get_mut(handle).expect("an operation has steps as long as it lives");
+        let op = self.ops.get(handle).expect("an operation has steps as long as it lives");
         let (process, region) = (op.process, op.region);
+        let readable = self.is_within_reach(process, self.links[link].from);
+        let op = self.ops.get_mut(handle).expect("looked at above");
         let target = &self.processes[process];
         let open = target.regions.get(region).filter(|region| region.is_open(op.generation));
-        match (op.outcome, target.alive, open) {
+        match (op.outcome, readable, open) {
             (Outcome::Done, true, Some(region)) => {
                 let at = op.at + piece.at;
                 self.counters.torn_reads += u64::from(region.is_torn(at, piece.len));
@@ -584,8 +589,20 @@ impl State {
         }
     }
 
-    pub(super) fn is_gone(&self, process: usize) -> bool {
-        !self.processes[process].alive && self.processes[process].gone_at <= self.now
+    /// Whether the memory of a process can be written and read by another.
+    fn is_within_reach(&self, process: usize, by: usize) -> bool {
+        self.processes[process].alive || self.config.memory_outlives && !self.is_gone(process, by)
+    }
+
+    /// Whether that process may know that the other is dead.
+    pub(super) fn is_gone(&self, process: usize, to: usize) -> bool {
+        let Process { alive, gone_at, .. } = self.processes[process];
+        let later = if self.config.memory_outlives {
+            mix(gone_at ^ mix((process << 32 | to) as u64)) % nanos(self.config.gone_lag).max(1)
+        } else {
+            0
+        };
+        !alive && gone_at.saturating_add(later) <= self.now
     }
 
     // Records.

@@ -251,6 +251,7 @@ fn play<F: Fabric>(role: &str, fabric: F) {
         "order" => ordering::writer(fabric),
         "hammer" => fencing::hammer(fabric),
         "victim" => fencing::victim(fabric),
+        "revoker" => fencing::revoker(fabric),
         "partner" => waiting::partner(fabric),
         "patient" => waiting::patient(fabric),
         "sleeper" => waiting::sleeper(fabric),

@@ -498,6 +498,63 @@ fn target_killed<G: Ground>(ground: impl Fn() -> Option<G>) {
     assert!(unknown > 0);
 }
 
+/// Lets its owner write, takes that back when it is told to, and waits to be killed.
+pub(crate) fn revoker<F: Fabric>(mut fabric: F) {
+    let owner = meet_owner(&mut fabric);
+    let region = fabric.create(64, Access::Granted).unwrap();
+    let key = fabric.grant(region, owner).unwrap();
+    fabric.send(owner, &key.0).unwrap();
+    mail(&mut fabric);
+    fabric.revoke(region).unwrap();
+    fabric.send(owner, b"revoked").unwrap();
+    loop {
+        fabric.park(WATCHDOG, &mut |_| true);
+    }
+}
+
+/// What was revoked stays so when the revoker dies: a writer that has not noticed the death is not told that its write
+/// is done, though both still map the memory.
+fn revoked_by_the_dead<G: Ground>(ground: impl Fn() -> Option<G>) {
+    for _ in 0..DEATHS {
+        let Some(ground) = ground() else { return };
+        let mut writer = ground.join_as_owner();
+        let hand = ground.launch("revoker", "revoker");
+        let (revoker, letter) = mail(&mut writer);
+        let remote = writer.attach(revoker, &keys(&letter).next().unwrap()).unwrap();
+        put(&mut writer, remote, 0, 1, Some(1));
+        assert_eq!(one_end(&mut writer), Outcome::Done);
+        writer.send(revoker, b"revoke").unwrap();
+        assert_eq!(mail(&mut writer).1, b"revoked");
+        hand.kill();
+        put(&mut writer, remote, 0, 2, Some(2));
+        assert_ne!(one_end(&mut writer), Outcome::Done, "the dead had revoked it");
+    }
+}
+
+/// How the only write that is under way ends.
+fn one_end<F: Fabric>(writer: &mut F) -> Outcome {
+    writer.flush();
+    let end = Instant::now() + WATCHDOG;
+    loop {
+        if let Some((_, outcome)) = ends(writer).pop() {
+            return outcome;
+        }
+        assert!(Instant::now() < end, "it never ends");
+    }
+}
+
+#[test]
+fn what_was_revoked_stays_so_when_the_revoker_dies() {
+    revoked_by_the_dead(|| Some(Crew::of_processes()));
+    revoked_by_the_dead(|| Some(Wire::plain()));
+}
+
+#[cfg(feature = "verbs")]
+#[test]
+fn what_was_revoked_over_a_card_stays_so_when_the_revoker_dies() {
+    revoked_by_the_dead(crate::crew::Cards::plain);
+}
+
 #[test]
 fn a_process_elsewhere_killed_in_a_write_is_gone_and_lands_nothing_later() {
     killed_inside(|| Some(Wire::plain()));
