@@ -6,13 +6,18 @@
 //!
 //! The file of a bench holds what its cases took when it was written. A case that takes more than
 //! [`TOLERANCE`] more fails; if that is meant, `-- --write` writes the file anew, for the commit to say
-//! why.
+//! why. `-- --against COMMIT` compares with what another commit takes here and now: a change that is to
+//! cost nothing moves no case by more than [`SAME`], up or down.
+
+mod against;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::{env, fs, process};
+
+use self::against::Other;
 
 /// What is counted.
 pub(crate) struct Case {
@@ -25,6 +30,8 @@ pub(crate) struct Case {
 /// The share by which a count may exceed the one recorded. Two runs on one machine differ by less than
 /// a thousandth; another processor has the C library copy bytes in another way.
 const TOLERANCE: f64 = 0.05;
+/// The share by which a count may differ from another commit's, on the same machine.
+const SAME: f64 = 0.01;
 
 /// Counts what `unit` of each case takes, beside what stands in `file` of the package at `package`. `run`
 /// does so many bursts of a case.
@@ -36,8 +43,10 @@ pub(crate) fn count(
     run: impl Fn(usize, usize),
 ) -> ExitCode {
     let arguments: Vec<_> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    if let [case, bursts] = &arguments[..] {
-        run(case.parse().unwrap(), bursts.parse().unwrap());
+    if let [case, bursts] = &arguments[..]
+        && let (Ok(case), Ok(bursts)) = (case.parse(), bursts.parse())
+    {
+        run(case, bursts);
         // What follows costs nothing that is of interest.
         process::exit(0);
     }
@@ -45,17 +54,25 @@ pub(crate) fn count(
         println!("costs: not run: valgrind is not installed");
         return ExitCode::SUCCESS;
     };
-    let write = arguments.iter().any(|argument| argument == "--write");
+    let write = match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => false,
+        ["--write"] => true,
+        ["--against", commit] => return compare(unit, cases, Path::new(package), file, commit),
+        _ => {
+            eprintln!("costs: {arguments:?} is none of --write and --against COMMIT");
+            return ExitCode::FAILURE;
+        }
+    };
     let path = Path::new(package).join(file);
     let recorded = read(&path);
     let mut text = format!("# Instructions {unit}, by benches/costs.rs under {version}.\n");
     let mut good = true;
     println!("{:<40}{:>14}{:>14}{:>10}", format!("instructions {unit}"), "recorded", "now", "");
-    for (at, Case { name, burst, bursts }) in cases.iter().enumerate() {
-        let before = instructions(at, *bursts);
-        let each = (instructions(at, 2 * bursts) - before) / (bursts * burst) as u64;
+    let program = env::current_exe().expect("a program has a name");
+    for (at, case) in cases.iter().enumerate() {
+        let (name, each) = (case.name, case.instructions(&program, at));
         let _ = writeln!(text, "{each:>8}  {name}");
-        let before = recorded.get(*name).copied();
+        let before = recorded.get(name).copied();
         let change = before.map_or(f64::INFINITY, |before| each as f64 / before as f64 - 1.0);
         let fits = change <= TOLERANCE;
         good &= fits;
@@ -78,18 +95,59 @@ pub(crate) fn count(
     ExitCode::FAILURE
 }
 
+/// Counts what each case takes here, and in another commit.
+fn compare(unit: &str, cases: &[Case], package: &Path, file: &str, commit: &str) -> ExitCode {
+    let other = match Other::build(commit, package, file) {
+        Ok(other) => other,
+        Err(why) => {
+            eprintln!("costs: {commit} cannot be compared with: {why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let program = env::current_exe().expect("a program has a name");
+    let mut good = true;
+    println!("{:<40}{commit:>14}{:>14}", format!("instructions {unit}"), "now");
+    for (at, case) in cases.iter().enumerate() {
+        let now = case.instructions(&program, at);
+        let Some(before) = other.cases.get(case.name).copied() else {
+            println!("{:<40}{:>14}{now:>14}", case.name, "–");
+            continue;
+        };
+        let before = case.instructions(&other.program, before);
+        let change = now as f64 / before as f64 - 1.0;
+        let fits = change.abs() <= SAME;
+        good &= fits;
+        let verdict = if fits { "" } else { "  <-" };
+        println!("{:<40}{before:>14}{now:>14}{:>+9.2} %{verdict}", case.name, change * 100.0);
+    }
+    if good {
+        return ExitCode::SUCCESS;
+    }
+    println!("costs: differ from {commit}'s by more than {} %", SAME * 100.0);
+    ExitCode::FAILURE
+}
+
+impl Case {
+    /// What one operation takes a program that has this case under that number.
+    fn instructions(&self, program: &Path, number: usize) -> u64 {
+        let Self { burst, bursts, .. } = *self;
+        let before = instructions(program, number, bursts);
+        (instructions(program, number, 2 * bursts) - before) / (bursts * burst) as u64
+    }
+}
+
 fn valgrind() -> Option<String> {
     let output = Command::new("valgrind").arg("--version").output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Instructions of a whole process that does so many bursts.
-fn instructions(case: usize, bursts: usize) -> u64 {
+fn instructions(program: &Path, case: usize, bursts: usize) -> u64 {
     let out = env::temp_dir().join(format!("skein-costs-{}", process::id()));
     let output = Command::new("valgrind")
         .args(["-q", "--tool=cachegrind", "--cache-sim=no"])
         .arg(format!("--cachegrind-out-file={}", out.display()))
-        .arg(env::current_exe().expect("a program has a name"))
+        .arg(program)
         .args([case.to_string(), bursts.to_string()])
         .output()
         .expect("valgrind runs");

@@ -1,0 +1,72 @@
+//! The same program as another commit has it: built in a worktree of its own, to be counted beside ours.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs, process};
+
+/// The bench of another commit.
+pub(super) struct Other {
+    worktree: PathBuf,
+    pub(super) program: PathBuf,
+    /// The number of each of its cases, by name.
+    pub(super) cases: BTreeMap<String, usize>,
+}
+
+impl Other {
+    /// Builds the bench whose recorded costs stand in `file` of the package at `package`, as of `commit`. What it builds
+    /// stays in a directory of ours, for the next time.
+    ///
+    /// # Errors
+    /// Says what could not be done, and why.
+    pub(super) fn build(commit: &str, package: &Path, file: &str) -> Result<Self, String> {
+        let git =
+            |arguments: &[&str]| said(Command::new("git").current_dir(package).args(arguments));
+        let top = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
+        let name = git(&["rev-parse", "--short=12", &format!("{commit}^{{commit}}")])?;
+        let worktree = env::temp_dir().join(format!("skein-costs-of-{name}-{}", process::id()));
+        let there =
+            worktree.to_str().ok_or("the directory for temporary files has no name in UTF-8")?;
+        git(&["worktree", "add", "--quiet", "--detach", there, &name])?;
+        // From here on it is removed, whatever fails.
+        let mut other = Self { worktree, program: PathBuf::new(), cases: BTreeMap::new() };
+        let same =
+            other.worktree.join(package.strip_prefix(&top).map_err(|error| error.to_string())?);
+        let recorded =
+            fs::read_to_string(same.join(file)).map_err(|error| format!("{file}: {error}"))?;
+        let names =
+            recorded.lines().filter_map(|line| Some(line.trim().split_once("  ")?.1.to_owned()));
+        other.cases = names.zip(0..).collect();
+        let target = option_env!("CARGO_TARGET_TMPDIR").map_or_else(env::temp_dir, PathBuf::from);
+        eprintln!("builds {name}");
+        let built = said(
+            Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+                .current_dir(&same)
+                .env("CARGO_TARGET_DIR", target.join("costs-of-others"))
+                .args(["bench", "--quiet", "--locked", "--bench", "costs", "--no-run"])
+                .args(["--message-format", "json"]),
+        )?;
+        let program =
+            built.rsplit_once("\"executable\":\"").and_then(|(_, rest)| rest.split_once('"'));
+        other.program = program.map(|(path, _)| path.into()).ok_or("cargo names no program")?;
+        Ok(other)
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let remove = ["worktree", "remove", "--force"];
+        let _ = Command::new("git").args(remove).arg(&self.worktree).output();
+    }
+}
+
+/// What a command says if it succeeds, and else why it fails.
+fn said(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(format!("{command:?}: {}", text(&output.stderr)))
+    }
+}
