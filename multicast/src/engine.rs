@@ -208,11 +208,11 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             worked |= self.look_at_words();
         }
         // Sessions wait for what leaders have to say, and for nothing else.
-        worked |= self.deliver(|replica| replica.core.leads());
-        if self.replicas.iter().any(|replica| replica.is_stirred() && !replica.core.leads()) {
+        worked |= self.deliver(|replica| replica.core.log().leads());
+        if self.replicas.iter().any(|replica| replica.is_stirred() && !replica.core.log().leads()) {
             self.wiring.port.tell();
         }
-        worked |= self.deliver(|replica| !replica.core.leads());
+        worked |= self.deliver(|replica| !replica.core.log().leads());
         self.replicas.iter_mut().for_each(Replica::rest);
         worked |= self.wiring.loopback.len() > kept_waiting;
         for replica in &mut self.replicas {
@@ -341,7 +341,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     fn originates(&self) -> bool {
         self.own.is_some_and(|(by, message)| {
             let by = self.replicas.iter().find(|replica| replica.id == by);
-            by.is_some_and(|by| by.core.leads() && !by.core.is_delivered(message))
+            by.is_some_and(|by| by.core.log().leads() && !by.core.is_delivered(message))
         })
     }
 
@@ -352,7 +352,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             return;
         }
         let within = if self.peers_may_return() { RETURN_WITHIN } else { 0 };
-        for replica in self.replicas.iter_mut().filter(|replica| replica.core.leads()) {
+        for replica in self.replicas.iter_mut().filter(|replica| replica.core.log().leads()) {
             self.dead_sessions.extend(replica.mourn(within, MOURN_MAX, &mut self.wiring));
         }
     }
@@ -367,7 +367,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// group, if there is one with room in its log. Other groups have no ring to find its payload in,
     /// and fetch it.
     pub fn originate(&mut self, payload: &[u8]) {
-        let can = |replica: &&mut Replica<A>| replica.core.leads() && replica.log_has_room();
+        let can = |replica: &&mut Replica<A>| replica.core.log().leads() && replica.log_has_room();
         let Some(replica) = self.replicas.iter_mut().find(can) else { return };
         self.originated += 1;
         let session = SessionId::own(self.me.node, self.me.engine, self.originated);
@@ -387,7 +387,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// it last heard of one.
     pub(crate) fn hear_of_elections(&mut self, id: ReplicaId, count: u32) {
         if let Some(replica) = self.replicas.iter_mut().find(|replica| replica.id == id) {
-            let counter = replica.core.ballot_counter().saturating_add(count);
+            let counter = replica.core.log().ballot_counter().saturating_add(count);
             let other = (id.slot + 1) % replica.replicas();
             replica.core.refused(Ballot::new(counter, other, 0));
             replica.stir();
@@ -488,7 +488,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// tick.
     fn look_after_leaders(&mut self) {
         for replica in &self.replicas {
-            let leader = replica.core.leader().filter(|leader| *leader != replica.id);
+            let leader = replica.core.log().leader().filter(|leader| *leader != replica.id);
             self.peers.extend(leader.and_then(|leader| self.wiring.peer_of(leader)));
         }
         self.look_after_peers();
@@ -552,7 +552,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             let back = !over && self.wiring.has_another(session, replica(to), channel);
             if let Some(ours) = ours.filter(|ours| !back && !ours.core.has_ended(session)) {
                 ours.orphans.insert(session, 0);
-                if over && ours.core.leads() {
+                if over && ours.core.log().leads() {
                     self.dead_sessions.insert(session);
                 }
             }

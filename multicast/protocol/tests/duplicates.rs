@@ -36,7 +36,7 @@ fn nothing_is_repeated_before_it_was_delivered() {
     let mut effects = Vec::new();
     let ballot = leader.campaign(Cause::Start);
     for slot in 0..2 {
-        let _ = leader.granted(slot, 0, (Ballot::default(), 0), vec![0; 3]);
+        let _ = leader.log_mut().granted(slot, 0, (Ballot::default(), 0), vec![0; 3]);
     }
     leader.lead(&mut effects);
     let mut repeats = |leader: &mut Ramcast| {
@@ -47,7 +47,7 @@ fn nothing_is_repeated_before_it_was_delivered() {
     assert!(!repeats(&mut leader), "it is new");
     assert!(!repeats(&mut leader), "it is logged, and nobody else has it");
     assert!(!leader.is_delivered(MESSAGE));
-    let acceptance = Acceptance { tag: ballot.tag(), index: leader.last_index() };
+    let acceptance = Acceptance { tag: ballot.tag(), index: leader.log().last_index() };
     let by = ReplicaId::new(GroupId(0), 1);
     leader.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
     leader.step(Event::TurnEnd, &mut Vec::new());

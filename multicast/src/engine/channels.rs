@@ -161,7 +161,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     fn reads_last_words(&self, purpose: Purpose) -> bool {
         match purpose {
             Purpose::Session { replica: to, .. } => {
-                self.replicas.iter().any(|r| r.id == replica(to) && r.core.leads())
+                self.replicas.iter().any(|r| r.id == replica(to) && r.core.log().leads())
             }
             Purpose::Replica { .. } | Purpose::Engine { .. } => true,
         }
@@ -187,7 +187,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             return tracing::warn!(len = datagram.len(), %from, "dropped proposals that make no sense");
         }
         let mut hear = std::mem::take(&mut self.hear);
-        for (at, ours) in self.replicas.iter().enumerate().filter(|(_, it)| it.core.leads()) {
+        for (at, ours) in self.replicas.iter().enumerate().filter(|(_, it)| it.core.log().leads()) {
             if ours.admits_from_replica(from.group, Kind::Propose, datagram.len()) {
                 hear.push(at);
             } else {

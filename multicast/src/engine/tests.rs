@@ -19,7 +19,7 @@ fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
     let tuning = Tuning { log_bytes: 16 << 10, inline_bytes_max: 256, ..Tuning::default() };
     let (fabric, me) = (world.join(&endpoint_name(0, 0)), Identity::first(0, 0));
     let mut engine = Engine::new(fabric, topology, tuning, me, |_| Answer).unwrap();
-    while !engine.replicas.iter().all(|replica| replica.core.leads()) {
+    while !engine.replicas.iter().all(|replica| replica.core.log().leads()) {
         world.advance(Duration::from_millis(10));
         engine.turn();
     }
@@ -92,7 +92,7 @@ fn what_many_sessions_have_written_is_not_all_read_in_one_turn() {
     world.advance(Duration::from_millis(1));
     access.turn(&mut |_| ()).unwrap();
     world.advance(Duration::from_millis(1));
-    let logged = |engine: &Engine<_, Answer>| engine.replicas[0].core.last_index();
+    let logged = |engine: &Engine<_, Answer>| engine.replicas[0].core.log().last_index();
     let (all, mut turns) = (logged(&engine) + 2 * SESSIONS, 0);
     while logged(&engine) < all {
         let before = logged(&engine);

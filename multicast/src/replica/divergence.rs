@@ -155,10 +155,11 @@ impl<A: Application> Replica<A> {
         if self.topology.replicas == 1 {
             return;
         }
-        let now = self.core.now_ms();
-        let ballot = self.core.promised();
-        let follows = self.core.leads() || self.core.role() == Role::Follower && !self.awaiting;
-        let has_state = follows && !self.core.is_silent() && self.behind.is_none();
+        let now = self.core.log().now_ms();
+        let ballot = self.core.log().promised();
+        let follows =
+            self.core.log().leads() || self.core.log().role() == Role::Follower && !self.awaiting;
+        let has_state = follows && !self.core.log().is_silent() && self.behind.is_none();
         if self.divergence.ballot != Some(ballot) {
             self.divergence.forget_rounds(Some(ballot), self.topology.replicas);
         }
@@ -190,7 +191,7 @@ impl<A: Application> Replica<A> {
     }
 
     fn tell_all<F: Fabric>(&mut self, digests: Vec<Digest>, wiring: &mut Wiring<F>) {
-        let ballot = self.core.promised().to_word();
+        let ballot = self.core.log().promised().to_word();
         let told = Election::Digests { ballot, digests };
         for slot in self.other_slots() {
             self.ask_member(slot, &told, wiring);
@@ -199,7 +200,7 @@ impl<A: Application> Replica<A> {
 
     /// Another replica tells digests of its state.
     pub(super) fn hear_digests(&mut self, slot: u8, ballot: Ballot, digests: &[Digest]) {
-        if self.divergence.ballot != Some(ballot) || self.core.promised() != ballot {
+        if self.divergence.ballot != Some(ballot) || self.core.log().promised() != ballot {
             return;
         }
         for Digest { position, digest } in digests.iter().copied().take(ROUNDS_MAX) {
@@ -325,7 +326,7 @@ impl<A: Application> Replica<A> {
 
     /// A learner's life has refused a copy of our state, and these others have a state.
     pub(super) fn accused_by(&mut self, accuser: (u8, u32), others: Slots) {
-        let counts = |slot: &u8| !self.core.view().member(*slot).evicted;
+        let counts = |slot: &u8| !self.core.log().view().member(*slot).evicted;
         let others: Slots = others.iter().filter(counts).collect();
         if others == Slots::default()
             || self.divergence.accusers.contains(&accuser)
@@ -336,24 +337,25 @@ impl<A: Application> Replica<A> {
         self.divergence.accusers.retain(|(slot, _)| *slot != accuser.0);
         self.divergence.accusers.push(accuser);
         let position = self.application.digests().last().map_or(0, |digest| digest.position);
-        self.found_divergence(What::Accused(others), position, self.core.now_ms());
+        self.found_divergence(What::Accused(others), position, self.core.log().now_ms());
     }
 
     /// Our state is not the group's: as leader, has one of those lead who hold it; then asks for it.
     fn give_up_state<F: Fabric>(&mut self, others: Slots, wiring: &mut Wiring<F>) {
-        if self.core.leads() {
+        if self.core.log().leads() {
             let well = |slot: &u8| {
-                !self.core.detector().suspects(*slot) && !self.core.view().member(*slot).evicted
+                !self.core.log().detector().suspects(*slot)
+                    && !self.core.log().view().member(*slot).evicted
             };
             if let Some(heir) = others.iter().find(well) {
-                let ballot = self.core.ballot().to_word();
+                let ballot = self.core.log().ballot().to_word();
                 self.ask_member(heir, &Election::Succeed { ballot }, wiring);
             }
-        } else if self.core.leader().is_some_and(|leader| leader != self.id)
-            && self.core.role() == Role::Follower
+        } else if self.core.log().leader().is_some_and(|leader| leader != self.id)
+            && self.core.log().role() == Role::Follower
             && self.behind.is_none()
         {
-            self.behind = Some(self.core.promised());
+            self.behind = Some(self.core.log().promised());
         }
     }
 
@@ -367,7 +369,7 @@ impl<A: Application> Replica<A> {
             What::Others(slots) => (Diverged::Others, slots.iter().collect()),
             What::Nobody => (Diverged::All, (0..self.topology.replicas).collect()),
         };
-        let ago_ms = self.core.now_ms().saturating_sub(at_ms);
+        let ago_ms = self.core.log().now_ms().saturating_sub(at_ms);
         Some(DivergenceStatus { what, slots, position, ago_ms, recovered })
     }
 }

@@ -29,24 +29,24 @@ impl<A: Application> Replica<A> {
             let pulse = if beats { Pulse::Beat } else { Pulse::Missed };
             self.core.step(Event::Heartbeat { slot, pulse }, &mut self.effects);
         }
-        if let Some(cause) = self.put_off.take_if(|_| !self.core.is_bound())
-            && !self.core.leads()
+        if let Some(cause) = self.put_off.take_if(|_| !self.core.log().is_bound())
+            && !self.core.log().leads()
         {
             self.set_out(cause, wiring);
         }
         self.pursue_wish(wiring);
-        if self.core.is_outbid() {
+        if self.core.log().is_outbid() {
             self.set_out(Cause::Outbid, wiring);
-        } else if let Some(cause) = self.core.wants_to_lead() {
+        } else if let Some(cause) = self.core.log().wants_to_lead() {
             self.set_out(cause, wiring);
         }
         self.tell_admitted(wiring);
         self.ask_for_grants(wiring);
         if let Some(heir) = self.core.heir() {
-            let ballot = self.core.ballot().to_word();
+            let ballot = self.core.log().ballot().to_word();
             self.ask_member(heir, &Election::Succeed { ballot }, wiring);
         } else if let Some(server) = self.other_server() {
-            let ballot = self.core.ballot().to_word();
+            let ballot = self.core.log().ballot().to_word();
             self.ask_member(server, &Election::Succeed { ballot }, wiring);
         }
         self.give_up_unanswering();
@@ -63,7 +63,7 @@ impl<A: Application> Replica<A> {
     ) {
         self.stir();
         if died.is_some() && died == self.granted {
-            self.core.leader_has_died();
+            self.core.log_mut().leader_has_died();
         }
         self.core.step(Event::Heartbeat { slot, pulse: Pulse::Dead }, &mut self.effects);
         self.follower_lost(slot);
@@ -76,12 +76,12 @@ impl<A: Application> Replica<A> {
         if !self.is_trusted() {
             return; // It would answer from a state that is not the group's.
         }
-        if self.core.is_bound() {
+        if self.core.log().is_bound() {
             self.put_off = Some(cause);
-            self.core.stop_promising();
+            self.core.log_mut().stop_promising();
             return;
         }
-        if !self.core.has_ballots_left() {
+        if !self.core.log().has_ballots_left() {
             if !std::mem::replace(&mut self.exhausted, true) {
                 tracing::error!(
                     replica = %self.id,
@@ -102,10 +102,10 @@ impl<A: Application> Replica<A> {
         self.forget_followers();
         self.asked_at = None;
         self.grants_received.fill_with(|| None);
-        let named = self.core.named();
-        let last = (self.core.last_birth(), self.core.last_index());
+        let named = self.core.log().named();
+        let last = (self.core.log().last_birth(), self.core.log().last_index());
         let (me, incarnation) = (self.id.slot, self.incarnation);
-        let won = self.core.granted(me, incarnation, last, named);
+        let won = self.core.log_mut().granted(me, incarnation, last, named);
         self.if_won(won, wiring);
         self.ask_for_grants(wiring);
     }
@@ -121,25 +121,25 @@ impl<A: Application> Replica<A> {
 
     /// Tells whoever may not know that its `Join` is committed.
     fn tell_admitted<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        let ballot = self.core.ballot().to_word();
-        for slot in self.other_slots().filter(|slot| self.core.may_not_know_its_join(*slot)) {
-            let incarnation = self.core.view().member(slot).incarnation;
+        let ballot = self.core.log().ballot().to_word();
+        for slot in self.other_slots().filter(|slot| self.core.log().may_not_know_its_join(*slot)) {
+            let incarnation = self.core.log().view().member(slot).incarnation;
             self.ask_member(slot, &Election::Admitted { ballot, incarnation }, wiring);
         }
     }
 
     /// Asks whoever has not let us write its log yet, every few ticks, until it has.
     fn ask_for_grants<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        let leads = self.core.leads();
-        let (ballot, forced) = match self.core.asks() {
+        let leads = self.core.log().leads();
+        let (ballot, forced) = match self.core.log().asks() {
             Some(asks) => asks,
-            None if leads => (self.core.ballot(), false),
+            None if leads => (self.core.log().ballot(), false),
             None => return,
         };
-        if !leads && self.core.role() != Role::Candidate {
+        if !leads && self.core.log().role() != Role::Candidate {
             return;
         }
-        let now = self.core.now_ms();
+        let now = self.core.log().now_ms();
         if self.asked_at.is_some_and(|at| now < at + 2 * self.tuning.heartbeat_ms) {
             return;
         }
@@ -148,12 +148,12 @@ impl<A: Application> Replica<A> {
         for slot in self.other_slots() {
             let follower = &self.followers[usize::from(slot)];
             let answered =
-                if leads { follower.log.is_some() } else { self.core.has_grant_of(slot) };
+                if leads { follower.log.is_some() } else { self.core.log().has_grant_of(slot) };
             // One that is given the state lets us in when it has it, not with the log that it had.
             let taught = self.teaching.as_ref().filter(|teaching| teaching.is_under_way());
             if !answered && taught.is_none_or(|teaching| teaching.slot() != slot) {
                 let (ballot, attempt) = (ballot.to_word(), follower.attempt);
-                let admitted = self.core.admitted();
+                let admitted = self.core.log().admitted();
                 let prepare = Prepare { ballot, leads, forced, attempt, commit, admitted };
                 self.ask_member(slot, &Election::Prepare(prepare), wiring);
             }
@@ -194,18 +194,18 @@ impl<A: Application> Replica<A> {
         }
         let from = ReplicaId::new(self.id.group, slot);
         if asked.admitted.get(usize::from(self.id.slot)) == Some(&self.incarnation) {
-            self.core.hear_admitted(ballot);
+            self.core.log_mut().hear_admitted(ballot);
         }
         if matches!(
-            self.core.judge(ballot, asked.leads, asked.forced),
+            self.core.log_mut().judge(ballot, asked.leads, asked.forced),
             Verdict::Refuse | Verdict::Wait
         ) {
             self.look_whether_leader_lives(wiring);
         }
-        match self.core.judge(ballot, asked.leads, asked.forced) {
+        match self.core.log_mut().judge(ballot, asked.leads, asked.forced) {
             Verdict::Ignore | Verdict::Wait => {}
             Verdict::Refuse => {
-                let promised = self.core.promised().to_word();
+                let promised = self.core.log().promised().to_word();
                 self.tell_member(slot, &Election::Refused { promised }, &[], wiring);
             }
             Verdict::GrantAgain => {
@@ -235,13 +235,15 @@ impl<A: Application> Replica<A> {
 
     /// A refusal for the sake of a leader that is dead would only cost time.
     fn look_whether_leader_lives<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        let Some(leader) = self.core.leader().filter(|leader| *leader != self.id) else { return };
+        let Some(leader) = self.core.log().leader().filter(|leader| *leader != self.id) else {
+            return;
+        };
         let Some(peer) = wiring.peer_of(leader) else { return };
         if wiring.port.fabric.is_gone(peer) {
             let event = Event::Heartbeat { slot: leader.slot, pulse: Pulse::Dead };
             self.core.step(event, &mut self.effects);
             if self.granted == Some(peer) && wiring.port.fabric.has_died(peer) {
-                self.core.leader_has_died();
+                self.core.log_mut().leader_has_died();
             }
         }
     }
@@ -270,7 +272,7 @@ impl<A: Application> Replica<A> {
         self.header_seen = self.header_there(&wiring.port.fabric);
         self.behind = None;
         tracing::info!(replica = %self.id, to = %from, %ballot, end = self.runs.end().index - 1, "grants");
-        let at_ms = self.core.now_ms();
+        let at_ms = self.core.log().now_ms();
         self.tell_granted(slot, asked, Answered { ballot, attempt, peer, key, at_ms }, wiring);
     }
 
@@ -284,7 +286,7 @@ impl<A: Application> Replica<A> {
         answered: Answered,
         wiring: &mut Wiring<F>,
     ) {
-        let (now, to) = (self.core.now_ms(), ReplicaId::new(self.id.group, slot));
+        let (now, to) = (self.core.log().now_ms(), ReplicaId::new(self.id.group, slot));
         let waits = self.awaiting && self.behind.is_none();
         let due = now >= answered.at_ms + self.config.patience_ms;
         if waits && due && wiring.has_sent_all(self.id, to) {
@@ -309,7 +311,7 @@ impl<A: Application> Replica<A> {
             incarnation: self.incarnation,
             grant: self.grants,
             key: answered.key,
-            named: self.core.named(),
+            named: self.core.log().named(),
             runs: self.runs.iter().map(|(birth, first)| (birth.to_word(), place(first))).collect(),
             end: place(self.runs.end()),
             freed: self.freed,
@@ -384,40 +386,40 @@ impl<A: Application> Replica<A> {
     ) {
         let ballot = Ballot::from_word(granted.ballot);
         let applied = Timestamp::from_word(granted.applied);
-        if self.core.leads() {
+        if self.core.log().leads() {
             let follower = &self.followers[usize::from(slot)];
             let awaited = follower.log.is_none() && granted.attempt == follower.attempt;
-            if ballot == self.core.ballot() && awaited {
+            if ballot == self.core.log().ballot() && awaited {
                 self.core.granter_has_applied(slot, applied);
                 self.admit(slot, &granted, wiring);
             }
             return;
         }
         let other = |(asked, _)| !guard!(Mutant::GrantOfAnyBallotCounts, asked == ballot);
-        if self.core.asks().is_none_or(other) {
+        if self.core.log().asks().is_none_or(other) {
             return;
         }
         self.core.granter_has_applied(slot, applied);
         let last = (granted.runs().last_birth(), granted.end.0 - 1);
         let (incarnation, named) = (granted.incarnation, granted.named.clone());
         self.grants_received[usize::from(slot)] = Some((granted, tail.to_vec()));
-        let won = self.core.granted(slot, incarnation, last, named);
+        let won = self.core.log_mut().granted(slot, incarnation, last, named);
         self.if_won(won, wiring);
     }
 
     /// If we are elected: takes over the log of slot `best`, and leads.
     fn if_won<F: Fabric>(&mut self, best: Option<u8>, wiring: &mut Wiring<F>) {
         let Some(best) = best else { return };
-        if !self.core.is_named_by(best) {
+        if !self.core.log().is_named_by(best) {
             // The group went on without us, and let another life of ours in.
             return;
         }
         if best != self.id.slot && !self.adopt(best, wiring) {
             // Whoever holds it may never find the time to set out: we would ask it again and again.
             tracing::info!(replica = %self.id, best, "is too far behind to lead");
-            self.behind = Some(self.core.promised());
+            self.behind = Some(self.core.log().promised());
             self.paths.handed_over += 1;
-            let ballot = self.core.promised().to_word();
+            let ballot = self.core.log().promised().to_word();
             self.tell_member(best, &Election::Succeed { ballot }, &[], wiring);
             return;
         }
@@ -441,7 +443,7 @@ impl<A: Application> Replica<A> {
         for follower in &mut self.followers {
             follower.freed = self.freed;
         }
-        tracing::info!(replica = %self.id, ballot = %self.core.promised(), end = end.index - 1, "leads");
+        tracing::info!(replica = %self.id, ballot = %self.core.log().promised(), end = end.index - 1, "leads");
         self.core.lead(&mut self.effects);
         self.carry_out(wiring);
         for given in &mut self.given {
@@ -473,7 +475,7 @@ impl<A: Application> Replica<A> {
 
     /// What sessions sent us and nobody has logged is ours to propose now, as far as the log has room.
     pub(super) fn propose_held<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        if !self.unproposed || !self.core.leads() {
+        if !self.unproposed || !self.core.log().leads() {
             return;
         }
         for message in self.payloads.messages() {
@@ -500,7 +502,7 @@ impl<A: Application> Replica<A> {
             return false;
         };
         self.cut_log(base);
-        let ballot = self.core.promised();
+        let ballot = self.core.log().promised();
         let mut rest = &tail[..];
         while let Some(piece) = Piece::next(&mut rest) {
             match piece {
@@ -509,7 +511,7 @@ impl<A: Application> Replica<A> {
             }
             if self.core.stalled_on().is_some() {
                 // Nobody who reported has that payload any more: what comes behind it is not ours.
-                self.cut_log(self.end_of(self.core.last_index()));
+                self.cut_log(self.end_of(self.core.log().last_index()));
                 break;
             }
         }
@@ -556,7 +558,7 @@ impl<A: Application> Replica<A> {
     fn admit<F: Fabric>(&mut self, slot: u8, granted: &Granted, wiring: &mut Wiring<F>) {
         let follower = ReplicaId::new(self.id.group, slot);
         let Some(peer) = wiring.peer_of(follower) else { return };
-        let member = self.core.view().member(slot);
+        let member = self.core.log().view().member(slot);
         let named = member.incarnation == granted.incarnation;
         let shared = self.runs.shared(&granted.runs());
         let theirs = cursor(granted.end);
@@ -572,7 +574,7 @@ impl<A: Application> Replica<A> {
         // But it refuses our state if its log goes on behind our last committed entry: others may count on that, and perhaps
         // we can commit nothing without it. Then it is fed.
         let given = self.teaching.as_ref().is_some_and(|it| it.holds_log_for(slot));
-        let committed = self.core.commit_index();
+        let committed = self.core.log().commit_index();
         let refuses = given && base.is_some_and(|base| base.index - 1 > committed);
         let needs_state = learns && (planted(Mutant::KeptLogNotFed) || !refuses);
         let base = base.filter(|_| !(needs_state && self.core.is_granter_behind(slot)));
@@ -585,7 +587,7 @@ impl<A: Application> Replica<A> {
             // It answers this ballot again only as long as it has not heard of this.
             self.paths.behind += 1;
             self.followers[usize::from(slot)].out_of_reach = shared.map(|base| base.position);
-            let ballot = self.core.ballot().to_word();
+            let ballot = self.core.log().ballot().to_word();
             return self.tell_member(slot, &Election::Behind { ballot }, &[], wiring);
         };
         let log = match wiring.port.fabric.attach(peer, &RegionKey(granted.key)) {
@@ -595,9 +597,9 @@ impl<A: Application> Replica<A> {
                 return tracing::warn!(%error, %follower, "a granted log was of no use");
             }
         };
-        let (ballot, grant) = (self.core.ballot(), granted.grant);
+        let (ballot, grant) = (self.core.log().ballot(), granted.grant);
         let before = self.written_before(slot, granted, base, &mut wiring.port.fabric);
-        let (first, held_from) = (self.core.first_index(), before.start);
+        let (first, held_from) = (self.core.log().first_index(), before.start);
         let header = Leadership { ballot, base, grant, first, held_from }.encode();
         // What it has applied it tells when it has this header; what it told before may be a former life's.
         wiring.forget_word(self.id, follower, Column::Applied);
@@ -631,7 +633,7 @@ impl<A: Application> Replica<A> {
         end.offset(self.space.capacity());
         self.other_slots().find(|slot| {
             let follower = &self.followers[usize::from(*slot)];
-            let well = !self.core.detector().suspects(*slot);
+            let well = !self.core.log().detector().suspects(*slot);
             follower.log.is_some()
                 && follower.joining.is_none()
                 && follower.held_from <= end.position
@@ -642,7 +644,7 @@ impl<A: Application> Replica<A> {
     /// Makes what our log holds from `base` on written in our ballot, as a follower expects it. False
     /// if our memory does not reach back to there: we were given the state behind it.
     pub(super) fn rewrite_from<F: Fabric>(&mut self, base: Cursor, fabric: &mut F) -> bool {
-        let ballot = self.core.ballot();
+        let ballot = self.core.log().ballot();
         let mut at = base;
         while at.position < self.rewritten.position {
             let Some(mut bytes) = self.raw_entry(&mut at, fabric) else { return false };
@@ -665,7 +667,9 @@ impl<A: Application> Replica<A> {
 
     /// As follower: asks our leader about messages that we cannot deliver.
     pub(super) fn ask_for_decisions<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        let Some(leader) = self.core.leader().filter(|leader| *leader != self.id) else { return };
+        let Some(leader) = self.core.log().leader().filter(|leader| *leader != self.id) else {
+            return;
+        };
         let lacks = self.core.lacks();
         if !lacks.is_empty() {
             let name = |message: MessageId| (message.session.0, message.sequence);
@@ -676,7 +680,7 @@ impl<A: Application> Replica<A> {
 
     /// As leader: lets in whoever has all of our log by now.
     pub(super) fn let_in<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        if !self.core.leads() {
+        if !self.core.log().leads() {
             return;
         }
         for slot in 0..self.topology.replicas {
@@ -684,7 +688,9 @@ impl<A: Application> Replica<A> {
             let Some(incarnation) = follower.joining.filter(|_| follower.has_all()) else {
                 continue;
             };
-            if self.core.view().names(slot, incarnation) && !self.core.view().member(slot).evicted {
+            if self.core.log().view().names(slot, incarnation)
+                && !self.core.log().view().member(slot).evicted
+            {
                 self.followers[usize::from(slot)].joining = None;
                 self.asking[usize::from(slot)] = None;
                 tracing::info!(replica = %self.id, slot, incarnation, "is let in");
@@ -699,14 +705,14 @@ impl<A: Application> Replica<A> {
     /// does one whose sessions wait because payloads are kept for it, or because it has yet to deliver too many
     /// messages.
     pub(super) fn evict_blockers(&mut self) {
-        let still = |len: &usize| self.core.keeps_delivered() && self.exceeds_budget(*len);
+        let still = |len: &usize| self.core.log().keeps_delivered() && self.exceeds_budget(*len);
         self.refused_relay = self.refused_relay.filter(still);
         let refused = std::mem::take(&mut self.refused) || self.refused_relay.is_some();
-        if !self.core.leads() || self.log_has_room() && !refused {
+        if !self.core.log().leads() || self.log_has_room() && !refused {
             self.full_since = None;
             return;
         }
-        let now = self.core.now_ms();
+        let now = self.core.log().now_ms();
         let since = *self.full_since.get_or_insert(now);
         if now < since + self.tuning.evict_after_ms {
             return;
@@ -717,7 +723,7 @@ impl<A: Application> Replica<A> {
             .filter(|slot| {
                 let holds_log_back = self.followers[usize::from(*slot)].freed + lag <= self.freed;
                 let holds_sessions_back =
-                    self.core.keeps_payload_for(*slot) || self.core.is_behind(*slot);
+                    self.core.log().keeps_payload_for(*slot) || self.core.is_behind(*slot);
                 holds_log_back || refused && holds_sessions_back
             })
             .collect();
@@ -725,7 +731,7 @@ impl<A: Application> Replica<A> {
             // Whoever cannot be spared is waited for, and goes on being written to. A learner whose slot is evicted
             // already is waited for by us alone: if it has stopped, or cannot deliver what it is fed, it takes the
             // state anew.
-            if self.core.view().member(slot).evicted {
+            if self.core.log().view().member(slot).evicted {
                 if self.has_stopped(slot) || refused && self.core.is_behind(slot) {
                     tracing::warn!(replica = %self.id, slot, "gives up a learner that holds the log back");
                     self.paths.learner_given_up += 1;

@@ -23,7 +23,7 @@ impl<A: Application> Replica<A> {
         let groups = usize::from(self.topology.groups);
         // What its log names it is given, whatever it holds already: nobody else can go on without. If it begins to
         // lead then, it delivers that, and keeps it for followers that lag.
-        let logged = self.ends.len() + self.core.pending() + self.core.inherited_payloads();
+        let logged = self.ends.len() + self.core.pending() + self.core.log().inherited_payloads();
         let logged = logged + self.payloads.beyond();
         let large_bytes_max =
             self.tuning.held_bytes_max + (sessions + logged) * self.tuning.payload_bytes_max;
@@ -65,7 +65,7 @@ impl<A: Application> Replica<A> {
             {stuck}, holds {held:?}, takes for leaders {leaders:?}, has promised {}, awaits its leader {}, reads \
             on at {:?}, its log waits for {:?}, is left behind by {:?}, takes {}, has answered {:?}, feeds {feeds:?}",
             self.id,
-            self.core.promised(),
+            self.core.log().promised(),
             self.awaiting,
             self.cursor,
             self.core.stalled_on(),

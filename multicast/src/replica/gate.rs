@@ -85,7 +85,7 @@ impl<A: Application> Replica<A> {
         if self.gate.held.is_empty() {
             return;
         }
-        if !self.core.leads() {
+        if !self.core.log().leads() {
             return self.gate.clear();
         }
         let now = wiring.port.fabric.now();

@@ -29,11 +29,11 @@ impl<A: Application> Replica<A> {
         &mut self,
         wiring: &mut Wiring<F>,
     ) -> Result<(), CommandError> {
-        if self.core.is_silent() || !self.is_trusted() {
+        if self.core.log().is_silent() || !self.is_trusted() {
             return Err(CommandError::Learner(self.id.group));
         }
-        if !self.core.leads() {
-            let until_ms = self.core.now_ms() + WISH_MS;
+        if !self.core.log().leads() {
+            let until_ms = self.core.log().now_ms() + WISH_MS;
             self.wish = Some(Wish { until_ms, next_ms: None });
             self.pursue_wish(wiring);
         }
@@ -43,16 +43,16 @@ impl<A: Application> Replica<A> {
     /// Once a tick: campaigns for an operator until it leads, or the operator waits no more.
     pub(super) fn pursue_wish<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
         let Some(wish) = self.wish else { return };
-        let now = self.core.now_ms();
-        if now >= wish.until_ms || self.core.won().is_some() {
+        let now = self.core.log().now_ms();
+        if now >= wish.until_ms || self.core.log().won().is_some() {
             self.wish = None;
             return;
         }
         // A replica that lacks what the leader's log does not hold any more cannot lead: it would only depose
         // a leader that is well.
-        let whole = self.behind.is_none() && self.taking.is_none() && !self.core.is_silent();
+        let whole = self.behind.is_none() && self.taking.is_none() && !self.core.log().is_silent();
         let due = wish.next_ms.is_none_or(|next| now >= next && !self.awaiting);
-        if whole && due && self.core.role() == Role::Follower {
+        if whole && due && self.core.log().role() == Role::Follower {
             let next_ms = Some(now + TRY_AGAIN * self.config.patience_ms);
             self.wish = Some(Wish { next_ms, ..wish });
             self.set_out(Cause::Transfer, wiring);
@@ -69,9 +69,9 @@ impl<A: Application> Replica<A> {
             return false;
         }
         tracing::info!(replica = %self.id, slot, "hands over, so that leaders spread");
-        let ballot = self.core.ballot().to_word();
+        let ballot = self.core.log().ballot().to_word();
         self.ask_member(slot, &Election::Succeed { ballot }, wiring);
-        self.core.has_handed_over();
+        self.core.log_mut().has_handed_over();
         true
     }
 }

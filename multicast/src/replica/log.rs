@@ -130,7 +130,7 @@ impl<A: Application> Replica<A> {
     /// Nothing more is written to a follower until it lets us in again.
     pub(crate) fn follower_lost(&mut self, slot: u8) {
         self.followers[usize::from(slot)].lose();
-        self.core.feeds_no_more(slot);
+        self.core.log_mut().feeds_no_more(slot);
     }
 
     /// Detaches from logs of followers that are not written any more: their memory is kept for as long as
@@ -161,13 +161,13 @@ impl<A: Application> Replica<A> {
         if self.core.stalled_on().is_some() && !planted(Mutant::StalledEntryReported) {
             // An entry whose payload we lack is none of ours: nobody may count on us for it.
             self.paths.closed_while_stalled += 1;
-            self.cut_log(self.end_of(self.core.last_index()));
+            self.cut_log(self.end_of(self.core.log().last_index()));
         }
     }
 
     /// Does what need not be done when the next leader waits for it.
     pub(crate) fn prepare_log<F: Fabric>(&self, wiring: &mut Wiring<F>) {
-        if self.core.leads() || !self.awaiting {
+        if self.core.log().leads() || !self.awaiting {
             wiring.port.fabric.prepare(self.log);
         }
     }
@@ -194,7 +194,7 @@ impl<A: Application> Replica<A> {
         fabric.copy_out(self.log, 0, &mut bytes);
         Leadership::decode(&bytes).filter(|header| {
             let of_this_grant = guard!(Mutant::StaleHeaderTaken, header.grant == self.grants);
-            header.ballot == self.core.promised() && of_this_grant
+            header.ballot == self.core.log().promised() && of_this_grant
         })
     }
 
@@ -234,7 +234,7 @@ impl<A: Application> Replica<A> {
     /// Whether [`read_log`](Self::read_log) would find something.
     #[inline]
     pub(crate) fn log_has_more<F: Fabric>(&self, fabric: &F) -> bool {
-        if self.core.leads() || self.core.role() == Role::Blank {
+        if self.core.log().leads() || self.core.log().role() == Role::Blank {
             return false;
         }
         if self.awaiting {
@@ -278,7 +278,7 @@ impl<A: Application> Replica<A> {
                 entry.resize(len, 0);
                 fabric.copy_out(self.log, at, &mut entry);
             }
-            let Ok(read) = Entry::decode(&entry, self.cursor, self.core.ballot()) else {
+            let Ok(read) = Entry::decode(&entry, self.cursor, self.core.log().ballot()) else {
                 self.paths.torn_entry += 1;
                 break;
             };
@@ -386,7 +386,7 @@ impl<A: Application> Replica<A> {
         time_ms: u64,
         record: Record,
     ) {
-        let ballot = self.core.ballot();
+        let ballot = self.core.log().ballot();
         let mut entry = std::mem::take(&mut self.entry);
         entry.clear();
         let mut results = wiring.borrow();
@@ -464,9 +464,9 @@ impl<A: Application> Replica<A> {
 
     /// Writes to each follower what it has not been written yet, however many entries that is.
     pub(super) fn write_followers<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        let before = std::mem::replace(&mut self.written, self.core.last_index());
+        let before = std::mem::replace(&mut self.written, self.core.log().last_index());
         let awaited = std::mem::take(&mut self.awaited);
-        if !self.core.leads() {
+        if !self.core.log().leads() {
             return;
         }
         self.batches.entries_per_write.note(self.written.saturating_sub(before) as usize);
@@ -480,7 +480,7 @@ impl<A: Application> Replica<A> {
                 let hurries =
                     awaited || follower.joining.is_some() || follower.unread >= unread_max;
                 let hurry = if hurries { Hurry::Now } else { Hurry::ByTick };
-                self.write_log(slot, from..end, self.core.last_index(), hurry, wiring);
+                self.write_log(slot, from..end, self.core.log().last_index(), hurry, wiring);
             }
         }
     }
@@ -555,13 +555,13 @@ impl<A: Application> Replica<A> {
     /// what everybody has freed.
     pub(super) fn free_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
         self.pass_committed();
-        if self.core.leads() {
+        if self.core.log().leads() {
             self.let_go_of_evicted();
             let others = self.waited_for().map(|slot| self.followers[usize::from(slot)].freed);
             let freed = others.fold(self.freed, u64::min);
             self.space.free(freed);
         } else if self.freed - self.freed_told >= self.space.capacity() / 8
-            && let Some(leader) = self.core.leader()
+            && let Some(leader) = self.core.log().leader()
         {
             self.freed_told = self.freed;
             wiring.tell_word(self.id, leader, Column::Freed, self.freed);
@@ -570,9 +570,9 @@ impl<A: Application> Replica<A> {
 
     /// Takes note of where the last entry ends that is committed by now.
     pub(super) fn pass_committed(&mut self) {
-        let mut commit = self.core.commit_index();
+        let mut commit = self.core.log().commit_index();
         if planted(Mutant::FreedBeforeCommit) {
-            commit = self.core.last_index();
+            commit = self.core.log().last_index();
         }
         while let Some((index, end)) = self.ends.pop_front_if(|(index, _)| *index <= commit) {
             self.freed_index = index;
@@ -586,7 +586,7 @@ impl<A: Application> Replica<A> {
         for slot in 0..self.topology.replicas {
             let follower = &self.followers[usize::from(slot)];
             let fed = follower.log.is_some() && follower.joining.is_none();
-            if fed && self.core.view().member(slot).evicted {
+            if fed && self.core.log().view().member(slot).evicted {
                 self.follower_lost(slot);
             }
         }
@@ -598,7 +598,7 @@ impl<A: Application> Replica<A> {
             let taught = self.teaching.as_ref().is_some_and(|it| it.holds_log_for(*slot));
             let joins = self.followers[usize::from(*slot)].joining.is_some()
                 && !planted(Mutant::LogNotHeldForJoiner);
-            let counts = !self.core.view().member(*slot).evicted;
+            let counts = !self.core.log().view().member(*slot).evicted;
             *slot != self.id.slot && (counts || taught || joins)
         })
     }
@@ -606,8 +606,8 @@ impl<A: Application> Replica<A> {
     /// Up to which index our log stays as we have read it: a leader that we let in may have said from
     /// where on it is another.
     pub(crate) fn keeps<F: Fabric>(&self, fabric: &F) -> u64 {
-        let last = self.core.last_index();
-        let header = self.leadership(fabric).filter(|_| self.awaiting && !self.core.leads());
+        let last = self.core.log().last_index();
+        let header = self.leadership(fabric).filter(|_| self.awaiting && !self.core.log().leads());
         header.map_or(last, |header| last.min(header.base.index - 1))
     }
 
@@ -637,13 +637,13 @@ impl<A: Application> Replica<A> {
     pub(crate) fn in_memory<F: Fabric>(&self, fabric: &F, with_payloads: bool) -> Runs {
         let mut runs = self.runs.clone();
         if with_payloads && self.core.stalled_on().is_some() {
-            runs.truncate(self.end_of(self.core.last_index()));
+            runs.truncate(self.end_of(self.core.log().last_index()));
             return runs;
         }
-        if self.core.leads() || self.core.role() == Role::Blank {
+        if self.core.log().leads() || self.core.log().role() == Role::Blank {
             return runs;
         }
-        let (mut cursor, mut ballot) = (self.cursor, self.core.ballot());
+        let (mut cursor, mut ballot) = (self.cursor, self.core.log().ballot());
         if self.awaiting {
             let Some(header) = self.leadership(fabric) else { return runs };
             (cursor, ballot) = (header.base, header.ballot);
@@ -681,7 +681,7 @@ impl<A: Application> Replica<A> {
     /// As leader: up to which position we have written a follower's log, if we may write it.
     pub(crate) fn written_to(&self, slot: u8) -> Option<u64> {
         let follower = &self.followers[usize::from(slot)];
-        follower.log.is_some().then_some(follower.sent).filter(|_| self.core.leads())
+        follower.log.is_some().then_some(follower.sent).filter(|_| self.core.log().leads())
     }
 
     /// As leader: in front of which position we may overwrite what a follower has of our log. One that we have let in
@@ -695,7 +695,8 @@ impl<A: Application> Replica<A> {
 
     /// As follower of the leader of `ballot`: at which position we read on.
     pub(crate) fn reads_at(&self, ballot: Ballot) -> Option<u64> {
-        let follows = self.core.promised() == ballot && !self.awaiting && !self.core.leads();
+        let follows =
+            self.core.log().promised() == ballot && !self.awaiting && !self.core.log().leads();
         follows.then_some(self.cursor.position)
     }
 
@@ -703,8 +704,9 @@ impl<A: Application> Replica<A> {
     pub(crate) fn feeds_all_to(&self, follower: &Self) -> bool {
         let ours = &self.followers[usize::from(follower.id.slot)];
         let fed = ours.log.is_some() && ours.has_all() && ours.sent >= self.runs.end().position;
-        let follows = follower.core.promised() == self.core.ballot() && !follower.awaiting;
-        fed && self.core.leads() && follows && !follower.core.leads()
+        let follows =
+            follower.core.log().promised() == self.core.log().ballot() && !follower.awaiting;
+        fed && self.core.log().leads() && follows && !follower.core.log().leads()
     }
 
     /// How often the log ring went round.
@@ -721,7 +723,7 @@ impl<A: Application> Replica<A> {
     pub(crate) fn completed(&mut self, slot: u8, number: u64) {
         self.stir();
         if let Some(index) = self.followers[usize::from(slot)].completed(number) {
-            self.core.landed(slot, number);
+            self.core.log_mut().landed(slot, number);
             self.core.step(Event::Completed { slot, index }, &mut self.effects);
         }
     }

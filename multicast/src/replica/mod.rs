@@ -394,8 +394,8 @@ impl<A: Application> Replica<A> {
     /// Its turn is over. What it has appended since its followers were written waits for the next one,
     /// and so does what followers may have by now that a leader keeps for them.
     pub(crate) fn rest(&mut self) {
-        let unwritten = self.core.leads() && self.written != self.core.last_index();
-        let left = unwritten || self.core.keeps_payloads() || !self.effects.is_empty();
+        let unwritten = self.core.log().leads() && self.written != self.core.log().last_index();
+        let left = unwritten || self.core.log().keeps_payloads() || !self.effects.is_empty();
         self.left = std::mem::take(&mut self.stirred) && (left || self.cut_short);
     }
 
@@ -422,7 +422,7 @@ impl<A: Application> Replica<A> {
         }
         self.core.applied(Timestamp::from_word(self.last_applied));
         self.told_after = self.core.delivered();
-        if let Some(leader) = self.core.leader().filter(|leader| *leader != self.id)
+        if let Some(leader) = self.core.log().leader().filter(|leader| *leader != self.id)
             && self.applied_told != self.last_applied.max(NOTHING)
         {
             self.applied_told = self.last_applied.max(NOTHING);
@@ -477,9 +477,9 @@ impl<A: Application> Replica<A> {
         let budget = self.tuning.held_bytes_max;
         let within_budget = !large || self.payloads.large_bytes() + assembling + len <= budget;
         let within_window = self.payloads.of_session(session) < self.tuning.window;
-        let has_room = !self.core.leads() || self.log_has_room();
+        let has_room = !self.core.log().leads() || self.log_has_room();
         self.paths.budget_full += u64::from(!within_budget);
-        let behind = self.core.leads() && self.throttled;
+        let behind = self.core.log().leads() && self.throttled;
         self.paths.follower_behind += u64::from(behind);
         self.refused |= !within_budget || !within_window || behind;
         self.paths.window_full += u64::from(!within_window);
@@ -510,7 +510,7 @@ impl<A: Application> Replica<A> {
             Kind::Propose => len / Proposed::PROPOSAL_BYTES,
             _ => 1,
         };
-        vital || !self.core.leads() || self.log_has_room_for(announced)
+        vital || !self.core.log().leads() || self.log_has_room_for(announced)
     }
 
     /// Everything readable was told: logs, writes and acknowledges what came together. Returns whether
@@ -522,7 +522,7 @@ impl<A: Application> Replica<A> {
         self.carry_out(wiring);
         let announced = self.announcements.send(wiring);
         self.write_followers(wiring);
-        if self.core.leads() {
+        if self.core.log().leads() {
             self.note_failover(wiring);
         }
         announced
@@ -547,7 +547,7 @@ impl<A: Application> Replica<A> {
             Election::Behind { ballot } => {
                 let ballot = Ballot::from_word(ballot);
                 // What an earlier leader says late takes nothing back.
-                if ballot == self.core.promised() {
+                if ballot == self.core.log().promised() {
                     self.behind = Some(ballot);
                 }
             }
@@ -557,7 +557,7 @@ impl<A: Application> Replica<A> {
             }
             Election::Admitted { ballot, incarnation } => {
                 if incarnation == self.incarnation {
-                    self.core.hear_admitted(Ballot::from_word(ballot));
+                    self.core.log_mut().hear_admitted(Ballot::from_word(ballot));
                 }
             }
             Election::Lacks { .. } if !self.log_has_room() => {} // It asks again.
@@ -572,8 +572,9 @@ impl<A: Application> Replica<A> {
                 }
             }
             Election::Succeed { ballot } => {
-                let asked = Ballot::from_word(ballot) == self.core.promised();
-                if asked && self.core.role() == Role::Follower && !self.core.is_silent() {
+                let asked = Ballot::from_word(ballot) == self.core.log().promised();
+                if asked && self.core.log().role() == Role::Follower && !self.core.log().is_silent()
+                {
                     self.set_out(Cause::Succession, wiring);
                 }
             }
@@ -582,7 +583,7 @@ impl<A: Application> Replica<A> {
             }
             Election::Promised { ballot, number, incarnation } => {
                 let (by, ballot) = ((from.slot, incarnation), Ballot::from_word(ballot));
-                self.core.lease_promised(by, ballot, number, wiring.port.fabric.now());
+                self.core.log_mut().lease_promised(by, ballot, number, wiring.port.fabric.now());
             }
             Election::Seeks { sessions } => self.sought(from.slot, sessions, wiring),
             Election::Sees { sessions } => self.seen(&sessions),
@@ -647,7 +648,11 @@ impl<A: Application> Replica<A> {
                     }
                 }
                 Effect::Settle { group, timestamp } => {
-                    wiring.note(|| Note::Settled { by, timestamp, view: self.core.view().clone() });
+                    wiring.note(|| Note::Settled {
+                        by,
+                        timestamp,
+                        view: self.core.log().view().clone(),
+                    });
                     let (groups, word) = (GroupSet::single(group), timestamp.to_word());
                     wiring.tell_groups(by, groups, Column::Settled, word);
                 }
@@ -685,7 +690,7 @@ impl<A: Application> Replica<A> {
     /// Hands to the state machine what is its turn. Returns whether there was anything.
     pub(crate) fn deliver<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
         let (mut any, mut delivered, mut work) = (false, 0, 0);
-        self.said.replies = self.core.leads() && self.is_trusted();
+        self.said.replies = self.core.log().leads() && self.is_trusted();
         self.cut_short = true;
         if !self.exchanged.is_empty() {
             // What was told since the turn's end may be what commits them, and a machine that waits for
@@ -705,7 +710,7 @@ impl<A: Application> Replica<A> {
             work += self.application.take_work();
         }
         for _ in 0..DELIVERIES_PER_TURN {
-            let commit = self.core.commit_index();
+            let commit = self.core.log().commit_index();
             if self.application.go_on(&mut self.said) {
                 // One step of much that the last call has made possible.
             } else if let Some(next) = self.exchanged.pop_front_if(|next| next.index <= commit) {
@@ -729,13 +734,13 @@ impl<A: Application> Replica<A> {
                     position: next.position,
                     time_ms: next.time_ms,
                     payload: &held.bytes,
-                    answers: self.core.leads(),
+                    answers: self.core.log().leads(),
                 };
                 self.given.push_back(Given {
                     message: next.message,
                     timestamp: next.timestamp.to_word(),
                     rests_on: self.core.rests_on(next.message),
-                    asked_at: self.core.now_ms(),
+                    asked_at: self.core.log().now_ms(),
                     asked: 0,
                 });
                 delivered += 1;

@@ -154,10 +154,10 @@ impl<A: Application> Replica<A> {
         let bytes = self.reads.waiting_bytes + query.len();
         let same = |asked: &Asked| (asked.session, asked.number) == (session, number);
         let mine = match of {
-            Of::Anybody => !self.core.is_silent(),
-            Of::Leader | Of::LeaseHolder => self.core.leads(),
+            Of::Anybody => !self.core.log().is_silent(),
+            Of::Leader | Of::LeaseHolder => self.core.log().leads(),
         };
-        let now_ms = self.core.now_ms();
+        let now_ms = self.core.log().now_ms();
         if !mine
             || !self.is_trusted()
             || self.reads.waiting.len() >= WAITING_MAX
@@ -186,7 +186,7 @@ impl<A: Application> Replica<A> {
 
     /// Once a tick: whoever lets us in late is asked what others were.
     pub(super) fn seek_confirmation_again(&mut self) {
-        self.reads.gated.expire(self.core.now_ms());
+        self.reads.gated.expire(self.core.log().now_ms());
         if let Some(last) = self.reads.waiting.iter().rfind(|asked| asked.of == Of::Leader) {
             self.reads.to_confirm = Some(last.behind);
         }
@@ -195,10 +195,10 @@ impl<A: Application> Replica<A> {
     /// Makes the reads that can be made, and sends the answers that may leave. Returns whether there
     /// were any.
     pub(crate) fn answer_reads<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
-        if !self.core.leads() {
+        if !self.core.log().leads() {
             // Whoever leads is asked again.
             self.reads.gated.clear();
-            let silent = self.core.is_silent();
+            let silent = self.core.log().is_silent();
             self.reads.waiting.retain(|asked| asked.of == Of::Anybody && !silent);
             self.count_waiting();
         }
@@ -210,7 +210,7 @@ impl<A: Application> Replica<A> {
         let holds = leased && self.hold_lease(wiring);
         self.make_reads(holds);
         // What was read was read under the lease if that is good still.
-        let holds = leased && self.core.holds_lease(wiring.port.fabric.now());
+        let holds = leased && self.core.log().holds_lease(wiring.port.fabric.now());
         let mut made = std::mem::take(&mut self.reads.made);
         let bytes = std::mem::take(&mut self.reads.bytes);
         let until = self.core.read_rests_on();
@@ -231,7 +231,7 @@ impl<A: Application> Replica<A> {
                         self.paths.read_held += 1;
                         let Asked { session, number, .. } = asked;
                         let answer = Answer { session, number, until, bytes: answer.to_vec() };
-                        self.reads.gated.hold(answer, self.core.now_ms());
+                        self.reads.gated.hold(answer, self.core.log().now_ms());
                     }
                 }
             }
@@ -246,13 +246,13 @@ impl<A: Application> Replica<A> {
     /// Whether we hold a lease; asks for one if it is time.
     fn hold_lease<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
         let now = wiring.port.fabric.now();
-        if let Some(number) = self.core.ask_for_lease(now) {
-            let ballot = self.core.ballot().to_word();
+        if let Some(number) = self.core.log_mut().ask_for_lease(now) {
+            let ballot = self.core.log().ballot().to_word();
             for slot in self.other_slots() {
                 self.ask_member(slot, &Election::Lease { ballot, number }, wiring);
             }
         }
-        self.core.holds_lease(now)
+        self.core.log().holds_lease(now)
     }
 
     /// Makes those that need not wait.
@@ -263,11 +263,12 @@ impl<A: Application> Replica<A> {
             let ready = match asked.of {
                 Of::Anybody => true,
                 Of::Leader => {
-                    self.core.is_confirmed(asked.behind) && self.core.has_caught_up(asked.from)
+                    self.core.log().is_confirmed(asked.behind)
+                        && self.core.has_caught_up(asked.from)
                 }
                 Of::LeaseHolder => holds && self.core.has_caught_up(asked.from),
             };
-            if self.core.now_ms() > asked.since_ms + PATIENCE_MS {
+            if self.core.log().now_ms() > asked.since_ms + PATIENCE_MS {
                 continue; // It is asked again, if anybody waits still.
             }
             let before = self.reads.bytes.len();
@@ -308,7 +309,7 @@ impl<A: Application> Replica<A> {
         } else {
             wiring.port.fabric.now()
         };
-        if ballot.slot() == slot && self.core.promise_lease(ballot, now) {
+        if ballot.slot() == slot && self.core.log_mut().promise_lease(ballot, now) {
             let (ballot, incarnation) = (ballot.to_word(), self.incarnation);
             let promised = Election::Promised { ballot, number, incarnation };
             self.ask_member(slot, &promised, wiring);

@@ -23,13 +23,13 @@ impl<A: Application> Replica<A> {
     /// there is no need to read them before. A leader has nobody to find them with.
     pub(crate) fn finds_in_log(&self, session: SessionId) -> Option<usize> {
         let waited_for = self.core.stalled_on().is_some_and(|m| m.session == session);
-        (!self.core.leads() && !waited_for).then_some(self.tuning.inline_bytes_max)
+        (!self.core.log().leads() && !waited_for).then_some(self.tuning.inline_bytes_max)
     }
 
     /// Whether it has just begun to lead, or to wait for a payload: what was left to be found in the log
     /// is to be read.
     pub(crate) fn reads_on(&mut self) -> bool {
-        let reads = (self.core.leads(), self.core.stalled_on());
+        let reads = (self.core.log().leads(), self.core.stalled_on());
         std::mem::replace(&mut self.reads_sessions, reads) != reads && reads != (false, None)
     }
 
@@ -40,10 +40,11 @@ impl<A: Application> Replica<A> {
         let Some((message, (head, payload))) = read else { return };
         let new = self.payloads.get(message).is_none();
         let beyond = new && self.exceeds_budget(payload.len());
-        let (leads, waited_for) = (self.core.leads(), self.core.stalled_on() == Some(message));
+        let (leads, waited_for) =
+            (self.core.log().leads(), self.core.stalled_on() == Some(message));
         // A delivered message does not wait for this one, and its payload goes when the follower that lacks it has it or is
         // evicted. An undelivered one may wait. The leader is relayed this message again.
-        if beyond && !waited_for && (!leads || self.core.keeps_delivered()) {
+        if beyond && !waited_for && (!leads || self.core.log().keeps_delivered()) {
             self.paths.budget_full += 1;
             self.refused_relay = leads.then_some(payload.len());
         } else if self.has_use_for(message, wiring) {
@@ -70,7 +71,7 @@ impl<A: Application> Replica<A> {
     /// Whether we may keep what is relayed. A leader proposes it. Anybody else asked for it because the log waited
     /// for it; the log may be another by now. Of a session that is not here it would then be kept for ever.
     fn has_use_for<F: Fabric>(&self, message: MessageId, wiring: &Wiring<F>) -> bool {
-        if self.core.leads() {
+        if self.core.log().leads() {
             return self.log_has_room() && !self.throttled;
         }
         let waited_for = self.core.stalled_on() == Some(message);
@@ -102,7 +103,7 @@ impl<A: Application> Replica<A> {
         // already: the state that we began with says up to where the session has all its replies.
         let known = self.core.is_known(message)
             && !(planted(Mutant::DuplicateExecuted) && self.payloads.get(message).is_none());
-        let new = !known && (self.core.leads() || !session.is_own());
+        let new = !known && (self.core.log().leads() || !session.is_own());
         let lacking = self.core.stalled_on() == Some(message);
         if lacking
             && !guard!(Mutant::PayloadNotCompared, self.lacking == (destinations, check(payload)))
@@ -153,9 +154,12 @@ impl<A: Application> Replica<A> {
         wiring: &mut Wiring<F>,
     ) {
         let Some(held) = self.payloads.get(message) else {
-            if by.group == self.id.group && self.core.leads() && self.core.is_delivered(message) {
+            if by.group == self.id.group
+                && self.core.log().leads()
+                && self.core.is_delivered(message)
+            {
                 // We let go of it before we led. Only a state helps who still waits for it.
-                let ballot = self.core.ballot().to_word();
+                let ballot = self.core.log().ballot().to_word();
                 self.ask_member(by.slot, &Election::Behind { ballot }, wiring);
             }
             return;

@@ -41,9 +41,10 @@ impl<A: Application> Replica<A> {
         }
         self.prepared = None;
         // Nobody has led the group since an earlier attempt reached this replica and not all others.
-        let unfinished = self.recreated.is_some_and(|(_, marker)| self.core.ballot() <= marker);
+        let unfinished =
+            self.recreated.is_some_and(|(_, marker)| self.core.log().ballot() <= marker);
         // A learner does not know whether the group that has not let it in ever will.
-        let lost = self.is_lost() || self.core.is_silent() || self.is_stopped();
+        let lost = self.is_lost() || self.core.log().is_silent() || self.is_stopped();
         if !lost && !unfinished {
             return Err(CommandError::NotLost(self.id.group));
         }
@@ -57,7 +58,7 @@ impl<A: Application> Replica<A> {
         if plan.from == Some(self.id.slot) && !serves() {
             return Err(CommandError::NoSurvivor(self.id.group));
         }
-        let until_ms = self.core.now_ms() + PREPARED_FOR_MS;
+        let until_ms = self.core.log().now_ms() + PREPARED_FOR_MS;
         self.prepared = Some(Prepared { token, plan: plan.clone(), until_ms });
         Ok(())
     }
@@ -70,7 +71,7 @@ impl<A: Application> Replica<A> {
             && plan.incarnations.iter().all(|incarnation| *incarnation < INCARNATIONS)
             && plan.from.is_none_or(|slot| slot < slots)
             && plan.clock < CLOCKS
-            && self.core.ballot_counter() < ballot_counter
+            && self.core.log().ballot_counter() < ballot_counter
     }
 
     /// Second phase: carries the plan out.
@@ -83,7 +84,7 @@ impl<A: Application> Replica<A> {
         if self.recreated.is_some_and(|(done, _)| done == token) {
             return Ok(());
         }
-        let now = self.core.now_ms();
+        let now = self.core.log().now_ms();
         let prepared = self.prepared.take_if(|it| it.token == token && now <= it.until_ms);
         let Some(Prepared { plan, .. }) = prepared else {
             return Err(CommandError::NotPrepared(self.id.group));
@@ -93,7 +94,7 @@ impl<A: Application> Replica<A> {
         let incarnation = incarnations[usize::from(first)];
         let marker = Ramcast::revival_ballot(ballot_counter, first, incarnation);
         self.recreated = Some((token, marker));
-        if from.is_some() && self.core.promised() >= marker {
+        if from.is_some() && self.core.log().promised() >= marker {
             return Ok(()); // It was given the survivor's state before it heard of the plan.
         }
         self.forget_followers();
@@ -106,7 +107,7 @@ impl<A: Application> Replica<A> {
         match from {
             None => self.begin_empty(view, ballot_counter, clock, wiring, fresh),
             Some(slot) if slot == self.id.slot => {
-                tracing::info!(replica = %self.id, end = self.core.last_index(), "its group goes on from its log");
+                tracing::info!(replica = %self.id, end = self.core.log().last_index(), "its group goes on from its log");
                 self.core.revive(marker, view, clock);
             }
             Some(_) => self.core.suspend(marker),
@@ -127,7 +128,7 @@ impl<A: Application> Replica<A> {
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) {
         let mut core = Ramcast::anew(self.config, view, ballot_counter, clock);
-        core.resume_time(self.core.now_ms());
+        core.resume_time(self.core.log().now_ms());
         self.begin_at(core, fresh(self.id), Runs::EMPTY, wiring);
         self.state_is_new(true);
         self.forget_shared_state();

@@ -147,7 +147,7 @@ impl<A: Application> Replica<A> {
     /// Other groups may not have said, or may have said to a leader that is gone, what our machine waits
     /// for.
     pub(super) fn ask_for_results(&mut self, now_ms: u64) {
-        if !self.core.leads() {
+        if !self.core.log().leads() {
             return;
         }
         for given in self.given.iter_mut().take(ASKED_PER_TICK) {
@@ -167,10 +167,10 @@ impl<A: Application> Replica<A> {
         results: Results<'_>,
         wiring: &mut Wiring<F>,
     ) {
-        if !self.core.leads() || results.0.len() > RESULTS_BYTES_MAX {
+        if !self.core.log().leads() || results.0.len() > RESULTS_BYTES_MAX {
             return;
         }
-        let (index, logged) = (self.core.last_index() + 1, self.exchanged.len());
+        let (index, logged) = (self.core.log().last_index() + 1, self.exchanged.len());
         for (message, result) in results.iter() {
             if self.has_result(message, from) && !planted(Mutant::ResultGivenTwice) {
                 self.paths.result_again += 1;

@@ -61,7 +61,7 @@ impl<A: Application> Replica<A> {
                     let bytes = &said.bytes[from..from + len];
                     from += len;
                     let to = to.without(self.id.group);
-                    if self.core.leads() && self.is_trusted() {
+                    if self.core.log().leads() && self.is_trusted() {
                         self.tell_later(message, to, bytes, wiring);
                     }
                     // Whoever leads after us may have to say it again.

@@ -28,7 +28,7 @@ impl<A: Application> Replica<A> {
         whom: ReplicaId,
         wiring: &mut Wiring<F>,
     ) -> Result<(), CommandError> {
-        if !self.core.leads() {
+        if !self.core.log().leads() {
             return Err(CommandError::NotLeader(whom.group));
         }
         if whom == self.id || whom.slot >= self.topology.replicas {
@@ -44,31 +44,31 @@ impl<A: Application> Replica<A> {
 
     /// Takes note of how long a change of leader took, as soon as it is known.
     pub(super) fn note_failover<F: Fabric>(&mut self, wiring: &Wiring<F>) {
-        let ballot = self.core.ballot().to_word();
+        let ballot = self.core.log().ballot().to_word();
         if self.won.is_some_and(|won| won.ballot == ballot) {
             return;
         }
-        let Some(cause) = self.core.won() else { return };
+        let Some(cause) = self.core.log().won() else { return };
         let now = wiring.port.fabric.now();
         let took = now.saturating_sub(self.set_out_at.unwrap_or(now));
-        let (took_us, at_ms) = (took.as_micros() as u64, self.core.now_ms());
+        let (took_us, at_ms) = (took.as_micros() as u64, self.core.log().now_ms());
         tracing::info!(replica = %self.id, ?cause, took_us, "leads its group");
         self.won = Some(Won { ballot, cause, took_us, at_ms });
     }
 
     pub(crate) fn status(&self, sessions: u64, rings_bytes: u64) -> ReplicaStatus {
         let core = &self.core;
-        let now = core.now_ms();
-        let blank = core.role() == ramcast::Role::Blank;
-        let role = match core.role() {
+        let now = core.log().now_ms();
+        let blank = core.log().role() == ramcast::Role::Blank;
+        let role = match core.log().role() {
             ramcast::Role::Leader => Role::Leader,
             ramcast::Role::Candidate => Role::Candidate,
-            _ if core.is_silent() || self.behind.is_some() => Role::Learner,
+            _ if core.log().is_silent() || self.behind.is_some() => Role::Learner,
             _ => Role::Follower,
         };
-        let leader = core.leader().filter(|_| !blank);
-        let alive = |slot: u8| slot == self.id.slot || !core.detector().suspects(slot);
-        let members = core.view().members().iter().enumerate();
+        let leader = core.log().leader().filter(|_| !blank);
+        let alive = |slot: u8| slot == self.id.slot || !core.log().detector().suspects(slot);
+        let members = core.log().view().members().iter().enumerate();
         let view = members.map(|(slot, member)| MemberStatus {
             slot: slot as u8,
             incarnation: member.incarnation,
@@ -77,7 +77,7 @@ impl<A: Application> Replica<A> {
         });
         let lost = self.is_lost();
         let available = match role {
-            Role::Leader => core.has_quorum_alive() && self.others_remember(),
+            Role::Leader => core.log().has_quorum_alive() && self.others_remember(),
             _ => leader.is_some_and(|leader| alive(leader.slot)),
         };
         let oldest = core.oldest_pending().map_or(now, |(since, _)| since);
@@ -92,8 +92,8 @@ impl<A: Application> Replica<A> {
             role,
             incarnation: self.incarnation,
             leader: leader.map(|leader| leader.slot),
-            ballot: core.ballot().to_string(),
-            ballot_counter: core.ballot_counter(),
+            ballot: core.log().ballot().to_string(),
+            ballot_counter: core.log().ballot_counter(),
             ballot_counters: self
                 .topology
                 .all_groups()
@@ -120,10 +120,10 @@ impl<A: Application> Replica<A> {
             elections: self.elections(),
             waits_for: self.waits_for(),
             holds_state: !blank,
-            log_index: core.last_index(),
-            log_birth: core.last_birth().to_word(),
+            log_index: core.log().last_index(),
+            log_birth: core.log().last_birth().to_word(),
             log_position: self.cursor.position,
-            commit_index: core.commit_index(),
+            commit_index: core.log().commit_index(),
             delivered: core.delivered(),
             pending: core.pending() as u64,
             oldest_pending_ms: now.saturating_sub(oldest),
@@ -137,14 +137,15 @@ impl<A: Application> Replica<A> {
 
     /// Whether f others are there that have not lost their memory.
     fn others_remember(&self) -> bool {
-        let remember =
-            |slot: &u8| !self.core.detector().suspects(*slot) && !self.has_lost_its_memory(*slot);
+        let remember = |slot: &u8| {
+            !self.core.log().detector().suspects(*slot) && !self.has_lost_its_memory(*slot)
+        };
         let f = usize::from(self.topology.replicas) / 2;
         self.other_slots().filter(remember).count() >= f
     }
 
     fn elections(&self) -> Elections {
-        let paths = self.core.paths();
+        let paths = self.core.log().paths();
         Elections {
             campaigns: paths.campaigns,
             won: paths.led,
@@ -154,7 +155,7 @@ impl<A: Application> Replica<A> {
     }
 
     fn waits_for(&self) -> Option<Waiting> {
-        let follows = self.core.role() == ramcast::Role::Follower;
+        let follows = self.core.log().role() == ramcast::Role::Follower;
         if follows && self.awaiting {
             Some(Waiting::Leader)
         } else if let Some(message) = self.core.stalled_on() {

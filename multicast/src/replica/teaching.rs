@@ -177,15 +177,15 @@ impl<A: Application> Replica<A> {
         applied: Timestamp,
         taken: Option<Taken>,
     ) {
-        let at_ms = self.core.now_ms();
+        let at_ms = self.core.log().now_ms();
         let blank = needs == Some(Ballot::ZERO.to_word());
         self.asking[usize::from(slot)] = Some(Asking { incarnation, at_ms, blank });
-        self.core.saw_learner(slot, incarnation);
+        self.core.log_mut().saw_learner(slot, incarnation);
         let busy = self.teaching.as_ref().is_some_and(|teaching| teaching.slot != slot);
         let takes = needs.map(Ballot::from_word);
-        let takes = takes.is_some_and(|by| by == Ballot::ZERO || by == self.core.ballot());
-        let gives =
-            self.core.seeds(slot, incarnation) || self.core.leads() && self.core.may_teach(applied);
+        let takes = takes.is_some_and(|by| by == Ballot::ZERO || by == self.core.log().ballot());
+        let gives = self.core.log().seeds(slot, incarnation)
+            || self.core.log().leads() && self.core.may_teach(applied);
         if !takes || busy || !self.is_trusted() || !gives {
             return; // It asks again.
         }
@@ -234,7 +234,7 @@ impl<A: Application> Replica<A> {
     /// A receiver of our state that takes nothing more, or has all of it and does not let us write its log, keeps
     /// other learners from being served, and the log from being freed. If it goes on it asks anew.
     pub(super) fn give_up_unanswering(&mut self) {
-        let now = self.core.now_ms();
+        let now = self.core.log().now_ms();
         let Some(teaching) = &self.teaching else { return };
         if now < teaching.sent_ms + UNANSWERED_MS || planted(Mutant::StoppedLearnerKept) {
             return;
@@ -257,13 +257,13 @@ impl<A: Application> Replica<A> {
     /// Whether a learner that holds our log back has stopped: its process seems to, or it has read nothing for
     /// long.
     pub(super) fn has_stopped(&mut self, slot: u8) -> bool {
-        let now = self.core.now_ms();
+        let now = self.core.log().now_ms();
         let follower = &mut self.followers[usize::from(slot)];
         if follower.moved.1 != follower.freed || follower.moved.0 == 0 {
             follower.moved = (now, follower.freed);
         }
         let stopped =
-            self.core.detector().suspects(slot) || now >= follower.moved.0 + UNANSWERED_MS;
+            self.core.log().detector().suspects(slot) || now >= follower.moved.0 + UNANSWERED_MS;
         stopped && !planted(Mutant::StoppedLearnerKept)
     }
 
@@ -299,7 +299,8 @@ impl<A: Application> Replica<A> {
     /// learner.
     pub(super) fn finish_teaching<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
         let ripe = self.teaching.as_ref().is_some_and(|it| it.ripe && it.is_under_way());
-        let drained = || self.exchanged.front().is_none_or(|e| e.index > self.core.commit_index());
+        let drained =
+            || self.exchanged.front().is_none_or(|e| e.index > self.core.log().commit_index());
         if !ripe || !drained() {
             return;
         }
@@ -314,7 +315,7 @@ impl<A: Application> Replica<A> {
     }
 
     fn send_part<F: Fabric>(&mut self, content: Content, bytes: &[u8], wiring: &mut Wiring<F>) {
-        let now = self.core.now_ms();
+        let now = self.core.log().now_ms();
         let teaching = self.teaching.as_mut().expect("somebody is taught");
         let Teaching { slot, incarnation, copy, next: number, .. } = *teaching;
         teaching.next += 1;
@@ -330,13 +331,13 @@ impl<A: Application> Replica<A> {
     fn end_teaching(&mut self) {
         debug_assert_eq!(
             self.freed_index,
-            self.core.commit_index(),
+            self.core.log().commit_index(),
             "the log is kept from there on"
         );
         let freed = self.freed;
         let teaching = self.teaching.as_mut().expect("somebody is taught");
         teaching.done = true;
-        self.core.has_seeded(teaching.slot);
+        self.core.log_mut().has_seeded(teaching.slot);
         let slot = usize::from(teaching.slot);
         self.followers[slot].attempt += 1;
         self.followers[slot].freed = freed;
@@ -389,15 +390,15 @@ impl<A: Application> Replica<A> {
 
     /// As learner: asks everybody of the group for the state, until somebody who leads gives it.
     pub(crate) fn ask_for_state<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        let now = self.core.now_ms();
+        let now = self.core.log().now_ms();
         self.notice_left_behind(now);
-        let blank = self.core.role() == Role::Blank || self.core.is_suspended();
+        let blank = self.core.log().role() == Role::Blank || self.core.log().is_suspended();
         let needs = if blank { Some(Ballot::ZERO) } else { self.behind }.map(Ballot::to_word);
         // A learner says that it is there until it is let in, whether it needs a state now or not: all
         // members count the same learners, and so agree on whether the group is lost.
         // Whoever has said that it has no state says so when it has one.
         let own = self.asking[usize::from(self.id.slot)];
-        let asks = needs.is_some() || self.core.is_silent() || own.is_some_and(|it| it.blank);
+        let asks = needs.is_some() || self.core.log().is_silent() || own.is_some_and(|it| it.blank);
         let takes = self.taking.as_ref().is_some_and(|taking| now < taking.last_ms + PART_WAIT_MS);
         if !asks || self.last_ask_ms.is_some_and(|last| now < last + ASK_EVERY_MS) {
             return;
@@ -418,7 +419,7 @@ impl<A: Application> Replica<A> {
     /// A follower that has waited for long for what the others do not tell any more asks for the
     /// state like one whose log ended too early.
     fn notice_left_behind(&mut self, now: u64) {
-        if self.core.leads() || self.behind.is_some() || !self.core.is_left_behind() {
+        if self.core.log().leads() || self.behind.is_some() || !self.core.is_left_behind() {
             self.left_behind_since = None;
             return;
         }
@@ -426,11 +427,11 @@ impl<A: Application> Replica<A> {
         let delivered = self.core.delivered();
         let stands = self.left_behind_since.filter(|(_, before)| *before == delivered);
         let (since, _) = *self.left_behind_since.insert(stands.unwrap_or((now, delivered)));
-        let follows = self.core.leader().is_some() && !self.awaiting;
+        let follows = self.core.log().leader().is_some() && !self.awaiting;
         if follows && now >= since + LEFT_BEHIND_PATIENCE * self.config.patience_ms {
             tracing::info!(replica = %self.id, "waits for what nobody tells any more");
             self.paths.left_behind += 1;
-            self.behind = Some(self.core.promised());
+            self.behind = Some(self.core.log().promised());
         }
     }
 
@@ -449,15 +450,16 @@ impl<A: Application> Replica<A> {
 
     /// Whether a life of the slot is known that our group has not let in.
     pub(super) fn has_lost_its_memory(&self, slot: u8) -> bool {
-        let (now, blank) = (self.core.now_ms(), self.core.role() == Role::Blank);
+        let (now, blank) = (self.core.log().now_ms(), self.core.log().role() == Role::Blank);
         // One whose `Join` was committed, and that has not seen it, counts: whoever has seen it says so when it
         // sets out to lead.
-        let ours = slot == self.id.slot && self.core.is_admitted();
-        let unnamed = |life: u32| blank || !ours && !self.core.view().names(slot, life);
+        let ours = slot == self.id.slot && self.core.log().is_admitted();
+        let unnamed = |life: u32| blank || !ours && !self.core.log().view().names(slot, life);
         // The view of a recreated group names replicas before they have its state. Only a leader or the survivor gives
         // it to them: without either such a replica is a lost memory like any other.
-        let served = self.core.leads() || self.core.leader().is_some();
-        let unserved = |it: &Asking| it.blank && !served && !self.core.seeds(slot, it.incarnation);
+        let served = self.core.log().leads() || self.core.log().leader().is_some();
+        let unserved =
+            |it: &Asking| it.blank && !served && !self.core.log().seeds(slot, it.incarnation);
         let asks = self.asking[usize::from(slot)].is_some_and(|asking| {
             now < asking.at_ms + ASKED_RECENTLY_MS
                 && (unnamed(asking.incarnation) || unserved(&asking))
@@ -477,8 +479,8 @@ impl<A: Application> Replica<A> {
         // One that still has a log gives it up only for the leader that told it to: that leader has
         // committed all of it that ever was.
         let taught_by = |ballot: Ballot| ballot.slot() == from;
-        let needs = self.core.role() == Role::Blank
-            || self.core.is_suspended()
+        let needs = self.core.log().role() == Role::Blank
+            || self.core.log().is_suspended()
             || self.behind.is_some_and(taught_by);
         // Another election may have taken that back for the moment. What comes until its winner says it again
         // is kept, so that the copy has no gap; but it becomes our state only if we need it.
@@ -487,7 +489,7 @@ impl<A: Application> Replica<A> {
         if !(needs || gathers) || part.incarnation != self.incarnation {
             return;
         }
-        let now = self.core.now_ms();
+        let now = self.core.log().now_ms();
         if part.number == 0 {
             self.taking = Some(Taking {
                 application: fresh(self.id),
@@ -508,7 +510,7 @@ impl<A: Application> Replica<A> {
         taking.next += 1;
         taking.bytes += bytes.len() as u64;
         taking.last_ms = now;
-        self.core.stand_back_until(now + PART_WAIT_MS);
+        self.core.log_mut().stand_back_until(now + PART_WAIT_MS);
         self.paths.parts_taken += 1;
         let taken = match part.content {
             Content::Machine => taking.application.restore(bytes, false).is_ok(),
@@ -533,11 +535,11 @@ impl<A: Application> Replica<A> {
     /// somebody else has no state, who may be the one that was told so before.
     pub(super) fn copy_is_malformed(&mut self, slot: u8, incarnation: u32, copy: CopyId) {
         let ours = |it: &Teaching| (it.slot, it.incarnation, it.copy) == (slot, incarnation, copy);
-        if !self.core.leads() || !self.teaching.as_ref().is_some_and(ours) {
+        if !self.core.log().leads() || !self.teaching.as_ref().is_some_and(ours) {
             return;
         }
         self.give_up_teaching();
-        let now = self.core.now_ms();
+        let now = self.core.log().now_ms();
         let asks = |it: u8| {
             self.asking[usize::from(it)].is_some_and(|it| now < it.at_ms + ASKED_RECENTLY_MS)
         };
@@ -583,7 +585,7 @@ impl<A: Application> Replica<A> {
         let runs = runs.map(|(birth, first)| (Ballot::from_word(*birth), cursor(*first)));
         let end = cursor(order.end);
         let runs = Runs::new(runs, end);
-        let counts = self.core.role() != Role::Blank && !self.core.is_suspended();
+        let counts = self.core.log().role() != Role::Blank && !self.core.log().is_suspended();
         let more = counts && self.runs.end().index > end.index;
         if more && self.runs.shared(&runs) == Some(end) && !planted(Mutant::OlderStateTaken) {
             // Others may count on what we hold beyond: it must be in the state first.
@@ -601,13 +603,13 @@ impl<A: Application> Replica<A> {
         self.heard = heard;
         self.results = results.into_iter().collect();
         (self.last_applied, self.last_delivered) = (order.last_applied, order.last_delivered);
-        let now = self.core.now_ms();
+        let now = self.core.log().now_ms();
         self.given = order.given.into_iter().map(|given| Given::restored(given, now)).collect();
         let core = &self.core;
         self.payloads.retain_all(|message| !core.is_known(message) || core.is_pending(message));
         self.forget_unsent(wiring);
         wiring.note_restored(self.id, self.core.delivered());
-        let (by, ballot) = (self.id, self.core.promised());
+        let (by, ballot) = (self.id, self.core.log().promised());
         wiring.note(|| Note::Promised { by, ballot });
         Some(())
     }

@@ -159,7 +159,7 @@ impl Scene {
         let first = if whole { Cursor::START } else { Cursor { index: 2, position: 64 } };
         let runs: Vec<(u64, Place)> = vec![(OLD.to_word(), place(first))];
         let granted = Granted {
-            ballot: self.replica.core.promised().to_word(),
+            ballot: self.replica.core.log().promised().to_word(),
             attempt: self.replica.followers[usize::from(slot)].attempt,
             incarnation: 0,
             grant: 1,
@@ -177,12 +177,12 @@ impl Scene {
 
     /// It lets a member lead instead.
     fn let_lead(&mut self, slot: u8) -> Ballot {
-        let ballot = Ballot::new(self.replica.core.ballot_counter() + 1, slot, 0);
+        let ballot = Ballot::new(self.replica.core.log().ballot_counter() + 1, slot, 0);
         let (leads, forced, attempt, commit) = (false, true, 0, place(Cursor::START));
         let (ballot_word, admitted) = (ballot.to_word(), vec![0; 3]);
         let prepare = Prepare { ballot: ballot_word, leads, forced, attempt, commit, admitted };
         self.hear(slot, &Election::Prepare(prepare), &[]);
-        assert_eq!(self.replica.core.promised(), ballot);
+        assert_eq!(self.replica.core.log().promised(), ballot);
         ballot
     }
 
@@ -210,7 +210,8 @@ impl Scene {
     fn commit(&mut self) {
         let by = ReplicaId::new(GroupId(0), 1);
         let Replica { core, .. } = &self.replica;
-        let acceptance = Acceptance { tag: core.ballot().tag(), index: core.last_index() };
+        let acceptance =
+            Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
         self.replica.told(Column::Accepted, by, acceptance.to_word());
         self.replica.end_turn(&mut self.wiring);
     }

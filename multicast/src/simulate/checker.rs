@@ -60,7 +60,7 @@ impl Onlooker {
         for replica in replicas {
             let log = self.logs.remove(&replica.id).unwrap_or_default();
             // A life that was never let in was never counted on.
-            if !replica.core.is_silent() {
+            if !replica.core.log().is_silent() {
                 let (read, whole) = (replica.keeps(&port.fabric), replica.holds(&port.fabric));
                 self.fallen.insert(replica.id, Fallen { log, read, whole });
             }
@@ -138,7 +138,7 @@ impl Onlooker {
                 }
                 Note::Restored { by, delivered } => {
                     let core = &find(engines(), by).expect("it turned").1.core;
-                    self.logs.insert(by, Held::given(core.commit_index()));
+                    self.logs.insert(by, Held::given(core.log().commit_index()));
                     self.history.begins(by, delivered)?;
                     self.rules.restores(by, delivered);
                 }
@@ -154,7 +154,7 @@ impl Onlooker {
                     // Whoever counts, and says nothing yet, has its former incarnation's words.
                     let held = |of: ReplicaId, at: (u64, Timestamp)| {
                         let speaks =
-                            find(engines(), of).is_some_and(|(_, it)| !it.core.is_silent());
+                            find(engines(), of).is_some_and(|(_, it)| !it.core.log().is_silent());
                         let fallen = self.fallen.get(&of);
                         let held = |Fallen { log, read, whole }: &Fallen| {
                             let remains = find(self.remains.values(), of);
@@ -174,10 +174,10 @@ impl Onlooker {
                     let of_group = replicas_of(engines(), by.group);
                     // Who leads has it in its log, counted or not, and says itself what may be forgotten.
                     let leads = |it: &Replica<Machine>| {
-                        it.core.leads() && it.core.ballot() == core.ballot()
+                        it.core.log().leads() && it.core.log().ballot() == core.log().ballot()
                     };
                     let absent = of_group.filter(|it| {
-                        let member = core.view().member(it.id.slot);
+                        let member = core.log().view().member(it.id.slot);
                         (member.evicted || member.incarnation != it.incarnation) && !leads(it)
                     });
                     self.rules.delivers(by, &deliver, absent.map(|it| it.id));
@@ -194,7 +194,8 @@ impl Onlooker {
         for (fabric, leader) in promised.iter().flat_map(|group| members(engines(), *group)) {
             check_lease(leader, fabric, || members(engines(), leader.id.group))?;
         }
-        for replica in turned.inside().0.iter().filter(|replica| replica.core.won().is_some()) {
+        for replica in turned.inside().0.iter().filter(|replica| replica.core.log().won().is_some())
+        {
             let now = (replica.id, replica.incarnation);
             let before = self.leaders.insert(replica.id.group, now);
             self.leader_changes += u64::from(before.is_some_and(|before| before != now));
@@ -244,7 +245,7 @@ impl Onlooker {
         for replica in replicas {
             check_memory(replica.id, &replica.footprint(sessions, waiting))?;
             // A candidate must find in some quorum's memory whatever is not committed.
-            if replica.freed_index > replica.core.commit_index() {
+            if replica.freed_index > replica.core.log().commit_index() {
                 let evidence = format!("{} freed {} uncommitted", replica.id, replica.freed_index);
                 return Err(Violation { property: "durability of the log", evidence });
             }
@@ -285,11 +286,11 @@ fn members<'a>(
     let of_group: Vec<_> = replicas.filter(|(_, it)| it.id.group == group).collect();
     let counts = |of: &Replica<Machine>| {
         let knows = |(_, it): &(_, &Replica<Machine>)| {
-            !it.core.is_silent() && it.core.view().names(of.id.slot, of.incarnation)
+            !it.core.log().is_silent() && it.core.log().view().names(of.id.slot, of.incarnation)
         };
         // One that an operator has told to take a survivor's state grants nothing before it has taken it.
-        let has_state = of.core.role() != Role::Blank && !of.core.is_suspended();
-        !of.core.is_silent() || has_state && of_group.iter().any(knows)
+        let has_state = of.core.log().role() != Role::Blank && !of.core.log().is_suspended();
+        !of.core.log().is_silent() || has_state && of_group.iter().any(knows)
     };
     let members: Vec<_> = of_group.iter().copied().filter(|(_, it)| counts(it)).collect();
     members.into_iter()

@@ -154,7 +154,7 @@ impl Injector {
     /// A replica of the group that has been let in since it was last looked for, if there is one.
     fn let_in(&mut self, group: u16, nodes: &Nodes) -> Option<ReplicaId> {
         let members = nodes.members(GroupId(group)).filter_map(|id| nodes.find(id));
-        let (silent, named): (Vec<_>, _) = members.partition(|it| it.core.is_silent());
+        let (silent, named): (Vec<_>, _) = members.partition(|it| it.core.log().is_silent());
         self.learning.extend(silent.iter().map(|it| it.id));
         named.iter().map(|it| it.id).find(|id| self.learning.remove(id))
     }

@@ -29,6 +29,7 @@ use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use skein_fabric::sim::Counters;
+use skein_protocol::group::GroupPaths;
 use skein_protocol::properties::Violation;
 use skein_protocol::ramcast::Paths;
 
@@ -73,7 +74,9 @@ pub struct Coverage {
     pub losses: LossCounts,
     /// In the simulated world.
     pub world: Counters,
-    /// In the protocol.
+    /// In the group log.
+    pub group: GroupPaths,
+    /// In the order between groups.
     pub protocol: Paths,
     /// In channels.
     pub ports: PortPaths,
@@ -145,6 +148,7 @@ impl Coverage {
         self.faults.add(&other.faults);
         self.losses.add(&other.losses);
         self.world.add(&other.world);
+        self.group.add(&other.group);
         self.protocol.add(&other.protocol);
         self.ports.add(&other.ports);
         self.replicas.add(&other.replicas);
@@ -172,6 +176,7 @@ impl Coverage {
             .all()
             .chain(self.losses.all())
             .chain(self.world.all())
+            .chain(self.group.all())
             .chain(self.protocol.all())
             .chain(self.ports.all())
             .chain(self.replicas.all())

@@ -238,8 +238,8 @@ impl Nodes {
     /// The node of a replica that its group brings up to date: that takes a state, or has taken it.
     pub(super) fn learner(&self, group: u16, has_state: bool) -> Option<u16> {
         let silent = self.members(GroupId(group)).filter_map(|id| self.find(id));
-        let mut silent = silent.filter(|it| it.core.is_silent() && self.runs(it.id));
-        let learner = silent.find(|it| match it.core.role() {
+        let mut silent = silent.filter(|it| it.core.log().is_silent() && self.runs(it.id));
+        let learner = silent.find(|it| match it.core.log().role() {
             Role::Blank => !has_state && it.takes_state(),
             _ => has_state,
         });
@@ -251,12 +251,14 @@ impl Nodes {
     fn counts(&self, id: ReplicaId, without: Option<u16>) -> bool {
         let of_group =
             self.members(id.group).filter(|id| Some(self.topology.node_of(*id)) != without);
-        let mut known = of_group.filter_map(|id| self.find(id)).filter(|it| !it.core.is_silent());
+        let mut known =
+            of_group.filter_map(|id| self.find(id)).filter(|it| !it.core.log().is_silent());
         self.find(id).is_some_and(|it| {
-            let names = |other: &Replica<Machine>| other.core.view().names(id.slot, it.incarnation);
+            let names =
+                |other: &Replica<Machine>| other.core.log().view().names(id.slot, it.incarnation);
             // One that an operator has told to take a survivor's state counts when it has taken it.
-            let has_state = it.core.role() != Role::Blank && !it.core.is_suspended();
-            !it.core.is_silent() || has_state && known.any(names)
+            let has_state = it.core.log().role() != Role::Blank && !it.core.log().is_suspended();
+            !it.core.log().is_silent() || has_state && known.any(names)
         })
     }
 
@@ -368,16 +370,17 @@ impl Nodes {
     /// Who leads a group, with its first entry committed.
     pub(super) fn leader(&self, group: u16) -> Option<ReplicaId> {
         let members = self.topology.replicas_of(GroupId(group));
-        let leading = members.filter_map(|id| self.find(id)).filter(|r| r.core.won().is_some());
-        leading.max_by_key(|replica| replica.core.ballot()).map(|replica| replica.id)
+        let leading =
+            members.filter_map(|id| self.find(id)).filter(|r| r.core.log().won().is_some());
+        leading.max_by_key(|replica| replica.core.log().ballot()).map(|replica| replica.id)
     }
 
     /// Who begins to lead a group, in which ballot, and has not committed its first entry.
     pub(super) fn new_leader(&self, group: u16) -> Option<(ReplicaId, Ballot)> {
         let members = self.topology.replicas_of(GroupId(group));
-        let leading = members.filter_map(|id| self.find(id)).filter(|it| it.core.leads());
-        let new = leading.filter(|it| it.core.won().is_none());
-        new.map(|it| (it.id, it.core.ballot())).max_by_key(|(_, ballot)| *ballot)
+        let leading = members.filter_map(|id| self.find(id)).filter(|it| it.core.log().leads());
+        let new = leading.filter(|it| it.core.log().won().is_none());
+        new.map(|it| (it.id, it.core.log().ballot())).max_by_key(|(_, ballot)| *ballot)
     }
 
     /// Tells a replica's engine to do something. Returns whether it did.
@@ -428,7 +431,7 @@ impl Nodes {
         let now = stage.world.now();
         let trace = stage.trace.as_mut().map(|trace| (trace, now));
         stage.onlooker.look_at(engines, turned, notes, trace)?;
-        let leaders = turned.inside().0.iter().filter(|replica| replica.core.leads());
+        let leaders = turned.inside().0.iter().filter(|replica| replica.core.log().leads());
         let mut floors = Vec::new();
         for leader in leaders {
             let all = self.engines().flat_map(|engine| {
@@ -439,9 +442,9 @@ impl Nodes {
             let followers = members.iter().filter(|(it, _)| it.id != leader.id);
             followers.into_iter().try_for_each(|(it, fabric)| check_counted(leader, it, fabric))?;
             check_reach(leader, &members)?;
-            let ballot = leader.core.ballot();
+            let ballot = leader.core.log().ballot();
             let wrote_to = |it: &&Replica<Machine>| {
-                leader.written_to(it.id.slot).is_some() || it.core.promised() == ballot
+                leader.written_to(it.id.slot).is_some() || it.core.log().promised() == ballot
             };
             for it in members.iter().map(|(it, _)| *it).filter(wrote_to) {
                 let of = (it.id, it.incarnation, ballot.generation());
@@ -541,10 +544,10 @@ impl Nodes {
                 if replica.reads_waiting() > 0 {
                     return Some(format!("{id} has {} reads", replica.reads_waiting()));
                 }
-                if core.is_silent() {
+                if core.log().is_silent() {
                     return Some(format!("{id} was never let in"));
                 }
-                let view = core.view();
+                let view = core.log().view();
                 if view.members().iter().any(|member| member.evicted) {
                     return Some(format!("{id} waits for less than all of {view:?}"));
                 }
@@ -583,14 +586,14 @@ impl Nodes {
             return Err(Violation { property: "who is heard is not taken for gone", evidence });
         }
         let replicas = || self.engines().flat_map(|engine| engine.inside().0);
-        for leader in replicas().filter(|replica| replica.core.leads()) {
+        for leader in replicas().filter(|replica| replica.core.log().leads()) {
             let followers =
                 self.topology.replicas_of(leader.id.group).filter(|id| *id != leader.id);
             followers.filter_map(|id| self.find(id)).try_for_each(|it| check_unread(leader, it))?;
         }
         self.engines().map(SimEngine::inside).try_for_each(|(replicas, port)| {
             replicas.iter().try_for_each(|it| {
-                let of = (it.id, it.incarnation, it.core.promised().generation());
+                let of = (it.id, it.incarnation, it.core.log().promised().generation());
                 let floor = self.floors.get(&of).copied().unwrap_or(0);
                 check_memory(it, floor, &port.fabric)
             })
@@ -607,6 +610,7 @@ fn cover(engine: &SimEngine, coverage: &mut Coverage) {
     let (replicas, port) = engine.inside();
     coverage.ports.add(&port.paths);
     for replica in replicas {
+        coverage.group.add(replica.core.log().paths());
         coverage.protocol.add(replica.core.paths());
         coverage.replicas.add(&replica.paths);
     }

@@ -130,7 +130,7 @@ impl Operator {
                 continue;
             };
             let (_, since, end) = self.said[at];
-            let committed = replicas(nodes, group).map(|replica| replica.core.commit_index());
+            let committed = replicas(nodes, group).map(|replica| replica.core.log().commit_index());
             if let Some(index) = committed.max().filter(|index| *index > end) {
                 let evidence =
                     format!("{group} is lost, its log ended at {end}, and it committed {index}");
@@ -178,7 +178,8 @@ impl Operator {
         let serves = |id: &&ReplicaId| of(id).core.can_be_revived(settled_clock);
         let goes_on = stage.scenario.seed.is_multiple_of(2);
         let survivors = members.iter().filter(|id| goes_on && serves(id));
-        let best = |id: &&ReplicaId| (of(id).core.last_birth(), of(id).core.last_index());
+        let best =
+            |id: &&ReplicaId| (of(id).core.log().last_birth(), of(id).core.log().last_index());
         let from = survivors.max_by_key(best).copied();
         match from {
             None => stage.onlooker.recreates(group),
@@ -219,8 +220,9 @@ fn replicas(nodes: &Nodes, group: GroupId) -> impl Iterator<Item = &Replica<Mach
 /// Whether all replicas of the group run, and none of those that could know denies that it is lost:
 /// one that has lost its own memory can only wait.
 fn says_that_it_is_lost(nodes: &Nodes, group: GroupId) -> bool {
-    let says =
-        |id| nodes.runs(id) && nodes.find(id).is_some_and(|it| it.is_lost() || it.core.is_silent());
+    let says = |id| {
+        nodes.runs(id) && nodes.find(id).is_some_and(|it| it.is_lost() || it.core.log().is_silent())
+    };
     let lost = |id| nodes.find(id).is_some_and(Replica::is_lost);
     nodes.members(group).all(says) && nodes.members(group).any(lost)
 }

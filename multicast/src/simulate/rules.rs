@@ -166,7 +166,7 @@ impl Rules {
     ) -> Result<(), Violation> {
         let (replicas, _) = engine.inside();
         for replica in replicas {
-            for (slot, member) in (0..).zip(replica.core.view().members()) {
+            for (slot, member) in (0..).zip(replica.core.log().view().members()) {
                 let id = ReplicaId::new(replica.id.group, slot);
                 if member.incarnation <= self.admitted.get(&id).copied().unwrap_or(0) {
                     continue;
@@ -281,7 +281,7 @@ impl Rules {
         let missed = self.missed.get(&by.id).copied().unwrap_or(0);
         let set_out = self.set_out.get(&by.id).copied().unwrap_or_default();
         let committed = self.committed.get(&by.id.group);
-        let deposed = committed.is_some_and(|(_, ballot)| *ballot > by.core.ballot());
+        let deposed = committed.is_some_and(|(_, ballot)| *ballot > by.core.log().ballot());
         let led_for_long = now >= set_out + LONG * by.patience();
         if delivered >= missed || led_for_long || deposed || self.recreated {
             return Ok(());
@@ -305,12 +305,12 @@ impl Rules {
         replicas.iter().try_for_each(|replica| {
             let (id, core) = (replica.id, &replica.core);
             let violated = |property, evidence| Err(Violation { property, evidence });
-            let promised = core.promised();
+            let promised = core.log().promised();
             if let Some(before) = self.promised.get(&id).filter(|before| **before > promised) {
                 let evidence = format!("{id} has promised {before} and goes by {promised}");
                 return violated("a promise is kept", evidence);
             }
-            let view = core.view();
+            let view = core.log().view();
             // By what any replica has folded: one may be told that its `Join` is committed before it folds it.
             let admitted = self.admitted.get(&id).copied().unwrap_or(0);
             if spoke.contains(&id) && replica.incarnation != admitted {
@@ -323,9 +323,11 @@ impl Rules {
                 return violated("a quorum is waited for", evidence);
             }
             let word = self.said.get(&id).filter(|word| word.tag == promised.tag());
-            let kept = word.is_none_or(|word| core.leads() || core.last_index() >= word.index);
+            let kept =
+                word.is_none_or(|word| core.log().leads() || core.log().last_index() >= word.index);
             if !kept {
-                let evidence = format!("{id} said {word:?}, and holds up to {}", core.last_index());
+                let evidence =
+                    format!("{id} said {word:?}, and holds up to {}", core.log().last_index());
                 return violated("what was acknowledged is held", evidence);
             }
             let (before, passed) = (self.shared.get(&id.group).map(|it| it.passed), core.passed());
@@ -356,10 +358,10 @@ impl Rules {
                 let evidence = format!("{id} has {last:?} end at {end}, and another at {known}");
                 return Err(Violation { property: "an entry has one place", evidence });
             }
-            if core.leads() {
-                self.firsts.insert((id.group, core.ballot()), core.first_index());
+            if core.log().leads() {
+                self.firsts.insert((id.group, core.log().ballot()), core.log().first_index());
             }
-            let (commit, birth) = (core.commit_index(), core.commit_birth());
+            let (commit, birth) = (core.log().commit_index(), core.log().commit_birth());
             let (committed, ballot) =
                 self.committed.entry(id.group).or_insert((Runs::EMPTY, Ballot::ZERO));
             let most = committed.end().index - 1;
@@ -376,10 +378,14 @@ impl Rules {
                 }
                 committed.clone_from(runs);
                 committed.truncate(Cursor { index: commit + 1, position: 0 });
-                *ballot = core.promised();
+                *ballot = core.log().promised();
             }
             let (birth, most) = (committed.last_birth(), committed.end().index - 1);
-            if core.leads() && core.ballot() > *ballot && most > 0 && !runs.holds(birth, most) {
+            if core.log().leads()
+                && core.log().ballot() > *ballot
+                && most > 0
+                && !runs.holds(birth, most)
+            {
                 let evidence = format!("{id} leads with {runs:?}, and {committed:?} is committed");
                 return Err(Violation { property: "leaders hold what is committed", evidence });
             }
@@ -395,7 +401,7 @@ pub(super) fn check_unread(
     follower: &Replica<Machine>,
 ) -> Result<(), Violation> {
     let Some(written) = leader.written_to(follower.id.slot) else { return Ok(()) };
-    let reads = follower.reads_at(leader.core.ballot());
+    let reads = follower.reads_at(leader.core.log().ballot());
     if reads.is_none_or(|at| written <= at + leader.log_bytes() as u64) {
         return Ok(());
     }
@@ -428,9 +434,10 @@ pub(super) fn check_counted(
     follower: &Replica<Machine>,
     fabric: &SimFabric,
 ) -> Result<(), Violation> {
-    let (ballot, counted) = (leader.core.ballot(), leader.core.counts_on(follower.id.slot));
-    let lets_in = follower.core.promised() == ballot && !follower.core.is_silent();
-    if !lets_in || counted <= follower.core.last_index() {
+    let (ballot, counted) =
+        (leader.core.log().ballot(), leader.core.log().counts_on(follower.id.slot));
+    let lets_in = follower.core.log().promised() == ballot && !follower.core.log().is_silent();
+    if !lets_in || counted <= follower.core.log().last_index() {
         return Ok(());
     }
     let held = follower.holds(fabric);
@@ -449,8 +456,8 @@ pub(super) fn check_reach(
     members: &[(&Replica<Machine>, &SimFabric)],
 ) -> Result<(), Violation> {
     let counts = |it: &Replica<Machine>| {
-        let member = leader.core.view().member(it.id.slot);
-        leader.core.view().names(it.id.slot, it.incarnation) && !member.evicted
+        let member = leader.core.log().view().member(it.id.slot);
+        leader.core.log().view().names(it.id.slot, it.incarnation) && !member.evicted
     };
     let counted = members.iter().filter(|(it, _)| counts(it));
     let needed = LazyCell::new(|| {
@@ -487,12 +494,12 @@ pub(super) fn check_lease<'a, Members>(
 where
     Members: Iterator<Item = (&'a SimFabric, &'a Replica<Machine>)>,
 {
-    if !leader.core.leads() || !leader.core.holds_lease(fabric.now()) {
+    if !leader.core.log().leads() || !leader.core.log().holds_lease(fabric.now()) {
         return Ok(());
     }
-    let ballot = leader.core.ballot();
-    let later = members().filter(|(_, member)| member.core.promised() > ballot);
-    let later: Vec<_> = later.map(|(_, it)| (it.id, it.core.promised())).collect();
+    let ballot = leader.core.log().ballot();
+    let later = members().filter(|(_, member)| member.core.log().promised() > ballot);
+    let later: Vec<_> = later.map(|(_, it)| (it.id, it.core.log().promised())).collect();
     if later.len() <= usize::from(leader.replicas()) / 2 {
         return Ok(());
     }

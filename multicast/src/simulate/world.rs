@@ -164,7 +164,7 @@ impl Simulation {
     /// Leaders spread by few requests, however often leadership has changed.
     fn check_spread(&self) -> Result<(), Violation> {
         for replica in self.nodes.engines().flat_map(|engine| engine.inside().0.iter()) {
-            let paths = replica.core.paths();
+            let paths = replica.core.log().paths();
             if paths.spread > 3 * paths.led {
                 let (id, spread, led) = (replica.id, paths.spread, paths.led);
                 let evidence =

@@ -2,8 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::{Ramcast, Uncommitted};
+use super::Ramcast;
 use crate::ballot::{Acceptance, Ballot};
+use crate::group::uncommitted::Uncommitted;
 use crate::guard;
 use crate::ids::{GroupSet, MessageId};
 use crate::log::Remote;
@@ -11,25 +12,16 @@ use crate::mutants::{Mutant, planted};
 use crate::step::{Effect, Record};
 use crate::timestamp::Timestamp;
 
-/// A logged message whose payload is not here: accepting it would vouch for bytes nobody may have.
-pub(super) struct Stalled {
-    pub(super) message: MessageId,
-    /// When it stalled, or when we last asked for it.
-    pub(super) since_ms: u64,
-    entry: Uncommitted,
-    last: bool,
-}
-
 impl Ramcast {
     /// Task 3: takes the next record of the log.
     pub(super) fn accept(&mut self, entry: Uncommitted, held: bool, last: bool) {
-        assert!(self.stalled.is_none(), "the log waits for a payload");
-        debug_assert!(entry.birth >= self.last_birth(), "births never fall along a log");
+        assert!(self.stalled_on().is_none(), "the log waits for a payload");
+        debug_assert!(entry.birth >= self.log.last_birth(), "births never fall along a log");
         match entry.record {
             Record::NewBallot => {
                 // That of an earlier ballot was adopted like any other entry.
-                if entry.birth == self.ballot() {
-                    debug_assert_eq!(entry.index, self.new_ballot_index, "as its leader said");
+                if entry.birth == self.log.ballot() {
+                    debug_assert_eq!(entry.index, self.log.first_index(), "as its leader said");
                     self.owe_everybody();
                 }
             }
@@ -37,8 +29,8 @@ impl Ramcast {
                 if !guard!(Mutant::AcceptanceWithoutPayload, held) =>
             {
                 self.paths.stalled += 1;
-                let since_ms = self.now_ms;
-                self.stalled = Some(Stalled { message, since_ms, entry, last });
+                let now_ms = self.log.now_ms();
+                self.log.payloads.stall(message, now_ms, entry, last);
                 return;
             }
             Record::Local { message, low_water, timestamp, destinations, .. } => {
@@ -50,7 +42,7 @@ impl Ramcast {
             Record::Raise { timestamp } => self.raise_clock(timestamp),
             Record::Exchange | Record::Decided(_) | Record::Evict { .. } | Record::Join { .. } => {}
         }
-        self.suffix.push(entry);
+        self.log.push(entry);
         self.note_accepted(entry.index, entry.time_ms, last);
     }
 
@@ -63,20 +55,19 @@ impl Ramcast {
         time_ms: u64,
         proposals: impl Iterator<Item = Remote> + Clone,
     ) {
-        assert!(!self.leads(), "nobody else writes the leader's log");
-        assert!(self.stalled.is_none(), "the log waits for a payload");
-        assert_eq!(index, self.last + 1, "a follower never skips an entry");
-        debug_assert!(birth >= self.last_birth(), "births never fall along a log");
+        assert!(!self.log.leads(), "nobody else writes the leader's log");
+        assert!(self.stalled_on().is_none(), "the log waits for a payload");
+        assert_eq!(index, self.log.last_index() + 1, "a follower never skips an entry");
+        debug_assert!(birth >= self.log.last_birth(), "births never fall along a log");
         let highest = proposals.clone().map(|proposal| proposal.timestamp).max();
         self.raise_clock(highest.unwrap_or_default());
-        self.suffix.push_proposals(index, birth, time_ms, proposals);
+        self.log.push_proposals(index, birth, time_ms, proposals);
         self.note_accepted(index, time_ms, true);
     }
 
     fn note_accepted(&mut self, index: u64, time_ms: u64, last: bool) {
-        self.last_time_ms = self.last_time_ms.max(time_ms);
+        self.log.note_accepted(index, time_ms, last);
         if last {
-            self.last = index;
             self.owed = self.owed.with(self.group());
         }
     }
@@ -90,15 +81,15 @@ impl Ramcast {
 
     /// The payload of `message` is here.
     pub(super) fn unstall(&mut self, message: MessageId) {
-        if let Some(stalled) = self.stalled.take_if(|stalled| stalled.message == message) {
-            self.accept(stalled.entry, true, stalled.last);
+        if let Some((entry, last)) = self.log.payloads.unstall(message) {
+            self.accept(entry, true, last);
         }
     }
 
     /// Every group that shares a message with us that may still be undelivered there needs to see
     /// that we hold it in this ballot.
     pub(super) fn owe_everybody(&mut self) {
-        let afloat = self.suffix.iter().filter_map(|entry| match entry.record {
+        let afloat = self.log.uncommitted().filter_map(|entry| match entry.record {
             Record::Local { destinations, .. } => Some(destinations),
             _ => None,
         });
@@ -113,8 +104,8 @@ impl Ramcast {
     /// group has not let in says nothing, and one that waits for its new leader's first words
     /// neither: it holds what it holds in no ballot that counts.
     pub(super) fn acknowledge(&mut self, effects: &mut Vec<Effect>) {
-        let counts = guard!(Mutant::AmnesiacAccepts, !self.is_silent());
-        let stays = guard!(Mutant::LeftBallotAcknowledged, self.promised == self.ballot());
+        let counts = guard!(Mutant::AmnesiacAccepts, !self.log.is_silent());
+        let stays = guard!(Mutant::LeftBallotAcknowledged, self.log.keeps_ballot());
         if !counts || !stays {
             return;
         }
@@ -123,7 +114,8 @@ impl Ramcast {
             groups = GroupSet::first(self.config.groups);
         }
         if !groups.is_empty() {
-            let acceptance = Acceptance { tag: self.ballot().tag(), index: self.last };
+            let acceptance =
+                Acceptance { tag: self.log.ballot().tag(), index: self.log.last_index() };
             effects.push(Effect::Acknowledge { groups, acceptance });
         }
     }

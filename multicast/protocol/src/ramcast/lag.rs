@@ -63,9 +63,9 @@ impl Ramcast {
     /// As leader: whether a follower that we feed has yet to deliver as many messages as it may. One that has
     /// not said what it has applied is not known to.
     pub fn is_behind(&self, slot: u8) -> bool {
-        let Some(fed) = &self.fed[usize::from(slot)] else { return false };
+        let Some(fed) = self.log.follower(slot) else { return false };
         let applied = self.shared.known_applied(slot);
-        self.leads()
+        self.log.leads()
             && (fed.told || applied > Timestamp::ZERO)
             && self.lag.is_full(applied, self.delivered())
             && !planted(Mutant::LagNotBounded)
@@ -79,7 +79,7 @@ impl Ramcast {
 
     /// Whether a follower that we feed [is behind](Self::is_behind).
     pub fn is_somebody_behind(&self) -> bool {
-        self.leads() && self.others().any(|slot| self.is_behind(slot))
+        self.log.leads() && self.log.others().any(|slot| self.is_behind(slot))
     }
 }
 

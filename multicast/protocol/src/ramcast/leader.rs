@@ -2,9 +2,10 @@
 
 use alloc::vec::Vec;
 
+use super::Ramcast;
 use super::delivery::Proposal;
-use super::{Ramcast, Uncommitted};
 use crate::ballot::Ballot;
+use crate::group::uncommitted::Uncommitted;
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::log::{REMOTES_MAX, Remote};
@@ -47,14 +48,6 @@ pub(super) struct Early {
     since_ms: u64,
 }
 
-/// A leader's entry whose payload is not in the log.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Large {
-    pub(super) index: u64,
-    pub(super) message: MessageId,
-    pub(super) delivered: bool,
-}
-
 impl Ramcast {
     /// Task 2: a message is in our memory; it gets its place in our order unless it has one.
     pub(super) fn receive(
@@ -84,13 +77,13 @@ impl Ramcast {
         let record = Record::Local { message, low_water, timestamp, destinations, inline };
         let index = self.append(record, effects);
         if !inline {
-            self.large.push_back(Large { index, message, delivered: false });
+            self.log.payloads.keep(index, message);
         }
         if !destinations.has_several() {
             return;
         }
         self.afloat.insert(message);
-        let (ballot, again) = (self.ballot(), None);
+        let (ballot, again) = (self.log.ballot(), None);
         let announcement =
             Announcement { message, low_water, destinations, timestamp, ballot, index, again };
         effects.push(Effect::Propose { announcement });
@@ -134,7 +127,7 @@ impl Ramcast {
             return;
         }
         self.paths.announced_early += 1;
-        let now_ms = self.now_ms;
+        let now_ms = self.log.now_ms();
         let lists = &mut self.lists;
         let early = self.early.entry(message).or_insert_with(|| Early {
             announced: lists.take(),
@@ -156,7 +149,7 @@ impl Ramcast {
     ) {
         let &Proposed { message, low_water, destinations } = proposed;
         let before = self.remotes.len();
-        let leads = self.leads();
+        let leads = self.log.leads();
         for remote in proposals {
             let (group, ballot) = (remote.group(), remote.ballot);
             let expected = leads && ballot == self.ballots[group.index()];
@@ -194,7 +187,7 @@ impl Ramcast {
         let known = &mut self.ballots[group.index()];
         let (newer, stale) = (ballot > *known, ballot < *known);
         *known = ballot.max(*known);
-        if !self.leads() {
+        if !self.log.leads() {
             return false;
         }
         if newer && ballot.counter() > 1 {
@@ -221,7 +214,7 @@ impl Ramcast {
             let begins_anew = |bound| self.shared.settled_by(from.group) < bound;
             if again.is_some_and(begins_anew) && !planted(Mutant::OverNotTold) {
                 self.paths.told_over += 1;
-                let (ballot, index) = (self.ballot(), self.new_ballot_index);
+                let (ballot, index) = (self.log.ballot(), self.log.first_index());
                 let timestamp = Timestamp::over(self.group());
                 let over = Announcement { timestamp, ballot, index, again: None, ..*announcement };
                 effects.push(Effect::Announce { to: from, announcement: over });
@@ -265,7 +258,7 @@ impl Ramcast {
                 Some(owed) => {
                     (owed.low_water, owed.destinations, owed.local, owed.index, owed.last)
                 }
-                None => self.suffix.iter().find_map(|entry| match entry.record {
+                None => self.log.uncommitted().find_map(|entry| match entry.record {
                     Record::Local { message: m, low_water, timestamp, destinations, .. } => {
                         let found = (low_water, destinations, timestamp, entry.index, timestamp);
                         (m == message).then_some(found)
@@ -276,15 +269,15 @@ impl Ramcast {
         };
         let again = again.then_some(bound);
         let least =
-            if planted(Mutant::AnnouncedBelowNewBallot) { 0 } else { self.new_ballot_index };
-        let (ballot, index) = (self.ballot(), index.max(least));
+            if planted(Mutant::AnnouncedBelowNewBallot) { 0 } else { self.log.first_index() };
+        let (ballot, index) = (self.log.ballot(), index.max(least));
         Some(Announcement { message, low_water, destinations, timestamp, ballot, index, again })
     }
 
     /// Asks other groups, whoever leads them, for what pending messages have lacked for too long:
     /// their leader may have died with what it was told, or with what it had told us.
     pub(super) fn ask_again(&mut self, effects: &mut Vec<Effect>) {
-        let (now, patience) = (self.now_ms, self.config.patience_ms);
+        let (now, patience) = (self.log.now_ms(), self.config.patience_ms);
         let delivered = self.delivered();
         if self.asking.delivered != delivered {
             self.asking = Asking { delivered, in_vain: 0 };
@@ -309,9 +302,9 @@ impl Ramcast {
     /// because their leader changed after ours had delivered them, or because they do not reach us. Our leader
     /// is to be asked. When it has answered it is asked for the next ones at once: we are fed as fast.
     pub fn lacks(&mut self) -> Vec<MessageId> {
-        let (now, patience) = (self.now_ms, self.config.patience_ms);
+        let (now, patience) = (self.log.now_ms(), self.config.patience_ms);
         let answered = core::mem::take(&mut self.answered);
-        if self.leads() || !answered && now < self.asked_ms + patience {
+        if self.log.leads() || !answered && now < self.asked_ms + patience {
             return Vec::new();
         }
         self.asked_ms = now;
@@ -326,7 +319,7 @@ impl Ramcast {
 
     /// A follower of ours cannot deliver a message: if we have, our log shall say so.
     pub fn decide_for_follower(&mut self, message: MessageId) {
-        if !self.leads() {
+        if !self.log.leads() {
             return;
         }
         if let Some(decision) = self.shared.decide(message) {
@@ -343,7 +336,7 @@ impl Ramcast {
         effects: &mut Vec<Effect>,
     ) {
         let groups = self.shared.get(message).map(|owed| owed.destinations);
-        if let Some(groups) = groups.filter(|_| self.leads()) {
+        if let Some(groups) = groups.filter(|_| self.log.leads()) {
             self.ask_everybody(message, groups.without(self.group()).minus(heard), effects);
         }
     }
@@ -361,7 +354,7 @@ impl Ramcast {
     /// nothing proposed from here on can end below.
     pub(super) fn log_remotes(&mut self, effects: &mut Vec<Effect>) {
         let remotes = core::mem::take(&mut self.remotes);
-        self.logged_from = self.last + 1;
+        self.logged_from = self.log.last_index() + 1;
         for entry in remotes.chunks(REMOTES_MAX) {
             self.paths.remotes_merged += u64::from(entry.len() > 1);
             for remote in entry {
@@ -370,10 +363,10 @@ impl Ramcast {
                     self.clock_has_risen();
                 }
             }
-            let (index, birth, time_ms) = self.next_entry();
-            self.suffix.push_proposals(index, birth, time_ms, entry.iter().copied());
+            let (index, birth, time_ms) = self.log.next_entry();
+            self.log.push_proposals(index, birth, time_ms, entry.iter().copied());
             let record = Record::Remote(entry[0]);
-            self.lease.logged(index, &record);
+            self.note_logged(index, &record);
             effects.push(Effect::Append { index, time_ms, record });
         }
         self.remotes = core::mem::replace(&mut self.logged_remotes, remotes);
@@ -399,66 +392,20 @@ impl Ramcast {
     }
 
     /// Payloads that are not in the log are kept, past delivery, until every follower that the log
-    /// waits for has its own. Completed writes to one that it does not wait for, and that may lack this
-    /// payload for ever, count no more until its word covers the entry.
+    /// waits for has its own.
     pub(super) fn release(&mut self, effects: &mut Vec<Effect>) {
-        let (group, ballot) = (self.group(), self.ballot());
-        while let Some(&Large { index, message, delivered }) = self.large.front() {
-            let lacking = |slot: &u8| self.accepted(group, *slot, ballot) < index;
-            let joins = |slot: &u8| self.changing >> slot & 1 == 1;
-            let waited_for = |slot: &u8| !self.view.member(*slot).evicted || joins(slot);
-            if !delivered || self.others().filter(waited_for).any(|slot| lacking(&slot)) {
-                break;
-            }
-            let left: u16 = self.others().filter(lacking).fold(0, |set, slot| set | 1 << slot);
-            for (slot, fed) in self.fed.iter_mut().enumerate() {
-                if let Some(fed) = fed.as_mut().filter(|_| left >> slot & 1 == 1)
-                    && !planted(Mutant::CompletionBehindLostPayload)
-                {
-                    fed.from = fed.from.max(index);
-                }
-            }
-            effects.push(Effect::Forget { message });
-            self.large.pop_front();
-        }
-    }
-
-    /// Whether we keep payloads that are not in the log, as leader or since we were.
-    pub fn keeps_payloads(&self) -> bool {
-        !self.large.is_empty()
-    }
-
-    /// Whether the oldest payload that is kept is of a delivered message: a follower that the log waits for lacks it. Those
-    /// behind it go when it has gone.
-    pub fn keeps_delivered(&self) -> bool {
-        let later = planted(Mutant::RelaysRefusedForLater);
-        let mut kept = self.large.iter().take(if later { self.large.len() } else { 1 });
-        kept.any(|large| large.delivered)
-    }
-
-    /// How many payloads are kept of messages that were logged before we led, and are delivered: a follower that the
-    /// log waits for may lack them. No budget has admitted these.
-    pub fn inherited_payloads(&self) -> usize {
-        let inherited = |large: &&Large| large.delivered && large.index < self.new_ballot_index;
-        self.large.iter().filter(inherited).count()
-    }
-
-    /// Whether we keep the oldest payload that is not in the log, and was delivered, for that slot.
-    pub fn keeps_payload_for(&self, slot: u8) -> bool {
-        let oldest = self.large.front().filter(|large| large.delivered);
-        let (group, ballot) = (self.group(), self.ballot());
-        oldest.is_some_and(|large| self.accepted(group, slot, ballot) < large.index)
+        self.log.release(|message| effects.push(Effect::Forget { message }));
     }
 
     /// Payloads that were delivered, and kept while we led, are for others to keep now.
     pub(super) fn forget_kept(&mut self, effects: &mut Vec<Effect>) {
-        effects.extend(self.large.drain(..).map(|large| Effect::Forget { message: large.message }));
+        effects.extend(self.log.payloads.forget().map(|message| Effect::Forget { message }));
     }
 
     /// Asks again for what has been missing for too long: our followers' stalled entry, or what
     /// other groups announced to us as leader.
     pub(super) fn fetch_missing(&mut self, effects: &mut Vec<Effect>) {
-        let (now_ms, patience) = (self.now_ms, self.config.fetch_after_ms);
+        let (now_ms, patience) = (self.log.now_ms(), self.config.fetch_after_ms);
         let ballots = &self.ballots;
         // What a deposed leader announced and its successor does not is in no log.
         self.early.retain(|_, early| {
@@ -472,34 +419,41 @@ impl Ramcast {
                 effects.push(Effect::Fetch { message: *message, from: early.from });
             }
         }
-        let leader = self.leader_of(self.group());
-        if let Some(stalled) = &mut self.stalled
-            && now_ms >= stalled.since_ms + patience
-        {
-            stalled.since_ms = now_ms;
+        if let Some(message) = self.log.payloads.ask_for_stalled(now_ms, patience) {
             self.paths.fetched_as_follower += 1;
-            effects.push(Effect::Fetch { message: stalled.message, from: leader });
+            let from = self.leader_of(self.group());
+            effects.push(Effect::Fetch { message, from });
         }
     }
 
     pub(super) fn append(&mut self, record: Record, effects: &mut Vec<Effect>) -> u64 {
         self.append_all([record], effects);
-        self.last
+        self.log.last_index()
+    }
+
+    /// A record has its place in our log: the last one is remembered that others than we may have answered, or may
+    /// answer, which is one of a former ballot, or of a message to several groups.
+    fn note_logged(&mut self, index: u64, record: &Record) {
+        let shared = match record {
+            Record::NewBallot | Record::Remote(_) | Record::Decided(_) => true,
+            Record::Local { destinations, .. } => destinations.has_several(),
+            Record::Exchange
+            | Record::Evict { .. }
+            | Record::Join { .. }
+            | Record::Raise { .. } => false,
+        };
+        if shared {
+            self.last_shared = index;
+        }
     }
 
     /// Appends one entry, of these records.
     fn append_all(&mut self, records: impl IntoIterator<Item = Record>, effects: &mut Vec<Effect>) {
-        let (index, birth, time_ms) = self.next_entry();
+        let (index, birth, time_ms) = self.log.next_entry();
         for record in records {
-            self.lease.logged(index, &record);
-            self.suffix.push(Uncommitted { index, birth, time_ms, record });
+            self.note_logged(index, &record);
+            self.log.push(Uncommitted { index, birth, time_ms, record });
             effects.push(Effect::Append { index, time_ms, record });
         }
-    }
-
-    /// The next entry's index, and the ballot and the time of its birth.
-    fn next_entry(&mut self) -> (u64, Ballot, u64) {
-        self.last += 1;
-        (self.last, self.ballot(), self.time())
     }
 }

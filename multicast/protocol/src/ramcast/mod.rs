@@ -26,47 +26,42 @@
 //! payload is accepted only by who holds it; a leader change is one of the group's log alone.
 
 mod commit;
-mod confirm;
 mod delivery;
 mod election;
 mod follower;
 mod lag;
 mod leader;
-mod lease;
 mod membership;
 mod passed;
 mod paths;
+mod quorums;
+mod reads;
 mod revival;
 mod saved;
 mod shared;
-mod spread;
 mod succession;
-mod suffix;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cell::Cell;
 
 use hashbrown::HashSet;
 
 use self::delivery::{Lists, Order};
-use self::election::Campaign;
-pub use self::election::{Cause, Verdict};
-use self::follower::Stalled;
 use self::lag::Lag;
+use self::leader::Early;
 pub use self::leader::longer;
-use self::leader::{Early, Large};
-use self::lease::Lease;
 use self::passed::Passed;
 pub use self::paths::Paths;
+use self::quorums::Quorums;
 use self::shared::Shared;
-use self::spread::Spread;
-use self::suffix::{Suffix, Uncommitted};
-use crate::ballot::{Acceptance, Ballot};
-use crate::detector::Detector;
+use crate::ballot::Ballot;
+use crate::group::followers::Fed;
+use crate::group::uncommitted::Uncommitted;
+pub use crate::group::{Cause, Role, Verdict};
+use crate::group::{GroupConfig, GroupLog};
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::known::Known;
@@ -75,9 +70,6 @@ use crate::mutants::{Mutant, planted};
 use crate::step::{Deliver, Effect, Event, Record};
 use crate::timestamp::Timestamp;
 use crate::view::View;
-
-/// How long the replicas of a group that never had a leader wait for the first one, in patiences.
-const START_PATIENCE: u64 = 40;
 
 /// What a replica is told once.
 #[derive(Clone, Copy, Debug)]
@@ -108,88 +100,34 @@ pub struct Config {
     pub lag_max: u64,
 }
 
-/// What a replica does in its group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It writes the log.
-    Leader,
-    /// It reads the log, or waits for somebody to write it.
-    Follower,
-    /// It asks for permission to lead.
-    Candidate,
-    /// It has no state: it is to be given one.
-    Blank,
-}
-
-/// A follower to which we write.
-#[derive(Clone, Copy, Debug)]
-struct Fed {
-    /// Its life.
-    incarnation: u32,
-    /// Up to here the log may hold entries whose payload it lacks and we have let go: completed writes
-    /// count when its word covers this.
-    from: u64,
-    /// The number of our last write that is in its memory.
-    landed: u64,
-    /// It has told us what it has applied.
-    told: bool,
-    /// It was not admitted yet when it let us write its log.
-    joins: bool,
+impl Config {
+    /// What of it is about our own group alone.
+    const fn of_group(&self) -> GroupConfig {
+        GroupConfig {
+            me: self.me,
+            incarnation: self.incarnation,
+            replicas: self.replicas,
+            patience_ms: self.patience_ms,
+            beat_ms: self.beat_ms,
+            missed_max: self.missed_max,
+            lease_ms: self.lease_ms,
+            clock_skew_percent: self.clock_skew_percent,
+            // The leader of the only group has nobody to spread from.
+            spread_after_ms: if self.groups > 1 { self.spread_after_ms } else { 0 },
+        }
+    }
 }
 
 /// One replica of one group.
 pub struct Ramcast {
     config: Config,
-    role: Role,
-    view: View,
-    detector: Detector,
-    /// The highest ballot that we have granted: nobody below it may write our log.
-    promised: Ballot,
-    /// The highest ballot counter that we have heard of in our group.
-    heard: u32,
-    campaign: Option<Campaign>,
-    /// The lowest ballot of whose candidate, or leader, we know that its committed view contains our incarnation:
-    /// our `Join` is committed in its log, though we may not have folded it.
-    admitted_below: Option<Ballot>,
-    /// Index of the last `Join` of each slot that was folded here; 0 if there was none. Each is <= commit.
-    joins: Vec<u64>,
-    /// Since when we know that the leader's slot lives on without its memory.
-    replaced_ms: Option<u64>,
-    /// When we made our last promise.
-    promised_ms: u64,
-    /// When we may set out to lead again, after that came to nothing.
-    retry_ms: u64,
-    spread: Spread,
-    /// Ballots that we have promised ourselves to since we last knew a leader.
-    fruitless: u32,
-    /// Our group may be done with what is logged before this, though we have not delivered it.
-    doubtful: u64,
-    /// The highest ballot known of each group's leaders; our own group's is the one we log in.
+    /// The log of our own group, on which the order stands.
+    log: GroupLog,
+    /// The highest ballot known of each other group's leaders.
     ballots: Vec<Ballot>,
-    /// Index of our ballot's first entry: nothing is committed below it alone.
-    new_ballot_index: u64,
     clock: u64,
-    now_ms: u64,
-    /// Added to our time, so that what the log says never falls when the leader changes.
-    time_offset: i64,
-    last_time_ms: u64,
-    /// The last index in our log: appended as leader, accepted as follower.
-    last: u64,
-    commit: u64,
-    /// Ballot of birth of the entry at `commit`.
-    commit_birth: Ballot,
-    /// What stands in our log behind `commit`.
-    suffix: Suffix,
-    /// Acceptance words as read here, by [`Ramcast::ordinal`].
-    words: Vec<Acceptance>,
-    /// Of each group, what [`Ramcast::held`] came to last, until a word of the group changes.
-    held: [Cell<(Ballot, u64)>; GroupSet::CAPACITY as usize],
-    /// Up to where our writes to each follower completed.
-    completed: Vec<u64>,
-    /// The followers to which we write.
-    fed: Vec<Option<Fed>>,
-    /// Entries whose payload some follower may not hold yet, rising.
-    large: VecDeque<Large>,
+    /// What other groups' replicas hold.
+    quorums: Quorums,
     known: Known,
     order: Order,
     /// Multi-group messages that we have logged as leader and not committed.
@@ -198,7 +136,9 @@ pub struct Ramcast {
     shared: Shared,
     /// What replies may rest on.
     passed: Passed,
-    lease: Lease,
+    /// As leader: the last entry of our log that others than we may have answered, or may answer: of a
+    /// former ballot, or of a message to several groups.
+    last_shared: u64,
     /// Messages announced to us that we have not received: leaders only.
     early: BTreeMap<MessageId, Early>,
     /// Announcements of this turn, to be logged together.
@@ -210,8 +150,6 @@ pub struct Ramcast {
     lists: Lists,
     /// Decisions of this turn, to be logged together.
     decisions: Vec<Decision>,
-    /// Slots for which a change of the view is in our log and not committed: leaders only.
-    changing: u16,
     /// When other groups were last asked for what pending messages lack.
     asked_ms: u64,
     asking: leader::Asking,
@@ -219,14 +157,8 @@ pub struct Ramcast {
     asked: bool,
     answered: bool,
     lag: Lag,
-    /// An operator recreates our group from another's state: ours counts for nothing.
-    suspended: bool,
-    /// An operator recreates our group from our state, and nobody leads yet: the slots that were given
-    /// it.
-    seeded: Option<u16>,
     /// Groups owed our acceptance word at the end of this turn.
     owed: GroupSet,
-    stalled: Option<Stalled>,
     paths: Paths,
 }
 
@@ -234,62 +166,30 @@ impl Ramcast {
     /// A replica with an empty log, in a group that begins with `view`. One that the view does not
     /// name has lost its memory and is [blank](Role::Blank).
     pub fn new(config: Config, view: View) -> Self {
-        assert!(config.replicas % 2 == 1 && config.me.slot < config.replicas);
-        let (groups, replicas) = (usize::from(config.groups), usize::from(config.replicas));
-        let named = view.names(config.me.slot, config.incarnation);
         Self {
             config,
-            role: if named { Role::Follower } else { Role::Blank },
-            view,
-            detector: Detector::new(config.replicas, config.missed_max, config.beat_ms),
-            promised: Ballot::ZERO,
-            heard: 0,
-            campaign: None,
-            admitted_below: None,
-            joins: vec![0; usize::from(config.replicas)],
-            replaced_ms: None,
-            promised_ms: 0,
-            retry_ms: START_PATIENCE * config.patience_ms,
-            spread: Spread::default(),
-            fruitless: 0,
-            doubtful: 0,
-            ballots: vec![Ballot::ZERO; groups],
-            new_ballot_index: u64::MAX,
+            log: GroupLog::new(config.of_group(), view),
+            ballots: vec![Ballot::ZERO; usize::from(config.groups)],
             clock: 0,
-            now_ms: 0,
-            time_offset: 0,
-            last_time_ms: 0,
-            last: 0,
-            commit: 0,
-            commit_birth: Ballot::ZERO,
-            suffix: Suffix::default(),
-            words: vec![Acceptance::default(); groups * replicas],
-            held: [const { Cell::new((Ballot::ZERO, 0)) }; GroupSet::CAPACITY as usize],
-            completed: vec![0; replicas],
-            fed: vec![None; replicas],
-            large: VecDeque::new(),
+            quorums: Quorums::new(config.groups, config.replicas),
             known: Known::default(),
             order: Order::default(),
             afloat: HashSet::new(),
             shared: Shared::new(config.groups),
             passed: Passed::new(config.me.group, config.groups),
-            lease: Lease::new(config.replicas),
+            last_shared: 0,
             early: BTreeMap::new(),
             remotes: Vec::new(),
             logged_remotes: Vec::new(),
             logged_from: 0,
             lists: Lists::default(),
             decisions: Vec::new(),
-            changing: 0,
             asked_ms: 0,
             asking: leader::Asking::default(),
             asked: false,
             answered: false,
             lag: Lag::new(config.lag_max),
-            suspended: false,
-            seeded: None,
             owed: GroupSet::EMPTY,
-            stalled: None,
             paths: Paths::default(),
         }
     }
@@ -301,8 +201,9 @@ impl Ramcast {
     /// If [no generation is left](Ballot::recreated).
     pub fn anew(config: Config, view: View, ballot_counter: u32, clock: u64) -> Self {
         let passed = Passed::anew(config.me.group, config.groups, clock);
-        let heard = Ballot::recreated(ballot_counter).expect("a generation is left");
-        Self { heard, clock, passed, ..Self::new(config, view) }
+        let mut anew = Self { clock, passed, ..Self::new(config, view) };
+        anew.log.begin_above(Ballot::recreated(ballot_counter).expect("a generation is left"));
+        anew
     }
 
     /// Takes one event to its conclusion, appending what follows from it to `effects`.
@@ -315,7 +216,7 @@ impl Ramcast {
                     destinations.contains(self.group()),
                     "a genuine multicast has no bystanders"
                 );
-                if self.leads() {
+                if self.log.leads() {
                     self.receive(message, low_water, destinations, inline, effects);
                 } else {
                     self.unstall(message);
@@ -323,27 +224,26 @@ impl Ramcast {
             }
             Event::Announced { from, announcement } => self.hear(from, &announcement, effects),
             Event::Exchanged => {
-                assert!(self.leads(), "only the leader logs results");
+                assert!(self.log.leads(), "only the leader logs results");
                 self.append(Record::Exchange, effects);
             }
             Event::Logged { index, birth, time_ms, record, held, last } => {
-                assert!(!self.leads(), "nobody else writes the leader's log");
-                assert_eq!(index, self.last + 1, "a follower never skips an entry");
+                assert!(!self.log.leads(), "nobody else writes the leader's log");
+                assert_eq!(index, self.log.last_index() + 1, "a follower never skips an entry");
                 let entry = Uncommitted { index, birth, time_ms, record };
                 self.accept(entry, held, last);
             }
             Event::Acknowledged { by, acceptance } => self.acknowledged(by, acceptance),
-            Event::Completed { slot, index } => self.complete(slot, index),
+            Event::Completed { slot, index } => self.log.complete(slot, index),
             Event::Heartbeat { slot, pulse } => {
-                self.detector.look(slot, pulse, self.now_ms);
+                self.log.saw_pulse(slot, pulse);
             }
             Event::Settled { group, timestamp } => self.shared.settled(group, timestamp),
             Event::Applied { slot, timestamp } => {
                 // Of one whose log we do not write it says nothing: it may be about to take a state.
-                if let Some(fed) = &mut self.fed[usize::from(slot)] {
+                if let Some(counts) = self.log.follower_tells(slot) {
                     self.shared.applied(slot, timestamp);
-                    fed.told = true;
-                    if self.view.names(slot, fed.incarnation) {
+                    if counts {
                         self.shared.told_by(slot, timestamp);
                     }
                 }
@@ -354,13 +254,9 @@ impl Ramcast {
     }
 
     fn tick(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
-        if self.now_ms == 0 {
-            self.retry_ms = now_ms + START_PATIENCE * self.config.patience_ms;
-        }
-        self.wait_for_late(now_ms);
-        self.now_ms = self.now_ms.max(now_ms);
+        self.log.tick(now_ms);
         self.fetch_missing(effects);
-        if self.leads() {
+        if self.log.leads() {
             self.ask_again(effects);
             self.settle_own(effects);
             self.settle_passed(effects);
@@ -370,7 +266,7 @@ impl Ramcast {
     }
 
     fn end_turn(&mut self, effects: &mut Vec<Effect>) {
-        if self.leads() {
+        if self.log.leads() {
             self.log_remotes(effects);
             self.log_decisions(effects);
             self.release(effects);
@@ -386,9 +282,9 @@ impl Ramcast {
         if let Some(next) = self.next() {
             return Some(next);
         }
-        let before = self.commit;
+        let before = self.log.commit_index();
         self.advance_commit();
-        let next = if self.commit > before { self.next() } else { None };
+        let next = if self.log.commit_index() > before { self.next() } else { None };
         if next.is_none() {
             self.stand();
         }
@@ -403,11 +299,8 @@ impl Ramcast {
         };
         assert!(self.clock >= next.timestamp.clock(), "later proposals would end below");
         self.lag.note(next.position, next.timestamp);
-        let large = self.large.iter_mut().find(|large| large.message == next.message);
-        if let Some(large) = large {
-            large.delivered = true;
-            self.paths.payload_kept += 1;
-        }
+        let kept = self.log.payloads.note_delivered(next.message);
+        self.paths.payload_kept += u64::from(kept);
         Some(next)
     }
 
@@ -421,7 +314,7 @@ impl Ramcast {
             }
             let (mut proven, mut bound) = (pending.proven(), pending.bound());
             for remote in pending.remotes() {
-                if guard!(Mutant::RemoteWithoutQuorum, self.remote_quorum(remote)) {
+                if guard!(Mutant::RemoteWithoutQuorum, self.quorums.hold(remote)) {
                     proven = proven.with(remote.group());
                     bound = bound.max(remote.timestamp);
                 }
@@ -462,7 +355,7 @@ impl Ramcast {
     /// The logged message whose payload is missing here: nothing more of the log may be told until
     /// it is received.
     pub fn stalled_on(&self) -> Option<MessageId> {
-        self.stalled.as_ref().map(|stalled| stalled.message)
+        self.log.payloads.stalled_on()
     }
 
     /// Whether the message is, or was, in our log.
@@ -482,7 +375,7 @@ impl Ramcast {
     /// Whether the message's payload is kept though it is delivered, until an effect says to forget it: a
     /// follower may ask for it.
     pub fn keeps(&self, message: MessageId) -> bool {
-        self.large.iter().any(|large| large.message == message)
+        self.log.payloads.keeps(message)
     }
 
     /// Whether the message is committed here and not delivered.
@@ -499,32 +392,7 @@ impl Ramcast {
     /// not committed entry by entry: for the rare message that comes again.
     fn awaits_delivery(&self, message: MessageId) -> bool {
         let logs = |entry: &Uncommitted| entry.message() == Some(message);
-        self.order.contains(message) || self.suffix.iter().any(logs)
-    }
-
-    /// What we do in our group.
-    pub const fn role(&self) -> Role {
-        self.role
-    }
-
-    /// Whether we write our group's log.
-    pub fn leads(&self) -> bool {
-        self.role == Role::Leader
-    }
-
-    /// The ballot in which we log.
-    pub fn ballot(&self) -> Ballot {
-        self.ballots[self.group().index()]
-    }
-
-    /// The highest ballot that we have granted.
-    pub const fn promised(&self) -> Ballot {
-        self.promised
-    }
-
-    /// The highest ballot counter that we have heard of in our group.
-    pub fn ballot_counter(&self) -> u32 {
-        self.heard.max(self.promised.counter())
+        self.order.contains(message) || self.log.uncommitted().any(logs)
     }
 
     /// The highest ballot counter of a group that stands anywhere in our memory: announced, logged and not
@@ -532,52 +400,20 @@ impl Ramcast {
     /// nobody.
     pub fn counter_known_of(&self, group: GroupId) -> u32 {
         if group == self.group() {
-            return self.ballot_counter();
+            return self.log.ballot_counter();
         }
         let pending = self.order.iter().flat_map(|pending| pending.remotes().iter());
         let pending = pending.filter(|remote| remote.group() == group);
-        let logged = self.suffix.proposals().filter(|remote| remote.group() == group);
+        let logged = self.log.uncommitted_proposals().filter(|remote| remote.group() == group);
         let ballots = pending.map(|it| it.ballot).chain(logged.map(|it| it.ballot));
         let known = ballots.fold(self.ballots[group.index()], Ballot::max).counter();
-        let words = (0..self.config.replicas)
-            .map(|slot| self.words[self.ordinal(ReplicaId::new(group, slot))])
-            .filter(|word| *word != Acceptance::default());
+        let words = self.quorums.words_of(group);
         words.fold(known, |most, word| most.max(word.counter_beyond(known)))
     }
 
     /// The replica that leads `group`, as far as we know.
     pub fn leader_of(&self, group: GroupId) -> ReplicaId {
-        ReplicaId::new(group, self.ballots[group.index()].slot())
-    }
-
-    /// Who counts in our group, as far as it is committed here.
-    pub const fn view(&self) -> &View {
-        &self.view
-    }
-
-    /// Who seems to be alive.
-    pub const fn detector(&self) -> &Detector {
-        &self.detector
-    }
-
-    /// The last index in our log.
-    pub const fn last_index(&self) -> u64 {
-        self.last
-    }
-
-    /// The ballot of birth of the last entry in our log.
-    pub fn last_birth(&self) -> Ballot {
-        self.suffix.back().map_or(self.commit_birth, |entry| entry.birth)
-    }
-
-    /// The last index that we know f+1 replicas of our group to hold.
-    pub const fn commit_index(&self) -> u64 {
-        self.commit
-    }
-
-    /// The ballot of birth of the entry there.
-    pub const fn commit_birth(&self) -> Ballot {
-        self.commit_birth
+        ReplicaId::new(group, self.ballot_of(group).slot())
     }
 
     /// Our logical clock: at least every timestamp in our log.
@@ -588,7 +424,7 @@ impl Ramcast {
     /// Messages logged here and not delivered.
     pub fn pending(&self) -> usize {
         let local = |entry: &&Uncommitted| matches!(entry.record, Record::Local { .. });
-        self.order.len() + self.suffix.iter().filter(local).count()
+        self.order.len() + self.log.uncommitted().filter(local).count()
     }
 
     /// Since when the oldest pending message waits, and which it is.
@@ -622,40 +458,28 @@ impl Ramcast {
         self.order.delivered()
     }
 
-    /// Where a replica's word stands in per-replica arrays.
-    pub fn ordinal(&self, replica: ReplicaId) -> usize {
-        replica.group.index() * usize::from(self.config.replicas) + usize::from(replica.slot)
-    }
-
-    /// Our time, in milliseconds.
-    pub const fn now_ms(&self) -> u64 {
-        self.now_ms
-    }
-
     /// How often each path was taken that is not the common one.
     pub const fn paths(&self) -> &Paths {
         &self.paths
     }
 
+    /// The log of our own group.
+    pub const fn log(&self) -> &GroupLog {
+        &self.log
+    }
+
+    /// The log of our own group, for what concerns it alone.
+    pub const fn log_mut(&mut self) -> &mut GroupLog {
+        &mut self.log
+    }
+
+    /// The highest ballot known of a group's leaders; of our own group, the one in which we log.
+    fn ballot_of(&self, group: GroupId) -> Ballot {
+        if group == self.group() { self.log.ballot() } else { self.ballots[group.index()] }
+    }
+
     const fn group(&self) -> GroupId {
         self.config.me.group
-    }
-
-    fn quorum(&self) -> usize {
-        usize::from(self.config.replicas) / 2 + 1
-    }
-
-    /// Every slot of our group but our own.
-    fn others(&self) -> impl Iterator<Item = u8> + use<> {
-        let me = self.config.me.slot;
-        (0..self.config.replicas).filter(move |slot| *slot != me)
-    }
-
-    /// The time that an entry of ours carries: it never falls, whoever led before.
-    fn time(&mut self) -> u64 {
-        let now = self.now_ms.saturating_add_signed(self.time_offset);
-        self.last_time_ms = self.last_time_ms.max(now);
-        self.last_time_ms
     }
 
     /// Groups whose proposal of a pending message, or whose quorum for it, is missing here.
@@ -665,7 +489,7 @@ impl Ramcast {
         }
         let there = |group: &GroupId| {
             let remote = pending.unproven().find(|remote| remote.group() == *group);
-            pending.proven().contains(*group) || remote.is_some_and(|it| self.remote_quorum(it))
+            pending.proven().contains(*group) || remote.is_some_and(|it| self.quorums.hold(it))
         };
         pending.destinations.without(self.group()).iter().filter(|group| !there(group)).collect()
     }
@@ -675,9 +499,9 @@ impl Ramcast {
     /// about to count is waited for, too: while there is load it would never reach what is settled otherwise,
     /// if what it tells takes longer to come than what others do.
     fn applied_by_all(&self) -> Timestamp {
-        let joins = |slot: u8| self.changing >> slot & 1 == 1 || self.is_about_to_count(slot);
-        let counts = |slot: &u8| !self.view.member(*slot).evicted || joins(*slot);
-        let counted = self.others().filter(counts);
+        let joins = |slot: u8| self.log.is_changing(slot) || self.is_about_to_count(slot);
+        let counts = |slot: &u8| !self.log.view().member(*slot).evicted || joins(*slot);
+        let counted = self.log.others().filter(counts);
         let counted = counted.filter(|_| !planted(Mutant::SettledTooEarly));
         let slots = counted.chain([self.config.me.slot]);
         slots.map(|slot| self.shared.applied_by(slot)).min().expect("we are one of them")
@@ -686,11 +510,11 @@ impl Ramcast {
     /// Whether a slot is well, and a life of it that does not count yet has applied what was settled before we
     /// led.
     fn is_about_to_count(&self, slot: u8) -> bool {
-        let learns = |fed: &Fed| !self.view.names(slot, fed.incarnation);
-        let before = self.shared.settled_before(self.quorum());
+        let learns = |fed: &Fed| !self.log.view().names(slot, fed.incarnation);
+        let before = self.shared.settled_before(self.log.quorum());
         let caught_up = |before: Timestamp| self.shared.applied_by(slot) >= before;
-        self.fed[usize::from(slot)].as_ref().is_some_and(learns)
+        self.log.follower(slot).is_some_and(learns)
             && before.is_some_and(caught_up)
-            && !self.detector.suspects(slot)
+            && !self.log.detector().suspects(slot)
     }
 }

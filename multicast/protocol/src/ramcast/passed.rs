@@ -466,7 +466,7 @@ impl Ramcast {
     /// As leader, when all was delivered that there was: tells other groups what they may wait for, and
     /// finds out what is passed by now. Nothing to do, unless some message went to several groups.
     pub fn pass_on(&mut self, effects: &mut Vec<Effect>) {
-        if !self.leads() {
+        if !self.log.leads() {
             return;
         }
         let own = self.group();
@@ -512,7 +512,7 @@ impl Ramcast {
         let own = self.group();
         let (last, delivered) =
             (self.passed.row(group).last.get(own), self.passed.row(own).delivered);
-        if !self.leads()
+        if !self.log.leads()
             || last <= delivered.max(self.passed.raised)
             || planted(Mutant::NeverRaised)
         {
@@ -524,7 +524,7 @@ impl Ramcast {
             Record::Raise { timestamp } => timestamp >= last,
             _ => false,
         };
-        if self.order.iter().any(pending) || self.suffix.iter().any(logged) {
+        if self.order.iter().any(pending) || self.log.uncommitted().any(logged) {
             return;
         }
         self.clock = self.clock.max(last.clock());
@@ -564,13 +564,13 @@ impl Ramcast {
     /// know what is over. What we wait for is asked of everybody, for whoever leads may not know that
     /// we do, or we who leads.
     pub(super) fn settle_passed(&mut self, effects: &mut Vec<Effect>) {
-        let (own, now) = (self.group(), self.now_ms);
+        let (own, now) = (self.group(), self.log.now_ms());
         let (delivered, passed) = (self.passed.row(own).delivered, self.passed.row(own).passed);
         self.passed.hurry();
         if passed > self.passed.told_members {
             self.passed.told_members = passed;
             let rows = GroupSet::single(own);
-            effects.extend(self.others().map(|slot| {
+            effects.extend(self.log.others().map(|slot| {
                 let to = ReplicaId::new(own, slot);
                 Effect::Pass { to, rows, asks: false }
             }));

@@ -16,9 +16,11 @@
 
 use alloc::vec::Vec;
 
-use super::{Ramcast, Role, Uncommitted};
+use super::Ramcast;
 use crate::ballot::Ballot;
 use crate::bytes::Reader;
+use crate::group::Role;
+use crate::group::uncommitted::Uncommitted;
 use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::step::Record;
 use crate::timestamp::Timestamp;
@@ -39,38 +41,22 @@ impl Ramcast {
     /// closed to its leader, and read to its end, before.
     pub fn revive(&mut self, marker: Ballot, view: View, clock: u64) {
         self.promise(marker);
-        self.stalled = None;
-        self.fold(self.last);
-        let own = self.group().index();
-        self.ballots[own] = marker;
-        self.new_ballot_index = u64::MAX;
+        self.fold(self.log.last_index());
+        self.log.revive(marker, view);
         self.clock = self.clock.max(clock);
-        (self.view, self.changing, self.doubtful) = (view, 0, 0);
         // What former incarnations had applied says nothing of those that take our state.
-        for slot in self.others() {
+        for slot in self.log.others() {
             self.shared.forget_applied(slot);
         }
-        self.suspended = false;
-        self.seeded = Some(0);
-        self.paths.revived += 1;
     }
 
     /// As any other replica of the group: nothing of ours counts until we have taken the survivor's
     /// state.
     pub fn suspend(&mut self, marker: Ballot) {
-        if self.role == Role::Blank {
-            self.promised = self.promised.max(marker);
-            self.heard = self.heard.max(marker.counter());
-        } else {
+        if self.log.role() != Role::Blank {
             self.promise(marker);
-            self.suspended = true;
         }
-        self.seeded = None;
-    }
-
-    /// Whether our state counts for nothing until we have taken another's.
-    pub const fn is_suspended(&self) -> bool {
-        self.suspended
+        self.log.suspend(marker);
     }
 
     /// Whether a [saved](Self::save) state is of the generation in which our group goes on, or of a later
@@ -91,30 +77,13 @@ impl Ramcast {
             }
             from.u64().map(Ballot::from_word)
         };
-        own_ballot().is_some_and(|ballot| ballot.generation() >= self.promised.generation())
-    }
-
-    /// As the survivor, until somebody leads: whether we give our state to a slot's incarnation.
-    pub fn seeds(&self, slot: u8, incarnation: u32) -> bool {
-        self.seeded.is_some() && self.view.names(slot, incarnation)
-    }
-
-    /// As the survivor: a slot has been given our state.
-    pub fn has_seeded(&mut self, slot: u8) {
-        if let Some(seeded) = &mut self.seeded {
-            *seeded |= 1 << slot;
-        }
-    }
-
-    /// Whether fewer than f others have been given our state: nobody could elect us yet.
-    pub(super) fn is_still_seeding(&self) -> bool {
-        self.seeded.is_some_and(|seeded| (seeded.count_ones() as usize) + 1 < self.quorum())
+        own_ballot().is_some_and(|ballot| ballot.generation() >= self.log.promised().generation())
     }
 
     /// Messages in our log that are not delivered here, for an onlooker.
     pub fn undelivered(&self) -> Vec<MessageId> {
         let pending = self.order.iter().map(|pending| pending.message);
-        pending.chain(self.suffix.iter().filter_map(Uncommitted::message)).collect()
+        pending.chain(self.log.uncommitted().filter_map(Uncommitted::message)).collect()
     }
 
     /// The highest clock up to which a group is done, with messages to several, as far as we were told.
@@ -133,7 +102,7 @@ impl Ramcast {
             _ => false,
         };
         let pending = || self.order.iter().any(|it| over(it.destinations, it.bound()));
-        let lacks = || pending() || self.suffix.iter().any(logged);
-        self.role != Role::Blank && self.is_whole() && !lacks()
+        let lacks = || pending() || self.log.uncommitted().any(logged);
+        self.log.role() != Role::Blank && self.is_whole() && !lacks()
     }
 }

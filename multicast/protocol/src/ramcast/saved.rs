@@ -22,22 +22,22 @@ impl Ramcast {
     pub fn save(&mut self, into: &mut Vec<u8>) {
         let mut out = Writer(into);
         out.u8(VERSION);
-        out.u64(self.commit);
-        out.u64(self.commit_birth.to_word());
+        out.u64(self.log.commit_index());
+        out.u64(self.log.commit_birth().to_word());
         out.u64(self.clock);
-        out.u64(self.last_time_ms);
-        for member in self.view.members() {
+        out.u64(self.log.last_time_ms());
+        for member in self.log.view().members() {
             out.u32(member.incarnation);
             out.u8(u8::from(member.evicted));
         }
-        for ballot in &self.ballots {
-            out.u64(ballot.to_word());
+        for group in (0..self.config.groups).map(GroupId) {
+            out.u64(self.ballot_of(group).to_word());
         }
         self.order.save(&mut out);
         self.shared.save(&mut out);
         self.passed.save(&mut out);
         // What stands behind the commit index may be lost, and then it must not be known.
-        let uncommitted = self.suffix.iter().filter_map(|entry| match entry.record {
+        let uncommitted = self.log.uncommitted().filter_map(|entry| match entry.record {
             _ if planted(Mutant::UncommittedRemembered) => None,
             Record::Local { message, low_water, .. } => Some((message, low_water)),
             _ => None,
@@ -57,7 +57,7 @@ impl Ramcast {
     /// [blank](Role::Blank). What it has promised, it has promised; and it promises itself to that
     /// leader's ballot, for no earlier leader's log need hold all that the state holds.
     pub fn restore(&mut self, bytes: &[u8]) -> Option<()> {
-        assert_eq!(self.role, Role::Blank, "a state is taken by who has none");
+        assert_eq!(self.log.role(), Role::Blank, "a state is taken by who has none");
         let mut from = Reader(bytes);
         if from.u8()? != VERSION {
             return None;
@@ -75,7 +75,7 @@ impl Ramcast {
         for _ in 0..self.config.groups {
             ballots.push(Ballot::from_word(from.u64()?));
         }
-        let order = Order::restore(&mut from, self.now_ms)?;
+        let order = Order::restore(&mut from, self.log.now_ms())?;
         let shared = Shared::restore(&mut from, self.config.groups)?;
         let passed = Passed::restore(&mut from, self.group(), self.config.groups)?;
         let known = Known::restore(&mut from)?;
@@ -83,60 +83,38 @@ impl Ramcast {
             return None;
         }
         let own = self.group().index();
-        if !planted(Mutant::PromiseForgotten) {
-            self.promised = self.promised.max(ballots[own]);
-            self.promised_ms = self.now_ms;
-        }
-        self.heard = self.heard.max(self.promised.counter());
+        self.log.restore(commit, birth, time_ms, view, ballots[own]);
         for (i, ballot) in ballots.into_iter().enumerate().filter(|(i, _)| *i != own) {
             self.ballots[i] = ballot.max(self.ballots[i]);
         }
-        (self.commit, self.commit_birth, self.last) = (commit, birth, commit);
         self.clock = if planted(Mutant::ClockNotTaken) { self.clock } else { clock };
-        self.last_time_ms = time_ms;
-        (self.view, self.order, self.known) = (view, order, known);
+        (self.order, self.known) = (order, known);
         self.passed = passed;
         if !planted(Mutant::OwedNotTaken) {
             self.shared = shared;
         }
-        self.role = Role::Follower;
-        let member = self.view.member(self.config.me.slot);
-        let waited_for = member.incarnation == self.config.incarnation && !member.evicted;
-        self.doubtful = if waited_for { 0 } else { u64::MAX };
-        self.new_ballot_index = u64::MAX;
         self.paths.restored += 1;
         Some(())
     }
 
-    /// A replica of the same life that begins anew without its log, because the others went on
+    /// A replica of the same incarnation that begins anew without its log, because the others went on
     /// without it. It keeps its promise.
     #[must_use]
     pub fn blank(&self, config: Config) -> Self {
-        let mut blank = Self::new(config, self.view.clone());
-        blank.role = Role::Blank;
-        if !planted(Mutant::PromiseForgotten) {
-            blank.promised = self.promised;
+        let log = self.log.blank(config.of_group());
+        let (ballots, quorums) = (self.ballots.clone(), self.quorums.again());
+        Self {
+            log,
+            ballots,
+            quorums,
+            paths: self.paths,
+            ..Self::new(config, self.log.view().clone())
         }
-        blank.heard = self.heard;
-        blank.admitted_below = self.admitted_below;
-        (blank.now_ms, blank.promised_ms) = (self.now_ms, self.now_ms);
-        // Whoever leads is about to write the log that goes on from the state: no time to run.
-        blank.retry_ms = self.now_ms + 16 * self.config.patience_ms;
-        blank.detector = self.detector.clone();
-        blank.words.clone_from(&self.words);
-        blank.held.iter().for_each(|held| held.set((Ballot::ZERO, 0)));
-        for group in (0..config.groups).map(GroupId).filter(|group| *group != config.me.group) {
-            blank.ballots[group.index()] = self.ballots[group.index()];
-        }
-        blank.lease = self.lease.owed();
-        blank.paths = self.paths;
-        blank
     }
 
     /// The clock of a replica that begins anew goes on where that of its former self was, and so does
     /// what that may have promised.
     pub fn resume_time(&mut self, now_ms: u64) {
-        self.now_ms = now_ms;
-        self.bind_anew(now_ms);
+        self.log.resume_time(now_ms);
     }
 }

@@ -16,6 +16,7 @@ use hashbrown::{HashMap, HashSet};
 use super::Ramcast;
 use super::delivery::Pending;
 use crate::bytes::{Reader, Writer};
+use crate::group::SLOTS;
 use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::log::Decision;
 use crate::step::{Deliver, Effect};
@@ -110,9 +111,6 @@ impl LastWith {
         (0..self.of_each.len() as u16).map(|group| self.get(GroupId(group)))
     }
 }
-
-/// Replicas of a group at most: a slot is named in four bits.
-pub(super) const SLOTS: usize = 16;
 
 impl Shared {
     pub(super) fn new(groups: u16) -> Self {

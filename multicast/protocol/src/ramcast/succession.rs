@@ -1,14 +1,13 @@
 //! Whether a leader has all that its group is done with, whom its state is of use to, and who leads instead.
 
-use super::{Ramcast, Uncommitted};
+use super::Ramcast;
+use crate::group::spread::HEIR_PATIENCE;
+use crate::group::uncommitted::Uncommitted;
 use crate::guard;
 use crate::ids::GroupSet;
 use crate::mutants::{Mutant, planted};
 use crate::step::Record;
 use crate::timestamp::Timestamp;
-
-/// How long a leader cannot deliver what another has applied before it hands over, in patiences.
-pub(super) const HEIR_PATIENCE: u64 = 10;
 
 impl Ramcast {
     /// Whether all of our group that counted have applied what we have not even delivered: what it
@@ -23,9 +22,9 @@ impl Ramcast {
     /// have let go of what we need to deliver what was logged until it did again, or until we led.
     pub(super) fn is_whole(&self) -> bool {
         let evict = Record::Evict { slot: self.config.me.slot };
-        let evicted = self.suffix.iter().any(|entry| entry.record == evict);
-        let until = if evicted { u64::MAX } else { self.doubtful };
-        let until = until.min(self.new_ballot_index);
+        let evicted = self.log.uncommitted().any(|entry| entry.record == evict);
+        let until = if evicted { u64::MAX } else { self.log.doubtful() };
+        let until = until.min(self.log.first_index());
         let lacks = |to: GroupSet, index: u64| to.has_several() && index < until;
         let logged = |entry: &Uncommitted| match entry.record {
             Record::Local { destinations, .. } => lacks(destinations, entry.index),
@@ -33,13 +32,7 @@ impl Ramcast {
         };
         until == 0
             || !self.order.iter().any(|pending| lacks(pending.destinations, pending.index))
-                && !self.suffix.iter().any(logged)
-    }
-
-    /// Whether we have led for so long that whoever can deliver more has told us so.
-    fn has_led_for_long(&self) -> bool {
-        let until_ms = self.campaign.as_ref().map_or(0, |campaign| campaign.until_ms);
-        self.now_ms >= until_ms + HEIR_PATIENCE * self.config.patience_ms
+                && !self.log.uncommitted().any(logged)
     }
 
     /// As leader: whether our state is of use to a replica that has applied so much. It is not if we lack what
@@ -48,7 +41,7 @@ impl Ramcast {
     /// what it has applied and we have not is not settled, and is delivered again.
     pub fn may_teach(&mut self, applied: Timestamp) -> bool {
         let ours = self.shared.applied_by(self.config.me.slot);
-        let whole = self.is_whole() || self.has_led_for_long() && applied <= ours;
+        let whole = self.is_whole() || self.log.has_led_for_long() && applied <= ours;
         self.paths.not_whole += u64::from(!whole);
         guard!(Mutant::LeftBehindTeaches, whole) && !self.is_left_behind() && self.heir().is_none()
     }
@@ -63,28 +56,29 @@ impl Ramcast {
     /// either, and would ask us to lead. That one [takes our state](Self::may_teach), or is
     /// [served by another](Self::needs_another_to_serve).
     pub fn heir(&mut self) -> Option<u8> {
-        if !self.leads() || planted(Mutant::LeftBehindLeads) {
+        if !self.log.leads() || planted(Mutant::LeftBehindLeads) {
             return None;
         }
-        let counts = |slot: &u8| !self.view.member(*slot).evicted && self.changing & 1 << slot == 0;
+        let counts =
+            |slot: &u8| !self.log.view().member(*slot).evicted && !self.log.is_changing(*slot);
         // A life that is not let in cannot lead, whatever the state holds that it was given.
         let let_in = |slot: &u8| {
-            let fed = self.fed[usize::from(*slot)].as_ref();
+            let fed = self.log.follower(*slot);
             fed.is_some_and(|fed| {
-                guard!(Mutant::HeirNotLetIn, self.view.names(*slot, fed.incarnation))
+                guard!(Mutant::HeirNotLetIn, self.log.view().names(*slot, fed.incarnation))
             })
         };
-        let counted = self.others().filter(counts).filter(let_in);
-        let well = counted.filter(|slot| !self.detector.suspects(*slot));
+        let counted = self.log.others().filter(counts).filter(let_in);
+        let well = counted.filter(|slot| !self.log.detector().suspects(*slot));
         let heir = well.max_by_key(|slot| self.shared.applied_by(*slot))?;
         let applied = self.shared.applied_by(heir);
         let stuck = self.order.head().is_some_and(|(bound, since_ms)| {
             let settled = bound <= self.shared.settled_by(self.group());
-            let for_long = self.now_ms >= since_ms + HEIR_PATIENCE * self.config.patience_ms;
+            let for_long = self.log.now_ms() >= since_ms + HEIR_PATIENCE * self.config.patience_ms;
             applied >= bound && (settled || for_long)
         });
         let ahead = applied > self.shared.applied_by(self.config.me.slot);
-        (stuck || ahead && self.has_led_for_long() && !self.is_whole()).then_some(heir)
+        (stuck || ahead && self.log.has_led_for_long() && !self.is_whole()).then_some(heir)
     }
 
     /// As leader whose log does not reach back to where that slot's ends: whether another shall lead, whose log
@@ -93,10 +87,17 @@ impl Ramcast {
     /// another, it can lead, and give its state to all.
     pub fn needs_another_to_serve(&self, slot: u8) -> bool {
         let ahead = self.shared.known_applied(slot) > self.shared.applied_by(self.config.me.slot);
-        self.leads()
+        self.log.leads()
             && ahead
-            && !self.detector.suspects(slot)
-            && self.has_led_for_long()
+            && !self.log.detector().suspects(slot)
+            && self.log.has_led_for_long()
             && !self.is_whole()
+    }
+
+    /// As leader: the slot that shall lead instead, if it is time to hand over: one that holds and has applied what others
+    /// have.
+    pub fn hands_over(&self) -> Option<u8> {
+        let settled = self.shared.settled_by(self.group());
+        self.log.hands_over().filter(|slot| self.shared.applied_by(*slot) >= settled)
     }
 }

@@ -42,7 +42,7 @@ fn leader() -> Ramcast {
     let mut core = Ramcast::new(config(replica(0, 0), 0, 2, 3), View::first(3));
     core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
     core.campaign(Cause::Start);
-    core.granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
+    core.log_mut().granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
     core.lead(&mut Vec::new());
     commit(&mut core);
     core
@@ -50,10 +50,10 @@ fn leader() -> Ramcast {
 
 /// A follower holds all that is logged.
 fn commit(core: &mut Ramcast) {
-    let acceptance = Acceptance { tag: core.ballot().tag(), index: core.last_index() };
+    let acceptance = Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
     core.step(Event::Acknowledged { by: replica(0, 1), acceptance }, &mut Vec::new());
     core.step(Event::TurnEnd, &mut Vec::new());
-    assert_eq!(core.commit_index(), core.last_index());
+    assert_eq!(core.log().commit_index(), core.log().last_index());
 }
 
 fn step(core: &mut Ramcast, events: impl IntoIterator<Item = Event>) -> Vec<Effect> {
@@ -252,7 +252,8 @@ fn whoever_leads_again_asks_as_soon_as_the_first_time() {
     commit(&mut core);
     assert_eq!(asks(&mut core, 1, 1_001..1_100), [1_021, 1_061], "the next would be 1,141");
     core.campaign(Cause::Succession);
-    core.granted(1, 0, (core.ballot(), core.last_index()), vec![0; 3]);
+    let last = (core.log().ballot(), core.log().last_index());
+    core.log_mut().granted(1, 0, last, vec![0; 3]);
     core.lead(&mut Vec::new());
     commit(&mut core);
     assert_eq!(asks(&mut core, 1, 1_100..1_140), [1_100]);
@@ -278,7 +279,7 @@ fn a_follower_waits_longer_than_a_leader_and_lacks_nothing_of_what_is_decided() 
         core.step(event, &mut Vec::new());
     }
     core.step(Event::TurnEnd, &mut Vec::new());
-    assert_eq!((core.commit_index(), core.deliver()), (4, None));
+    assert_eq!((core.log().commit_index(), core.deliver()), (4, None));
     let mut lacked = Vec::new();
     for now_ms in 1_001..1_100 {
         core.step(Event::Tick { now_ms }, &mut Vec::new());

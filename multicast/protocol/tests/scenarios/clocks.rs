@@ -23,7 +23,7 @@ fn follower() -> Ramcast {
 }
 
 fn logged(core: &mut Ramcast, record: Record) {
-    let (index, birth) = (core.last_index() + 1, core.ballot());
+    let (index, birth) = (core.log().last_index() + 1, core.log().ballot());
     let event = Event::Logged { index, birth, time_ms: 0, record, held: true, last: true };
     core.step(event, &mut Vec::new());
 }
@@ -52,7 +52,7 @@ fn a_followers_clock_rises_to_all_that_its_log_says() {
     logged(&mut core, Record::Raise { timestamp: at(20, 2) });
     assert_eq!(core.clock(), 20);
     for proposed in [[30, 40], [60, 50]] {
-        let (index, birth) = (core.last_index() + 1, core.ballot());
+        let (index, birth) = (core.log().last_index() + 1, core.log().ballot());
         let proposals = (1..).zip(proposed).map(|(group, clock)| remote(clock, group, 1));
         core.accept_proposals(index, birth, 0, proposals);
         assert_eq!(Some(&core.clock()), proposed.iter().max());
@@ -93,7 +93,7 @@ fn a_groups_ballots_are_known_from_wherever_one_of_them_stands() {
     let known = |core: &Ramcast| [1, 2].map(|group| core.counter_known_of(GroupId(group)));
     let mut core = follower();
     assert_eq!(known(&core), [0, 0]);
-    let (index, birth) = (core.last_index() + 1, core.ballot());
+    let (index, birth) = (core.log().last_index() + 1, core.log().ballot());
     core.accept_proposals(index, birth, 0, [remote(9, 1, 7)].into_iter());
     assert_eq!(known(&core), [7, 0], "it is logged");
 
@@ -112,7 +112,7 @@ fn a_groups_ballots_are_known_from_wherever_one_of_them_stands() {
     let acceptance = Acceptance { tag: Ballot::new(12, 1, 0).tag(), index: 3 };
     core.step(Event::Acknowledged { by: replica(2, 1), acceptance }, &mut Vec::new());
     assert_eq!(known(&core), [0, 12], "it stands in a word");
-    assert_eq!(core.counter_known_of(GroupId(0)), core.ballot_counter());
+    assert_eq!(core.counter_known_of(GroupId(0)), core.log().ballot_counter());
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn time_does_not_fall() {
     let mut core = follower();
     for (now_ms, is) in [(10, 10), (5, 10), (11, 11)] {
         core.step(Event::Tick { now_ms }, &mut Vec::new());
-        assert_eq!(core.now_ms(), is);
+        assert_eq!(core.log().now_ms(), is);
     }
 }
 
@@ -134,11 +134,11 @@ fn what_is_logged_is_pending_committed_or_not() {
         let event = Event::Received { message, low_water: 1, destinations, inline: true };
         core.step(event, &mut Vec::new());
     }
-    assert_eq!((core.pending(), core.commit_index()), (2, 1));
-    let acceptance = Acceptance { tag: core.ballot().tag(), index: 2 };
+    assert_eq!((core.pending(), core.log().commit_index()), (2, 1));
+    let acceptance = Acceptance { tag: core.log().ballot().tag(), index: 2 };
     core.step(Event::Acknowledged { by: replica(0, 1), acceptance }, &mut Vec::new());
     core.step(Event::TurnEnd, &mut Vec::new());
-    assert_eq!((core.pending(), core.commit_index()), (2, 2));
+    assert_eq!((core.pending(), core.log().commit_index()), (2, 2));
     assert!(core.deliver().is_some());
     assert_eq!(core.pending(), 1);
 }
@@ -154,7 +154,7 @@ fn whoever_is_not_first_gives_a_first_leader_time_from_its_own_first_tick_on() {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
         }
         core.step(Event::Tick { now_ms }, &mut Vec::new());
-        if let Some(cause) = core.wants_to_lead() {
+        if let Some(cause) = core.log().wants_to_lead() {
             break cause;
         }
         now_ms += 10;

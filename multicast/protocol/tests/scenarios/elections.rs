@@ -13,7 +13,7 @@ use crate::stage::{Stage, config, message, replica};
 fn candidate() -> (Ramcast, Ballot) {
     let mut core = Ramcast::new(config(replica(0, 1), 0, 1, 5), View::first(5));
     let ballot = core.campaign(Cause::Start);
-    assert_eq!(core.granted(1, 0, (Ballot::ZERO, 0), vec![0; 5]), None);
+    assert_eq!(core.log_mut().granted(1, 0, (Ballot::ZERO, 0), vec![0; 5]), None);
     (core, ballot)
 }
 
@@ -31,7 +31,7 @@ fn a_promise_never_falls() {
     for (ballot, forced, verdict, because) in cases {
         let mut core = Ramcast::new(config(replica(0, 3), 0, 1, 5), View::first(5));
         core.promise(Ballot::new(5, 2, 0));
-        assert_eq!(core.judge(ballot, false, forced), verdict, "{because}");
+        assert_eq!(core.log_mut().judge(ballot, false, forced), verdict, "{because}");
     }
 }
 
@@ -55,9 +55,13 @@ fn the_best_log_is_the_last_born_then_the_longest_never_ones_own() {
     ];
     for (second, third, adopted, because) in cases {
         let (mut core, _) = candidate();
-        assert_eq!(core.granted(2, 0, second, vec![0; 5]), None, "two of five are no quorum");
-        assert_eq!(core.granted(2, 0, second, vec![0; 5]), None, "nobody counts twice");
-        assert_eq!(core.granted(3, 0, third, vec![0; 5]), Some(adopted), "{because}");
+        assert_eq!(
+            core.log_mut().granted(2, 0, second, vec![0; 5]),
+            None,
+            "two of five are no quorum"
+        );
+        assert_eq!(core.log_mut().granted(2, 0, second, vec![0; 5]), None, "nobody counts twice");
+        assert_eq!(core.log_mut().granted(3, 0, third, vec![0; 5]), Some(adopted), "{because}");
     }
 }
 
@@ -66,21 +70,21 @@ fn a_grant_counts_only_from_a_life_that_the_best_log_names() {
     let (mut core, _) = candidate();
     let birth = Ballot::new(1, 0, 0);
     // Slot 2 is in its life 1 by the log of slot 3; the one that granted first is over.
-    assert_eq!(core.granted(2, 0, (birth, 10), vec![0; 5]), None);
-    assert_eq!(core.granted(3, 0, (birth, 11), vec![0, 0, 1, 0, 0]), None);
-    assert_eq!(core.granted(2, 1, (birth, 11), vec![0, 0, 1, 0, 0]), Some(3));
-    assert_eq!(core.paths().grant_not_counted, 1);
+    assert_eq!(core.log_mut().granted(2, 0, (birth, 10), vec![0; 5]), None);
+    assert_eq!(core.log_mut().granted(3, 0, (birth, 11), vec![0, 0, 1, 0, 0]), None);
+    assert_eq!(core.log_mut().granted(2, 1, (birth, 11), vec![0, 0, 1, 0, 0]), Some(3));
+    assert_eq!(core.log().paths().grant_not_counted, 1);
 }
 
 #[test]
 fn who_has_lost_its_memory_says_nothing() {
     let mut blank = Ramcast::new(config(replica(0, 3), 1, 1, 5), View::first(5));
-    assert_eq!(blank.role(), Role::Blank);
+    assert_eq!(blank.log().role(), Role::Blank);
     for leads in [false, true] {
-        let verdict = blank.judge(Ballot::new(9, 0, 0), leads, true);
+        let verdict = blank.log_mut().judge(Ballot::new(9, 0, 0), leads, true);
         assert_eq!(verdict, Verdict::Ignore, "it has nothing to report");
     }
-    assert_eq!(blank.wants_to_lead(), None);
+    assert_eq!(blank.log().wants_to_lead(), None);
     // With the state, but not let in, it follows whoever leads, and elects nobody.
     let (leader, learner) = (replica(0, 0), replica(0, 2));
     let mut stage = Stage::new(1, 3);
@@ -89,9 +93,9 @@ fn who_has_lost_its_memory_says_nothing() {
     stage.turn(learner);
     assert!(!stage.told().contains("g0.2 acknowledges"));
     let core = stage.core(learner);
-    assert!(core.is_silent());
-    assert_eq!(core.judge(Ballot::new(9, 1, 0), false, true), Verdict::Ignore);
-    assert_eq!(core.wants_to_lead(), None);
+    assert!(core.log().is_silent());
+    assert_eq!(core.log_mut().judge(Ballot::new(9, 1, 0), false, true), Verdict::Ignore);
+    assert_eq!(core.log().wants_to_lead(), None);
 }
 
 #[test]
@@ -103,12 +107,12 @@ fn an_evicted_life_keeps_its_vote_and_joins_again() {
     for id in [replica(0, 1), leader, evicted] {
         stage.turn(id);
     }
-    assert!(stage.core(leader).view().member(2).evicted);
-    assert!(!stage.core(evicted).is_silent(), "its memory is what it was");
+    assert!(stage.core(leader).log().view().member(2).evicted);
+    assert!(!stage.core(evicted).log().is_silent(), "its memory is what it was");
     stage.let_in(leader, evicted);
     stage.turn(replica(0, 1));
     stage.turn(leader);
-    assert!(!stage.core(leader).view().member(2).evicted);
+    assert!(!stage.core(leader).log().view().member(2).evicted);
 }
 
 #[test]
@@ -150,7 +154,7 @@ fn a_change_of_the_view_that_was_cut_off_stands_in_nobodys_way() {
     for id in [new, third, old] {
         stage.turn(id);
     }
-    assert!(stage.core(old).leads() && !stage.core(old).view().member(2).evicted);
+    assert!(stage.core(old).log().leads() && !stage.core(old).log().view().member(2).evicted);
     assert!(stage.evict(old, 2), "nothing is under way");
 }
 
@@ -191,8 +195,8 @@ fn a_candidate_commits_nothing_in_the_ballot_that_it_has_left() {
     // It takes over what nobody else holds. Whom it followed before has not written a word of it.
     stage.run(candidate, &[other]);
     stage.turn(candidate);
-    assert!(stage.core(candidate).leads());
-    assert_eq!(stage.core(candidate).commit_index(), 1);
+    assert!(stage.core(candidate).log().leads());
+    assert_eq!(stage.core(candidate).log().commit_index(), 1);
     assert!(stage.delivered(candidate).is_empty());
 }
 
@@ -205,11 +209,11 @@ fn a_leader_outbids_whoever_has_the_same_counter_and_a_higher_slot() {
     for slot in [2, 3] {
         stage.ask(leader, replica(0, slot));
     }
-    assert!(stage.core(leader).leads() && !stage.core(leader).is_outbid());
+    assert!(stage.core(leader).log().leads() && !stage.core(leader).log().is_outbid());
     stage.ask(leader, loser);
-    assert!(stage.core(leader).is_outbid(), "{}", stage.told());
+    assert!(stage.core(leader).log().is_outbid(), "{}", stage.told());
     stage.run(leader, &[loser]);
-    assert_eq!(stage.core(loser).promised(), stage.core(leader).promised());
+    assert_eq!(stage.core(loser).log().promised(), stage.core(leader).log().promised());
 }
 
 #[test]
@@ -220,9 +224,9 @@ fn who_has_stepped_down_is_not_elected_by_a_grant_that_comes_late() {
     stage.ask(leader, replica(0, 1));
     let core = stage.core(leader);
     core.step(Event::Denied, &mut Vec::new());
-    assert_eq!((core.role(), core.asks()), (Role::Follower, None));
-    let last = (core.last_birth(), core.last_index());
-    assert_eq!(core.granted(2, 0, last, vec![0; 3]), None);
+    assert_eq!((core.log().role(), core.log().asks()), (Role::Follower, None));
+    let last = (core.log().last_birth(), core.log().last_index());
+    assert_eq!(core.log_mut().granted(2, 0, last, vec![0; 3]), None);
 }
 
 #[test]
@@ -239,7 +243,7 @@ fn whoever_lets_others_lead_in_vain_waits_longer_each_time() {
             return 0;
         }
         let began = now_ms;
-        while core.wants_to_lead().is_none() {
+        while core.log().wants_to_lead().is_none() {
             now_ms += 1;
             for slot in [0, 2] {
                 core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
@@ -284,14 +288,14 @@ fn who_is_let_lead_though_suspected_has_as_long_as_one_of_whom_nothing_comes() {
         for _ in 0..500 {
             tick(&mut core, if suspected { Pulse::Missed } else { Pulse::Beat });
         }
-        assert_eq!(core.detector().suspects(2), suspected);
+        assert_eq!(core.log().detector().suspects(2), suspected);
         let ballot = Ballot::new(1, 2, 0);
         core.promise(ballot);
         if leads {
             core.follow(ballot, 0, 1);
         }
         let mut waited = 0_u64;
-        while core.wants_to_lead().is_none() {
+        while core.log().wants_to_lead().is_none() {
             tick(&mut core, pulse);
             waited += 1;
         }
@@ -311,13 +315,13 @@ fn who_is_given_a_state_does_not_set_out_meanwhile() {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
         }
         core.step(Event::Tick { now_ms }, &mut Vec::new());
-        assert_eq!(core.wants_to_lead(), None, "at {now_ms}");
-        core.stand_back_until(now_ms + 100);
+        assert_eq!(core.log().wants_to_lead(), None, "at {now_ms}");
+        core.log_mut().stand_back_until(now_ms + 100);
     }
     // But whoever gives it may die.
     core.step(Event::Heartbeat { slot: 2, pulse: Pulse::Dead }, &mut Vec::new());
     core.step(Event::Tick { now_ms: 1000 + config.patience_ms }, &mut Vec::new());
-    assert_eq!(core.wants_to_lead(), Some(Cause::Death));
+    assert_eq!(core.log().wants_to_lead(), Some(Cause::Death));
 }
 
 #[test]
@@ -331,13 +335,13 @@ fn whoever_is_kept_from_running_has_not_waited() {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
         }
         core.step(Event::Tick { now_ms }, &mut Vec::new());
-        core.wants_to_lead()
+        core.log().wants_to_lead()
     };
     assert_eq!(tick(&mut core, 1), None);
     core.promise(ballot);
     // What its leader wrote meanwhile is read only after this tick.
     assert_eq!(tick(&mut core, 1 + 10 * waits), None);
-    assert_eq!(core.judge(ballot, true, false), Verdict::GrantAgain);
+    assert_eq!(core.log_mut().judge(ballot, true, false), Verdict::GrantAgain);
     let mut now_ms = 1 + 10 * waits;
     while tick(&mut core, now_ms).is_none() {
         now_ms += config.patience_ms;
@@ -368,17 +372,17 @@ fn who_has_not_seen_that_it_is_admitted_elects_whoever_has() {
     let (leader, other, joiner) = (replica(0, 0), replica(0, 1), replica(0, 2));
     let mut stage = join_unseen(3);
     let life = stage.nodes[&joiner].life;
-    assert!(stage.core(other).view().names(joiner.slot, life), "the Join is committed");
-    assert!(stage.core(joiner).is_silent(), "and the one it is about lacks it");
+    assert!(stage.core(other).log().view().names(joiner.slot, life), "the Join is committed");
+    assert!(stage.core(joiner).log().is_silent(), "and the one it is about lacks it");
     stage.restart(leader);
     stage.heal();
     stage.run(other, &[joiner]);
-    assert!(stage.core(other).leads(), "two of three have their memory: {}", stage.told());
+    assert!(stage.core(other).log().leads(), "two of three have their memory: {}", stage.told());
     for id in [joiner, other] {
         stage.turn(id);
     }
-    assert!(!stage.core(joiner).is_silent());
-    assert_eq!(stage.core(other).commit_index(), stage.core(other).last_index());
+    assert!(!stage.core(joiner).log().is_silent());
+    assert_eq!(stage.core(other).log().commit_index(), stage.core(other).log().last_index());
 }
 
 #[test]
@@ -386,8 +390,8 @@ fn a_join_that_may_be_lost_makes_nobody_grant() {
     let (other, joiner) = (replica(0, 1), replica(0, 2));
     let mut stage = join_unseen(5);
     let life = stage.nodes[&joiner].life;
-    assert_eq!(stage.core(other).named()[usize::from(joiner.slot)], life, "it is logged");
-    assert_eq!(stage.core(other).admitted()[usize::from(joiner.slot)], 0, "by two of five");
+    assert_eq!(stage.core(other).log().named()[usize::from(joiner.slot)], life, "it is logged");
+    assert_eq!(stage.core(other).log().admitted()[usize::from(joiner.slot)], 0, "by two of five");
     stage.run(other, &[joiner]);
     let told = stage.told();
     assert!(told.contains("g0.2 does not answer g0.1"), "{told}");
@@ -403,14 +407,17 @@ fn who_was_told_that_it_is_admitted_says_nothing_of_an_earlier_ballot() {
     stage.let_in(leader, joiner);
     stage.turn(joiner);
     let core = stage.core(joiner);
-    let (old, join) = (core.ballot(), core.last_index());
+    let (old, join) = (core.log().ballot(), core.log().last_index());
     let later = Ballot::new(old.counter() + 1, 1, 0);
     // Another `Join` of it is committed by whoever leads since, and this one may be cut off.
-    core.hear_admitted(later);
-    assert!(core.is_silent(), "what it says in {old} may count with what its former life had said");
+    core.log_mut().hear_admitted(later);
+    assert!(
+        core.log().is_silent(),
+        "what it says in {old} may count with what its former life had said"
+    );
     core.promise(later);
     core.follow(later, join - 1, join);
-    assert!(core.is_silent(), "it has no Join of the later log");
+    assert!(core.log().is_silent(), "it has no Join of the later log");
     core.step(
         Event::Logged {
             index: join,
@@ -422,7 +429,7 @@ fn who_was_told_that_it_is_admitted_says_nothing_of_an_earlier_ballot() {
         },
         &mut Vec::new(),
     );
-    assert!(!core.is_silent(), "it holds that one, and knows that it is committed");
+    assert!(!core.log().is_silent(), "it holds that one, and knows that it is committed");
 }
 
 #[test]
@@ -433,20 +440,20 @@ fn a_leader_tells_whoever_may_not_know_that_it_is_admitted() {
     stage.teach(leader, joiner);
     stage.turn(joiner);
     stage.let_in(leader, joiner);
-    assert!(!stage.core(leader).may_not_know_its_join(joiner.slot), "it is not committed");
+    assert!(!stage.core(leader).log().may_not_know_its_join(joiner.slot), "it is not committed");
     // The other's words do not reach the joiner, and then the other dies.
     stage.lose_words(replica(0, 1), joiner);
     for id in [replica(0, 1), leader, joiner] {
         stage.turn(id);
     }
     stage.restart(replica(0, 1));
-    assert!(stage.core(joiner).is_silent());
-    assert!(stage.core(leader).may_not_know_its_join(joiner.slot));
-    let ballot = stage.core(leader).ballot();
-    stage.core(joiner).hear_admitted(ballot);
+    assert!(stage.core(joiner).log().is_silent());
+    assert!(stage.core(leader).log().may_not_know_its_join(joiner.slot));
+    let ballot = stage.core(leader).log().ballot();
+    stage.core(joiner).log_mut().hear_admitted(ballot);
     stage.turn(joiner);
     stage.turn(leader);
-    assert!(!stage.core(leader).may_not_know_its_join(joiner.slot), "it has acknowledged");
+    assert!(!stage.core(leader).log().may_not_know_its_join(joiner.slot), "it has acknowledged");
 }
 
 /// It asked to be let in again before the `Join` was committed, so nothing that was said then says so.
@@ -464,17 +471,17 @@ fn a_leader_tells_whoever_lets_it_in_again_that_it_is_admitted() {
     }
     stage.restart(replica(0, 1));
     let core = stage.core(leader);
-    let life = core.view().member(joiner.slot).incarnation;
-    core.feeds_no_more(joiner.slot);
-    assert!(!core.may_not_know_its_join(joiner.slot), "it does not listen");
+    let life = core.log().view().member(joiner.slot).incarnation;
+    core.log_mut().feeds_no_more(joiner.slot);
+    assert!(!core.log().may_not_know_its_join(joiner.slot), "it does not listen");
     core.feeds(joiner.slot, life);
-    assert!(core.may_not_know_its_join(joiner.slot), "or it would be silent for ever");
-    let ballot = core.ballot();
-    assert!(stage.core(joiner).is_silent());
-    stage.core(joiner).hear_admitted(ballot);
+    assert!(core.log().may_not_know_its_join(joiner.slot), "or it would be silent for ever");
+    let ballot = core.log().ballot();
+    assert!(stage.core(joiner).log().is_silent());
+    stage.core(joiner).log_mut().hear_admitted(ballot);
     stage.turn(joiner);
     stage.turn(leader);
-    assert!(!stage.core(leader).may_not_know_its_join(joiner.slot), "it has acknowledged");
+    assert!(!stage.core(leader).log().may_not_know_its_join(joiner.slot), "it has acknowledged");
 }
 
 #[test]
@@ -485,21 +492,21 @@ fn a_follower_that_alone_knows_of_a_join_tells_whom_it_admits() {
     stage.teach(leader, joiner);
     stage.turn(joiner);
     stage.let_in(leader, joiner);
-    assert!(!stage.core(follower).may_not_know_its_join(joiner.slot), "it has not read it");
+    assert!(!stage.core(follower).log().may_not_know_its_join(joiner.slot), "it has not read it");
     // The follower's words reach nobody, so it alone sees that the `Join` is committed.
     stage.lose_words(follower, leader);
     stage.lose_words(follower, joiner);
     for id in [follower, joiner] {
         stage.turn(id);
     }
-    assert!(stage.core(joiner).is_silent());
-    assert!(stage.core(follower).may_not_know_its_join(joiner.slot));
-    let ballot = stage.core(follower).ballot();
-    stage.core(joiner).hear_admitted(ballot);
+    assert!(stage.core(joiner).log().is_silent());
+    assert!(stage.core(follower).log().may_not_know_its_join(joiner.slot));
+    let ballot = stage.core(follower).log().ballot();
+    stage.core(joiner).log_mut().hear_admitted(ballot);
     stage.turn(joiner);
     stage.turn(follower);
-    assert!(!stage.core(joiner).is_silent());
-    assert!(!stage.core(follower).may_not_know_its_join(joiner.slot), "it has acknowledged");
+    assert!(!stage.core(joiner).log().is_silent());
+    assert!(!stage.core(follower).log().may_not_know_its_join(joiner.slot), "it has acknowledged");
 }
 
 #[test]
@@ -511,15 +518,15 @@ fn who_has_led_waits_no_longer_for_others_than_whoever_has_not() {
         core.promise(Ballot::new(counter, 2, 0));
     }
     let ballot = core.campaign(Cause::Silence);
-    core.granted(2, 0, (Ballot::ZERO, 0), vec![0; 3]);
+    core.log_mut().granted(2, 0, (Ballot::ZERO, 0), vec![0; 3]);
     core.lead(&mut Vec::new());
-    let acceptance = Acceptance { tag: ballot.tag(), index: core.last_index() };
+    let acceptance = Acceptance { tag: ballot.tag(), index: core.log().last_index() };
     core.step(Event::Acknowledged { by: replica(0, 2), acceptance }, &mut Vec::new());
     core.step(Event::TurnEnd, &mut Vec::new());
-    assert_eq!(core.commit_index(), core.first_index());
+    assert_eq!(core.log().commit_index(), core.log().first_index());
     core.promise(Ballot::new(ballot.counter() + 1, 2, 0));
     let mut now_ms = 1;
-    while core.wants_to_lead().is_none() {
+    while core.log().wants_to_lead().is_none() {
         now_ms += 1;
         for slot in [0, 2] {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());

@@ -49,13 +49,13 @@ fn nobody_is_let_in_before_the_leaders_own_first_entry_is_committed() {
     let mut stage = Stage::new(1, 3);
     stage.restart(learner);
     stage.run(new, &[old]);
-    let last = stage.core(new).last_index();
+    let last = stage.core(new).log().last_index();
     stage.let_in(new, learner);
-    assert_eq!(stage.core(new).last_index(), last, "another may lead in its place still");
+    assert_eq!(stage.core(new).log().last_index(), last, "another may lead in its place still");
     stage.turn(old);
     stage.turn(new);
     stage.let_in(new, learner);
-    assert_eq!(stage.core(new).last_index(), last + 1);
+    assert_eq!(stage.core(new).log().last_index(), last + 1);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn what_is_proposed_together_is_heard_as_if_it_came_one_after_the_other() {
             }
             let core = stage.core(replica(0, 0));
             // What it logged before is committed.
-            let index = core.last_index();
+            let index = core.log().last_index();
             logs(core, [Event::Completed { slot: 1, index }]);
             let mut effects = Vec::new();
             if together {
@@ -161,7 +161,7 @@ fn the_time_that_entries_carry_never_falls() {
     stage.pass(5, &[]);
     // Its former leader, whose clock is ahead, had said so.
     let core = stage.core(leader);
-    let (index, birth) = (core.last_index() + 1, core.ballot());
+    let (index, birth) = (core.log().last_index() + 1, core.log().ballot());
     let (record, held, last) = (Record::Exchange, true, true);
     let logged = Event::Logged { index, birth, time_ms: 7_000, record, held, last };
     core.step(logged, &mut Vec::new());
@@ -183,7 +183,7 @@ fn the_time_that_entries_carry_never_falls() {
 fn what_a_follower_reads_in_its_log_says_what_sessions_are_done_with() {
     let mut stage = Stage::new(1, 3);
     let core = stage.core(replica(0, 1));
-    let (index, birth) = (core.last_index() + 1, core.ballot());
+    let (index, birth) = (core.log().last_index() + 1, core.log().ballot());
     let (timestamp, destinations) = (Timestamp::new(1, GroupId(0)), GroupSet::first(1));
     let (message, low_water, inline) = (message(9), 8, true);
     let record = Record::Local { message, low_water, timestamp, destinations, inline };

@@ -18,7 +18,7 @@ fn leader(evicted: Option<u8>) -> Ramcast {
     let mut core = Ramcast::new(config(replica(0, 0), 0, 2, 3), View::first(3));
     core.step(Event::Tick { now_ms: 5_000 }, &mut Vec::new());
     core.campaign(Cause::Start);
-    core.granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
+    core.log_mut().granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
     core.lead(&mut Vec::new());
     let (message, destinations) = (message(1), GroupSet::first(2));
     let event = Event::Received { message, low_water: 1, destinations, inline: true };
@@ -32,10 +32,10 @@ fn leader(evicted: Option<u8>) -> Ramcast {
 
 /// A follower of g0 holds all of our log.
 fn accepted(core: &mut Ramcast, slot: u8) {
-    let acceptance = Acceptance { tag: core.ballot().tag(), index: core.last_index() };
+    let acceptance = Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
     core.step(Event::Acknowledged { by: replica(0, slot), acceptance }, &mut Vec::new());
     core.step(Event::TurnEnd, &mut Vec::new());
-    assert_eq!(core.commit_index(), core.last_index());
+    assert_eq!(core.log().commit_index(), core.log().last_index());
 }
 
 fn saved(core: &mut Ramcast) -> Vec<u8> {
@@ -51,8 +51,12 @@ fn who_takes_a_state_could_give_the_same_one() {
         let state = saved(&mut leader);
         let mut learner = Ramcast::new(config(replica(0, 2), 1, 2, 3), View::first(3));
         learner.restore(&state).expect("what was saved");
-        assert_eq!(learner.view(), leader.view());
-        learner.follow(leader.ballot(), learner.last_index(), leader.first_index());
+        assert_eq!(learner.log().view(), leader.log().view());
+        learner.follow(
+            leader.log().ballot(),
+            learner.log().last_index(),
+            leader.log().first_index(),
+        );
         assert_eq!(saved(&mut learner), state, "evicted: {evicted:?}");
     }
 }
@@ -85,20 +89,20 @@ fn who_begins_anew_in_the_same_life_keeps_what_it_owes_and_knows() {
         core.step(Event::Heartbeat { slot: 1, pulse }, &mut Vec::new());
     }
     let promised = Ballot::new(5, 1, 0);
-    core.hear_admitted(promised);
-    core.hear_admitted(Ballot::new(6, 1, 0));
+    core.log_mut().hear_admitted(promised);
+    core.log_mut().hear_admitted(Ballot::new(6, 1, 0));
     let acceptance = Acceptance { tag: Ballot::new(12, 1, 0).tag(), index: 3 };
     core.step(Event::Acknowledged { by: replica(1, 1), acceptance }, &mut Vec::new());
     let mut core = core.blank(config(replica(0, 2), 1, 2, 3));
     core.suspend(promised);
     let mut blank = core.blank(config(replica(0, 2), 1, 2, 3));
-    assert!(blank.is_admitted(), "somebody has folded its `Join`");
-    assert_eq!((blank.now_ms(), blank.promised()), (7_000, promised));
+    assert!(blank.log().is_admitted(), "somebody has folded its `Join`");
+    assert_eq!((blank.log().now_ms(), blank.log().promised()), (7_000, promised));
     assert_eq!(blank.counter_known_of(GroupId(1)), 12, "by a word");
-    assert!(blank.detector().suspects(1) && !blank.detector().suspects(0));
+    assert!(blank.log().detector().suspects(1) && !blank.log().detector().suspects(0));
     // The state is of an earlier leader.
     blank.restore(&saved(&mut leader(None))).expect("what was saved");
-    assert_eq!(blank.promised(), promised, "a promise does not fall");
+    assert_eq!(blank.log().promised(), promised, "a promise does not fall");
 }
 
 #[test]
@@ -110,7 +114,7 @@ fn who_has_just_taken_a_state_gives_its_leader_time_to_write() {
     let mut core = core.blank(config);
     core.restore(&state).expect("what was saved");
     let mut now_ms = 7_000;
-    while core.wants_to_lead().is_none() {
+    while core.log().wants_to_lead().is_none() {
         now_ms += 10;
         for slot in [0, 1] {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
@@ -138,8 +142,9 @@ fn announced(from: ReplicaId, counter: u32, number: u64, clock: u64) -> Event {
 fn leads_again(core: &mut Ramcast) -> Vec<Record> {
     core.step(Event::Denied, &mut Vec::new());
     core.campaign(Cause::Silence);
-    let last = (core.last_birth(), core.last_index());
-    core.granted(1, 0, last, core.named());
+    let last = (core.log().last_birth(), core.log().last_index());
+    let named = core.log().named();
+    core.log_mut().granted(1, 0, last, named);
     let mut effects = Vec::new();
     core.lead(&mut effects);
     core.step(Event::TurnEnd, &mut effects);
@@ -195,10 +200,11 @@ fn a_message_that_was_cut_off_with_its_leader_is_not_taken_for_logged() {
     // Another leads, whose log ends before it, and then this one again.
     let other = Ballot::new(2, 1, 0);
     core.promise(other);
-    core.follow(other, core.commit_index(), core.commit_index() + 1);
+    core.follow(other, core.log().commit_index(), core.log().commit_index() + 1);
     assert!(!core.is_known(message));
     core.campaign(Cause::Silence);
-    core.granted(1, 0, (core.last_birth(), core.last_index()), vec![0; 3]);
+    let last = (core.log().last_birth(), core.log().last_index());
+    core.log_mut().granted(1, 0, last, vec![0; 3]);
     core.lead(&mut Vec::new());
     let mut effects = Vec::new();
     core.step(announced(replica(1, 0), 1, 2, 9), &mut effects);
@@ -222,16 +228,16 @@ fn a_view_that_was_changing_goes_on_to_change_under_the_next_leader() {
 fn who_has_stepped_down_lets_others_go_first() {
     let mut core = leader(None);
     core.step(Event::Denied, &mut Vec::new());
-    let began = core.now_ms();
-    while core.wants_to_lead().is_none() {
-        let now_ms = core.now_ms() + 10;
+    let began = core.log().now_ms();
+    while core.log().wants_to_lead().is_none() {
+        let now_ms = core.log().now_ms() + 10;
         for slot in [1, 2] {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
         }
         core.step(Event::Tick { now_ms }, &mut Vec::new());
     }
     // Four patiences, and one for each of the two others that seem well.
-    assert_eq!(core.now_ms() - began, 6 * 20);
+    assert_eq!(core.log().now_ms() - began, 6 * 20);
 }
 
 #[test]
@@ -282,7 +288,7 @@ fn a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds() {
             _ => None,
         })
     };
-    let last = core.last_index();
+    let last = core.log().last_index();
     assert_eq!(told(core), None, "there is nothing new");
     #[rustfmt::skip]
     let cases = [

@@ -14,7 +14,7 @@ fn leader(replicas: u8) -> Ramcast {
     let mut leader = Ramcast::new(config(replica(0, 0), 0, 1, replicas), View::first(replicas));
     leader.campaign(Cause::Start);
     for slot in 1..replicas {
-        leader.granted(slot, 0, (Ballot::ZERO, 0), vec![0; usize::from(replicas)]);
+        leader.log_mut().granted(slot, 0, (Ballot::ZERO, 0), vec![0; usize::from(replicas)]);
     }
     leader.lead(&mut Vec::new());
     for slot in 1..replicas {
@@ -22,14 +22,14 @@ fn leader(replicas: u8) -> Ramcast {
         leader.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut Vec::new());
         holds(&mut leader, slot, 1);
     }
-    assert_eq!(leader.commit_index(), 1);
+    assert_eq!(leader.log().commit_index(), 1);
     leader
 }
 
 /// A member says that it holds our log up to there. Returns what we do at the turn's end.
 fn holds(core: &mut Ramcast, slot: u8, index: u64) -> Vec<Effect> {
     let (by, mut effects) = (replica(0, slot), Vec::new());
-    let acceptance = Acceptance { tag: core.ballot().tag(), index };
+    let acceptance = Acceptance { tag: core.log().ballot().tag(), index };
     core.step(Event::Acknowledged { by, acceptance }, &mut effects);
     core.step(Event::TurnEnd, &mut effects);
     effects
@@ -55,25 +55,25 @@ fn a_new_life_counts_by_no_word_of_its_former_one() {
     // The last entry is large, and the former life of slot 4 had acknowledged exactly that.
     let (mut leader, slot, life) = (leader(5), 4, 1 << 10);
     receive(&mut leader, 1, false);
-    let last = leader.last_index();
+    let last = leader.log().last_index();
     holds(&mut leader, slot, last);
     leader.feeds(slot, life);
     leader.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut Vec::new());
     leader.join(slot, life, &mut Vec::new());
-    assert_eq!(leader.last_index(), last + 1);
+    assert_eq!(leader.log().last_index(), last + 1);
     for other in [1, 2] {
         holds(&mut leader, other, last + 1);
     }
-    assert!(leader.view().names(slot, life), "its `Join` is committed");
+    assert!(leader.log().view().names(slot, life), "its `Join` is committed");
     receive(&mut leader, 2, true);
     completed(&mut leader, slot, last + 2);
     assert_eq!(
-        leader.counts_on(slot),
+        leader.log().counts_on(slot),
         last,
         "the new life may lack the payload, and report nothing"
     );
     holds(&mut leader, slot, last + 1);
-    assert_eq!(leader.counts_on(slot), last + 2, "it has said so itself");
+    assert_eq!(leader.log().counts_on(slot), last + 2, "it has said so itself");
 }
 
 #[test]
@@ -95,27 +95,27 @@ fn completed_writes_count_up_to_the_first_payload_that_is_not_acknowledged() {
     ];
     for (acknowledged, counts, because) in cases {
         holds(&mut leader, 1, acknowledged);
-        assert_eq!(leader.counts_on(1), counts, "{because}");
+        assert_eq!(leader.log().counts_on(1), counts, "{because}");
     }
     completed(&mut leader, 1, 2);
-    assert_eq!(leader.counts_on(1), 6, "a completion that comes late takes nothing back");
+    assert_eq!(leader.log().counts_on(1), 6, "a completion that comes late takes nothing back");
 }
 
 #[test]
 fn a_payload_is_kept_until_it_is_delivered_and_all_that_are_waited_for_have_it() {
     let mut leader = leader(3);
     receive(&mut leader, 1, false);
-    let (index, kept) = (leader.last_index(), message(1));
-    assert!(!leader.keeps_payload_for(2), "it is not delivered");
+    let (index, kept) = (leader.log().last_index(), message(1));
+    assert!(!leader.log().keeps_payload_for(2), "it is not delivered");
     assert!(!forgets(&holds(&mut leader, 1, index), 1));
-    assert_eq!(leader.commit_index(), index);
+    assert_eq!(leader.log().commit_index(), index);
     assert!(!forgets(&holds(&mut leader, 2, index), 1), "all have it, and it is not delivered");
     holds(&mut leader, 2, index - 1);
     assert_eq!(leader.deliver().map(|it| it.message), Some(kept));
-    assert!(leader.keeps(kept) && leader.may_need(kept) && leader.keeps_payloads());
-    assert_eq!(leader.inherited_payloads(), 0, "it was logged by this leader");
+    assert!(leader.keeps(kept) && leader.may_need(kept) && leader.log().keeps_payloads());
+    assert_eq!(leader.log().inherited_payloads(), 0, "it was logged by this leader");
     assert!(leader.waits_for(GroupId(0)), "for the word of slot 2");
-    assert!(leader.keeps_payload_for(2) && !leader.keeps_payload_for(1));
+    assert!(leader.log().keeps_payload_for(2) && !leader.log().keeps_payload_for(1));
     let mut effects = Vec::new();
     leader.step(Event::TurnEnd, &mut effects);
     assert!(!forgets(&effects, 1), "slot 2 may ask for it");
@@ -127,11 +127,11 @@ fn a_payload_is_kept_until_it_is_delivered_and_all_that_are_waited_for_have_it()
 fn payloads_that_go_before_somebody_had_them_are_waited_for_up_to_the_last() {
     let mut leader = leader(5);
     assert!(leader.evict(4, &mut Vec::new()));
-    let evict = leader.last_index();
+    let evict = leader.log().last_index();
     (1..4).for_each(|slot| _ = holds(&mut leader, slot, evict));
     receive(&mut leader, 1, false);
     receive(&mut leader, 2, false);
-    let last = leader.last_index();
+    let last = leader.log().last_index();
     (1..4).for_each(|slot| _ = holds(&mut leader, slot, last));
     while leader.deliver().is_some() {}
     let mut effects = Vec::new();
@@ -141,13 +141,13 @@ fn payloads_that_go_before_somebody_had_them_are_waited_for_up_to_the_last() {
     for slot in [3, 4] {
         completed(&mut leader, slot, last + 1);
     }
-    assert_eq!(leader.counts_on(3), last + 1, "it had both");
+    assert_eq!(leader.log().counts_on(3), last + 1, "it had both");
     for acknowledged in [evict, last - 1] {
         holds(&mut leader, 4, acknowledged);
-        assert_eq!(leader.counts_on(4), acknowledged, "it lacks the second for ever");
+        assert_eq!(leader.log().counts_on(4), acknowledged, "it lacks the second for ever");
     }
     holds(&mut leader, 4, last);
-    assert_eq!(leader.counts_on(4), last + 1);
+    assert_eq!(leader.log().counts_on(4), last + 1);
 }
 
 #[test]
@@ -155,15 +155,19 @@ fn who_was_evicted_counts_again_once_it_holds_the_payloads_that_nobody_keeps_for
     let (mut leader, slot) = (leader(5), 4);
     assert!(leader.evict(slot, &mut Vec::new()));
     receive(&mut leader, 1, false);
-    let last = leader.last_index();
+    let last = leader.log().last_index();
     (1..4).for_each(|slot| _ = holds(&mut leader, slot, last));
-    assert!(leader.view().member(slot).evicted);
+    assert!(leader.log().view().member(slot).evicted);
     // It lets us write its log again, and waits for a payload that we may have let go of.
     leader.feeds(slot, 0);
     for (acknowledged, counts) in [(last - 1, false), (last, true)] {
         holds(&mut leader, slot, acknowledged);
         leader.join(slot, 0, &mut Vec::new());
-        assert_eq!(leader.last_index() > last, counts, "acknowledged {acknowledged} of {last}");
+        assert_eq!(
+            leader.log().last_index() > last,
+            counts,
+            "acknowledged {acknowledged} of {last}"
+        );
     }
 }
 
@@ -172,7 +176,7 @@ fn who_leads_no_more_lets_go_of_what_it_kept_and_of_nothing_else() {
     for committed in [false, true] {
         let mut leader = leader(3);
         receive(&mut leader, 1, false);
-        let index = leader.last_index();
+        let index = leader.log().last_index();
         holds(&mut leader, 1, index);
         assert!(leader.deliver().is_some());
         receive(&mut leader, 2, false);
@@ -183,17 +187,18 @@ fn who_leads_no_more_lets_go_of_what_it_kept_and_of_nothing_else() {
         assert!(leader.keeps(message(1)), "until the turn's end");
         assert!(!leader.keeps(message(2)), "it is not delivered: whoever leads may want it");
         leader.step(Event::TurnEnd, &mut Vec::new());
-        assert!(!leader.keeps_payloads());
+        assert!(!leader.log().keeps_payloads());
         // It is elected again, and keeps what it has still to deliver.
         leader.campaign(Cause::Silence);
-        leader.granted(1, 0, (leader.last_birth(), leader.last_index()), vec![0; 3]);
+        let last = (leader.log().last_birth(), leader.log().last_index());
+        leader.log_mut().granted(1, 0, last, vec![0; 3]);
         leader.lead(&mut Vec::new());
         assert!(leader.keeps(message(2)), "committed: {committed}");
-        assert_eq!(leader.inherited_payloads(), 0, "it is not delivered");
-        let last = leader.last_index();
+        assert_eq!(leader.log().inherited_payloads(), 0, "it is not delivered");
+        let last = leader.log().last_index();
         holds(&mut leader, 1, last);
         assert!(leader.deliver().is_some() && leader.keeps(message(2)));
-        assert_eq!(leader.inherited_payloads(), 1);
+        assert_eq!(leader.log().inherited_payloads(), 1);
     }
 }
 
@@ -201,14 +206,15 @@ fn who_leads_no_more_lets_go_of_what_it_kept_and_of_nothing_else() {
 fn what_was_kept_goes_when_its_leader_is_elected_again_at_once() {
     let mut leader = leader(3);
     receive(&mut leader, 1, false);
-    let index = leader.last_index();
+    let index = leader.log().last_index();
     holds(&mut leader, 1, index);
     assert!(leader.deliver().is_some() && leader.keeps(message(1)));
     leader.campaign(Cause::Silence);
-    leader.granted(1, 0, (leader.last_birth(), index), vec![0; 3]);
+    let birth = leader.log().last_birth();
+    leader.log_mut().granted(1, 0, (birth, index), vec![0; 3]);
     let mut effects = Vec::new();
     leader.lead(&mut effects);
-    assert!(forgets(&effects, 1) && !leader.keeps_payloads());
+    assert!(forgets(&effects, 1) && !leader.log().keeps_payloads());
 }
 
 /// Slot 1 of three, which follows slot 0 in 1.r0i0 and has read its first entry.
@@ -223,7 +229,7 @@ fn follower() -> Ramcast {
 }
 
 fn logged(core: &mut Ramcast, index: u64, record: Record, held: bool) -> Vec<Effect> {
-    let (birth, mut effects) = (core.ballot(), Vec::new());
+    let (birth, mut effects) = (core.log().ballot(), Vec::new());
     let event = Event::Logged { index, birth, time_ms: 0, record, held, last: true };
     core.step(event, &mut effects);
     core.step(Event::TurnEnd, &mut effects);
@@ -240,12 +246,12 @@ fn large(number: u64, low_water: u64) -> Record {
 fn a_follower_stalls_on_a_payload_until_that_one_is_here() {
     let mut follower = follower();
     let effects = logged(&mut follower, 2, large(5, 1), false);
-    assert_eq!((follower.stalled_on(), follower.last_index()), (Some(message(5)), 1));
+    assert_eq!((follower.stalled_on(), follower.log().last_index()), (Some(message(5)), 1));
     assert!(!effects.iter().any(|it| matches!(it, Effect::Acknowledge { .. })));
     receive(&mut follower, 6, false);
     assert_eq!(follower.stalled_on(), Some(message(5)), "that is another one");
     receive(&mut follower, 5, false);
-    assert_eq!((follower.stalled_on(), follower.last_index()), (None, 2));
+    assert_eq!((follower.stalled_on(), follower.log().last_index()), (None, 2));
 }
 
 #[test]
@@ -282,5 +288,5 @@ fn an_entry_whose_payload_is_missing_is_forgotten_with_the_log_that_is_cut_off()
     follower.follow(later, 1, 2);
     assert_eq!(follower.stalled_on(), None);
     logged(&mut follower, 2, Record::NewBallot, true);
-    assert_eq!(follower.last_index(), 2);
+    assert_eq!(follower.log().last_index(), 2);
 }

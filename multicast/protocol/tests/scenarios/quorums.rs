@@ -24,7 +24,7 @@ fn leader(groups: u16) -> Ramcast {
     let mut leader = Ramcast::new(config(replica(0, 0), 0, groups, 3), View::first(3));
     let ballot = leader.campaign(Cause::Start);
     for slot in 0..2 {
-        leader.granted(slot, 0, (Ballot::ZERO, 0), vec![0; 3]);
+        leader.log_mut().granted(slot, 0, (Ballot::ZERO, 0), vec![0; 3]);
     }
     leader.lead(&mut effects);
     leader.feeds(1, 0);
@@ -121,17 +121,17 @@ fn completions_count_only_for_whoever_has_caught_up() {
     assert!(core.deliver().is_some());
     // It leads, and has let go of a payload that g0.2, whose log ends before it, may lack.
     let ballot = core.campaign(Cause::Death);
-    assert_eq!(core.granted(2, 0, (old, 1), vec![0; 3]), Some(1));
+    assert_eq!(core.log_mut().granted(2, 0, (old, 1), vec![0; 3]), Some(1));
     core.lead(&mut effects);
     core.feeds(2, 0);
     core.step(Event::Completed { slot: 2, index: 3 }, &mut effects);
     core.step(Event::TurnEnd, &mut effects);
-    assert_eq!(core.commit_index(), 2, "g0.2 can report nothing behind what it lacks");
+    assert_eq!(core.log().commit_index(), 2, "g0.2 can report nothing behind what it lacks");
     core.step(acknowledged(replica(0, 2), ballot, 3), &mut effects);
     core.step(received(GroupSet::first(1)), &mut effects);
     core.step(Event::Completed { slot: 2, index: 4 }, &mut effects);
     core.step(Event::TurnEnd, &mut effects);
-    assert_eq!(core.commit_index(), core.last_index());
+    assert_eq!(core.log().commit_index(), core.log().last_index());
 }
 
 #[test]
@@ -146,18 +146,18 @@ fn what_completed_in_an_earlier_ballot_counts_for_nothing_in_this_one() {
     }
     stage.turn(leader);
     stage.complete(leader);
-    assert_eq!(stage.core(leader).counts_on(1), 6);
+    assert_eq!(stage.core(leader).log().counts_on(1), 6);
     // Another leads, who has none of it, and then the first one again, with what that one had.
     stage.run(next, &[replica(0, 3), replica(0, 4)]);
     stage.heal();
     stage.run(leader, &[next, replica(0, 3), other]);
     stage.turn(other);
-    let held = stage.core(other).last_index();
+    let held = stage.core(other).log().last_index();
     assert!(held < 6, "what it had of the first ballot is cut off");
     stage.lose_writes(leader, other);
     stage.turn(leader);
     assert_eq!(
-        (stage.core(leader).last_index(), stage.core(leader).counts_on(1)),
+        (stage.core(leader).log().last_index(), stage.core(leader).log().counts_on(1)),
         (held + 5, held)
     );
 }
@@ -189,15 +189,15 @@ fn nothing_passes_a_message_by_on_a_proposal_that_may_be_lost() {
     leader.step(single, &mut effects);
     leader.step(announced(theirs, 9, 2), &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
-    leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
+    leader.step(Event::Completed { slot: 1, index: leader.log().last_index() }, &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
-    assert_eq!(leader.commit_index(), leader.last_index());
+    assert_eq!(leader.log().commit_index(), leader.log().last_index());
     assert_eq!(leader.deliver(), None, "nobody but g1.0 is known to hold 9@g1");
     // It was lost with g1.0: g1.1 proposes the message anew, lower.
     let later = Ballot::new(2, 1, 0);
     leader.step(announced(later, 1, 3), &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
-    leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
+    leader.step(Event::Completed { slot: 1, index: leader.log().last_index() }, &mut effects);
     leader.step(acknowledged(replica(1, 2), later, 3), &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
     let next = [leader.deliver(), leader.deliver()];
@@ -209,10 +209,10 @@ fn nothing_passes_a_message_by_on_a_proposal_that_may_be_lost() {
 fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word() {
     let mut effects = Vec::new();
     let mut leader = self::leader(1);
-    let ballot = leader.ballot();
+    let ballot = leader.log().ballot();
     leader.feeds(2, 0);
     let all = |leader: &mut Ramcast, slot, effects: &mut Vec<_>| {
-        leader.step(acknowledged(replica(0, slot), ballot, leader.last_index()), effects);
+        leader.step(acknowledged(replica(0, slot), ballot, leader.log().last_index()), effects);
         leader.step(Event::TurnEnd, effects);
         while leader.deliver().is_some() {}
     };
@@ -229,7 +229,7 @@ fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word() {
     };
     leader.step(large(1), &mut effects);
     all(&mut leader, 1, &mut effects);
-    let committed = leader.commit_index();
+    let committed = leader.log().commit_index();
     leader.step(Event::TurnEnd, &mut effects);
     let single = Event::Received {
         message: message(2),
@@ -238,12 +238,16 @@ fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word() {
         inline: true,
     };
     leader.step(single, &mut effects);
-    leader.step(Event::Completed { slot: 2, index: leader.last_index() }, &mut effects);
+    leader.step(Event::Completed { slot: 2, index: leader.log().last_index() }, &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
-    assert_eq!(leader.commit_index(), committed, "g0.2 can report nothing behind what it lacks");
+    assert_eq!(
+        leader.log().commit_index(),
+        committed,
+        "g0.2 can report nothing behind what it lacks"
+    );
     leader.step(acknowledged(replica(0, 2), ballot, committed), &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
-    assert_eq!(leader.commit_index(), leader.last_index());
+    assert_eq!(leader.log().commit_index(), leader.log().last_index());
 }
 
 #[test]
@@ -252,9 +256,9 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
     let mut leader = self::leader(2);
     leader.step(received(GroupSet::first(2)), &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
-    leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
+    leader.step(Event::Completed { slot: 1, index: leader.log().last_index() }, &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
-    assert_eq!(leader.commit_index(), leader.last_index());
+    assert_eq!(leader.log().commit_index(), leader.log().last_index());
     assert_eq!(leader.heir(), None, "what is pending may be delivered yet");
     // An earlier leader, which did not wait for this one, had settled it.
     let settled = Timestamp::new(9, GroupId(1));
@@ -266,9 +270,9 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
     assert_eq!(leader.heir(), Some(2));
     // It sets out, and whoever has granted it refuses us before we have heard of it ourselves.
     leader.refused(Ballot::new(2, 2, 0));
-    assert!(!leader.is_outbid(), "it was asked to lead");
+    assert!(!leader.log().is_outbid(), "it was asked to lead");
     leader.refused(Ballot::new(2, 1, 0));
-    assert!(leader.is_outbid());
+    assert!(leader.log().is_outbid());
 }
 
 /// A leader at one second, with a message to two groups that is committed and pending.
@@ -277,7 +281,7 @@ fn leader_with_pending(effects: &mut Vec<Effect>) -> Ramcast {
     leader.step(Event::Tick { now_ms: 1000 }, effects);
     leader.step(received(GroupSet::first(2)), effects);
     leader.step(Event::TurnEnd, effects);
-    leader.step(Event::Completed { slot: 1, index: leader.last_index() }, effects);
+    leader.step(Event::Completed { slot: 1, index: leader.log().last_index() }, effects);
     leader.step(Event::TurnEnd, effects);
     leader
 }
@@ -327,7 +331,7 @@ fn a_group_that_begins_anew_proposes_above_all_that_its_former_self_may_have() {
     let ballot = leader.campaign(Cause::Start);
     assert!(ballot > Ballot::new(8, 2, 0) && ballot.generation() == 1);
     for slot in 0..2 {
-        leader.granted(slot, 1 << 10, (Ballot::ZERO, 0), vec![1 << 10; 3]);
+        leader.log_mut().granted(slot, 1 << 10, (Ballot::ZERO, 0), vec![1 << 10; 3]);
     }
     leader.lead(&mut effects);
     leader.step(received(GroupSet::first(2)), &mut effects);
@@ -345,7 +349,7 @@ fn a_leader_is_left_behind_by_who_has_applied_its_next_message_and_nothing_behin
     let mut leader = self::leader(2);
     leader.step(received(GroupSet::first(2)), &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
-    leader.step(Event::Completed { slot: 1, index: leader.last_index() }, &mut effects);
+    leader.step(Event::Completed { slot: 1, index: leader.log().last_index() }, &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
     let next = Timestamp::new(leader.clock(), GroupId(0));
     leader.feeds(2, 0);

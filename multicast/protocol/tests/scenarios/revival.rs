@@ -42,7 +42,7 @@ fn survivor(behind: Record) -> Ramcast {
         core.step(event, &mut Vec::new());
     }
     core.step(Event::TurnEnd, &mut Vec::new());
-    assert_eq!(core.commit_index(), 0);
+    assert_eq!(core.log().commit_index(), 0);
     core
 }
 
@@ -56,11 +56,11 @@ fn all_that_the_survivor_holds_is_committed_and_what_it_lacks_is_given_up() {
         let mut core = survivor(large);
         assert_eq!(core.stalled_on(), Some(message(2)));
         core.revive(marker(7), view(), clock);
-        assert_eq!((core.commit_index(), core.last_index()), (2, 2));
+        assert_eq!((core.log().commit_index(), core.log().last_index()), (2, 2));
         assert!(core.is_pending(message(1)) && core.stalled_on().is_none());
-        assert_eq!((core.ballot(), core.promised()), (marker(7), marker(7)));
-        assert_eq!((core.clock(), core.first_index()), (is, u64::MAX));
-        assert_eq!(core.view(), &view());
+        assert_eq!((core.log().ballot(), core.log().promised()), (marker(7), marker(7)));
+        assert_eq!((core.clock(), core.log().first_index()), (is, u64::MAX));
+        assert_eq!(core.log().view(), &view());
     }
 }
 
@@ -75,28 +75,28 @@ fn a_replica_that_may_lack_something_revives_nobody_and_who_was_chosen_lacks_not
     core.revive(marker(7), view(), 0);
     assert!(core.can_be_revived(0), "nobody else holds more, an operator says");
     let blank = Ramcast::new(config(replica(0, 1), LIFE, 2, 5), View::first(5));
-    assert_eq!((blank.role(), blank.can_be_revived(0)), (Role::Blank, false));
+    assert_eq!((blank.log().role(), blank.can_be_revived(0)), (Role::Blank, false));
 }
 
 #[test]
 fn the_survivor_leads_when_f_others_have_its_state() {
     let wants = |core: &mut Ramcast| {
         for _ in 0..100 {
-            let now_ms = core.now_ms() + 10;
+            let now_ms = core.log().now_ms() + 10;
             core.step(Event::Tick { now_ms }, &mut Vec::new());
         }
-        core.wants_to_lead().is_some()
+        core.log().wants_to_lead().is_some()
     };
     let mut core = survivor(Record::Exchange);
     core.revive(marker(7), view(), 0);
-    assert!(core.seeds(0, LIFE) && !core.seeds(0, 0) && !core.seeds(0, LIFE + 1));
+    assert!(core.log().seeds(0, LIFE) && !core.log().seeds(0, 0) && !core.log().seeds(0, LIFE + 1));
     assert!(!wants(&mut core), "nobody could elect it");
-    core.has_seeded(2);
-    core.has_seeded(2);
+    core.log_mut().has_seeded(2);
+    core.log_mut().has_seeded(2);
     assert!(!wants(&mut core), "one other could");
-    core.has_seeded(4);
+    core.log_mut().has_seeded(4);
     assert!(wants(&mut core));
-    core.has_seeded(3);
+    core.log_mut().has_seeded(3);
     assert!(wants(&mut core), "more than it takes do no harm");
 }
 
@@ -105,50 +105,54 @@ fn nobody_gives_the_state_away_when_somebody_leads_or_another_begins() {
     let revived = || {
         let mut core = survivor(Record::Exchange);
         core.revive(marker(7), view(), 0);
-        assert!(core.seeds(0, LIFE));
+        assert!(core.log().seeds(0, LIFE));
         core
     };
     let mut core = revived();
     core.suspend(marker(8 + (1 << 24)));
-    assert!(!core.seeds(0, LIFE), "another one is the survivor now");
+    assert!(!core.log().seeds(0, LIFE), "another one is the survivor now");
     let mut core = revived();
     let elected = Ballot::new(marker(7).counter() + 1, 2, LIFE);
     core.promise(elected);
     core.follow(elected, 3, 4);
-    assert!(!core.seeds(0, LIFE), "it follows");
+    assert!(!core.log().seeds(0, LIFE), "it follows");
     let mut core = revived();
     core.campaign(skein_protocol::ramcast::Cause::Start);
-    let last = (core.last_birth(), core.last_index());
+    let last = (core.log().last_birth(), core.log().last_index());
     for slot in [0, 2] {
-        core.granted(slot, LIFE, last, core.named());
+        let named = core.log().named();
+        core.log_mut().granted(slot, LIFE, last, named);
     }
     core.lead(&mut Vec::new());
-    assert!(core.leads() && !core.seeds(0, LIFE), "it leads");
+    assert!(core.log().leads() && !core.log().seeds(0, LIFE), "it leads");
 }
 
 #[test]
 fn a_suspended_replica_keeps_still_whoever_asks() {
     let mut core = survivor(Record::Exchange);
     core.suspend(marker(7));
-    assert!(core.is_suspended() && core.is_silent());
+    assert!(core.log().is_suspended() && core.log().is_silent());
     for leads in [false, true] {
-        let verdict = core.judge(Ballot::new(marker(9).counter(), 0, LIFE), leads, true);
+        let verdict = core.log_mut().judge(Ballot::new(marker(9).counter(), 0, LIFE), leads, true);
         assert_eq!(verdict, Verdict::Ignore);
     }
-    assert_eq!(core.wants_to_lead(), None);
+    assert_eq!(core.log().wants_to_lead(), None);
     // An operator may begin with this one after all.
     core.revive(marker(9 + (1 << 24)), view(), 0);
-    assert!(!core.is_suspended() && !core.is_silent());
+    assert!(!core.log().is_suspended() && !core.log().is_silent());
 }
 
 #[test]
 fn who_has_no_state_promises_itself_to_the_new_generation_too() {
     let mut blank = Ramcast::new(config(replica(0, 0), LIFE, 2, 5), View::first(5));
     blank.suspend(marker(7));
-    assert_eq!((blank.promised(), blank.ballot_counter()), (marker(7), marker(7).counter()));
-    assert!(!blank.is_suspended(), "it has nothing to keep");
+    assert_eq!(
+        (blank.log().promised(), blank.log().ballot_counter()),
+        (marker(7), marker(7).counter())
+    );
+    assert!(!blank.log().is_suspended(), "it has nothing to keep");
     blank.suspend(marker(3));
-    assert_eq!(blank.promised(), marker(7), "a promise does not fall");
+    assert_eq!(blank.log().promised(), marker(7), "a promise does not fall");
 }
 
 #[test]
@@ -210,7 +214,7 @@ fn who_is_waited_for_again_may_lack_what_was_logged_while_it_was_not() {
         core.step(event, &mut Vec::new());
     }
     core.step(Event::TurnEnd, &mut Vec::new());
-    assert_eq!(core.commit_index(), 4, "the leader has written it, and it is here");
-    assert!(!core.view().member(1).evicted);
+    assert_eq!(core.log().commit_index(), 4, "the leader has written it, and it is here");
+    assert!(!core.log().view().member(1).evicted);
     assert!(!core.can_be_revived(0), "others may be done with message 1, which is pending here");
 }

@@ -24,18 +24,18 @@ fn take_over(stage: &mut Stage) {
     stage.ask(new, other);
     stage.ask(new, old);
     settle(stage);
-    assert!(stage.core(new).leads());
+    assert!(stage.core(new).log().leads());
 }
 
 /// Slot 0 leads g0 again, as it was asked to.
 fn give_back(stage: &mut Stage) {
     let (preferred, leader, other) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    stage.core(leader).has_handed_over();
+    stage.core(leader).log_mut().has_handed_over();
     stage.campaign(preferred, Cause::Succession);
     stage.ask(preferred, other);
     stage.ask(preferred, leader);
     settle(stage);
-    assert!(stage.core(preferred).leads());
+    assert!(stage.core(preferred).log().leads());
 }
 
 fn settle(stage: &mut Stage) {
@@ -79,7 +79,7 @@ fn a_request_is_repeated_twice_and_no_more() {
     for _ in 0..20 {
         pass(&mut stage, WAIT_MS + 50);
         if hands_over(&mut stage).is_some() {
-            stage.core(replica(0, 1)).has_handed_over();
+            stage.core(replica(0, 1)).log_mut().has_handed_over();
             assert_eq!(hands_over(&mut stage), None, "it waits for an answer");
             asked += 1;
         }
@@ -98,7 +98,7 @@ fn a_leader_that_an_operator_asked_for_stays() {
     stage.ask(replica(0, 1), replica(0, 2));
     stage.ask(replica(0, 1), replica(0, 0));
     settle(&mut stage);
-    assert!(stage.core(replica(0, 1)).leads());
+    assert!(stage.core(replica(0, 1)).log().leads());
     pass(&mut stage, 3 * WAIT_MS);
     assert_eq!(hands_over(&mut stage), None);
     // Leadership has changed for another reason.

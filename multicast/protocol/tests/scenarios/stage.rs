@@ -127,7 +127,7 @@ impl Node {
             let event = Event::Logged { index, birth, time_ms: 0, record, held: true, last };
             self.core.step(event, effects);
         }
-        self.runs.push(*birth, index * 64, self.core.commit_index());
+        self.runs.push(*birth, index * 64, self.core.log().commit_index());
         self.log.push(entry);
     }
 
@@ -247,7 +247,7 @@ impl Stage {
             node.core.step(received, &mut effects);
         }
         for (message, destinations) in node.held.clone() {
-            if node.core.leads() && !node.core.is_known(message) {
+            if node.core.log().leads() && !node.core.is_known(message) {
                 let received =
                     Event::Received { message, low_water: 1, destinations, inline: true };
                 node.core.step(received, &mut effects);
@@ -264,7 +264,7 @@ impl Stage {
     fn read_log(&mut self, id: ReplicaId, effects: &mut Vec<Effect>) {
         let node = self.nodes.get_mut(&id).expect("a replica of the cluster");
         if let Some(Header { ballot, base, first }) = node.header.take() {
-            let lost = node.core.last_index().saturating_sub(base.index - 1);
+            let lost = node.core.log().last_index().saturating_sub(base.index - 1);
             node.core.follow(ballot, base.index - 1, first);
             node.cut(base);
             if lost > 0 {
@@ -293,14 +293,14 @@ impl Stage {
 
     /// The leader learns that all it wrote is in its followers' memory, or that it is denied.
     pub(crate) fn complete(&mut self, id: ReplicaId) {
-        let (ballot, feeding) = (self.core(id).ballot(), self.node(id).feeding.clone());
+        let (ballot, feeding) = (self.core(id).log().ballot(), self.node(id).feeding.clone());
         for (slot, index) in feeding {
             let follower = ReplicaId::new(id.group, slot);
             if self.node(follower).writer == Some(ballot) {
                 if !self.lost_writes.contains(&(id, follower)) {
                     self.core(id).step(Event::Completed { slot, index }, &mut Vec::new());
                 }
-            } else if self.core(id).leads() {
+            } else if self.core(id).log().leads() {
                 self.say(format_args!("{id} is denied by {follower}, and steps down"));
                 self.core(id).step(Event::Denied, &mut Vec::new());
                 self.node(id).feeding.clear();
@@ -345,16 +345,17 @@ impl Stage {
         let node = self.node(id);
         node.feeding.clear();
         node.writer = Some(ballot);
-        let (life, last) = (node.life, (node.core.last_birth(), node.core.last_index()));
-        let named = node.core.named();
-        let won = node.core.granted(id.slot, life, last, named);
+        let (life, last) =
+            (node.life, (node.core.log().last_birth(), node.core.log().last_index()));
+        let named = node.core.log().named();
+        let won = node.core.log_mut().granted(id.slot, life, last, named);
         assert!(won.is_none(), "nobody is a quorum");
     }
 
     /// A replica sets out to lead whatever others think of it, in a ballot above all of theirs.
     pub(crate) fn run(&mut self, id: ReplicaId, asking: &[ReplicaId]) {
         for other in asking {
-            let promised = self.core(*other).promised();
+            let promised = self.core(*other).log().promised();
             self.core(id).refused(promised);
         }
         self.campaign(id, Cause::Transfer);
@@ -366,18 +367,18 @@ impl Stage {
     /// A candidate, or a leader, asks to write another's log.
     pub(crate) fn ask(&mut self, from: ReplicaId, to: ReplicaId) {
         let core = self.core(from);
-        let leads = core.leads();
-        let (ballot, forced) = core.asks().unwrap_or((core.ballot(), false));
-        let admitted = core.admitted()[usize::from(to.slot)];
+        let leads = core.log().leads();
+        let (ballot, forced) = core.log().asks().unwrap_or((core.log().ballot(), false));
+        let admitted = core.log().admitted()[usize::from(to.slot)];
         if self.node(to).life == admitted {
-            self.core(to).hear_admitted(ballot);
+            self.core(to).log_mut().hear_admitted(ballot);
         }
-        match self.core(to).judge(ballot, leads, forced) {
+        match self.core(to).log_mut().judge(ballot, leads, forced) {
             Verdict::Ignore | Verdict::Wait => {
                 self.say(format_args!("{to} does not answer {from}"));
             }
             Verdict::Refuse => {
-                let promised = self.core(to).promised();
+                let promised = self.core(to).log().promised();
                 self.say(format_args!("{to} refuses {ballot}, by its promise of {promised}"));
                 self.core(from).refused(promised);
             }
@@ -407,21 +408,23 @@ impl Stage {
         let node = self.node(by);
         node.writer = Some(ballot);
         let (birth, last, named) =
-            (node.core.last_birth(), node.core.last_index(), node.core.named());
+            (node.core.log().last_birth(), node.core.log().last_index(), node.core.log().named());
         let life = node.life;
         match birth {
             Ballot::ZERO => self.say(format_args!("{by} grants {ballot}; its log is empty")),
             _ => self.say(format_args!("{by} grants {ballot}; its log ends at {last}, of {birth}")),
         }
-        if self.core(to).leads() {
+        if self.core(to).log().leads() {
             self.admit(to, by);
-        } else if let Some(best) = self.core(to).granted(by.slot, life, (birth, last), named) {
+        } else if let Some(best) =
+            self.core(to).log_mut().granted(by.slot, life, (birth, last), named)
+        {
             self.win(to, ReplicaId::new(to.group, best));
         }
     }
 
     fn win(&mut self, id: ReplicaId, best: ReplicaId) {
-        if !self.core(id).is_named_by(best.slot) {
+        if !self.core(id).log().is_named_by(best.slot) {
             return self.say(format_args!("{id} does not count in the view of {best}"));
         }
         let mut effects = Vec::new();
@@ -439,7 +442,7 @@ impl Stage {
         }
         self.core(id).lead(&mut effects);
         self.carry_out(id, effects);
-        let ballot = self.core(id).ballot();
+        let ballot = self.core(id).log().ballot();
         for slot in 0..self.count {
             let granter = ReplicaId::new(id.group, slot);
             if slot != id.slot && self.nodes[&granter].writer == Some(ballot) {
@@ -453,7 +456,7 @@ impl Stage {
         let (runs, life) = (self.nodes[&follower].runs.clone(), self.nodes[&follower].life);
         let node = self.node(leader);
         let base = node.runs.shared(&runs).expect("few leaders");
-        let (ballot, first) = (node.core.ballot(), node.core.first_index());
+        let (ballot, first) = (node.core.log().ballot(), node.core.log().first_index());
         node.core.feeds(follower.slot, life);
         node.feeding.insert(follower.slot, base.index - 1);
         if !self.lost_writes.contains(&(leader, follower)) {
@@ -466,7 +469,8 @@ impl Stage {
 
     fn write_followers(&mut self, leader: ReplicaId) {
         let node = &self.nodes[&leader];
-        let (ballot, last, log) = (node.core.ballot(), node.core.last_index(), node.log.clone());
+        let (ballot, last, log) =
+            (node.core.log().ballot(), node.core.log().last_index(), node.log.clone());
         for (slot, sent) in node.feeding.clone() {
             let id = ReplicaId::new(leader.group, slot);
             self.node(leader).feeding.insert(slot, last);
@@ -502,7 +506,7 @@ impl Stage {
         let mut state = Vec::new();
         let node = self.node(leader);
         node.core.save(&mut state);
-        let (commit, applied) = (node.core.commit_index(), node.applied);
+        let (commit, applied) = (node.core.log().commit_index(), node.applied);
         let mut runs = node.runs.clone();
         runs.truncate(place(commit));
         let delivered = node.delivered.clone();
@@ -544,7 +548,7 @@ impl Stage {
     }
 
     pub(crate) fn carry_out(&mut self, id: ReplicaId, effects: Vec<Effect>) {
-        let birth = self.core(id).ballot();
+        let birth = self.core(id).log().ballot();
         for effect in effects {
             match effect {
                 Effect::Append { index, record, .. } => {
@@ -560,7 +564,7 @@ impl Stage {
                         if let Some(entry) = last.filter(|entry| entry.index == index) {
                             entry.records.push(record);
                         } else {
-                            node.runs.push(birth, index * 64, node.core.commit_index());
+                            node.runs.push(birth, index * 64, node.core.log().commit_index());
                             node.log.push(Entry { index, birth, records: vec![record] });
                         }
                     }
@@ -604,7 +608,7 @@ impl Stage {
                 | Effect::Settled { .. } => {}
             }
         }
-        if self.core(id).leads() {
+        if self.core(id).log().leads() {
             self.write_followers(id);
         }
     }

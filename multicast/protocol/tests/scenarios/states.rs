@@ -44,17 +44,17 @@ fn saved(core: &mut Ramcast) -> Vec<u8> {
 fn a_state_is_what_is_committed_and_nothing_else() {
     let mut stage = busy();
     let core = stage.core(replica(0, 0));
-    assert!(core.last_index() > core.commit_index());
+    assert!(core.log().last_index() > core.log().commit_index());
     let bytes = saved(core);
     assert!(core.is_known(message(3)), "who saves forgets nothing");
     let mut learner = blank();
     learner.restore(&bytes).expect("what was saved");
-    assert_eq!((learner.role(), learner.is_silent()), (Role::Follower, true));
-    assert_eq!(learner.last_index(), core.commit_index());
+    assert_eq!((learner.log().role(), learner.log().is_silent()), (Role::Follower, true));
+    assert_eq!(learner.log().last_index(), core.log().commit_index());
     assert_eq!((learner.delivered(), learner.clock()), (core.delivered(), core.clock()));
     assert!(learner.is_delivered(message(1)) && learner.is_pending(message(2)));
     assert!(!learner.is_known(message(3)), "its entry may be lost, and it is proposed again then");
-    learner.follow(core.ballot(), learner.last_index(), core.first_index());
+    learner.follow(core.log().ballot(), learner.log().last_index(), core.log().first_index());
     assert_eq!(saved(&mut learner), bytes, "a learner could teach the next one");
 }
 
@@ -68,16 +68,17 @@ fn who_has_the_state_of_a_later_leader_lets_no_earlier_one_in() {
     for id in [granters[0], granters[1], new] {
         stage.turn(id);
     }
-    assert_eq!(stage.core(new).commit_index(), stage.core(new).last_index());
+    assert_eq!(stage.core(new).log().commit_index(), stage.core(new).log().last_index());
     // Nobody has told the old leader yet, and both hear the learner ask.
     stage.give_state(new, learner);
-    assert!(stage.core(old).leads());
+    assert!(stage.core(old).log().leads());
     stage.ask(old, learner);
     stage.turn(learner);
     assert!(stage.told().contains("g0.4 refuses 1.r0i0, by its promise of 2.r1i0"));
     stage.ask(new, learner);
     stage.turn(learner);
-    let (given, held) = (stage.core(new).commit_index(), stage.core(learner).last_index());
+    let (given, held) =
+        (stage.core(new).log().commit_index(), stage.core(learner).log().last_index());
     assert_eq!(held, given, "whoever gave the state goes on from there");
 }
 
@@ -204,7 +205,7 @@ fn who_is_dead_and_may_come_back_is_waited_for_until_it_is_evicted() {
     let mut stage = shared_without(slow);
     stage.told();
     stage.pass(5, &[slow]);
-    assert!(stage.core(replica(0, 0)).detector().suspects(slow.slot));
+    assert!(stage.core(replica(0, 0)).log().detector().suspects(slow.slot));
     assert!(!stage.told().contains("g0.0 tells"), "it has applied nothing");
 }
 
@@ -247,7 +248,8 @@ fn a_life_counts_only_when_it_has_applied_what_its_group_is_done_with() {
         let mut stage = Stage::new(2, 3);
         stage.run(new, &[old]);
         let (core, mut effects) = (stage.core(new), Vec::new());
-        let acceptance = Acceptance { tag: core.ballot().tag(), index: core.last_index() };
+        let acceptance =
+            Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
         core.step(Event::Acknowledged { by: old, acceptance }, &mut effects);
         core.step(Event::TurnEnd, &mut effects);
         core.step(Event::Settled { group: GroupId(0), timestamp: said }, &mut effects);
@@ -284,9 +286,11 @@ fn who_told_before_its_join_was_known_to_be_committed_is_heard_all_the_same() {
     stage.heal();
     stage.run(new, &[restarted, other]);
     let life = stage.nodes[&restarted].life;
-    assert!(stage.core(new).leads() && !stage.core(new).view().names(restarted.slot, life));
+    assert!(
+        stage.core(new).log().leads() && !stage.core(new).log().view().names(restarted.slot, life)
+    );
     turns(&mut stage, &[restarted, new, other]);
-    assert!(stage.core(new).view().names(restarted.slot, life));
+    assert!(stage.core(new).log().view().names(restarted.slot, life));
     stage.teach(new, old);
     turns(&mut stage, &[new, old, restarted, other]);
     let (mut effects, life) = (Vec::new(), stage.nodes[&old].life);
@@ -384,7 +388,7 @@ fn who_leads_again_does_not_know_what_others_have_applied() {
         stage.turn(id);
     }
     let life = stage.nodes[&restarted].life;
-    assert!(stage.core(first).view().names(restarted.slot, life));
+    assert!(stage.core(first).log().view().names(restarted.slot, life));
     stage.run(first, &[second]);
     stage.heal();
     turns_without(&mut stage, restarted);
@@ -396,7 +400,7 @@ fn who_leads_again_does_not_know_what_others_have_applied() {
     core.step(applied, &mut effects);
     core.step(Event::Tick { now_ms: 9 }, &mut effects);
     let settles = effects.iter().any(|effect| matches!(effect, Effect::Settle { .. }));
-    assert!(core.leads() && !settles, "that was its former life");
+    assert!(core.log().leads() && !settles, "that was its former life");
 }
 
 #[test]
@@ -450,7 +454,7 @@ fn who_begins_anew_in_the_same_life_forgets_no_ballot_of_anybody() {
     let mut blank = core.blank(config(slow, 0, 2, 3));
     blank.restore(&bytes).expect("what was saved");
     assert_eq!(blank.leader_of(GroupId(1)), from, "the state is of before it led");
-    assert_eq!(blank.ballot_counter(), ours.counter());
+    assert_eq!(blank.log().ballot_counter(), ours.counter());
 }
 
 #[test]
@@ -473,7 +477,7 @@ fn what_a_group_was_done_with_once_stays_so_when_a_slow_replica_counts_again() {
     turns_without(&mut stage, slow);
     stage.run(next, &[leader]);
     turns_without(&mut stage, slow);
-    assert!(stage.core(next).leads() && !stage.core(next).view().member(2).evicted);
+    assert!(stage.core(next).log().leads() && !stage.core(next).log().view().member(2).evicted);
     stage.told();
     stage.pass(5, &[]);
     assert_eq!(done(stage.told(), next), before);
@@ -488,7 +492,7 @@ fn nobody_is_evicted_for_whom_only_a_replica_that_is_left_behind_would_stay() {
     stage.pass(5, &[]);
     stage.let_in(leader, slow);
     turns_without(&mut stage, slow);
-    assert!(!stage.core(leader).view().member(slow.slot).evicted);
+    assert!(!stage.core(leader).log().view().member(slow.slot).evicted);
     assert!(
         !stage.evict(leader, other.slot),
         "the slow one has the log, and may deliver nothing of it"
@@ -519,7 +523,7 @@ fn who_was_not_waited_for_and_leads_gives_no_state_before_it_has_delivered_what_
         }
         // Others may have let go of m1, but only if they did not wait for this one.
         stage.run(slow, &[other]);
-        assert_eq!((stage.core(slow).leads(), stage.delivered(slow)), (true, vec![]));
+        assert_eq!((stage.core(slow).log().leads(), stage.delivered(slow)), (true, vec![]));
         assert_eq!(stage.core(slow).may_teach(Timestamp::ZERO), !evicted);
         for id in [other, slow] {
             stage.turn(id);
@@ -539,7 +543,7 @@ fn who_is_evicted_succeeds_nobody_for_it_may_lack_the_log() {
             turns_without(&mut stage, slow);
         }
         stage.run(slow, &[ahead]);
-        assert_eq!((stage.core(slow).leads(), stage.delivered(slow)), (true, vec![]));
+        assert_eq!((stage.core(slow).log().leads(), stage.delivered(slow)), (true, vec![]));
         stage.pass(5, &[old]);
         assert!(stage.core(slow).may_teach(Timestamp::ZERO) || !evicted);
         stage.pass(500, &[old]);
@@ -604,10 +608,10 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
         }
         stage.run(slow, &[ahead]);
         let applied = stage.nodes[&ahead].applied;
-        assert_eq!((stage.core(slow).leads(), stage.delivered(slow)), (true, vec![]));
+        assert_eq!((stage.core(slow).log().leads(), stage.delivered(slow)), (true, vec![]));
         // The leader's memory does not reach back to where the other's log ends.
         let core = stage.core(slow);
-        core.feeds_no_more(ahead.slot);
+        core.log_mut().feeds_no_more(ahead.slot);
         core.granter_has_applied(ahead.slot, applied);
         stage.pass(500, &[old]);
         let core = stage.core(slow);
@@ -642,17 +646,17 @@ fn what_a_later_life_told_is_no_word_of_the_one_whose_join_is_committed() {
             core.step(event, &mut effects);
         }
         let ballot = core.campaign(Cause::Death);
-        assert_eq!(core.granted(learner, 0, (Ballot::ZERO, 0), vec![0; 3]), Some(0));
+        assert_eq!(core.log_mut().granted(learner, 0, (Ballot::ZERO, 0), vec![0; 3]), Some(0));
         core.lead(&mut effects);
         core.feeds(other, life);
         core.feeds(learner, 9);
         for slot in [other, learner] {
             core.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut effects);
         }
-        let acceptance = Acceptance { tag: ballot.tag(), index: core.last_index() };
+        let acceptance = Acceptance { tag: ballot.tag(), index: core.log().last_index() };
         core.step(Event::Acknowledged { by: replica(0, 1), acceptance }, &mut effects);
         core.step(Event::TurnEnd, &mut effects);
-        assert!(core.view().names(other, joined));
+        assert!(core.log().view().names(other, joined));
         effects.clear();
         core.join(learner, 9, &mut effects);
         assert_eq!(!effects.is_empty(), counts, "a quorum that counts has told what it applied");

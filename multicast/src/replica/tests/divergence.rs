@@ -34,7 +34,7 @@ fn a_state_that_has_diverged_is_given_to_nobody() {
     let mut scene = holding(8);
     ask_for_state(&mut scene);
     assert!(scene.replica.teaching.is_some());
-    let ballot = scene.replica.core.ballot();
+    let ballot = scene.replica.core.log().ballot();
     hear(&mut scene, ballot, 7);
     assert!(!scene.replica.is_trusted());
     assert!(scene.replica.teaching.is_none(), "what was under way is given up");
@@ -45,11 +45,15 @@ fn a_state_that_has_diverged_is_given_to_nobody() {
 #[test]
 fn who_has_diverged_does_not_set_out_to_lead() {
     let mut scene = holding(8);
-    let ballot = scene.replica.core.ballot();
+    let ballot = scene.replica.core.log().ballot();
     hear(&mut scene, ballot, 7);
     let leader = scene.let_lead(1);
     scene.replica.set_out(Cause::Silence, &mut scene.wiring);
-    assert_eq!(scene.replica.core.promised(), leader, "it would answer from a state of its own");
+    assert_eq!(
+        scene.replica.core.log().promised(),
+        leader,
+        "it would answer from a state of its own"
+    );
     let refused = scene.replica.transfer_here(&mut scene.wiring);
     assert_eq!(refused, Err(CommandError::Learner(GroupId(0))));
 }
@@ -57,7 +61,7 @@ fn who_has_diverged_does_not_set_out_to_lead() {
 #[test]
 fn who_had_diverged_says_so_whatever_becomes_of_others() {
     let mut scene = holding(8);
-    let ballot = scene.replica.core.ballot();
+    let ballot = scene.replica.core.log().ballot();
     hear(&mut scene, ballot, 7);
     scene.replica.state_is_new(false);
     let told = |scene: &Scene| scene.replica.divergence_status().map(|it| (it.what, it.recovered));
@@ -98,7 +102,7 @@ fn a_leader_of_whose_state_a_copy_is_refused_lets_another_lead_and_takes_the_sta
     assert!(scene.replica.is_trusted(), "it is no copy of this replica's");
     refuse(&mut scene, 1 << 10);
     assert!(!scene.replica.is_trusted() && scene.replica.teaching.is_none());
-    let ballot = scene.replica.core.ballot();
+    let ballot = scene.replica.core.log().ballot();
     hear(&mut scene, ballot, 8);
     assert!(!scene.replica.is_trusted(), "digests agree, and say nothing of what stands there");
     let told = scene.replica.divergence_status().map(|it| (it.what, it.recovered));
@@ -142,7 +146,7 @@ fn who_is_given_a_copy_that_is_not_what_its_digest_says_tells_its_giver() {
 #[test]
 fn what_was_told_in_another_ballot_says_nothing_of_this_state() {
     let mut scene = holding(8);
-    let ballot = scene.replica.core.ballot();
+    let ballot = scene.replica.core.log().ballot();
     hear(&mut scene, Ballot::new(ballot.counter() + 1, 1, 0), 7);
     assert!(scene.replica.is_trusted(), "a group that was recreated counts from the beginning");
     hear(&mut scene, ballot, 7);
@@ -152,7 +156,7 @@ fn what_was_told_in_another_ballot_says_nothing_of_this_state() {
 #[test]
 fn what_was_told_of_a_former_state_says_nothing_of_the_next_one() {
     let mut scene = holding(8);
-    let ballot = scene.replica.core.ballot();
+    let ballot = scene.replica.core.log().ballot();
     hear(&mut scene, ballot, 7);
     assert!(!scene.replica.is_trusted());
     scene.replica.state_is_new(false);

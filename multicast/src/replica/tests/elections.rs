@@ -9,9 +9,9 @@ use crate::operate::{CommandError, Recreation};
 fn who_granted_a_log_that_could_not_be_taken_over_is_let_in_all_the_same() {
     let mut scene = Scene::new();
     scene.grant(2, 3, false);
-    assert!(!scene.replica.core.leads(), "the best log is not there to be taken over");
+    assert!(!scene.replica.core.log().leads(), "the best log is not there to be taken over");
     scene.grant(1, 4, true);
-    assert!(scene.replica.core.leads());
+    assert!(scene.replica.core.log().leads());
     for slot in [1, 2] {
         assert!(scene.replica.followers[slot].log.is_some(), "slot {slot} has granted");
     }
@@ -38,7 +38,7 @@ fn a_new_leader_asks_soon_for_results_that_were_asked_for_in_vain_before() {
     };
     scene.replica.given.push_back(given);
     scene.grant(1, 0, true);
-    assert!(scene.replica.core.leads());
+    assert!(scene.replica.core.log().leads());
     assert_eq!(scene.replica.given[0].asked, 0);
 }
 
@@ -47,12 +47,15 @@ fn who_has_no_room_for_a_ballot_leads_when_it_learns_what_is_committed() {
     let mut scene = Scene::new();
     let places = scene.replica.space.capacity() / log::HEADER as u64;
     scene.grant(1, places, true);
-    assert!(!scene.replica.core.leads(), "its log is full of what nobody knows to be committed");
+    assert!(
+        !scene.replica.core.log().leads(),
+        "its log is full of what nobody knows to be committed"
+    );
     let (granted, tail) = scene.granted(2, places, true);
     let freed = (places - 4) * log::HEADER as u64;
     scene.hear(2, &Election::Granted(Granted { freed, ..granted }), &tail);
-    assert!(scene.replica.core.leads(), "slot 2 knows, and has granted too");
-    assert_eq!(scene.replica.core.last_index(), places + 1);
+    assert!(scene.replica.core.log().leads(), "slot 2 knows, and has granted too");
+    assert_eq!(scene.replica.core.log().last_index(), places + 1);
 }
 
 #[test]
@@ -64,7 +67,7 @@ fn a_follower_that_lacks_what_is_not_committed_is_let_in_however_full_the_log_is
         results += 1;
         scene.exchange(&told(results..results + 1, 512));
     }
-    assert_eq!(scene.replica.core.commit_index(), 0);
+    assert_eq!(scene.replica.core.log().commit_index(), 0);
     scene.grant(2, 0, true);
     assert!(scene.replica.followers[2].log.is_some(), "no state holds what it lacks");
 }
@@ -76,7 +79,11 @@ fn nobody_leads_whose_slot_lives_another_life_by_the_best_log() {
         let (granted, tail) = scene.granted(2, 3, true);
         scene.hear(2, &Election::Granted(Granted { named, ..granted }), &tail);
         scene.grant(1, 0, true);
-        assert_eq!(scene.replica.core.leads(), leads, "the group may have gone on without us");
+        assert_eq!(
+            scene.replica.core.log().leads(),
+            leads,
+            "the group may have gone on without us"
+        );
     }
 }
 
@@ -149,7 +156,7 @@ fn who_was_asked_anew_is_not_let_in_by_what_it_answered_before() {
     // A write of an earlier ballot was denied meanwhile.
     scene.replica.follower_lost(1);
     scene.hear(1, &Election::Granted(granted), &tail);
-    assert!(scene.replica.core.leads(), "the promise counts all the same");
+    assert!(scene.replica.core.log().leads(), "the promise counts all the same");
     assert!(scene.replica.followers[1].log.is_none(), "it was asked anew");
     scene.grant(1, 1, true);
     assert!(scene.replica.followers[1].log.is_some());
@@ -167,10 +174,10 @@ fn a_denial_of_an_earlier_ballot_deposes_nobody() {
     scene.let_lead(1);
     scene.replica.set_out(Cause::Start, &mut scene.wiring);
     scene.grant(1, 0, true);
-    assert!(scene.replica.core.leads());
+    assert!(scene.replica.core.log().leads());
     // Slot 2, not let in yet, had let another lead before the write of the first ballot came.
     scene.replica.failed(2, late, true);
-    assert!(scene.replica.core.leads(), "it says nothing of this ballot");
+    assert!(scene.replica.core.log().leads(), "it says nothing of this ballot");
 }
 
 /// The last attempt of a generation.
@@ -187,10 +194,10 @@ fn who_has_no_ballot_left_does_not_set_out() {
         let (word, admitted) = (ballot.to_word(), vec![0; 3]);
         let prepare = Prepare { ballot: word, leads, forced, attempt, commit, admitted };
         scene.hear(1, &Election::Prepare(prepare), &[]);
-        assert_eq!(scene.replica.core.promised(), ballot);
+        assert_eq!(scene.replica.core.log().promised(), ballot);
         scene.replica.set_out(Cause::Transfer, &mut scene.wiring);
-        assert_eq!(scene.replica.core.promised() > ballot, sets_out, "{ballot}");
-        assert_eq!(scene.replica.core.promised().generation(), 0);
+        assert_eq!(scene.replica.core.log().promised() > ballot, sets_out, "{ballot}");
+        assert_eq!(scene.replica.core.log().promised().generation(), 0);
     }
 }
 

@@ -54,7 +54,7 @@ fn what_was_asked_in_an_earlier_ballot_is_not_answered_in_a_later_one() {
     scene.let_lead(2);
     scene.replica.set_out(Cause::Start, &mut scene.wiring);
     scene.grant(1, 0, true);
-    assert!(scene.replica.core.leads());
+    assert!(scene.replica.core.log().leads());
     assert_eq!(scene.replica.reads_waiting(), 0, "its clock and log were those of another ballot");
 }
 
@@ -118,14 +118,14 @@ fn a_promise_ends_with_the_process_of_its_leader_and_of_nobody_else() {
     scene.pass(1);
     let ballot = scene.let_lead(1);
     scene.replica.core.follow(ballot, 0, 1);
-    assert!(scene.replica.core.promise_lease(ballot, Duration::from_millis(1)));
+    assert!(scene.replica.core.log_mut().promise_lease(ballot, Duration::from_millis(1)));
     let peer = |scene: &Scene, slot| scene.wiring.peer_of(ReplicaId::new(GroupId(0), slot));
     let (leader, other) = (peer(&scene, 1), peer(&scene, 2));
     assert!(leader.is_some() && other.is_some() && leader != other);
     scene.replica.saw_death(2, other, &mut scene.wiring);
-    assert!(scene.replica.core.is_bound(), "its leader may answer by what was promised");
+    assert!(scene.replica.core.log().is_bound(), "its leader may answer by what was promised");
     scene.replica.saw_death(1, None, &mut scene.wiring);
-    assert!(scene.replica.core.is_bound(), "a connection may end that a process outlives");
+    assert!(scene.replica.core.log().is_bound(), "a connection may end that a process outlives");
     scene.replica.saw_death(1, leader, &mut scene.wiring);
-    assert!(!scene.replica.core.is_bound(), "who is dead answers nobody");
+    assert!(!scene.replica.core.log().is_bound(), "who is dead answers nobody");
 }

@@ -101,7 +101,7 @@ fn who_is_given_a_state_does_not_set_out_to_lead_meanwhile() {
             }
             scene.replica.tick(1 + 20 * (number + 1), &mut scene.wiring);
         }
-        assert_eq!(scene.replica.core.promised() == ballot, taught);
+        assert_eq!(scene.replica.core.log().promised() == ballot, taught);
     }
 }
 
@@ -126,15 +126,15 @@ fn nobody_is_let_in_before_it_has_all_that_was_written() {
     let granted = Granted { incarnation: 1 << 10, ..granted };
     scene.hear(2, &Election::Granted(granted), &tail);
     scene.replica.end_turn(&mut scene.wiring);
-    let last = scene.replica.core.last_index();
+    let last = scene.replica.core.log().last_index();
     scene.replica.let_in(&mut scene.wiring);
-    assert_eq!(scene.replica.core.last_index(), last, "what it lacks may be lost with us");
+    assert_eq!(scene.replica.core.log().last_index(), last, "what it lacks may be lost with us");
     scene.replica.completed(2, scene.replica.writes);
     scene.replica.let_in(&mut scene.wiring);
-    assert_eq!(scene.replica.core.last_index(), last, "nobody has said what it had applied");
+    assert_eq!(scene.replica.core.log().last_index(), last, "nobody has said what it had applied");
     scene.replica.told(Column::Applied, ReplicaId::new(GroupId(0), 1), NOTHING);
     scene.replica.let_in(&mut scene.wiring);
-    assert_eq!(scene.replica.core.last_index(), last + 1);
+    assert_eq!(scene.replica.core.log().last_index(), last + 1);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
             scene.replica.followers[2].log.is_some()
         };
         assert!(!grants(&mut scene), "what it keeps would outgrow its ring: it needs the state");
-        let needs = Some(scene.replica.core.ballot().to_word());
+        let needs = Some(scene.replica.core.log().ballot().to_word());
         scene.hear(2, &Election::Ask { incarnation: 0, needs, applied: 0, taken: None }, &[]);
         scene.replica.teaching.as_mut().expect("slot 2 is taught").ripe = true;
         scene.replica.finish_teaching(&mut scene.wiring);

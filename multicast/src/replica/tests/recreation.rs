@@ -14,7 +14,7 @@ fn prepared(from: Option<u8>) -> (Scene, Recreation) {
         scene.hear(slot, &ask, &[]);
     }
     let incarnations = vec![0, 1 << 10, 1 << 10];
-    let ballot_counter = scene.replica.core.ballot_counter();
+    let ballot_counter = scene.replica.core.log().ballot_counter();
     let plan = Recreation { from, incarnations, ballot_counter, clock: 50, settled_clock: 0 };
     scene.replica.prepare_recreate(1, &plan).expect("the group is lost");
     (scene, plan)
@@ -55,8 +55,8 @@ fn who_was_given_the_survivors_state_first_keeps_it_when_it_hears_of_the_plan() 
     let marker = Ramcast::revival_ballot(plan.ballot_counter, 1, plan.incarnations[1]);
     scene.replica.core.promise(marker); // As when it has taken the state.
     recreate(&mut scene);
-    assert!(!scene.replica.core.is_suspended());
-    assert_eq!(scene.replica.core.promised(), marker);
+    assert!(!scene.replica.core.log().is_suspended());
+    assert_eq!(scene.replica.core.log().promised(), marker);
 }
 
 #[test]
@@ -64,13 +64,13 @@ fn a_replica_that_is_suspended_takes_no_state_of_the_former_generation() {
     for (generation, taken) in [(0, false), (1, true)] {
         let (mut scene, plan) = prepared(Some(1));
         recreate(&mut scene);
-        assert!(scene.replica.core.is_suspended());
+        assert!(scene.replica.core.log().is_suspended());
         let mut giver = giver(&scene);
         if generation > 0 {
             let marker = Ramcast::revival_ballot(plan.ballot_counter, 1, plan.incarnations[1]);
             giver.revive(marker, View::of(plan.incarnations), plan.clock);
         }
         take_state(&mut scene, &mut giver);
-        assert_eq!(!scene.replica.core.is_suspended(), taken, "{generation}");
+        assert_eq!(!scene.replica.core.log().is_suspended(), taken, "{generation}");
     }
 }

@@ -6,13 +6,13 @@ use super::*;
 fn results_that_come_together_share_an_entry_and_those_that_come_again_are_not_in_it() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
-    let before = scene.replica.core.last_index();
+    let before = scene.replica.core.log().last_index();
     scene.exchange(&told(1..4, 1));
     scene.exchange(&told(1..4, 1));
     scene.exchange(&told(2..6, 1));
     let entries = scene.replica.exchanged.iter().map(|it| (it.message.sequence, it.index - before));
     assert!(entries.eq([(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)]));
-    assert_eq!(scene.replica.core.last_index(), before + 2);
+    assert_eq!(scene.replica.core.log().last_index(), before + 2);
     assert_eq!((scene.replica.paths.exchanged, scene.replica.paths.result_again), (5, 5));
     scene.exchange(&[told(6..7, 1), told(6..7, 1)].concat());
     assert_eq!((scene.replica.paths.exchanged, scene.replica.paths.result_again), (6, 6));
@@ -30,7 +30,7 @@ fn a_copy_ends_when_the_machine_has_all_results_that_are_committed() {
     scene.exchange(&told(4..6, 1));
     let by = ReplicaId::new(GroupId(0), 1);
     let core = &scene.replica.core;
-    let acceptance = Acceptance { tag: core.ballot().tag(), index: core.last_index() };
+    let acceptance = Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
     scene.replica.told(Column::Accepted, by, acceptance.to_word());
     scene.replica.core.advance_commit();
     scene.replica.teaching.as_mut().expect("slot 2 is taught").ripe = true;
@@ -53,7 +53,7 @@ fn results_of_a_former_state_are_not_logged_in_another() {
     assert!(replica.exchanged.is_empty(), "or another group would be said to have told them");
     replica.set_out(Cause::Start, wiring);
     scene.grant(1, 0, true);
-    assert!(scene.replica.core.leads());
+    assert!(scene.replica.core.log().leads());
     scene.replica.exchange(GroupId(2), Results(&told(7..9, 1)), &mut scene.wiring);
     let logged = scene.replica.exchanged.iter().map(|it| (it.from, it.message.sequence));
     assert!(logged.eq([(GroupId(2), 7), (GroupId(2), 8)]), "the others were another group's");
@@ -63,13 +63,13 @@ fn results_of_a_former_state_are_not_logged_in_another() {
 fn what_is_longer_than_an_entry_of_results_is_not_logged() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
-    let before = scene.replica.core.last_index();
+    let before = scene.replica.core.log().last_index();
     let (fits, too_long) = (told(1..2, EXCHANGE_MAX), told(2..3, EXCHANGE_MAX + 1));
     assert_eq!(fits.len(), RESULTS_BYTES_MAX);
     scene.exchange(&too_long);
-    assert_eq!(scene.replica.core.last_index(), before);
+    assert_eq!(scene.replica.core.log().last_index(), before);
     scene.exchange(&fits);
-    assert_eq!(scene.replica.core.last_index(), before + 1);
+    assert_eq!(scene.replica.core.log().last_index(), before + 1);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn what_is_cut_off_leaves_neither_its_end_nor_its_results() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     scene.exchange(&told(1..2, 1));
-    let kept = scene.replica.core.last_index();
+    let kept = scene.replica.core.log().last_index();
     scene.exchange(&told(2..4, 1));
     scene.let_lead(1);
     let base = scene.replica.end_of(kept);

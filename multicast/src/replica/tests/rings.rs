@@ -11,7 +11,7 @@ fn a_full_log_keeps_nobody_of_the_group_from_being_heard() {
         sent += 1;
         scene.replica.relayed(&relay(SessionId(1), sent), &mut scene.wiring);
     }
-    let last = scene.replica.core.last_index();
+    let last = scene.replica.core.log().last_index();
     assert_eq!(last, 1 + sent, "nothing is committed");
     let (ours, other) = (GroupId(0), GroupId(1));
     for kind in [Kind::Election, Kind::Fetch, Kind::Relay] {
@@ -21,7 +21,7 @@ fn a_full_log_keeps_nobody_of_the_group_from_being_heard() {
     let engine = "who names a replica of ours may speak for all that run beside it";
     assert!(!scene.replica.admits_from_replica(ours, Kind::Propose, 1), "{engine}");
     scene.replica.relayed(&relay(SessionId(1), sent + 1), &mut scene.wiring);
-    assert_eq!(scene.replica.core.last_index(), last, "it has no room");
+    assert_eq!(scene.replica.core.log().last_index(), last, "it has no room");
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn what_was_cut_off_of_a_session_that_is_gone_is_forgotten() {
     let header = Leadership { ballot, base, grant, first: 1, held_from: base.position }.encode();
     scene.wiring.port.fabric.copy_in(scene.replica.log, 0, &header);
     scene.replica.read_log(&mut scene.wiring, usize::MAX);
-    assert_eq!((scene.replica.core.ballot(), scene.replica.core.pending()), (ballot, 0));
+    assert_eq!((scene.replica.core.log().ballot(), scene.replica.core.pending()), (ballot, 0));
     assert_eq!(scene.replica.payloads.messages(), [MessageId::new(here, 1)]);
 }
 
@@ -143,10 +143,10 @@ fn what_is_relayed_exceeds_the_budget_only_if_nothing_delivered_is_kept() {
     scene.commit();
     assert_eq!(scene.answered().len(), 5, "slot 2 lacks them");
     let entries_after = |scene: &mut Scene, now_ms| {
-        let before = scene.replica.core.last_index();
+        let before = scene.replica.core.log().last_index();
         scene.pass(now_ms);
         scene.replica.evict_blockers();
-        scene.replica.core.last_index() - before
+        scene.replica.core.log().last_index() - before
     };
     let evict_after = scene.replica.tuning.evict_after_ms;
     assert_eq!([1, 2 + evict_after].map(|now| entries_after(&mut scene, now)), [0, 0]);
@@ -158,7 +158,7 @@ fn what_is_relayed_exceeds_the_budget_only_if_nothing_delivered_is_kept() {
 
     let by = ReplicaId::new(GroupId(0), 2);
     let core = &scene.replica.core;
-    let acceptance = Acceptance { tag: core.ballot().tag(), index: core.last_index() };
+    let acceptance = Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
     scene.replica.told(Column::Accepted, by, acceptance.to_word());
     scene.replica.end_turn(&mut scene.wiring);
     scene.answered();

@@ -6,7 +6,7 @@ use super::*;
 fn a_state_is_given_to_whom_the_same_leader_left_behind() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
-    let (incarnation, ours) = (0, scene.replica.core.ballot());
+    let (incarnation, ours) = (0, scene.replica.core.log().ballot());
     let earlier = Ballot::new(0, 1, 0);
     for (by, given) in [(earlier, false), (ours, true)] {
         let needs = Some(by.to_word());
@@ -49,11 +49,15 @@ fn a_replica_that_lacks_a_state_leads_for_an_operator_when_it_has_it_and_not_bef
     scene.pass(1_000);
     scene.replica.transfer_here(&mut scene.wiring).unwrap();
     scene.pass(2_000);
-    assert_eq!(scene.replica.core.promised(), leader, "it would depose a leader that is well");
+    assert_eq!(
+        scene.replica.core.log().promised(),
+        leader,
+        "it would depose a leader that is well"
+    );
     scene.replica.behind = None; // As when it has taken the state.
     scene.pass(2_005);
     assert_eq!(
-        (scene.replica.core.role(), scene.replica.core.promised().slot()),
+        (scene.replica.core.log().role(), scene.replica.core.log().promised().slot()),
         (Role::Candidate, 0)
     );
 }
@@ -64,20 +68,20 @@ fn a_campaign_for_an_operator_is_repeated_until_the_operator_waits_no_more() {
     scene.let_lead(1);
     scene.pass(1_000);
     scene.replica.transfer_here(&mut scene.wiring).unwrap();
-    assert_eq!(scene.replica.core.role(), Role::Candidate, "the first comes at once");
+    assert_eq!(scene.replica.core.log().role(), Role::Candidate, "the first comes at once");
     let mut campaigns = 1;
     for ms in (1_005..20_000).step_by(5) {
-        if scene.replica.core.role() == Role::Candidate {
+        if scene.replica.core.log().role() == Role::Candidate {
             // Another one outdoes it, and its words are here.
             scene.let_lead(1);
             scene.replica.awaiting = false;
         }
-        let before = scene.replica.core.paths().campaigns;
+        let before = scene.replica.core.log().paths().campaigns;
         scene.pass(ms);
-        campaigns += scene.replica.core.paths().campaigns - before;
+        campaigns += scene.replica.core.log().paths().campaigns - before;
     }
     assert!((10..=26).contains(&campaigns), "{campaigns} in ten seconds");
-    assert_eq!(scene.replica.core.role(), Role::Follower, "it gives up");
+    assert_eq!(scene.replica.core.log().role(), Role::Follower, "it gives up");
 }
 
 #[test]
@@ -146,7 +150,7 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
         }
         scene.hear(slot, &Election::Granted(granted), &tail);
     }
-    assert!(scene.replica.core.leads());
+    assert!(scene.replica.core.log().leads());
     assert_eq!(scene.replica.other_server(), None, "what the one lacks may come yet");
     for now_ms in (1..400).step_by(5) {
         scene.replica.tick(now_ms, &mut scene.wiring);

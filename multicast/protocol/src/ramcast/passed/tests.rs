@@ -315,7 +315,7 @@ fn leader() -> Ramcast {
     };
     let mut leader = Ramcast::new(config, View::first(3));
     leader.campaign(Cause::Start);
-    let won = leader.granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
+    let won = leader.log_mut().granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
     assert_eq!(won, Some(0));
     leader.lead(&mut Vec::new());
     commit(&mut leader);
@@ -324,7 +324,8 @@ fn leader() -> Ramcast {
 
 /// A follower holds all of its log.
 fn commit(leader: &mut Ramcast) {
-    let acceptance = Acceptance { tag: leader.ballot().tag(), index: leader.last_index() };
+    let acceptance =
+        Acceptance { tag: leader.log().ballot().tag(), index: leader.log().last_index() };
     let by = ReplicaId::new(GroupId(1), 1);
     leader.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
     assert_eq!(leader.deliver(), None);

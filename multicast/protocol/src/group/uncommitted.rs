@@ -9,16 +9,16 @@ use crate::step::Record;
 
 /// An entry's record that is not known to be committed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Uncommitted {
-    pub(super) index: u64,
-    pub(super) birth: Ballot,
-    pub(super) time_ms: u64,
-    pub(super) record: Record,
+pub(crate) struct Uncommitted {
+    pub(crate) index: u64,
+    pub(crate) birth: Ballot,
+    pub(crate) time_ms: u64,
+    pub(crate) record: Record,
 }
 
 impl Uncommitted {
     /// The message that it gives its place in the order, if that is what it does.
-    pub(super) fn message(&self) -> Option<MessageId> {
+    pub(crate) fn message(&self) -> Option<MessageId> {
         match self.record {
             Record::Local { message, .. } => Some(message),
             _ => None,
@@ -29,7 +29,7 @@ impl Uncommitted {
 /// Records in log order. Of several groups' messages most are proposals, dozens to an entry: they are kept
 /// together, and an entry's record names the first of them.
 #[derive(Default)]
-pub(super) struct Suffix {
+pub(crate) struct Suffix {
     records: VecDeque<Uncommitted>,
     /// The proposals of entries that begin with one, that one included, and how many each of these has.
     proposals: VecDeque<Remote>,
@@ -38,12 +38,12 @@ pub(super) struct Suffix {
 
 impl Suffix {
     /// All proposals of other groups, in log order.
-    pub(super) fn proposals(&self) -> impl Iterator<Item = &Remote> {
+    pub(crate) fn proposals(&self) -> impl Iterator<Item = &Remote> {
         self.proposals.iter()
     }
 
     /// Appends a record.
-    pub(super) fn push(&mut self, record: Uncommitted) {
+    pub(crate) fn push(&mut self, record: Uncommitted) {
         match record.record {
             Record::Remote(remote) => {
                 let Uncommitted { index, birth, time_ms, .. } = record;
@@ -54,7 +54,7 @@ impl Suffix {
     }
 
     /// Appends proposals of one entry, all or some.
-    pub(super) fn push_proposals(
+    pub(crate) fn push_proposals(
         &mut self,
         index: u64,
         birth: Ballot,
@@ -74,12 +74,12 @@ impl Suffix {
     }
 
     /// Takes the first record, if its entry's index is not above `index`.
-    pub(super) fn pop_front(&mut self, index: u64) -> Option<Uncommitted> {
+    pub(crate) fn pop_front(&mut self, index: u64) -> Option<Uncommitted> {
         self.records.pop_front_if(|record| record.index <= index)
     }
 
     /// Takes the proposals of the entry whose record was taken just now, a few slices of them.
-    pub(super) fn take_proposals(&mut self, mut take: impl FnMut(&[Remote])) {
+    pub(crate) fn take_proposals(&mut self, mut take: impl FnMut(&[Remote])) {
         let count = self.counts.pop_front().expect("an entry of proposals was taken");
         let (front, back) = self.proposals.as_slices();
         let (front, rest) = front.split_at(count.min(front.len()));
@@ -91,7 +91,7 @@ impl Suffix {
     }
 
     /// Takes what is logged behind `index`, last first: each record, and how many there are in it.
-    pub(super) fn pop_back(&mut self, index: u64) -> Option<(Uncommitted, usize)> {
+    pub(crate) fn pop_back(&mut self, index: u64) -> Option<(Uncommitted, usize)> {
         let record = self.records.pop_back_if(|record| record.index > index)?;
         let mut count = 1;
         if let Record::Remote(_) = record.record {
@@ -102,16 +102,16 @@ impl Suffix {
     }
 
     /// The last record.
-    pub(super) fn back(&self) -> Option<&Uncommitted> {
+    pub(crate) fn back(&self) -> Option<&Uncommitted> {
         self.records.back()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
     /// In log order; of an entry of proposals, the first.
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Uncommitted> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Uncommitted> {
         self.records.iter()
     }
 }

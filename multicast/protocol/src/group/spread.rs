@@ -12,9 +12,10 @@
 //! **An operator's choice stays.** A leader that an operator asked for hands over to nobody, until
 //! leadership changes for another reason.
 
-use super::succession::HEIR_PATIENCE;
-use super::{Cause, Ramcast};
-use crate::ids::ReplicaId;
+use super::{Cause, GroupLog};
+
+/// How long a leader cannot deliver what another has applied before it hands over, in patiences.
+pub(crate) const HEIR_PATIENCE: u64 = 10;
 
 /// The slot that leads if nothing speaks against it.
 const PREFERRED: u8 = 0;
@@ -26,7 +27,7 @@ const DOUBLINGS_MAX: u32 = 4;
 
 /// What a replica knows of its own leadership.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spread {
+pub(crate) struct Spread {
     /// An operator wants this replica to lead.
     chosen: bool,
     /// When it was elected, or asked the preferred replica last.
@@ -54,34 +55,27 @@ impl Spread {
     }
 }
 
-impl Ramcast {
-    /// As leader: the slot that shall lead instead, if it is time to hand over.
-    pub fn hands_over(&self) -> Option<u8> {
+impl GroupLog {
+    /// As leader: the slot that shall lead instead, if it is time to hand over, and if it holds and has applied what
+    /// others have. It counts, and has said what it has applied.
+    pub(crate) fn hands_over(&self) -> Option<u8> {
         let wait = self.config.spread_after_ms << self.spread.doublings;
         let Spread { chosen, since_ms, asks, .. } = self.spread;
         let wanted = self.leads()
             && self.config.me.slot != PREFERRED
-            && self.config.groups > 1
             && wait > 0
             && !chosen
             && asks < ASKS_MAX
-            && self.commit >= self.new_ballot_index
+            && self.entries.commit >= self.entries.first
             && self.now_ms >= since_ms + wait
             && self.detector.well_for_ms(PREFERRED, self.now_ms) >= wait;
-        (wanted && self.holds_everything(PREFERRED)).then_some(PREFERRED)
-    }
-
-    /// Whether a follower counts, and holds and has applied what others have.
-    fn holds_everything(&self, slot: u8) -> bool {
-        let member = self.view.member(slot);
-        let fed = self.fed[usize::from(slot)];
-        let word = self.words[self.ordinal(ReplicaId::new(self.group(), slot))];
-        !member.evicted
-            && self.changing & 1 << slot == 0
-            && fed.is_some_and(|fed| fed.told && self.view.names(slot, fed.incarnation))
-            && word.tag == self.ballot().tag()
-            && word.index >= self.commit
-            && self.shared.applied_by(slot) >= self.shared.settled_by(self.group())
+        let holds = |slot: u8| {
+            let named = |incarnation| self.members.view.names(slot, incarnation);
+            let told = self.follower(slot).is_some_and(|fed| fed.told && named(fed.incarnation));
+            let counts = !self.members.view.member(slot).evicted && !self.is_changing(slot);
+            counts && told && self.holds_committed(slot)
+        };
+        (wanted && holds(PREFERRED)).then_some(PREFERRED)
     }
 
     /// We have asked the preferred replica to lead.
@@ -93,7 +87,7 @@ impl Ramcast {
     }
 
     /// Whether `slot` was asked to lead a moment ago: what it asks for is not to be outbid.
-    pub(super) fn is_successor(&self, slot: u8) -> bool {
+    pub(crate) fn is_successor(&self, slot: u8) -> bool {
         let asked = self.spread.asked_ms.filter(|_| self.leads() && slot == PREFERRED);
         asked.is_some_and(|asked| self.now_ms < asked + HEIR_PATIENCE * self.config.patience_ms)
     }

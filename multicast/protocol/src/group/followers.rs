@@ -1,0 +1,82 @@
+//! What a leader knows to be in the memory of those whose logs it writes.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::GroupLog;
+
+/// A follower to which we write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fed {
+    /// Its incarnation.
+    pub(crate) incarnation: u32,
+    /// Up to here the log may hold entries whose payload it lacks and we have let go: completed writes
+    /// count when its word covers this.
+    pub(super) from: u64,
+    /// The number of our last write that is in its memory.
+    pub(super) landed: u64,
+    /// It has told us what it has applied.
+    pub(crate) told: bool,
+    /// It was not admitted yet when it let us write its log.
+    pub(super) joins: bool,
+}
+
+/// The followers of a leader, by slot.
+pub(super) struct Followers {
+    /// Those to which we write.
+    pub(super) fed: Vec<Option<Fed>>,
+    /// Up to where our writes to each completed.
+    pub(super) completed: Vec<u64>,
+}
+
+impl Followers {
+    pub(super) fn new(replicas: u8) -> Self {
+        let replicas = usize::from(replicas);
+        Self { fed: vec![None; replicas], completed: vec![0; replicas] }
+    }
+
+    /// We begin to lead: nobody's log is open to us.
+    pub(super) fn forget(&mut self) {
+        self.fed.fill(None);
+        self.completed.fill(0);
+    }
+}
+
+impl GroupLog {
+    /// The follower in `slot`, if we write its log.
+    pub(crate) fn follower(&self, slot: u8) -> Option<&Fed> {
+        self.followers.fed[usize::from(slot)].as_ref()
+    }
+
+    /// A follower tells us what it has applied. Returns whether it is one whose log we write, and its incarnation counts.
+    pub(crate) fn follower_tells(&mut self, slot: u8) -> Option<bool> {
+        let fed = self.followers.fed[usize::from(slot)].as_mut()?;
+        fed.told = true;
+        Some(self.members.view.names(slot, fed.incarnation))
+    }
+
+    /// A follower is let in: we write its log from here on.
+    pub(crate) fn feeds(&mut self, slot: u8, incarnation: u32) {
+        // An incarnation that is not let in yet proves that it has caught up by a word behind its `Join`.
+        let joins = !self.members.view.names(slot, incarnation);
+        let from = self.entries.last + u64::from(joins);
+        self.followers.fed[usize::from(slot)] =
+            Some(Fed { incarnation, from, landed: 0, told: false, joins });
+        self.followers.completed[usize::from(slot)] = 0;
+    }
+
+    /// A payload is let go of that these slots may lack: completed writes to them count no more until their words cover
+    /// its entry.
+    pub(crate) fn lets_go_for(&mut self, slots: u16, index: u64) {
+        for (slot, fed) in self.followers.fed.iter_mut().enumerate() {
+            if let Some(fed) = fed.as_mut().filter(|_| slots >> slot & 1 == 1) {
+                fed.from = fed.from.max(index);
+            }
+        }
+    }
+
+    /// Whether the payloads of what was logged when a follower let us write its log are there, as far as its word says.
+    pub(crate) fn covers_what_it_may_lack(&self, slot: u8) -> bool {
+        self.follower(slot).is_some_and(|fed| self.accepted(slot) >= fed.from)
+    }
+}

@@ -1,0 +1,280 @@
+//! The group log: 2f+1 replicas hold one log in each other's memory, one of them writes it, and what f+1 of them hold
+//! outlives it. An ordering of messages between groups stands on it.
+//!
+//! | struct | what it owns |
+//! |---|---|
+//! | [`Entries`](entries) | which entries there are, which of them are committed, and in which ballot we log |
+//! | [`Election`](election) | what was promised to whom, and our own candidacy |
+//! | [`Membership`](membership) | whose memory counts, and changes of that which are not committed |
+//! | [`Followers`](followers) | what we know to be in the memory of those whose logs we write |
+//! | [`Words`](words) | what the replicas of our group have said to hold |
+//! | [`Payloads`](payloads) | payloads that are not in the log, and who may lack them |
+//! | [`Lease`](lease) | promises to let nobody else lead |
+//! | [`Spread`](spread) | when leadership goes back to slot 0 |
+//!
+//! **Invariant.** `commit <= last`, and what stands behind `commit` is in the uncommitted records, in rising index.
+//! `ballot <= promised`: whoever has let another lead logs, commits and acknowledges nothing until that one's first
+//! words are read.
+//!
+//! What the ordering does with a record, the log does not know: the ordering takes records as they are
+//! [committed](GroupLog::next_committed), and says what it lets go of when the log is cut off.
+
+pub(crate) mod commit;
+mod confirm;
+pub(crate) mod election;
+pub(crate) mod entries;
+pub(crate) mod followers;
+pub(crate) mod lease;
+mod membership;
+mod paths;
+pub(crate) mod payloads;
+pub(crate) mod spread;
+pub(crate) mod uncommitted;
+pub(crate) mod words;
+
+use self::election::Election;
+pub use self::election::{Cause, Verdict};
+use self::entries::Entries;
+use self::followers::Followers;
+use self::lease::Lease;
+use self::membership::Membership;
+pub use self::paths::GroupPaths;
+use self::payloads::Payloads;
+use self::spread::Spread;
+use self::words::Words;
+use crate::ballot::Ballot;
+use crate::detector::Detector;
+use crate::ids::ReplicaId;
+use crate::mutants::{Mutant, planted};
+use crate::view::View;
+
+/// Replicas of a group at most: a slot is named in four bits.
+pub(crate) const SLOTS: usize = 16;
+
+/// How long the replicas of a group that never had a leader wait for the first one, in patiences.
+const START_PATIENCE: u64 = 40;
+
+/// What a replica is told once of its group.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupConfig {
+    /// Who it is.
+    pub me: ReplicaId,
+    /// In which of its incarnations. A view that does not name it makes it a learner.
+    pub incarnation: u32,
+    /// Replicas of the group.
+    pub replicas: u8,
+    /// How long candidates wait for each other, and for grants.
+    pub patience_ms: u64,
+    /// How often heartbeats are looked at.
+    pub beat_ms: u64,
+    /// Heartbeats in a row that a replica may miss before it is suspected.
+    pub missed_max: u32,
+    /// For how long a follower promises its leader to let nobody else lead.
+    pub lease_ms: u64,
+    /// By how much a clock's rate may be off, in hundredths.
+    pub clock_skew_percent: u8,
+    /// How long all must have been well before leadership goes back to slot 0; 0 means never.
+    pub spread_after_ms: u64,
+}
+
+/// What a replica does in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It writes the log.
+    Leader,
+    /// It reads the log, or waits for somebody to write it.
+    Follower,
+    /// It asks for permission to lead.
+    Candidate,
+    /// It has no state: it is to be given one.
+    Blank,
+}
+
+/// One replica's part of its group's log.
+pub struct GroupLog {
+    config: GroupConfig,
+    role: Role,
+    detector: Detector,
+    now_ms: u64,
+    entries: Entries,
+    election: Election,
+    members: Membership,
+    followers: Followers,
+    words: Words,
+    pub(crate) payloads: Payloads,
+    lease: Lease,
+    spread: Spread,
+    /// An operator recreates our group from another's state: ours counts for nothing.
+    suspended: bool,
+    /// An operator recreates our group from our state, and nobody leads yet: the slots that were given
+    /// it.
+    seeded: Option<u16>,
+    pub(crate) paths: GroupPaths,
+}
+
+impl GroupLog {
+    /// An empty log, in a group that begins with `view`. A replica that the view does not name has lost its memory and is
+    /// [blank](Role::Blank).
+    pub(crate) fn new(config: GroupConfig, view: View) -> Self {
+        assert!(config.replicas % 2 == 1 && config.me.slot < config.replicas);
+        let named = view.names(config.me.slot, config.incarnation);
+        Self {
+            config,
+            role: if named { Role::Follower } else { Role::Blank },
+            detector: Detector::new(config.replicas, config.missed_max, config.beat_ms),
+            now_ms: 0,
+            entries: Entries::default(),
+            election: Election::new(START_PATIENCE * config.patience_ms),
+            members: Membership::new(view),
+            followers: Followers::new(config.replicas),
+            words: Words::new(config.replicas),
+            payloads: Payloads::default(),
+            lease: Lease::new(config.replicas),
+            spread: Spread::default(),
+            suspended: false,
+            seeded: None,
+            paths: GroupPaths::default(),
+        }
+    }
+
+    /// A replica of the same incarnation that begins anew without its log, because the others went on without it. It
+    /// keeps its promises.
+    #[must_use]
+    pub(crate) fn blank(&self, config: GroupConfig) -> Self {
+        let mut blank = Self::new(config, self.members.view.clone());
+        blank.role = Role::Blank;
+        if !planted(Mutant::PromiseForgotten) {
+            blank.election.promised = self.election.promised;
+        }
+        blank.election.heard = self.election.heard;
+        blank.election.admitted_below = self.election.admitted_below;
+        (blank.now_ms, blank.election.promised_ms) = (self.now_ms, self.now_ms);
+        // Whoever leads is about to write the log that goes on from the state: no time to run.
+        blank.election.retry_ms = self.now_ms + 16 * self.config.patience_ms;
+        blank.detector = self.detector.clone();
+        blank.words = self.words.clone();
+        blank.lease = self.lease.owed();
+        blank.paths = self.paths;
+        blank
+    }
+
+    /// Takes a state that ends with the entry at `commit`. What was promised, is promised; and the replica promises itself to
+    /// the ballot of the leader that has saved the state, for no earlier leader's log need hold all that the state holds.
+    pub(crate) fn restore(
+        &mut self,
+        commit: u64,
+        birth: Ballot,
+        time_ms: u64,
+        view: View,
+        ballot: Ballot,
+    ) {
+        if !planted(Mutant::PromiseForgotten) {
+            self.election.promised = self.election.promised.max(ballot);
+            self.election.promised_ms = self.now_ms;
+        }
+        self.election.heard = self.election.heard.max(self.election.promised.counter());
+        self.entries.restore(commit, birth, time_ms);
+        self.members.view = view;
+        self.role = Role::Follower;
+        let member = self.members.view.member(self.config.me.slot);
+        let waited_for = member.incarnation == self.config.incarnation && !member.evicted;
+        self.members.doubtful = if waited_for { 0 } else { u64::MAX };
+    }
+
+    /// The clock of a replica that begins anew goes on where that of its former self was, and so does
+    /// what that may have promised.
+    pub(crate) fn resume_time(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.bind_anew(now_ms);
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, now_ms: u64) {
+        if self.now_ms == 0 {
+            self.election.retry_ms = now_ms + START_PATIENCE * self.config.patience_ms;
+        }
+        self.wait_for_late(now_ms);
+        self.now_ms = self.now_ms.max(now_ms);
+    }
+
+    /// We looked at the heartbeat of the replica in `slot`.
+    pub(crate) fn saw_pulse(&mut self, slot: u8, pulse: crate::detector::Pulse) {
+        self.detector.look(slot, pulse, self.now_ms);
+    }
+
+    /// How often each path was taken that is not the common one.
+    pub const fn paths(&self) -> &GroupPaths {
+        &self.paths
+    }
+
+    /// What we do in our group.
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Whether we write our group's log.
+    pub fn leads(&self) -> bool {
+        self.role == Role::Leader
+    }
+
+    /// The ballot in which we log.
+    pub fn ballot(&self) -> Ballot {
+        self.entries.ballot
+    }
+
+    /// The highest ballot that we have granted.
+    pub const fn promised(&self) -> Ballot {
+        self.election.promised
+    }
+
+    /// The highest ballot counter that we have heard of in our group.
+    pub fn ballot_counter(&self) -> u32 {
+        self.election.heard.max(self.election.promised.counter())
+    }
+
+    /// Who counts in our group, as far as it is committed here.
+    pub const fn view(&self) -> &View {
+        &self.members.view
+    }
+
+    /// Who seems to be alive.
+    pub const fn detector(&self) -> &Detector {
+        &self.detector
+    }
+
+    /// The last index in our log.
+    pub const fn last_index(&self) -> u64 {
+        self.entries.last
+    }
+
+    /// The ballot of birth of the last entry in our log.
+    pub fn last_birth(&self) -> Ballot {
+        self.entries.uncommitted.back().map_or(self.entries.commit_birth, |entry| entry.birth)
+    }
+
+    /// The last index that we know f+1 replicas of our group to hold.
+    pub const fn commit_index(&self) -> u64 {
+        self.entries.commit
+    }
+
+    /// The ballot of birth of the entry there.
+    pub const fn commit_birth(&self) -> Ballot {
+        self.entries.commit_birth
+    }
+
+    /// Our time, in milliseconds.
+    pub const fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// How many replicas make a quorum.
+    pub(crate) fn quorum(&self) -> usize {
+        usize::from(self.config.replicas) / 2 + 1
+    }
+
+    /// Every slot of our group but our own.
+    pub(crate) fn others(&self) -> impl Iterator<Item = u8> + use<> {
+        let me = self.config.me.slot;
+        (0..self.config.replicas).filter(move |slot| *slot != me)
+    }
+}

@@ -1,0 +1,45 @@
+//! What the replicas of our group have said to hold.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::GroupLog;
+use crate::ballot::Acceptance;
+use crate::ballot::Ballot;
+use crate::guard;
+use crate::mutants::Mutant;
+
+/// Acceptance words as last read here, by slot.
+#[derive(Clone)]
+pub(super) struct Words(Vec<Acceptance>);
+
+impl Words {
+    pub(super) fn new(replicas: u8) -> Self {
+        Self(vec![Acceptance::default(); usize::from(replicas)])
+    }
+}
+
+/// Up to which index a word vouches in that ballot.
+pub(crate) fn vouches(word: Acceptance, ballot: Ballot) -> u64 {
+    let same = guard!(Mutant::AcceptanceOfAnyBallot, word.tag == ballot.tag());
+    if same { word.index } else { 0 }
+}
+
+impl GroupLog {
+    /// A replica of our group says up to where it holds the log.
+    #[inline]
+    pub(crate) fn acknowledged(&mut self, slot: u8, word: Acceptance) {
+        self.words.0[usize::from(slot)] = word;
+    }
+
+    /// Up to which index the word of `slot` vouches in the ballot in which we log.
+    pub(crate) fn accepted(&self, slot: u8) -> u64 {
+        vouches(self.words.0[usize::from(slot)], self.entries.ballot)
+    }
+
+    /// Whether the word of `slot` is of our ballot, and covers all that is committed.
+    pub(crate) fn holds_committed(&self, slot: u8) -> bool {
+        let word = self.words.0[usize::from(slot)];
+        word.tag == self.entries.ballot.tag() && word.index >= self.entries.commit
+    }
+}

@@ -1,0 +1,32 @@
+//! Reads that are not ordered: what a leader that holds a [lease](crate::group), or is
+//! [confirmed](crate::group::GroupLog::is_confirmed), must have delivered before it answers of its own.
+
+#[cfg(test)]
+mod confirmations;
+#[cfg(test)]
+mod leases;
+
+use super::Ramcast;
+use crate::guard;
+use crate::mutants::Mutant;
+use crate::timestamp::Timestamp;
+
+impl Ramcast {
+    /// What a read that comes now must wait for: our clock, and how far our log must be committed.
+    pub fn read_from(&self) -> (u64, u64) {
+        (self.clock, self.last_shared)
+    }
+
+    /// Whether we have delivered everything that anybody can have seen when a read came.
+    ///
+    /// What our group alone was sent in our ballot, nobody answers but we, when we have delivered it. Of
+    /// the rest, whatever was delivered anywhere is in our log, the lease says, with all proposals that
+    /// it rests on, and our clock was no lower. So when that much is committed, and no bound is left at
+    /// or below that clock, it is delivered here.
+    pub fn has_caught_up(&mut self, (clock, shared): (u64, u64)) -> bool {
+        let committed = self.log.commit_index() >= shared;
+        let above = |bound: Timestamp| bound.clock() > clock;
+        let mut delivered = || self.order.least_bound().is_none_or(above);
+        guard!(Mutant::ReadTooEarly, committed && delivered())
+    }
+}
