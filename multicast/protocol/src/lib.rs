@@ -1,7 +1,9 @@
 //! The ordering protocols as arithmetic: events in, effects out.
 //!
 //! No clock, no socket, no random number, no address and no memory that is not its own: this crate
-//! is `no_std` and holds no `unsafe`, so it cannot have them. [`step`] is the whole boundary.
+//! is `no_std` and holds no `unsafe`, so it cannot have them. [`step`] has what happens and what follows. Elections,
+//! state transfer and recreation are calls besides: of [`ramcast::Ramcast`], and of its [group log](group::GroupLog) where
+//! they concern one group alone.
 #![no_std]
 #![forbid(unsafe_code)]
 

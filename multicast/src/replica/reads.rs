@@ -2,7 +2,7 @@
 //! whatever state a replica has.
 //!
 //! A leader reads when it has delivered what anybody of its group had delivered when it was asked. It is
-//! [confirmed](skein_protocol::ramcast::Ramcast::is_confirmed) before; or it looks at its lease when it has
+//! [confirmed](skein_protocol::group::GroupLog::is_confirmed) before; or it looks at its lease when it has
 //! read: one that stood still in between finds it over, and reads again if it leads again. The answer rests
 //! on what was delivered before, so it waits in the same gate as replies to messages do.
 

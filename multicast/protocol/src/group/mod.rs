@@ -3,21 +3,21 @@
 //!
 //! | struct | what it owns |
 //! |---|---|
-//! | [`Entries`](entries) | which entries there are, which of them are committed, and in which ballot we log |
-//! | [`Election`](election) | what was promised to whom, and our own candidacy |
-//! | [`Membership`](membership) | whose memory counts, and changes of that which are not committed |
-//! | [`Followers`](followers) | what we know to be in the memory of those whose logs we write |
-//! | [`Words`](words) | what the replicas of our group have said to hold |
-//! | [`Payloads`](payloads) | payloads that are not in the log, and who may lack them |
-//! | [`Lease`](lease) | promises to let nobody else lead |
-//! | [`Spread`](spread) | when leadership goes back to slot 0 |
+//! | `Entries` | which entries there are, which of them are committed, and in which ballot we log |
+//! | `Election` | what was promised to whom, and our own candidacy |
+//! | `Membership` | whose memory counts, and changes of that which are not committed |
+//! | `Followers` | what we know to be in the memory of those whose logs we write |
+//! | `Words` | what the replicas of our group have said to hold |
+//! | `Payloads` | payloads that are not in the log, and who may lack them |
+//! | `Lease` | promises to let nobody else lead |
+//! | `Spread` | when leadership goes back to slot 0 |
 //!
 //! **Invariant.** `commit <= last`, and what stands behind `commit` is in the uncommitted records, in rising index.
 //! `ballot <= promised`: whoever has let another lead logs, commits and acknowledges nothing until that one's first
 //! words are read.
 //!
 //! What the ordering does with a record, the log does not know: the ordering takes records as they are
-//! [committed](GroupLog::next_committed), and says what it lets go of when the log is cut off.
+//! committed (`next_committed`), and says what it lets go of when the log is cut off.
 
 pub(crate) mod commit;
 mod confirm;

@@ -12,13 +12,13 @@
 //! for what is in the table it is enough to look at the proposals known.
 //!
 //! **Invariant (quorum).** What a delivery rests on is held by f+1 replicas of each destination
-//! group, in one ballot each: the entries of our own log by [`Ramcast::commit_index`], another
+//! group, in one ballot each: the entries of our own log by [`GroupLog::commit_index`], another
 //! group's proposal by its acceptance words, which count only for the ballot they name; or by a
 //! committed `Decided`, whose leader saw all that.
 //!
 //! **Invariant (leader change).** Everything in the pending table is committed, so a leader change
-//! takes nothing out of it. What is logged and not committed stands in the `suffix`, and may be cut
-//! off. (`election`, and `docs/protocols/failover.md`.)
+//! takes nothing out of it. What is logged and not committed stands in the log behind `commit`, and may be cut
+//! off. (`group`, `election`, and `docs/protocols/failover.md`.)
 //!
 //! Implements RamCast (Middleware '21) section 3.4, Algorithm 2. Departs from it as
 //! `docs/protocols/ramcast.md` says: timestamps live in one dense log per group instead of a slot

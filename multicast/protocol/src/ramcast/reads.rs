@@ -1,4 +1,4 @@
-//! Reads that are not ordered: what a leader that holds a [lease](crate::group), or is
+//! Reads that are not ordered: what a leader that holds a lease, or is
 //! [confirmed](crate::group::GroupLog::is_confirmed), must have delivered before it answers of its own.
 
 #[cfg(test)]
