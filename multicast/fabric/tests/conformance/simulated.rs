@@ -57,6 +57,7 @@ fn storm(seed: u64) -> (u64, Counters, Vec<String>) {
     let world = World::new(
         seed,
         SimConfig {
+            memory_outlives: seed % 2 == 1,
             stirred_looks_one_in,
             stirred_copies_one_in: stirred_looks_one_in,
             ..SimConfig::default()

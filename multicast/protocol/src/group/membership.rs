@@ -1,7 +1,7 @@
 //! Who counts: whose memory is meant by a slot, and changes of that.
 //!
 //! **Invariants.** `view` is what the committed log says. A slot is in `changing` if the log of a leader holds an `Evict` or a
-//! `Join` of it that is not committed: there is one at most. `joins[slot] <= commit`.
+//! `Join` of it that is not committed: one leader logs one at a time. `joins[slot] <= commit`.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -13,8 +13,8 @@
 //! | `Spread` | when leadership goes back to slot 0 |
 //!
 //! **Invariant.** `commit <= last`, and what stands behind `commit` is in the uncommitted records, in rising index.
-//! `ballot <= promised`: whoever has let another lead logs, commits and acknowledges nothing until that one's first
-//! words are read.
+//! `ballot <= promised`: whoever has let another lead counts nobody's words, and says nothing of what it holds, until
+//! that one's first words are read.
 //!
 //! What the ordering does with a record, the log does not know: the ordering takes records as they are
 //! committed (`next_committed`), and says what it lets go of when the log is cut off.

@@ -56,8 +56,8 @@ impl Spread {
 }
 
 impl GroupLog {
-    /// As leader: the slot that shall lead instead, if it is time to hand over, and if it holds and has applied what
-    /// others have. It counts, and has said what it has applied.
+    /// As leader: the slot that shall lead instead, if it is time to hand over. It counts, holds what is committed, and
+    /// has said what it has applied.
     pub(crate) fn hands_over(&self) -> Option<u8> {
         let wait = self.config.spread_after_ms << self.spread.doublings;
         let Spread { chosen, since_ms, asks, .. } = self.spread;
