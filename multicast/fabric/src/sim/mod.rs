@@ -50,8 +50,8 @@ pub struct SimConfig {
     pub tear_one_in: u64,
     /// How long it takes at most until everybody may know that a process has crashed.
     pub gone_lag: Duration,
-    /// Each process learns of a crash by itself, some time within `gone_lag`, and until then what it writes into the
-    /// memory of the dead is done, as in memory that both map.
+    /// Each process learns of a crash by itself, up to another `gone_lag` later than the first may. What it writes into the
+    /// memory of the dead before is done, as in memory that both map.
     pub memory_outlives: bool,
     /// Read the spans that writes name when they land. Without it, when they are posted.
     pub late_spans: bool,
