@@ -19,18 +19,17 @@ mod status;
 mod teaching;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region};
-use skein_protocol::ballot::{Acceptance, Ballot};
-use skein_protocol::guard;
+use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{Cursor, Decision, HEADER, PREAMBLE};
 use skein_protocol::message::{Announcement, Proposed, encode_name};
-use skein_protocol::mutants::Mutant;
 use skein_protocol::properties::{About, Touch};
 use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
 use skein_protocol::runs::Runs;
@@ -412,56 +411,6 @@ impl<A: Application> Replica<A> {
         self.compare_states(wiring);
         self.ask_for_state(wiring);
         self.let_in(wiring);
-    }
-
-    /// Tells the leader how far our machine is, so that it can tell other groups; and that we have applied
-    /// nothing, for it waits to hear that too.
-    fn tell_applied<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        if guard!(Mutant::AppliedTooEarly, self.given.is_empty()) {
-            self.last_applied = self.last_applied.max(self.last_delivered);
-        }
-        self.core.applied(Timestamp::from_word(self.last_applied));
-        self.told_after = self.core.delivered();
-        if let Some(leader) = self.core.log().leader().filter(|leader| *leader != self.id)
-            && self.applied_told != self.last_applied.max(NOTHING)
-        {
-            self.applied_told = self.last_applied.max(NOTHING);
-            wiring.tell_word(self.id, leader, Column::Applied, self.applied_told);
-        }
-    }
-
-    /// A peer has written a word for us.
-    #[inline] // Of words that change, nearly all say what was accepted, and to all replicas here.
-    pub(crate) fn told(&mut self, column: Column, by: ReplicaId, word: u64) {
-        if column != Column::Accepted {
-            return self.told_seldom(column, by, word);
-        }
-        self.core.acknowledged(by, Acceptance::from_word(word));
-        if self.core.waits_for(by.group) {
-            self.stir();
-        }
-    }
-
-    fn told_seldom(&mut self, column: Column, by: ReplicaId, word: u64) {
-        let event = match column {
-            Column::Accepted => unreachable!("it is heard often"),
-            Column::Settled => {
-                Event::Settled { group: by.group, timestamp: Timestamp::from_word(word) }
-            }
-            Column::Applied => {
-                let applied = Some(word).filter(|word| *word != NOTHING);
-                let timestamp = applied.map_or(Timestamp::ZERO, Timestamp::from_word);
-                Event::Applied { slot: by.slot, timestamp }
-            }
-            Column::Freed => {
-                let freed = &mut self.followers[usize::from(by.slot)].freed;
-                *freed = word.max(*freed);
-                return self.stir();
-            }
-        };
-        self.stir();
-        self.core.step(event, &mut self.effects);
-        self.throttled = self.core.is_somebody_behind();
     }
 
     /// Whether a datagram of `len` bytes from a session may be read now, when `assembling` bytes

@@ -1,0 +1,507 @@
+//! The kinds of scenarios: what each is good for, and what of everything is drawn for it.
+
+use super::faults::Mix;
+use super::surroundings::Surroundings;
+use crate::access::Of;
+
+/// A kind of scenario: what is drawn from a seed, and how much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// By which it is asked for.
+    pub name: &'static str,
+    /// What it is good for.
+    pub about: &'static str,
+    /// Faults at least, and so many more at most.
+    pub(super) faults: (u64, u64),
+    pub(super) mix: Mix,
+    /// Messages at least, and so many more at most.
+    pub(super) messages: (u64, u64),
+    /// One in so many has sixteen groups.
+    pub(super) large_one_in: u64,
+    /// Goes on until every ring and log was lapped twice.
+    pub(super) laps: bool,
+    /// One replica a group, now and then.
+    pub(super) single: bool,
+    /// The leader of a group dies or stands still for long, whatever else happens.
+    pub(super) leader_falls: bool,
+    /// A group loses more memories than it tolerates.
+    pub(super) loses: bool,
+    /// Groups are large, leaders are what faults hit, and what is under way lands in the middle of
+    /// what a replica does to let another lead.
+    pub(super) elections: bool,
+    /// Many sessions do one thing after the other, over several groups of which some are slow.
+    pub(super) overlaps: bool,
+    /// Replicas are held up for long, and payloads are large.
+    pub(super) lags: bool,
+    /// A minority of nodes is away until everything was sent.
+    pub(super) away: bool,
+    /// Connections end, those of clients too, and say nothing of who was behind them.
+    pub(super) network: bool,
+    /// The logs of a group go apart, and whoever looks at memory is held up now and then.
+    pub(super) forks: bool,
+    /// Sessions read what is not ordered, of leaders.
+    pub(super) reads: Option<Of>,
+    /// Replicas that were given the state lead as soon as they are let in.
+    pub(super) learners: bool,
+    /// A replica that is brought up to date stops for ever.
+    pub(super) stalls: bool,
+    /// A follower hears its own leader, and nobody else.
+    pub(super) severed: bool,
+    /// A leader has messages from other groups' leaders alone, while a follower lags.
+    pub(super) relayed: bool,
+    /// Two processes say different things under the same names.
+    pub(super) twins: bool,
+    /// What surrounds the processes is against them.
+    pub(super) surroundings: Option<Surroundings>,
+}
+
+/// No fault at all.
+const QUIET: Mix = Mix {
+    crashes: 0,
+    pauses: 0,
+    slows: 0,
+    partitions: 0,
+    flaps: 0,
+    skews: 0,
+    client_crashes: 0,
+    client_flaps: 0,
+    resends: 0,
+    transfers: 0,
+    evictions: 0,
+    deafs: 0,
+};
+
+/// What the profiles have in common that have nothing else to say about it.
+const PLAIN: Profile = Profile {
+    name: "",
+    about: "",
+    faults: (4, 12),
+    mix: QUIET,
+    messages: (100, 200),
+    large_one_in: 500,
+    laps: false,
+    single: false,
+    leader_falls: false,
+    loses: false,
+    elections: false,
+    lags: false,
+    away: false,
+    overlaps: false,
+    network: false,
+    forks: false,
+    reads: None,
+    learners: false,
+    stalls: false,
+    severed: false,
+    relayed: false,
+    twins: false,
+    surroundings: None,
+};
+
+impl Profile {
+    /// All profiles; the first is what is run if none is named.
+    pub const ALL: [Self; 30] = [
+        Self {
+            name: "default",
+            about: "every kind of fault, and a leader that falls in every seed",
+            faults: (1, 7),
+            mix: Mix {
+                crashes: 6,
+                pauses: 4,
+                slows: 2,
+                partitions: 4,
+                flaps: 4,
+                skews: 2,
+                client_crashes: 3,
+                resends: 2,
+                ..QUIET
+            },
+            messages: (80, 160),
+            large_one_in: 1000,
+            leader_falls: true,
+            ..PLAIN
+        },
+        Self {
+            name: "calm",
+            about: "no fault but the world's own roughness",
+            faults: (0, 1),
+            large_one_in: 250,
+            single: true,
+            ..PLAIN
+        },
+        Self {
+            name: "crashes",
+            about: "nodes die and come back without their memory, again and again",
+            mix: Mix { crashes: 10, pauses: 2, flaps: 1, ..QUIET },
+            messages: (150, 250),
+            leader_falls: true,
+            ..PLAIN
+        },
+        Self {
+            name: "partitions",
+            about: "connections break and nodes are cut off, slow, or stand still; nobody dies",
+            mix: Mix { pauses: 4, slows: 2, partitions: 8, flaps: 6, skews: 2, ..QUIET },
+            ..PLAIN
+        },
+        Self {
+            name: "clients",
+            about: "clients die between any two writes, and say everything twice",
+            faults: (3, 8),
+            mix: Mix { client_crashes: 8, resends: 4, crashes: 1, ..QUIET },
+            single: true,
+            ..PLAIN
+        },
+        Self {
+            name: "laps",
+            about: "runs so long that every ring and log is lapped twice",
+            faults: (0, 4),
+            mix: Mix { crashes: 2, pauses: 1, partitions: 2, client_crashes: 2, ..QUIET },
+            messages: (200, 200),
+            large_one_in: 250,
+            laps: true,
+            single: true,
+            ..PLAIN
+        },
+        Self {
+            name: "losses",
+            about: "a group loses more memories than it tolerates, and is recreated",
+            faults: (0, 4),
+            mix: Mix { crashes: 2, pauses: 2, flaps: 1, resends: 2, ..QUIET },
+            messages: (80, 160),
+            large_one_in: 1000,
+            single: true,
+            loses: true,
+            ..PLAIN
+        },
+        Self {
+            name: "elections",
+            about: "one leader falls after the other, in the middle of what it writes",
+            faults: (6, 12),
+            mix: Mix {
+                crashes: 6,
+                pauses: 6,
+                slows: 3,
+                partitions: 8,
+                flaps: 4,
+                transfers: 2,
+                ..QUIET
+            },
+            messages: (60, 80),
+            large_one_in: 1000,
+            leader_falls: true,
+            elections: true,
+            ..PLAIN
+        },
+        Self {
+            name: "overlaps",
+            about: "messages that overlap in chains of groups, and sessions that wait for each answer",
+            faults: (1, 5),
+            mix: Mix { crashes: 1, pauses: 4, slows: 8, partitions: 2, flaps: 2, ..QUIET },
+            messages: (150, 150),
+            large_one_in: 1000,
+            single: true,
+            overlaps: true,
+            ..PLAIN
+        },
+        Self {
+            name: "laggards",
+            about: "replicas fall behind by more than a log, are evicted, and come back",
+            faults: (6, 12),
+            mix: Mix {
+                crashes: 2,
+                pauses: 6,
+                slows: 3,
+                partitions: 6,
+                flaps: 2,
+                client_crashes: 4,
+                transfers: 2,
+                evictions: 6,
+                ..QUIET
+            },
+            messages: (150, 150),
+            large_one_in: 1000,
+            lags: true,
+            ..PLAIN
+        },
+        Self {
+            name: "absent",
+            about: "as many replicas as a group tolerates are away for as long as there is load",
+            faults: (0, 4),
+            mix: Mix { flaps: 2, client_crashes: 2, resends: 2, ..QUIET },
+            messages: (250, 150),
+            large_one_in: 1000,
+            away: true,
+            ..PLAIN
+        },
+        Self {
+            name: "networks",
+            about: "connections end, clients' too, and say nothing of who was behind them",
+            faults: (6, 12),
+            mix: Mix { crashes: 3, flaps: 4, client_flaps: 10, client_crashes: 3, ..QUIET },
+            messages: (150, 150),
+            large_one_in: 1000,
+            network: true,
+            ..PLAIN
+        },
+        Self {
+            name: "forks",
+            about: "leaders are cut off in the middle of their first words, and are soon back",
+            faults: (0, 4),
+            mix: Mix { crashes: 2, pauses: 2, slows: 4, transfers: 4, deafs: 4, ..QUIET },
+            messages: (60, 80),
+            large_one_in: 1000,
+            leader_falls: true,
+            elections: true,
+            forks: true,
+            ..PLAIN
+        },
+        Self {
+            name: "deaf",
+            about: "sessions do not reach some replicas, which are evicted and come back",
+            faults: (6, 12),
+            mix: Mix {
+                pauses: 1,
+                slows: 2,
+                partitions: 1,
+                client_crashes: 1,
+                transfers: 2,
+                evictions: 8,
+                deafs: 8,
+                ..QUIET
+            },
+            messages: (100, 100),
+            large_one_in: 1000,
+            lags: true,
+            ..PLAIN
+        },
+        Self {
+            name: "leases",
+            about: "reads that are not ordered, of leaders that stand still, are cut off, or keep wrong time",
+            faults: (1, 5),
+            mix: Mix {
+                crashes: 2,
+                pauses: 4,
+                slows: 3,
+                partitions: 4,
+                flaps: 2,
+                transfers: 2,
+                ..QUIET
+            },
+            messages: (150, 150),
+            large_one_in: 1000,
+            single: true,
+            leader_falls: true,
+            reads: Some(Of::LeaseHolder),
+            ..PLAIN
+        },
+        Self {
+            name: "confirmed",
+            about: "reads that are not ordered, of leaders that others follow without their knowing",
+            faults: (1, 6),
+            mix: Mix {
+                crashes: 4,
+                pauses: 3,
+                slows: 3,
+                partitions: 4,
+                flaps: 2,
+                transfers: 2,
+                ..QUIET
+            },
+            messages: (150, 150),
+            large_one_in: 1000,
+            single: true,
+            leader_falls: true,
+            reads: Some(Of::Leader),
+            ..PLAIN
+        },
+        Self {
+            name: "learners",
+            about: "replicas that were given the state lead as soon as they are let in",
+            faults: (1, 5),
+            mix: Mix {
+                crashes: 2,
+                pauses: 3,
+                slows: 4,
+                flaps: 1,
+                client_crashes: 2,
+                resends: 2,
+                evictions: 2,
+                deafs: 2,
+                ..QUIET
+            },
+            messages: (120, 120),
+            large_one_in: 1000,
+            learners: true,
+            ..PLAIN
+        },
+        Self {
+            name: "wrecks",
+            about: "a group is lost and recreated while clients die",
+            faults: (1, 4),
+            mix: Mix { crashes: 2, pauses: 2, flaps: 1, client_crashes: 6, resends: 1, ..QUIET },
+            messages: (80, 160),
+            large_one_in: 1000,
+            single: true,
+            loses: true,
+            ..PLAIN
+        },
+        Self {
+            name: "large",
+            about: "sixteen groups",
+            faults: (1, 6),
+            mix: Mix {
+                crashes: 4,
+                pauses: 2,
+                slows: 1,
+                partitions: 2,
+                flaps: 2,
+                skews: 1,
+                client_crashes: 1,
+                resends: 1,
+                ..QUIET
+            },
+            messages: (200, 200),
+            large_one_in: 1,
+            leader_falls: true,
+            ..PLAIN
+        },
+        Self {
+            name: "stalls",
+            about: "a replica that is brought up to date stops for ever, while there is load",
+            faults: (0, 4),
+            mix: Mix { flaps: 2, slows: 1, client_crashes: 2, resends: 2, ..QUIET },
+            messages: (250, 150),
+            large_one_in: 1000,
+            stalls: true,
+            ..PLAIN
+        },
+        Self {
+            name: "severed",
+            about: "a follower hears its own leader and nobody else, for as long as there is load",
+            faults: (0, 3),
+            mix: Mix { client_crashes: 2, resends: 2, evictions: 1, ..QUIET },
+            messages: (1500, 1500),
+            large_one_in: 1000,
+            severed: true,
+            ..PLAIN
+        },
+        Self {
+            name: "relayed",
+            about: "a leader has large messages from other groups' leaders alone, while a follower lags",
+            faults: (0, 3),
+            mix: Mix { pauses: 1, client_crashes: 2, resends: 2, evictions: 1, ..QUIET },
+            messages: (150, 150),
+            large_one_in: 1000,
+            relayed: true,
+            ..PLAIN
+        },
+        Self {
+            name: "twins",
+            about: "two processes say different things under the same names",
+            faults: (1, 6),
+            mix: Mix {
+                crashes: 3,
+                pauses: 2,
+                slows: 2,
+                partitions: 3,
+                deafs: 2,
+                flaps: 2,
+                resends: 3,
+                transfers: 2,
+                ..QUIET
+            },
+            messages: (80, 120),
+            twins: true,
+            ..PLAIN
+        },
+        Self {
+            name: "uneven",
+            about: "up to twice as many nodes as replicas, some of which host more than others",
+            faults: (1, 6),
+            mix: Mix {
+                crashes: 4,
+                pauses: 2,
+                partitions: 2,
+                flaps: 2,
+                client_crashes: 1,
+                transfers: 2,
+                evictions: 1,
+                ..QUIET
+            },
+            messages: (80, 120),
+            large_one_in: 1000,
+            leader_falls: true,
+            surroundings: Some(Surroundings::Uneven),
+            ..PLAIN
+        },
+        Self {
+            name: "clocks",
+            about: "clocks stand still, jump, and go on",
+            faults: (2, 6),
+            mix: Mix { pauses: 1, flaps: 2, client_flaps: 6, client_crashes: 1, ..QUIET },
+            messages: (100, 100),
+            large_one_in: 1000,
+            network: true,
+            surroundings: Some(Surroundings::Clocks),
+            ..PLAIN
+        },
+        Self {
+            name: "scarce",
+            about: "nodes are given no memory while they need some",
+            faults: (2, 6),
+            mix: Mix { crashes: 2, pauses: 1, flaps: 3, client_crashes: 3, ..QUIET },
+            messages: (100, 100),
+            large_one_in: 1000,
+            surroundings: Some(Surroundings::Scarce),
+            ..PLAIN
+        },
+        Self {
+            name: "starts",
+            about: "starts fail, and nodes come back with a count of starts that is out of date",
+            faults: (0, 4),
+            mix: Mix { pauses: 2, partitions: 2, flaps: 2, crashes: 1, ..QUIET },
+            messages: (100, 100),
+            large_one_in: 1000,
+            surroundings: Some(Surroundings::Starts),
+            ..PLAIN
+        },
+        Self {
+            name: "stops",
+            about: "processes are stopped in the middle of a turn",
+            faults: (0, 4),
+            mix: Mix { partitions: 3, flaps: 1, transfers: 2, ..QUIET },
+            messages: (150, 150),
+            large_one_in: 1000,
+            reads: Some(Of::LeaseHolder),
+            surroundings: Some(Surroundings::Stops),
+            ..PLAIN
+        },
+        Self {
+            name: "aged",
+            about: "groups that have held thousands of elections",
+            faults: (2, 6),
+            mix: Mix { crashes: 3, pauses: 3, partitions: 4, transfers: 3, ..QUIET },
+            messages: (80, 120),
+            large_one_in: 1000,
+            leader_falls: true,
+            surroundings: Some(Surroundings::Aged),
+            ..PLAIN
+        },
+        Self {
+            name: "remains",
+            about: "the memory of the dead is written to until each finds out, and many die at once",
+            faults: (0, 4),
+            mix: Mix { crashes: 3, pauses: 2, slows: 3, resends: 2, transfers: 2, ..QUIET },
+            messages: (80, 160),
+            large_one_in: 1000,
+            loses: true,
+            surroundings: Some(Surroundings::Remains),
+            ..PLAIN
+        },
+    ];
+
+    /// The profile of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|profile| profile.name == name)
+    }
+}
