@@ -188,6 +188,8 @@ mutants! {
     UnprovenRaisesBound,
     /// A proposal of an earlier ballot is kept when a later one comes (gap D).
     OldProposalKept,
+    /// A proposal is kept though a later leader of its group has proposed another message at its timestamp.
+    VoidProposalKept,
     /// A recreated group that asks for what others are done with, and have forgotten, is not answered.
     OverNotTold,
     /// A session is ended as soon as a connection of its process has, where that says nothing of the

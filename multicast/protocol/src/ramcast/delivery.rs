@@ -23,6 +23,7 @@ use core::cmp::Reverse;
 
 use hashbrown::{HashMap, HashSet};
 
+use self::ballots::Ballots;
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::guard;
@@ -44,6 +45,7 @@ pub(super) struct Order {
     next: u64,
     several: RefCell<Several>,
     alone: RefCell<Alone>,
+    ballots: Ballots,
     /// Where each group's next proposal belongs that is committed here, and the next that is heard.
     committed: Expected,
     heard: Expected,
@@ -231,10 +233,6 @@ impl Pending {
             return;
         }
         if is_over {
-            // A proposal of a later ballot stays: another replica of our group may have proven it already.
-            if self.remotes.iter().any(|old| old.group() == group && old.ballot > remote.ballot) {
-                return;
-            }
             // It proposes nothing any more: no quorum need be seen for that.
             self.remotes.retain(|old| old.group() != group);
             self.push(remote);
@@ -243,7 +241,7 @@ impl Pending {
             return;
         }
         match self.remotes.iter_mut().find(|old| old.group() == group) {
-            Some(old) if guard!(Mutant::OldProposalKept, old.ballot >= remote.ballot) => {}
+            Some(old) if guard!(Mutant::OldProposalKept, old.ballot == remote.ballot) => {}
             Some(old) if self.pinned.contains(group) => {
                 *old = Proposal { timestamp: old.timestamp, ..remote };
             }
@@ -277,6 +275,20 @@ impl Pending {
         self.pinned = self.pinned.with(group);
         self.proven = self.proven.with(group);
         true
+    }
+
+    /// What the group has proposed was in no quorum, and is as if it had never been heard.
+    fn void(&mut self, group: GroupId) {
+        debug_assert!(!self.proven.contains(group), "a proposal that a quorum holds is void");
+        self.remotes.retain(|remote| remote.group() != group);
+        self.there = self.there.without(group);
+    }
+
+    /// Whether another proposal of the same generation may show this one to be void: it proposes something, and it
+    /// is neither pinned nor overruled by a decision.
+    fn may_be_void(&self, proposal: &Proposal) -> bool {
+        let settled = self.decided || self.pinned.contains(proposal.group());
+        !settled && !proposal.timestamp.is_over()
     }
 
     /// Takes in a group's first proposal.
@@ -352,9 +364,18 @@ impl Order {
         self.queue.get_mut(place.checked_sub(self.front)? as usize)?.as_mut()
     }
 
-    /// Other groups' proposals are committed here. Several for one message, one after the other, take a
-    /// single search.
+    /// Other groups' proposals are committed here.
     pub(super) fn remotes(&mut self, remotes: &[Remote]) {
+        if self.ballots.expects(remotes) {
+            self.take_in(remotes);
+        } else {
+            self.take_in_that_count(remotes);
+        }
+    }
+
+    /// Takes in proposals that are as expected. Several for one message, one after the other, take a single search.
+    #[inline]
+    pub(super) fn take_in(&mut self, remotes: &[Remote]) {
         let mut rest = remotes.iter().peekable();
         while let Some(first) = rest.next() {
             let same = core::iter::from_fn(|| rest.next_if(|it| it.message == first.message));
@@ -593,6 +614,7 @@ impl Order {
     /// Appends everything, in log order.
     pub(super) fn save(&self, out: &mut Writer<'_>) {
         out.u64(self.delivered);
+        self.ballots.save(out);
         out.u64(self.len() as u64);
         for pending in self.iter() {
             out.message(pending.message);
@@ -615,7 +637,8 @@ impl Order {
 
     /// Reads what [`save`](Self::save) wrote.
     pub(super) fn restore(from: &mut Reader<'_>, now_ms: u64) -> Option<Self> {
-        let mut order = Self { delivered: from.u64()?, ..Self::default() };
+        let (delivered, ballots) = (from.u64()?, Ballots::restore(from)?);
+        let mut order = Self { ballots, delivered, ..Self::default() };
         for _ in 0..from.u64()? {
             let message = from.message()?;
             let (low_water, destinations) = (from.u64()?, from.groups()?);
@@ -649,6 +672,7 @@ impl Order {
             (pending.bound, pending.decided) = (bound, flags & 2 != 0);
             order.local(pending);
         }
+        order.note_all_earlier();
         Some(order)
     }
 
@@ -658,5 +682,6 @@ impl Order {
     }
 }
 
+mod ballots;
 #[cfg(test)]
 mod tests;

@@ -395,18 +395,16 @@ impl Ramcast {
         self.order.contains(message) || self.log.uncommitted().any(logs)
     }
 
-    /// The highest ballot counter of a group that stands anywhere in our memory: announced, logged and not
-    /// delivered, or in a word. A group that begins anew above all of these is taken for its former self by
+    /// The highest ballot counter of a group that stands anywhere in our memory: announced, logged, or in a word. A group that begins anew above all of these is taken for its former self by
     /// nobody.
     pub fn counter_known_of(&self, group: GroupId) -> u32 {
         if group == self.group() {
             return self.log.ballot_counter();
         }
-        let pending = self.order.iter().flat_map(|pending| pending.remotes().iter());
-        let pending = pending.filter(|remote| remote.group() == group);
+        let committed = self.order.highest_ballot_of(group);
         let logged = self.log.uncommitted_proposals().filter(|remote| remote.group() == group);
-        let ballots = pending.map(|it| it.ballot).chain(logged.map(|it| it.ballot));
-        let known = ballots.fold(self.ballots[group.index()], Ballot::max).counter();
+        let known = committed.max(self.ballots[group.index()]);
+        let known = logged.map(|it| it.ballot).fold(known, Ballot::max).counter();
         let words = self.quorums.words_of(group);
         words.fold(known, |most, word| most.max(word.counter_beyond(known)))
     }

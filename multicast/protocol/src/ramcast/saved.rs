@@ -14,7 +14,7 @@ use crate::mutants::{Mutant, planted};
 use crate::step::Record;
 use crate::view::View;
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 impl Ramcast {
     /// Appends what a replica needs to go on from our commit index: the last index with its birth,

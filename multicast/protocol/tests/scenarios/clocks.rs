@@ -107,6 +107,9 @@ fn a_groups_ballots_are_known_from_wherever_one_of_them_stands() {
     core.step(Event::TurnEnd, &mut Vec::new());
     assert!(core.is_pending(message(1)));
     assert_eq!(known(&core), [7, 0], "it is committed, and not delivered");
+    logged(&mut core, Record::Remote(Remote { message: message(2), ..remote(9, 1, 8) }));
+    core.step(Event::TurnEnd, &mut Vec::new());
+    assert_eq!(known(&core), [8, 0], "it is committed, and the message is not pending");
 
     let mut core = follower();
     let acceptance = Acceptance { tag: Ballot::new(12, 1, 0).tag(), index: 3 };

@@ -278,6 +278,73 @@ fn a_proposal_is_replaced_by_one_of_a_later_ballot_alone() {
     }
 }
 
+/// The proposals of group 1, as they were folded in: ballot, message, clock.
+type Proposals<'a> = &'a [(u32, u64, u64)];
+
+#[test]
+fn a_proposal_is_void_when_a_later_ballot_proposes_another_message_at_its_timestamp() {
+    #[rustfmt::skip]
+    let cases: [(Proposals<'_>, Proposals<'_>, &str); 7] = [
+        // proposed                            stands                     because
+        (&[(5, 1, 46), (6, 2, 46)],            &[(6, 2, 46)],             "no log has both"),
+        (&[(5, 1, 46), (6, 2, 47)],            &[(5, 1, 46), (6, 2, 47)], "one log may have both"),
+        (&[(5, 1, 46), (6, 2, 45)],            &[(5, 1, 46), (6, 2, 45)], "one log may have both"),
+        (&[(6, 2, 46), (5, 1, 46)],            &[(6, 2, 46)],             "the earlier one comes late"),
+        (&[(5, 1, 46), (6, 2, 46), (5, 1, 46)], &[(6, 2, 46)],            "the earlier one comes again"),
+        (&[(5, 1, 46), (6, 1, 46), (7, 2, 46)], &[(7, 2, 46)],            "it was announced anew before"),
+        (&[(5, 1, 46), (6, 3, 50), (7, 2, 46)], &[(6, 3, 50), (7, 2, 46)], "it is earlier by two ballots"),
+    ];
+    let proposal = |&(counter, number, clock): &(u32, u64, u64)| {
+        remote_in(Ballot::new(counter, 0, 0), number, clock)
+    };
+    for (proposed, stands, because) in cases {
+        for saved in [false, true] {
+            let mut order = order(3);
+            for proposed in proposed {
+                order.remotes(&[proposal(proposed)]);
+                if saved {
+                    let mut bytes = Vec::new();
+                    order.save(&mut Writer(&mut bytes));
+                    order = Order::restore(&mut Reader(&bytes), 0).expect("what was saved");
+                }
+            }
+            let known = order.iter().flat_map(|it| it.remotes().iter().map(|r| r.of(it.message)));
+            let mut known: Vec<_> = known.collect();
+            known.sort_by_key(|remote| remote.ballot);
+            assert_eq!(
+                known,
+                stands.iter().map(proposal).collect::<Vec<_>>(),
+                "{because}, {saved}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_group_proposes_anew_what_it_had_proposed_in_vain() {
+    let mut order = order(2);
+    order.remotes(&[remote_in(Ballot::new(5, 0, 0), 1, 46)]);
+    order.remotes(&[remote_in(Ballot::new(6, 0, 0), 2, 46)]);
+    order.remotes(&[remote_in(anew(), 1, 60), remote_in(anew(), 2, 61)]);
+    let timestamps = order.iter().map(|pending| pending.remotes()[0].timestamp);
+    assert_eq!(timestamps.collect::<Vec<_>>(), [at(60, 1), at(46, 1)], "only the other is pinned");
+}
+
+#[test]
+fn nothing_is_looked_for_when_all_that_was_proposed_earlier_is_delivered() {
+    let mut order = order(2);
+    order.remotes(&[remote_in(Ballot::new(5, 0, 0), 1, 46)]);
+    order.remotes(&[remote_in(Ballot::new(6, 0, 0), 2, 47)]);
+    let next = remote_in(Ballot::new(6, 0, 0), 3, 48);
+    assert!(!order.ballots.expects(&[next]));
+    for _ in 0..2 {
+        let next = order.least().expect("they are pending");
+        order.remove(&next);
+    }
+    order.remotes(&[next]);
+    assert!(order.ballots.expects(&[next]));
+}
+
 #[test]
 fn a_decided_message_is_next_by_its_final_timestamp_though_it_had_risen_before() {
     let mut order = order(3);
