@@ -25,6 +25,7 @@ use alloc::vec::Vec;
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer, groups_len};
 use crate::check::check;
+use crate::group::GroupRecord;
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, SessionId};
 use crate::mutants::{Mutant, planted};
@@ -179,8 +180,8 @@ impl Payload<'_> {
 pub enum Body<'a> {
     /// The ring's end is skipped; has no index of its own but the next entry's.
     Pad,
-    /// A leader's first entry.
-    NewBallot,
+    /// What it says of the group itself.
+    Group(GroupRecord),
     /// The group's proposal for a message.
     Local {
         /// Which message.
@@ -209,18 +210,6 @@ pub enum Body<'a> {
     Raise {
         /// Which.
         timestamp: Timestamp,
-    },
-    /// The log waits for this slot no more until its next `Join`.
-    Evict {
-        /// Which slot.
-        slot: u8,
-    },
-    /// This life of the slot counts from here on.
-    Join {
-        /// Which slot.
-        slot: u8,
-        /// Which life.
-        incarnation: u32,
     },
 }
 
@@ -341,11 +330,6 @@ impl<'a> Entry<'a> {
         Self::len(8)
     }
 
-    /// The bytes a change of the view takes.
-    pub const fn view_len() -> usize {
-        Self::len(8)
-    }
-
     /// The bytes an `Exchange` takes whose results take so many.
     pub const fn exchange_len(results: usize) -> usize {
         Self::len(2 + results)
@@ -354,7 +338,8 @@ impl<'a> Entry<'a> {
     /// Appends the entry that belongs at `cursor` to `bytes`.
     pub fn encode(&self, cursor: Cursor, bytes: &mut Vec<u8>) {
         self.encode_with(cursor, bytes, |out| match self.body {
-            Body::Pad | Body::NewBallot => {}
+            Body::Pad => {}
+            Body::Group(record) => record.encode(out),
             Body::Local { message, low_water, timestamp, destinations, payload } => {
                 let MessageId { session, sequence } = message;
                 out.words([session.0, sequence, low_water, timestamp.to_word()]);
@@ -377,11 +362,6 @@ impl<'a> Entry<'a> {
             }
             Body::Decided(decisions) => out.0.extend_from_slice(decisions.0),
             Body::Raise { timestamp } => out.u64(timestamp.to_word()),
-            Body::Evict { slot } => out.u64(u64::from(slot)),
-            Body::Join { slot, incarnation } => {
-                out.u32(u32::from(slot));
-                out.u32(incarnation);
-            }
         });
     }
 
@@ -466,7 +446,6 @@ impl<'a> Entry<'a> {
         let mut from = Reader(bytes.get(HEADER..covered.checked_sub(padding)?)?);
         let body = match kind {
             0 => Body::Pad,
-            1 => Body::NewBallot,
             2 => Body::Local {
                 message: from.message()?,
                 low_water: from.u64()?,
@@ -480,10 +459,8 @@ impl<'a> Entry<'a> {
             3 => Body::Remotes(Remotes(from.0)),
             4 => Body::Exchange { from: GroupId(from.u16()?), results: Results(from.0) },
             5 => Body::Decided(Decisions(from.0)),
-            6 => Body::Evict { slot: u8::try_from(from.u64()?).ok()? },
-            7 => Body::Join { slot: u8::try_from(from.u32()?).ok()?, incarnation: from.u32()? },
             8 => Body::Raise { timestamp: Timestamp::from_word(from.u64()?) },
-            _ => return None,
+            _ => Body::Group(GroupRecord::decode(kind, &mut from)?),
         };
         Some(Self { birth, written, time_ms, epoch, body })
     }
@@ -498,13 +475,11 @@ impl Body<'_> {
     const fn kind(&self) -> u8 {
         match self {
             Body::Pad => 0,
-            Body::NewBallot => 1,
+            Body::Group(record) => record.kind(),
             Body::Local { .. } => 2,
             Body::Remotes(_) => 3,
             Body::Exchange { .. } => 4,
             Body::Decided(_) => 5,
-            Body::Evict { .. } => 6,
-            Body::Join { .. } => 7,
             Body::Raise { .. } => 8,
         }
     }
@@ -597,11 +572,11 @@ mod tests {
             timestamp: Timestamp::new(1 << 40, GroupId(1)),
         };
         let bodies = [
-            Body::NewBallot,
+            Body::Group(GroupRecord::NewBallot),
             local(HELD).body,
             local(Payload::Inline(b"")).body,
-            Body::Evict { slot: 255 },
-            Body::Join { slot: 4, incarnation: (1 << 24) - 1 },
+            Body::Group(GroupRecord::Evict { slot: 255 }),
+            Body::Group(GroupRecord::Join { slot: 4, incarnation: (1 << 24) - 1 }),
         ];
         for body in bodies {
             let entry = Entry { epoch: u32::MAX, time_ms: u64::MAX, body, ..local(HELD) };
@@ -626,14 +601,15 @@ mod tests {
             Entry { body, ..local(HELD) }.encode(cursor, &mut bytes);
             bytes
         };
+        let group = |record| whole(Body::Group(record));
         let long = local(Payload::Inline(&[7; 40]));
         #[rustfmt::skip]
         let cases = [
-            // entry                        byte  is    because
-            (whole(Body::NewBallot),        45,   2,    "another version"),
-            (whole(Body::NewBallot),        44,   99,   "no kind of entry"),
-            (whole(long.body),              46,   8,    "a whole word of padding"),
-            (whole(Body::Evict { slot: 1 }), 65,  1,    "no slot has such a number"),
+            // entry                                byte is  because
+            (group(GroupRecord::NewBallot),         45,  2,  "another version"),
+            (group(GroupRecord::NewBallot),         44,  99, "no kind of entry"),
+            (whole(long.body),                      46,  8,  "a whole word of padding"),
+            (group(GroupRecord::Evict { slot: 1 }), 65,  1,  "no slot has such a number"),
         ];
         for (mut bytes, at, is, because) in cases {
             assert!(Entry::parse(&bytes, cursor).is_some());

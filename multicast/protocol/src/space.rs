@@ -78,6 +78,7 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::GroupRecord;
     use crate::log::{Body, PREAMBLE};
     use std::vec;
 
@@ -123,7 +124,7 @@ mod tests {
             }
             let offset = space.cursor.offset(1 << 10);
             assert!(offset >= PREAMBLE && offset + len <= PREAMBLE + (1 << 10));
-            space.cursor.pass(len, Body::NewBallot);
+            space.cursor.pass(len, Body::Group(GroupRecord::NewBallot));
             free_later.push(space.cursor.position);
             if free_later.len() > 3 {
                 space.free(free_later.remove(0));

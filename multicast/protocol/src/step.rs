@@ -2,6 +2,7 @@
 
 use crate::ballot::{Acceptance, Ballot};
 use crate::detector::Pulse;
+use crate::group::{GroupRecord, LogRecord};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::log::{Decision, Remote};
 use crate::message::Announcement;
@@ -10,8 +11,8 @@ use crate::timestamp::Timestamp;
 /// What a log entry says, without payloads. A merged entry is several of these under one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A leader's first entry.
-    NewBallot,
+    /// What it says of the group itself.
+    Group(GroupRecord),
     /// The group's proposal for a message.
     Local {
         /// Which message.
@@ -36,18 +37,41 @@ pub enum Record {
         /// Which.
         timestamp: Timestamp,
     },
-    /// The log waits for this slot no more until its next `Join`.
-    Evict {
-        /// Which slot.
-        slot: u8,
-    },
-    /// This life of the slot counts from here on.
-    Join {
-        /// Which slot.
-        slot: u8,
-        /// Which life.
-        incarnation: u32,
-    },
+}
+
+impl Record {
+    /// The message that it gives its place in the order, if that is what it does.
+    pub(crate) const fn message(&self) -> Option<MessageId> {
+        match self {
+            Self::Local { message, .. } => Some(*message),
+            _ => None,
+        }
+    }
+}
+
+impl From<GroupRecord> for Record {
+    fn from(record: GroupRecord) -> Self {
+        Self::Group(record)
+    }
+}
+
+impl LogRecord for Record {
+    type Item = Remote;
+
+    #[inline]
+    fn of_group(&self) -> Option<GroupRecord> {
+        if let Self::Group(record) = self { Some(*record) } else { None }
+    }
+
+    #[inline]
+    fn of_items(first: Remote) -> Self {
+        Self::Remote(first)
+    }
+
+    #[inline]
+    fn first_item(&self) -> Option<Remote> {
+        if let Self::Remote(remote) = self { Some(*remote) } else { None }
+    }
 }
 
 /// Something that happened.

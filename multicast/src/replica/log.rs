@@ -322,7 +322,7 @@ impl<A: Application> Replica<A> {
         };
         match entry.body {
             Body::Pad => {}
-            Body::NewBallot => log(Record::NewBallot, true, true),
+            Body::Group(record) => log(Record::Group(record), true, true),
             Body::Local { message, low_water, timestamp, destinations, payload } => {
                 let (inline, held) = match payload {
                     Payload::Inline(bytes) => {
@@ -357,8 +357,6 @@ impl<A: Application> Replica<A> {
                 }
             }
             Body::Raise { timestamp } => log(Record::Raise { timestamp }, true, true),
-            Body::Evict { slot } => log(Record::Evict { slot }, true, true),
-            Body::Join { slot, incarnation } => log(Record::Join { slot, incarnation }, true, true),
         }
     }
 
@@ -393,10 +391,8 @@ impl<A: Application> Replica<A> {
         let body = match record {
             Record::Remote(_) => Body::REMOTES,
             Record::Decided(_) => Body::DECIDED,
-            Record::NewBallot => Body::NewBallot,
+            Record::Group(record) => Body::Group(record),
             Record::Raise { timestamp } => Body::Raise { timestamp },
-            Record::Evict { slot } => Body::Evict { slot },
-            Record::Join { slot, incarnation } => Body::Join { slot, incarnation },
             Record::Local { message, low_water, timestamp, destinations, inline } => {
                 let held = self.payloads.get(message).expect("proposed with its payload");
                 let payload = if inline {
@@ -432,10 +428,10 @@ impl<A: Application> Replica<A> {
                 Entry::local_len(destinations, payload.logged_len())
             }
             Body::Exchange { results, .. } => Entry::exchange_len(results.0.len()),
-            Body::NewBallot | Body::Pad => Entry::len(0),
+            Body::Pad => Entry::len(0),
+            Body::Group(record) => Entry::len(record.body_len()),
             Body::Decided(_) => Entry::decided_len(self.decisions.len()),
             Body::Raise { .. } => Entry::raise_len(),
-            Body::Evict { .. } | Body::Join { .. } => Entry::view_len(),
         };
         debug_assert!(!remotes.is_empty() || !matches!(record, Record::Remote(_)), "which?");
         self.batches.proposals_per_entry.note(remotes.len());

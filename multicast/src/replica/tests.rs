@@ -7,6 +7,7 @@ use skein_fabric::sim::{SimConfig, SimFabric, World};
 use skein_fabric::{Access, Fabric};
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::check::check;
+use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, PREAMBLE, Remote};
 use skein_protocol::message::{Announcement, Head, Proposed, encode_name};
@@ -148,7 +149,7 @@ impl Scene {
         let (mut at, mut tail) = (Cursor::START, Vec::new());
         for _ in 0..entries {
             let mut bytes = Vec::new();
-            let (birth, body) = (OLD, Body::NewBallot);
+            let (birth, body) = (OLD, Body::Group(GroupRecord::NewBallot));
             let entry = Entry { birth, written: OLD, time_ms: 0, epoch: 1, body };
             entry.encode(at, &mut bytes);
             at.pass(bytes.len(), body);

@@ -3,9 +3,9 @@
 use core::cmp::Reverse;
 
 use super::followers::Fed;
+use super::record::{GroupRecord, LogRecord};
 use super::{GroupLog, Role, SLOTS};
 use crate::mutants::{Mutant, planted};
-use crate::step::Record;
 
 /// The highest index up to which so many slots hold something; any, if none is needed.
 pub(crate) fn held_by(replicas: u8, needed: usize, held: impl Fn(u8) -> u64) -> u64 {
@@ -22,7 +22,7 @@ pub(crate) fn held_by(replicas: u8, needed: usize, held: impl Fn(u8) -> u64) -> 
     }
 }
 
-impl GroupLog {
+impl<R: LogRecord> GroupLog<R> {
     /// Our write of the log up to `index` to the follower in `slot` is complete.
     pub(crate) fn complete(&mut self, slot: u8, index: u64) {
         if !self.leads() {
@@ -81,8 +81,9 @@ impl GroupLog {
 
     /// Whether our log holds a `Join` of ours that is not folded here, but committed as we were told.
     fn holds_join(&self) -> bool {
-        let join = Record::Join { slot: self.config.me.slot, incarnation: self.config.incarnation };
+        let (slot, incarnation) = (self.config.me.slot, self.config.incarnation);
+        let join = GroupRecord::Join { slot, incarnation };
         self.election.admitted_below.is_some_and(|ballot| self.ballot() >= ballot)
-            && self.entries.uncommitted.iter().any(|entry| entry.record == join)
+            && self.entries.uncommitted.iter().any(|entry| entry.record.of_group() == Some(join))
     }
 }

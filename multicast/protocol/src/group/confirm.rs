@@ -25,10 +25,11 @@
 
 use super::GroupLog;
 use super::followers::Fed;
+use super::record::LogRecord;
 use crate::guard;
 use crate::mutants::Mutant;
 
-impl GroupLog {
+impl<R: LogRecord> GroupLog<R> {
     /// As leader: our write under `number` is in the memory of the follower that we feed. Numbers rise, for
     /// all followers together.
     pub fn landed(&mut self, slot: u8, number: u64) {

@@ -26,13 +26,13 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::record::{GroupRecord, LogRecord};
 use super::spread::HEIR_PATIENCE;
 use super::{GroupConfig, GroupLog, Role};
 use crate::ballot::Ballot;
 use crate::guard;
 use crate::ids::ReplicaId;
 use crate::mutants::{Mutant, planted};
-use crate::step::Record;
 use crate::view::View;
 
 /// How often the wait for somebody who was let lead is doubled when nothing comes of it.
@@ -128,7 +128,7 @@ impl Election {
     }
 }
 
-impl GroupLog {
+impl<R: LogRecord> GroupLog<R> {
     /// Our group begins anew above a ballot counter.
     pub(crate) fn begin_above(&mut self, counter: u32) {
         self.election.heard = counter;
@@ -474,7 +474,7 @@ impl GroupLog {
     pub fn named(&self) -> Vec<u32> {
         let mut view = self.members.view.clone();
         for entry in self.entries.uncommitted.iter() {
-            if let Record::Join { slot, incarnation } = entry.record {
+            if let Some(GroupRecord::Join { slot, incarnation }) = entry.record.of_group() {
                 view.join(slot, incarnation);
             }
         }

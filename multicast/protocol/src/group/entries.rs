@@ -3,16 +3,15 @@
 //! **Invariants.** `commit <= last`. `birth` never falls along the log. Nothing is committed below `first` by a count in
 //! our ballot: what stands there was counted in another. The time that entries carry never falls, whoever led before.
 
+use super::record::{GroupRecord, LogRecord};
 use super::uncommitted::{Suffix, Uncommitted};
 use super::{GroupLog, Role};
 use crate::ballot::Ballot;
 use crate::guard;
-use crate::log::Remote;
 use crate::mutants::{Mutant, planted};
-use crate::step::Record;
 
 /// The log, as far as one replica has it.
-pub(crate) struct Entries {
+pub(crate) struct Entries<R: LogRecord> {
     /// The ballot in which we log: that of the last leader whose first words we have read.
     pub(super) ballot: Ballot,
     /// Index of its first entry.
@@ -23,13 +22,13 @@ pub(crate) struct Entries {
     /// Ballot of birth of the entry at `commit`.
     pub(super) commit_birth: Ballot,
     /// What stands behind `commit`.
-    pub(super) uncommitted: Suffix,
+    pub(super) uncommitted: Suffix<R>,
     /// Added to our time, so that what the log says never falls when the leader changes.
     time_offset: i64,
     last_time_ms: u64,
 }
 
-impl Default for Entries {
+impl<R: LogRecord> Default for Entries<R> {
     /// No entry.
     fn default() -> Self {
         Self {
@@ -45,7 +44,7 @@ impl Default for Entries {
     }
 }
 
-impl Entries {
+impl<R: LogRecord> Entries<R> {
     /// A state that ends with the entry at `commit` is all there is.
     pub(super) fn restore(&mut self, commit: u64, birth: Ballot, time_ms: u64) {
         (self.commit, self.commit_birth, self.last) = (commit, birth, commit);
@@ -54,15 +53,15 @@ impl Entries {
     }
 }
 
-impl GroupLog {
-    /// The uncommitted records, in log order; of an entry of proposals, the first.
-    pub(crate) fn uncommitted(&self) -> impl DoubleEndedIterator<Item = &Uncommitted> {
+impl<R: LogRecord> GroupLog<R> {
+    /// The uncommitted records, in log order; of an entry of items, the one that stands for them.
+    pub(crate) fn uncommitted(&self) -> impl DoubleEndedIterator<Item = &Uncommitted<R>> {
         self.entries.uncommitted.iter()
     }
 
-    /// The other groups' proposals among them.
-    pub(crate) fn uncommitted_proposals(&self) -> impl Iterator<Item = &Remote> {
-        self.entries.uncommitted.proposals()
+    /// The items among them.
+    pub(crate) fn uncommitted_items(&self) -> impl Iterator<Item = &R::Item> {
+        self.entries.uncommitted.items()
     }
 
     /// Whether all that is logged is committed, as far as is known here.
@@ -84,19 +83,19 @@ impl GroupLog {
     }
 
     /// A record has its place in the log.
-    pub(crate) fn push(&mut self, entry: Uncommitted) {
+    pub(crate) fn push(&mut self, entry: Uncommitted<R>) {
         self.entries.uncommitted.push(entry);
     }
 
-    /// Proposals of one entry have theirs.
-    pub(crate) fn push_proposals(
+    /// Items of one entry have theirs.
+    pub(crate) fn push_items(
         &mut self,
         index: u64,
         birth: Ballot,
         time_ms: u64,
-        proposals: impl Iterator<Item = Remote>,
+        items: impl Iterator<Item = R::Item>,
     ) {
-        self.entries.uncommitted.push_proposals(index, birth, time_ms, proposals);
+        self.entries.uncommitted.push_items(index, birth, time_ms, items);
     }
 
     /// As follower: an entry was read, or a record of it that is not the last.
@@ -113,15 +112,15 @@ impl GroupLog {
     }
 
     /// Takes the next record that is committed, if there is one.
-    pub(crate) fn next_committed(&mut self) -> Option<Uncommitted> {
+    pub(crate) fn next_committed(&mut self) -> Option<Uncommitted<R>> {
         let entry = self.entries.uncommitted.pop_front(self.entries.commit)?;
         self.entries.commit_birth = entry.birth;
         Some(entry)
     }
 
-    /// Takes the proposals of the entry whose record was taken just now.
-    pub(crate) fn take_proposals(&mut self, take: impl FnMut(&[Remote])) {
-        self.entries.uncommitted.take_proposals(take);
+    /// Takes the items of the entry whose record was taken just now.
+    pub(crate) fn take_items(&mut self, take: impl FnMut(&[R::Item])) {
+        self.entries.uncommitted.take_items(take);
     }
 
     /// A leader's first entry is committed.
@@ -133,7 +132,7 @@ impl GroupLog {
     }
 
     /// Cuts off what stands behind `index`, last first: another log was chosen. `gone` is told each record.
-    pub(crate) fn truncate(&mut self, index: u64, mut gone: impl FnMut(&Record)) {
+    pub(crate) fn truncate(&mut self, index: u64, mut gone: impl FnMut(&R)) {
         assert!(index >= self.entries.commit, "what is committed is in every log that is chosen");
         self.payloads.stalled = None;
         while let Some((entry, records)) = self.entries.uncommitted.pop_back(index) {
@@ -171,9 +170,11 @@ impl GroupLog {
             self.entries.time_offset = last - now;
         }
         for Uncommitted { record, .. } in self.entries.uncommitted.iter() {
-            if let Record::Evict { slot } | Record::Join { slot, .. } = record {
-                self.members.changing |= 1 << slot;
-            }
+            let changed = match record.of_group() {
+                Some(GroupRecord::Evict { slot } | GroupRecord::Join { slot, .. }) => 1 << slot,
+                Some(GroupRecord::NewBallot) | None => 0,
+            };
+            self.members.changing |= changed;
         }
         self.paths.led += 1;
     }

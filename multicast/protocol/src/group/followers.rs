@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::GroupLog;
+use super::record::LogRecord;
 
 /// A follower to which we write.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +43,7 @@ impl Followers {
     }
 }
 
-impl GroupLog {
+impl<R: LogRecord> GroupLog<R> {
     /// The follower in `slot`, if we write its log.
     pub(crate) fn follower(&self, slot: u8) -> Option<&Fed> {
         self.followers.fed[usize::from(slot)].as_ref()

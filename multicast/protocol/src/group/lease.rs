@@ -30,12 +30,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::record::{GroupRecord, LogRecord};
 use super::uncommitted::Uncommitted;
 use super::{GroupLog, Role};
 use crate::ballot::Ballot;
 use crate::guard;
 use crate::mutants::{Mutant, planted};
-use crate::step::Record;
 
 /// A leader asks again, while it has reason to, after this part of a lease.
 const ASK_EVERY: u32 = 8;
@@ -79,7 +79,7 @@ impl Lease {
     }
 }
 
-impl GroupLog {
+impl<R: LogRecord> GroupLog<R> {
     /// For how long a leader counts on a promise, by its own clock.
     pub(crate) fn counted_on(&self) -> Duration {
         let skew = u32::from(self.config.clock_skew_percent);
@@ -92,8 +92,10 @@ impl GroupLog {
 
     /// The life of a slot that the end of our log names.
     pub(super) fn named_at_end(&self, slot: u8) -> u32 {
-        let joins = |entry: &Uncommitted| match entry.record {
-            Record::Join { slot: joined, incarnation } if joined == slot => Some(incarnation),
+        let joins = |entry: &Uncommitted<R>| match entry.record.of_group() {
+            Some(GroupRecord::Join { slot: joined, incarnation }) if joined == slot => {
+                Some(incarnation)
+            }
             _ => None,
         };
         let changes = self.members.changing & 1 << slot != 0;

@@ -7,6 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::GroupLog;
+use super::record::LogRecord;
 use crate::view::View;
 
 /// The members of a group, as one replica knows them.
@@ -32,7 +33,7 @@ impl Membership {
     }
 }
 
-impl GroupLog {
+impl<R: LogRecord> GroupLog<R> {
     /// An `Evict` is committed.
     pub(crate) fn commits_evict(&mut self, slot: u8) {
         self.members.view.evict(slot);

@@ -16,8 +16,8 @@
 //! `ballot <= promised`: whoever has let another lead counts nobody's words, and says nothing of what it holds, until
 //! that one's first words are read.
 //!
-//! What the ordering does with a record, the log does not know: the ordering takes records as they are
-//! committed (`next_committed`), and says what it lets go of when the log is cut off.
+//! The log knows what a record says of the group ([`GroupRecord`]) and nothing else of it: the ordering has a type of
+//! its own for records ([`LogRecord`]), takes them as they are committed (`next_committed`), and is told what is cut off.
 
 pub(crate) mod commit;
 mod confirm;
@@ -28,6 +28,7 @@ pub(crate) mod lease;
 mod membership;
 mod paths;
 pub(crate) mod payloads;
+pub(crate) mod record;
 pub(crate) mod spread;
 pub(crate) mod uncommitted;
 pub(crate) mod words;
@@ -40,6 +41,7 @@ use self::lease::Lease;
 use self::membership::Membership;
 pub use self::paths::GroupPaths;
 use self::payloads::Payloads;
+pub use self::record::{GroupRecord, LogRecord};
 use self::spread::Spread;
 use self::words::Words;
 use crate::ballot::Ballot;
@@ -91,17 +93,17 @@ pub enum Role {
 }
 
 /// One replica's part of its group's log.
-pub struct GroupLog {
+pub struct GroupLog<R: LogRecord> {
     config: GroupConfig,
     role: Role,
     detector: Detector,
     now_ms: u64,
-    entries: Entries,
+    entries: Entries<R>,
     election: Election,
     members: Membership,
     followers: Followers,
     words: Words,
-    pub(crate) payloads: Payloads,
+    pub(crate) payloads: Payloads<R>,
     lease: Lease,
     spread: Spread,
     /// An operator recreates our group from another's state: ours counts for nothing.
@@ -112,7 +114,7 @@ pub struct GroupLog {
     pub(crate) paths: GroupPaths,
 }
 
-impl GroupLog {
+impl<R: LogRecord> GroupLog<R> {
     /// An empty log, in a group that begins with `view`. A replica that the view does not name has lost its memory and is
     /// [blank](Role::Blank).
     pub(crate) fn new(config: GroupConfig, view: View) -> Self {
@@ -273,7 +275,7 @@ impl GroupLog {
     }
 
     /// Every slot of our group but our own.
-    pub(crate) fn others(&self) -> impl Iterator<Item = u8> + use<> {
+    pub(crate) fn others(&self) -> impl Iterator<Item = u8> + use<R> {
         let me = self.config.me.slot;
         (0..self.config.replicas).filter(move |slot| *slot != me)
     }

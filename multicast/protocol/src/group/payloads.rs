@@ -6,6 +6,7 @@
 use alloc::collections::VecDeque;
 
 use super::GroupLog;
+use super::record::LogRecord;
 use super::uncommitted::Uncommitted;
 use crate::ids::MessageId;
 use crate::mutants::{Mutant, planted};
@@ -19,24 +20,29 @@ pub(crate) struct Large {
 }
 
 /// A logged message whose payload is not here: accepting it would vouch for bytes nobody may have.
-pub(super) struct Stalled {
+pub(super) struct Stalled<R> {
     message: MessageId,
     /// When it stalled, or when we last asked for it.
     since_ms: u64,
-    entry: Uncommitted,
+    entry: Uncommitted<R>,
     last: bool,
 }
 
 /// What is known of payloads outside the log.
-#[derive(Default)]
-pub(crate) struct Payloads {
+pub(crate) struct Payloads<R> {
     /// As leader: entries whose payload some follower may not hold yet.
     pub(super) kept: VecDeque<Large>,
     /// As follower: the entry that waits for its payload.
-    pub(super) stalled: Option<Stalled>,
+    pub(super) stalled: Option<Stalled<R>>,
 }
 
-impl Payloads {
+impl<R> Default for Payloads<R> {
+    fn default() -> Self {
+        Self { kept: VecDeque::new(), stalled: None }
+    }
+}
+
+impl<R: Copy> Payloads<R> {
     /// As leader: the payload of an entry is kept until everybody has it.
     pub(crate) fn keep(&mut self, index: u64, message: MessageId) {
         self.kept.push_back(Large { index, message, delivered: false });
@@ -69,14 +75,14 @@ impl Payloads {
         &mut self,
         message: MessageId,
         since_ms: u64,
-        entry: Uncommitted,
+        entry: Uncommitted<R>,
         last: bool,
     ) {
         self.stalled = Some(Stalled { message, since_ms, entry, last });
     }
 
     /// The payload is here: the entry that waited for it, if one did.
-    pub(crate) fn unstall(&mut self, message: MessageId) -> Option<(Uncommitted, bool)> {
+    pub(crate) fn unstall(&mut self, message: MessageId) -> Option<(Uncommitted<R>, bool)> {
         let stalled = self.stalled.take_if(|stalled| stalled.message == message)?;
         Some((stalled.entry, stalled.last))
     }
@@ -94,7 +100,7 @@ impl Payloads {
     }
 }
 
-impl GroupLog {
+impl<R: LogRecord> GroupLog<R> {
     /// As leader: payloads are kept, past delivery, until every follower that the log waits for has its own. Completed
     /// writes to one that it does not wait for, and that may lack this payload for ever, count no more until its word
     /// covers the entry. `gone` is told whose payload is let go of.

@@ -12,6 +12,7 @@
 //! **An operator's choice stays.** A leader that an operator asked for hands over to nobody, until
 //! leadership changes for another reason.
 
+use super::record::LogRecord;
 use super::{Cause, GroupLog};
 
 /// How long a leader cannot deliver what another has applied before it hands over, in patiences.
@@ -55,7 +56,7 @@ impl Spread {
     }
 }
 
-impl GroupLog {
+impl<R: LogRecord> GroupLog<R> {
     /// As leader: the slot that shall lead instead, if it is time to hand over. It counts, holds what is committed, and
     /// has said what it has applied.
     pub(crate) fn hands_over(&self) -> Option<u8> {

@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::GroupLog;
+use super::record::LogRecord;
 use crate::ballot::Acceptance;
 use crate::ballot::Ballot;
 use crate::guard;
@@ -25,7 +26,7 @@ pub(crate) fn vouches(word: Acceptance, ballot: Ballot) -> u64 {
     if same { word.index } else { 0 }
 }
 
-impl GroupLog {
+impl<R: LogRecord> GroupLog<R> {
     /// A replica of our group says up to where it holds the log.
     #[inline]
     pub(crate) fn acknowledged(&mut self, slot: u8, word: Acceptance) {

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::Ramcast;
 use crate::ballot::Acceptance;
+use crate::group::GroupRecord;
 use crate::group::uncommitted::Uncommitted;
 use crate::ids::{GroupId, ReplicaId};
 use crate::ramcast::delivery::Pending;
@@ -57,10 +58,10 @@ impl Ramcast {
         }
     }
 
-    fn fold_record(&mut self, entry: Uncommitted) {
+    fn fold_record(&mut self, entry: Uncommitted<Record>) {
         let Uncommitted { index, birth, time_ms, record } = entry;
         match record {
-            Record::NewBallot => self.log.commits_new_ballot(birth),
+            Record::Group(GroupRecord::NewBallot) => self.log.commits_new_ballot(birth),
             Record::Exchange => {}
             Record::Local { message, low_water, timestamp, destinations, inline } => {
                 // A message to us alone has no others' proposals.
@@ -84,15 +85,15 @@ impl Ramcast {
             }
             Record::Remote(_) => {
                 let Self { order, log, .. } = self;
-                log.take_proposals(|proposals| order.remotes(proposals));
+                log.take_items(|proposals| order.remotes(proposals));
             }
             Record::Decided(decision) => {
                 let news = self.order.decide(decision);
                 self.answered |= news && self.asked;
             }
             Record::Raise { timestamp } => self.passed.raise(timestamp),
-            Record::Evict { slot } => self.log.commits_evict(slot),
-            Record::Join { slot, incarnation } => {
+            Record::Group(GroupRecord::Evict { slot }) => self.log.commits_evict(slot),
+            Record::Group(GroupRecord::Join { slot, incarnation }) => {
                 self.log.commits_join(slot, incarnation, index);
                 // It may have told us before we knew that it counts, and tells us once.
                 let fed = self.log.follower(slot);

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use super::Ramcast;
 use crate::ballot::Ballot;
 use crate::group::Cause;
+use crate::group::GroupRecord;
 use crate::group::payloads::Large;
 use crate::group::uncommitted::Uncommitted;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
@@ -96,13 +97,14 @@ impl Ramcast {
         self.passed.lead();
         self.forget_kept(effects);
         self.rebuild();
-        let first = self.append(Record::NewBallot, effects);
+        let first = self.append(Record::Group(GroupRecord::NewBallot), effects);
         self.log.led_from(first);
         for group in (0..self.config.groups).map(GroupId) {
             self.tell_all(group, effects);
             self.greet(group, effects);
         }
-        let logged: BTreeSet<_> = self.log.uncommitted().filter_map(Uncommitted::message).collect();
+        let logged: BTreeSet<_> =
+            self.log.uncommitted().filter_map(|it| it.record.message()).collect();
         for message in self.known.recent() {
             if planted(Mutant::RepliesNotRepeated) {
                 break;

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::Ramcast;
 use crate::ballot::{Acceptance, Ballot};
+use crate::group::GroupRecord;
 use crate::group::uncommitted::Uncommitted;
 use crate::guard;
 use crate::ids::{GroupSet, MessageId};
@@ -14,11 +15,11 @@ use crate::timestamp::Timestamp;
 
 impl Ramcast {
     /// Task 3: takes the next record of the log.
-    pub(super) fn accept(&mut self, entry: Uncommitted, held: bool, last: bool) {
+    pub(super) fn accept(&mut self, entry: Uncommitted<Record>, held: bool, last: bool) {
         assert!(self.stalled_on().is_none(), "the log waits for a payload");
         debug_assert!(entry.birth >= self.log.last_birth(), "births never fall along a log");
         match entry.record {
-            Record::NewBallot => {
+            Record::Group(GroupRecord::NewBallot) => {
                 // That of an earlier ballot was adopted like any other entry.
                 if entry.birth == self.log.ballot() {
                     debug_assert_eq!(entry.index, self.log.first_index(), "as its leader said");
@@ -40,7 +41,9 @@ impl Ramcast {
             }
             Record::Remote(remote) => self.raise_clock(remote.timestamp),
             Record::Raise { timestamp } => self.raise_clock(timestamp),
-            Record::Exchange | Record::Decided(_) | Record::Evict { .. } | Record::Join { .. } => {}
+            Record::Exchange
+            | Record::Decided(_)
+            | Record::Group(GroupRecord::Evict { .. } | GroupRecord::Join { .. }) => {}
         }
         self.log.push(entry);
         self.note_accepted(entry.index, entry.time_ms, last);
@@ -61,7 +64,7 @@ impl Ramcast {
         debug_assert!(birth >= self.log.last_birth(), "births never fall along a log");
         let highest = proposals.clone().map(|proposal| proposal.timestamp).max();
         self.raise_clock(highest.unwrap_or_default());
-        self.log.push_proposals(index, birth, time_ms, proposals);
+        self.log.push_items(index, birth, time_ms, proposals);
         self.note_accepted(index, time_ms, true);
     }
 

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::Ramcast;
 use super::delivery::Proposal;
 use crate::ballot::Ballot;
+use crate::group::GroupRecord;
 use crate::group::uncommitted::Uncommitted;
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
@@ -364,7 +365,7 @@ impl Ramcast {
                 }
             }
             let (index, birth, time_ms) = self.log.next_entry();
-            self.log.push_proposals(index, birth, time_ms, entry.iter().copied());
+            self.log.push_items(index, birth, time_ms, entry.iter().copied());
             let record = Record::Remote(entry[0]);
             self.note_logged(index, &record);
             effects.push(Effect::Append { index, time_ms, record });
@@ -435,11 +436,10 @@ impl Ramcast {
     /// answer, which is one of a former ballot, or of a message to several groups.
     fn note_logged(&mut self, index: u64, record: &Record) {
         let shared = match record {
-            Record::NewBallot | Record::Remote(_) | Record::Decided(_) => true,
+            Record::Group(GroupRecord::NewBallot) | Record::Remote(_) | Record::Decided(_) => true,
             Record::Local { destinations, .. } => destinations.has_several(),
             Record::Exchange
-            | Record::Evict { .. }
-            | Record::Join { .. }
+            | Record::Group(GroupRecord::Evict { .. } | GroupRecord::Join { .. })
             | Record::Raise { .. } => false,
         };
         if shared {

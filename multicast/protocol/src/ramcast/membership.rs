@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::Ramcast;
+use crate::group::GroupRecord;
 use crate::guard;
 use crate::mutants::{Mutant, planted};
 use crate::step::{Effect, Record};
@@ -52,7 +53,7 @@ impl Ramcast {
         if useful {
             self.log.changes(slot);
             self.log.paths.evicted += 1;
-            self.append(Record::Evict { slot }, effects);
+            self.append(Record::Group(GroupRecord::Evict { slot }), effects);
         }
         useful
     }
@@ -69,7 +70,7 @@ impl Ramcast {
             && self.log.commit_index() >= self.log.first_index()
         {
             self.log.changes(slot);
-            self.append(Record::Join { slot, incarnation }, effects);
+            self.append(Record::Group(GroupRecord::Join { slot, incarnation }), effects);
         }
     }
 
@@ -106,7 +107,7 @@ impl Ramcast {
             // Elected for our log: it is waited for again, for it is the one that counts.
             self.log.changes(me);
             let incarnation = self.config.incarnation;
-            self.append(Record::Join { slot: me, incarnation }, effects);
+            self.append(Record::Group(GroupRecord::Join { slot: me, incarnation }), effects);
         }
         for slot in self.log.others() {
             let since = self.log.detector().since_ms(slot);

@@ -122,7 +122,7 @@ impl Config {
 pub struct Ramcast {
     config: Config,
     /// The log of our own group, on which the order stands.
-    log: GroupLog,
+    log: GroupLog<Record>,
     /// The highest ballot known of each other group's leaders.
     ballots: Vec<Ballot>,
     clock: u64,
@@ -391,7 +391,7 @@ impl Ramcast {
     /// Whether the message is in our log, committed or not, and not delivered here. Looks at what is
     /// not committed entry by entry: for the rare message that comes again.
     fn awaits_delivery(&self, message: MessageId) -> bool {
-        let logs = |entry: &Uncommitted| entry.message() == Some(message);
+        let logs = |entry: &Uncommitted<Record>| entry.record.message() == Some(message);
         self.order.contains(message) || self.log.uncommitted().any(logs)
     }
 
@@ -402,7 +402,7 @@ impl Ramcast {
             return self.log.ballot_counter();
         }
         let committed = self.order.highest_ballot_of(group);
-        let logged = self.log.uncommitted_proposals().filter(|remote| remote.group() == group);
+        let logged = self.log.uncommitted_items().filter(|remote| remote.group() == group);
         let known = committed.max(self.ballots[group.index()]);
         let known = logged.map(|it| it.ballot).fold(known, Ballot::max).counter();
         let words = self.quorums.words_of(group);
@@ -421,7 +421,7 @@ impl Ramcast {
 
     /// Messages logged here and not delivered.
     pub fn pending(&self) -> usize {
-        let local = |entry: &&Uncommitted| matches!(entry.record, Record::Local { .. });
+        let local = |entry: &&Uncommitted<Record>| matches!(entry.record, Record::Local { .. });
         self.order.len() + self.log.uncommitted().filter(local).count()
     }
 
@@ -462,12 +462,12 @@ impl Ramcast {
     }
 
     /// The log of our own group.
-    pub const fn log(&self) -> &GroupLog {
+    pub const fn log(&self) -> &GroupLog<Record> {
         &self.log
     }
 
     /// The log of our own group, for what concerns it alone.
-    pub const fn log_mut(&mut self) -> &mut GroupLog {
+    pub const fn log_mut(&mut self) -> &mut GroupLog<Record> {
         &mut self.log
     }
 

@@ -519,7 +519,7 @@ impl Ramcast {
             return;
         }
         let pending = |p: &Pending| p.destinations.contains(group) && p.bound() <= last;
-        let logged = |entry: &Uncommitted| match entry.record {
+        let logged = |entry: &Uncommitted<Record>| match entry.record {
             Record::Local { destinations, .. } => destinations.contains(group),
             Record::Raise { timestamp } => timestamp >= last,
             _ => false,

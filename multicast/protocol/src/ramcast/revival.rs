@@ -83,7 +83,7 @@ impl Ramcast {
     /// Messages in our log that are not delivered here, for an onlooker.
     pub fn undelivered(&self) -> Vec<MessageId> {
         let pending = self.order.iter().map(|pending| pending.message);
-        pending.chain(self.log.uncommitted().filter_map(Uncommitted::message)).collect()
+        pending.chain(self.log.uncommitted().filter_map(|entry| entry.record.message())).collect()
     }
 
     /// The highest clock up to which a group is done, with messages to several, as far as we were told.
@@ -97,7 +97,7 @@ impl Ramcast {
     /// then the others were done without us, and nobody knows where what is pending here ended.
     pub fn can_be_revived(&self, settled: u64) -> bool {
         let over = |to: GroupSet, bound: Timestamp| to.has_several() && bound.clock() <= settled;
-        let logged = |entry: &Uncommitted| match entry.record {
+        let logged = |entry: &Uncommitted<Record>| match entry.record {
             Record::Local { destinations, timestamp, .. } => over(destinations, timestamp),
             _ => false,
         };

@@ -1,6 +1,7 @@
 //! Whether a leader has all that its group is done with, whom its state is of use to, and who leads instead.
 
 use super::Ramcast;
+use crate::group::GroupRecord;
 use crate::group::spread::HEIR_PATIENCE;
 use crate::group::uncommitted::Uncommitted;
 use crate::guard;
@@ -21,12 +22,12 @@ impl Ramcast {
     /// is done with what all have applied that its log waits for. While it did not wait for us, others may
     /// have let go of what we need to deliver what was logged until it did again, or until we led.
     pub(super) fn is_whole(&self) -> bool {
-        let evict = Record::Evict { slot: self.config.me.slot };
+        let evict = Record::Group(GroupRecord::Evict { slot: self.config.me.slot });
         let evicted = self.log.uncommitted().any(|entry| entry.record == evict);
         let until = if evicted { u64::MAX } else { self.log.doubtful() };
         let until = until.min(self.log.first_index());
         let lacks = |to: GroupSet, index: u64| to.has_several() && index < until;
-        let logged = |entry: &Uncommitted| match entry.record {
+        let logged = |entry: &Uncommitted<Record>| match entry.record {
             Record::Local { destinations, .. } => lacks(destinations, entry.index),
             _ => false,
         };

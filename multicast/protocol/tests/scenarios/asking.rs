@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use skein_protocol::ballot::{Acceptance, Ballot};
+use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::log::{Decision, Remote};
 use skein_protocol::message::{Announcement, Proposed};
@@ -274,7 +275,9 @@ fn a_follower_waits_longer_than_a_leader_and_lacks_nothing_of_what_is_decided() 
         inline: true,
     };
     let decided = Record::Decided(Decision { message: message(2), timestamp: at(9, 1) });
-    for (index, record) in (1..).zip([Record::NewBallot, local(1), local(2), decided]) {
+    for (index, record) in
+        (1..).zip([Record::Group(GroupRecord::NewBallot), local(1), local(2), decided])
+    {
         let event = Event::Logged { index, birth, time_ms: 0, record, held: true, last: true };
         core.step(event, &mut Vec::new());
     }
@@ -311,7 +314,7 @@ fn a_follower_that_was_answered_asks_for_the_next_ones_at_once() {
     };
     let decided =
         |number| Record::Decided(Decision { message: message(number), timestamp: at(number, 1) });
-    log(&mut core, Record::NewBallot);
+    log(&mut core, Record::Group(GroupRecord::NewBallot));
     (1..=3).for_each(|number| log(&mut core, local(number)));
     log(&mut core, decided(1));
     assert_eq!(core.lacks(), [], "it did not ask, and so waits for what is on its way");

@@ -2,6 +2,7 @@
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
+use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::log::Remote;
 use skein_protocol::message::Announcement;
@@ -18,7 +19,7 @@ fn follower() -> Ramcast {
     let ballot = Ballot::new(1, 0, 0);
     follower.promise(ballot);
     follower.follow(ballot, 0, 1);
-    logged(&mut follower, Record::NewBallot);
+    logged(&mut follower, Record::Group(GroupRecord::NewBallot));
     follower
 }
 

@@ -2,6 +2,7 @@
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
+use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::GroupSet;
 use skein_protocol::ramcast::{Cause, Ramcast, Role, Verdict};
 use skein_protocol::step::{Event, Record};
@@ -423,7 +424,7 @@ fn who_was_told_that_it_is_admitted_says_nothing_of_an_earlier_ballot() {
             index: join,
             birth: later,
             time_ms: 0,
-            record: Record::Join { slot: joiner.slot, incarnation: 1 },
+            record: Record::Group(GroupRecord::Join { slot: joiner.slot, incarnation: 1 }),
             held: true,
             last: true,
         },

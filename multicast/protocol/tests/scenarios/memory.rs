@@ -3,6 +3,7 @@
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
+use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::message::Announcement;
 use skein_protocol::ramcast::{Cause, Ramcast};
@@ -165,7 +166,7 @@ fn what_was_to_be_logged_in_a_ballot_is_not_logged_in_the_next_one() {
     core.step(announced(replica(1, 0), 1, 1, 9), &mut Vec::new());
     assert_eq!(
         leads_again(&mut core),
-        [Record::NewBallot],
+        [Record::Group(GroupRecord::NewBallot)],
         "its group may say something else by now"
     );
 
@@ -179,7 +180,11 @@ fn what_was_to_be_logged_in_a_ballot_is_not_logged_in_the_next_one() {
     }
     let core = stage.core(replica(0, 0));
     core.decide_for_follower(message(1));
-    assert_eq!(leads_again(core), [Record::NewBallot], "whoever lags asks again");
+    assert_eq!(
+        leads_again(core),
+        [Record::Group(GroupRecord::NewBallot)],
+        "whoever lags asks again"
+    );
     core.decide_for_follower(message(1));
     let mut effects = Vec::new();
     core.step(Event::TurnEnd, &mut effects);
@@ -308,7 +313,7 @@ fn a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds() {
     let birth = Ballot::new(9, 2, 0);
     core.promise(birth);
     core.follow(birth, last, last + 1);
-    let (index, record) = (last + 1, Record::NewBallot);
+    let (index, record) = (last + 1, Record::Group(GroupRecord::NewBallot));
     core.step(
         Event::Logged { index, birth, time_ms: 0, record, held: true, last: true },
         &mut Vec::new(),

@@ -1,6 +1,7 @@
 //! Payloads that do not travel in the log: who is waited for, who counts without them, and when they go.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
+use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 use skein_protocol::ramcast::{Cause, Ramcast};
 use skein_protocol::step::{Effect, Event, Record};
@@ -224,7 +225,7 @@ fn follower() -> Ramcast {
     let ballot = Ballot::new(1, 0, 0);
     follower.promise(ballot);
     follower.follow(ballot, 0, 1);
-    logged(&mut follower, 1, Record::NewBallot, true);
+    logged(&mut follower, 1, Record::Group(GroupRecord::NewBallot), true);
     follower
 }
 
@@ -287,6 +288,6 @@ fn an_entry_whose_payload_is_missing_is_forgotten_with_the_log_that_is_cut_off()
     follower.promise(later);
     follower.follow(later, 1, 2);
     assert_eq!(follower.stalled_on(), None);
-    logged(&mut follower, 2, Record::NewBallot, true);
+    logged(&mut follower, 2, Record::Group(GroupRecord::NewBallot), true);
     assert_eq!(follower.log().last_index(), 2);
 }

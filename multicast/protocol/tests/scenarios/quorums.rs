@@ -1,6 +1,7 @@
 //! What counts towards a quorum, and what does not.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
+use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::message::Announcement;
 use skein_protocol::ramcast::{Cause, Ramcast};
@@ -98,7 +99,10 @@ fn nothing_is_committed_below_the_ballots_first_entry() {
     };
     // An adopted entry: leader and follower hold it, but in the new ballot nobody vouches for more.
     assert_eq!(logged(1, Ballot::new(1, 0, 0), local), None);
-    assert_eq!(logged(2, Ballot::new(2, 0, 0), Record::NewBallot), Some(message(1)));
+    assert_eq!(
+        logged(2, Ballot::new(2, 0, 0), Record::Group(GroupRecord::NewBallot)),
+        Some(message(1))
+    );
 }
 
 #[test]
@@ -113,7 +117,7 @@ fn completions_count_only_for_whoever_has_caught_up() {
         destinations: GroupSet::first(1),
         inline: false,
     };
-    for (index, record) in [(1, Record::NewBallot), (2, local)] {
+    for (index, record) in [(1, Record::Group(GroupRecord::NewBallot)), (2, local)] {
         let event = Event::Logged { index, birth: old, time_ms: 0, record, held: true, last: true };
         core.step(event, &mut effects);
     }
@@ -318,7 +322,7 @@ fn nobody_who_is_not_let_in_is_waited_for_to_lead() {
 #[should_panic(expected = "a follower never skips an entry")]
 fn a_gap_in_the_log_is_no_log() {
     let birth = Ballot::new(1, 0, 0);
-    let record = Record::NewBallot;
+    let record = Record::Group(GroupRecord::NewBallot);
     let event = Event::Logged { index: 2, birth, time_ms: 0, record, held: true, last: true };
     follower(birth, 1).step(event, &mut Vec::new());
 }

@@ -1,6 +1,7 @@
 //! A lost group that goes on from one replica's log: who counts, who keeps still, and until when.
 
 use skein_protocol::ballot::Ballot;
+use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::ramcast::{Ramcast, Role, Verdict};
 use skein_protocol::step::{Event, Record};
@@ -36,7 +37,7 @@ fn survivor(behind: Record) -> Ramcast {
         destinations: GroupSet::first(2),
         inline: true,
     };
-    let log = [(earlier, local), (birth, Record::NewBallot), (birth, behind)];
+    let log = [(earlier, local), (birth, Record::Group(GroupRecord::NewBallot)), (birth, behind)];
     for (index, (birth, record)) in (1..).zip(log) {
         let event = Event::Logged { index, birth, time_ms: 0, record, held: false, last: true };
         core.step(event, &mut Vec::new());
@@ -67,7 +68,7 @@ fn all_that_the_survivor_holds_is_committed_and_what_it_lacks_is_given_up() {
 #[test]
 fn a_replica_that_may_lack_something_revives_nobody_and_who_was_chosen_lacks_nothing() {
     assert!(survivor(Record::Exchange).can_be_revived(0));
-    let mut core = survivor(Record::Evict { slot: 1 });
+    let mut core = survivor(Record::Group(GroupRecord::Evict { slot: 1 }));
     assert!(
         !core.can_be_revived(0),
         "others may be done with message 1, and not have waited for it"
@@ -207,8 +208,16 @@ fn who_is_waited_for_again_may_lack_what_was_logged_while_it_was_not() {
         destinations: GroupSet::first(2),
         inline: true,
     };
-    let (evict, join) = (Record::Evict { slot: 1 }, Record::Join { slot: 1, incarnation: 0 });
-    let log = [(earlier, evict), (earlier, local), (birth, Record::NewBallot), (birth, join)];
+    let (evict, join) = (
+        Record::Group(GroupRecord::Evict { slot: 1 }),
+        Record::Group(GroupRecord::Join { slot: 1, incarnation: 0 }),
+    );
+    let log = [
+        (earlier, evict),
+        (earlier, local),
+        (birth, Record::Group(GroupRecord::NewBallot)),
+        (birth, join),
+    ];
     for (index, (birth, record)) in (1..).zip(log) {
         let event = Event::Logged { index, birth, time_ms: 0, record, held: true, last: true };
         core.step(event, &mut Vec::new());

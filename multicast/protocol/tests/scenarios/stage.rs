@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
+use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::Cursor;
 use skein_protocol::message::Announcement;
@@ -616,7 +617,7 @@ impl Stage {
 
 fn told(record: Record) -> String {
     match record {
-        Record::NewBallot => "NewBallot".to_owned(),
+        Record::Group(GroupRecord::NewBallot) => "NewBallot".to_owned(),
         Record::Exchange => "Exchange".to_owned(),
         Record::Local { message, timestamp, .. } => {
             format!("Local m{} {timestamp}", message.sequence)
@@ -628,7 +629,9 @@ fn told(record: Record) -> String {
             format!("Decided m{} {}", decision.message.sequence, decision.timestamp)
         }
         Record::Raise { timestamp } => format!("Raise {timestamp}"),
-        Record::Evict { slot } => format!("Evict {slot}"),
-        Record::Join { slot, incarnation } => format!("Join {slot}, life {incarnation}"),
+        Record::Group(GroupRecord::Evict { slot }) => format!("Evict {slot}"),
+        Record::Group(GroupRecord::Join { slot, incarnation }) => {
+            format!("Join {slot}, life {incarnation}")
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! may be forgotten.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
+use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
 use skein_protocol::message::Announcement;
 use skein_protocol::ramcast::{Cause, Ramcast, Role};
@@ -639,7 +640,10 @@ fn what_a_later_life_told_is_no_word_of_the_one_whose_join_is_committed() {
         let mut core = Ramcast::new(config(me, 0, 1, 3), View::first(3));
         core.promise(earlier);
         core.follow(earlier, 0, 1);
-        let records = [Record::NewBallot, Record::Join { slot: other, incarnation: joined }];
+        let records = [
+            Record::Group(GroupRecord::NewBallot),
+            Record::Group(GroupRecord::Join { slot: other, incarnation: joined }),
+        ];
         for (index, record) in (1..).zip(records) {
             let (birth, time_ms) = (earlier, 0);
             let event = Event::Logged { index, birth, time_ms, record, held: true, last: true };

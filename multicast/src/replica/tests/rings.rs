@@ -1,5 +1,7 @@
 //! Rings and logs without room: who waits, and for whom nobody does.
 
+use skein_protocol::group::GroupRecord;
+
 use super::*;
 
 #[test]
@@ -100,7 +102,7 @@ fn a_log_waits_for_a_payload_to_those_groups_that_it_names() {
     let (timestamp, payload) = (Timestamp::new(1, GroupId(0)), check(&bytes));
     let payload = log::Payload::Held { check: payload };
     let local = Body::Local { message, low_water: 1, timestamp, destinations: both, payload };
-    for (index, body) in [(1, Body::NewBallot), (2, local)] {
+    for (index, body) in [(1, Body::Group(GroupRecord::NewBallot)), (2, local)] {
         let entry = Entry { birth, written: birth, time_ms: 0, epoch: 1, body };
         scene.replica.take_entry(index, &entry, &mut scene.wiring);
     }

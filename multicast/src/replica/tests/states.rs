@@ -1,5 +1,7 @@
 //! States that learners are given, and who may lead or serve without one.
 
+use skein_protocol::group::GroupRecord;
+
 use super::*;
 
 #[test]
@@ -124,9 +126,9 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
     // Slot 0 was evicted after a message that its group may be done with.
     let payload = log::Payload::Inline(b"");
     let bodies = [
-        Body::NewBallot,
+        Body::Group(GroupRecord::NewBallot),
         Body::Local { message, low_water: 1, timestamp, destinations: both, payload },
-        Body::Evict { slot: 0 },
+        Body::Group(GroupRecord::Evict { slot: 0 }),
     ];
     let (mut at, mut tail) = (Cursor::START, Vec::new());
     for body in bodies {
@@ -186,7 +188,7 @@ fn a_log_is_held_from_where_it_was_written_in_front_of_a_state_if_it_is_whole() 
         replica.begin_at(core, Nothing::default(), runs, wiring);
         let (mut at, mut bytes) = (Cursor::START, Vec::new());
         for birth in [OLD, OLD, birth] {
-            let body = Body::NewBallot;
+            let body = Body::Group(GroupRecord::NewBallot);
             Entry { birth, written: OLD, time_ms: 0, epoch: 1, body }.encode(at, &mut bytes);
             at.pass(64, body);
         }
@@ -339,7 +341,7 @@ fn what_another_log_has_left_in_front_of_a_state_is_told_to_nobody() {
             replica.begin_at(core, Nothing::default(), Runs::new([(birth, first)], begin), wiring);
             let (mut at, mut bytes) = (Cursor::START, Vec::new());
             for _ in 0..entries {
-                let (birth, body) = (OLD, Body::NewBallot);
+                let (birth, body) = (OLD, Body::Group(GroupRecord::NewBallot));
                 Entry { birth, written: OLD, time_ms: 0, epoch: 1, body }.encode(at, &mut bytes);
                 at.pass(64, body);
             }

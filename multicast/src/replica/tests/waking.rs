@@ -1,5 +1,6 @@
 //! A leader wakes followers at once or at its next tick.
 
+use skein_protocol::group::GroupRecord;
 use skein_protocol::log::Payload;
 
 use super::super::log::{UNREAD_MAX, is_awaited};
@@ -76,13 +77,14 @@ fn somebody_waits_for_all_but_messages_to_one_group_that_are_in_the_log_whole() 
         destinations: GroupSet::first(groups),
         payload,
     };
+    let group = Body::Group;
     #[rustfmt::skip]
     let cases = [
         (local(1, Payload::Inline(b"x")),       false),
         (local(2, Payload::Inline(b"x")),       true),
         (local(1, Payload::Held { check: 1 }),  true),
-        (Body::NewBallot,                       true),
-        (Body::Evict { slot: 1 },               true),
+        (group(GroupRecord::NewBallot),         true),
+        (group(GroupRecord::Evict { slot: 1 }), true),
         (Body::Raise { timestamp },             false),
         (Body::Pad,                             false),
     ];
