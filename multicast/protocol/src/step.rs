@@ -63,6 +63,10 @@ impl LogRecord for Record {
         if let Self::Group(record) = self { Some(*record) } else { None }
     }
 
+    fn rests_on_others(&self) -> bool {
+        matches!(self, Self::Local { destinations, .. } if destinations.has_several())
+    }
+
     #[inline]
     fn of_items(first: Remote) -> Self {
         Self::Remote(first)

@@ -3,6 +3,7 @@
 use skein_fabric::{Fabric, Peer, RegionKey, Source};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::detector::Pulse;
+use skein_protocol::group::Applied;
 use skein_protocol::guard;
 use skein_protocol::ids::{MessageId, ReplicaId};
 use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, Payload};
@@ -10,7 +11,6 @@ use skein_protocol::message::{Head, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::{Cause, Role, Verdict};
 use skein_protocol::step::Event;
-use skein_protocol::timestamp::Timestamp;
 
 use super::log::RESERVE_FOR_CONTROL;
 use super::{Answered, Replica};
@@ -385,12 +385,12 @@ impl<A: Application> Replica<A> {
         wiring: &mut Wiring<F>,
     ) {
         let ballot = Ballot::from_word(granted.ballot);
-        let applied = Timestamp::from_word(granted.applied);
+        let applied = Applied::new(granted.applied);
         if self.core.log().leads() {
             let follower = &self.followers[usize::from(slot)];
             let awaited = follower.log.is_none() && granted.attempt == follower.attempt;
             if ballot == self.core.log().ballot() && awaited {
-                self.core.granter_has_applied(slot, applied);
+                self.core.log_mut().granter_has_applied(slot, applied);
                 self.admit(slot, &granted, wiring);
             }
             return;
@@ -399,7 +399,7 @@ impl<A: Application> Replica<A> {
         if self.core.log().asks().is_none_or(other) {
             return;
         }
-        self.core.granter_has_applied(slot, applied);
+        self.core.log_mut().granter_has_applied(slot, applied);
         let last = (granted.runs().last_birth(), granted.end.0 - 1);
         let (incarnation, named) = (granted.incarnation, granted.named.clone());
         self.grants_received[usize::from(slot)] = Some((granted, tail.to_vec()));
@@ -618,7 +618,7 @@ impl<A: Application> Replica<A> {
         ours.joining = learns.then_some(granted.incarnation);
         self.stop_teaching(slot);
         self.paths.admitted += 1;
-        self.core.feeds(slot, granted.incarnation);
+        self.core.log_mut().feeds(slot, granted.incarnation);
         self.write_log(slot, before, 0, Hurry::Now, wiring);
         tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");
     }

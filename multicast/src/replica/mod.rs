@@ -27,6 +27,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region};
 use skein_protocol::ballot::Ballot;
+use skein_protocol::group::Applied;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{Cursor, Decision, HEADER, PREAMBLE};
 use skein_protocol::message::{Announcement, Proposed, encode_name};
@@ -501,7 +502,7 @@ impl<A: Application> Replica<A> {
                 }
             }
             Election::Ask { incarnation, needs, applied, taken } => {
-                let applied = Timestamp::from_word(applied);
+                let applied = Applied::new(applied);
                 self.asked_for_state(from.slot, incarnation, needs, applied, taken);
             }
             Election::Admitted { ballot, incarnation } => {

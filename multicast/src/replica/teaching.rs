@@ -16,11 +16,11 @@ use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
+use skein_protocol::group::Applied;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::{Ramcast, Role, longer};
 use skein_protocol::runs::Runs;
-use skein_protocol::timestamp::Timestamp;
 
 use super::Replica;
 use super::results::{Given, Told};
@@ -174,7 +174,7 @@ impl<A: Application> Replica<A> {
         slot: u8,
         incarnation: u32,
         needs: Option<u64>,
-        applied: Timestamp,
+        applied: Applied,
         taken: Option<Taken>,
     ) {
         let at_ms = self.core.log().now_ms();
@@ -196,7 +196,7 @@ impl<A: Application> Replica<A> {
         }
         let times = before.map_or(0, |teaching| teaching.times + 1);
         self.follower_lost(slot);
-        self.core.gives_state(slot);
+        self.core.log_mut().gives_state(slot);
         let goes_on = |teaching: &&mut Teaching| {
             let has = Taken { copy: teaching.copy, next: teaching.next };
             (teaching.incarnation, Some(has)) == (incarnation, taken) && !teaching.done

@@ -2,6 +2,7 @@
 
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Acceptance;
+use skein_protocol::group::Applied;
 use skein_protocol::guard;
 use skein_protocol::ids::ReplicaId;
 use skein_protocol::mutants::Mutant;
@@ -19,7 +20,7 @@ impl<A: Application> Replica<A> {
         if guard!(Mutant::AppliedTooEarly, self.given.is_empty()) {
             self.last_applied = self.last_applied.max(self.last_delivered);
         }
-        self.core.applied(Timestamp::from_word(self.last_applied));
+        self.core.log_mut().has_applied(Applied::new(self.last_applied));
         self.told_after = self.core.delivered();
         if let Some(leader) = self.core.log().leader().filter(|leader| *leader != self.id)
             && self.applied_told != self.last_applied.max(NOTHING)

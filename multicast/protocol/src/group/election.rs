@@ -140,6 +140,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// # Panics
     /// If [no ballot is left](Self::has_ballots_left).
     pub(crate) fn campaign(&mut self, cause: Cause) -> Ballot {
+        self.progress.forget_granted();
         let counter = Ballot::next_attempt(self.ballot_counter()).expect("a ballot is left");
         let ballot = Ballot::new(counter, self.config.me.slot, self.config.incarnation);
         self.promise(ballot);
@@ -201,6 +202,10 @@ impl<R: LogRecord> GroupLog<R> {
         self.suspended = false;
         self.seeded = Some(0);
         self.paths.revived += 1;
+        // What former incarnations had applied says nothing of those that take our state.
+        for slot in self.others() {
+            self.progress.forget(slot);
+        }
     }
 
     /// As any other replica of a group that is recreated: nothing of ours counts until we have taken the survivor's state.

@@ -165,6 +165,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.lease.clear();
         self.entries.ballot = ballot;
         self.followers.forget();
+        self.progress.lead(self.config.me.slot);
         if self.entries.last_time_ms > 0 {
             let (last, now) = (self.entries.last_time_ms.cast_signed(), self.now_ms.cast_signed());
             self.entries.time_offset = last - now;

@@ -49,15 +49,11 @@ impl<R: LogRecord> GroupLog<R> {
         self.followers.fed[usize::from(slot)].as_ref()
     }
 
-    /// A follower tells us what it has applied. Returns whether it is one whose log we write, and its incarnation counts.
-    pub(crate) fn follower_tells(&mut self, slot: u8) -> Option<bool> {
-        let fed = self.followers.fed[usize::from(slot)].as_mut()?;
-        fed.told = true;
-        Some(self.members.view.names(slot, fed.incarnation))
-    }
-
     /// A follower is let in: we write its log from here on.
-    pub(crate) fn feeds(&mut self, slot: u8, incarnation: u32) {
+    pub fn feeds(&mut self, slot: u8, incarnation: u32) {
+        // It tells us anew what it has applied when it reads our header. Its former incarnation may have applied
+        // more; and so may the same one, if it has taken a state since of somebody who had applied less.
+        self.progress.forget(slot);
         // An incarnation that is not let in yet proves that it has caught up by a word behind its `Join`.
         let joins = !self.members.view.names(slot, incarnation);
         let from = self.entries.last + u64::from(joins);

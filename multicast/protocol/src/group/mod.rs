@@ -8,6 +8,7 @@
 //! | `Membership` | whose memory counts, and changes of that which are not committed |
 //! | `Followers` | what we know to be in the memory of those whose logs we write |
 //! | `Words` | what the replicas of our group have said to hold |
+//! | `Progress` | how far each replica has applied what its log says |
 //! | `Payloads` | payloads that are not in the log, and who may lack them |
 //! | `Lease` | promises to let nobody else lead |
 //! | `Spread` | when leadership goes back to slot 0 |
@@ -18,6 +19,8 @@
 //!
 //! The log knows what a record says of the group ([`GroupRecord`]) and nothing else of it: the ordering has a type of
 //! its own for records ([`LogRecord`]), takes them as they are committed (`next_committed`), and is told what is cut off.
+//! Nor does it know how the ordering counts what it delivers: it compares those numbers ([`Applied`]), and asks for two of
+//! them (`Ordering`).
 
 pub(crate) mod commit;
 mod confirm;
@@ -26,10 +29,13 @@ pub(crate) mod entries;
 pub(crate) mod followers;
 pub(crate) mod lease;
 mod membership;
+pub(crate) mod ordering;
 mod paths;
 pub(crate) mod payloads;
+mod progress;
 pub(crate) mod record;
-pub(crate) mod spread;
+mod spread;
+pub(crate) mod succession;
 pub(crate) mod uncommitted;
 pub(crate) mod words;
 
@@ -41,6 +47,8 @@ use self::lease::Lease;
 use self::membership::Membership;
 pub use self::paths::GroupPaths;
 use self::payloads::Payloads;
+pub use self::progress::Applied;
+use self::progress::Progress;
 pub use self::record::{GroupRecord, LogRecord};
 use self::spread::Spread;
 use self::words::Words;
@@ -103,6 +111,7 @@ pub struct GroupLog<R: LogRecord> {
     members: Membership,
     followers: Followers,
     words: Words,
+    progress: Progress,
     pub(crate) payloads: Payloads<R>,
     lease: Lease,
     spread: Spread,
@@ -130,6 +139,7 @@ impl<R: LogRecord> GroupLog<R> {
             members: Membership::new(view),
             followers: Followers::new(config.replicas),
             words: Words::new(config.replicas),
+            progress: Progress::default(),
             payloads: Payloads::default(),
             lease: Lease::new(config.replicas),
             spread: Spread::default(),

@@ -49,4 +49,6 @@ crate::paths! {
     evicted,
     /// A replica was let in.
     joined,
+    /// A leader gave nobody its state, since it may lack what others tell nobody any more.
+    not_whole,
 }

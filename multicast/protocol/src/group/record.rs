@@ -79,6 +79,9 @@ pub trait LogRecord: Copy + Debug + From<GroupRecord> {
     /// What it says of the group, if it does.
     fn of_group(&self) -> Option<GroupRecord>;
 
+    /// Whether to deliver what it says may take what other groups tell.
+    fn rests_on_others(&self) -> bool;
+
     /// The record that stands for an entry of items, of which this is the first.
     fn of_items(first: Self::Item) -> Self;
 

@@ -16,7 +16,7 @@ use super::record::LogRecord;
 use super::{Cause, GroupLog};
 
 /// How long a leader cannot deliver what another has applied before it hands over, in patiences.
-pub(crate) const HEIR_PATIENCE: u64 = 10;
+pub(super) const HEIR_PATIENCE: u64 = 10;
 
 /// The slot that leads if nothing speaks against it.
 const PREFERRED: u8 = 0;
@@ -57,9 +57,9 @@ impl Spread {
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// As leader: the slot that shall lead instead, if it is time to hand over. It counts, holds what is committed, and
+    /// As leader: the preferred slot, if it is time to hand over to it. It counts, holds what is committed, and
     /// has said what it has applied.
-    pub(crate) fn hands_over(&self) -> Option<u8> {
+    pub(super) fn preferred(&self) -> Option<u8> {
         let wait = self.config.spread_after_ms << self.spread.doublings;
         let Spread { chosen, since_ms, asks, .. } = self.spread;
         let wanted = self.leads()

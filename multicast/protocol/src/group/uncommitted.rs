@@ -75,12 +75,11 @@ impl<R: LogRecord> Suffix<R> {
     pub(crate) fn take_items(&mut self, mut take: impl FnMut(&[R::Item])) {
         let count = self.counts.pop_front().expect("an entry of items was taken");
         let (front, back) = self.items.as_slices();
-        match front.split_at_checked(count) {
-            Some((all, _)) => take(all),
-            None => {
-                take(front);
-                take(&back[..count - front.len()]);
-            }
+        if let Some((all, _)) = front.split_at_checked(count) {
+            take(all);
+        } else {
+            take(front);
+            take(&back[..count - front.len()]);
         }
         self.items.drain(..count);
     }
@@ -136,6 +135,10 @@ mod tests {
 
         fn of_group(&self) -> Option<GroupRecord> {
             if let Self::Group(record) = self { Some(*record) } else { None }
+        }
+
+        fn rests_on_others(&self) -> bool {
+            false
         }
 
         fn of_items(first: u64) -> Self {

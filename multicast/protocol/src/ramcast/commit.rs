@@ -95,11 +95,6 @@ impl Ramcast {
             Record::Group(GroupRecord::Evict { slot }) => self.log.commits_evict(slot),
             Record::Group(GroupRecord::Join { slot, incarnation }) => {
                 self.log.commits_join(slot, incarnation, index);
-                // It may have told us before we knew that it counts, and tells us once.
-                let fed = self.log.follower(slot);
-                if fed.is_some_and(|fed| fed.told && fed.incarnation == incarnation) {
-                    self.shared.told_by(slot, self.shared.applied_by(slot));
-                }
             }
         }
     }

@@ -24,7 +24,6 @@ impl Ramcast {
     /// If [no ballot is left](crate::group::GroupLog::has_ballots_left).
     pub fn campaign(&mut self, cause: Cause) -> Ballot {
         self.depose();
-        self.shared.forget_granted();
         self.log.campaign(cause)
     }
 
@@ -93,7 +92,6 @@ impl Ramcast {
         self.log.begin_to_lead();
         self.asking = Asking::default();
         self.shared.forget_told();
-        self.shared.lead(self.config.me.slot);
         self.passed.lead();
         self.forget_kept(effects);
         self.rebuild();

@@ -64,7 +64,7 @@ impl Ramcast {
     /// not said what it has applied is not known to.
     pub fn is_behind(&self, slot: u8) -> bool {
         let Some(fed) = self.log.follower(slot) else { return false };
-        let applied = self.shared.known_applied(slot);
+        let applied: Timestamp = self.log.known_applied(slot).into();
         self.log.leads()
             && (fed.told || applied > Timestamp::ZERO)
             && self.lag.is_full(applied, self.delivered())
@@ -73,7 +73,7 @@ impl Ramcast {
 
     /// As leader: whether a replica that is about to let us write its log has as many to deliver already.
     pub fn is_granter_behind(&self, slot: u8) -> bool {
-        let applied = self.shared.granted_by(slot);
+        let applied = self.log.granter_applied(slot).into();
         self.lag.is_full(applied, self.delivered()) && !planted(Mutant::LagNotBounded)
     }
 

@@ -1,120 +1,117 @@
-//! Who counts in a group: as leader, whose logs we write, who is evicted, and who is let in.
+//! What our group's log asks of the order between groups, and what we log for it: who is evicted, who joins.
+//!
+//! The group log decides all of this, and knows nothing of timestamps: to it, they are numbers that rise with what is
+//! delivered.
 
 use alloc::vec::Vec;
 
 use super::Ramcast;
-use crate::group::GroupRecord;
-use crate::guard;
-use crate::mutants::{Mutant, planted};
+use super::delivery::Order;
+use super::shared::Shared;
+use crate::group::ordering::{Next, Ordering};
+use crate::group::succession::is_left_behind;
+use crate::group::{Applied, GroupLog};
+use crate::ids::GroupId;
 use crate::step::{Effect, Record};
 use crate::timestamp::Timestamp;
 
-/// How long a dead replica's successor is waited for, in patiences.
-const EVICT_PATIENCE: u64 = 4;
+impl From<Timestamp> for Applied {
+    fn from(timestamp: Timestamp) -> Self {
+        Self::new(timestamp.to_word())
+    }
+}
+
+impl From<Applied> for Timestamp {
+    fn from(applied: Applied) -> Self {
+        Self::from_word(applied.number())
+    }
+}
+
+/// What our group has to deliver, and is done with.
+pub(super) struct Deliveries<'a> {
+    own: GroupId,
+    order: &'a Order,
+    shared: &'a Shared,
+}
+
+impl Ordering for Deliveries<'_> {
+    fn done(&self) -> Applied {
+        self.shared.settled_by(self.own).into()
+    }
+
+    fn waits_for_others_below(&self, index: u64) -> bool {
+        self.order.iter().any(|it| it.destinations.has_several() && it.index < index)
+    }
+}
 
 impl Ramcast {
-    /// A follower is let in: we write its log from here on.
-    pub fn feeds(&mut self, slot: u8, incarnation: u32) {
-        // It tells us anew what it has applied when it reads our header. Its former incarnation may have applied
-        // more; and so may the same one, if it has taken a state since of somebody who had applied less.
-        self.shared.forget_applied(slot);
-        self.log.feeds(slot, incarnation);
+    /// What our log asks of us.
+    pub(super) const fn deliveries(&self) -> Deliveries<'_> {
+        Deliveries { own: self.config.me.group, order: &self.order, shared: &self.shared }
     }
 
-    /// A replica begins to take our state. From there on it may have applied less than it told us, and says how
-    /// much when it lets us write its log again.
-    pub fn gives_state(&mut self, slot: u8) {
-        self.shared.forget_applied(slot);
-        self.shared.granted(slot, Timestamp::ZERO);
+    /// Our log, and what it asks of us.
+    const fn log_and_deliveries(&mut self) -> (&mut GroupLog<Record>, Deliveries<'_>) {
+        let Self { log, order, shared, config, .. } = self;
+        (log, Deliveries { own: config.me.group, order, shared })
     }
 
-    /// A replica that grants our ballot says up to where it has applied what it delivered.
-    pub fn granter_has_applied(&mut self, slot: u8, applied: Timestamp) {
-        self.shared.granted(slot, applied);
+    /// What waits to be delivered first.
+    fn waits_first(&mut self) -> Option<Next> {
+        let (bound, since_ms) = self.order.head()?;
+        Some(Next { least: bound.into(), since_ms })
     }
 
-    /// Logs that the log waits for a slot no more, unless fewer than a quorum would be left that it
-    /// waits for. Who has not applied what its group is done with is none of those: it may have the log
-    /// and lack what nobody tells any more, and cannot do without the state of one of the others.
-    /// Returns whether it was of use.
+    /// Logs that the log waits for a slot no more, unless fewer than a quorum would be left that it waits for. Returns
+    /// whether it was of use.
     pub fn evict(&mut self, slot: u8, effects: &mut Vec<Effect>) -> bool {
-        let settled = self.shared.settled_by(self.group());
-        let whole = |other: &u8| self.shared.applied_by(*other) >= settled;
-        let stays = |other: &u8| {
-            let leaves = self.log.is_changing(*other) || self.log.view().member(*other).evicted;
-            *other != slot && !leaves
-        };
-        let slots = 0..self.config.replicas;
-        let enough = slots.filter(stays).filter(whole).count() >= self.log.quorum();
-        let useful = !planted(Mutant::NobodyEvicted)
-            && guard!(Mutant::QuorumEvictedAway, enough)
-            && self.log.may_change(slot)
-            && !self.log.view().member(slot).evicted;
-        if useful {
-            self.log.changes(slot);
-            self.log.paths.evicted += 1;
-            self.append(Record::Group(GroupRecord::Evict { slot }), effects);
-        }
-        useful
+        let (log, deliveries) = self.log_and_deliveries();
+        let evict = log.evict(slot, &deliveries);
+        evict.map(|record| self.append(record.into(), effects)).is_some()
     }
 
-    /// Logs that a life of a slot counts from here on: it holds all that this log holds.
+    /// Logs that an incarnation of a slot counts from here on, if it may: it holds all that this log holds.
     pub fn join(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<Effect>) {
-        let news =
-            !self.log.view().names(slot, incarnation) || self.log.view().member(slot).evicted;
-        let whole = guard!(Mutant::LetInBehind, self.has_what_is_settled(slot, incarnation))
-            && self.has_payloads(slot, incarnation);
-        if self.log.may_change(slot)
-            && news
-            && whole
-            && self.log.commit_index() >= self.log.first_index()
-        {
-            self.log.changes(slot);
-            self.append(Record::Group(GroupRecord::Join { slot, incarnation }), effects);
+        let (log, deliveries) = self.log_and_deliveries();
+        if let Some(record) = log.join(slot, incarnation, &deliveries) {
+            self.append(record.into(), effects);
         }
     }
 
-    /// Whether a life of a slot holds the payloads of what was logged when it let us write its log, as far as it can
-    /// say so: some of them we may have let go of, which no log brings back. A life that no view has named yet
-    /// says nothing.
-    fn has_payloads(&self, slot: u8, incarnation: u32) -> bool {
-        let covered = self.log.covers_what_it_may_lack(slot);
-        !self.log.view().names(slot, incarnation) || covered
+    /// Logs the changes of the view that are due.
+    pub(super) fn log_due_changes(&mut self, effects: &mut Vec<Effect>) {
+        let (log, deliveries) = self.log_and_deliveries();
+        for record in log.due_changes(&deliveries) {
+            self.append(record.into(), effects);
+        }
     }
 
-    /// Whether a life of a slot has applied all that our group can be done with, or counts already. **Invariant.**
-    /// f+1 lives that count have applied what our group is done with: that many were waited for when it was
-    /// said, and a new life takes a former one's place only if it has, too. Others tell it nobody any more, so
-    /// once all who have it are gone no log helps. A new life may hold the whole log and lack it: it was given
-    /// its state by a leader that was evicted and deposed, and did not know. Nor need we know, who were elected
-    /// for our log: who settled it may have died before we were told. But of any f+1 that count, one has
-    /// applied it; so we wait until that many have told us what they had.
-    fn has_what_is_settled(&self, slot: u8, incarnation: u32) -> bool {
-        let settled = self.shared.settled_by(self.group());
-        let before = self.shared.settled_before(self.log.quorum());
-        let has_it = |before| self.shared.applied_by(slot) >= settled.max(before);
-        self.log.view().names(slot, incarnation) || before.is_some_and(has_it)
+    /// Whether all of our group that counted have applied what we have not even delivered: only a state helps then.
+    pub fn is_left_behind(&mut self) -> bool {
+        let next = self.waits_first();
+        is_left_behind(next, &self.deliveries())
     }
 
-    /// Those whose process is known to have ended, and whose successor is not there yet, are waited
-    /// for no more. A connection that broke looks the same for a moment.
-    pub(super) fn evict_dead(&mut self, effects: &mut Vec<Effect>) {
-        if self.log.commit_index() < self.log.first_index() {
-            return; // Not before everybody knows where the log goes on.
-        }
-        let me = self.config.me.slot;
-        if self.log.view().member(me).evicted && !self.log.is_changing(me) {
-            // Elected for our log: it is waited for again, for it is the one that counts.
-            self.log.changes(me);
-            let incarnation = self.config.incarnation;
-            self.append(Record::Group(GroupRecord::Join { slot: me, incarnation }), effects);
-        }
-        for slot in self.log.others() {
-            let since = self.log.detector().since_ms(slot);
-            let for_long = self.log.now_ms() >= since + EVICT_PATIENCE * self.config.patience_ms;
-            if self.log.detector().is_dead(slot) && for_long {
-                self.evict(slot, effects);
-            }
-        }
+    /// As leader: whether our state is of use to a replica that has applied so much.
+    pub fn may_teach(&mut self, applied: Applied) -> bool {
+        let next = self.waits_first();
+        let (log, deliveries) = self.log_and_deliveries();
+        log.may_teach(applied, next, &deliveries)
+    }
+
+    /// As leader that is left behind: the slot that shall lead instead.
+    pub fn heir(&mut self) -> Option<u8> {
+        let next = self.waits_first();
+        self.log.heir(next, &self.deliveries())
+    }
+
+    /// As leader whose log does not reach back to where that slot's ends: whether another shall lead, whose log does.
+    pub fn needs_another_to_serve(&self, slot: u8) -> bool {
+        self.log.needs_another_to_serve(slot, &self.deliveries())
+    }
+
+    /// As leader: the slot that shall lead instead, if it is time to hand over.
+    pub fn hands_over(&self) -> Option<u8> {
+        self.log.hands_over(&self.deliveries())
     }
 }

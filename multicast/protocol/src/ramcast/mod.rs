@@ -39,7 +39,6 @@ mod reads;
 mod revival;
 mod saved;
 mod shared;
-mod succession;
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -58,7 +57,6 @@ pub use self::paths::Paths;
 use self::quorums::Quorums;
 use self::shared::Shared;
 use crate::ballot::Ballot;
-use crate::group::followers::Fed;
 use crate::group::uncommitted::Uncommitted;
 pub use crate::group::{Cause, Role, Verdict};
 use crate::group::{GroupConfig, GroupLog};
@@ -66,9 +64,8 @@ use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::known::Known;
 use crate::log::{Decision, Remote};
-use crate::mutants::{Mutant, planted};
+use crate::mutants::Mutant;
 use crate::step::{Deliver, Effect, Event, Record};
-use crate::timestamp::Timestamp;
 use crate::view::View;
 
 /// What a replica is told once.
@@ -240,13 +237,7 @@ impl Ramcast {
             }
             Event::Settled { group, timestamp } => self.shared.settled(group, timestamp),
             Event::Applied { slot, timestamp } => {
-                // Of one whose log we do not write it says nothing: it may be about to take a state.
-                if let Some(counts) = self.log.follower_tells(slot) {
-                    self.shared.applied(slot, timestamp);
-                    if counts {
-                        self.shared.told_by(slot, timestamp);
-                    }
-                }
+                self.log.follower_has_applied(slot, timestamp.into());
             }
             Event::Denied => self.step_down(),
             Event::TurnEnd => self.end_turn(effects),
@@ -260,7 +251,7 @@ impl Ramcast {
             self.ask_again(effects);
             self.settle_own(effects);
             self.settle_passed(effects);
-            self.evict_dead(effects);
+            self.log_due_changes(effects);
         }
         self.shared.trim(effects);
     }
@@ -490,29 +481,5 @@ impl Ramcast {
             pending.proven().contains(*group) || remote.is_some_and(|it| self.quorums.hold(it))
         };
         pending.destinations.without(self.group()).iter().filter(|group| !there(group)).collect()
-    }
-
-    /// Up to which final timestamp every replica that counts has applied what it delivers, and every one
-    /// that a logged `Join` may have count: what is settled meanwhile it would lack when it does. One that is
-    /// about to count is waited for, too: while there is load it would never reach what is settled otherwise,
-    /// if what it tells takes longer to come than what others do.
-    fn applied_by_all(&self) -> Timestamp {
-        let joins = |slot: u8| self.log.is_changing(slot) || self.is_about_to_count(slot);
-        let counts = |slot: &u8| !self.log.view().member(*slot).evicted || joins(*slot);
-        let counted = self.log.others().filter(counts);
-        let counted = counted.filter(|_| !planted(Mutant::SettledTooEarly));
-        let slots = counted.chain([self.config.me.slot]);
-        slots.map(|slot| self.shared.applied_by(slot)).min().expect("we are one of them")
-    }
-
-    /// Whether a slot is well, and a life of it that does not count yet has applied what was settled before we
-    /// led.
-    fn is_about_to_count(&self, slot: u8) -> bool {
-        let learns = |fed: &Fed| !self.log.view().names(slot, fed.incarnation);
-        let before = self.shared.settled_before(self.log.quorum());
-        let caught_up = |before: Timestamp| self.shared.applied_by(slot) >= before;
-        self.log.follower(slot).is_some_and(learns)
-            && before.is_some_and(caught_up)
-            && !self.log.detector().suspects(slot)
     }
 }

@@ -45,8 +45,6 @@ crate::paths! {
     asked_what_passed,
     /// A leader raised its clock to where another group, recreated, has what both had shared.
     raised,
-    /// A leader gave nobody its state, since it may lack what others tell nobody any more.
-    not_whole,
     /// A state was given away.
     saved,
     /// A state was taken.

@@ -44,10 +44,6 @@ impl Ramcast {
         self.fold(self.log.last_index());
         self.log.revive(marker, view);
         self.clock = self.clock.max(clock);
-        // What former incarnations had applied says nothing of those that take our state.
-        for slot in self.log.others() {
-            self.shared.forget_applied(slot);
-        }
     }
 
     /// As any other replica of the group: nothing of ours counts until we have taken the survivor's
@@ -103,6 +99,7 @@ impl Ramcast {
         };
         let pending = || self.order.iter().any(|it| over(it.destinations, it.bound()));
         let lacks = || pending() || self.log.uncommitted().any(logged);
-        self.log.role() != Role::Blank && self.is_whole() && !lacks()
+        let whole = self.log.is_whole(&self.deliveries());
+        self.log.role() != Role::Blank && whole && !lacks()
     }
 }

@@ -16,7 +16,6 @@ use hashbrown::{HashMap, HashSet};
 use super::Ramcast;
 use super::delivery::Pending;
 use crate::bytes::{Reader, Writer};
-use crate::group::SLOTS;
 use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::log::Decision;
 use crate::step::{Deliver, Effect};
@@ -44,14 +43,6 @@ pub(super) struct Shared {
     decided: HashSet<MessageId>,
     /// Up to where each group has applied everything, at all its replicas; our own among them.
     settled: Vec<Timestamp>,
-    /// Up to where each replica of ours has, as far as its leader was told.
-    applied: Vec<Timestamp>,
-    /// As candidate or leader: up to where each replica had when it granted our ballot.
-    granted: Vec<Timestamp>,
-    /// As leader: who of those that count has told us that since we lead, and the most that anybody had
-    /// when it did for the first time.
-    told_by: u16,
-    applied_before: Timestamp,
     /// The last message shared with each group, and up to where it was told that we are done.
     last_with: LastWith,
     told: Vec<Timestamp>,
@@ -120,10 +111,6 @@ impl Shared {
             ended: RefCell::default(),
             decided: HashSet::new(),
             settled: zero.clone(),
-            applied: vec![Timestamp::ZERO; SLOTS],
-            granted: vec![Timestamp::ZERO; SLOTS],
-            told_by: 0,
-            applied_before: Timestamp::ZERO,
             last_with: LastWith::new(groups),
             told: zero,
             dirty: false,
@@ -153,63 +140,6 @@ impl Shared {
         let settled = &mut self.settled[group.index()];
         self.dirty |= timestamp > *settled;
         *settled = timestamp.max(*settled);
-    }
-
-    pub(super) fn applied(&mut self, slot: u8, timestamp: Timestamp) {
-        let applied = &mut self.applied[usize::from(slot)];
-        *applied = timestamp.max(*applied);
-    }
-
-    /// We lead, and know what we have applied ourselves. What others had they told us when we led before, and
-    /// some may have begun a new life since.
-    pub(super) fn lead(&mut self, me: u8) {
-        let ours = self.applied_by(me);
-        self.applied.fill(Timestamp::ZERO);
-        self.applied[usize::from(me)] = ours;
-        (self.told_by, self.applied_before) = (1 << me, ours);
-    }
-
-    /// One that counts tells us, as leader, what it has applied.
-    pub(super) fn told_by(&mut self, slot: u8, timestamp: Timestamp) {
-        if self.told_by >> slot & 1 == 0 {
-            self.told_by |= 1 << slot;
-            self.applied_before = timestamp.max(self.applied_before);
-        }
-    }
-
-    /// As leader: no more than this was settled before we led; `None` until so many have told us what they
-    /// have applied.
-    pub(super) fn settled_before(&self, quorum: usize) -> Option<Timestamp> {
-        (self.told_by.count_ones() as usize >= quorum).then_some(self.applied_before)
-    }
-
-    /// Nothing is known of the slot any more: it may have begun a new life, or take a state.
-    pub(super) fn forget_applied(&mut self, slot: u8) {
-        self.applied[usize::from(slot)] = Timestamp::ZERO;
-    }
-
-    /// A granter of our ballot says what it has applied; or begins to take a state, and may have less.
-    pub(super) fn granted(&mut self, slot: u8, applied: Timestamp) {
-        self.granted[usize::from(slot)] = applied;
-    }
-
-    /// What a granter of our ballot has applied, as it said.
-    pub(super) fn granted_by(&self, slot: u8) -> Timestamp {
-        self.granted[usize::from(slot)]
-    }
-
-    /// We set out to lead, and nobody has granted that yet.
-    pub(super) fn forget_granted(&mut self) {
-        self.granted.fill(Timestamp::ZERO);
-    }
-
-    /// What a slot is known to have applied: by what it has told us as leader, or said when it granted.
-    pub(super) fn known_applied(&self, slot: u8) -> Timestamp {
-        self.applied_by(slot).max(self.granted[usize::from(slot)])
-    }
-
-    pub(super) fn applied_by(&self, slot: u8) -> Timestamp {
-        self.applied[usize::from(slot)]
     }
 
     /// Lets go of what everybody is done with, our own group among them.
@@ -325,7 +255,7 @@ impl Ramcast {
     /// once stays so, though a replica may count again that did not when it was.
     pub(super) fn settle_own(&mut self, effects: &mut Vec<Effect>) {
         let own = self.group();
-        let all = self.applied_by_all().max(self.shared.settled_by(own));
+        let all = Timestamp::from(self.log.applied_by_all()).max(self.shared.settled_by(own));
         for group in (0..self.config.groups).map(GroupId) {
             let told = self.shared.told[group.index()];
             if self.shared.last_with.get(group) > told && all > told {
@@ -343,11 +273,6 @@ impl Ramcast {
     /// lost stands in the memory of others, and a proposal at or below that would be taken for one of the past.
     pub fn highest_clock(&self) -> u64 {
         self.clock.max(self.shared.highest_clock()).max(self.passed.highest_clock())
-    }
-
-    /// We have applied what we deliver up to a timestamp.
-    pub fn applied(&mut self, timestamp: Timestamp) {
-        self.shared.applied(self.config.me.slot, timestamp);
     }
 }
 
@@ -409,19 +334,5 @@ mod tests {
         shared.save(&mut Writer(&mut bytes));
         let restored = Shared::restore(&mut Reader(&bytes), 3).unwrap();
         assert!((1..=6).all(|n| restored.get(message(n)) == shared.get(message(n))));
-    }
-
-    #[test]
-    fn no_more_was_settled_before_than_the_most_that_a_quorum_had_applied_when_it_told_first() {
-        let at = |clock| Timestamp::new(clock, GroupId(0));
-        let mut shared = Shared::new(1);
-        shared.applied(0, at(5));
-        shared.lead(0);
-        shared.told_by(1, at(9));
-        assert_eq!(shared.settled_before(3), None, "two of five have told");
-        shared.told_by(2, at(7));
-        assert_eq!(shared.settled_before(3), Some(at(9)), "the last one has applied less");
-        shared.told_by(2, at(12));
-        assert_eq!(shared.settled_before(3), Some(at(9)), "it has applied that since we lead");
     }
 }

@@ -475,7 +475,7 @@ fn a_leader_tells_whoever_lets_it_in_again_that_it_is_admitted() {
     let life = core.log().view().member(joiner.slot).incarnation;
     core.log_mut().feeds_no_more(joiner.slot);
     assert!(!core.log().may_not_know_its_join(joiner.slot), "it does not listen");
-    core.feeds(joiner.slot, life);
+    core.log_mut().feeds(joiner.slot, life);
     assert!(core.log().may_not_know_its_join(joiner.slot), "or it would be silent for ever");
     let ballot = core.log().ballot();
     assert!(stage.core(joiner).log().is_silent());

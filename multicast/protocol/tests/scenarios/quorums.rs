@@ -1,7 +1,7 @@
 //! What counts towards a quorum, and what does not.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
-use skein_protocol::group::GroupRecord;
+use skein_protocol::group::{Applied, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::message::Announcement;
 use skein_protocol::ramcast::{Cause, Ramcast};
@@ -28,7 +28,7 @@ fn leader(groups: u16) -> Ramcast {
         leader.log_mut().granted(slot, 0, (Ballot::ZERO, 0), vec![0; 3]);
     }
     leader.lead(&mut effects);
-    leader.feeds(1, 0);
+    leader.log_mut().feeds(1, 0);
     leader.step(acknowledged(replica(0, 1), ballot, 1), &mut effects);
     assert_eq!(ballot, Ballot::new(1, 0, 0));
     leader
@@ -127,7 +127,7 @@ fn completions_count_only_for_whoever_has_caught_up() {
     let ballot = core.campaign(Cause::Death);
     assert_eq!(core.log_mut().granted(2, 0, (old, 1), vec![0; 3]), Some(1));
     core.lead(&mut effects);
-    core.feeds(2, 0);
+    core.log_mut().feeds(2, 0);
     core.step(Event::Completed { slot: 2, index: 3 }, &mut effects);
     core.step(Event::TurnEnd, &mut effects);
     assert_eq!(core.log().commit_index(), 2, "g0.2 can report nothing behind what it lacks");
@@ -214,7 +214,7 @@ fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word() {
     let mut effects = Vec::new();
     let mut leader = self::leader(1);
     let ballot = leader.log().ballot();
-    leader.feeds(2, 0);
+    leader.log_mut().feeds(2, 0);
     let all = |leader: &mut Ramcast, slot, effects: &mut Vec<_>| {
         leader.step(acknowledged(replica(0, slot), ballot, leader.log().last_index()), effects);
         leader.step(Event::TurnEnd, effects);
@@ -269,7 +269,7 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
     leader.step(Event::Settled { group: GroupId(0), timestamp: settled }, &mut effects);
     assert!(leader.is_left_behind());
     assert_eq!(leader.heir(), None, "nobody is known to be better off");
-    leader.feeds(2, 0);
+    leader.log_mut().feeds(2, 0);
     leader.step(Event::Applied { slot: 2, timestamp: settled }, &mut effects);
     assert_eq!(leader.heir(), Some(2));
     // It sets out, and whoever has granted it refuses us before we have heard of it ourselves.
@@ -295,7 +295,7 @@ fn a_leader_that_nobody_told_what_is_settled_sees_that_another_has_applied_it() 
     let mut effects = Vec::new();
     let mut leader = leader_with_pending(&mut effects);
     let applied = Timestamp::new(9, GroupId(1));
-    leader.feeds(2, 0);
+    leader.log_mut().feeds(2, 0);
     leader.step(Event::Applied { slot: 2, timestamp: applied }, &mut effects);
     assert_eq!(leader.heir(), None, "a follower is ahead for a moment");
     leader.step(Event::Tick { now_ms: 2000 }, &mut effects);
@@ -310,11 +310,11 @@ fn nobody_who_is_not_let_in_is_waited_for_to_lead() {
     let mut leader = leader_with_pending(&mut effects);
     let applied = Timestamp::new(9, GroupId(1));
     for (life, heir) in [(1 << 10, None), (0, Some(2))] {
-        leader.feeds(2, life);
+        leader.log_mut().feeds(2, life);
         leader.step(Event::Applied { slot: 2, timestamp: applied }, &mut effects);
         leader.step(Event::Tick { now_ms: 2000 }, &mut effects);
         assert_eq!(leader.heir(), heir, "life {life}");
-        assert_eq!(leader.may_teach(Timestamp::ZERO), heir.is_none(), "life {life}");
+        assert_eq!(leader.may_teach(Applied::NOTHING), heir.is_none(), "life {life}");
     }
 }
 
@@ -356,7 +356,7 @@ fn a_leader_is_left_behind_by_who_has_applied_its_next_message_and_nothing_behin
     leader.step(Event::Completed { slot: 1, index: leader.log().last_index() }, &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
     let next = Timestamp::new(leader.clock(), GroupId(0));
-    leader.feeds(2, 0);
+    leader.log_mut().feeds(2, 0);
     for (up_to, behind) in [(next.below(), false), (next, true)] {
         leader.step(Event::Settled { group: GroupId(0), timestamp: up_to }, &mut effects);
         leader.step(Event::Applied { slot: 2, timestamp: up_to }, &mut effects);

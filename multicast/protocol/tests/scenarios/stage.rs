@@ -332,7 +332,7 @@ impl Stage {
             let (now_ms, applied) = (self.now_ms, self.node(id).applied);
             let mut effects = Vec::new();
             let core = self.core(id);
-            core.applied(applied);
+            core.log_mut().has_applied(applied.into());
             core.step(Event::Tick { now_ms }, &mut effects);
             self.carry_out(id, effects);
         }
@@ -458,7 +458,7 @@ impl Stage {
         let node = self.node(leader);
         let base = node.runs.shared(&runs).expect("few leaders");
         let (ballot, first) = (node.core.log().ballot(), node.core.log().first_index());
-        node.core.feeds(follower.slot, life);
+        node.core.log_mut().feeds(follower.slot, life);
         node.feeding.insert(follower.slot, base.index - 1);
         if !self.lost_writes.contains(&(leader, follower)) {
             let node = self.node(follower);

@@ -2,7 +2,7 @@
 //! may be forgotten.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
-use skein_protocol::group::GroupRecord;
+use skein_protocol::group::{Applied, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
 use skein_protocol::message::Announcement;
 use skein_protocol::ramcast::{Cause, Ramcast, Role};
@@ -220,8 +220,8 @@ fn what_a_former_life_had_applied_the_next_one_may_lack() {
         for slot in [1, slot] {
             core.step(Event::Applied { slot, timestamp }, &mut Vec::new());
         }
-        core.applied(timestamp);
-        core.feeds(slot, 1);
+        core.log_mut().has_applied(timestamp.into());
+        core.log_mut().feeds(slot, 1);
         if applied {
             core.step(Event::Applied { slot, timestamp }, &mut Vec::new());
         }
@@ -257,7 +257,7 @@ fn a_life_counts_only_when_it_has_applied_what_its_group_is_done_with() {
         if let Some(timestamp) = told {
             core.step(Event::Applied { slot: old.slot, timestamp }, &mut effects);
         }
-        core.feeds(slot, life);
+        core.log_mut().feeds(slot, life);
         core.step(Event::Applied { slot, timestamp: has }, &mut effects);
         effects.clear();
         core.join(slot, life, &mut effects);
@@ -342,7 +342,7 @@ fn who_is_about_to_count_is_not_outrun_by_what_is_settled() {
         if taught {
             stage.teach(leader, learner);
         } else {
-            stage.core(leader).feeds(learner.slot, life);
+            stage.core(leader).log_mut().feeds(learner.slot, life);
         }
         stage.pass(5, &[]);
         // What comes later reaches it late.
@@ -395,7 +395,7 @@ fn who_leads_again_does_not_know_what_others_have_applied() {
     turns_without(&mut stage, restarted);
     assert_eq!(stage.delivered(first), [1]);
     let core = stage.core(first);
-    core.applied(timestamp);
+    core.log_mut().has_applied(timestamp.into());
     let applied = Event::Applied { slot: second.slot, timestamp };
     let mut effects = Vec::new();
     core.step(applied, &mut effects);
@@ -525,12 +525,12 @@ fn who_was_not_waited_for_and_leads_gives_no_state_before_it_has_delivered_what_
         // Others may have let go of m1, but only if they did not wait for this one.
         stage.run(slow, &[other]);
         assert_eq!((stage.core(slow).log().leads(), stage.delivered(slow)), (true, vec![]));
-        assert_eq!(stage.core(slow).may_teach(Timestamp::ZERO), !evicted);
+        assert_eq!(stage.core(slow).may_teach(Applied::NOTHING), !evicted);
         for id in [other, slow] {
             stage.turn(id);
         }
         assert_eq!(stage.delivered(slow), [1]);
-        assert!(stage.core(slow).may_teach(Timestamp::ZERO));
+        assert!(stage.core(slow).may_teach(Applied::NOTHING));
     }
 }
 
@@ -546,7 +546,7 @@ fn who_is_evicted_succeeds_nobody_for_it_may_lack_the_log() {
         stage.run(slow, &[ahead]);
         assert_eq!((stage.core(slow).log().leads(), stage.delivered(slow)), (true, vec![]));
         stage.pass(5, &[old]);
-        assert!(stage.core(slow).may_teach(Timestamp::ZERO) || !evicted);
+        assert!(stage.core(slow).may_teach(Applied::NOTHING) || !evicted);
         stage.pass(500, &[old]);
         assert_eq!(stage.core(slow).heir(), (!evicted).then_some(ahead.slot));
     }
@@ -581,7 +581,7 @@ fn who_has_taken_an_older_state_is_waited_for_until_it_has_applied_that_again() 
     assert_eq!((stage.delivered(leader), stage.delivered(back)), (vec![], vec![1]));
     stage.pass(5, &[]);
     // It takes the state of its leader, in which m1 is pending.
-    stage.core(leader).gives_state(back.slot);
+    stage.core(leader).log_mut().gives_state(back.slot);
     stage.give_state(leader, back);
     assert_eq!(stage.delivered(back), [], "it is as far as its leader");
     stage.ask(leader, back);
@@ -591,7 +591,7 @@ fn who_has_taken_an_older_state_is_waited_for_until_it_has_applied_that_again() 
     stage.told();
     let timestamp = stage.nodes[&leader].applied;
     let (core, mut effects) = (stage.core(leader), Vec::new());
-    core.applied(timestamp);
+    core.log_mut().has_applied(timestamp.into());
     core.step(Event::Applied { slot: other.slot, timestamp }, &mut effects);
     core.step(Event::Tick { now_ms: 9 }, &mut effects);
     let settles = effects.iter().any(|effect| matches!(effect, Effect::Settle { .. }));
@@ -613,7 +613,7 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
         // The leader's memory does not reach back to where the other's log ends.
         let core = stage.core(slow);
         core.log_mut().feeds_no_more(ahead.slot);
-        core.granter_has_applied(ahead.slot, applied);
+        core.log_mut().granter_has_applied(ahead.slot, applied.into());
         stage.pass(500, &[old]);
         let core = stage.core(slow);
         assert_eq!(
@@ -622,12 +622,12 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
             "it cannot take over the leader's log, and would ask it to lead"
         );
         assert_eq!(
-            core.may_teach(applied),
+            core.may_teach(applied.into()),
             !evicted,
             "one that was waited for lacks nothing that its group is done with"
         );
         assert_eq!(core.needs_another_to_serve(ahead.slot), evicted);
-        assert!(core.may_teach(Timestamp::ZERO), "who has applied less loses nothing");
+        assert!(core.may_teach(Applied::NOTHING), "who has applied less loses nothing");
     }
 }
 
@@ -652,8 +652,8 @@ fn what_a_later_life_told_is_no_word_of_the_one_whose_join_is_committed() {
         let ballot = core.campaign(Cause::Death);
         assert_eq!(core.log_mut().granted(learner, 0, (Ballot::ZERO, 0), vec![0; 3]), Some(0));
         core.lead(&mut effects);
-        core.feeds(other, life);
-        core.feeds(learner, 9);
+        core.log_mut().feeds(other, life);
+        core.log_mut().feeds(learner, 9);
         for slot in [other, learner] {
             core.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut effects);
         }

@@ -34,7 +34,7 @@ fn leader(replicas: u8) -> Ramcast {
     core.lead(&mut Vec::new());
     let timestamp = Timestamp::ZERO;
     for slot in 1..replicas {
-        core.feeds(slot, 0);
+        core.log_mut().feeds(slot, 0);
         core.step(Event::Applied { slot, timestamp }, &mut Vec::new());
     }
     core
@@ -96,7 +96,7 @@ fn nobody_is_confirmed_before_the_first_entry_of_the_ballot_is_committed() {
 #[test]
 fn a_life_confirms_from_when_its_join_is_committed_and_until_another_one_is_logged() {
     let mut core = ready(3);
-    core.feeds(1, 1_024);
+    core.log_mut().feeds(1, 1_024);
     core.log_mut().landed(1, 1);
     assert!(!core.log().is_confirmed(0), "its former life may have let another lead");
     core.join(1, 1_024, &mut Vec::new());

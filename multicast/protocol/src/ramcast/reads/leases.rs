@@ -55,7 +55,7 @@ fn leader(replicas: u8) -> Ramcast {
         let by = ReplicaId::new(GroupId(0), slot);
         let acceptance = Acceptance { tag: ballot.tag(), index: core.log().last_index() };
         core.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
-        core.feeds(slot, 0);
+        core.log_mut().feeds(slot, 0);
         core.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut Vec::new());
     }
     core.step(Event::TurnEnd, &mut Vec::new());

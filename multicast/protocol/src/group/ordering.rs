@@ -1,0 +1,25 @@
+//! What the log asks of the ordering that stands on it.
+
+use super::progress::Applied;
+
+/// What waits to be delivered first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Next {
+    /// It is delivered under this number, or a higher one.
+    pub(crate) least: Applied,
+    /// Since when it waits, by our time.
+    pub(crate) since_ms: u64,
+}
+
+/// What is delivered, and what waits, as the ordering counts it.
+///
+/// What a leader may do for its group depends on it: a replica that lacks what the group is done with can serve nobody,
+/// and must not be one of the quorum that is waited for.
+pub(crate) trait Ordering {
+    /// Up to here our group is done with what it delivers, as we were told.
+    fn done(&self) -> Applied;
+
+    /// Whether something that is committed below that index and not delivered [rests on
+    /// others](super::LogRecord::rests_on_others).
+    fn waits_for_others_below(&self, index: u64) -> bool;
+}

@@ -1,0 +1,188 @@
+//! How far the replicas of the group have applied what their logs say.
+//!
+//! The ordering counts in numbers of its own, which rise with what is delivered: the log compares them, and reads nothing
+//! else in them. The group is *done* with what all have applied that its log waits for; other groups tell it nothing of
+//! that any more, so a replica that lacks some of it can only take a state.
+//!
+//! **Invariants.** As leader, `applied[slot]` is at most what that slot's present incarnation has applied: it is
+//! forgotten whenever a new one may be there, or takes a state. While we lead, what was done before we led is at most
+//! `before`, once a quorum has told us what it had applied.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::record::LogRecord;
+use super::{GroupLog, SLOTS};
+use crate::group::followers::Fed;
+use crate::mutants::{Mutant, planted};
+
+/// Everything up to a delivery is applied: a number that rises with each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Applied(u64);
+
+impl Applied {
+    /// Nothing is.
+    pub const NOTHING: Self = Self(0);
+
+    /// As the ordering numbers it.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The ordering's number.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// How far each replica of our group has applied what it delivers, as far as one of them knows.
+pub(super) struct Progress {
+    /// By slot, as its leader was told; our own among them.
+    applied: Vec<Applied>,
+    /// As candidate or leader: what each replica had applied when it granted our ballot.
+    granted: Vec<Applied>,
+    /// As leader: who of those that count has told us what it has applied since we lead, and the most that anybody had when
+    /// it did for the first time.
+    told_by: u16,
+    before: Applied,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        let nothing = vec![Applied::NOTHING; SLOTS];
+        Self { applied: nothing.clone(), granted: nothing, told_by: 0, before: Applied::NOTHING }
+    }
+}
+
+impl Progress {
+    pub(super) fn of(&self, slot: u8) -> Applied {
+        self.applied[usize::from(slot)]
+    }
+
+    fn raise(&mut self, slot: u8, to: Applied) {
+        let applied = &mut self.applied[usize::from(slot)];
+        *applied = to.max(*applied);
+    }
+
+    /// We lead, and know what we have applied ourselves. What others had they told us when we led before, and some may
+    /// have begun a new incarnation since.
+    pub(super) fn lead(&mut self, me: u8) {
+        let ours = self.of(me);
+        self.applied.fill(Applied::NOTHING);
+        self.raise(me, ours);
+        (self.told_by, self.before) = (1 << me, ours);
+    }
+
+    /// One that counts tells us, as leader, what it has applied.
+    pub(super) fn told_by(&mut self, slot: u8) {
+        if self.told_by >> slot & 1 == 0 {
+            self.told_by |= 1 << slot;
+            self.before = self.of(slot).max(self.before);
+        }
+    }
+
+    /// As leader: no more than this was done before we led; `None` until so many have told us what they have applied.
+    pub(super) fn done_before(&self, quorum: usize) -> Option<Applied> {
+        (self.told_by.count_ones() as usize >= quorum).then_some(self.before)
+    }
+
+    /// Nothing is known of the slot any more: it may have begun a new incarnation, or take a state.
+    pub(super) fn forget(&mut self, slot: u8) {
+        self.applied[usize::from(slot)] = Applied::NOTHING;
+    }
+
+    /// We set out to lead, and nobody has granted that yet.
+    pub(super) fn forget_granted(&mut self) {
+        self.granted.fill(Applied::NOTHING);
+    }
+}
+
+impl<R: LogRecord> GroupLog<R> {
+    /// We have applied what we deliver, up to there.
+    pub fn has_applied(&mut self, applied: Applied) {
+        self.progress.raise(self.config.me.slot, applied);
+    }
+
+    /// As leader: a follower of ours has. Of one whose log we do not write it says nothing: it may be about to take a state.
+    pub(crate) fn follower_has_applied(&mut self, slot: u8, applied: Applied) {
+        let Some(fed) = self.followers.fed[usize::from(slot)].as_mut() else { return };
+        fed.told = true;
+        let counts = self.members.view.names(slot, fed.incarnation);
+        self.progress.raise(slot, applied);
+        if counts {
+            self.progress.told_by(slot);
+        }
+    }
+
+    /// A replica that grants our ballot says up to where it has applied what it delivered.
+    pub fn granter_has_applied(&mut self, slot: u8, applied: Applied) {
+        self.progress.granted[usize::from(slot)] = applied;
+    }
+
+    /// A replica begins to take our state. From there on it may have applied less than it told us, and says how
+    /// much when it lets us write its log again.
+    pub fn gives_state(&mut self, slot: u8) {
+        self.progress.forget(slot);
+        self.progress.granted[usize::from(slot)] = Applied::NOTHING;
+    }
+
+    /// What a slot has told us as leader.
+    pub(crate) fn applied_by(&self, slot: u8) -> Applied {
+        self.progress.of(slot)
+    }
+
+    /// What a granter of our ballot has applied, as it said.
+    pub(crate) fn granter_applied(&self, slot: u8) -> Applied {
+        self.progress.granted[usize::from(slot)]
+    }
+
+    /// What a slot is known to have applied: by what it has told us as leader, or said when it granted.
+    pub(crate) fn known_applied(&self, slot: u8) -> Applied {
+        self.applied_by(slot).max(self.granter_applied(slot))
+    }
+
+    /// As leader: up to where every replica that counts has applied what it delivers, and every one that a logged `Join`
+    /// may have count: what the group is done with meanwhile it would lack when it does. One that is about to count is
+    /// waited for, too: while there is load it would never reach what the group is done with otherwise, if what it tells
+    /// takes longer to come than what others do.
+    pub(crate) fn applied_by_all(&self) -> Applied {
+        let joins = |slot: u8| self.is_changing(slot) || self.is_about_to_count(slot);
+        let counts = |slot: &u8| !self.members.view.member(*slot).evicted || joins(*slot);
+        let counted = self.others().filter(counts);
+        let counted = counted.filter(|_| !planted(Mutant::SettledTooEarly));
+        let slots = counted.chain([self.config.me.slot]);
+        slots.map(|slot| self.progress.of(slot)).min().expect("we are one of them")
+    }
+
+    /// Whether a slot is well, and an incarnation of it that does not count yet has applied what the group was done with
+    /// before we led.
+    fn is_about_to_count(&self, slot: u8) -> bool {
+        let learns = |fed: &Fed| !self.members.view.names(slot, fed.incarnation);
+        let before = self.progress.done_before(self.quorum());
+        let caught_up = |before: Applied| self.progress.of(slot) >= before;
+        self.follower(slot).is_some_and(learns)
+            && before.is_some_and(caught_up)
+            && !self.detector.suspects(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_was_done_before_than_the_most_that_a_quorum_had_applied_when_it_told_first() {
+        let mut progress = Progress::default();
+        let mut told = |slot, applied| {
+            progress.raise(slot, Applied::new(applied));
+            match slot {
+                0 => progress.lead(0),
+                _ => progress.told_by(slot),
+            }
+            progress.done_before(3)
+        };
+        assert_eq!((told(0, 5), told(1, 9)), (None, None), "two of five have told");
+        assert_eq!(told(2, 7), Some(Applied::new(9)), "the last one has applied less");
+        assert_eq!(told(2, 12), Some(Applied::new(9)), "it has applied that since we lead");
+    }
+}
