@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use skein_protocol::ballot::Ballot;
-use skein_protocol::log::Cursor;
-use skein_protocol::runs::Runs;
+use skein_protocol::group::frame::Cursor;
+use skein_protocol::group::runs::Runs;
 
 use crate::application::Digest;
 use crate::mail::Key;

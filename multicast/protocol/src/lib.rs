@@ -28,8 +28,6 @@ pub mod properties;
 pub mod ramcast;
 pub mod results;
 pub mod ring;
-pub mod runs;
-pub mod space;
 pub mod step;
 pub mod timestamp;
 pub mod view;

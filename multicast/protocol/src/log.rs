@@ -1,54 +1,17 @@
-//! The group log as bytes: dense, self-validating entries in a ring of memory.
-//!
-//! A leader appends entries to its own copy and writes the new bytes, however many entries they
-//! hold, to each follower at once. No word says how far it got: an entry is there when its 64-bit
-//! check fits. **Invariant.** What passes [`Entry::decode`] at a [`Cursor`] was written whole, for
-//! that index, at that position (hence in that lap) and in that ballot: all of them are under the
-//! check. 32 bits would pass a torn read every half day.
-//!
-//! Layout of an entry, little-endian, in units of 8 bytes:
-//!
-//! ```text
-//!  0 check     xxh3 of everything below
-//!  8 index     dense, from 1
-//! 16 position  bytes from the log's beginning to this entry; modulo the ring's size, its place
-//! 24 birth     ballot in which the entry was first appended; adopted entries keep it
-//! 32 written   ballot in which these bytes were written
-//! 40 len: u32  header and body, a multiple of 8 │ kind: u8 │ version: u8 │ body's padding: u16
-//! 48 time      the leader's clock in milliseconds: replicated time
-//! 56 epoch: u32 of the slot map │ zero: u32
-//! 64 body
-//! ```
+//! What the entries of the log say, as RamCast orders: the body of each [frame], and its bytes.
 
 use alloc::vec::Vec;
 
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer, groups_len};
-use crate::check::check;
 use crate::group::GroupRecord;
-use crate::guard;
+use crate::group::frame::{self, Cursor, Frame, NotThere, entry_len};
 use crate::ids::{GroupId, GroupSet, MessageId, SessionId};
-use crate::mutants::{Mutant, planted};
 use crate::results::Results;
-use crate::ring;
 use crate::timestamp::Timestamp;
 
-/// Bytes of an entry before its body.
-pub const HEADER: usize = 64;
-/// Bytes of the log region before its ring. Holds (ballot, base) of a leader that took over and, in its last word,
-/// what a leader writes to see that it is let.
-pub const PREAMBLE: usize = 64;
-/// Offset, in an entry, of the word by which a reader can tell cheaply that it is not there yet.
-pub const INDEX_AT: usize = 8;
-/// Offset, in an entry, of the word that says where it stands.
-pub const POSITION_AT: usize = 16;
 /// The most `Remote`s, or decisions, that share an entry.
 pub const REMOTES_MAX: usize = 32;
-/// Bytes of the header that a leader writes into the [`PREAMBLE`] before it writes entries.
-pub const LEADERSHIP: usize = 56;
-
-const VERSION: u8 = 1;
-
 /// A group's proposal, as another group's leader logs it. The group is the timestamp's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
@@ -99,57 +62,6 @@ pub struct Decision {
 
 impl Decision {
     const BYTES: usize = 24;
-}
-
-/// What a leader writes before it writes entries: from where on it rewrites a follower's log.
-///
-/// **Invariant.** A follower's log is valid up to `base`, and from there on as far as entries were
-/// written in `ballot`, so a half-rewritten log is never mistaken for a newer one. The check covers
-/// everything: a torn header is no header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leadership {
-    /// The leader's ballot.
-    pub ballot: Ballot,
-    /// Right behind the prefix that it shares with the follower.
-    pub base: Cursor,
-    /// The follower's count of its grants: an earlier grant's header is none of this one's.
-    pub grant: u64,
-    /// Index of the ballot's first entry: nothing is committed below it alone.
-    pub first: u64,
-    /// Position from which on the leader writes the log. It is in front of `base` if the follower was given
-    /// a state, and others that count still need what stood there.
-    pub held_from: u64,
-}
-
-impl Leadership {
-    /// As written to memory.
-    pub fn encode(&self) -> [u8; LEADERSHIP] {
-        let mut bytes = [0; LEADERSHIP];
-        let Cursor { index, position } = self.base;
-        let Self { ballot, grant, first, held_from, .. } = *self;
-        let words = [ballot.to_word(), index, position, grant, first, held_from];
-        for (at, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
-            at.copy_from_slice(&word.to_le_bytes());
-        }
-        seal(&mut bytes);
-        bytes
-    }
-
-    /// Reads what [`encode`](Self::encode) wrote, if it is whole.
-    pub fn decode(bytes: &[u8; LEADERSHIP]) -> Option<Self> {
-        let mut from = Reader(bytes);
-        let whole = from.u64()? == check(&bytes[8..]);
-        if !guard!(Mutant::TornHeaderTaken, whole) {
-            return None;
-        }
-        Some(Self {
-            ballot: Ballot::from_word(from.u64()?),
-            base: Cursor { index: from.u64()?, position: from.u64()? },
-            grant: from.u64()?,
-            first: from.u64()?,
-            held_from: from.u64()?,
-        })
-    }
 }
 
 /// Where a message's payload is.
@@ -242,36 +154,6 @@ impl<'a> Remotes<'a> {
     }
 }
 
-/// A place in the log: the next entry's index, and where its bytes start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor {
-    /// Of the next entry.
-    pub index: u64,
-    /// Bytes from the log's beginning.
-    pub position: u64,
-}
-
-impl Cursor {
-    /// Before the first entry.
-    pub const START: Self = Self { index: 1, position: 0 };
-
-    /// Offset of the next entry in the log region, past the ring's end if that is too short for a
-    /// header.
-    pub fn offset(&mut self, capacity: u64) -> usize {
-        let left = capacity - ring::offset(capacity, self.position);
-        if left < HEADER as u64 {
-            self.position += left;
-        }
-        PREAMBLE + ring::offset(capacity, self.position) as usize
-    }
-
-    /// Steps over an entry.
-    pub fn pass(&mut self, len: usize, body: Body<'_>) {
-        self.position += len as u64;
-        self.index += u64::from(body != Body::Pad);
-    }
-}
-
 /// One entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
@@ -287,52 +169,30 @@ pub struct Entry<'a> {
     pub body: Body<'a>,
 }
 
-/// The bytes at a cursor are not the entry that belongs there, or not all of it yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotThere;
-
-/// The length of the entry whose header was read at `cursor`, if it makes sense there. Whether it is
-/// the right entry, and whole, is for [`Entry::decode`] to say.
-pub fn announced_len(header: &[u8; HEADER], cursor: Cursor, capacity: u64) -> Option<usize> {
-    let len = u32::from_le_bytes(header[40..44].try_into().expect("four bytes")) as usize;
-    let left = (capacity - ring::offset(capacity, cursor.position)) as usize;
-    (len.is_multiple_of(8) && (HEADER..=left).contains(&len)).then_some(len)
-}
-
-/// Whether the header is a pad's, which covers the rest of the ring and says nothing beyond.
-pub const fn is_pad(header: &[u8; HEADER]) -> bool {
-    header[44] == Body::Pad.kind()
-}
-
 impl<'a> Entry<'a> {
-    /// The bytes an entry with a body of `body_len` takes in the ring.
-    pub const fn len(body_len: usize) -> usize {
-        HEADER + body_len.next_multiple_of(8)
-    }
-
     /// The bytes a `Local` takes whose payload takes so many.
     pub fn local_len(destinations: GroupSet, payload: usize) -> usize {
-        Self::len(32 + groups_len(destinations) + 1 + payload)
+        entry_len(32 + groups_len(destinations) + 1 + payload)
     }
 
     /// The bytes an entry of `count` remotes takes.
     pub const fn remotes_len(count: usize) -> usize {
-        Self::len(count * Remote::BYTES)
+        entry_len(count * Remote::BYTES)
     }
 
     /// The bytes an entry of `count` decisions takes.
     pub const fn decided_len(count: usize) -> usize {
-        Self::len(count * Decision::BYTES)
+        entry_len(count * Decision::BYTES)
     }
 
     /// The bytes a raised clock takes.
     pub const fn raise_len() -> usize {
-        Self::len(8)
+        entry_len(8)
     }
 
     /// The bytes an `Exchange` takes whose results take so many.
     pub const fn exchange_len(results: usize) -> usize {
-        Self::len(2 + results)
+        entry_len(2 + results)
     }
 
     /// Appends the entry that belongs at `cursor` to `bytes`.
@@ -387,65 +247,47 @@ impl<'a> Entry<'a> {
     }
 
     fn encode_with(&self, cursor: Cursor, bytes: &mut Vec<u8>, body: impl FnOnce(&mut Writer<'_>)) {
-        let start = bytes.len();
-        bytes.reserve(2 * HEADER);
-        let mut out = Writer(bytes);
-        let (birth, written) = (self.birth.to_word(), self.written.to_word());
-        let shape = u64::from(self.body.kind()) << 32 | u64::from(VERSION) << 40;
-        let Cursor { index, position } = cursor;
-        let epoch = u64::from(self.epoch);
-        out.words([0, index, position, birth, written, shape, self.time_ms, epoch]);
-        body(&mut out);
-        let exact = bytes.len() - start;
-        let len = exact.next_multiple_of(8);
-        bytes.resize(start + len, 0);
-        bytes[start + 40..start + 44].copy_from_slice(&(len as u32).to_le_bytes());
-        bytes[start + 46..start + 48].copy_from_slice(&((len - exact) as u16).to_le_bytes());
-        seal(&mut bytes[start..]);
+        let &Self { birth, written, time_ms, epoch, body: ref says } = self;
+        let frame = Frame { birth, written, time_ms, epoch, kind: says.kind(), body: &[] };
+        frame.encode_with(cursor, bytes, body);
     }
 
-    /// Appends the header of a pad that covers `len` bytes of the ring's end.
-    pub fn encode_pad(cursor: Cursor, len: usize, written: Ballot, bytes: &mut Vec<u8>) {
-        let start = bytes.len();
-        let pad = Entry { birth: written, written, time_ms: 0, epoch: 0, body: Body::Pad };
-        pad.encode(cursor, bytes);
-        bytes[start + 40..start + 44].copy_from_slice(&(len as u32).to_le_bytes());
-        seal(&mut bytes[start..start + HEADER]);
-    }
-
-    /// Reads the entry that belongs at `cursor`, in `ballot`, from the bytes copied out there: a
-    /// header and as many bytes as it [announced](announced_len). The leader may have been writing it
-    /// between two copies: if it is of another length by now, whoever went by the one that the header
-    /// said first would look for the next entry in a wrong place, for ever.
+    /// Reads the entry that belongs at `cursor`, in `ballot`, as [`Frame::decode`] does.
+    ///
+    /// # Errors
+    /// If the bytes are not that entry, not all of it, or of no kind that there is.
     pub fn decode(bytes: &'a [u8], cursor: Cursor, ballot: Ballot) -> Result<Self, NotThere> {
         Self::parse(bytes, cursor).filter(|entry| entry.written == ballot).ok_or(NotThere)
     }
 
-    /// Reads the entry that belongs at `cursor`, in whatever ballot it was written: for what was
-    /// found valid before, or comes by other ways than by writes into the log.
+    /// Reads the entry that belongs at `cursor`, as [`Frame::parse`] does.
     pub fn parse(bytes: &'a [u8], cursor: Cursor) -> Option<Self> {
-        let mut from = Reader(bytes);
-        let [sum, index, position, birth, written, shape, time_ms, epoch] = from.words()?;
-        let belongs = (index, position) == (cursor.index, cursor.position);
-        if !guard!(Mutant::LapNotChecked, belongs) {
-            return None;
+        let Frame { birth, written, time_ms, epoch, kind, body } = Frame::parse(bytes, cursor)?;
+        let body = Body::decode(kind, body)?;
+        Some(Self { birth, written, time_ms, epoch, body })
+    }
+}
+
+impl<'a> Body<'a> {
+    /// An entry's body of remotes that [`Entry::encode_remotes`] fills in.
+    pub const REMOTES: Self = Body::Remotes(Remotes(&[]));
+    /// An entry's body of decisions that [`Entry::encode_decided`] fills in.
+    pub const DECIDED: Self = Body::Decided(Decisions(&[]));
+
+    /// Steps over an entry that says this, and takes so many bytes.
+    pub fn step_over(&self, cursor: &mut Cursor, len: usize) {
+        match self {
+            Body::Pad => cursor.skip(len),
+            _ => cursor.pass(len),
         }
-        let (birth, written) = (Ballot::from_word(birth), Ballot::from_word(written));
-        let (len, kind, version) =
-            (shape as u32 as usize, (shape >> 32) as u8, (shape >> 40) as u8);
-        let padding = (shape >> 48) as usize;
-        let epoch = epoch as u32;
-        let covered = if kind == Body::Pad.kind() { HEADER } else { len };
-        if !guard!(Mutant::EntryLengthNotChecked, bytes.len() == covered) {
-            return None;
-        }
-        let whole = check(bytes.get(8..covered)?) == sum;
-        if version != VERSION || padding >= 8 || !guard!(Mutant::TornEntryTaken, whole) {
-            return None;
-        }
-        let mut from = Reader(bytes.get(HEADER..covered.checked_sub(padding)?)?);
-        let body = match kind {
-            0 => Body::Pad,
+    }
+
+    /// Reads what an entry of that kind says. `None` if there is no such kind, or it makes no sense.
+    #[inline]
+    fn decode(kind: u8, body: &'a [u8]) -> Option<Self> {
+        let mut from = Reader(body);
+        Some(match kind {
+            frame::PAD => Body::Pad,
             2 => Body::Local {
                 message: from.message()?,
                 low_water: from.u64()?,
@@ -461,20 +303,12 @@ impl<'a> Entry<'a> {
             5 => Body::Decided(Decisions(from.0)),
             8 => Body::Raise { timestamp: Timestamp::from_word(from.u64()?) },
             _ => Body::Group(GroupRecord::decode(kind, &mut from)?),
-        };
-        Some(Self { birth, written, time_ms, epoch, body })
+        })
     }
-}
-
-impl Body<'_> {
-    /// An entry's body of remotes that [`Entry::encode_remotes`] fills in.
-    pub const REMOTES: Self = Body::Remotes(Remotes(&[]));
-    /// An entry's body of decisions that [`Entry::encode_decided`] fills in.
-    pub const DECIDED: Self = Body::Decided(Decisions(&[]));
 
     const fn kind(&self) -> u8 {
         match self {
-            Body::Pad => 0,
+            Body::Pad => frame::PAD,
             Body::Group(record) => record.kind(),
             Body::Local { .. } => 2,
             Body::Remotes(_) => 3,
@@ -485,24 +319,10 @@ impl Body<'_> {
     }
 }
 
-/// Makes a whole entry, or the header of a pad, one that was written in `ballot`: a new leader
-/// rewrites what it adopted, birth and all else unchanged.
-pub fn rewrite(entry: &mut [u8], ballot: Ballot) {
-    entry[32..40].copy_from_slice(&ballot.to_word().to_le_bytes());
-    if planted(Mutant::BirthNotKept) {
-        entry[24..32].copy_from_slice(&ballot.to_word().to_le_bytes());
-    }
-    seal(entry);
-}
-
-fn seal(entry: &mut [u8]) {
-    let sum = check(&entry[8..]);
-    entry[..8].copy_from_slice(&sum.to_le_bytes());
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::frame::seal;
     use crate::ids::SessionId;
     use std::vec;
 
@@ -617,26 +437,6 @@ mod tests {
             seal(&mut bytes);
             assert_eq!(Entry::parse(&bytes, cursor), None, "{because}");
         }
-    }
-
-    #[test]
-    fn an_entry_may_end_where_the_ring_ends() {
-        const RING: u64 = 1 << 10;
-        // A header's length before the end.
-        let mut cursor = Cursor { index: 3, position: RING - HEADER as u64 };
-        let before = cursor;
-        assert_eq!(cursor.offset(RING), PREAMBLE + RING as usize - HEADER);
-        assert_eq!(cursor, before, "a header fits there");
-        let announced = |len: u32, position| {
-            let mut header = [0; HEADER];
-            header[40..44].copy_from_slice(&len.to_le_bytes());
-            announced_len(&header, Cursor { index: 3, position }, RING)
-        };
-        assert_eq!(announced(64, RING - 64), Some(64), "a bare header to the end");
-        assert_eq!(announced(72, RING - 72), Some(72), "an entry to the end");
-        assert_eq!(announced(72, RING - 64), None, "one beyond it");
-        assert_eq!(announced(56, 0), None, "less than a header");
-        assert_eq!(announced(68, 0), None, "half a word");
     }
 
     #[test]

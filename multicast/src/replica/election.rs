@@ -4,9 +4,10 @@ use skein_fabric::{Fabric, Peer, RegionKey, Source};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::Applied;
+use skein_protocol::group::frame::{self, Cursor, Leadership};
 use skein_protocol::guard;
 use skein_protocol::ids::{MessageId, ReplicaId};
-use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, Payload};
+use skein_protocol::log::{Body, Entry, Payload};
 use skein_protocol::message::{Head, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::{Cause, Role, Verdict};
@@ -350,7 +351,7 @@ impl<A: Application> Replica<A> {
             if entry.body != Body::Pad {
                 Piece::Entry(&bytes).encode(into);
             }
-            at.pass(announced(&bytes), entry.body);
+            entry.body.step_over(&mut at, announced(&bytes));
         }
         true
     }
@@ -365,11 +366,11 @@ impl<A: Application> Replica<A> {
     pub(super) fn raw_entry<F: Fabric>(&self, at: &mut Cursor, fabric: &F) -> Option<Vec<u8>> {
         let capacity = self.space.capacity();
         let offset = at.offset(capacity);
-        let mut header = [0; log::HEADER];
+        let mut header = [0; frame::HEADER];
         fabric.copy_out(self.log, offset, &mut header);
-        let len = log::announced_len(&header, *at, capacity)?;
+        let len = frame::announced_len(&header, *at, capacity)?;
         let mut bytes = header.to_vec();
-        if !log::is_pad(&header) {
+        if !frame::is_pad(&header) {
             bytes.resize(len, 0);
             fabric.copy_out(self.log, offset, &mut bytes);
         }
@@ -426,7 +427,7 @@ impl<A: Application> Replica<A> {
         self.learn_committed();
         let end = self.runs.end();
         self.space.resume(end, self.freed);
-        if !self.space.retains(self.freed, 2 * log::HEADER as u64) {
+        if !self.space.retains(self.freed, 2 * frame::HEADER as u64) {
             // As far as those know who have granted, the log is full of what is not committed. That is no error:
             // they need not know. The others are asked on, and this is tried again with each grant. One that knows
             // more says so with its grant, or sets out itself when nothing comes of us, and has room then.
@@ -539,14 +540,14 @@ impl<A: Application> Replica<A> {
             let offset = at.offset(capacity);
             if at.position < position {
                 let mut pad = Vec::new();
-                Entry::encode_pad(at, (position - at.position) as usize, ballot, &mut pad);
+                frame::encode_pad(at, (position - at.position) as usize, ballot, &mut pad);
                 fabric.copy_in(self.log, offset, &pad);
                 at.position = position;
             }
         }
         let Some(entry) = Entry::parse(bytes, at) else { return };
         let mut rewritten = bytes.to_vec();
-        log::rewrite(&mut rewritten, ballot);
+        frame::rewrite(&mut rewritten, ballot);
         let offset = at.offset(capacity);
         fabric.copy_in(self.log, offset, &rewritten);
         self.note_entry(at.index, entry.birth, at.position + bytes.len() as u64);
@@ -653,7 +654,7 @@ impl<A: Application> Replica<A> {
                 return false;
             }
             let (body_is_pad, len) = (entry.body == Body::Pad, announced(&bytes));
-            log::rewrite(&mut bytes, ballot);
+            frame::rewrite(&mut bytes, ballot);
             let offset = at.offset(self.space.capacity());
             fabric.copy_in(self.log, offset, &bytes);
             at.position += len as u64;

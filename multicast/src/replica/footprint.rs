@@ -1,7 +1,7 @@
 //! What a replica holds and waits for, as an onlooker sees it.
 
+use skein_protocol::group::frame::HEADER;
 use skein_protocol::ids::MessageId;
-use skein_protocol::log::HEADER;
 use skein_protocol::properties::Footprint;
 
 use super::Replica;

@@ -6,13 +6,14 @@ use std::ops::Range;
 use skein_fabric::{Fabric, Remote as RemoteRegion, Source};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::check::check;
+use skein_protocol::group::frame::{self, Cursor, Leadership, PREAMBLE};
+use skein_protocol::group::runs::Runs;
 use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, ReplicaId};
-use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, PREAMBLE, Payload};
+use skein_protocol::log::{Body, Entry, Payload};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::Role;
 use skein_protocol::results::Results;
-use skein_protocol::runs::Runs;
 use skein_protocol::step::{Event, Record};
 
 use super::Replica;
@@ -31,7 +32,7 @@ const EPOCH: u32 = 1;
 
 /// The word of a follower's memory, in front of its log, that is written when nothing else is.
 const TOUCHED_AT: usize = PREAMBLE - 8;
-const _: () = assert!(TOUCHED_AT >= log::LEADERSHIP);
+const _: () = assert!(TOUCHED_AT >= frame::LEADERSHIP);
 
 /// Writes that may be under way to a follower before it is written a word that only confirms: one that stands
 /// still behind a network would be written words without end.
@@ -190,7 +191,7 @@ impl<A: Application> Replica<A> {
 
     /// The words with which the leader that we let in begins, if they are there and whole.
     fn leadership<F: Fabric>(&self, fabric: &F) -> Option<Leadership> {
-        let mut bytes = [0; log::LEADERSHIP];
+        let mut bytes = [0; frame::LEADERSHIP];
         fabric.copy_out(self.log, 0, &mut bytes);
         Leadership::decode(&bytes).filter(|header| {
             let of_this_grant = guard!(Mutant::StaleHeaderTaken, header.grant == self.grants);
@@ -245,7 +246,7 @@ impl<A: Application> Replica<A> {
         }
         let mut cursor = self.cursor;
         let at = cursor.offset(self.tuning.log_bytes as u64);
-        guard!(Mutant::LapNotChecked, fabric.load(self.log, at + log::INDEX_AT) == cursor.index)
+        guard!(Mutant::LapNotChecked, fabric.load(self.log, at + frame::INDEX_AT) == cursor.index)
     }
 
     /// As follower, takes what the leader has written, and no more entries when they are `most` bytes. Returns whether
@@ -265,15 +266,15 @@ impl<A: Application> Replica<A> {
             }
             let at = self.cursor.offset(capacity);
             // Most are as long as the one before.
-            let alike = if entry.len() <= ALIKE_MAX { entry.len() } else { log::HEADER };
-            let left = log::PREAMBLE + self.tuning.log_bytes - at;
-            entry.resize(alike.clamp(log::HEADER, left), 0);
+            let alike = if entry.len() <= ALIKE_MAX { entry.len() } else { frame::HEADER };
+            let left = frame::PREAMBLE + self.tuning.log_bytes - at;
+            entry.resize(alike.clamp(frame::HEADER, left), 0);
             fabric.copy_out(self.log, at, &mut entry);
             let header = entry.first_chunk().expect("a header at least");
-            let Some(len) = log::announced_len(header, self.cursor, capacity) else { break };
+            let Some(len) = frame::announced_len(header, self.cursor, capacity) else { break };
             // A pad announces the rest of the ring, of which only the header says anything.
-            if log::is_pad(header) {
-                entry.truncate(log::HEADER);
+            if frame::is_pad(header) {
+                entry.truncate(frame::HEADER);
             } else if len != entry.len() {
                 entry.resize(len, 0);
                 fabric.copy_out(self.log, at, &mut entry);
@@ -283,7 +284,7 @@ impl<A: Application> Replica<A> {
                 break;
             };
             let index = self.cursor.index;
-            self.cursor.pass(len, read.body);
+            read.body.step_over(&mut self.cursor, len);
             // Room is given back at the end of the turn: nobody has written more until then.
             taken += len as u64;
             debug_assert!(taken <= capacity, "more was read in one look than a log holds");
@@ -428,8 +429,8 @@ impl<A: Application> Replica<A> {
                 Entry::local_len(destinations, payload.logged_len())
             }
             Body::Exchange { results, .. } => Entry::exchange_len(results.0.len()),
-            Body::Pad => Entry::len(0),
-            Body::Group(record) => Entry::len(record.body_len()),
+            Body::Pad => frame::entry_len(0),
+            Body::Group(record) => frame::entry_len(record.body_len()),
             Body::Decided(_) => Entry::decided_len(self.decisions.len()),
             Body::Raise { .. } => Entry::raise_len(),
         };
@@ -438,10 +439,10 @@ impl<A: Application> Replica<A> {
         let fabric = &mut wiring.port.fabric;
         if let Some(skip) = self.space.skip(len) {
             self.paths.padded += 1;
-            Entry::encode_pad(self.space.cursor, skip, ballot, &mut entry);
+            frame::encode_pad(self.space.cursor, skip, ballot, &mut entry);
             let at = self.space.cursor.offset(self.space.capacity());
             fabric.copy_in(self.log, at, &entry);
-            self.space.cursor.pass(skip, Body::Pad);
+            self.space.cursor.skip(skip);
             entry.clear();
         }
         assert_eq!(self.space.cursor.index, index, "the log is dense");
@@ -449,7 +450,7 @@ impl<A: Application> Replica<A> {
         encode(self.space.cursor, &mut entry);
         debug_assert_eq!(entry.len(), len);
         fabric.copy_in(self.log, at, &entry);
-        self.space.cursor.pass(len, body);
+        self.space.cursor.pass(len);
         self.note_entry(index, ballot, self.space.cursor.position);
         // Should we step down, what is there to read comes after our own.
         self.cursor = self.space.cursor;
@@ -648,13 +649,13 @@ impl<A: Application> Replica<A> {
         let capacity = self.tuning.log_bytes as u64;
         loop {
             let at = cursor.offset(capacity);
-            let mut header = [0; log::HEADER];
+            let mut header = [0; frame::HEADER];
             fabric.copy_out(self.log, at, &mut header);
-            let len = log::announced_len(&header, cursor, capacity);
-            let Some(len) = len.filter(|_| !log::is_pad(&header)) else {
+            let len = frame::announced_len(&header, cursor, capacity);
+            let Some(len) = len.filter(|_| !frame::is_pad(&header)) else {
                 let pad = Entry::decode(&header, cursor, ballot);
                 match (len, pad) {
-                    (Some(len), Ok(pad)) => cursor.pass(len, pad.body),
+                    (Some(len), Ok(pad)) => pad.body.step_over(&mut cursor, len),
                     _ => return runs,
                 }
                 continue;
@@ -669,7 +670,7 @@ impl<A: Application> Replica<A> {
             {
                 return runs;
             }
-            cursor.pass(len, entry.body);
+            entry.body.step_over(&mut cursor, len);
             runs.push(entry.birth, cursor.position, self.freed_index);
         }
     }

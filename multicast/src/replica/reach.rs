@@ -7,7 +7,8 @@
 use std::ops::Range;
 
 use skein_fabric::Fabric;
-use skein_protocol::log::{self, Cursor, Entry};
+use skein_protocol::group::frame::{self, Cursor};
+use skein_protocol::log::Entry;
 use skein_protocol::mutants::{Mutant, planted};
 
 use super::Replica;
@@ -51,7 +52,7 @@ impl<A: Application> Replica<A> {
         while at.position < self.begun_at.position {
             let bytes = self.raw_entry(&mut at, fabric)?;
             let entry = Entry::parse(&bytes, at).filter(|it| self.is_of_our_log(it, at.index))?;
-            at.pass(announced(&bytes), entry.body);
+            entry.body.step_over(&mut at, announced(&bytes));
         }
         (self.place(at) == self.place(self.begun_at)).then_some(begin)
     }
@@ -68,7 +69,7 @@ impl<A: Application> Replica<A> {
         // Most of what is looked at lies within an entry.
         let begins = |it: &Cursor| {
             let mut at = *it;
-            fabric.load(self.log, at.offset(capacity) + log::POSITION_AT) == it.position
+            fabric.load(self.log, at.offset(capacity) + frame::POSITION_AT) == it.position
         };
         let places = (from..to).step_by(8).map(|position| self.found_at(position, fabric));
         places.filter(begins).find(|it| {
@@ -81,7 +82,7 @@ impl<A: Application> Replica<A> {
     /// The entry that stands at a position, if one does.
     fn found_at<F: Fabric>(&self, position: u64, fabric: &F) -> Cursor {
         let offset = Cursor { index: 0, position }.offset(self.space.capacity());
-        Cursor { index: fabric.load(self.log, offset + log::INDEX_AT), position }
+        Cursor { index: fabric.load(self.log, offset + frame::INDEX_AT), position }
     }
 
     /// As leader: the part of our log in front of all that a replica's memory holds of it, which we write to it as
@@ -137,7 +138,7 @@ impl<A: Application> Replica<A> {
             let bytes = self.raw_entry(&mut at, fabric);
             let entry = bytes.as_ref().and_then(|bytes| Entry::parse(bytes, at));
             match (&bytes, entry.filter(|it| self.is_of_our_log(it, at.index))) {
-                (Some(bytes), Some(entry)) => at.pass(announced(bytes), entry.body),
+                (Some(bytes), Some(entry)) => entry.body.step_over(&mut at, announced(bytes)),
                 _ => return Some(at),
             }
         }

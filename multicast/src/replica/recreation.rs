@@ -8,9 +8,9 @@
 
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
+use skein_protocol::group::runs::Runs;
 use skein_protocol::ids::ReplicaId;
 use skein_protocol::ramcast::Ramcast;
-use skein_protocol::runs::Runs;
 use skein_protocol::view::View;
 
 use super::Replica;

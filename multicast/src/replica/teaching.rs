@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::Applied;
+use skein_protocol::group::runs::Runs;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ramcast::{Ramcast, Role, longer};
-use skein_protocol::runs::Runs;
 
 use super::Replica;
 use super::results::{Given, Told};

@@ -8,12 +8,13 @@ use skein_fabric::{Access, Fabric};
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::check::check;
 use skein_protocol::group::GroupRecord;
+use skein_protocol::group::frame::{Cursor, Leadership, PREAMBLE};
+use skein_protocol::group::runs::Runs;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::log::{self, Body, Cursor, Entry, Leadership, PREAMBLE, Remote};
+use skein_protocol::log::{self, Body, Entry, Remote};
 use skein_protocol::message::{Announcement, Head, Proposed, encode_name};
 use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
 use skein_protocol::results::Results;
-use skein_protocol::runs::Runs;
 use skein_protocol::step::Event;
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
@@ -152,7 +153,7 @@ impl Scene {
             let (birth, body) = (OLD, Body::Group(GroupRecord::NewBallot));
             let entry = Entry { birth, written: OLD, time_ms: 0, epoch: 1, body };
             entry.encode(at, &mut bytes);
-            at.pass(bytes.len(), body);
+            at.pass(bytes.len());
             if whole {
                 Piece::Entry(&bytes).encode(&mut tail);
             }

@@ -1,6 +1,7 @@
 //! Grants that are late, lost or of no use, and logs that are full.
 
 use skein_fabric::Source;
+use skein_protocol::group::frame::HEADER;
 
 use super::*;
 use crate::operate::{CommandError, Recreation};
@@ -45,14 +46,14 @@ fn a_new_leader_asks_soon_for_results_that_were_asked_for_in_vain_before() {
 #[test]
 fn who_has_no_room_for_a_ballot_leads_when_it_learns_what_is_committed() {
     let mut scene = Scene::new();
-    let places = scene.replica.space.capacity() / log::HEADER as u64;
+    let places = scene.replica.space.capacity() / HEADER as u64;
     scene.grant(1, places, true);
     assert!(
         !scene.replica.core.log().leads(),
         "its log is full of what nobody knows to be committed"
     );
     let (granted, tail) = scene.granted(2, places, true);
-    let freed = (places - 4) * log::HEADER as u64;
+    let freed = (places - 4) * HEADER as u64;
     scene.hear(2, &Election::Granted(Granted { freed, ..granted }), &tail);
     assert!(scene.replica.core.log().leads(), "slot 2 knows, and has granted too");
     assert_eq!(scene.replica.core.log().last_index(), places + 1);

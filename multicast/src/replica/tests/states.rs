@@ -134,7 +134,7 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
     for body in bodies {
         let mut bytes = Vec::new();
         Entry { birth: OLD, written: OLD, time_ms: 0, epoch: 1, body }.encode(at, &mut bytes);
-        at.pass(bytes.len(), body);
+        at.pass(bytes.len());
         Piece::Entry(&bytes).encode(&mut tail);
     }
     let end = place(at);
@@ -190,7 +190,7 @@ fn a_log_is_held_from_where_it_was_written_in_front_of_a_state_if_it_is_whole() 
         for birth in [OLD, OLD, birth] {
             let body = Body::Group(GroupRecord::NewBallot);
             Entry { birth, written: OLD, time_ms: 0, epoch: 1, body }.encode(at, &mut bytes);
-            at.pass(64, body);
+            at.pass(64);
         }
         if let Some(byte) = spoilt {
             bytes[byte] ^= 1;
@@ -343,7 +343,7 @@ fn what_another_log_has_left_in_front_of_a_state_is_told_to_nobody() {
             for _ in 0..entries {
                 let (birth, body) = (OLD, Body::Group(GroupRecord::NewBallot));
                 Entry { birth, written: OLD, time_ms: 0, epoch: 1, body }.encode(at, &mut bytes);
-                at.pass(64, body);
+                at.pass(64);
             }
             wiring.port.fabric.copy_in(replica.log, PREAMBLE, &bytes);
             replica.rewritten = begin;

@@ -8,7 +8,7 @@
 use alloc::collections::VecDeque;
 
 use crate::ballot::Ballot;
-use crate::log::Cursor;
+use crate::group::frame::Cursor;
 
 /// Ballots of birth that are remembered of what is committed. A replica that is further behind is given the state.
 const RUNS_MAX: usize = 64;

@@ -1,7 +1,7 @@
 //! Room in a log's ring: where a leader's next entry goes, and what it may overwrite.
 
+use crate::group::frame::{Cursor, HEADER};
 use crate::guard;
-use crate::log::{Cursor, HEADER};
 use crate::mutants::{Mutant, planted};
 use crate::ring;
 
@@ -78,8 +78,7 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::GroupRecord;
-    use crate::log::{Body, PREAMBLE};
+    use crate::group::frame::PREAMBLE;
     use std::vec;
 
     #[test]
@@ -120,11 +119,11 @@ mod tests {
             let len = HEADER + 8 * (i % 9);
             assert!(space.fits(len, len));
             if let Some(skip) = space.skip(len) {
-                space.cursor.pass(skip, Body::Pad);
+                space.cursor.skip(skip);
             }
             let offset = space.cursor.offset(1 << 10);
             assert!(offset >= PREAMBLE && offset + len <= PREAMBLE + (1 << 10));
-            space.cursor.pass(len, Body::Group(GroupRecord::NewBallot));
+            space.cursor.pass(len);
             free_later.push(space.cursor.position);
             if free_later.len() > 3 {
                 space.free(free_later.remove(0));
