@@ -40,7 +40,7 @@ fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
     };
     let heard = |engine: &Engine<_, _>, at: usize| {
         let replica: &Replica<Answer> = &engine.replicas[at];
-        replica.core.paths().announced_early
+        replica.core.inspect().paths().announced_early
     };
     let mut number = 0;
     while engine.wiring.loopback.is_empty() {

@@ -23,12 +23,13 @@ impl<A: Application> Replica<A> {
         let groups = usize::from(self.topology.groups);
         // What its log names it is given, whatever it holds already: nobody else can go on without. If it begins to
         // lead then, it delivers that, and keeps it for followers that lag.
-        let logged = self.ends.len() + self.core.pending() + self.core.log().inherited_payloads();
+        let logged =
+            self.ends.len() + self.core.inspect().pending() + self.core.log().inherited_payloads();
         let logged = logged + self.payloads.beyond();
         let large_bytes_max =
             self.tuning.held_bytes_max + (sessions + logged) * self.tuning.payload_bytes_max;
         Footprint {
-            pending: self.core.pending(),
+            pending: self.core.inspect().pending(),
             payloads: self.payloads.len(),
             large_bytes: self.payloads.large_bytes(),
             beyond_budget: self.payloads.beyond(),
@@ -51,7 +52,7 @@ impl<A: Application> Replica<A> {
             format!("{message} (known: {known}, pending: {pending})")
         };
         let waits: Vec<_> = self.given.iter().map(|given| given.message.to_string()).collect();
-        let stuck = self.core.describe_stuck();
+        let stuck = self.core.inspect().describe_stuck();
         let heard: Vec<_> = sorted(&self.heard).map(|(m, of)| format!("{m} of {of}")).collect();
         let said: Vec<_> = sorted(&self.results).map(|(m, _)| m.to_string()).collect();
         let held: Vec<_> = self.payloads.messages().iter().map(message).collect();

@@ -80,8 +80,8 @@ impl<A: Application> Replica<A> {
             Role::Leader => core.log().has_quorum_alive() && self.others_remember(),
             _ => leader.is_some_and(|leader| alive(leader.slot)),
         };
-        let oldest = core.oldest_pending().map_or(now, |(since, _)| since);
-        let stuck = core.stuck().map(|(since, message, groups)| StuckStatus {
+        let oldest = core.inspect().oldest_pending().map_or(now, |(since, _)| since);
+        let stuck = core.inspect().stuck().map(|(since, message, groups)| StuckStatus {
             message: message.to_string(),
             age_ms: now.saturating_sub(since),
             held_up_by: groups.iter().map(|group| group.0).collect(),
@@ -98,14 +98,14 @@ impl<A: Application> Replica<A> {
                 .topology
                 .all_groups()
                 .iter()
-                .map(|group| core.counter_known_of(group))
+                .map(|group| core.inspect().counter_known_of(group))
                 .collect(),
-            clock: core.highest_clock(),
+            clock: core.inspect().highest_clock(),
             settled_clocks: self
                 .topology
                 .all_groups()
                 .iter()
-                .map(|group| core.settled_clock_of(group))
+                .map(|group| core.inspect().settled_clock_of(group))
                 .collect(),
             view: view.collect(),
             learners: self.learners(),
@@ -125,7 +125,7 @@ impl<A: Application> Replica<A> {
             log_position: self.cursor.position,
             commit_index: core.log().commit_index(),
             delivered: core.delivered(),
-            pending: core.pending() as u64,
+            pending: core.inspect().pending() as u64,
             oldest_pending_ms: now.saturating_sub(oldest),
             stuck,
             held: self.gate.status(),

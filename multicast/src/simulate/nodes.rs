@@ -530,7 +530,7 @@ impl Nodes {
             let (replicas, port) = engine.inside();
             for replica in replicas {
                 let (id, core) = (replica.id, &replica.core);
-                let (pending, held) = (core.pending(), replica.payloads.len());
+                let (pending, held) = (core.inspect().pending(), replica.payloads.len());
                 if pending + held > 0 {
                     let known = |message| if core.is_known(message) { "logged" } else { "new" };
                     let held = replica.payloads.messages();
@@ -551,7 +551,7 @@ impl Nodes {
                 if view.members().iter().any(|member| member.evicted) {
                     return Some(format!("{id} waits for less than all of {view:?}"));
                 }
-                let owes = core.owes() + replica.results();
+                let owes = core.inspect().owes() + replica.results();
                 if owes > 0 && !self.recreated {
                     return Some(format!("{id} keeps {owes} messages and results for others"));
                 }
@@ -611,7 +611,7 @@ fn cover(engine: &SimEngine, coverage: &mut Coverage) {
     coverage.ports.add(&port.paths);
     for replica in replicas {
         coverage.group.add(replica.core.log().paths());
-        coverage.protocol.add(replica.core.paths());
+        coverage.protocol.add(replica.core.inspect().paths());
         coverage.replicas.add(&replica.paths);
     }
 }

@@ -186,7 +186,7 @@ impl Operator {
             Some(survivor) => {
                 stage.note(|| format!("from {survivor}"));
                 self.counts.revived += 1;
-                self.held.push((group, of(&survivor).core.undelivered()));
+                self.held.push((group, of(&survivor).core.inspect().undelivered()));
                 let survivors = members.iter().filter(serves).map(of);
                 let reached = survivors.map(|it| it.core.delivered()).max().unwrap_or(0);
                 stage.onlooker.revives(group, reached);

@@ -331,7 +331,8 @@ impl Rules {
                     format!("{id} said {word:?}, and holds up to {}", core.log().last_index());
                 return violated("what was acknowledged is held", evidence);
             }
-            let (before, passed) = (self.shared.get(&id.group).map(|it| it.passed), core.passed());
+            let (before, passed) =
+                (self.shared.get(&id.group).map(|it| it.passed), core.inspect().passed());
             if !self.recreated && before.is_some_and(|before| before < passed) {
                 return self.passes(id, passed);
             }

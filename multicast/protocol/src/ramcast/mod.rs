@@ -29,6 +29,7 @@ mod commit;
 mod delivery;
 mod election;
 mod follower;
+mod inspect;
 mod lag;
 mod leader;
 mod membership;
@@ -41,14 +42,13 @@ mod saved;
 mod shared;
 
 use alloc::collections::BTreeMap;
-use alloc::format;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use hashbrown::HashSet;
 
 use self::delivery::{Lists, Order};
+pub use self::inspect::Inspection;
 use self::lag::Lag;
 use self::leader::Early;
 pub use self::leader::longer;
@@ -386,70 +386,14 @@ impl Ramcast {
         self.order.contains(message) || self.log.uncommitted().any(logs)
     }
 
-    /// The highest ballot counter of a group that stands anywhere in our memory: announced, logged, or in a word. A group that begins anew above all of these is taken for its former self by
-    /// nobody.
-    pub fn counter_known_of(&self, group: GroupId) -> u32 {
-        if group == self.group() {
-            return self.log.ballot_counter();
-        }
-        let committed = self.order.highest_ballot_of(group);
-        let logged = self.log.uncommitted_items().filter(|remote| remote.group() == group);
-        let known = committed.max(self.ballots[group.index()]);
-        let known = logged.map(|it| it.ballot).fold(known, Ballot::max).counter();
-        let words = self.quorums.words_of(group);
-        words.fold(known, |most, word| most.max(word.counter_beyond(known)))
-    }
-
     /// The replica that leads `group`, as far as we know.
     pub fn leader_of(&self, group: GroupId) -> ReplicaId {
         ReplicaId::new(group, self.ballot_of(group).slot())
     }
 
-    /// Our logical clock: at least every timestamp in our log.
-    pub const fn clock(&self) -> u64 {
-        self.clock
-    }
-
-    /// Messages logged here and not delivered.
-    pub fn pending(&self) -> usize {
-        let local = |entry: &&Uncommitted<Record>| matches!(entry.record, Record::Local { .. });
-        self.order.len() + self.log.uncommitted().filter(local).count()
-    }
-
-    /// Since when the oldest pending message waits, and which it is.
-    pub fn oldest_pending(&self) -> Option<(u64, MessageId)> {
-        self.order.oldest()
-    }
-
-    /// The pending message to several groups that no other such can pass by: since when it waits,
-    /// which it is, and the groups whose proposal, or whose quorum for it, is missing here.
-    pub fn stuck(&self) -> Option<(u64, MessageId, GroupSet)> {
-        let several = self.order.iter().filter(|pending| pending.destinations.has_several());
-        let pending = several.min_by_key(|pending| pending.bound())?;
-        Some((pending.since_ms, pending.message, self.lacking(pending)))
-    }
-
-    /// What keeps the next message from being delivered, for an onlooker.
-    pub fn describe_stuck(&self) -> String {
-        let Some((_, message, lacks)) = self.stuck() else { return String::new() };
-        let settled = self.shared.settled_by(self.group());
-        let pending = self.order.get(message).expect("it waits");
-        format!("{message} lacks {lacks}, of all that is settled up to {settled}: {pending:?}")
-    }
-
-    /// Delivered messages to several groups that are kept, since somebody may not be done with them.
-    pub fn owes(&self) -> usize {
-        self.shared.len()
-    }
-
     /// Messages delivered.
     pub const fn delivered(&self) -> u64 {
         self.order.delivered()
-    }
-
-    /// How often each path was taken that is not the common one.
-    pub const fn paths(&self) -> &Paths {
-        &self.paths
     }
 
     /// The log of our own group.

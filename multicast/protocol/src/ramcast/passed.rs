@@ -165,6 +165,11 @@ impl Passed {
         self.rows.iter().map(|row| row.delivered.clock()).max().unwrap_or(0)
     }
 
+    /// Up to where our group is known to have passed everything.
+    pub(super) fn by_us(&self) -> Timestamp {
+        self.row(self.own).passed
+    }
+
     fn row(&self, group: GroupId) -> &Row {
         &self.rows[group.index()]
     }
@@ -452,15 +457,10 @@ impl Ramcast {
         self.passed.row(self.group()).delivered
     }
 
-    /// Up to where our group has passed, as far as we know.
-    pub fn passed(&self) -> Timestamp {
-        self.passed.row(self.group()).passed
-    }
-
     /// Whether everything that this group has delivered up to a timestamp, and all that it rests on,
     /// was delivered by all its destinations.
     pub fn has_passed(&self, timestamp: Timestamp) -> bool {
-        guard!(Mutant::RepliesNotGated, timestamp <= self.passed.row(self.group()).passed)
+        guard!(Mutant::RepliesNotGated, timestamp <= self.passed.by_us())
     }
 
     /// As leader, when all was delivered that there was: tells other groups what they may wait for, and

@@ -14,14 +14,12 @@
 //! like any other. A suspended replica keeps its own state until then: if the survivor is lost
 //! meanwhile, the operator can begin with another.
 
-use alloc::vec::Vec;
-
 use super::Ramcast;
 use crate::ballot::Ballot;
 use crate::bytes::Reader;
 use crate::group::Role;
 use crate::group::uncommitted::Uncommitted;
-use crate::ids::{GroupId, GroupSet, MessageId};
+use crate::ids::GroupSet;
 use crate::step::Record;
 use crate::timestamp::Timestamp;
 use crate::view::View;
@@ -74,17 +72,6 @@ impl Ramcast {
             from.u64().map(Ballot::from_word)
         };
         own_ballot().is_some_and(|ballot| ballot.generation() >= self.log.promised().generation())
-    }
-
-    /// Messages in our log that are not delivered here, for an onlooker.
-    pub fn undelivered(&self) -> Vec<MessageId> {
-        let pending = self.order.iter().map(|pending| pending.message);
-        pending.chain(self.log.uncommitted().filter_map(|entry| entry.record.message())).collect()
-    }
-
-    /// The highest clock up to which a group is done, with messages to several, as far as we were told.
-    pub fn settled_clock_of(&self, group: GroupId) -> u64 {
-        self.shared.settled_by(group).clock()
     }
 
     /// Whether our group can go on from our state: we have one, and lack nothing that other groups tell

@@ -180,7 +180,7 @@ impl Shared {
     }
 
     /// The highest clock that any group has said to be done up to.
-    fn highest_clock(&self) -> u64 {
+    pub(super) fn highest_clock(&self) -> u64 {
         self.settled.iter().copied().map(Timestamp::clock).max().unwrap_or(0)
     }
 
@@ -266,13 +266,6 @@ impl Ramcast {
         if self.shared.last_with.get(own) > self.shared.settled[own.index()] {
             self.shared.settled(own, all);
         }
-    }
-
-    /// The highest clock that we know any replica to have had: our own, and what groups have told us that they
-    /// were done with or had delivered. A group that is recreated begins above it. What it said before it was
-    /// lost stands in the memory of others, and a proposal at or below that would be taken for one of the past.
-    pub fn highest_clock(&self) -> u64 {
-        self.clock.max(self.shared.highest_clock()).max(self.passed.highest_clock())
     }
 }
 

@@ -47,19 +47,19 @@ fn a_followers_clock_rises_to_all_that_its_log_says() {
     let local =
         Record::Local { message: message(1), low_water: 1, timestamp, destinations, inline };
     logged(&mut core, local);
-    assert_eq!(core.clock(), 5);
+    assert_eq!(core.inspect().clock(), 5);
     logged(&mut core, Record::Remote(remote(9, 1, 1)));
-    assert_eq!(core.clock(), 9);
+    assert_eq!(core.inspect().clock(), 9);
     logged(&mut core, Record::Raise { timestamp: at(20, 2) });
-    assert_eq!(core.clock(), 20);
+    assert_eq!(core.inspect().clock(), 20);
     for proposed in [[30, 40], [60, 50]] {
         let (index, birth) = (core.log().last_index() + 1, core.log().ballot());
         let proposals = (1..).zip(proposed).map(|(group, clock)| remote(clock, group, 1));
         core.accept_proposals(index, birth, 0, proposals);
-        assert_eq!(Some(&core.clock()), proposed.iter().max());
+        assert_eq!(Some(&core.inspect().clock()), proposed.iter().max());
     }
     logged(&mut core, Record::Remote(remote(7, 1, 1)));
-    assert_eq!(core.clock(), 60, "and never falls");
+    assert_eq!(core.inspect().clock(), 60, "and never falls");
 }
 
 #[test]
@@ -85,13 +85,14 @@ fn a_leaders_clock_rises_to_all_proposals_of_an_entry() {
             core.step(Event::Announced { from, announcement }, &mut Vec::new());
         }
         core.step(Event::TurnEnd, &mut Vec::new());
-        assert_eq!(core.clock(), 40, "{clocks:?}");
+        assert_eq!(core.inspect().clock(), 40, "{clocks:?}");
     }
 }
 
 #[test]
 fn a_groups_ballots_are_known_from_wherever_one_of_them_stands() {
-    let known = |core: &Ramcast| [1, 2].map(|group| core.counter_known_of(GroupId(group)));
+    let known =
+        |core: &Ramcast| [1, 2].map(|group| core.inspect().counter_known_of(GroupId(group)));
     let mut core = follower();
     assert_eq!(known(&core), [0, 0]);
     let (index, birth) = (core.log().last_index() + 1, core.log().ballot());
@@ -116,7 +117,7 @@ fn a_groups_ballots_are_known_from_wherever_one_of_them_stands() {
     let acceptance = Acceptance { tag: Ballot::new(12, 1, 0).tag(), index: 3 };
     core.step(Event::Acknowledged { by: replica(2, 1), acceptance }, &mut Vec::new());
     assert_eq!(known(&core), [0, 12], "it stands in a word");
-    assert_eq!(core.counter_known_of(GroupId(0)), core.log().ballot_counter());
+    assert_eq!(core.inspect().counter_known_of(GroupId(0)), core.log().ballot_counter());
 }
 
 #[test]
@@ -138,13 +139,13 @@ fn what_is_logged_is_pending_committed_or_not() {
         let event = Event::Received { message, low_water: 1, destinations, inline: true };
         core.step(event, &mut Vec::new());
     }
-    assert_eq!((core.pending(), core.log().commit_index()), (2, 1));
+    assert_eq!((core.inspect().pending(), core.log().commit_index()), (2, 1));
     let acceptance = Acceptance { tag: core.log().ballot().tag(), index: 2 };
     core.step(Event::Acknowledged { by: replica(0, 1), acceptance }, &mut Vec::new());
     core.step(Event::TurnEnd, &mut Vec::new());
-    assert_eq!((core.pending(), core.log().commit_index()), (2, 2));
+    assert_eq!((core.inspect().pending(), core.log().commit_index()), (2, 2));
     assert!(core.deliver().is_some());
-    assert_eq!(core.pending(), 1);
+    assert_eq!(core.inspect().pending(), 1);
 }
 
 #[test]
@@ -169,13 +170,21 @@ fn whoever_is_not_first_gives_a_first_leader_time_from_its_own_first_tick_on() {
 #[test]
 fn a_groups_highest_clock_is_that_of_whatever_anybody_was_told_of_it() {
     let mut core = Ramcast::new(config(replica(0, 0), 0, 2, 3), View::first(3));
-    assert_eq!((core.clock(), core.highest_clock()), (0, 0));
+    assert_eq!((core.inspect().clock(), core.inspect().highest_clock()), (0, 0));
     let timestamp = Timestamp::new(70, GroupId(1));
     core.step(Event::Settled { group: GroupId(1), timestamp }, &mut Vec::new());
-    assert_eq!((core.clock(), core.highest_clock()), (0, 70), "a group was done up to there");
+    assert_eq!(
+        (core.inspect().clock(), core.inspect().highest_clock()),
+        (0, 70),
+        "a group was done up to there"
+    );
     let other = Ramcast::anew(config(replica(1, 0), 0, 2, 3), View::first(3), 1, 80);
     let mut report = Vec::new();
     other.report_passed(GroupSet::single(GroupId(1)), false, &mut report);
     core.hear_passed(replica(1, 0), &report, &mut Vec::new());
-    assert_eq!((core.clock(), core.highest_clock()), (0, 80), "a group had delivered up to there");
+    assert_eq!(
+        (core.inspect().clock(), core.inspect().highest_clock()),
+        (0, 80),
+        "a group had delivered up to there"
+    );
 }

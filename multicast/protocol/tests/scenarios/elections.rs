@@ -181,7 +181,7 @@ fn a_new_leader_proposes_above_everything_that_may_have_been_delivered() {
     stage.run(next, &[replica(0, 2)]);
     stage.land(next, message(2), GroupSet::single(next.group));
     stage.turn(next);
-    assert!(stage.core(next).clock() > last.1.clock());
+    assert!(stage.core(next).inspect().clock() > last.1.clock());
 }
 
 #[test]

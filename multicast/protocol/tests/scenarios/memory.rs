@@ -99,7 +99,7 @@ fn who_begins_anew_in_the_same_life_keeps_what_it_owes_and_knows() {
     let mut blank = core.blank(config(replica(0, 2), 1, 2, 3));
     assert!(blank.log().is_admitted(), "somebody has folded its `Join`");
     assert_eq!((blank.log().now_ms(), blank.log().promised()), (7_000, promised));
-    assert_eq!(blank.counter_known_of(GroupId(1)), 12, "by a word");
+    assert_eq!(blank.inspect().counter_known_of(GroupId(1)), 12, "by a word");
     assert!(blank.log().detector().suspects(1) && !blank.log().detector().suspects(0));
     // The state is of an earlier leader.
     blank.restore(&saved(&mut leader(None))).expect("what was saved");

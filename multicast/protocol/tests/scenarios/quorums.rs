@@ -355,7 +355,7 @@ fn a_leader_is_left_behind_by_who_has_applied_its_next_message_and_nothing_behin
     leader.step(Event::TurnEnd, &mut effects);
     leader.step(Event::Completed { slot: 1, index: leader.log().last_index() }, &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
-    let next = Timestamp::new(leader.clock(), GroupId(0));
+    let next = Timestamp::new(leader.inspect().clock(), GroupId(0));
     leader.log_mut().feeds(2, 0);
     for (up_to, behind) in [(next.below(), false), (next, true)] {
         leader.step(Event::Settled { group: GroupId(0), timestamp: up_to }, &mut effects);

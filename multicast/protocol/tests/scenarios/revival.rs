@@ -60,7 +60,7 @@ fn all_that_the_survivor_holds_is_committed_and_what_it_lacks_is_given_up() {
         assert_eq!((core.log().commit_index(), core.log().last_index()), (2, 2));
         assert!(core.is_pending(message(1)) && core.stalled_on().is_none());
         assert_eq!((core.log().ballot(), core.log().promised()), (marker(7), marker(7)));
-        assert_eq!((core.clock(), core.log().first_index()), (is, u64::MAX));
+        assert_eq!((core.inspect().clock(), core.log().first_index()), (is, u64::MAX));
         assert_eq!(core.log().view(), &view());
     }
 }

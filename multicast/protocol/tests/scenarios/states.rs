@@ -52,7 +52,10 @@ fn a_state_is_what_is_committed_and_nothing_else() {
     learner.restore(&bytes).expect("what was saved");
     assert_eq!((learner.log().role(), learner.log().is_silent()), (Role::Follower, true));
     assert_eq!(learner.log().last_index(), core.log().commit_index());
-    assert_eq!((learner.delivered(), learner.clock()), (core.delivered(), core.clock()));
+    assert_eq!(
+        (learner.delivered(), learner.inspect().clock()),
+        (core.delivered(), core.inspect().clock())
+    );
     assert!(learner.is_delivered(message(1)) && learner.is_pending(message(2)));
     assert!(!learner.is_known(message(3)), "its entry may be lost, and it is proposed again then");
     learner.follow(core.log().ballot(), learner.log().last_index(), core.log().first_index());

@@ -84,11 +84,11 @@ fn an_engine_proposes_for_the_groups_that_are_led_there_and_for_no_other() {
         Proposed { message, low_water: 1, destinations }.encode(1, &mut bytes);
         Proposed::encode_proposal(&remote, &mut bytes);
         let (proposed, proposals, _) = Proposed::decode(&bytes).unwrap();
-        let before = scene.replica.core.paths().announced_early;
+        let before = scene.replica.core.inspect().paths().announced_early;
         if scene.wiring.may_propose(from, proposed.destinations, &proposals) {
             scene.replica.proposed(&proposed, &proposals);
         }
-        let after = scene.replica.core.paths().announced_early;
+        let after = scene.replica.core.inspect().paths().announced_early;
         assert_eq!(after - before, u64::from(heard), "{because}");
     }
 }
@@ -108,7 +108,7 @@ fn nobody_is_announced_who_leads_in_a_slot_that_is_not_there() {
             again: None,
         };
         scene.replica.announced(ReplicaId::new(GroupId(2), 1), announcement);
-        assert_eq!(scene.replica.core.paths().announced_early, heard);
+        assert_eq!(scene.replica.core.inspect().paths().announced_early, heard);
     }
 }
 

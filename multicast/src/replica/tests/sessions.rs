@@ -10,14 +10,17 @@ fn what_was_cut_off_of_a_session_that_is_gone_is_forgotten() {
     scene.wiring.session_opened(here, scene.replica.id, 0);
     scene.replica.relayed(&relay(here, 1), &mut scene.wiring);
     scene.replica.relayed(&relay(gone, 1), &mut scene.wiring);
-    assert_eq!((scene.replica.core.pending(), scene.replica.payloads.len()), (2, 2));
+    assert_eq!((scene.replica.core.inspect().pending(), scene.replica.payloads.len()), (2, 2));
 
     let ballot = scene.let_lead(1);
     let (base, grant) = (Cursor::START, scene.replica.grants);
     let header = Leadership { ballot, base, grant, first: 1, held_from: base.position }.encode();
     scene.wiring.port.fabric.copy_in(scene.replica.log, 0, &header);
     scene.replica.read_log(&mut scene.wiring, usize::MAX);
-    assert_eq!((scene.replica.core.log().ballot(), scene.replica.core.pending()), (ballot, 0));
+    assert_eq!(
+        (scene.replica.core.log().ballot(), scene.replica.core.inspect().pending()),
+        (ballot, 0)
+    );
     assert_eq!(scene.replica.payloads.messages(), [MessageId::new(here, 1)]);
 }
 
