@@ -3,14 +3,14 @@
 use skein_fabric::{Fabric, Peer, RegionKey, Source};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::detector::Pulse;
-use skein_protocol::group::Applied;
 use skein_protocol::group::frame::{self, Cursor, Leadership};
+use skein_protocol::group::{Applied, Question};
 use skein_protocol::guard;
 use skein_protocol::ids::{MessageId, ReplicaId};
 use skein_protocol::log::{Body, Entry, Payload};
 use skein_protocol::message::{Head, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
-use skein_protocol::ramcast::{Cause, Role, Verdict};
+use skein_protocol::ramcast::{Cause, Verdict};
 use skein_protocol::step::Event;
 
 use super::log::RESERVE_FOR_CONTROL;
@@ -30,15 +30,11 @@ impl<A: Application> Replica<A> {
             let pulse = if beats { Pulse::Beat } else { Pulse::Missed };
             self.core.step(Event::Heartbeat { slot, pulse }, &mut self.effects);
         }
-        if let Some(cause) = self.put_off.take_if(|_| !self.core.log().is_bound())
-            && !self.core.log().leads()
-        {
+        if let Some(cause) = self.core.log_mut().is_due() {
             self.set_out(cause, wiring);
         }
         self.pursue_wish(wiring);
-        if self.core.log().is_outbid() {
-            self.set_out(Cause::Outbid, wiring);
-        } else if let Some(cause) = self.core.log().wants_to_lead() {
+        if let Some(cause) = self.core.log().wants_to_lead() {
             self.set_out(cause, wiring);
         }
         self.tell_admitted(wiring);
@@ -77,9 +73,7 @@ impl<A: Application> Replica<A> {
         if !self.is_trusted() {
             return; // It would answer from a state that is not the group's.
         }
-        if self.core.log().is_bound() {
-            self.put_off = Some(cause);
-            self.core.log_mut().stop_promising();
+        if self.core.log_mut().puts_off(cause) {
             return;
         }
         if !self.core.log().has_ballots_left() {
@@ -101,7 +95,6 @@ impl<A: Application> Replica<A> {
         self.awaiting = true;
         self.header_seen = self.header_there(&wiring.port.fabric);
         self.forget_followers();
-        self.asked_at = None;
         self.grants_received.fill_with(|| None);
         let named = self.core.log().named();
         let last = (self.core.log().last_birth(), self.core.log().last_index());
@@ -129,22 +122,10 @@ impl<A: Application> Replica<A> {
         }
     }
 
-    /// Asks whoever has not let us write its log yet, every few ticks, until it has.
+    /// Asks whoever has not let us write its log yet, until it has.
     fn ask_for_grants<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        let leads = self.core.log().leads();
-        let (ballot, forced) = match self.core.log().asks() {
-            Some(asks) => asks,
-            None if leads => (self.core.log().ballot(), false),
-            None => return,
-        };
-        if !leads && self.core.log().role() != Role::Candidate {
-            return;
-        }
-        let now = self.core.log().now_ms();
-        if self.asked_at.is_some_and(|at| now < at + 2 * self.tuning.heartbeat_ms) {
-            return;
-        }
-        self.asked_at = Some(now);
+        let Some(question) = self.core.log_mut().asks_now() else { return };
+        let Question { ballot, leads, forced } = question;
         let commit = place(self.commit_end());
         for slot in self.other_slots() {
             let follower = &self.followers[usize::from(slot)];
@@ -226,7 +207,7 @@ impl<A: Application> Replica<A> {
                     self.close_log(wiring);
                 }
                 self.core.promise(ballot);
-                self.put_off = None;
+                self.core.log_mut().forget_put_off();
                 wiring.note(|| Note::Promised { by: self.id, ballot });
                 self.forget_followers();
                 self.report(slot, &asked, wiring);

@@ -177,9 +177,8 @@ pub(crate) struct Replica<A> {
     lacking: (GroupSet, u64),
     /// As leader: from where on our own copy is written in our ballot.
     rewritten: Cursor,
-    /// As candidate: what others reported. As leader, when it last asked to be let in.
+    /// As candidate: what others reported.
     grants_received: Vec<Option<(Granted, Vec<u8>)>>,
-    asked_at: Option<u64>,
     /// The leader's ballot, if its log does not hold what we lack.
     behind: Option<Ballot>,
     teaching: Option<Teaching>,
@@ -214,8 +213,6 @@ pub(crate) struct Replica<A> {
     set_out_at: Option<Duration>,
     /// It was said that there is no ballot left in which we could set out.
     exhausted: bool,
-    /// Why we would set out if we had not promised our leader not to.
-    put_off: Option<Cause>,
     /// An operator wants us to lead.
     wish: Option<Wish>,
     won: Option<Won>,
@@ -319,7 +316,6 @@ impl<A: Application> Replica<A> {
             lacking: (GroupSet::EMPTY, 0),
             rewritten: Cursor::START,
             grants_received: vec![None; replicas],
-            asked_at: None,
             behind: None,
             teaching: None,
             copies: 0,
@@ -338,7 +334,6 @@ impl<A: Application> Replica<A> {
             unproposed: false,
             set_out_at: None,
             exhausted: false,
-            put_off: None,
             wish: None,
             won: None,
             writes: 0,

@@ -100,7 +100,7 @@ impl<A: Application> Replica<A> {
         self.forget_followers();
         self.give_up_teaching();
         self.close_log(wiring);
-        self.put_off = None;
+        self.core.log_mut().forget_put_off();
         self.taking = None;
         self.asking.fill(None);
         let view = View::of(incarnations);

@@ -341,7 +341,7 @@ impl<A: Application> Replica<A> {
         let slot = usize::from(teaching.slot);
         self.followers[slot].attempt += 1;
         self.followers[slot].freed = freed;
-        self.asked_at = None;
+        self.core.log_mut().ask_soon();
     }
 
     fn save_order(&mut self) -> Vec<u8> {

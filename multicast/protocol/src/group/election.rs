@@ -82,12 +82,12 @@ struct Grant {
 /// An attempt at leading.
 pub(super) struct Campaign {
     pub(super) ballot: Ballot,
-    cause: Cause,
+    pub(super) cause: Cause,
     /// When it is given up.
     pub(super) until_ms: u64,
     grants: Vec<Option<Grant>>,
     /// Whether a leader that seems well is to be replaced all the same.
-    forced: bool,
+    pub(super) forced: bool,
     /// What was committed when we set out: who grants may not have heard of a `Join` behind it.
     pub(super) commit: u64,
 }
@@ -103,11 +103,15 @@ pub(crate) struct Election {
     /// our `Join` is committed in its log, though we may not have folded it.
     pub(super) admitted_below: Option<Ballot>,
     /// Since when we know that the leader's slot lives on without its memory.
-    replaced_ms: Option<u64>,
+    pub(super) replaced_ms: Option<u64>,
     /// When we made our last promise.
     pub(super) promised_ms: u64,
     /// When we may set out to lead again, after that came to nothing.
     pub(super) retry_ms: u64,
+    /// Why we would set out to lead if we had not promised our leader not to.
+    pub(super) put_off: Option<Cause>,
+    /// When we last asked for grants.
+    pub(super) asked_ms: Option<u64>,
     /// Ballots that we have promised ourselves to since we last knew a leader.
     pub(super) fruitless: u32,
 }
@@ -123,6 +127,8 @@ impl Election {
             replaced_ms: None,
             promised_ms: 0,
             retry_ms,
+            put_off: None,
+            asked_ms: None,
             fruitless: 0,
         }
     }
@@ -141,6 +147,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// If [no ballot is left](Self::has_ballots_left).
     pub(crate) fn campaign(&mut self, cause: Cause) -> Ballot {
         self.progress.forget_granted();
+        self.election.asked_ms = None;
         let counter = Ballot::next_attempt(self.ballot_counter()).expect("a ballot is left");
         let ballot = Ballot::new(counter, self.config.me.slot, self.config.incarnation);
         self.promise(ballot);
@@ -220,58 +227,6 @@ impl<R: LogRecord> GroupLog<R> {
         self.seeded = None;
     }
 
-    /// Whether it is time for us to set out to lead, and why.
-    pub fn wants_to_lead(&self) -> Option<Cause> {
-        if matches!(self.role, Role::Leader | Role::Blank) || self.is_silent() || self.is_bound() {
-            return None;
-        }
-        if self.is_still_seeding() {
-            return None;
-        }
-        if let Some(campaign) = &self.election.campaign {
-            let over =
-                self.now_ms >= campaign.until_ms && self.election.heard > campaign.ballot.counter();
-            return (over && self.now_ms >= self.election.retry_ms).then_some(campaign.cause);
-        }
-        let me = self.config.me.slot;
-        let leader = self.election.promised.slot();
-        if self.election.promised == Ballot::ZERO && me == 0 {
-            return Some(Cause::Start);
-        }
-        // We were deposed, or let somebody lead of whom nothing came, or nobody ever led.
-        let doubted = leader != me && self.detector.suspects(leader);
-        let stuck = leader == me
-            || doubted
-            || self.election.promised != self.ballot()
-            || self.election.promised == Ballot::ZERO;
-        let since = if doubted && self.is_suspected_since(leader) {
-            self.detector.since_ms(leader)
-        } else if let Some(since) = self.election.replaced_ms {
-            since
-        } else if stuck && self.now_ms >= self.election.retry_ms {
-            self.election.retry_ms
-        } else {
-            return None;
-        };
-        let due = self.now_ms >= since + self.rank_after(leader) * self.config.patience_ms;
-        let cause = match () {
-            () if self.election.promised == Ballot::ZERO => Cause::Start,
-            () if self.election.replaced_ms.is_some() || self.detector.is_dead(leader) => {
-                Cause::Death
-            }
-            () => Cause::Silence,
-        };
-        due.then_some(cause)
-    }
-
-    /// Whether we came to suspect our leader after we had let it lead. If its heartbeats do not reach us, and its
-    /// words do, we may have suspected it before: it has as long then as one of whom we hear nothing. Else we would
-    /// outbid it at once, and it us, for as long as that lasts, and nobody of us would commit anything.
-    fn is_suspected_since(&self, leader: u8) -> bool {
-        let anew = self.detector.since_ms(leader) > self.election.promised_ms;
-        anew || self.detector.is_dead(leader)
-    }
-
     /// A life of a slot asks for a state: if an earlier one led us, or should have, it is dead,
     /// however well the slot's heart beats.
     pub fn saw_learner(&mut self, slot: u8, incarnation: u32) {
@@ -283,27 +238,6 @@ impl<R: LogRecord> GroupLog<R> {
             self.election.replaced_ms = Some(self.now_ms);
             self.paths.leader_replaced += 1;
         }
-    }
-
-    /// How many replicas that seem well come before us, counted round from the old leader.
-    fn rank_after(&self, leader: u8) -> u64 {
-        let (n, me) = (self.config.replicas, self.config.me.slot);
-        let between = (1..n).map(|step| (leader + step) % n).take_while(|slot| *slot != me);
-        let well =
-            |slot: &u8| !self.detector.suspects(*slot) && !self.members.view.member(*slot).evicted;
-        between.filter(well).count() as u64
-    }
-
-    /// Whether there is a ballot above all that we have heard of, in our group's generation.
-    pub fn has_ballots_left(&self) -> bool {
-        Ballot::next_attempt(self.ballot_counter()).is_some()
-    }
-
-    /// The ballot for which we ask the slots that have not answered yet, and whether they shall give
-    /// up a leader that seems well.
-    pub fn asks(&self) -> Option<(Ballot, bool)> {
-        let campaign = self.election.campaign.as_ref()?;
-        Some((campaign.ballot, campaign.forced))
     }
 
     /// Whether the slot has granted what we ask for.
@@ -417,12 +351,6 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
-    /// Whether a member takes nothing of ours because it has heard of a higher ballot: we lead, and
-    /// must outbid it.
-    pub fn is_outbid(&self) -> bool {
-        self.leads() && self.election.heard > self.ballot().counter()
-    }
-
     /// A replica has granted our ballot and reports the end of its log, and the lives that its view
     /// names. Returns the slot whose log is to be adopted, once f+1 lives that count have granted.
     pub fn granted(
@@ -507,7 +435,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// Whether fewer than f others have been given our state: nobody could elect us yet.
-    fn is_still_seeding(&self) -> bool {
+    pub(super) fn is_still_seeding(&self) -> bool {
         self.seeded.is_some_and(|seeded| (seeded.count_ones() as usize) + 1 < self.quorum())
     }
 

@@ -4,7 +4,7 @@
 //! | struct | what it owns |
 //! |---|---|
 //! | `Entries` | which entries there are, which of them are committed, and in which ballot we log |
-//! | `Election` | what was promised to whom, and our own candidacy |
+//! | `Election` | what was promised to whom, our own candidacy, and when it is due |
 //! | `Membership` | whose memory counts, and changes of that which are not committed |
 //! | `Followers` | what we know to be in the memory of those whose logs we write |
 //! | `Words` | what the replicas of our group have said to hold |
@@ -22,6 +22,7 @@
 //! Nor does it know how the ordering counts what it delivers: it compares those numbers ([`Applied`]), and asks for two of
 //! them (`Ordering`).
 
+mod candidacy;
 pub(crate) mod commit;
 mod confirm;
 pub(crate) mod election;
@@ -42,6 +43,7 @@ pub(crate) mod succession;
 pub(crate) mod uncommitted;
 pub(crate) mod words;
 
+pub use self::candidacy::Question;
 use self::election::Election;
 pub use self::election::{Cause, Verdict};
 use self::entries::Entries;
@@ -163,6 +165,8 @@ impl<R: LogRecord> GroupLog<R> {
         }
         blank.election.heard = self.election.heard;
         blank.election.admitted_below = self.election.admitted_below;
+        blank.election.put_off = self.election.put_off;
+        blank.election.asked_ms = self.election.asked_ms;
         (blank.now_ms, blank.election.promised_ms) = (self.now_ms, self.now_ms);
         // Whoever leads is about to write the log that goes on from the state: no time to run.
         blank.election.retry_ms = self.now_ms + 16 * self.config.patience_ms;

@@ -210,9 +210,9 @@ fn a_leader_outbids_whoever_has_the_same_counter_and_a_higher_slot() {
     for slot in [2, 3] {
         stage.ask(leader, replica(0, slot));
     }
-    assert!(stage.core(leader).log().leads() && !stage.core(leader).log().is_outbid());
+    assert!(stage.core(leader).log().leads() && stage.core(leader).log().wants_to_lead().is_none());
     stage.ask(leader, loser);
-    assert!(stage.core(leader).log().is_outbid(), "{}", stage.told());
+    assert!(stage.core(leader).log().wants_to_lead() == Some(Cause::Outbid), "{}", stage.told());
     stage.run(leader, &[loser]);
     assert_eq!(stage.core(loser).log().promised(), stage.core(leader).log().promised());
 }

@@ -274,9 +274,9 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
     assert_eq!(leader.heir(), Some(2));
     // It sets out, and whoever has granted it refuses us before we have heard of it ourselves.
     leader.refused(Ballot::new(2, 2, 0));
-    assert!(!leader.log().is_outbid(), "it was asked to lead");
+    assert!(leader.log().wants_to_lead().is_none(), "it was asked to lead");
     leader.refused(Ballot::new(2, 1, 0));
-    assert!(leader.log().is_outbid());
+    assert_eq!(leader.log().wants_to_lead(), Some(Cause::Outbid));
 }
 
 /// A leader at one second, with a message to two groups that is committed and pending.

@@ -1,0 +1,156 @@
+//! When a replica sets out to lead, and how often it asks for grants.
+//!
+//! **Liveness.** Of those that are well, the one sets out first that comes next behind the old leader; each waits for all before
+//! it, a patience each, so that they rarely race. Whoever is asked and does not answer is asked again every other heartbeat: a
+//! question or its answer may be lost. A replica that has promised its leader to let nobody else lead sets out when that is
+//! over, and promises nothing more meanwhile.
+
+use super::election::Cause;
+use super::record::LogRecord;
+use super::{GroupLog, Role};
+use crate::ballot::Ballot;
+
+/// Heartbeats between two questions for the same grant.
+const ASKED_EVERY: u64 = 2;
+
+/// What a candidate or a leader asks all for who have not granted it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The ballot that is to be granted.
+    pub ballot: Ballot,
+    /// Whether who asks was elected in it, and only wants to write the log.
+    pub leads: bool,
+    /// Whether even a leader that is well shall be given up for it.
+    pub forced: bool,
+}
+
+impl<R: LogRecord> GroupLog<R> {
+    /// Whether it is time for us to set out to lead, and why.
+    pub fn wants_to_lead(&self) -> Option<Cause> {
+        if self.is_outbid() {
+            return Some(Cause::Outbid);
+        }
+        if matches!(self.role, Role::Leader | Role::Blank) || self.is_silent() || self.is_bound() {
+            return None;
+        }
+        if self.is_still_seeding() {
+            return None;
+        }
+        if let Some(campaign) = &self.election.campaign {
+            let over =
+                self.now_ms >= campaign.until_ms && self.election.heard > campaign.ballot.counter();
+            return (over && self.now_ms >= self.election.retry_ms).then_some(campaign.cause);
+        }
+        let me = self.config.me.slot;
+        let leader = self.election.promised.slot();
+        if self.election.promised == Ballot::ZERO && me == 0 {
+            return Some(Cause::Start);
+        }
+        // We were deposed, or let somebody lead of whom nothing came, or nobody ever led.
+        let doubted = leader != me && self.detector.suspects(leader);
+        let stuck = leader == me
+            || doubted
+            || self.election.promised != self.ballot()
+            || self.election.promised == Ballot::ZERO;
+        let since = if doubted && self.is_suspected_since(leader) {
+            self.detector.since_ms(leader)
+        } else if let Some(since) = self.election.replaced_ms {
+            since
+        } else if stuck && self.now_ms >= self.election.retry_ms {
+            self.election.retry_ms
+        } else {
+            return None;
+        };
+        let due = self.now_ms >= since + self.rank_after(leader) * self.config.patience_ms;
+        let cause = match () {
+            () if self.election.promised == Ballot::ZERO => Cause::Start,
+            () if self.election.replaced_ms.is_some() || self.detector.is_dead(leader) => {
+                Cause::Death
+            }
+            () => Cause::Silence,
+        };
+        due.then_some(cause)
+    }
+
+    /// Whether we came to suspect our leader after we had let it lead. If its heartbeats do not reach us, and its
+    /// words do, we may have suspected it before: it has as long then as one of whom we hear nothing. Else we would
+    /// outbid it at once, and it us, for as long as that lasts, and nobody of us would commit anything.
+    fn is_suspected_since(&self, leader: u8) -> bool {
+        let anew = self.detector.since_ms(leader) > self.election.promised_ms;
+        anew || self.detector.is_dead(leader)
+    }
+
+    /// How many replicas that seem well come before us, counted round from the old leader.
+    fn rank_after(&self, leader: u8) -> u64 {
+        let (n, me) = (self.config.replicas, self.config.me.slot);
+        let between = (1..n).map(|step| (leader + step) % n).take_while(|slot| *slot != me);
+        let well =
+            |slot: &u8| !self.detector.suspects(*slot) && !self.members.view.member(*slot).evicted;
+        between.filter(well).count() as u64
+    }
+
+    /// Whether there is a ballot above all that we have heard of, in our group's generation.
+    pub fn has_ballots_left(&self) -> bool {
+        Ballot::next_attempt(self.ballot_counter()).is_some()
+    }
+
+    /// Puts it off to set out to lead, if we have promised our leader not to: see [`is_due`](Self::is_due). Returns whether
+    /// it did.
+    pub fn puts_off(&mut self, cause: Cause) -> bool {
+        let bound = self.is_bound();
+        if bound {
+            self.election.put_off = Some(cause);
+            self.stop_promising();
+        }
+        bound
+    }
+
+    /// Why we set out now, if that was [put off](Self::puts_off) and is due.
+    pub fn is_due(&mut self) -> Option<Cause> {
+        if self.is_bound() {
+            return None;
+        }
+        let due = self.election.put_off.take();
+        due.filter(|_| !self.leads())
+    }
+
+    /// Another is to lead: what was put off is not to be done any more.
+    pub fn forget_put_off(&mut self) {
+        self.election.put_off = None;
+    }
+
+    /// As candidate: the ballot for which we ask, and whether a leader that seems well shall be given up for it.
+    pub fn asks(&self) -> Option<(Ballot, bool)> {
+        let campaign = self.election.campaign.as_ref()?;
+        Some((campaign.ballot, campaign.forced))
+    }
+
+    /// What those are to be asked now who have not granted it, if it is time.
+    pub fn asks_now(&mut self) -> Option<Question> {
+        let (leads, now) = (self.leads(), self.now_ms);
+        let question = match self.asks() {
+            Some((ballot, forced)) if leads || self.role == Role::Candidate => {
+                Question { ballot, leads, forced }
+            }
+            None if leads => Question { ballot: self.ballot(), leads, forced: false },
+            _ => return None,
+        };
+        let every = ASKED_EVERY * self.config.beat_ms;
+        if self.election.asked_ms.is_some_and(|at| now < at + every) {
+            return None;
+        }
+        self.election.asked_ms = Some(now);
+        Some(question)
+    }
+
+    /// A slot is to be asked at once, for it could not answer before.
+    pub fn ask_soon(&mut self) {
+        self.election.asked_ms = None;
+    }
+
+    /// Whether a member takes nothing of ours because it has heard of a higher ballot: we lead, and
+    /// must outbid it.
+    fn is_outbid(&self) -> bool {
+        self.leads() && self.election.heard > self.ballot().counter()
+    }
+}
