@@ -49,7 +49,7 @@ pub enum Cause {
     Silence,
     /// An operator asked for it.
     Transfer,
-    /// The leader asked for it: it is [left behind](crate::ramcast::Ramcast::heir), or [hands over](crate::ramcast::Ramcast::hands_over).
+    /// The leader asked for it: it is left behind, or hands over so that leaders spread.
     Succession,
     /// A member has promised itself to a higher ballot, and takes nothing of ours.
     Outbid,
@@ -58,7 +58,7 @@ pub enum Cause {
 /// What to answer a replica that asks for permission to lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Close our log to everybody else, [promise](crate::ramcast::Ramcast::promise), and report.
+    /// Close our log to everybody else, promise, and report.
     Grant,
     /// It is our leader already, and lost its connection: let it write again, and report.
     GrantAgain,

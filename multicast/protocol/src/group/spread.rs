@@ -2,7 +2,7 @@
 //!
 //! After a few failures one node may lead most groups, and when it stops, all of them stop. Slot 0 of
 //! group `g` is on node `g` (modulo the nodes), so a leader in another slot hands over to the replica in
-//! slot 0, the *preferred* one, by the request of [`Ramcast::heir`](crate::ramcast::Ramcast::heir), once both have been well for
+//! slot 0, the *preferred* one, by the same request as to an heir (`succession`), once both have been well for
 //! `spread_after_ms` and the preferred replica has caught up.
 //!
 //! **No loop.** Leadership moves by itself only to slot 0, and slot 0 hands over to nobody. A leader asks

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::ballot::{Acceptance, Ballot};
+use crate::group::Question;
 use crate::group::lease::{ASKED_MAX, RENEW_AT};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::message::Announcement;
@@ -240,6 +241,60 @@ fn who_has_promised_supports_nobody_else_until_it_is_over() {
     assert_eq!(core.log_mut().judge(other, false, true), Verdict::Wait);
     core.step(Event::Tick { now_ms: 1_001 + LEASE }, &mut Vec::new());
     assert_eq!(core.log_mut().judge(other, false, true), Verdict::Grant);
+}
+
+#[test]
+fn a_candidacy_that_a_promise_puts_off_is_due_once_when_it_is_over() {
+    for forgotten in [false, true] {
+        let (mut core, ballot) = follower();
+        assert!(!core.log_mut().puts_off(Cause::Transfer), "nothing is promised");
+        assert!(core.log_mut().promise_lease(ballot, at(1_000)));
+        assert!(core.log_mut().puts_off(Cause::Transfer));
+        assert!(!core.log_mut().promise_lease(ballot, at(1_001)), "it must not go on for ever");
+        assert_eq!(core.log_mut().is_due(), None);
+        if forgotten {
+            core.log_mut().forget_put_off();
+        }
+        core.step(Event::Tick { now_ms: 1_001 + LEASE }, &mut Vec::new());
+        let mut blank = core.blank(core.config);
+        for core in [&mut core, &mut blank] {
+            assert_eq!(core.log_mut().is_due(), (!forgotten).then_some(Cause::Transfer));
+            assert_eq!(core.log_mut().is_due(), None, "once");
+        }
+    }
+}
+
+#[test]
+fn who_has_not_granted_is_asked_again_every_other_heartbeat_and_by_who_may_ask_alone() {
+    let (mut core, _) = follower();
+    assert_eq!(core.log_mut().asks_now(), None, "a follower asks for nothing");
+    let mut core = leader(3);
+    let (ballot, every) = (core.log().ballot(), 2 * core.config.beat_ms);
+    let question = Some(Question { ballot, leads: true, forced: false });
+    let now_ms = core.log().now_ms();
+    let mut asks = |now_ms, soon| {
+        core.step(Event::Tick { now_ms }, &mut Vec::new());
+        if soon {
+            core.log_mut().ask_soon();
+        }
+        core.log_mut().asks_now()
+    };
+    #[rustfmt::skip]
+    let cases = [
+        (now_ms,              false, question, "nobody was asked yet"),
+        (now_ms + every - 1,  false, None,     "they may answer still"),
+        (now_ms + every,      false, question, "what was asked or answered may be lost"),
+        (now_ms + every + 1,  true,  question, "somebody could not answer before"),
+    ];
+    for (now_ms, soon, expected, because) in cases {
+        assert_eq!(asks(now_ms, soon), expected, "{because}");
+    }
+    core.step(Event::Denied, &mut Vec::new());
+    core.log_mut().ask_soon();
+    assert_eq!(core.log_mut().asks_now(), None, "who has stepped down does not ask");
+    let ballot = core.campaign(Cause::Transfer);
+    let question = Question { ballot, leads: false, forced: true };
+    assert_eq!(core.log_mut().asks_now(), Some(question), "a new ballot is asked for at once");
 }
 
 #[test]
