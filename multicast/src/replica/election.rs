@@ -270,7 +270,7 @@ impl<A: Application> Replica<A> {
     ) {
         let (now, to) = (self.core.log().now_ms(), ReplicaId::new(self.id.group, slot));
         let waits = self.awaiting && self.behind.is_none();
-        let due = now >= answered.at_ms + self.config.patience_ms;
+        let due = now >= answered.at_ms + self.config.group.patience_ms;
         if waits && due && wiring.has_sent_all(self.id, to) {
             self.paths.granted_again += 1;
             self.tell_granted(slot, asked, Answered { at_ms: now, ..answered }, wiring);

@@ -53,7 +53,7 @@ impl<A: Application> Replica<A> {
         let whole = self.behind.is_none() && self.taking.is_none() && !self.core.log().is_silent();
         let due = wish.next_ms.is_none_or(|next| now >= next && !self.awaiting);
         if whole && due && self.core.log().role() == Role::Follower {
-            let next_ms = Some(now + TRY_AGAIN * self.config.patience_ms);
+            let next_ms = Some(now + TRY_AGAIN * self.config.group.patience_ms);
             self.wish = Some(Wish { next_ms, ..wish });
             self.set_out(Cause::Transfer, wiring);
         }

@@ -27,10 +27,10 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region};
 use skein_protocol::ballot::Ballot;
-use skein_protocol::group::Applied;
 use skein_protocol::group::frame::{Cursor, HEADER, PREAMBLE};
 use skein_protocol::group::runs::Runs;
 use skein_protocol::group::space::Space;
+use skein_protocol::group::{Applied, GroupConfig};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::Decision;
 use skein_protocol::message::{Announcement, Proposed, encode_name};
@@ -282,20 +282,20 @@ impl<A: Application> Replica<A> {
     ) -> Result<Self, FabricError> {
         let topology = wiring.topology;
         let log = wiring.port.fabric.create(PREAMBLE + tuning.log_bytes, Access::Granted)?;
-        let config = Config {
+        let group = GroupConfig {
             me: id,
             incarnation,
-            groups: topology.groups,
             replicas: topology.replicas,
-            fetch_after_ms: tuning.fetch_after_ms,
             patience_ms: PATIENCE * tuning.heartbeat_ms,
             beat_ms: tuning.heartbeat_ms,
             missed_max: tuning.heartbeats_missed_max,
             lease_ms: tuning.lease_ms,
             clock_skew_percent: tuning.clock_skew_percent,
-            spread_after_ms: tuning.spread_after_ms,
-            lag_max: (tuning.log_bytes / HEADER) as u64,
+            spread_after_ms: if topology.groups > 1 { tuning.spread_after_ms } else { 0 },
         };
+        let (groups, fetch_after_ms) = (topology.groups, tuning.fetch_after_ms);
+        let lag_max = (tuning.log_bytes / HEADER) as u64;
+        let config = Config { group, groups, fetch_after_ms, lag_max };
         let replicas = usize::from(topology.replicas);
         Ok(Self {
             id,
@@ -732,7 +732,7 @@ impl<A: Application> Replica<A> {
 
     /// How long the replicas of a group wait for each other.
     pub(crate) const fn patience(&self) -> Duration {
-        Duration::from_millis(self.config.patience_ms)
+        Duration::from_millis(self.config.group.patience_ms)
     }
 
     /// Replicas of its group.

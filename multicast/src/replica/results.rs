@@ -151,7 +151,7 @@ impl<A: Application> Replica<A> {
             return;
         }
         for given in self.given.iter_mut().take(ASKED_PER_TICK) {
-            if now_ms >= given.asked_at + longer(self.config.patience_ms, given.asked) {
+            if now_ms >= given.asked_at + longer(self.config.group.patience_ms, given.asked) {
                 (given.asked_at, given.asked) = (now_ms, given.asked + 1);
                 let heard = self.heard.get(&given.message).copied().unwrap_or_default();
                 self.core.wait_for_results(given.message, heard, &mut self.effects);

@@ -428,7 +428,7 @@ impl<A: Application> Replica<A> {
         let stands = self.left_behind_since.filter(|(_, before)| *before == delivered);
         let (since, _) = *self.left_behind_since.insert(stands.unwrap_or((now, delivered)));
         let follows = self.core.log().leader().is_some() && !self.awaiting;
-        if follows && now >= since + LEFT_BEHIND_PATIENCE * self.config.patience_ms {
+        if follows && now >= since + LEFT_BEHIND_PATIENCE * self.config.group.patience_ms {
             tracing::info!(replica = %self.id, "waits for what nobody tells any more");
             self.paths.left_behind += 1;
             self.behind = Some(self.core.log().promised());

@@ -7,9 +7,9 @@ use skein_fabric::sim::{SimConfig, SimFabric, World};
 use skein_fabric::{Access, Fabric};
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::check::check;
-use skein_protocol::group::GroupRecord;
 use skein_protocol::group::frame::{Cursor, Leadership, PREAMBLE};
 use skein_protocol::group::runs::Runs;
+use skein_protocol::group::{GroupConfig, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{self, Body, Entry, Remote};
 use skein_protocol::message::{Announcement, Head, Proposed, encode_name};
@@ -271,7 +271,13 @@ impl Scene {
 /// A member's core, in the same group and without anything in its log.
 fn giver(scene: &Scene) -> Ramcast {
     let id = ReplicaId::new(GroupId(0), 1);
-    Ramcast::new(Config { me: id, ..scene.replica.config }, View::first(3))
+    Ramcast::new(
+        Config {
+            group: GroupConfig { me: id, ..scene.replica.config.group },
+            ..scene.replica.config
+        },
+        View::first(3),
+    )
 }
 
 /// Slot 1 gives its state, which stands at the log's beginning: its machine was told of a message by g1 and

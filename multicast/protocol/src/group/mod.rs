@@ -88,7 +88,8 @@ pub struct GroupConfig {
     pub lease_ms: u64,
     /// By how much a clock's rate may be off, in hundredths.
     pub clock_skew_percent: u8,
-    /// How long all must have been well before leadership goes back to slot 0; 0 means never.
+    /// How long all must have been well before leadership goes back to slot 0; 0 means never. The leader of the only group
+    /// has nobody to spread from.
     pub spread_after_ms: u64,
 }
 

@@ -153,7 +153,7 @@ impl Ramcast {
         let Some(announcement) = first.and_then(|first| self.announcement(first, false)) else {
             return;
         };
-        for slot in 0..self.config.replicas {
+        for slot in 0..self.config.group.replicas {
             let to = ReplicaId::new(group, slot);
             if to != self.leader_of(group) {
                 effects.push(Effect::Announce { to, announcement });

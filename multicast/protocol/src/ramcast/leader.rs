@@ -278,7 +278,7 @@ impl Ramcast {
     /// Asks other groups, whoever leads them, for what pending messages have lacked for too long:
     /// their leader may have died with what it was told, or with what it had told us.
     pub(super) fn ask_again(&mut self, effects: &mut Vec<Effect>) {
-        let (now, patience) = (self.log.now_ms(), self.config.patience_ms);
+        let (now, patience) = (self.log.now_ms(), self.config.group.patience_ms);
         let delivered = self.delivered();
         if self.asking.delivered != delivered {
             self.asking = Asking { delivered, in_vain: 0 };
@@ -303,7 +303,7 @@ impl Ramcast {
     /// because their leader changed after ours had delivered them, or because they do not reach us. Our leader
     /// is to be asked. When it has answered it is asked for the next ones at once: we are fed as fast.
     pub fn lacks(&mut self) -> Vec<MessageId> {
-        let (now, patience) = (self.log.now_ms(), self.config.patience_ms);
+        let (now, patience) = (self.log.now_ms(), self.config.group.patience_ms);
         let answered = core::mem::take(&mut self.answered);
         if self.log.leads() || !answered && now < self.asked_ms + patience {
             return Vec::new();
@@ -345,7 +345,7 @@ impl Ramcast {
     fn ask_everybody(&mut self, message: MessageId, groups: GroupSet, effects: &mut Vec<Effect>) {
         self.paths.asked_again += 1;
         for group in groups.iter() {
-            for slot in 0..self.config.replicas {
+            for slot in 0..self.config.group.replicas {
                 self.tell(message, ReplicaId::new(group, slot), true, effects);
             }
         }

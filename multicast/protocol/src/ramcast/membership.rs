@@ -47,13 +47,13 @@ impl Ordering for Deliveries<'_> {
 impl Ramcast {
     /// What our log asks of us.
     pub(super) const fn deliveries(&self) -> Deliveries<'_> {
-        Deliveries { own: self.config.me.group, order: &self.order, shared: &self.shared }
+        Deliveries { own: self.config.group.me.group, order: &self.order, shared: &self.shared }
     }
 
     /// Our log, and what it asks of us.
     const fn log_and_deliveries(&mut self) -> (&mut GroupLog<Record>, Deliveries<'_>) {
         let Self { log, order, shared, config, .. } = self;
-        (log, Deliveries { own: config.me.group, order, shared })
+        (log, Deliveries { own: config.group.me.group, order, shared })
     }
 
     /// What waits to be delivered first.

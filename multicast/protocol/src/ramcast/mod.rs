@@ -40,6 +40,8 @@ mod reads;
 mod revival;
 mod saved;
 mod shared;
+#[cfg(test)]
+mod testing;
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -71,48 +73,14 @@ use crate::view::View;
 /// What a replica is told once.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Who it is.
-    pub me: ReplicaId,
-    /// In which of its lives. A view that does not name it makes it a learner.
-    pub incarnation: u32,
+    /// Of its own group.
+    pub group: GroupConfig,
     /// Groups of the cluster.
     pub groups: u16,
-    /// Replicas of each group.
-    pub replicas: u8,
     /// How long a payload may be missing before it is fetched.
     pub fetch_after_ms: u64,
-    /// How long the candidates of a group wait for each other, and for grants.
-    pub patience_ms: u64,
-    /// How often heartbeats are looked at.
-    pub beat_ms: u64,
-    /// Heartbeats in a row that a replica may miss before it is suspected.
-    pub missed_max: u32,
-    /// For how long a follower promises its leader to let nobody else lead.
-    pub lease_ms: u64,
-    /// By how much a clock's rate may be off, in hundredths.
-    pub clock_skew_percent: u8,
-    /// How long all must have been well before leadership goes back to slot 0; 0 means never.
-    pub spread_after_ms: u64,
     /// Messages that a leader has delivered and a follower has not, at most, when the leader takes another.
     pub lag_max: u64,
-}
-
-impl Config {
-    /// What of it is about our own group alone.
-    const fn of_group(&self) -> GroupConfig {
-        GroupConfig {
-            me: self.me,
-            incarnation: self.incarnation,
-            replicas: self.replicas,
-            patience_ms: self.patience_ms,
-            beat_ms: self.beat_ms,
-            missed_max: self.missed_max,
-            lease_ms: self.lease_ms,
-            clock_skew_percent: self.clock_skew_percent,
-            // The leader of the only group has nobody to spread from.
-            spread_after_ms: if self.groups > 1 { self.spread_after_ms } else { 0 },
-        }
-    }
 }
 
 /// One replica of one group.
@@ -165,15 +133,15 @@ impl Ramcast {
     pub fn new(config: Config, view: View) -> Self {
         Self {
             config,
-            log: GroupLog::new(config.of_group(), view),
+            log: GroupLog::new(config.group, view),
             ballots: vec![Ballot::ZERO; usize::from(config.groups)],
             clock: 0,
-            quorums: Quorums::new(config.groups, config.replicas),
+            quorums: Quorums::new(config.groups, config.group.replicas),
             known: Known::default(),
             order: Order::default(),
             afloat: HashSet::new(),
             shared: Shared::new(config.groups),
-            passed: Passed::new(config.me.group, config.groups),
+            passed: Passed::new(config.group.me.group, config.groups),
             last_shared: 0,
             early: BTreeMap::new(),
             remotes: Vec::new(),
@@ -197,7 +165,7 @@ impl Ramcast {
     /// # Panics
     /// If [no generation is left](Ballot::recreated).
     pub fn anew(config: Config, view: View, ballot_counter: u32, clock: u64) -> Self {
-        let passed = Passed::anew(config.me.group, config.groups, clock);
+        let passed = Passed::anew(config.group.me.group, config.groups, clock);
         let mut anew = Self { clock, passed, ..Self::new(config, view) };
         anew.log.begin_above(Ballot::recreated(ballot_counter).expect("a generation is left"));
         anew
@@ -412,7 +380,7 @@ impl Ramcast {
     }
 
     const fn group(&self) -> GroupId {
-        self.config.me.group
+        self.config.group.me.group
     }
 
     /// Groups whose proposal of a pending message, or whose quorum for it, is missing here.

@@ -579,13 +579,13 @@ impl Ramcast {
             self.passed.stands = (passed, now);
             return;
         }
-        if now < self.passed.stands.1 + self.config.patience_ms {
+        if now < self.passed.stands.1 + self.config.group.patience_ms {
             return;
         }
         self.passed.stands.1 = now;
         let (rows, _) = self.passed.reach();
         for group in self.passed.row(own).shares.iter() {
-            for slot in 0..self.config.replicas {
+            for slot in 0..self.config.group.replicas {
                 let to = ReplicaId::new(group, slot);
                 effects.push(Effect::Pass { to, rows, asks: true });
             }

@@ -62,7 +62,7 @@ impl Ramcast {
             for _ in 0..4 {
                 from.u64()?;
             }
-            for _ in 0..self.config.replicas {
+            for _ in 0..self.config.group.replicas {
                 from.u32()?;
                 from.u8()?;
             }

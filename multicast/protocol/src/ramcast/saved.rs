@@ -64,8 +64,8 @@ impl Ramcast {
         }
         let (commit, birth) = (from.u64()?, Ballot::from_word(from.u64()?));
         let (clock, time_ms) = (from.u64()?, from.u64()?);
-        let mut view = View::first(self.config.replicas);
-        for slot in 0..self.config.replicas {
+        let mut view = View::first(self.config.group.replicas);
+        for slot in 0..self.config.group.replicas {
             view.join(slot, from.u32()?);
             if from.u8()? != 0 {
                 view.evict(slot);
@@ -101,7 +101,7 @@ impl Ramcast {
     /// without it. It keeps its promise.
     #[must_use]
     pub fn blank(&self, config: Config) -> Self {
-        let log = self.log.blank(config.of_group());
+        let log = self.log.blank(config.group);
         let (ballots, quorums) = (self.ballots.clone(), self.quorums.again());
         Self {
             log,

@@ -251,7 +251,7 @@ fn whoever_lets_others_lead_in_vain_waits_longer_each_time() {
             }
             core.step(Event::Tick { now_ms }, &mut Vec::new());
         }
-        (now_ms - began) / config.patience_ms
+        (now_ms - began) / config.group.patience_ms
     };
     core.step(Event::Tick { now_ms: 1 }, &mut Vec::new());
     // One more than that, since g0.0 would be first.
@@ -301,7 +301,11 @@ fn who_is_let_lead_though_suspected_has_as_long_as_one_of_whom_nothing_comes() {
             waited += 1;
         }
         // Slot 0 would be first, and has one patience.
-        assert_eq!(waited.div_ceil(config.patience_ms), expected, "{suspected} {leads} {pulse:?}");
+        assert_eq!(
+            waited.div_ceil(config.group.patience_ms),
+            expected,
+            "{suspected} {leads} {pulse:?}"
+        );
     }
 }
 
@@ -321,7 +325,7 @@ fn who_is_given_a_state_does_not_set_out_meanwhile() {
     }
     // But whoever gives it may die.
     core.step(Event::Heartbeat { slot: 2, pulse: Pulse::Dead }, &mut Vec::new());
-    core.step(Event::Tick { now_ms: 1000 + config.patience_ms }, &mut Vec::new());
+    core.step(Event::Tick { now_ms: 1000 + config.group.patience_ms }, &mut Vec::new());
     assert_eq!(core.log().wants_to_lead(), Some(Cause::Death));
 }
 
@@ -329,7 +333,7 @@ fn who_is_given_a_state_does_not_set_out_meanwhile() {
 fn whoever_is_kept_from_running_has_not_waited() {
     let config = config(replica(0, 1), 0, 1, 3);
     let ballot = Ballot::new(1, 2, 0);
-    let waits = 12 * config.patience_ms;
+    let waits = 12 * config.group.patience_ms;
     let mut core = Ramcast::new(config, View::first(3));
     let tick = |core: &mut Ramcast, now_ms| {
         for slot in [0, 2] {
@@ -345,7 +349,7 @@ fn whoever_is_kept_from_running_has_not_waited() {
     assert_eq!(core.log_mut().judge(ballot, true, false), Verdict::GrantAgain);
     let mut now_ms = 1 + 10 * waits;
     while tick(&mut core, now_ms).is_none() {
-        now_ms += config.patience_ms;
+        now_ms += config.group.patience_ms;
     }
     assert!(now_ms > 1 + 11 * waits, "its leader has just said that it leads");
 }
@@ -535,5 +539,5 @@ fn who_has_led_waits_no_longer_for_others_than_whoever_has_not() {
         core.step(Event::Tick { now_ms }, &mut Vec::new());
     }
     // One more than it stands back, since g0.0 would be first.
-    assert_eq!((now_ms - 1) / config.patience_ms, 12 + 1);
+    assert_eq!((now_ms - 1) / config.group.patience_ms, 12 + 1);
 }

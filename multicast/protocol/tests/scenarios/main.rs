@@ -2,6 +2,7 @@
 
 mod asking;
 mod clocks;
+mod duplicates;
 mod elections;
 mod leaders;
 mod memory;

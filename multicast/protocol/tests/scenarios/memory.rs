@@ -123,7 +123,7 @@ fn who_has_just_taken_a_state_gives_its_leader_time_to_write() {
         core.step(Event::Tick { now_ms }, &mut Vec::new());
     }
     // Slot 1 would come first.
-    assert_eq!((now_ms - 7_000) / config.patience_ms, 16 + 1);
+    assert_eq!((now_ms - 7_000) / config.group.patience_ms, 16 + 1);
 }
 
 fn announced(from: ReplicaId, counter: u32, number: u64, clock: u64) -> Event {

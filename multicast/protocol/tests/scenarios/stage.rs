@@ -7,9 +7,9 @@ use std::fmt::Write;
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
-use skein_protocol::group::GroupRecord;
 use skein_protocol::group::frame::Cursor;
 use skein_protocol::group::runs::Runs;
+use skein_protocol::group::{GroupConfig, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::message::Announcement;
 use skein_protocol::ramcast::{Cause, Config, Ramcast, Verdict};
@@ -78,20 +78,19 @@ pub(crate) fn message(number: u64) -> MessageId {
 }
 
 pub(crate) fn config(me: ReplicaId, life: u32, groups: u16, replicas: u8) -> Config {
-    Config {
+    let group = GroupConfig {
         me,
         incarnation: life,
-        groups,
         replicas,
-        fetch_after_ms: 20,
         patience_ms: 20,
         beat_ms: 5,
         missed_max: 20,
         lease_ms: 40,
         clock_skew_percent: 10,
-        spread_after_ms: 3_000,
-        lag_max: 64,
-    }
+        // The leader of the only group has nobody to spread from.
+        spread_after_ms: if groups > 1 { 3_000 } else { 0 },
+    };
+    Config { group, groups, fetch_after_ms: 20, lag_max: 64 }
 }
 
 /// A log's births, with every entry as long as any other.

@@ -135,7 +135,7 @@ fn a_grant_that_was_lost_is_told_again() {
         scene.hear(1, &Election::Prepare(prepare), &[]);
         scene.told(1)
     };
-    let (patience, told) = (scene.replica.config.patience_ms, scene.told(1));
+    let (patience, told) = (scene.replica.config.group.patience_ms, scene.told(1));
     assert_eq!(asks(&mut scene), told, "it was told a moment ago");
     scene.pass(1 + patience);
     assert_eq!(asks(&mut scene), told, "it waits for room");

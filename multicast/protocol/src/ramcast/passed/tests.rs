@@ -4,7 +4,9 @@ use alloc::collections::BTreeSet;
 
 use super::*;
 use crate::ballot::{Acceptance, Ballot};
+use crate::group::GroupConfig;
 use crate::ids::SessionId;
+use crate::ramcast::testing::config;
 use crate::ramcast::{Cause, Config};
 use crate::step::Event;
 use crate::view::View;
@@ -299,20 +301,7 @@ fn a_report_that_makes_no_sense_is_refused() {
 
 /// The leader of g1, of three groups.
 fn leader() -> Ramcast {
-    let config = Config {
-        me: ReplicaId::new(GroupId(1), 0),
-        incarnation: 0,
-        groups: 3,
-        replicas: 3,
-        fetch_after_ms: 20,
-        patience_ms: 20,
-        beat_ms: 5,
-        missed_max: 20,
-        lease_ms: 40,
-        clock_skew_percent: 10,
-        spread_after_ms: 0,
-        lag_max: 64,
-    };
+    let config = config(ReplicaId::new(GroupId(1), 0), 3, 3);
     let mut leader = Ramcast::new(config, View::first(3));
     leader.campaign(Cause::Start);
     let won = leader.log_mut().granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
@@ -418,7 +407,8 @@ fn what_is_pending_may_be_what_is_waited_for_and_is_delivered_first() {
     assert_eq!(delivered(&other), 0, "but it may end at or below 90, and is not delivered");
     let mut state = Vec::new();
     other.save(&mut state);
-    let config = Config { incarnation: 1, ..other.config };
+    let config =
+        Config { group: GroupConfig { incarnation: 1, ..other.config.group }, ..other.config };
     let mut learner = Ramcast::new(config, View::first(3));
     learner.restore(&state).unwrap();
     assert_eq!(learner.passed.raised.clock(), 90, "who takes the state may have to tell");

@@ -5,27 +5,15 @@ use alloc::vec::Vec;
 
 use crate::ballot::{Acceptance, Ballot};
 use crate::ids::{GroupId, ReplicaId};
-use crate::ramcast::{Cause, Config, Ramcast};
+use crate::ramcast::testing::config;
+use crate::ramcast::{Cause, Ramcast};
 use crate::step::Event;
 use crate::timestamp::Timestamp;
 use crate::view::View;
 
 /// Slot 0 of so many leads, and feeds all others. Its first entry is not committed.
 fn leader(replicas: u8) -> Ramcast {
-    let config = Config {
-        me: ReplicaId::new(GroupId(0), 0),
-        incarnation: 0,
-        groups: 1,
-        replicas,
-        fetch_after_ms: 20,
-        patience_ms: 20,
-        beat_ms: 5,
-        missed_max: 20,
-        lease_ms: 40,
-        clock_skew_percent: 10,
-        spread_after_ms: 0,
-        lag_max: 64,
-    };
+    let config = config(ReplicaId::new(GroupId(0), 0), 1, replicas);
     let mut core = Ramcast::new(config, View::first(replicas));
     core.campaign(Cause::Start);
     for slot in 1..replicas {

@@ -5,10 +5,11 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::ballot::{Acceptance, Ballot};
-use crate::group::Question;
 use crate::group::lease::{ASKED_MAX, RENEW_AT};
+use crate::group::{GroupConfig, Question};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::message::Announcement;
+use crate::ramcast::testing::config;
 use crate::ramcast::{Cause, Config, Ramcast, Verdict};
 use crate::step::Event;
 use crate::timestamp::Timestamp;
@@ -20,20 +21,7 @@ const COUNTED: u64 = 32;
 
 fn replica(slot: u8, replicas: u8) -> Ramcast {
     let me = ReplicaId::new(GroupId(0), slot);
-    let config = Config {
-        me,
-        incarnation: 0,
-        groups: 2,
-        replicas,
-        fetch_after_ms: 20,
-        patience_ms: 20,
-        beat_ms: 5,
-        missed_max: 20,
-        lease_ms: LEASE,
-        clock_skew_percent: 10,
-        spread_after_ms: 0,
-        lag_max: 64,
-    };
+    let config = config(me, 2, replicas);
     let mut core = Ramcast::new(config, View::first(replicas));
     core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
     core
@@ -269,7 +257,7 @@ fn who_has_not_granted_is_asked_again_every_other_heartbeat_and_by_who_may_ask_a
     let (mut core, _) = follower();
     assert_eq!(core.log_mut().asks_now(), None, "a follower asks for nothing");
     let mut core = leader(3);
-    let (ballot, every) = (core.log().ballot(), 2 * core.config.beat_ms);
+    let (ballot, every) = (core.log().ballot(), 2 * core.config.group.beat_ms);
     let question = Some(Question { ballot, leads: true, forced: false });
     let now_ms = core.log().now_ms();
     let mut asks = |now_ms, soon| {
@@ -405,7 +393,8 @@ fn who_is_not_let_in_promises_nothing() {
     leader.save(&mut state);
     for life in [0, 1_024] {
         let mut core = replica(1, 3);
-        let config = Config { incarnation: life, ..core.config };
+        let config =
+            Config { group: GroupConfig { incarnation: life, ..core.config.group }, ..core.config };
         core = core.blank(config);
         core.restore(&state).expect("what was saved");
         core.follow(leader.log().ballot(), core.log().last_index(), leader.log().first_index());

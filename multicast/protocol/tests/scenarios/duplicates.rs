@@ -2,9 +2,11 @@
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::ramcast::{Cause, Config, Ramcast};
+use skein_protocol::ramcast::{Cause, Ramcast};
 use skein_protocol::step::{Effect, Event};
 use skein_protocol::view::View;
+
+use crate::stage::config;
 
 const MESSAGE: MessageId = MessageId::new(SessionId(1), 1);
 
@@ -18,20 +20,7 @@ fn received() -> Event {
 #[test]
 fn nothing_is_repeated_before_it_was_delivered() {
     let me = ReplicaId::new(GroupId(0), 0);
-    let config = Config {
-        me,
-        incarnation: 0,
-        groups: 1,
-        replicas: 3,
-        fetch_after_ms: 20,
-        patience_ms: 20,
-        beat_ms: 5,
-        missed_max: 20,
-        lease_ms: 40,
-        clock_skew_percent: 10,
-        spread_after_ms: 0,
-        lag_max: 64,
-    };
+    let config = config(me, 0, 1, 3);
     let mut leader = Ramcast::new(config, View::first(3));
     let mut effects = Vec::new();
     let ballot = leader.campaign(Cause::Start);
