@@ -25,6 +25,8 @@
 mod candidacy;
 pub(crate) mod commit;
 mod confirm;
+#[cfg(test)]
+mod double;
 pub(crate) mod election;
 pub(crate) mod entries;
 pub(crate) mod followers;

@@ -1,0 +1,410 @@
+//! The smallest ordering that stands on a group log, of one group's messages: the place of a message is its index.
+//!
+//! It knows what `docs/protocols/group-log.md` says and nothing else, and so shows that the page is enough. Leaders change,
+//! words come late or never, and replicas lose their memory and are admitted again, as a seed says; what one replica has
+//! delivered, all deliver, in the same places.
+
+use alloc::vec::Vec;
+use core::convert::Infallible;
+use std::vec;
+
+use super::ordering::Ordering;
+use super::{Applied, Cause, GroupConfig, GroupLog, GroupRecord, LogRecord, Role, Verdict};
+use crate::ballot::{Acceptance, Ballot};
+use crate::group::uncommitted::Uncommitted;
+use crate::ids::{GroupId, ReplicaId};
+use crate::view::View;
+
+/// The group's record, or a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Record {
+    Group(GroupRecord),
+    Message(u64),
+}
+
+impl From<GroupRecord> for Record {
+    fn from(record: GroupRecord) -> Self {
+        Self::Group(record)
+    }
+}
+
+impl LogRecord for Record {
+    type Item = Infallible;
+
+    fn of_group(&self) -> Option<GroupRecord> {
+        if let Self::Group(record) = self { Some(*record) } else { None }
+    }
+
+    fn rests_on_others(&self) -> bool {
+        false
+    }
+
+    fn of_items(first: Infallible) -> Self {
+        match first {}
+    }
+
+    fn first_item(&self) -> Option<Infallible> {
+        None
+    }
+}
+
+/// Nothing rests on other groups, for there are none.
+struct NoOthers;
+
+impl Ordering for NoOthers {
+    fn done(&self) -> Applied {
+        Applied::NOTHING
+    }
+
+    fn waits_for_others_below(&self, _: u64) -> bool {
+        false
+    }
+}
+
+struct Replica {
+    log: GroupLog<Record>,
+    /// What stands in its memory: the entry at index i is number i - 1.
+    memory: Vec<(Ballot, Record)>,
+    /// Its acceptance word, as others may read it.
+    word: Acceptance,
+    delivered: Vec<(u64, u64)>,
+}
+
+fn config(slot: u8, incarnation: u32, replicas: u8) -> GroupConfig {
+    GroupConfig {
+        me: ReplicaId::new(GroupId(0), slot),
+        incarnation,
+        replicas,
+        patience_ms: 20,
+        beat_ms: 5,
+        missed_max: 20,
+        lease_ms: 40,
+        clock_skew_percent: 10,
+        spread_after_ms: 0,
+    }
+}
+
+impl Replica {
+    fn new(slot: u8, incarnation: u32, replicas: u8) -> Self {
+        let log = GroupLog::new(config(slot, incarnation, replicas), View::first(replicas));
+        let (memory, word, delivered) = (Vec::new(), Acceptance::default(), Vec::new());
+        Self { log, memory, word, delivered }
+    }
+
+    /// As leader: logs a record.
+    fn append(&mut self, record: Record) -> u64 {
+        let (index, birth, time_ms) = self.log.next_entry();
+        self.log.push(Uncommitted { index, birth, time_ms, record });
+        self.memory.push((birth, record));
+        index
+    }
+
+    /// As follower or candidate: reads an entry that is in its memory now.
+    fn read(&mut self, (birth, record): (Ballot, Record)) {
+        self.memory.push((birth, record));
+        let index = self.memory.len() as u64;
+        self.log.push(Uncommitted { index, birth, time_ms: 0, record });
+        self.log.note_accepted(index, 0, true);
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.log.truncate(len as u64, |_| {});
+        self.memory.truncate(len);
+    }
+
+    /// How many entries both logs begin with.
+    fn shares(&self, other: &[(Ballot, Record)]) -> usize {
+        self.memory.iter().zip(other).take_while(|(ours, theirs)| ours == theirs).count()
+    }
+
+    fn promise(&mut self, ballot: Ballot) {
+        if self.log.leads() {
+            self.log.step_down();
+        }
+        self.log.promise(ballot);
+    }
+
+    /// The end of a turn: folds what is committed, and says what is held.
+    fn end_turn(&mut self) {
+        if let Some(index) = self.log.newly_committed() {
+            self.log.commit_to(index);
+        }
+        while let Some(Uncommitted { index, birth, record, .. }) = self.log.next_committed() {
+            match record {
+                Record::Message(message) => self.delivered.push((index, message)),
+                Record::Group(GroupRecord::NewBallot) => self.log.commits_new_ballot(birth),
+                Record::Group(GroupRecord::Evict { slot }) => self.log.commits_evict(slot),
+                Record::Group(GroupRecord::Join { slot, incarnation }) => {
+                    self.log.commits_join(slot, incarnation, index);
+                }
+            }
+        }
+        self.log.has_applied(Applied::new(self.log.commit_index()));
+        if !self.log.leads() && self.log.keeps_ballot() && !self.log.is_silent() {
+            self.word = Acceptance { tag: self.log.ballot().tag(), index: self.log.last_index() };
+        }
+    }
+}
+
+struct World {
+    replicas: Vec<Replica>,
+    incarnations: Vec<u32>,
+    /// What anybody has delivered.
+    delivered: Vec<(u64, u64)>,
+    messages: u64,
+    random: u64,
+    led: u32,
+    joined: u32,
+}
+
+impl World {
+    fn new(replicas: u8, seed: u64) -> Self {
+        Self {
+            replicas: (0..replicas).map(|slot| Replica::new(slot, 0, replicas)).collect(),
+            incarnations: vec![0; usize::from(replicas)],
+            delivered: Vec::new(),
+            messages: 0,
+            random: seed * 2 + 1,
+            led: 0,
+            joined: 0,
+        }
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.random >> 33) as usize % bound
+    }
+
+    fn two(&mut self, at: usize, other: usize) -> (&mut Replica, &mut Replica) {
+        let [one, two] = self.replicas.get_disjoint_mut([at, other]).expect("two replicas");
+        (one, two)
+    }
+
+    /// Whether the leader may write that log; it asks, if it has not.
+    fn lets_in(&mut self, leader: usize, slot: usize) -> bool {
+        let ballot = self.replicas[leader].log.ballot();
+        let log = &mut self.replicas[slot].log;
+        match log.judge(ballot, true, false) {
+            Verdict::GrantAgain => true,
+            Verdict::Grant => {
+                self.replicas[slot].promise(ballot);
+                true
+            }
+            Verdict::Refuse => {
+                let promised = log.promised();
+                self.replicas[leader].log.hear_of(promised);
+                false
+            }
+            Verdict::Wait | Verdict::Ignore => false,
+        }
+    }
+
+    /// A leader writes a follower's log, up to a random entry.
+    fn write(&mut self, leader: usize, slot: usize, all: bool) {
+        if leader == slot || !self.replicas[leader].log.leads() || !self.lets_in(leader, slot) {
+            return;
+        }
+        let incarnation = self.incarnations[slot];
+        let some = 1 + self.below(3);
+        let (leader, follower) = self.two(leader, slot);
+        let ballot = leader.log.ballot();
+        if follower.log.ballot() != ballot {
+            let base = follower.shares(&leader.memory);
+            follower.truncate(base);
+            follower.log.follow(ballot, leader.log.first_index());
+        }
+        let fed = leader.log.follower(slot as u8);
+        if fed.is_none_or(|fed| fed.incarnation != incarnation) {
+            leader.log.feeds(slot as u8, incarnation);
+        }
+        let some = if all { leader.memory.len() } else { some };
+        for entry in leader.memory.iter().skip(follower.memory.len()).take(some) {
+            follower.read(*entry);
+        }
+        let index = follower.log.last_index();
+        if self.below(2) == 0 {
+            self.replicas[usize::from(ballot.slot())].log.complete(slot as u8, index);
+        }
+    }
+
+    /// Sets out to lead, and asks some of the others.
+    fn campaign(&mut self, slot: usize, all: bool) {
+        let me = &mut self.replicas[slot];
+        if me.log.role() == Role::Blank || me.log.is_silent() {
+            return;
+        }
+        if me.log.leads() {
+            me.log.step_down();
+        }
+        let ballot = me.log.campaign(Cause::Transfer);
+        let report = |it: &Replica| (it.log.last_birth(), it.log.last_index());
+        let (last, named) = (report(me), me.log.named());
+        let mut won = me.log.granted(slot as u8, self.incarnations[slot], last, named);
+        for other in 0..self.replicas.len() {
+            if other == slot || !all && self.below(3) == 0 {
+                continue;
+            }
+            let (me, it) = self.two(slot, other);
+            match it.log.judge(ballot, false, true) {
+                Verdict::Grant => it.promise(ballot),
+                Verdict::Refuse => {
+                    me.log.hear_of(it.log.promised());
+                    continue;
+                }
+                _ => continue,
+            }
+            let (last, named) = (report(it), it.log.named());
+            let incarnation = self.incarnations[other];
+            let me = &mut self.replicas[slot];
+            won = won.or(me.log.granted(other as u8, incarnation, last, named));
+            if let Some(best) = won.take() {
+                self.lead(slot, usize::from(best));
+                return;
+            }
+        }
+    }
+
+    /// Takes over the best log, and leads.
+    fn lead(&mut self, slot: usize, best: usize) {
+        if !self.replicas[slot].log.is_named_by(best as u8) {
+            return;
+        }
+        let adopted = self.replicas[best].memory.clone();
+        let me = &mut self.replicas[slot];
+        let base = me.shares(&adopted);
+        me.truncate(base);
+        adopted[base..].iter().for_each(|entry| me.read(*entry));
+        me.log.begin_to_lead();
+        let first = me.append(GroupRecord::NewBallot.into());
+        me.log.led_from(first);
+        self.led += 1;
+    }
+
+    /// Loses its memory, unless that is more than the group tolerates.
+    fn restart(&mut self, slot: usize) {
+        let named = |it: &Replica, slot: usize| it.log.view().member(slot as u8).incarnation;
+        let lacks = |at: &usize| {
+            let whole = self.replicas.iter().filter(|it| named(it, *at) == self.incarnations[*at]);
+            whole.count() * 2 <= self.replicas.len()
+        };
+        let lost = (0..self.replicas.len()).filter(lacks).count();
+        if (lost + 1) * 2 < self.replicas.len() {
+            self.incarnations[slot] += 1;
+            let replicas = self.replicas.len() as u8;
+            self.replicas[slot] = Replica::new(slot as u8, self.incarnations[slot], replicas);
+        }
+    }
+
+    /// A leader gives its state to who has none, and logs that it is not waited for, or that it joins.
+    fn admit(&mut self, leader: usize, slot: usize) {
+        if leader == slot || !self.replicas[leader].log.leads() {
+            return;
+        }
+        let incarnation = self.incarnations[slot];
+        let (leader, learner) = self.two(leader, slot);
+        if leader.log.view().names(slot as u8, incarnation) {
+            return;
+        }
+        if learner.log.role() == Role::Blank {
+            let (log, view) = (&leader.log, leader.log.view().clone());
+            let commit = log.commit_index();
+            learner.log.restore(commit, log.commit_birth(), 0, view, log.ballot());
+            learner.memory = leader.memory[..commit as usize].to_vec();
+            learner.delivered.clone_from(&leader.delivered);
+            leader.log.gives_state(slot as u8);
+        }
+        let applied = Applied::new(learner.log.commit_index());
+        leader.log.follower_has_applied(slot as u8, applied);
+        let record = if learner.memory == leader.memory {
+            leader.log.join(slot as u8, incarnation, &NoOthers)
+        } else {
+            leader.log.evict(slot as u8, &NoOthers)
+        };
+        if let Some(record) = record {
+            leader.append(record.into());
+            self.joined += u32::from(matches!(record, GroupRecord::Join { .. }));
+        }
+    }
+
+    /// One replica ends its turn: what it delivers is what others have delivered.
+    fn end_turn(&mut self, slot: usize) {
+        let it = &mut self.replicas[slot];
+        it.end_turn();
+        let known = self.delivered.len().min(it.delivered.len());
+        assert_eq!(it.delivered[..known], self.delivered[..known], "agreement, slot {slot}");
+        self.delivered.extend_from_slice(&it.delivered[known..]);
+    }
+
+    /// One reads what another has said to hold, and as its leader what it has applied.
+    fn hear(&mut self, by: usize, of: usize) {
+        let (word, applied) = (self.replicas[of].word, self.replicas[of].log.commit_index());
+        if by != of && word != Acceptance::default() {
+            let log = &mut self.replicas[by].log;
+            log.acknowledged(of as u8, word);
+            log.follower_has_applied(of as u8, Applied::new(applied));
+        }
+    }
+
+    fn tick(&mut self, now_ms: u64) {
+        for it in &mut self.replicas {
+            it.log.tick(now_ms);
+        }
+    }
+
+    /// Something happens.
+    fn step(&mut self) {
+        let (one, other) = (self.below(self.replicas.len()), self.below(self.replicas.len()));
+        match self.below(64) {
+            0..16 if self.replicas[one].log.leads() => {
+                self.messages += 1;
+                let message = self.messages;
+                self.replicas[one].append(Record::Message(message));
+            }
+            0..32 => self.write(one, other, false),
+            32..46 => self.hear(one, other),
+            46..58 => self.end_turn(one),
+            58..61 => self.campaign(one, false),
+            61..63 => self.admit(one, other),
+            _ => self.restart(one),
+        }
+    }
+
+    /// Everything reaches everybody, and somebody leads.
+    fn heal(&mut self) {
+        let all = self.replicas.len();
+        for round in 0..4 * all {
+            if !self.replicas.iter().any(|it| it.log.leads() && it.log.keeps_ballot())
+                || round < all
+            {
+                self.campaign(round % all, true);
+            }
+            for (one, other) in (0..6).flat_map(|_| (0..all * all).map(|at| (at / all, at % all))) {
+                self.write(one, other, true);
+                self.hear(one, other);
+                self.end_turn(one);
+                self.admit(one, other);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_one_replica_delivers_all_deliver_in_the_same_places() {
+    let (mut led, mut joined, mut delivered) = (0, 0, 0);
+    for seed in 0..400 {
+        let mut world = World::new([3, 3, 5][seed % 3], seed as u64);
+        for now_ms in 1..1_500 {
+            world.tick(now_ms);
+            world.step();
+        }
+        let before = world.delivered.len();
+        world.heal();
+        for (slot, it) in world.replicas.iter().enumerate() {
+            assert_eq!(it.delivered, world.delivered, "seed {seed}, slot {slot} has less");
+            assert_eq!(it.log.commit_index(), it.log.last_index(), "seed {seed}, slot {slot}");
+        }
+        (led, joined) = (led + world.led, joined + world.joined);
+        delivered += before;
+    }
+    assert!(led > 2_000 && joined > 400 && delivered > 10_000, "{led} {joined} {delivered}");
+}
