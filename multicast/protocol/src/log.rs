@@ -72,7 +72,7 @@ pub enum Payload<'a> {
     /// In the ring of its session, or wherever the replica assembled it. A session may write one replica other
     /// bytes than the next: those whose check fits are meant.
     Held {
-        /// [`check`] of the bytes.
+        /// [`check`](crate::check::check()) of the bytes.
         check: u64,
     },
 }
