@@ -416,8 +416,8 @@ pub(super) fn check_unread(
 /// have acknowledged it, and be asked for it by whoever leads next. What stands in front of `floor` leaders may have
 /// overwritten.
 ///
-/// Who is [silent](skein_protocol::group::GroupLog::is_silent) has acknowledged nothing, and nothing of its log counts yet. A
-/// leader writes it what stands in front of its state, from where its own log goes on with new entries a lap later. Such a
+/// Who is [silent](skein_protocol::group::GroupLog::is_silent), and not suspended, has acknowledged nothing, and nothing of its
+/// log counts yet. A leader writes it what stands in front of its state, from where its own log goes on with new entries a lap later. Such a
 /// write reads its source late: it may bring the new entries, before the write that is meant to. If the leader is deposed
 /// and adopts a log without them before that write is made, what was read is gone again. None of it is ever committed: f+1 others
 /// have elected somebody without it.
@@ -426,7 +426,7 @@ pub(super) fn check_memory(
     floor: u64,
     fabric: &SimFabric,
 ) -> Result<(), Violation> {
-    if replica.core.log().is_silent() {
+    if replica.core.log().is_silent() && !replica.core.log().is_suspended() {
         return Ok(());
     }
     match replica.lost_at(floor, fabric) {

@@ -121,7 +121,9 @@ impl Order {
 
     /// The same of all groups.
     pub(super) fn note_all_earlier(&mut self) {
-        GroupSet::first(GroupSet::CAPACITY).iter().for_each(|group| self.note_earlier(group));
+        let spoke = |group: &GroupId| self.ballots.highest[group.index()] > Ballot::ZERO;
+        let groups: GroupSet = GroupSet::first(GroupSet::CAPACITY).iter().filter(spoke).collect();
+        groups.iter().for_each(|group| self.note_earlier(group));
     }
 
     /// A group has proposed something: what it proposed for another message at the same timestamp is void.
