@@ -13,7 +13,7 @@ use crate::ballot::Ballot;
 /// Heartbeats between two questions for the same grant.
 const ASKED_EVERY: u64 = 2;
 
-/// What a candidate or a leader asks all for who have not granted it.
+/// The question of a candidate or a leader to all who have not granted its ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The ballot that is to be granted.
@@ -125,7 +125,7 @@ impl<R: LogRecord> GroupLog<R> {
         Some((campaign.ballot, campaign.forced))
     }
 
-    /// What those are to be asked now who have not granted it, if it is time.
+    /// The question to all who have not granted our ballot, if it is time to ask it.
     pub fn asks_now(&mut self) -> Option<Question> {
         let (leads, now) = (self.leads(), self.now_ms);
         let question = match self.asks() {

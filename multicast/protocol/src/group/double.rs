@@ -9,7 +9,8 @@ use core::convert::Infallible;
 use std::vec;
 
 use super::ordering::Ordering;
-use super::{Applied, Cause, GroupConfig, GroupLog, GroupRecord, LogRecord, Role, Verdict};
+use super::testing::config;
+use super::{Applied, Cause, GroupLog, GroupRecord, LogRecord, Role, Verdict};
 use crate::ballot::{Acceptance, Ballot};
 use crate::group::uncommitted::Uncommitted;
 use crate::ids::{GroupId, ReplicaId};
@@ -63,30 +64,17 @@ impl Ordering for NoOthers {
 
 struct Replica {
     log: GroupLog<Record>,
-    /// What stands in its memory: the entry at index i is number i - 1.
+    /// Its memory: the entry at index i is number i - 1.
     memory: Vec<(Ballot, Record)>,
     /// Its acceptance word, as others may read it.
     word: Acceptance,
     delivered: Vec<(u64, u64)>,
 }
 
-fn config(slot: u8, incarnation: u32, replicas: u8) -> GroupConfig {
-    GroupConfig {
-        me: ReplicaId::new(GroupId(0), slot),
-        incarnation,
-        replicas,
-        patience_ms: 20,
-        beat_ms: 5,
-        missed_max: 20,
-        lease_ms: 40,
-        clock_skew_percent: 10,
-        spread_after_ms: 0,
-    }
-}
-
 impl Replica {
     fn new(slot: u8, incarnation: u32, replicas: u8) -> Self {
-        let log = GroupLog::new(config(slot, incarnation, replicas), View::first(replicas));
+        let me = ReplicaId::new(GroupId(0), slot);
+        let log = GroupLog::new(config(me, incarnation, replicas), View::first(replicas));
         let (memory, word, delivered) = (Vec::new(), Acceptance::default(), Vec::new());
         Self { log, memory, word, delivered }
     }
@@ -149,7 +137,7 @@ impl Replica {
 struct World {
     replicas: Vec<Replica>,
     incarnations: Vec<u32>,
-    /// What anybody has delivered.
+    /// The deliveries of the replica that has most.
     delivered: Vec<(u64, u64)>,
     messages: u64,
     random: u64,

@@ -209,7 +209,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.suspended = false;
         self.seeded = Some(0);
         self.paths.revived += 1;
-        // What former incarnations had applied says nothing of those that take our state.
+        // Former incarnations may have applied more than those that take our state.
         for slot in self.others() {
             self.progress.forget(slot);
         }

@@ -48,7 +48,7 @@ pub const PAD: u8 = 0;
 
 const VERSION: u8 = 1;
 
-/// What a leader writes before it writes entries: from where on it rewrites a follower's log.
+/// The header that a leader writes before entries: from where on it rewrites a follower's log.
 ///
 /// **Invariant.** A follower's log is valid up to `base`, and from there on as far as entries were
 /// written in `ballot`, so a half-rewritten log is never mistaken for a newer one. The check covers
@@ -102,7 +102,7 @@ impl Leadership {
 /// A place in the log: the next entry's index, and where its bytes start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// Of the next entry.
+    /// The next entry's index.
     pub index: u64,
     /// Bytes from the log's beginning.
     pub position: u64,
@@ -167,7 +167,7 @@ pub struct Frame<'a> {
     pub time_ms: u64,
     /// The slot map's epoch.
     pub epoch: u32,
-    /// What kind of entry it is.
+    /// The kind of the entry.
     pub kind: u8,
     /// What it says, in the bytes of its kind.
     pub body: &'a [u8],

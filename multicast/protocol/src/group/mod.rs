@@ -42,6 +42,8 @@ pub mod runs;
 pub mod space;
 mod spread;
 pub(crate) mod succession;
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod uncommitted;
 pub(crate) mod words;
 
