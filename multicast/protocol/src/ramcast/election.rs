@@ -91,6 +91,7 @@ impl Ramcast {
     pub fn lead(&mut self, effects: &mut Vec<Effect>) {
         self.log.begin_to_lead();
         self.asking = Asking::default();
+        self.hear_of_logged();
         self.shared.forget_told();
         self.passed.lead();
         self.forget_kept(effects);
@@ -110,6 +111,18 @@ impl Ramcast {
             if !self.order.contains(message) && !logged.contains(&message) {
                 effects.push(Effect::Repeat { message });
             }
+        }
+    }
+
+    /// Our log may have proposals of ballots that were never announced to us. What earlier leaders of their groups
+    /// announce to us does not count when it is folded in, so it is not to be logged.
+    fn hear_of_logged(&mut self) {
+        for (group, known) in (0..self.config.groups).map(GroupId).zip(&mut self.ballots) {
+            *known = self.order.highest_ballot_of(group).max(*known);
+        }
+        for remote in self.log.uncommitted_items() {
+            let known = &mut self.ballots[remote.group().index()];
+            *known = remote.ballot.max(*known);
         }
     }
 

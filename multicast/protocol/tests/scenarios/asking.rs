@@ -142,6 +142,48 @@ fn a_deposed_leaders_proposals_are_not_heard_together_either() {
     assert_eq!(logs(&mut core), []);
 }
 
+/// A leader may never have been told what its log says of other groups' leaders.
+#[test]
+fn a_new_leader_does_not_log_what_a_deposed_one_of_another_group_proposed_if_its_log_says_so() {
+    let (first, later) = (Ballot::new(1, 0, 0), Ballot::new(2, 1, 0));
+    for (logged, committed, expected) in [
+        (first, false, [7].as_slice()),
+        (first, true, &[7]),
+        (later, false, &[]),
+        (later, true, &[]),
+    ] {
+        let mut core = Ramcast::new(config(replica(0, 1), 0, 2, 5), View::first(5));
+        let mut effects = Vec::new();
+        core.step(Event::Tick { now_ms: 1_000 }, &mut effects);
+        core.promise(first);
+        core.follow(first, 0, 1);
+        for (index, number) in [(1, 1), (2, 2)] {
+            let (message, destinations) = (message(number), GroupSet::first(2));
+            let timestamp = at(number, 0);
+            let record =
+                Record::Local { message, low_water: 1, timestamp, destinations, inline: true };
+            let (birth, time_ms, held, last) = (first, 0, true, true);
+            core.step(Event::Logged { index, birth, time_ms, record, held, last }, &mut effects);
+        }
+        let remote = Remote { message: message(1), timestamp: at(5, 1), ballot: logged, index: 2 };
+        core.accept_proposals(3, first, 0, [remote].into_iter());
+        core.step(Event::TurnEnd, &mut effects);
+        if committed {
+            let acceptance = Acceptance { tag: first.tag(), index: 3 };
+            core.step(Event::Acknowledged { by: replica(0, 2), acceptance }, &mut effects);
+            core.step(Event::TurnEnd, &mut effects);
+        }
+        assert_eq!(core.log().commit_index(), if committed { 3 } else { 0 });
+        core.campaign(Cause::Silence);
+        for slot in [2, 3] {
+            core.log_mut().granted(slot, 0, (first, 3), vec![0; 5]);
+        }
+        core.lead(&mut effects);
+        step(&mut core, [announced(2, first, 7, None)]);
+        assert_eq!(logs(&mut core), expected, "{logged} is in its log, committed: {committed}");
+    }
+}
+
 #[test]
 fn whoever_asks_about_a_pending_message_is_told_where_it_ends_at_least() {
     let mut core = leader();
