@@ -9,6 +9,7 @@ use std::time::Duration;
 use skein_fabric::wait::Waiter;
 use skein_fabric::{Completion, Constants, Fabric, FabricError, Outcome, Peer};
 use skein_protocol::ballot::Ballot;
+use skein_protocol::group::Control;
 use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
 use skein_protocol::message::Head;
 use skein_protocol::mutants::{Mutant, planted};
@@ -389,7 +390,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         if let Some(replica) = self.replicas.iter_mut().find(|replica| replica.id == id) {
             let counter = replica.core.log().ballot_counter().saturating_add(count);
             let other = (id.slot + 1) % replica.replicas();
-            replica.core.refused(Ballot::new(counter, other, 0));
+            let promised = Ballot::new(counter, other, 0);
+            replica.core.control(other, Control::Refused { promised }, &mut Vec::new());
             replica.stir();
         }
     }

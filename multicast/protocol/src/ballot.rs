@@ -56,6 +56,15 @@ impl Ballot {
         Some((generation + 1) << ATTEMPT_BITS | attempt)
     }
 
+    /// The ballot in which a group goes on that had reached this counter, from the survivor in `slot`. Nobody leads in
+    /// it. `None` if there is [no generation left](Self::recreated).
+    pub const fn revived(counter: u32, slot: u8, incarnation: u32) -> Option<Self> {
+        match Self::recreated(counter) {
+            Some(counter) => Some(Self::new(counter, slot, incarnation)),
+            None => None,
+        }
+    }
+
     /// The counter of the next attempt; `None` if this is the last of its generation. The one behind it would pass
     /// for a ballot of a group that was recreated.
     pub const fn next_attempt(counter: u32) -> Option<u32> {

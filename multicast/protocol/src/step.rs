@@ -2,7 +2,7 @@
 
 use crate::ballot::{Acceptance, Ballot};
 use crate::detector::Pulse;
-use crate::group::{GroupRecord, LogRecord};
+use crate::group::{GroupEffect, GroupEvent, GroupRecord, LogRecord};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::log::{Decision, Remote};
 use crate::message::Announcement;
@@ -151,22 +151,37 @@ pub enum Event {
         /// Up to where.
         timestamp: Timestamp,
     },
-    /// A follower of ours has applied what it delivers up to a timestamp.
+    /// A follower of ours, or we ourselves, have applied what is delivered up to a timestamp.
     Applied {
-        /// Which follower.
+        /// Who.
         slot: u8,
         /// Up to where.
         timestamp: Timestamp,
     },
+    /// A follower of ours cannot deliver a message: if we have, our log shall say so.
+    Lacked {
+        /// Which message.
+        message: MessageId,
+    },
     /// A write to a follower's log was denied: somebody else may lead.
     Denied,
+    /// Something that concerns our group alone.
+    Group(GroupEvent),
     /// Everything that was readable has been told.
     TurnEnd,
+}
+
+impl From<GroupEffect> for Effect {
+    fn from(effect: GroupEffect) -> Self {
+        Self::Group(effect)
+    }
 }
 
 /// Something the caller must now do, in the order given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
+    /// What our group alone asks for.
+    Group(GroupEffect),
     /// Append to the log. Records of one index make one entry; of other groups' proposals, the record
     /// is the first of an entry that has all of
     /// [`logged_remotes`](crate::ramcast::Ramcast::logged_remotes). The bytes must be written to the

@@ -4,13 +4,15 @@ use skein_fabric::{Fabric, Peer, RegionKey, Source};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::frame::{self, Cursor, Leadership};
-use skein_protocol::group::{Applied, Question};
+use skein_protocol::group::{
+    Applied, Asked, Backlog, Closing, Control, GroupEffect, GroupEvent, Question, SLOTS,
+};
 use skein_protocol::guard;
 use skein_protocol::ids::{MessageId, ReplicaId};
 use skein_protocol::log::{Body, Entry, Payload};
 use skein_protocol::message::{Head, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
-use skein_protocol::ramcast::{Cause, Verdict};
+use skein_protocol::ramcast::Cause;
 use skein_protocol::step::Event;
 
 use super::log::RESERVE_FOR_CONTROL;
@@ -30,22 +32,8 @@ impl<A: Application> Replica<A> {
             let pulse = if beats { Pulse::Beat } else { Pulse::Missed };
             self.core.step(Event::Heartbeat { slot, pulse }, &mut self.effects);
         }
-        if let Some(cause) = self.core.log_mut().is_due() {
-            self.set_out(cause, wiring);
-        }
+        self.tell_core(GroupEvent::Watched { trusted: self.is_trusted() }, wiring);
         self.pursue_wish(wiring);
-        if let Some(cause) = self.core.log().wants_to_lead() {
-            self.set_out(cause, wiring);
-        }
-        self.tell_admitted(wiring);
-        self.ask_for_grants(wiring);
-        if let Some(heir) = self.core.heir() {
-            let ballot = self.core.log().ballot().to_word();
-            self.ask_member(heir, &Election::Succeed { ballot }, wiring);
-        } else if let Some(server) = self.other_server() {
-            let ballot = self.core.log().ballot().to_word();
-            self.ask_member(server, &Election::Succeed { ballot }, wiring);
-        }
         self.give_up_unanswering();
         self.evict_blockers();
         self.carry_out(wiring);
@@ -60,7 +48,7 @@ impl<A: Application> Replica<A> {
     ) {
         self.stir();
         if died.is_some() && died == self.granted {
-            self.core.log_mut().leader_has_died();
+            self.core.step(Event::Group(GroupEvent::LeaderDied), &mut self.effects);
         }
         self.core.step(Event::Heartbeat { slot, pulse: Pulse::Dead }, &mut self.effects);
         self.follower_lost(slot);
@@ -68,27 +56,110 @@ impl<A: Application> Replica<A> {
         self.carry_out(wiring);
     }
 
-    /// Sets out to lead, as soon as what it has promised allows it to.
+    /// Something has happened that concerns the group alone.
+    pub(super) fn tell_core<F: Fabric>(&mut self, event: GroupEvent, wiring: &mut Wiring<F>) {
+        self.core.step(Event::Group(event), &mut self.effects);
+        self.carry_out(wiring);
+    }
+
+    /// Sets out to lead, as soon as what it has promised allows it to; unless it would answer from a state that is not
+    /// the group's.
     pub(crate) fn set_out<F: Fabric>(&mut self, cause: Cause, wiring: &mut Wiring<F>) {
-        if !self.is_trusted() {
-            return; // It would answer from a state that is not the group's.
+        if self.is_trusted() {
+            self.tell_core(GroupEvent::SetOut { cause }, wiring);
         }
-        if self.core.log_mut().puts_off(cause) {
-            return;
-        }
-        if !self.core.log().has_ballots_left() {
-            if !std::mem::replace(&mut self.exhausted, true) {
-                tracing::error!(
-                    replica = %self.id,
-                    "has no ballot left to lead in: its group has had 16,777,215 elections since it was created or \
-                     recreated; copy its data to a new cluster while somebody leads it"
-                );
+    }
+
+    /// Does what the group asks for.
+    pub(super) fn carry_out_of_group<F: Fabric>(
+        &mut self,
+        effect: GroupEffect,
+        wiring: &mut Wiring<F>,
+    ) {
+        match effect {
+            GroupEffect::CloseLog { then } => self.close_log_for(then, wiring),
+            GroupEffect::SetsOut { ballot, cause } => self.sets_out(ballot, cause, wiring),
+            GroupEffect::NoBallotLeft => {
+                if !std::mem::replace(&mut self.exhausted, true) {
+                    tracing::error!(
+                        replica = %self.id,
+                        "has no ballot left to lead in: its group has had 16,777,215 elections since it was created or \
+                         recreated; copy its data to a new cluster while somebody leads it"
+                    );
+                }
             }
-            return;
+            GroupEffect::Ask { to, question } => self.ask_for_grant(to, question, wiring),
+            GroupEffect::Grant(asked) => {
+                wiring.note(|| Note::Promised { by: self.id, ballot: asked.question.ballot });
+                self.forget_followers();
+                self.report(asked, wiring);
+            }
+            GroupEffect::GrantAgain(asked) => {
+                let peer = wiring.peer_of(ReplicaId::new(self.id.group, asked.by));
+                match self.answered.filter(|answered| answered.answers(&asked, peer)) {
+                    None => {
+                        self.close_log(wiring);
+                        self.report(asked, wiring);
+                    }
+                    Some(answered) => self.report_again(asked, answered, wiring),
+                }
+            }
+            GroupEffect::Refuse { to, promised } => {
+                let promised = promised.to_word();
+                self.tell_member(to, &Election::Refused { promised }, &[], wiring);
+            }
+            GroupEffect::Keep { of } => {
+                self.grants_received[usize::from(of)] = self.heard_grant.take();
+            }
+            GroupEffect::TakeOver { of } => self.take_over_log(of, wiring),
+            GroupEffect::Admit { slot } => {
+                if let Some((granted, _)) = self.heard_grant.take() {
+                    self.admit(slot, &granted, wiring);
+                }
+            }
+            GroupEffect::AskForLease { number } => {
+                let ballot = self.core.log().ballot().to_word();
+                for slot in self.other_slots() {
+                    self.ask_member(slot, &Election::Lease { ballot, number }, wiring);
+                }
+            }
+            GroupEffect::PromiseLease { to, ballot, number } => {
+                let (ballot, incarnation) = (ballot.to_word(), self.incarnation);
+                let promised = Election::Promised { ballot, number, incarnation };
+                self.ask_member(to, &promised, wiring);
+            }
+            GroupEffect::TellAdmitted { to, incarnation } => {
+                let ballot = self.core.log().ballot().to_word();
+                self.ask_member(to, &Election::Admitted { ballot, incarnation }, wiring);
+            }
+            GroupEffect::GiveUp { slot, evicted } => {
+                tracing::warn!(replica = %self.id, slot, evicted, "goes on without a replica that holds it up");
+                self.paths.learner_given_up += u64::from(!evicted);
+                self.stop_teaching(slot);
+                self.follower_lost(slot);
+            }
+            GroupEffect::Succeed { to } => {
+                let ballot = self.core.log().ballot().to_word();
+                self.ask_member(to, &Election::Succeed { ballot }, wiring);
+            }
         }
-        self.set_out_at = Some(wiring.port.fabric.now());
-        self.close_log(wiring);
-        let ballot = self.core.campaign(cause);
+    }
+
+    /// Closes the log, and tells what is to come then.
+    fn close_log_for<F: Fabric>(&mut self, then: Closing, wiring: &mut Wiring<F>) {
+        if matches!(then, Closing::SetOut(_)) {
+            self.set_out_at = Some(wiring.port.fabric.now());
+        }
+        if matches!(then, Closing::Grant(_)) && planted(Mutant::GrantWithoutRevoking) {
+            self.read_log(wiring, usize::MAX);
+        } else {
+            self.close_log(wiring);
+        }
+        self.tell_core(GroupEvent::LogClosed { then }, wiring);
+    }
+
+    /// Our log is closed, and we ask to lead.
+    fn sets_out<F: Fabric>(&mut self, ballot: Ballot, cause: Cause, wiring: &mut Wiring<F>) {
         wiring.note(|| Note::Promised { by: self.id, ballot });
         tracing::info!(replica = %self.id, %ballot, ?cause, "sets out to lead");
         // Nothing more is read: our log is ours, or somebody's whom we let in.
@@ -96,12 +167,6 @@ impl<A: Application> Replica<A> {
         self.header_seen = self.header_there(&wiring.port.fabric);
         self.forget_followers();
         self.grants_received.fill_with(|| None);
-        let named = self.core.log().named();
-        let last = (self.core.log().last_birth(), self.core.log().last_index());
-        let (me, incarnation) = (self.id.slot, self.incarnation);
-        let won = self.core.log_mut().granted(me, incarnation, last, named);
-        self.if_won(won, wiring);
-        self.ask_for_grants(wiring);
     }
 
     pub(super) fn forget_followers(&mut self) {
@@ -113,33 +178,17 @@ impl<A: Application> Replica<A> {
         self.pause_teaching();
     }
 
-    /// Tells whoever may not know that its `Join` is committed.
-    fn tell_admitted<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        let ballot = self.core.log().ballot().to_word();
-        for slot in self.other_slots().filter(|slot| self.core.log().may_not_know_its_join(*slot)) {
-            let incarnation = self.core.log().view().member(slot).incarnation;
-            self.ask_member(slot, &Election::Admitted { ballot, incarnation }, wiring);
+    /// Asks for a grant. One that is given the state lets us in when it has it, not with the log that it had.
+    fn ask_for_grant<F: Fabric>(&self, to: u8, question: Question, wiring: &mut Wiring<F>) {
+        let taught = self.teaching.as_ref().filter(|teaching| teaching.is_under_way());
+        if taught.is_some_and(|teaching| teaching.slot() == to) {
+            return;
         }
-    }
-
-    /// Asks whoever has not let us write its log yet, until it has.
-    fn ask_for_grants<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        let Some(question) = self.core.log_mut().asks_now() else { return };
         let Question { ballot, leads, forced } = question;
-        let commit = place(self.commit_end());
-        for slot in self.other_slots() {
-            let follower = &self.followers[usize::from(slot)];
-            let answered =
-                if leads { follower.log.is_some() } else { self.core.log().has_grant_of(slot) };
-            // One that is given the state lets us in when it has it, not with the log that it had.
-            let taught = self.teaching.as_ref().filter(|teaching| teaching.is_under_way());
-            if !answered && taught.is_none_or(|teaching| teaching.slot() != slot) {
-                let (ballot, attempt) = (ballot.to_word(), follower.attempt);
-                let admitted = self.core.log().admitted();
-                let prepare = Prepare { ballot, leads, forced, attempt, commit, admitted };
-                self.ask_member(slot, &Election::Prepare(prepare), wiring);
-            }
-        }
+        let (ballot, attempt) = (ballot.to_word(), self.followers[usize::from(to)].attempt);
+        let (commit, admitted) = (place(self.commit_end()), self.core.log().admitted());
+        let prepare = Prepare { ballot, leads, forced, attempt, commit, admitted };
+        self.ask_member(to, &Election::Prepare(prepare), wiring);
     }
 
     pub(super) fn other_slots(&self) -> impl Iterator<Item = u8> + use<A> {
@@ -169,70 +218,31 @@ impl<A: Application> Replica<A> {
     }
 
     /// Another replica asks to write our log.
-    pub(super) fn prepare<F: Fabric>(&mut self, slot: u8, asked: Prepare, wiring: &mut Wiring<F>) {
-        let ballot = Ballot::from_word(asked.ballot);
-        if ballot.slot() != slot {
-            return;
-        }
-        let from = ReplicaId::new(self.id.group, slot);
-        if asked.admitted.get(usize::from(self.id.slot)) == Some(&self.incarnation) {
-            self.core.log_mut().hear_admitted(ballot);
-        }
-        if matches!(
-            self.core.log_mut().judge(ballot, asked.leads, asked.forced),
-            Verdict::Refuse | Verdict::Wait
-        ) {
-            self.look_whether_leader_lives(wiring);
-        }
-        match self.core.log_mut().judge(ballot, asked.leads, asked.forced) {
-            Verdict::Ignore | Verdict::Wait => {}
-            Verdict::Refuse => {
-                let promised = self.core.log().promised().to_word();
-                self.tell_member(slot, &Election::Refused { promised }, &[], wiring);
-            }
-            Verdict::GrantAgain => {
-                let peer = wiring.peer_of(from);
-                match self.answered.filter(|answered| answered.answers(&asked, peer)) {
-                    None => {
-                        self.close_log(wiring);
-                        self.report(slot, &asked, wiring);
-                    }
-                    Some(answered) => self.report_again(slot, &asked, answered, wiring),
-                }
-            }
-            Verdict::Grant => {
-                if planted(Mutant::GrantWithoutRevoking) {
-                    self.read_log(wiring, usize::MAX);
-                } else {
-                    self.close_log(wiring);
-                }
-                self.core.promise(ballot);
-                self.core.log_mut().forget_put_off();
-                wiring.note(|| Note::Promised { by: self.id, ballot });
-                self.forget_followers();
-                self.report(slot, &asked, wiring);
-            }
-        }
+    pub(super) fn prepare<F: Fabric>(&mut self, by: u8, asked: &Prepare, wiring: &mut Wiring<F>) {
+        let Prepare { ballot, leads, forced, attempt, commit, ref admitted } = *asked;
+        self.look_whether_leader_lives(by, wiring);
+        let question = Question { ballot: Ballot::from_word(ballot), leads, forced };
+        let asked = Asked { by, question, attempt, from: cursor(commit) };
+        self.core.control(by, Control::Prepare { asked, admitted }, &mut self.effects);
     }
 
     /// A refusal for the sake of a leader that is dead would only cost time.
-    fn look_whether_leader_lives<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        let Some(leader) = self.core.log().leader().filter(|leader| *leader != self.id) else {
-            return;
-        };
+    fn look_whether_leader_lives<F: Fabric>(&mut self, asks: u8, wiring: &mut Wiring<F>) {
+        let other = |leader: &ReplicaId| *leader != self.id && leader.slot != asks;
+        let Some(leader) = self.core.log().leader().filter(other) else { return };
         let Some(peer) = wiring.peer_of(leader) else { return };
         if wiring.port.fabric.is_gone(peer) {
             let event = Event::Heartbeat { slot: leader.slot, pulse: Pulse::Dead };
             self.core.step(event, &mut self.effects);
             if self.granted == Some(peer) && wiring.port.fabric.has_died(peer) {
-                self.core.log_mut().leader_has_died();
+                self.core.step(Event::Group(GroupEvent::LeaderDied), &mut self.effects);
             }
         }
     }
 
     /// Lets who asked write our log, and tells it what the log holds.
-    fn report<F: Fabric>(&mut self, slot: u8, asked: &Prepare, wiring: &mut Wiring<F>) {
-        let from = ReplicaId::new(self.id.group, slot);
+    fn report<F: Fabric>(&mut self, asked: Asked, wiring: &mut Wiring<F>) {
+        let from = ReplicaId::new(self.id.group, asked.by);
         let Some(peer) = wiring.peer_of(from) else { return };
         // Where memory is short, what we held as a leader may be what our log needs.
         self.leave_logs(wiring);
@@ -247,7 +257,7 @@ impl<A: Application> Replica<A> {
                 return tracing::warn!(%error, replica = %self.id, "cannot let a leader write");
             }
         };
-        let (ballot, attempt) = (Ballot::from_word(asked.ballot), asked.attempt);
+        let (ballot, attempt) = (asked.question.ballot, asked.attempt);
         self.granted = Some(peer);
         self.grants += 1;
         self.awaiting = true;
@@ -255,7 +265,7 @@ impl<A: Application> Replica<A> {
         self.behind = None;
         tracing::info!(replica = %self.id, to = %from, %ballot, end = self.runs.end().index - 1, "grants");
         let at_ms = self.core.log().now_ms();
-        self.tell_granted(slot, asked, Answered { ballot, attempt, peer, key, at_ms }, wiring);
+        self.tell_granted(asked, Answered { ballot, attempt, peer, key, at_ms }, wiring);
     }
 
     /// Tells the same grant once more, if nothing has come of it for long. It was lost, or the answer to it
@@ -263,32 +273,30 @@ impl<A: Application> Replica<A> {
     /// it again. Until a leader's first words are here our log is what it was.
     fn report_again<F: Fabric>(
         &mut self,
-        slot: u8,
-        asked: &Prepare,
+        asked: Asked,
         answered: Answered,
         wiring: &mut Wiring<F>,
     ) {
-        let (now, to) = (self.core.log().now_ms(), ReplicaId::new(self.id.group, slot));
+        let (now, to) = (self.core.log().now_ms(), ReplicaId::new(self.id.group, asked.by));
         let waits = self.awaiting && self.behind.is_none();
         let due = now >= answered.at_ms + self.config.group.patience_ms;
         if waits && due && wiring.has_sent_all(self.id, to) {
             self.paths.granted_again += 1;
-            self.tell_granted(slot, asked, Answered { at_ms: now, ..answered }, wiring);
+            self.tell_granted(asked, Answered { at_ms: now, ..answered }, wiring);
         }
     }
 
     fn tell_granted<F: Fabric>(
         &mut self,
-        slot: u8,
-        asked: &Prepare,
+        asked: Asked,
         answered: Answered,
         wiring: &mut Wiring<F>,
     ) {
         self.answered = Some(answered);
         let mut tail = Vec::new();
-        let whole = self.collect(cursor(asked.commit), &wiring.port.fabric, &mut tail);
+        let whole = self.collect(asked.from, &wiring.port.fabric, &mut tail);
         let granted = Granted {
-            ballot: asked.ballot,
+            ballot: asked.question.ballot.to_word(),
             attempt: asked.attempt,
             incarnation: self.incarnation,
             grant: self.grants,
@@ -301,7 +309,7 @@ impl<A: Application> Replica<A> {
             applied: self.last_applied,
             held_from: self.held_from(&wiring.port.fabric),
         };
-        self.tell_member(slot, &Election::Granted(granted), &tail, wiring);
+        self.tell_member(asked.by, &Election::Granted(granted), &tail, wiring);
     }
 
     /// Collects our log's entries from `from` on, and the payloads they do not hold. False if some
@@ -366,36 +374,27 @@ impl<A: Application> Replica<A> {
         tail: &[u8],
         wiring: &mut Wiring<F>,
     ) {
-        let ballot = Ballot::from_word(granted.ballot);
-        let applied = Applied::new(granted.applied);
-        if self.core.log().leads() {
-            let follower = &self.followers[usize::from(slot)];
-            let awaited = follower.log.is_none() && granted.attempt == follower.attempt;
-            if ballot == self.core.log().ballot() && awaited {
-                self.core.log_mut().granter_has_applied(slot, applied);
-                self.admit(slot, &granted, wiring);
-            }
+        let follower = &self.followers[usize::from(slot)];
+        let awaited = follower.log.is_none() && granted.attempt == follower.attempt;
+        if self.core.log().leads() && !awaited {
             return;
         }
-        let other = |(asked, _)| !guard!(Mutant::GrantOfAnyBallotCounts, asked == ballot);
-        if self.core.log().asks().is_none_or(other) {
-            return;
-        }
-        self.core.log_mut().granter_has_applied(slot, applied);
-        let last = (granted.runs().last_birth(), granted.end.0 - 1);
-        let (incarnation, named) = (granted.incarnation, granted.named.clone());
-        self.grants_received[usize::from(slot)] = Some((granted, tail.to_vec()));
-        let won = self.core.log_mut().granted(slot, incarnation, last, named);
-        self.if_won(won, wiring);
+        let named = granted.named.clone();
+        let grants = Control::Granted {
+            ballot: Ballot::from_word(granted.ballot),
+            incarnation: granted.incarnation,
+            last: (granted.runs().last_birth(), granted.end.0 - 1),
+            named: &named,
+            applied: Applied::new(granted.applied),
+        };
+        self.heard_grant = Some((granted, tail.to_vec()));
+        self.core.control(slot, grants, &mut self.effects);
+        self.carry_out(wiring);
+        self.heard_grant = None;
     }
 
-    /// If we are elected: takes over the log of slot `best`, and leads.
-    fn if_won<F: Fabric>(&mut self, best: Option<u8>, wiring: &mut Wiring<F>) {
-        let Some(best) = best else { return };
-        if !self.core.log().is_named_by(best) {
-            // The group went on without us, and let another life of ours in.
-            return;
-        }
+    /// We are elected: takes over the log of slot `best`, and leads.
+    fn take_over_log<F: Fabric>(&mut self, best: u8, wiring: &mut Wiring<F>) {
         if best != self.id.slot && !self.adopt(best, wiring) {
             // Whoever holds it may never find the time to set out: we would ask it again and again.
             tracing::info!(replica = %self.id, best, "is too far behind to lead");
@@ -426,8 +425,7 @@ impl<A: Application> Replica<A> {
             follower.freed = self.freed;
         }
         tracing::info!(replica = %self.id, ballot = %self.core.log().promised(), end = end.index - 1, "leads");
-        self.core.lead(&mut self.effects);
-        self.carry_out(wiring);
+        self.tell_core(GroupEvent::TookOver, wiring);
         for given in &mut self.given {
             given.asked = 0;
         }
@@ -450,7 +448,7 @@ impl<A: Application> Replica<A> {
         let freed = granted.map(|(granted, _)| granted.freed).max().unwrap_or(0);
         let committed = self.ends.iter().rev().find(|(_, end)| *end <= freed);
         if let Some(index) = committed.map(|(index, _)| *index) {
-            self.core.learn_committed(index);
+            self.core.step(Event::Group(GroupEvent::Learned { index }), &mut self.effects);
             self.pass_committed();
         }
     }
@@ -568,7 +566,9 @@ impl<A: Application> Replica<A> {
         let Some(base) = base else {
             // It answers this ballot again only as long as it has not heard of this.
             self.paths.behind += 1;
-            self.followers[usize::from(slot)].out_of_reach = shared.map(|base| base.position);
+            let end = shared.map(|base| self.ends_at(base));
+            let event = GroupEvent::OutOfReach { slot, end };
+            self.core.step(Event::Group(event), &mut self.effects);
             let ballot = self.core.log().ballot().to_word();
             return self.tell_member(slot, &Election::Behind { ballot }, &[], wiring);
         };
@@ -595,32 +595,22 @@ impl<A: Application> Replica<A> {
         ours.let_in(log, base.position, granted.freed);
         // A quorum may lack what this follower is yet to be written.
         self.awaited = true;
-        ours.held_from = granted.held_from;
         self.space.hold(if fits { base.position.min(granted.freed) } else { base.position });
         ours.joining = learns.then_some(granted.incarnation);
         self.stop_teaching(slot);
         self.paths.admitted += 1;
-        self.core.log_mut().feeds(slot, granted.incarnation);
+        let (incarnation, held_from) = (granted.incarnation, granted.held_from);
+        let event = GroupEvent::Feeds { slot, incarnation, held_from };
+        self.core.step(Event::Group(event), &mut self.effects);
         self.write_log(slot, before, 0, Hurry::Now, wiring);
         tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");
     }
 
-    /// As leader: who shall lead instead, so that a replica is served that we can give neither our log nor our
-    /// state: one whose log reaches back to where that one's ends.
-    pub(super) fn other_server(&self) -> Option<u8> {
-        let behind = self.other_slots().find(|slot| self.core.needs_another_to_serve(*slot))?;
-        let end = self.followers[usize::from(behind)].out_of_reach?;
-        // Where less than a header is left of the ring it goes on at the ring's beginning.
-        let mut end = Cursor { index: 0, position: end };
+    /// Position at which an entry begins: where less than a header is left of the ring it is the ring's beginning.
+    pub(super) fn ends_at(&self, base: Cursor) -> u64 {
+        let mut end = Cursor { index: 0, position: base.position };
         end.offset(self.space.capacity());
-        self.other_slots().find(|slot| {
-            let follower = &self.followers[usize::from(*slot)];
-            let well = !self.core.log().detector().suspects(*slot);
-            follower.log.is_some()
-                && follower.joining.is_none()
-                && follower.held_from <= end.position
-                && well
-        })
+        end.position
     }
 
     /// Makes what our log holds from `base` on written in our ballot, as a follower expects it. False
@@ -677,7 +667,8 @@ impl<A: Application> Replica<A> {
                 self.asking[usize::from(slot)] = None;
                 tracing::info!(replica = %self.id, slot, incarnation, "is let in");
             } else {
-                self.core.join(slot, incarnation, &mut self.effects);
+                let event = GroupEvent::CaughtUp { slot, incarnation };
+                self.core.step(Event::Group(event), &mut self.effects);
             }
         }
         self.carry_out(wiring);
@@ -690,42 +681,19 @@ impl<A: Application> Replica<A> {
         let still = |len: &usize| self.core.log().keeps_delivered() && self.exceeds_budget(*len);
         self.refused_relay = self.refused_relay.filter(still);
         let refused = std::mem::take(&mut self.refused) || self.refused_relay.is_some();
-        if !self.core.log().leads() || self.log_has_room() && !refused {
-            self.full_since = None;
-            return;
+        let mut freed = [0; SLOTS];
+        for (freed, follower) in freed.iter_mut().zip(&self.followers) {
+            *freed = follower.freed;
         }
-        let now = self.core.log().now_ms();
-        let since = *self.full_since.get_or_insert(now);
-        if now < since + self.tuning.evict_after_ms {
-            return;
-        }
-        let lag = self.space.capacity() / 8;
-        let blockers: Vec<u8> = self
-            .waited_for()
-            .filter(|slot| {
-                let holds_log_back = self.followers[usize::from(*slot)].freed + lag <= self.freed;
-                let holds_sessions_back =
-                    self.core.log().keeps_payload_for(*slot) || self.core.is_behind(*slot);
-                holds_log_back || refused && holds_sessions_back
-            })
-            .collect();
-        for slot in blockers {
-            // Whoever cannot be spared is waited for, and goes on being written to. A learner whose slot is evicted
-            // already is waited for by us alone: if it has stopped, or cannot deliver what it is fed, it takes the
-            // state anew.
-            if self.core.log().view().member(slot).evicted {
-                if self.has_stopped(slot) || refused && self.core.is_behind(slot) {
-                    tracing::warn!(replica = %self.id, slot, "gives up a learner that holds the log back");
-                    self.paths.learner_given_up += 1;
-                    self.stop_teaching(slot);
-                    self.follower_lost(slot);
-                }
-            } else if self.core.evict(slot, &mut self.effects) {
-                tracing::warn!(replica = %self.id, slot, "evicts a replica that holds the log back");
-                self.stop_teaching(slot);
-                self.follower_lost(slot);
-            }
-        }
+        freed[usize::from(self.id.slot)] = self.freed;
+        let backlog = Backlog {
+            has_room: self.log_has_room(),
+            refused,
+            waited_for: self.waited_for().fold(0, |slots, slot| slots | 1 << slot),
+            freed: &freed,
+            lag: self.space.capacity() / 8,
+        };
+        self.core.relieve(&backlog, &mut self.effects);
     }
 }
 

@@ -1,11 +1,11 @@
 //! Leadership that moves in an orderly way: because an operator wants it, or so that leaders spread.
 
 use skein_fabric::Fabric;
+use skein_protocol::group::GroupEvent;
 use skein_protocol::ramcast::{Cause, Role};
 
 use super::Replica;
 use crate::application::Application;
-use crate::election::Election;
 use crate::operate::CommandError;
 use crate::wiring::Wiring;
 
@@ -69,9 +69,7 @@ impl<A: Application> Replica<A> {
             return false;
         }
         tracing::info!(replica = %self.id, slot, "hands over, so that leaders spread");
-        let ballot = self.core.log().ballot().to_word();
-        self.ask_member(slot, &Election::Succeed { ballot }, wiring);
-        self.core.log_mut().has_handed_over();
+        self.tell_core(GroupEvent::HandsOver { to: slot }, wiring);
         true
     }
 }

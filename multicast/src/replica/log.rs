@@ -6,6 +6,7 @@ use std::ops::Range;
 use skein_fabric::{Fabric, Remote as RemoteRegion, Source};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::check::check;
+use skein_protocol::group::GroupEvent;
 use skein_protocol::group::frame::{self, Cursor, Leadership, PREAMBLE};
 use skein_protocol::group::runs::Runs;
 use skein_protocol::guard;
@@ -66,12 +67,6 @@ pub(super) struct Follower {
     pub(super) attempt: u32,
     /// The life to be let in when it has all of the log.
     pub(super) joining: Option<u32>,
-    /// From which position on its memory holds its log, as it said when it let us in.
-    pub(super) held_from: u64,
-    /// Where its log ends, if ours does not reach back to there.
-    pub(super) out_of_reach: Option<u64>,
-    /// When `freed` was last seen to have risen, and how far.
-    pub(super) moved: (u64, u64),
     /// Writes under way: their numbers, and up to which index they go.
     under_way: VecDeque<(u64, u64)>,
 }
@@ -81,7 +76,6 @@ impl Follower {
     pub(super) fn let_in(&mut self, log: RemoteRegion, sent: u64, freed: u64) {
         self.left.extend(self.log.replace(log));
         (self.sent, self.freed, self.posted) = (sent, freed, 0);
-        (self.out_of_reach, self.moved) = (None, (0, 0));
         self.forget_writes();
     }
 
@@ -131,7 +125,7 @@ impl<A: Application> Replica<A> {
     /// Nothing more is written to a follower until it lets us in again.
     pub(crate) fn follower_lost(&mut self, slot: u8) {
         self.followers[usize::from(slot)].lose();
-        self.core.log_mut().feeds_no_more(slot);
+        self.core.step(Event::Group(GroupEvent::FeedsNoMore { slot }), &mut self.effects);
     }
 
     /// Detaches from logs of followers that are not written any more: their memory is kept for as long as
@@ -182,7 +176,8 @@ impl<A: Application> Replica<A> {
 
     /// Cuts off what our log holds behind `base`.
     pub(super) fn cut_log(&mut self, base: Cursor) {
-        self.core.truncate(base.index - 1);
+        let event = GroupEvent::CutOff { last: base.index - 1 };
+        self.core.step(Event::Group(event), &mut self.effects);
         self.runs.truncate(base);
         self.cursor = base;
         while self.ends.pop_back_if(|(index, _)| *index >= base.index).is_some() {}
@@ -214,7 +209,9 @@ impl<A: Application> Replica<A> {
         // It writes our log where that ends: nobody's state is needed.
         self.taking = None;
         self.filled_from = Some(header.held_from);
-        self.core.follow(header.ballot, header.base.index - 1, header.first);
+        let Leadership { ballot, base, first, .. } = header;
+        let event = GroupEvent::Followed { ballot, base: base.index - 1, first };
+        self.core.step(Event::Group(event), &mut self.effects);
         self.cut_log(header.base);
         self.forget_unsent(wiring);
         // The new leader knows nothing of what we told the old one.
@@ -720,7 +717,7 @@ impl<A: Application> Replica<A> {
     pub(crate) fn completed(&mut self, slot: u8, number: u64) {
         self.stir();
         if let Some(index) = self.followers[usize::from(slot)].completed(number) {
-            self.core.log_mut().landed(slot, number);
+            self.core.step(Event::Group(GroupEvent::Landed { slot, number }), &mut self.effects);
             self.core.step(Event::Completed { slot, index }, &mut self.effects);
         }
     }

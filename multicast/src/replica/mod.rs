@@ -30,12 +30,12 @@ use skein_protocol::ballot::Ballot;
 use skein_protocol::group::frame::{Cursor, HEADER, PREAMBLE};
 use skein_protocol::group::runs::Runs;
 use skein_protocol::group::space::Space;
-use skein_protocol::group::{Applied, GroupConfig};
+use skein_protocol::group::{Applied, Asked, Control, GroupConfig};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::Decision;
 use skein_protocol::message::{Announcement, Proposed, encode_name};
 use skein_protocol::properties::{About, Touch};
-use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
+use skein_protocol::ramcast::{Config, Ramcast};
 use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
@@ -56,7 +56,7 @@ use crate::application::{Application, Delivery};
 use crate::batches::Batches;
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
-use crate::election::{Election, Granted, Prepare};
+use crate::election::{Election, Granted};
 use crate::mail::Key;
 use crate::payloads::Payloads;
 use crate::wiring::{Column, Note, Wiring};
@@ -144,9 +144,9 @@ struct Answered {
 
 impl Answered {
     /// Whether it answers that question, if it comes over that connection.
-    fn answers(&self, asked: &Prepare, peer: Option<Peer>) -> bool {
+    fn answers(&self, asked: &Asked, peer: Option<Peer>) -> bool {
         let Self { ballot, attempt, peer: granted, .. } = *self;
-        (ballot.to_word(), attempt, Some(granted)) == (asked.ballot, asked.attempt, peer)
+        (ballot, attempt, Some(granted)) == (asked.question.ballot, asked.attempt, peer)
     }
 }
 
@@ -179,6 +179,8 @@ pub(crate) struct Replica<A> {
     rewritten: Cursor,
     /// As candidate: what others reported.
     grants_received: Vec<Option<(Granted, Vec<u8>)>>,
+    /// What a replica has just told us with its grant, until it is known whether that counts.
+    heard_grant: Option<(Granted, Vec<u8>)>,
     /// The leader's ballot, if its log does not hold what we lack.
     behind: Option<Ballot>,
     teaching: Option<Teaching>,
@@ -193,9 +195,7 @@ pub(crate) struct Replica<A> {
     recreated: Option<(u64, Ballot)>,
     /// Since when the others have applied what we have not delivered, and what we had delivered then.
     left_behind_since: Option<(u64, u64)>,
-    /// Since when our log is full, or messages are refused for the payloads that we hold; and whether
-    /// one was since the last tick.
-    full_since: Option<u64>,
+    /// A message was refused since the last tick for what is kept for followers.
     refused: bool,
     /// The length of a payload that another group's leader relayed, and that still exceeds the budget while delivered ones
     /// are kept. It is relayed again some ticks later.
@@ -290,6 +290,7 @@ impl<A: Application> Replica<A> {
             beat_ms: tuning.heartbeat_ms,
             missed_max: tuning.heartbeats_missed_max,
             lease_ms: tuning.lease_ms,
+            evict_after_ms: tuning.evict_after_ms,
             clock_skew_percent: tuning.clock_skew_percent,
             spread_after_ms: if topology.groups > 1 { tuning.spread_after_ms } else { 0 },
         };
@@ -316,6 +317,7 @@ impl<A: Application> Replica<A> {
             lacking: (GroupSet::EMPTY, 0),
             rewritten: Cursor::START,
             grants_received: vec![None; replicas],
+            heard_grant: None,
             behind: None,
             teaching: None,
             copies: 0,
@@ -325,7 +327,6 @@ impl<A: Application> Replica<A> {
             prepared: None,
             recreated: None,
             left_behind_since: None,
-            full_since: None,
             refused: false,
             refused_relay: None,
             awaited: false,
@@ -487,9 +488,12 @@ impl<A: Application> Replica<A> {
         let sane = from.group == self.id.group && from.slot < self.topology.replicas;
         let Some((election, tail)) = Election::decode(datagram).filter(|_| sane) else { return };
         match election {
-            Election::Prepare(asked) => self.prepare(from.slot, asked, wiring),
+            Election::Prepare(asked) => self.prepare(from.slot, &asked, wiring),
             Election::Granted(granted) => self.granted(from.slot, granted, tail, wiring),
-            Election::Refused { promised } => self.core.refused(Ballot::from_word(promised)),
+            Election::Refused { promised } => {
+                let refused = Control::Refused { promised: Ballot::from_word(promised) };
+                self.core.control(from.slot, refused, &mut self.effects);
+            }
             Election::Behind { ballot } => {
                 let ballot = Ballot::from_word(ballot);
                 // What an earlier leader says late takes nothing back.
@@ -502,9 +506,9 @@ impl<A: Application> Replica<A> {
                 self.asked_for_state(from.slot, incarnation, needs, applied, taken);
             }
             Election::Admitted { ballot, incarnation } => {
-                if incarnation == self.incarnation {
-                    self.core.log_mut().hear_admitted(Ballot::from_word(ballot));
-                }
+                let ballot = Ballot::from_word(ballot);
+                let admitted = Control::Admitted { ballot, incarnation };
+                self.core.control(from.slot, admitted, &mut self.effects);
             }
             Election::Lacks { .. } if !self.log_has_room() => {} // It asks again.
             Election::Lacks { messages } => {
@@ -514,22 +518,22 @@ impl<A: Application> Replica<A> {
                     }
                     self.announced += 1;
                     let message = MessageId::new(SessionId(session), sequence);
-                    self.core.decide_for_follower(message);
+                    self.core.step(Event::Lacked { message }, &mut self.effects);
                 }
             }
             Election::Succeed { ballot } => {
-                let asked = Ballot::from_word(ballot) == self.core.log().promised();
-                if asked && self.core.log().role() == Role::Follower && !self.core.log().is_silent()
-                {
-                    self.set_out(Cause::Succession, wiring);
+                let succeed = Control::Succeed { ballot: Ballot::from_word(ballot) };
+                if self.is_trusted() {
+                    self.core.control(from.slot, succeed, &mut self.effects);
                 }
             }
             Election::Lease { ballot, number } => {
                 self.promise_lease(from.slot, Ballot::from_word(ballot), number, wiring);
             }
             Election::Promised { ballot, number, incarnation } => {
-                let (by, ballot) = ((from.slot, incarnation), Ballot::from_word(ballot));
-                self.core.log_mut().lease_promised(by, ballot, number, wiring.port.fabric.now());
+                let (ballot, now) = (Ballot::from_word(ballot), wiring.port.fabric.now());
+                let promised = Control::LeasePromised { ballot, number, incarnation, now };
+                self.core.control(from.slot, promised, &mut self.effects);
             }
             Election::Seeks { sessions } => self.sought(from.slot, sessions, wiring),
             Election::Sees { sessions } => self.seen(&sessions),
@@ -555,6 +559,10 @@ impl<A: Application> Replica<A> {
         while let Some(effect) = remaining.next() {
             let by = self.id;
             match *effect {
+                Effect::Group(effect) => {
+                    self.carry_out_of_group(effect, wiring);
+                    self.carry_out(wiring);
+                }
                 Effect::Append { index, time_ms, record } => {
                     if let Record::Remote(_) = record {
                         let remotes = self.core.logged_remotes(index);
@@ -630,6 +638,10 @@ impl<A: Application> Replica<A> {
             }
         }
         effects.clear();
+        debug_assert!(
+            self.effects.is_empty(),
+            "what follows from an effect is carried out with it"
+        );
         self.effects = effects;
     }
 

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
+use skein_protocol::group::{Control, GroupEvent};
 use skein_protocol::ids::SessionId;
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::timestamp::Timestamp;
@@ -18,7 +19,6 @@ use skein_protocol::timestamp::Timestamp;
 use super::Replica;
 use crate::access::Of;
 use crate::application::Application;
-use crate::election::Election;
 use crate::wiring::Wiring;
 
 /// Reads that may wait, and how many bytes their questions may have. Who is not answered asks again.
@@ -246,12 +246,7 @@ impl<A: Application> Replica<A> {
     /// Whether we hold a lease; asks for one if it is time.
     fn hold_lease<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
         let now = wiring.port.fabric.now();
-        if let Some(number) = self.core.log_mut().ask_for_lease(now) {
-            let ballot = self.core.log().ballot().to_word();
-            for slot in self.other_slots() {
-                self.ask_member(slot, &Election::Lease { ballot, number }, wiring);
-            }
-        }
+        self.tell_core(GroupEvent::LeaseWanted { now }, wiring);
         self.core.log().holds_lease(now)
     }
 
@@ -301,7 +296,7 @@ impl<A: Application> Replica<A> {
         slot: u8,
         ballot: Ballot,
         number: u64,
-        wiring: &mut Wiring<F>,
+        wiring: &Wiring<F>,
     ) {
         // The time that the turn began at may be long ago, and before the promise was asked for.
         let now = if planted(Mutant::PromiseFromTurnsBegin) {
@@ -309,11 +304,7 @@ impl<A: Application> Replica<A> {
         } else {
             wiring.port.fabric.now()
         };
-        if ballot.slot() == slot && self.core.log_mut().promise_lease(ballot, now) {
-            let (ballot, incarnation) = (ballot.to_word(), self.incarnation);
-            let promised = Election::Promised { ballot, number, incarnation };
-            self.ask_member(slot, &promised, wiring);
-        }
+        self.core.control(slot, Control::Lease { ballot, number, now }, &mut self.effects);
     }
 
     /// Nobody waits for what a session has asked.

@@ -92,7 +92,8 @@ impl<A: Application> Replica<A> {
         let Recreation { from, incarnations, ballot_counter, clock, .. } = plan;
         let first = from.unwrap_or(0);
         let incarnation = incarnations[usize::from(first)];
-        let marker = Ramcast::revival_ballot(ballot_counter, first, incarnation);
+        let marker =
+            Ballot::revived(ballot_counter, first, incarnation).expect("a generation is left");
         self.recreated = Some((token, marker));
         if from.is_some() && self.core.log().promised() >= marker {
             return Ok(()); // It was given the survivor's state before it heard of the plan.
@@ -100,7 +101,6 @@ impl<A: Application> Replica<A> {
         self.forget_followers();
         self.give_up_teaching();
         self.close_log(wiring);
-        self.core.log_mut().forget_put_off();
         self.taking = None;
         self.asking.fill(None);
         let view = View::of(incarnations);
@@ -127,8 +127,8 @@ impl<A: Application> Replica<A> {
         wiring: &mut Wiring<F>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) {
-        let mut core = Ramcast::anew(self.config, view, ballot_counter, clock);
-        core.resume_time(self.core.log().now_ms());
+        let now_ms = self.core.log().now_ms();
+        let core = Ramcast::anew(self.config, view, ballot_counter, clock, now_ms);
         self.begin_at(core, fresh(self.id), Runs::EMPTY, wiring);
         self.state_is_new(true);
         self.forget_shared_state();

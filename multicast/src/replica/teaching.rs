@@ -254,19 +254,6 @@ impl<A: Application> Replica<A> {
         }
     }
 
-    /// Whether a learner that holds our log back has stopped: its process seems to, or it has read nothing for
-    /// long.
-    pub(super) fn has_stopped(&mut self, slot: u8) -> bool {
-        let now = self.core.log().now_ms();
-        let follower = &mut self.followers[usize::from(slot)];
-        if follower.moved.1 != follower.freed || follower.moved.0 == 0 {
-            follower.moved = (now, follower.freed);
-        }
-        let stopped =
-            self.core.log().detector().suspects(slot) || now >= follower.moved.0 + UNANSWERED_MS;
-        stopped && !planted(Mutant::StoppedLearnerKept)
-    }
-
     pub(super) fn give_up_teaching(&mut self) {
         if self.teaching.take().is_some_and(|teaching| !teaching.done) {
             self.application.give_up_copy();

@@ -9,13 +9,15 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::check::check;
 use skein_protocol::group::frame::{Cursor, Leadership, PREAMBLE};
 use skein_protocol::group::runs::Runs;
-use skein_protocol::group::{GroupConfig, GroupRecord};
+use skein_protocol::group::{
+    Asked, Closing, Control, GroupConfig, GroupEffect, GroupEvent, GroupRecord, Question,
+};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::{self, Body, Entry, Remote};
 use skein_protocol::message::{Announcement, Head, Proposed, encode_name};
 use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
 use skein_protocol::results::Results;
-use skein_protocol::step::Event;
+use skein_protocol::step::{Effect, Event};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
@@ -186,6 +188,22 @@ impl Scene {
         self.hear(slot, &Election::Prepare(prepare), &[]);
         assert_eq!(self.replica.core.log().promised(), ballot);
         ballot
+    }
+
+    /// Something happens that concerns the group alone. What it asks for is not done.
+    fn happens(&mut self, event: GroupEvent) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.replica.core.step(Event::Group(event), &mut effects);
+        effects
+    }
+
+    /// Whom it asks to lead instead.
+    fn asks_to_lead(&mut self) -> Option<u8> {
+        let effects = self.happens(GroupEvent::Watched { trusted: true });
+        effects.iter().find_map(|effect| match effect {
+            Effect::Group(GroupEffect::Succeed { to }) => Some(*to),
+            _ => None,
+        })
     }
 
     /// A tick at that time, in which nobody is suspected.

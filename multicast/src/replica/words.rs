@@ -2,7 +2,6 @@
 
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Acceptance;
-use skein_protocol::group::Applied;
 use skein_protocol::guard;
 use skein_protocol::ids::ReplicaId;
 use skein_protocol::mutants::Mutant;
@@ -20,7 +19,8 @@ impl<A: Application> Replica<A> {
         if guard!(Mutant::AppliedTooEarly, self.given.is_empty()) {
             self.last_applied = self.last_applied.max(self.last_delivered);
         }
-        self.core.log_mut().has_applied(Applied::new(self.last_applied));
+        let (slot, timestamp) = (self.id.slot, Timestamp::from_word(self.last_applied));
+        self.core.step(Event::Applied { slot, timestamp }, &mut self.effects);
         self.told_after = self.core.delivered();
         if let Some(leader) = self.core.log().leader().filter(|leader| *leader != self.id)
             && self.applied_told != self.last_applied.max(NOTHING)
@@ -36,7 +36,8 @@ impl<A: Application> Replica<A> {
         if column != Column::Accepted {
             return self.told_seldom(column, by, word);
         }
-        self.core.acknowledged(by, Acceptance::from_word(word));
+        let acceptance = Acceptance::from_word(word);
+        self.core.step(Event::Acknowledged { by, acceptance }, &mut self.effects);
         if self.core.waits_for(by.group) {
             self.stir();
         }

@@ -5,6 +5,7 @@
 //! question or its answer may be lost. A replica that has promised its leader to let nobody else lead sets out when that is
 //! over, and promises nothing more meanwhile.
 
+use super::control::Question;
 use super::election::Cause;
 use super::record::LogRecord;
 use super::{GroupLog, Role};
@@ -13,20 +14,9 @@ use crate::ballot::Ballot;
 /// Heartbeats between two questions for the same grant.
 const ASKED_EVERY: u64 = 2;
 
-/// The question of a candidate or a leader to all who have not granted its ballot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Question {
-    /// The ballot that is to be granted.
-    pub ballot: Ballot,
-    /// Whether who asks was elected in it, and only wants to write the log.
-    pub leads: bool,
-    /// Whether even a leader that is well shall be given up for it.
-    pub forced: bool,
-}
-
 impl<R: LogRecord> GroupLog<R> {
     /// Whether it is time for us to set out to lead, and why.
-    pub fn wants_to_lead(&self) -> Option<Cause> {
+    pub(super) fn wants_to_lead(&self) -> Option<Cause> {
         if self.is_outbid() {
             return Some(Cause::Outbid);
         }
@@ -90,13 +80,13 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// Whether there is a ballot above all that we have heard of, in our group's generation.
-    pub fn has_ballots_left(&self) -> bool {
+    pub(super) fn has_ballots_left(&self) -> bool {
         Ballot::next_attempt(self.ballot_counter()).is_some()
     }
 
     /// Puts it off to set out to lead, if we have promised our leader not to: see [`is_due`](Self::is_due). Returns whether
     /// it did.
-    pub fn puts_off(&mut self, cause: Cause) -> bool {
+    pub(crate) fn puts_off(&mut self, cause: Cause) -> bool {
         let bound = self.is_bound();
         if bound {
             self.election.put_off = Some(cause);
@@ -106,7 +96,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// Why we set out now, if that was [put off](Self::puts_off) and is due.
-    pub fn is_due(&mut self) -> Option<Cause> {
+    pub(crate) fn is_due(&mut self) -> Option<Cause> {
         if self.is_bound() {
             return None;
         }
@@ -115,18 +105,18 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// Another is to lead: what was put off is not to be done any more.
-    pub fn forget_put_off(&mut self) {
+    pub(crate) fn forget_put_off(&mut self) {
         self.election.put_off = None;
     }
 
     /// As candidate: the ballot for which we ask, and whether a leader that seems well shall be given up for it.
-    pub fn asks(&self) -> Option<(Ballot, bool)> {
+    pub(crate) fn asks(&self) -> Option<(Ballot, bool)> {
         let campaign = self.election.campaign.as_ref()?;
         Some((campaign.ballot, campaign.forced))
     }
 
     /// The question to all who have not granted our ballot, if it is time to ask it.
-    pub fn asks_now(&mut self) -> Option<Question> {
+    pub(crate) fn asks_now(&mut self) -> Option<Question> {
         let (leads, now) = (self.leads(), self.now_ms);
         let question = match self.asks() {
             Some((ballot, forced)) if leads || self.role == Role::Candidate => {

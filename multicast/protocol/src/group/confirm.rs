@@ -32,7 +32,7 @@ use crate::mutants::Mutant;
 impl<R: LogRecord> GroupLog<R> {
     /// As leader: our write under `number` is in the memory of the follower that we feed. Numbers rise, for
     /// all followers together.
-    pub fn landed(&mut self, slot: u8, number: u64) {
+    pub(crate) fn landed(&mut self, slot: u8, number: u64) {
         if let Some(fed) = &mut self.followers.fed[usize::from(slot)] {
             fed.landed = fed.landed.max(number);
         }

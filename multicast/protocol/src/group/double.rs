@@ -8,9 +8,10 @@ use alloc::vec::Vec;
 use core::convert::Infallible;
 use std::vec;
 
+use super::election::Verdict;
 use super::ordering::Ordering;
 use super::testing::config;
-use super::{Applied, Cause, GroupLog, GroupRecord, LogRecord, Role, Verdict};
+use super::{Applied, Cause, GroupLog, GroupRecord, LogRecord, Role};
 use crate::ballot::{Acceptance, Ballot};
 use crate::group::uncommitted::Uncommitted;
 use crate::ids::{GroupId, ReplicaId};
@@ -127,7 +128,8 @@ impl Replica {
                 }
             }
         }
-        self.log.has_applied(Applied::new(self.log.commit_index()));
+        let me = self.log.config.me.slot;
+        self.log.hear_applied(me, Applied::new(self.log.commit_index()));
         if !self.log.leads() && self.log.keeps_ballot() && !self.log.is_silent() {
             self.word = Acceptance { tag: self.log.ballot().tag(), index: self.log.last_index() };
         }
@@ -203,7 +205,7 @@ impl World {
         }
         let fed = leader.log.follower(slot as u8);
         if fed.is_none_or(|fed| fed.incarnation != incarnation) {
-            leader.log.feeds(slot as u8, incarnation);
+            leader.log.feeds(slot as u8, incarnation, 0);
         }
         let some = if all { leader.memory.len() } else { some };
         for entry in leader.memory.iter().skip(follower.memory.len()).take(some) {
@@ -302,7 +304,7 @@ impl World {
             leader.log.gives_state(slot as u8);
         }
         let applied = Applied::new(learner.log.commit_index());
-        leader.log.follower_has_applied(slot as u8, applied);
+        leader.log.hear_applied(slot as u8, applied);
         let record = if learner.memory == leader.memory {
             leader.log.join(slot as u8, incarnation, &NoOthers)
         } else {
@@ -329,7 +331,7 @@ impl World {
         if by != of && word != Acceptance::default() {
             let log = &mut self.replicas[by].log;
             log.acknowledged(of as u8, word);
-            log.follower_has_applied(of as u8, Applied::new(applied));
+            log.hear_applied(of as u8, Applied::new(applied));
         }
     }
 

@@ -57,7 +57,7 @@ pub enum Cause {
 
 /// What to answer a replica that asks for permission to lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Close our log to everybody else, promise, and report.
     Grant,
     /// It is our leader already, and lost its connection: let it write again, and report.
@@ -208,6 +208,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.members.declare(view);
         self.suspended = false;
         self.seeded = Some(0);
+        self.forget_put_off();
         self.paths.revived += 1;
         // Former incarnations may have applied more than those that take our state.
         for slot in self.others() {
@@ -225,6 +226,7 @@ impl<R: LogRecord> GroupLog<R> {
             self.suspended = true;
         }
         self.seeded = None;
+        self.forget_put_off();
     }
 
     /// A life of a slot asks for a state: if an earlier one led us, or should have, it is dead,
@@ -241,14 +243,14 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// Whether the slot has granted what we ask for.
-    pub fn has_grant_of(&self, slot: u8) -> bool {
+    pub(super) fn has_grant_of(&self, slot: u8) -> bool {
         let campaign = self.election.campaign.as_ref();
         campaign.is_some_and(|campaign| campaign.grants[usize::from(slot)].is_some())
     }
 
     /// What to answer who asks for `ballot`. `leads` says that it is elected, and only wants to
     /// write our log; `forced`, that even a leader that is well shall be given up.
-    pub fn judge(&mut self, ballot: Ballot, leads: bool, forced: bool) -> Verdict {
+    pub(crate) fn judge(&mut self, ballot: Ballot, leads: bool, forced: bool) -> Verdict {
         self.hear_of(ballot);
         let told = !planted(Mutant::JoinUnseenIsNone) && self.election.admitted_below.is_some();
         let speaks = leads || told || !self.is_silent();
@@ -292,7 +294,7 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// Whoever asks in `ballot` has folded our `Join`: it is committed, whether we have read that or not. Once
     /// known this stays true.
-    pub fn hear_admitted(&mut self, ballot: Ballot) {
+    pub(crate) fn hear_admitted(&mut self, ballot: Ballot) {
         let lowest = self.election.admitted_below.map_or(ballot, |known| known.min(ballot));
         self.election.admitted_below = Some(lowest);
     }
@@ -353,16 +355,22 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// A replica has granted our ballot and reports the end of its log, and the lives that its view
     /// names. Returns the slot whose log is to be adopted, once f+1 lives that count have granted.
-    pub fn granted(
+    pub(crate) fn granted(
         &mut self,
         slot: u8,
         incarnation: u32,
         last: (Ballot, u64),
         named: Vec<u32>,
     ) -> Option<u8> {
-        let (quorum, me) = (self.quorum(), self.config.me.slot);
         let campaign = self.election.campaign.as_mut()?;
         campaign.grants[usize::from(slot)] = Some(Grant { incarnation, last, named });
+        self.elected()
+    }
+
+    /// As candidate: the slot whose log is to be adopted, once f+1 incarnations that count have granted.
+    pub(super) fn elected(&mut self) -> Option<u8> {
+        let (quorum, me) = (self.quorum(), self.config.me.slot);
+        let campaign = self.election.campaign.as_ref()?;
         let grants =
             || campaign.grants.iter().enumerate().filter_map(|(i, g)| Some((i, g.as_ref()?)));
         // Our own first, so that nothing is copied when it is as good.
@@ -390,7 +398,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// Whether a life of ours counts in the view that `slot` has reported.
-    pub fn is_named_by(&self, slot: u8) -> bool {
+    pub(super) fn is_named_by(&self, slot: u8) -> bool {
         let grant =
             self.election.campaign.as_ref().and_then(|c| c.grants[usize::from(slot)].as_ref());
         grant.is_some_and(|grant| {

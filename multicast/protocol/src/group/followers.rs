@@ -20,6 +20,8 @@ pub(crate) struct Fed {
     pub(crate) told: bool,
     /// It was not admitted yet when it let us write its log.
     pub(super) joins: bool,
+    /// From which position on its memory held its log when it let us write that.
+    pub(super) held_from: u64,
 }
 
 /// The followers of a leader, by slot.
@@ -28,12 +30,18 @@ pub(super) struct Followers {
     pub(super) fed: Vec<Option<Fed>>,
     /// Up to where our writes to each completed.
     pub(super) completed: Vec<u64>,
+    /// Position at which the log ends of each that has let us write it, if ours does not reach back to there.
+    pub(super) out_of_reach: Vec<Option<u64>>,
 }
 
 impl Followers {
     pub(super) fn new(replicas: u8) -> Self {
         let replicas = usize::from(replicas);
-        Self { fed: vec![None; replicas], completed: vec![0; replicas] }
+        Self {
+            fed: vec![None; replicas],
+            completed: vec![0; replicas],
+            out_of_reach: vec![None; replicas],
+        }
     }
 
     /// We begin to lead: nobody's log is open to us.
@@ -50,7 +58,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// A follower is let in: we write its log from here on.
-    pub fn feeds(&mut self, slot: u8, incarnation: u32) {
+    pub(crate) fn feeds(&mut self, slot: u8, incarnation: u32, held_from: u64) {
         // It tells us anew what it has applied when it reads our header. Its former incarnation may have applied
         // more; and so may the same one, if it has taken a state since of somebody who had applied less.
         self.progress.forget(slot);
@@ -58,8 +66,15 @@ impl<R: LogRecord> GroupLog<R> {
         let joins = !self.members.view.names(slot, incarnation);
         let from = self.entries.last + u64::from(joins);
         self.followers.fed[usize::from(slot)] =
-            Some(Fed { incarnation, from, landed: 0, told: false, joins });
+            Some(Fed { incarnation, from, landed: 0, told: false, joins, held_from });
         self.followers.completed[usize::from(slot)] = 0;
+        self.followers.out_of_reach[usize::from(slot)] = None;
+        self.eviction.forget(slot);
+    }
+
+    /// A replica lets us write its log, which ends at a position that ours does not reach back to.
+    pub(crate) fn cannot_feed(&mut self, slot: u8, end: Option<u64>) {
+        self.followers.out_of_reach[usize::from(slot)] = end;
     }
 
     /// A payload is let go of that these slots may lack: completed writes to them count no more until their words cover

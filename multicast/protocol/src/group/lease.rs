@@ -134,7 +134,7 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// As leader whom somebody asks for what it holds: whether to ask for promises, and under which
     /// number.
-    pub fn ask_for_lease(&mut self, now: Duration) -> Option<u64> {
+    pub(crate) fn ask_for_lease(&mut self, now: Duration) -> Option<u64> {
         let lease = Duration::from_millis(self.config.lease_ms);
         let fresh = self.lease_until().is_some_and(|until| now + lease / RENEW_AT < until);
         let just_asked =
@@ -152,7 +152,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// The leader of `ballot` asks for our promise. Returns whether it has it, from now on.
-    pub fn promise_lease(&mut self, ballot: Ballot, now: Duration) -> bool {
+    pub(crate) fn promise_lease(&mut self, ballot: Ballot, now: Duration) -> bool {
         let follows = self.role == Role::Follower
             && ballot == self.election.promised
             && ballot == self.ballot()
@@ -168,7 +168,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// A life of a slot has promised what we asked in `ballot` under `number`.
-    pub fn lease_promised(
+    pub(crate) fn lease_promised(
         &mut self,
         (slot, incarnation): (u8, u32),
         ballot: Ballot,
@@ -204,12 +204,12 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// Somebody is to lead, we perhaps, as soon as our promise is over: it must not go on for ever.
-    pub fn stop_promising(&mut self) {
+    pub(super) fn stop_promising(&mut self) {
         self.lease.closed_until = self.now_ms + CLOSED_FOR * self.config.lease_ms;
     }
 
     /// The process of the leader that we follow is known to have ended: it answers nobody.
-    pub fn leader_has_died(&mut self) {
+    pub(crate) fn leader_has_died(&mut self) {
         self.lease.bound = None;
     }
 

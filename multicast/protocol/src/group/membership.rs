@@ -71,7 +71,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// A follower's log can be written no more, until it is let in again.
-    pub fn feeds_no_more(&mut self, slot: u8) {
+    pub(crate) fn feeds_no_more(&mut self, slot: u8) {
         self.followers.fed[usize::from(slot)] = None;
     }
 
@@ -80,7 +80,7 @@ impl<R: LogRecord> GroupLog<R> {
     ///
     /// A follower may be the only one who knows: the leader lacks a word of a replica that has died since, and
     /// commits nothing without the words of the one that is silent.
-    pub fn may_not_know_its_join(&self, slot: u8) -> bool {
+    pub(super) fn may_not_know_its_join(&self, slot: u8) -> bool {
         if !self.leads() {
             let join = self.members.joins[usize::from(slot)];
             let follows = self.election.promised == self.ballot() && !self.is_silent();

@@ -12,6 +12,7 @@
 //! | `Payloads` | payloads that are not in the log, and who may lack them |
 //! | `Lease` | promises to let nobody else lead |
 //! | `Spread` | when leadership goes back to slot 0 |
+//! | `Eviction` | since when others hold us up |
 //!
 //! **Invariant.** `commit <= last`, and what stands behind `commit` is in the uncommitted records, in rising index.
 //! `ballot <= promised`: whoever has let another lead counts nobody's words, and says nothing of what it holds, until
@@ -25,10 +26,12 @@
 mod candidacy;
 pub(crate) mod commit;
 mod confirm;
+mod control;
 #[cfg(test)]
 mod double;
 pub(crate) mod election;
 pub(crate) mod entries;
+mod eviction;
 pub(crate) mod followers;
 pub mod frame;
 pub(crate) mod lease;
@@ -47,10 +50,12 @@ pub(crate) mod testing;
 pub(crate) mod uncommitted;
 pub(crate) mod words;
 
-pub use self::candidacy::Question;
+pub use self::control::{Asked, Closing, Control, GroupEffect, GroupEvent, Question};
+pub use self::election::Cause;
 use self::election::Election;
-pub use self::election::{Cause, Verdict};
 use self::entries::Entries;
+pub use self::eviction::Backlog;
+use self::eviction::Eviction;
 use self::followers::Followers;
 use self::lease::Lease;
 use self::membership::Membership;
@@ -68,7 +73,7 @@ use crate::mutants::{Mutant, planted};
 use crate::view::View;
 
 /// Replicas of a group at most: a slot is named in four bits.
-pub(crate) const SLOTS: usize = 16;
+pub const SLOTS: usize = 16;
 
 /// How long the replicas of a group that never had a leader wait for the first one, in patiences.
 const START_PATIENCE: u64 = 40;
@@ -90,6 +95,8 @@ pub struct GroupConfig {
     pub missed_max: u32,
     /// For how long a follower promises its leader to let nobody else lead.
     pub lease_ms: u64,
+    /// For how long a leader may be held up by others before it goes on without them.
+    pub evict_after_ms: u64,
     /// By how much a clock's rate may be off, in hundredths.
     pub clock_skew_percent: u8,
     /// How long all must have been well before leadership goes back to slot 0; 0 means never. The leader of the only group
@@ -125,6 +132,7 @@ pub struct GroupLog<R: LogRecord> {
     pub(crate) payloads: Payloads<R>,
     lease: Lease,
     spread: Spread,
+    eviction: Eviction,
     /// An operator recreates our group from another's state: ours counts for nothing.
     suspended: bool,
     /// An operator recreates our group from our state, and nobody leads yet: the slots that were given
@@ -153,6 +161,7 @@ impl<R: LogRecord> GroupLog<R> {
             payloads: Payloads::default(),
             lease: Lease::new(config.replicas),
             spread: Spread::default(),
+            eviction: Eviction::new(config.replicas),
             suspended: false,
             seeded: None,
             paths: GroupPaths::default(),

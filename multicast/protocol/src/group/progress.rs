@@ -98,13 +98,17 @@ impl Progress {
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// We have applied what we deliver, up to there.
-    pub fn has_applied(&mut self, applied: Applied) {
-        self.progress.raise(self.config.me.slot, applied);
+    /// We have applied what is delivered, or, as leader, a follower of ours has.
+    pub(crate) fn hear_applied(&mut self, slot: u8, applied: Applied) {
+        if slot == self.config.me.slot {
+            self.progress.raise(slot, applied);
+        } else {
+            self.follower_has_applied(slot, applied);
+        }
     }
 
     /// As leader: a follower of ours has. Of one whose log we do not write it says nothing: it may be about to take a state.
-    pub(crate) fn follower_has_applied(&mut self, slot: u8, applied: Applied) {
+    fn follower_has_applied(&mut self, slot: u8, applied: Applied) {
         let Some(fed) = self.followers.fed[usize::from(slot)].as_mut() else { return };
         fed.told = true;
         let counts = self.members.view.names(slot, fed.incarnation);
@@ -115,7 +119,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// A replica that grants our ballot says up to where it has applied what it delivered.
-    pub fn granter_has_applied(&mut self, slot: u8, applied: Applied) {
+    pub(super) fn granter_has_applied(&mut self, slot: u8, applied: Applied) {
         self.progress.granted[usize::from(slot)] = applied;
     }
 

@@ -80,7 +80,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// We have asked the preferred replica to lead.
-    pub fn has_handed_over(&mut self) {
+    pub(crate) fn has_handed_over(&mut self) {
         self.spread.since_ms = self.now_ms;
         self.spread.asked_ms = Some(self.now_ms);
         self.spread.asks += 1;

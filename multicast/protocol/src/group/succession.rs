@@ -1,6 +1,7 @@
 //! Whether a leader has all that its group is done with, whom its state is of use to, and who leads instead.
 
 use super::GroupLog;
+use super::followers::Fed;
 use super::ordering::{Next, Ordering};
 use super::progress::Applied;
 use super::record::{GroupRecord, LogRecord};
@@ -83,11 +84,25 @@ impl<R: LogRecord> GroupLog<R> {
         (stuck || ahead && self.has_led_for_long() && !self.is_whole(ordering)).then_some(heir)
     }
 
+    /// As leader: who shall lead instead, so that a replica is served that we can give neither our log nor our
+    /// state: one whose log reaches back to where that one's ends.
+    pub(crate) fn other_server(&self, ordering: &impl Ordering) -> Option<u8> {
+        let behind = self.others().find(|slot| self.needs_another_to_serve(*slot, ordering))?;
+        let end = self.followers.out_of_reach[usize::from(behind)]?;
+        self.others().find(|slot| {
+            let counts = |fed: &Fed| {
+                let member = self.members.view.member(*slot);
+                fed.held_from <= end && fed.incarnation == member.incarnation && !member.evicted
+            };
+            self.follower(*slot).is_some_and(counts) && !self.detector.suspects(*slot)
+        })
+    }
+
     /// As leader whose log does not reach back to where that slot's ends: whether another shall lead, whose log
     /// does. The slot has applied more than we have, and may be the last to have it, for all that we can tell:
     /// then it must not take our state, and cannot take over our log. Once it has read the rest of the log, from
     /// another, it can lead, and give its state to all.
-    pub(crate) fn needs_another_to_serve(&self, slot: u8, ordering: &impl Ordering) -> bool {
+    fn needs_another_to_serve(&self, slot: u8, ordering: &impl Ordering) -> bool {
         let ahead = self.known_applied(slot) > self.applied_by(self.config.me.slot);
         self.leads()
             && ahead

@@ -12,6 +12,7 @@ pub(crate) const fn config(me: ReplicaId, incarnation: u32, replicas: u8) -> Gro
         patience_ms: 20,
         beat_ms: 5,
         missed_max: 20,
+        evict_after_ms: 100,
         lease_ms: 40,
         clock_skew_percent: 10,
         spread_after_ms: 0,

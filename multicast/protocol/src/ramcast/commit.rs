@@ -11,9 +11,9 @@ use crate::ramcast::delivery::Pending;
 use crate::step::Record;
 
 impl Ramcast {
-    /// Takes in an acceptance word, as [`Acknowledged`](crate::step::Event::Acknowledged) does.
+    /// A replica's acceptance word has changed.
     #[inline]
-    pub fn acknowledged(&mut self, by: ReplicaId, acceptance: Acceptance) {
+    pub(super) fn acknowledged(&mut self, by: ReplicaId, acceptance: Acceptance) {
         if by.group == self.group() {
             self.log.acknowledged(by.slot, acceptance);
         } else {
@@ -42,7 +42,7 @@ impl Ramcast {
     /// As candidate, with the log that is adopted: everything up to `index` is committed, since a replica that
     /// granted our ballot has folded it. A log is full of what its holder does not know to be committed; one that
     /// only replicas without that knowledge campaigned for would have no room for a ballot of theirs.
-    pub fn learn_committed(&mut self, index: u64) {
+    pub(super) fn learn_committed(&mut self, index: u64) {
         let index = index.min(self.log.last_index());
         if index > self.log.commit_index() {
             self.log.paths.learned_committed += 1;

@@ -6,30 +6,84 @@ use alloc::vec::Vec;
 
 use super::Ramcast;
 use crate::ballot::Ballot;
-use crate::group::Cause;
-use crate::group::GroupRecord;
 use crate::group::payloads::Large;
 use crate::group::uncommitted::Uncommitted;
+use crate::group::{Control, GroupEffect, GroupEvent, GroupRecord};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::mutants::{Mutant, planted};
 use crate::ramcast::leader::Asking;
 use crate::step::{Effect, Record};
 
 impl Ramcast {
-    /// Sets out to lead, in a ballot above all we have heard of. Our own memory must be closed to the
-    /// old leader, and read to its end, before. Returns the ballot, for which every other replica of
-    /// the group is to be asked.
-    ///
-    /// # Panics
-    /// If [no ballot is left](crate::group::GroupLog::has_ballots_left).
-    pub fn campaign(&mut self, cause: Cause) -> Ballot {
-        self.depose();
-        self.log.campaign(cause)
+    /// Takes in what another replica of our group tells us, appending what follows from it to `effects`.
+    pub fn control(&mut self, from: u8, control: Control<'_>, effects: &mut Vec<Effect>) {
+        match control {
+            Control::Prepare { asked, admitted } => self.log.prepare(asked, admitted, effects),
+            Control::Granted { ballot, incarnation, last, named, applied } => {
+                let by = (ballot, incarnation);
+                self.log.hear_grant(from, by, last, named, applied, effects);
+            }
+            Control::Refused { promised } => self.refused(promised),
+            Control::Admitted { ballot, incarnation } => {
+                if incarnation == self.config.group.incarnation {
+                    self.log.hear_admitted(ballot);
+                }
+            }
+            Control::Lease { ballot, number, now } => {
+                if ballot.slot() == from && self.log.promise_lease(ballot, now) {
+                    let promise = GroupEffect::PromiseLease { to: from, ballot, number };
+                    effects.push(promise.into());
+                }
+            }
+            Control::LeasePromised { ballot, number, incarnation, now } => {
+                self.log.lease_promised((from, incarnation), ballot, number, now);
+            }
+            Control::Succeed { ballot } => self.log.succeed(ballot, effects),
+        }
     }
 
-    /// Grants `ballot`: from here on nobody below it may write our log. The caller has made sure of
-    /// that, and has told us everything that the log holds.
-    pub fn promise(&mut self, ballot: Ballot) {
+    /// Something has happened that concerns our group alone.
+    pub(super) fn step_in_group(&mut self, event: GroupEvent, effects: &mut Vec<Effect>) {
+        match event {
+            GroupEvent::Watched { trusted } => {
+                if !self.log.watched(trusted, effects) {
+                    self.hand_to_heir(effects);
+                }
+            }
+            GroupEvent::SetOut { cause } => {
+                self.log.set_out(cause, effects);
+            }
+            GroupEvent::LogClosed { then } => {
+                self.depose();
+                self.log.closed(then, effects);
+            }
+            GroupEvent::TookOver => self.lead(effects),
+            GroupEvent::Learned { index } => self.learn_committed(index),
+            GroupEvent::Followed { ballot, base, first } => self.follow(ballot, base, first),
+            GroupEvent::CutOff { last } => self.truncate(last),
+            GroupEvent::Feeds { slot, incarnation, held_from } => {
+                self.log.feeds(slot, incarnation, held_from);
+            }
+            GroupEvent::OutOfReach { slot, end } => self.log.cannot_feed(slot, end),
+            GroupEvent::FeedsNoMore { slot } => self.log.feeds_no_more(slot),
+            GroupEvent::CaughtUp { slot, incarnation } => self.join(slot, incarnation, effects),
+            GroupEvent::Landed { slot, number } => self.log.landed(slot, number),
+            GroupEvent::LeaseWanted { now } => {
+                let number = self.log.ask_for_lease(now);
+                effects.extend(
+                    number.map(|number| Effect::Group(GroupEffect::AskForLease { number })),
+                );
+            }
+            GroupEvent::HandsOver { to } => {
+                self.log.has_handed_over();
+                effects.push(GroupEffect::Succeed { to }.into());
+            }
+            GroupEvent::LeaderDied => self.log.leader_has_died(),
+        }
+    }
+
+    /// Our promise is another's from here on. The caller has told us everything that the log holds.
+    pub(super) fn promise(&mut self, ballot: Ballot) {
         self.depose();
         self.log.promise(ballot);
     }
@@ -53,7 +107,7 @@ impl Ramcast {
     }
 
     /// A replica has refused our ballot, because it has granted `promised`.
-    pub fn refused(&mut self, promised: Ballot) {
+    fn refused(&mut self, promised: Ballot) {
         // Whom we have asked to succeed us is not outbid, though its question be late: we would take
         // back with every tick what we ask for.
         if self.heir() != Some(promised.slot()) && !self.log.is_successor(promised.slot()) {
@@ -62,7 +116,7 @@ impl Ramcast {
     }
 
     /// Cuts off what our log holds beyond `index`: another log was chosen.
-    pub fn truncate(&mut self, index: u64) {
+    fn truncate(&mut self, index: u64) {
         let known = &mut self.known;
         self.log.truncate(index, |record| {
             if let Record::Local { message, .. } = record
@@ -75,7 +129,7 @@ impl Ramcast {
 
     /// The leader of the ballot that we granted rewrites our log from behind `base` on. Its own first
     /// entry is, or will be, `first`.
-    pub fn follow(&mut self, ballot: Ballot, base: u64, first: u64) {
+    pub(super) fn follow(&mut self, ballot: Ballot, base: u64, first: u64) {
         let granted = ballot == self.log.promised() && !self.log.leads();
         assert!(granted, "only whom we let in writes our log");
         self.truncate(base);
@@ -88,7 +142,7 @@ impl Ramcast {
 
     /// The campaign is won, and our log is the one adopted: begins to lead. Everything that other
     /// groups may still need is told again, and every reply that a session may have missed.
-    pub fn lead(&mut self, effects: &mut Vec<Effect>) {
+    pub(super) fn lead(&mut self, effects: &mut Vec<Effect>) {
         self.log.begin_to_lead();
         self.asking = Asking::default();
         self.hear_of_logged();

@@ -13,7 +13,9 @@
 use alloc::collections::VecDeque;
 
 use super::Ramcast;
+use crate::group::GroupLog;
 use crate::mutants::{Mutant, planted};
+use crate::step::Record;
 use crate::timestamp::Timestamp;
 
 /// The lag is known up to one part in so many of the most.
@@ -57,29 +59,30 @@ impl Lag {
         let mark = self.marks.get(at.saturating_sub(1));
         mark.is_some_and(|(_, before)| delivered - before >= self.max)
     }
+
+    /// Whether a follower that we feed, as leader who has delivered so much, has yet to deliver as many messages as it may.
+    /// One that has not said what it has applied is not known to.
+    pub(super) fn is_behind(&self, log: &GroupLog<Record>, slot: u8, delivered: u64) -> bool {
+        let Some(fed) = log.follower(slot) else { return false };
+        let applied: Timestamp = log.known_applied(slot).into();
+        log.leads()
+            && (fed.told || applied > Timestamp::ZERO)
+            && self.is_full(applied, delivered)
+            && !planted(Mutant::LagNotBounded)
+    }
 }
 
 impl Ramcast {
-    /// As leader: whether a follower that we feed has yet to deliver as many messages as it may. One that has
-    /// not said what it has applied is not known to.
-    pub fn is_behind(&self, slot: u8) -> bool {
-        let Some(fed) = self.log.follower(slot) else { return false };
-        let applied: Timestamp = self.log.known_applied(slot).into();
-        self.log.leads()
-            && (fed.told || applied > Timestamp::ZERO)
-            && self.lag.is_full(applied, self.delivered())
-            && !planted(Mutant::LagNotBounded)
-    }
-
     /// As leader: whether a replica that is about to let us write its log has as many to deliver already.
     pub fn is_granter_behind(&self, slot: u8) -> bool {
         let applied = self.log.granter_applied(slot).into();
         self.lag.is_full(applied, self.delivered()) && !planted(Mutant::LagNotBounded)
     }
 
-    /// Whether a follower that we feed [is behind](Self::is_behind).
+    /// As leader: whether a follower that we feed has yet to deliver as many messages as it may.
     pub fn is_somebody_behind(&self) -> bool {
-        self.log.leads() && self.log.others().any(|slot| self.is_behind(slot))
+        let behind = |slot| self.lag.is_behind(&self.log, slot, self.delivered());
+        self.log.leads() && self.log.others().any(behind)
     }
 }
 

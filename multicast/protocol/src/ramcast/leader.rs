@@ -319,7 +319,7 @@ impl Ramcast {
     }
 
     /// A follower of ours cannot deliver a message: if we have, our log shall say so.
-    pub fn decide_for_follower(&mut self, message: MessageId) {
+    pub(super) fn decide_for_follower(&mut self, message: MessageId) {
         if !self.log.leads() {
             return;
         }

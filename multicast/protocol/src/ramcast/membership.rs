@@ -10,7 +10,7 @@ use super::delivery::Order;
 use super::shared::Shared;
 use crate::group::ordering::{Next, Ordering};
 use crate::group::succession::is_left_behind;
-use crate::group::{Applied, GroupLog};
+use crate::group::{Applied, Backlog, GroupEffect, GroupLog};
 use crate::ids::GroupId;
 use crate::step::{Effect, Record};
 use crate::timestamp::Timestamp;
@@ -62,6 +62,19 @@ impl Ramcast {
         Some(Next { least: bound.into(), since_ms })
     }
 
+    /// As leader, once a tick: goes on without those that hold us up for too long, if they can be spared.
+    pub fn relieve(&mut self, backlog: &Backlog<'_>, effects: &mut Vec<Effect>) {
+        let Self { log, lag, .. } = self;
+        let delivered = self.order.delivered();
+        let is_behind = |log: &GroupLog<Record>, slot| lag.is_behind(log, slot, delivered);
+        for slot in log.holds_up(backlog, is_behind) {
+            let learns = self.log.view().member(slot).evicted;
+            if learns || self.evict(slot, effects) {
+                effects.push(GroupEffect::GiveUp { slot, evicted: !learns }.into());
+            }
+        }
+    }
+
     /// Logs that the log waits for a slot no more, unless fewer than a quorum would be left that it waits for. Returns
     /// whether it was of use.
     pub fn evict(&mut self, slot: u8, effects: &mut Vec<Effect>) -> bool {
@@ -71,7 +84,7 @@ impl Ramcast {
     }
 
     /// Logs that an incarnation of a slot counts from here on, if it may: it holds all that this log holds.
-    pub fn join(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<Effect>) {
+    pub(super) fn join(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<Effect>) {
         let (log, deliveries) = self.log_and_deliveries();
         if let Some(record) = log.join(slot, incarnation, &deliveries) {
             self.append(record.into(), effects);
@@ -100,14 +113,17 @@ impl Ramcast {
     }
 
     /// As leader that is left behind: the slot that shall lead instead.
-    pub fn heir(&mut self) -> Option<u8> {
+    pub(super) fn heir(&mut self) -> Option<u8> {
         let next = self.waits_first();
         self.log.heir(next, &self.deliveries())
     }
 
-    /// As leader whose log does not reach back to where that slot's ends: whether another shall lead, whose log does.
-    pub fn needs_another_to_serve(&self, slot: u8) -> bool {
-        self.log.needs_another_to_serve(slot, &self.deliveries())
+    /// As leader that is left behind, or that can give a replica neither its log nor its state: asks another to lead
+    /// instead.
+    pub(super) fn hand_to_heir(&mut self, effects: &mut Vec<Effect>) {
+        let heir = self.heir();
+        let heir = heir.or_else(|| self.log.other_server(&self.deliveries()));
+        effects.extend(heir.map(|to| Effect::Group(GroupEffect::Succeed { to })));
     }
 
     /// As leader: the slot that shall lead instead, if it is time to hand over.

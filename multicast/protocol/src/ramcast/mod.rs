@@ -60,7 +60,7 @@ use self::quorums::Quorums;
 use self::shared::Shared;
 use crate::ballot::Ballot;
 use crate::group::uncommitted::Uncommitted;
-pub use crate::group::{Cause, Role, Verdict};
+pub use crate::group::{Cause, Role};
 use crate::group::{GroupConfig, GroupLog};
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
@@ -160,14 +160,15 @@ impl Ramcast {
     }
 
     /// A replica of a group that begins anew, above a ballot counter and a clock that its former
-    /// self may have reached.
+    /// self may have reached. Its time goes on where that one's was, and so does what that may have promised.
     ///
     /// # Panics
     /// If [no generation is left](Ballot::recreated).
-    pub fn anew(config: Config, view: View, ballot_counter: u32, clock: u64) -> Self {
+    pub fn anew(config: Config, view: View, ballot_counter: u32, clock: u64, now_ms: u64) -> Self {
         let passed = Passed::anew(config.group.me.group, config.groups, clock);
         let mut anew = Self { clock, passed, ..Self::new(config, view) };
         anew.log.begin_above(Ballot::recreated(ballot_counter).expect("a generation is left"));
+        anew.log.resume_time(now_ms);
         anew
     }
 
@@ -204,10 +205,10 @@ impl Ramcast {
                 self.log.saw_pulse(slot, pulse);
             }
             Event::Settled { group, timestamp } => self.shared.settled(group, timestamp),
-            Event::Applied { slot, timestamp } => {
-                self.log.follower_has_applied(slot, timestamp.into());
-            }
+            Event::Applied { slot, timestamp } => self.log.hear_applied(slot, timestamp.into()),
+            Event::Lacked { message } => self.decide_for_follower(message),
             Event::Denied => self.step_down(),
+            Event::Group(event) => self.step_in_group(event, effects),
             Event::TurnEnd => self.end_turn(effects),
         }
     }

@@ -25,16 +25,6 @@ use crate::timestamp::Timestamp;
 use crate::view::View;
 
 impl Ramcast {
-    /// The ballot in which a group goes on that had reached this counter, from the survivor in `slot`.
-    /// Nobody leads in it.
-    ///
-    /// # Panics
-    /// If [no generation is left](Ballot::recreated).
-    pub const fn revival_ballot(ballot_counter: u32, slot: u8, incarnation: u32) -> Ballot {
-        let counter = Ballot::recreated(ballot_counter).expect("a generation is left");
-        Ballot::new(counter, slot, incarnation)
-    }
-
     /// As the survivor: all that our log holds is committed, in a group of this view. Our log must be
     /// closed to its leader, and read to its end, before.
     pub fn revive(&mut self, marker: Ballot, view: View, clock: u64) {

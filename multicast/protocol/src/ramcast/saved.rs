@@ -111,10 +111,4 @@ impl Ramcast {
             ..Self::new(config, self.log.view().clone())
         }
     }
-
-    /// The clock of a replica that begins anew goes on where that of its former self was, and so does
-    /// what that may have promised.
-    pub fn resume_time(&mut self, now_ms: u64) {
-        self.log.resume_time(now_ms);
-    }
 }

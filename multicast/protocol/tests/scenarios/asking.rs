@@ -13,6 +13,7 @@ use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
+use crate::by_hand::ByHand;
 use crate::stage::{Stage, config, message, replica};
 
 fn at(clock: u64, group: u16) -> Timestamp {
@@ -43,8 +44,8 @@ fn leader() -> Ramcast {
     let mut core = Ramcast::new(config(replica(0, 0), 0, 2, 3), View::first(3));
     core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
     core.campaign(Cause::Start);
-    core.log_mut().granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
-    core.lead(&mut Vec::new());
+    core.granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
+    core.begin_to_lead(&mut Vec::new());
     commit(&mut core);
     core
 }
@@ -155,8 +156,8 @@ fn a_new_leader_does_not_log_what_a_deposed_one_of_another_group_proposed_if_its
         let mut core = Ramcast::new(config(replica(0, 1), 0, 2, 5), View::first(5));
         let mut effects = Vec::new();
         core.step(Event::Tick { now_ms: 1_000 }, &mut effects);
-        core.promise(first);
-        core.follow(first, 0, 1);
+        core.let_lead(first);
+        core.begin_to_follow(first, 0, 1);
         for (index, number) in [(1, 1), (2, 2)] {
             let (message, destinations) = (message(number), GroupSet::first(2));
             let timestamp = at(number, 0);
@@ -176,9 +177,9 @@ fn a_new_leader_does_not_log_what_a_deposed_one_of_another_group_proposed_if_its
         assert_eq!(core.log().commit_index(), if committed { 3 } else { 0 });
         core.campaign(Cause::Silence);
         for slot in [2, 3] {
-            core.log_mut().granted(slot, 0, (first, 3), vec![0; 5]);
+            core.granted(slot, 0, (first, 3), vec![0; 5]);
         }
-        core.lead(&mut effects);
+        core.begin_to_lead(&mut effects);
         step(&mut core, [announced(2, first, 7, None)]);
         assert_eq!(logs(&mut core), expected, "{logged} is in its log, committed: {committed}");
     }
@@ -296,8 +297,8 @@ fn whoever_leads_again_asks_as_soon_as_the_first_time() {
     assert_eq!(asks(&mut core, 1, 1_001..1_100), [1_021, 1_061], "the next would be 1,141");
     core.campaign(Cause::Succession);
     let last = (core.log().ballot(), core.log().last_index());
-    core.log_mut().granted(1, 0, last, vec![0; 3]);
-    core.lead(&mut Vec::new());
+    core.granted(1, 0, last, vec![0; 3]);
+    core.begin_to_lead(&mut Vec::new());
     commit(&mut core);
     assert_eq!(asks(&mut core, 1, 1_100..1_140), [1_100]);
 }
@@ -307,8 +308,8 @@ fn a_follower_waits_longer_than_a_leader_and_lacks_nothing_of_what_is_decided() 
     let mut core = Ramcast::new(config(replica(0, 1), 0, 2, 3), View::first(3));
     core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
     let birth = Ballot::new(1, 0, 0);
-    core.promise(birth);
-    core.follow(birth, 0, 1);
+    core.let_lead(birth);
+    core.begin_to_follow(birth, 0, 1);
     let local = |number| Record::Local {
         message: message(number),
         low_water: 1,
@@ -338,8 +339,8 @@ fn a_follower_that_was_answered_asks_for_the_next_ones_at_once() {
     let mut core = Ramcast::new(config(replica(0, 1), 0, 2, 3), View::first(3));
     core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
     let birth = Ballot::new(1, 0, 0);
-    core.promise(birth);
-    core.follow(birth, 0, 1);
+    core.let_lead(birth);
+    core.begin_to_follow(birth, 0, 1);
     let mut index = 0;
     let mut log = |core: &mut Ramcast, record| {
         index += 1;

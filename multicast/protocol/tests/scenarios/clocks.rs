@@ -11,14 +11,15 @@ use skein_protocol::step::{Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
+use crate::by_hand::ByHand;
 use crate::stage::{Stage, config, message, replica};
 
 /// Slot 1 of g0, one of three groups, follows slot 0.
 fn follower() -> Ramcast {
     let mut follower = Ramcast::new(config(replica(0, 1), 0, 3, 3), View::first(3));
     let ballot = Ballot::new(1, 0, 0);
-    follower.promise(ballot);
-    follower.follow(ballot, 0, 1);
+    follower.let_lead(ballot);
+    follower.begin_to_follow(ballot, 0, 1);
     logged(&mut follower, Record::Group(GroupRecord::NewBallot));
     follower
 }
@@ -159,7 +160,7 @@ fn whoever_is_not_first_gives_a_first_leader_time_from_its_own_first_tick_on() {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
         }
         core.step(Event::Tick { now_ms }, &mut Vec::new());
-        if let Some(cause) = core.log().wants_to_lead() {
+        if let Some(cause) = core.wants_to_lead() {
             break cause;
         }
         now_ms += 10;
@@ -178,7 +179,7 @@ fn a_groups_highest_clock_is_that_of_whatever_anybody_was_told_of_it() {
         (0, 70),
         "a group was done up to there"
     );
-    let other = Ramcast::anew(config(replica(1, 0), 0, 2, 3), View::first(3), 1, 80);
+    let other = Ramcast::anew(config(replica(1, 0), 0, 2, 3), View::first(3), 1, 80, 0);
     let mut report = Vec::new();
     other.report_passed(GroupSet::single(GroupId(1)), false, &mut report);
     core.hear_passed(replica(1, 0), &report, &mut Vec::new());

@@ -6,6 +6,7 @@ use skein_protocol::ramcast::{Cause, Ramcast};
 use skein_protocol::step::{Effect, Event};
 use skein_protocol::view::View;
 
+use crate::by_hand::ByHand;
 use crate::stage::config;
 
 const MESSAGE: MessageId = MessageId::new(SessionId(1), 1);
@@ -25,9 +26,9 @@ fn nothing_is_repeated_before_it_was_delivered() {
     let mut effects = Vec::new();
     let ballot = leader.campaign(Cause::Start);
     for slot in 0..2 {
-        let _ = leader.log_mut().granted(slot, 0, (Ballot::default(), 0), vec![0; 3]);
+        let _ = leader.granted(slot, 0, (Ballot::default(), 0), vec![0; 3]);
     }
-    leader.lead(&mut effects);
+    leader.begin_to_lead(&mut effects);
     let mut repeats = |leader: &mut Ramcast| {
         effects.clear();
         leader.step(received(), &mut effects);

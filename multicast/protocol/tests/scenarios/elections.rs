@@ -4,17 +4,18 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::GroupSet;
-use skein_protocol::ramcast::{Cause, Ramcast, Role, Verdict};
+use skein_protocol::ramcast::{Cause, Ramcast, Role};
 use skein_protocol::step::{Event, Record};
 use skein_protocol::view::View;
 
+use crate::by_hand::{Answer, ByHand};
 use crate::stage::{Stage, config, message, replica};
 
 /// Slot 1 of five in a group without a past, as it asks for votes.
 fn candidate() -> (Ramcast, Ballot) {
     let mut core = Ramcast::new(config(replica(0, 1), 0, 1, 5), View::first(5));
     let ballot = core.campaign(Cause::Start);
-    assert_eq!(core.log_mut().granted(1, 0, (Ballot::ZERO, 0), vec![0; 5]), None);
+    assert_eq!(core.granted(1, 0, (Ballot::ZERO, 0), vec![0; 5]), None);
     (core, ballot)
 }
 
@@ -23,16 +24,16 @@ fn a_promise_never_falls() {
     #[rustfmt::skip]
     let cases = [
         // asked for             forced  answer               because
-        (Ballot::new(5, 2, 0),   false,  Verdict::GrantAgain, "it was granted, and the answer lost"),
-        (Ballot::new(5, 1, 0),   true,   Verdict::Refuse,     "the same counter, but a lower slot"),
-        (Ballot::new(4, 2, 9),   true,   Verdict::Refuse,     "a lower counter, whatever the life"),
-        (Ballot::new(5, 2, 1),   true,   Verdict::Grant,      "the next life of the same slot"),
-        (Ballot::new(6, 0, 0),   true,   Verdict::Grant,      "a higher counter"),
+        (Ballot::new(5, 2, 0),   false,  Answer::GrantAgain, "it was granted, and the answer lost"),
+        (Ballot::new(5, 1, 0),   true,   Answer::Refuse,     "the same counter, but a lower slot"),
+        (Ballot::new(4, 2, 9),   true,   Answer::Refuse,     "a lower counter, whatever the life"),
+        (Ballot::new(5, 2, 1),   true,   Answer::Grant,      "the next life of the same slot"),
+        (Ballot::new(6, 0, 0),   true,   Answer::Grant,      "a higher counter"),
     ];
     for (ballot, forced, verdict, because) in cases {
         let mut core = Ramcast::new(config(replica(0, 3), 0, 1, 5), View::first(5));
-        core.promise(Ballot::new(5, 2, 0));
-        assert_eq!(core.log_mut().judge(ballot, false, forced), verdict, "{because}");
+        core.let_lead(Ballot::new(5, 2, 0));
+        assert_eq!(core.judge(ballot, false, forced), verdict, "{because}");
     }
 }
 
@@ -40,8 +41,8 @@ fn a_promise_never_falls() {
 #[should_panic(expected = "a promise is never taken back")]
 fn nobody_promises_less() {
     let mut core = Ramcast::new(config(replica(0, 3), 0, 1, 5), View::first(5));
-    core.promise(Ballot::new(5, 2, 0));
-    core.promise(Ballot::new(5, 1, 0));
+    core.let_lead(Ballot::new(5, 2, 0));
+    core.let_lead(Ballot::new(5, 1, 0));
 }
 
 #[test]
@@ -56,13 +57,9 @@ fn the_best_log_is_the_last_born_then_the_longest_never_ones_own() {
     ];
     for (second, third, adopted, because) in cases {
         let (mut core, _) = candidate();
-        assert_eq!(
-            core.log_mut().granted(2, 0, second, vec![0; 5]),
-            None,
-            "two of five are no quorum"
-        );
-        assert_eq!(core.log_mut().granted(2, 0, second, vec![0; 5]), None, "nobody counts twice");
-        assert_eq!(core.log_mut().granted(3, 0, third, vec![0; 5]), Some(adopted), "{because}");
+        assert_eq!(core.granted(2, 0, second, vec![0; 5]), None, "two of five are no quorum");
+        assert_eq!(core.granted(2, 0, second, vec![0; 5]), None, "nobody counts twice");
+        assert_eq!(core.granted(3, 0, third, vec![0; 5]), Some(adopted), "{because}");
     }
 }
 
@@ -71,9 +68,9 @@ fn a_grant_counts_only_from_a_life_that_the_best_log_names() {
     let (mut core, _) = candidate();
     let birth = Ballot::new(1, 0, 0);
     // Slot 2 is in its life 1 by the log of slot 3; the one that granted first is over.
-    assert_eq!(core.log_mut().granted(2, 0, (birth, 10), vec![0; 5]), None);
-    assert_eq!(core.log_mut().granted(3, 0, (birth, 11), vec![0, 0, 1, 0, 0]), None);
-    assert_eq!(core.log_mut().granted(2, 1, (birth, 11), vec![0, 0, 1, 0, 0]), Some(3));
+    assert_eq!(core.granted(2, 0, (birth, 10), vec![0; 5]), None);
+    assert_eq!(core.granted(3, 0, (birth, 11), vec![0, 0, 1, 0, 0]), None);
+    assert_eq!(core.granted(2, 1, (birth, 11), vec![0, 0, 1, 0, 0]), Some(3));
     assert_eq!(core.log().paths().grant_not_counted, 1);
 }
 
@@ -82,10 +79,10 @@ fn who_has_lost_its_memory_says_nothing() {
     let mut blank = Ramcast::new(config(replica(0, 3), 1, 1, 5), View::first(5));
     assert_eq!(blank.log().role(), Role::Blank);
     for leads in [false, true] {
-        let verdict = blank.log_mut().judge(Ballot::new(9, 0, 0), leads, true);
-        assert_eq!(verdict, Verdict::Ignore, "it has nothing to report");
+        let verdict = blank.judge(Ballot::new(9, 0, 0), leads, true);
+        assert_eq!(verdict, Answer::Nothing, "it has nothing to report");
     }
-    assert_eq!(blank.log().wants_to_lead(), None);
+    assert_eq!(blank.wants_to_lead(), None);
     // With the state, but not let in, it follows whoever leads, and elects nobody.
     let (leader, learner) = (replica(0, 0), replica(0, 2));
     let mut stage = Stage::new(1, 3);
@@ -95,8 +92,8 @@ fn who_has_lost_its_memory_says_nothing() {
     assert!(!stage.told().contains("g0.2 acknowledges"));
     let core = stage.core(learner);
     assert!(core.log().is_silent());
-    assert_eq!(core.log_mut().judge(Ballot::new(9, 1, 0), false, true), Verdict::Ignore);
-    assert_eq!(core.log().wants_to_lead(), None);
+    assert_eq!(core.judge(Ballot::new(9, 1, 0), false, true), Answer::Nothing);
+    assert_eq!(core.wants_to_lead(), None);
 }
 
 #[test]
@@ -210,9 +207,9 @@ fn a_leader_outbids_whoever_has_the_same_counter_and_a_higher_slot() {
     for slot in [2, 3] {
         stage.ask(leader, replica(0, slot));
     }
-    assert!(stage.core(leader).log().leads() && stage.core(leader).log().wants_to_lead().is_none());
+    assert!(stage.core(leader).log().leads() && stage.core(leader).wants_to_lead().is_none());
     stage.ask(leader, loser);
-    assert!(stage.core(leader).log().wants_to_lead() == Some(Cause::Outbid), "{}", stage.told());
+    assert!(stage.core(leader).wants_to_lead() == Some(Cause::Outbid), "{}", stage.told());
     stage.run(leader, &[loser]);
     assert_eq!(stage.core(loser).log().promised(), stage.core(leader).log().promised());
 }
@@ -225,9 +222,9 @@ fn who_has_stepped_down_is_not_elected_by_a_grant_that_comes_late() {
     stage.ask(leader, replica(0, 1));
     let core = stage.core(leader);
     core.step(Event::Denied, &mut Vec::new());
-    assert_eq!((core.log().role(), core.log().asks()), (Role::Follower, None));
+    assert_eq!(core.log().role(), Role::Follower);
     let last = (core.log().last_birth(), core.log().last_index());
-    assert_eq!(core.log_mut().granted(2, 0, last, vec![0; 3]), None);
+    assert_eq!(core.granted(2, 0, last, vec![0; 3]), None);
 }
 
 #[test]
@@ -238,13 +235,13 @@ fn whoever_lets_others_lead_in_vain_waits_longer_each_time() {
     let mut patiences = |core: &mut Ramcast, comes_to_something: bool| {
         counter += 1;
         let ballot = Ballot::new(counter, 2, 0);
-        core.promise(ballot);
+        core.let_lead(ballot);
         if comes_to_something {
-            core.follow(ballot, 0, 1);
+            core.begin_to_follow(ballot, 0, 1);
             return 0;
         }
         let began = now_ms;
-        while core.log().wants_to_lead().is_none() {
+        while core.wants_to_lead().is_none() {
             now_ms += 1;
             for slot in [0, 2] {
                 core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
@@ -291,12 +288,12 @@ fn who_is_let_lead_though_suspected_has_as_long_as_one_of_whom_nothing_comes() {
         }
         assert_eq!(core.log().detector().suspects(2), suspected);
         let ballot = Ballot::new(1, 2, 0);
-        core.promise(ballot);
+        core.let_lead(ballot);
         if leads {
-            core.follow(ballot, 0, 1);
+            core.begin_to_follow(ballot, 0, 1);
         }
         let mut waited = 0_u64;
-        while core.log().wants_to_lead().is_none() {
+        while core.wants_to_lead().is_none() {
             tick(&mut core, pulse);
             waited += 1;
         }
@@ -314,19 +311,19 @@ fn who_is_given_a_state_does_not_set_out_meanwhile() {
     let config = config(replica(0, 1), 0, 1, 3);
     let mut core = Ramcast::new(config, View::first(3));
     core.step(Event::Tick { now_ms: 1 }, &mut Vec::new());
-    core.promise(Ballot::new(1, 2, 0));
+    core.let_lead(Ballot::new(1, 2, 0));
     for now_ms in 2..1000 {
         for slot in [0, 2] {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
         }
         core.step(Event::Tick { now_ms }, &mut Vec::new());
-        assert_eq!(core.log().wants_to_lead(), None, "at {now_ms}");
+        assert_eq!(core.wants_to_lead(), None, "at {now_ms}");
         core.log_mut().stand_back_until(now_ms + 100);
     }
     // But whoever gives it may die.
     core.step(Event::Heartbeat { slot: 2, pulse: Pulse::Dead }, &mut Vec::new());
     core.step(Event::Tick { now_ms: 1000 + config.group.patience_ms }, &mut Vec::new());
-    assert_eq!(core.log().wants_to_lead(), Some(Cause::Death));
+    assert_eq!(core.wants_to_lead(), Some(Cause::Death));
 }
 
 #[test]
@@ -340,13 +337,13 @@ fn whoever_is_kept_from_running_has_not_waited() {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
         }
         core.step(Event::Tick { now_ms }, &mut Vec::new());
-        core.log().wants_to_lead()
+        core.wants_to_lead()
     };
     assert_eq!(tick(&mut core, 1), None);
-    core.promise(ballot);
+    core.let_lead(ballot);
     // What its leader wrote meanwhile is read only after this tick.
     assert_eq!(tick(&mut core, 1 + 10 * waits), None);
-    assert_eq!(core.log_mut().judge(ballot, true, false), Verdict::GrantAgain);
+    assert_eq!(core.judge(ballot, true, false), Answer::GrantAgain);
     let mut now_ms = 1 + 10 * waits;
     while tick(&mut core, now_ms).is_none() {
         now_ms += config.group.patience_ms;
@@ -415,13 +412,13 @@ fn who_was_told_that_it_is_admitted_says_nothing_of_an_earlier_ballot() {
     let (old, join) = (core.log().ballot(), core.log().last_index());
     let later = Ballot::new(old.counter() + 1, 1, 0);
     // Another `Join` of it is committed by whoever leads since, and this one may be cut off.
-    core.log_mut().hear_admitted(later);
+    core.hear_admitted(later, 1);
     assert!(
         core.log().is_silent(),
         "what it says in {old} may count with what its former life had said"
     );
-    core.promise(later);
-    core.follow(later, join - 1, join);
+    core.let_lead(later);
+    core.begin_to_follow(later, join - 1, join);
     assert!(core.log().is_silent(), "it has no Join of the later log");
     core.step(
         Event::Logged {
@@ -445,7 +442,7 @@ fn a_leader_tells_whoever_may_not_know_that_it_is_admitted() {
     stage.teach(leader, joiner);
     stage.turn(joiner);
     stage.let_in(leader, joiner);
-    assert!(!stage.core(leader).log().may_not_know_its_join(joiner.slot), "it is not committed");
+    assert!(!stage.core(leader).tells_admitted(joiner.slot), "it is not committed");
     // The other's words do not reach the joiner, and then the other dies.
     stage.lose_words(replica(0, 1), joiner);
     for id in [replica(0, 1), leader, joiner] {
@@ -453,12 +450,12 @@ fn a_leader_tells_whoever_may_not_know_that_it_is_admitted() {
     }
     stage.restart(replica(0, 1));
     assert!(stage.core(joiner).log().is_silent());
-    assert!(stage.core(leader).log().may_not_know_its_join(joiner.slot));
+    assert!(stage.core(leader).tells_admitted(joiner.slot));
     let ballot = stage.core(leader).log().ballot();
-    stage.core(joiner).log_mut().hear_admitted(ballot);
+    stage.core(joiner).hear_admitted(ballot, 1);
     stage.turn(joiner);
     stage.turn(leader);
-    assert!(!stage.core(leader).log().may_not_know_its_join(joiner.slot), "it has acknowledged");
+    assert!(!stage.core(leader).tells_admitted(joiner.slot), "it has acknowledged");
 }
 
 /// It asked to be let in again before the `Join` was committed, so nothing that was said then says so.
@@ -477,16 +474,16 @@ fn a_leader_tells_whoever_lets_it_in_again_that_it_is_admitted() {
     stage.restart(replica(0, 1));
     let core = stage.core(leader);
     let life = core.log().view().member(joiner.slot).incarnation;
-    core.log_mut().feeds_no_more(joiner.slot);
-    assert!(!core.log().may_not_know_its_join(joiner.slot), "it does not listen");
-    core.log_mut().feeds(joiner.slot, life);
-    assert!(core.log().may_not_know_its_join(joiner.slot), "or it would be silent for ever");
+    core.feeds_no_more(joiner.slot);
+    assert!(!core.tells_admitted(joiner.slot), "it does not listen");
+    core.feeds(joiner.slot, life);
+    assert!(core.tells_admitted(joiner.slot), "or it would be silent for ever");
     let ballot = core.log().ballot();
     assert!(stage.core(joiner).log().is_silent());
-    stage.core(joiner).log_mut().hear_admitted(ballot);
+    stage.core(joiner).hear_admitted(ballot, 1);
     stage.turn(joiner);
     stage.turn(leader);
-    assert!(!stage.core(leader).log().may_not_know_its_join(joiner.slot), "it has acknowledged");
+    assert!(!stage.core(leader).tells_admitted(joiner.slot), "it has acknowledged");
 }
 
 #[test]
@@ -497,7 +494,7 @@ fn a_follower_that_alone_knows_of_a_join_tells_whom_it_admits() {
     stage.teach(leader, joiner);
     stage.turn(joiner);
     stage.let_in(leader, joiner);
-    assert!(!stage.core(follower).log().may_not_know_its_join(joiner.slot), "it has not read it");
+    assert!(!stage.core(follower).tells_admitted(joiner.slot), "it has not read it");
     // The follower's words reach nobody, so it alone sees that the `Join` is committed.
     stage.lose_words(follower, leader);
     stage.lose_words(follower, joiner);
@@ -505,13 +502,13 @@ fn a_follower_that_alone_knows_of_a_join_tells_whom_it_admits() {
         stage.turn(id);
     }
     assert!(stage.core(joiner).log().is_silent());
-    assert!(stage.core(follower).log().may_not_know_its_join(joiner.slot));
+    assert!(stage.core(follower).tells_admitted(joiner.slot));
     let ballot = stage.core(follower).log().ballot();
-    stage.core(joiner).log_mut().hear_admitted(ballot);
+    stage.core(joiner).hear_admitted(ballot, 1);
     stage.turn(joiner);
     stage.turn(follower);
     assert!(!stage.core(joiner).log().is_silent());
-    assert!(!stage.core(follower).log().may_not_know_its_join(joiner.slot), "it has acknowledged");
+    assert!(!stage.core(follower).tells_admitted(joiner.slot), "it has acknowledged");
 }
 
 #[test]
@@ -520,18 +517,18 @@ fn who_has_led_waits_no_longer_for_others_than_whoever_has_not() {
     let mut core = Ramcast::new(config, View::first(3));
     core.step(Event::Tick { now_ms: 1 }, &mut Vec::new());
     for counter in 1..=3 {
-        core.promise(Ballot::new(counter, 2, 0));
+        core.let_lead(Ballot::new(counter, 2, 0));
     }
     let ballot = core.campaign(Cause::Silence);
-    core.log_mut().granted(2, 0, (Ballot::ZERO, 0), vec![0; 3]);
-    core.lead(&mut Vec::new());
+    core.granted(2, 0, (Ballot::ZERO, 0), vec![0; 3]);
+    core.begin_to_lead(&mut Vec::new());
     let acceptance = Acceptance { tag: ballot.tag(), index: core.log().last_index() };
     core.step(Event::Acknowledged { by: replica(0, 2), acceptance }, &mut Vec::new());
     core.step(Event::TurnEnd, &mut Vec::new());
     assert_eq!(core.log().commit_index(), core.log().first_index());
-    core.promise(Ballot::new(ballot.counter() + 1, 2, 0));
+    core.let_lead(Ballot::new(ballot.counter() + 1, 2, 0));
     let mut now_ms = 1;
-    while core.log().wants_to_lead().is_none() {
+    while core.wants_to_lead().is_none() {
         now_ms += 1;
         for slot in [0, 2] {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());

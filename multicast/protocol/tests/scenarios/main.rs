@@ -1,9 +1,11 @@
 //! Schedules: several cores, and every event in an order that somebody chose.
 
 mod asking;
+mod by_hand;
 mod clocks;
 mod duplicates;
 mod elections;
+mod evictions;
 mod leaders;
 mod memory;
 mod payloads;

@@ -11,6 +11,7 @@ use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
+use crate::by_hand::ByHand;
 use crate::stage::{Stage, config, message, replica};
 
 /// The leader of g0 as its followers know it, with a message to both groups that is pending. A slot is
@@ -19,8 +20,8 @@ fn leader(evicted: Option<u8>) -> Ramcast {
     let mut core = Ramcast::new(config(replica(0, 0), 0, 2, 3), View::first(3));
     core.step(Event::Tick { now_ms: 5_000 }, &mut Vec::new());
     core.campaign(Cause::Start);
-    core.log_mut().granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
-    core.lead(&mut Vec::new());
+    core.granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
+    core.begin_to_lead(&mut Vec::new());
     let (message, destinations) = (message(1), GroupSet::first(2));
     let event = Event::Received { message, low_water: 1, destinations, inline: true };
     core.step(event, &mut Vec::new());
@@ -53,7 +54,7 @@ fn who_takes_a_state_could_give_the_same_one() {
         let mut learner = Ramcast::new(config(replica(0, 2), 1, 2, 3), View::first(3));
         learner.restore(&state).expect("what was saved");
         assert_eq!(learner.log().view(), leader.log().view());
-        learner.follow(
+        learner.begin_to_follow(
             leader.log().ballot(),
             learner.log().last_index(),
             leader.log().first_index(),
@@ -90,8 +91,8 @@ fn who_begins_anew_in_the_same_life_keeps_what_it_owes_and_knows() {
         core.step(Event::Heartbeat { slot: 1, pulse }, &mut Vec::new());
     }
     let promised = Ballot::new(5, 1, 0);
-    core.log_mut().hear_admitted(promised);
-    core.log_mut().hear_admitted(Ballot::new(6, 1, 0));
+    core.hear_admitted(promised, 1);
+    core.hear_admitted(Ballot::new(6, 1, 0), 1);
     let acceptance = Acceptance { tag: Ballot::new(12, 1, 0).tag(), index: 3 };
     core.step(Event::Acknowledged { by: replica(1, 1), acceptance }, &mut Vec::new());
     let mut core = core.blank(config(replica(0, 2), 1, 2, 3));
@@ -115,7 +116,7 @@ fn who_has_just_taken_a_state_gives_its_leader_time_to_write() {
     let mut core = core.blank(config);
     core.restore(&state).expect("what was saved");
     let mut now_ms = 7_000;
-    while core.log().wants_to_lead().is_none() {
+    while core.wants_to_lead().is_none() {
         now_ms += 10;
         for slot in [0, 1] {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
@@ -145,9 +146,9 @@ fn leads_again(core: &mut Ramcast) -> Vec<Record> {
     core.campaign(Cause::Silence);
     let last = (core.log().last_birth(), core.log().last_index());
     let named = core.log().named();
-    core.log_mut().granted(1, 0, last, named);
+    core.granted(1, 0, last, named);
     let mut effects = Vec::new();
-    core.lead(&mut effects);
+    core.begin_to_lead(&mut effects);
     core.step(Event::TurnEnd, &mut effects);
     appended(&effects)
 }
@@ -179,19 +180,19 @@ fn what_was_to_be_logged_in_a_ballot_is_not_logged_in_the_next_one() {
         stage.turn(*id);
     }
     let core = stage.core(replica(0, 0));
-    core.decide_for_follower(message(1));
+    core.step(Event::Lacked { message: message(1) }, &mut Vec::new());
     assert_eq!(
         leads_again(core),
         [Record::Group(GroupRecord::NewBallot)],
         "whoever lags asks again"
     );
-    core.decide_for_follower(message(1));
+    core.step(Event::Lacked { message: message(1) }, &mut Vec::new());
     let mut effects = Vec::new();
     core.step(Event::TurnEnd, &mut effects);
     assert!(matches!(appended(&effects)[..], [Record::Decided(_)]), "what was logged may be lost");
     core.step(Event::Denied, &mut effects);
     effects.clear();
-    core.decide_for_follower(message(1));
+    core.step(Event::Lacked { message: message(1) }, &mut Vec::new());
     core.step(Event::TurnEnd, &mut effects);
     assert_eq!(appended(&effects), [], "nobody but a leader logs");
 }
@@ -204,13 +205,13 @@ fn a_message_that_was_cut_off_with_its_leader_is_not_taken_for_logged() {
     core.step(received, &mut Vec::new());
     // Another leads, whose log ends before it, and then this one again.
     let other = Ballot::new(2, 1, 0);
-    core.promise(other);
-    core.follow(other, core.log().commit_index(), core.log().commit_index() + 1);
+    core.let_lead(other);
+    core.begin_to_follow(other, core.log().commit_index(), core.log().commit_index() + 1);
     assert!(!core.is_known(message));
     core.campaign(Cause::Silence);
     let last = (core.log().last_birth(), core.log().last_index());
-    core.log_mut().granted(1, 0, last, vec![0; 3]);
-    core.lead(&mut Vec::new());
+    core.granted(1, 0, last, vec![0; 3]);
+    core.begin_to_lead(&mut Vec::new());
     let mut effects = Vec::new();
     core.step(announced(replica(1, 0), 1, 2, 9), &mut effects);
     core.step(Event::TurnEnd, &mut effects);
@@ -234,7 +235,7 @@ fn who_has_stepped_down_lets_others_go_first() {
     let mut core = leader(None);
     core.step(Event::Denied, &mut Vec::new());
     let began = core.log().now_ms();
-    while core.log().wants_to_lead().is_none() {
+    while core.wants_to_lead().is_none() {
         let now_ms = core.log().now_ms() + 10;
         for slot in [1, 2] {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
@@ -304,15 +305,15 @@ fn a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds() {
     ];
     for (i, (first, groups, because)) in (2..).zip(cases) {
         let ballot = Ballot::new(i, 2, 0);
-        core.promise(ballot);
+        core.let_lead(ballot);
         assert_eq!(told(core), None, "of a leader of whom nothing is read");
-        core.follow(ballot, last, first);
+        core.begin_to_follow(ballot, last, first);
         assert_eq!(told(core), Some((groups, last)), "{because}");
     }
     // And when it reads the ballot's first entry.
     let birth = Ballot::new(9, 2, 0);
-    core.promise(birth);
-    core.follow(birth, last, last + 1);
+    core.let_lead(birth);
+    core.begin_to_follow(birth, last, last + 1);
     let (index, record) = (last + 1, Record::Group(GroupRecord::NewBallot));
     core.step(
         Event::Logged { index, birth, time_ms: 0, record, held: true, last: true },

@@ -8,6 +8,7 @@ use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
+use crate::by_hand::ByHand;
 use crate::stage::{config, message, replica};
 
 /// Slot 0 of so many, which leads in ballot 1.r0i0 and feeds all others. Its first entry is committed.
@@ -15,11 +16,11 @@ fn leader(replicas: u8) -> Ramcast {
     let mut leader = Ramcast::new(config(replica(0, 0), 0, 1, replicas), View::first(replicas));
     leader.campaign(Cause::Start);
     for slot in 1..replicas {
-        leader.log_mut().granted(slot, 0, (Ballot::ZERO, 0), vec![0; usize::from(replicas)]);
+        leader.granted(slot, 0, (Ballot::ZERO, 0), vec![0; usize::from(replicas)]);
     }
-    leader.lead(&mut Vec::new());
+    leader.begin_to_lead(&mut Vec::new());
     for slot in 1..replicas {
-        leader.log_mut().feeds(slot, 0);
+        leader.feeds(slot, 0);
         leader.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut Vec::new());
         holds(&mut leader, slot, 1);
     }
@@ -58,9 +59,9 @@ fn a_new_life_counts_by_no_word_of_its_former_one() {
     receive(&mut leader, 1, false);
     let last = leader.log().last_index();
     holds(&mut leader, slot, last);
-    leader.log_mut().feeds(slot, life);
+    leader.feeds(slot, life);
     leader.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut Vec::new());
-    leader.join(slot, life, &mut Vec::new());
+    leader.caught_up(slot, life, &mut Vec::new());
     assert_eq!(leader.log().last_index(), last + 1);
     for other in [1, 2] {
         holds(&mut leader, other, last + 1);
@@ -160,10 +161,10 @@ fn who_was_evicted_counts_again_once_it_holds_the_payloads_that_nobody_keeps_for
     (1..4).for_each(|slot| _ = holds(&mut leader, slot, last));
     assert!(leader.log().view().member(slot).evicted);
     // It lets us write its log again, and waits for a payload that we may have let go of.
-    leader.log_mut().feeds(slot, 0);
+    leader.feeds(slot, 0);
     for (acknowledged, counts) in [(last - 1, false), (last, true)] {
         holds(&mut leader, slot, acknowledged);
-        leader.join(slot, 0, &mut Vec::new());
+        leader.caught_up(slot, 0, &mut Vec::new());
         assert_eq!(
             leader.log().last_index() > last,
             counts,
@@ -192,8 +193,8 @@ fn who_leads_no_more_lets_go_of_what_it_kept_and_of_nothing_else() {
         // It is elected again, and keeps what it has still to deliver.
         leader.campaign(Cause::Silence);
         let last = (leader.log().last_birth(), leader.log().last_index());
-        leader.log_mut().granted(1, 0, last, vec![0; 3]);
-        leader.lead(&mut Vec::new());
+        leader.granted(1, 0, last, vec![0; 3]);
+        leader.begin_to_lead(&mut Vec::new());
         assert!(leader.keeps(message(2)), "committed: {committed}");
         assert_eq!(leader.log().inherited_payloads(), 0, "it is not delivered");
         let last = leader.log().last_index();
@@ -212,9 +213,9 @@ fn what_was_kept_goes_when_its_leader_is_elected_again_at_once() {
     assert!(leader.deliver().is_some() && leader.keeps(message(1)));
     leader.campaign(Cause::Silence);
     let birth = leader.log().last_birth();
-    leader.log_mut().granted(1, 0, (birth, index), vec![0; 3]);
+    leader.granted(1, 0, (birth, index), vec![0; 3]);
     let mut effects = Vec::new();
-    leader.lead(&mut effects);
+    leader.begin_to_lead(&mut effects);
     assert!(forgets(&effects, 1) && !leader.log().keeps_payloads());
 }
 
@@ -223,8 +224,8 @@ fn follower() -> Ramcast {
     let mut follower = Ramcast::new(config(replica(0, 1), 0, 1, 3), View::first(3));
     follower.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
     let ballot = Ballot::new(1, 0, 0);
-    follower.promise(ballot);
-    follower.follow(ballot, 0, 1);
+    follower.let_lead(ballot);
+    follower.begin_to_follow(ballot, 0, 1);
     logged(&mut follower, 1, Record::Group(GroupRecord::NewBallot), true);
     follower
 }
@@ -285,8 +286,8 @@ fn an_entry_whose_payload_is_missing_is_forgotten_with_the_log_that_is_cut_off()
     let mut follower = follower();
     logged(&mut follower, 2, large(5, 1), false);
     let later = Ballot::new(2, 2, 0);
-    follower.promise(later);
-    follower.follow(later, 1, 2);
+    follower.let_lead(later);
+    follower.begin_to_follow(later, 1, 2);
     assert_eq!(follower.stalled_on(), None);
     logged(&mut follower, 2, Record::Group(GroupRecord::NewBallot), true);
     assert_eq!(follower.log().last_index(), 2);

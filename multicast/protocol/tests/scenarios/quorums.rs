@@ -9,6 +9,7 @@ use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
+use crate::by_hand::ByHand;
 use crate::stage::{Stage, config, message, replica};
 
 fn received(destinations: GroupSet) -> Event {
@@ -25,10 +26,10 @@ fn leader(groups: u16) -> Ramcast {
     let mut leader = Ramcast::new(config(replica(0, 0), 0, groups, 3), View::first(3));
     let ballot = leader.campaign(Cause::Start);
     for slot in 0..2 {
-        leader.log_mut().granted(slot, 0, (Ballot::ZERO, 0), vec![0; 3]);
+        leader.granted(slot, 0, (Ballot::ZERO, 0), vec![0; 3]);
     }
-    leader.lead(&mut effects);
-    leader.log_mut().feeds(1, 0);
+    leader.begin_to_lead(&mut effects);
+    leader.feeds(1, 0);
     leader.step(acknowledged(replica(0, 1), ballot, 1), &mut effects);
     assert_eq!(ballot, Ballot::new(1, 0, 0));
     leader
@@ -37,8 +38,8 @@ fn leader(groups: u16) -> Ramcast {
 /// Slot 1 of g0, which follows slot 0 in a ballot whose own first entry is `first`.
 fn follower(ballot: Ballot, first: u64) -> Ramcast {
     let mut follower = Ramcast::new(config(replica(0, 1), 0, 1, 3), View::first(3));
-    follower.promise(ballot);
-    follower.follow(ballot, 0, first);
+    follower.let_lead(ballot);
+    follower.begin_to_follow(ballot, 0, first);
     follower
 }
 
@@ -125,9 +126,9 @@ fn completions_count_only_for_whoever_has_caught_up() {
     assert!(core.deliver().is_some());
     // It leads, and has let go of a payload that g0.2, whose log ends before it, may lack.
     let ballot = core.campaign(Cause::Death);
-    assert_eq!(core.log_mut().granted(2, 0, (old, 1), vec![0; 3]), Some(1));
-    core.lead(&mut effects);
-    core.log_mut().feeds(2, 0);
+    assert_eq!(core.granted(2, 0, (old, 1), vec![0; 3]), Some(1));
+    core.begin_to_lead(&mut effects);
+    core.feeds(2, 0);
     core.step(Event::Completed { slot: 2, index: 3 }, &mut effects);
     core.step(Event::TurnEnd, &mut effects);
     assert_eq!(core.log().commit_index(), 2, "g0.2 can report nothing behind what it lacks");
@@ -214,7 +215,7 @@ fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word() {
     let mut effects = Vec::new();
     let mut leader = self::leader(1);
     let ballot = leader.log().ballot();
-    leader.log_mut().feeds(2, 0);
+    leader.feeds(2, 0);
     let all = |leader: &mut Ramcast, slot, effects: &mut Vec<_>| {
         leader.step(acknowledged(replica(0, slot), ballot, leader.log().last_index()), effects);
         leader.step(Event::TurnEnd, effects);
@@ -269,14 +270,14 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
     leader.step(Event::Settled { group: GroupId(0), timestamp: settled }, &mut effects);
     assert!(leader.is_left_behind());
     assert_eq!(leader.heir(), None, "nobody is known to be better off");
-    leader.log_mut().feeds(2, 0);
+    leader.feeds(2, 0);
     leader.step(Event::Applied { slot: 2, timestamp: settled }, &mut effects);
     assert_eq!(leader.heir(), Some(2));
     // It sets out, and whoever has granted it refuses us before we have heard of it ourselves.
-    leader.refused(Ballot::new(2, 2, 0));
-    assert!(leader.log().wants_to_lead().is_none(), "it was asked to lead");
-    leader.refused(Ballot::new(2, 1, 0));
-    assert_eq!(leader.log().wants_to_lead(), Some(Cause::Outbid));
+    leader.hear_refusal(Ballot::new(2, 2, 0));
+    assert!(leader.wants_to_lead().is_none(), "it was asked to lead");
+    leader.hear_refusal(Ballot::new(2, 1, 0));
+    assert_eq!(leader.wants_to_lead(), Some(Cause::Outbid));
 }
 
 /// A leader at one second, with a message to two groups that is committed and pending.
@@ -295,7 +296,7 @@ fn a_leader_that_nobody_told_what_is_settled_sees_that_another_has_applied_it() 
     let mut effects = Vec::new();
     let mut leader = leader_with_pending(&mut effects);
     let applied = Timestamp::new(9, GroupId(1));
-    leader.log_mut().feeds(2, 0);
+    leader.feeds(2, 0);
     leader.step(Event::Applied { slot: 2, timestamp: applied }, &mut effects);
     assert_eq!(leader.heir(), None, "a follower is ahead for a moment");
     leader.step(Event::Tick { now_ms: 2000 }, &mut effects);
@@ -310,7 +311,7 @@ fn nobody_who_is_not_let_in_is_waited_for_to_lead() {
     let mut leader = leader_with_pending(&mut effects);
     let applied = Timestamp::new(9, GroupId(1));
     for (life, heir) in [(1 << 10, None), (0, Some(2))] {
-        leader.log_mut().feeds(2, life);
+        leader.feeds(2, life);
         leader.step(Event::Applied { slot: 2, timestamp: applied }, &mut effects);
         leader.step(Event::Tick { now_ms: 2000 }, &mut effects);
         assert_eq!(leader.heir(), heir, "life {life}");
@@ -331,13 +332,13 @@ fn a_gap_in_the_log_is_no_log() {
 fn a_group_that_begins_anew_proposes_above_all_that_its_former_self_may_have() {
     let (mut effects, clock) = (Vec::new(), 100);
     let view = View::of([1 << 10, 1 << 10, 1 << 10]);
-    let mut leader = Ramcast::anew(config(replica(0, 0), 1 << 10, 2, 3), view, 7, clock);
+    let mut leader = Ramcast::anew(config(replica(0, 0), 1 << 10, 2, 3), view, 7, clock, 0);
     let ballot = leader.campaign(Cause::Start);
     assert!(ballot > Ballot::new(8, 2, 0) && ballot.generation() == 1);
     for slot in 0..2 {
-        leader.log_mut().granted(slot, 1 << 10, (Ballot::ZERO, 0), vec![1 << 10; 3]);
+        leader.granted(slot, 1 << 10, (Ballot::ZERO, 0), vec![1 << 10; 3]);
     }
-    leader.lead(&mut effects);
+    leader.begin_to_lead(&mut effects);
     leader.step(received(GroupSet::first(2)), &mut effects);
     let proposed = effects.iter().find_map(|effect| match effect {
         Effect::Propose { announcement } => Some(announcement.timestamp),
@@ -356,7 +357,7 @@ fn a_leader_is_left_behind_by_who_has_applied_its_next_message_and_nothing_behin
     leader.step(Event::Completed { slot: 1, index: leader.log().last_index() }, &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
     let next = Timestamp::new(leader.inspect().clock(), GroupId(0));
-    leader.log_mut().feeds(2, 0);
+    leader.feeds(2, 0);
     for (up_to, behind) in [(next.below(), false), (next, true)] {
         leader.step(Event::Settled { group: GroupId(0), timestamp: up_to }, &mut effects);
         leader.step(Event::Applied { slot: 2, timestamp: up_to }, &mut effects);

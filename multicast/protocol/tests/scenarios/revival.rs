@@ -3,11 +3,12 @@
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet};
-use skein_protocol::ramcast::{Ramcast, Role, Verdict};
+use skein_protocol::ramcast::{Ramcast, Role};
 use skein_protocol::step::{Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
+use crate::by_hand::{Answer, ByHand};
 use crate::stage::{config, message, replica};
 
 /// The life of those that have lost their memory.
@@ -19,7 +20,7 @@ fn view() -> View {
 }
 
 fn marker(counter: u32) -> Ballot {
-    Ramcast::revival_ballot(counter, 1, 0)
+    Ballot::revived(counter, 1, 0).expect("a generation is left")
 }
 
 /// Slot 1 of five, which has read so much of its leader's log: a message to two groups at clock 50, of an
@@ -28,8 +29,8 @@ fn survivor(behind: Record) -> Ramcast {
     let mut core = Ramcast::new(config(replica(0, 1), 0, 2, 5), View::first(5));
     core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
     let (earlier, birth) = (Ballot::new(1, 2, 0), Ballot::new(2, 0, 0));
-    core.promise(birth);
-    core.follow(birth, 0, 2);
+    core.let_lead(birth);
+    core.begin_to_follow(birth, 0, 2);
     let local = Record::Local {
         message: message(1),
         low_water: 1,
@@ -86,7 +87,7 @@ fn the_survivor_leads_when_f_others_have_its_state() {
             let now_ms = core.log().now_ms() + 10;
             core.step(Event::Tick { now_ms }, &mut Vec::new());
         }
-        core.log().wants_to_lead().is_some()
+        core.wants_to_lead().is_some()
     };
     let mut core = survivor(Record::Exchange);
     core.revive(marker(7), view(), 0);
@@ -114,17 +115,17 @@ fn nobody_gives_the_state_away_when_somebody_leads_or_another_begins() {
     assert!(!core.log().seeds(0, LIFE), "another one is the survivor now");
     let mut core = revived();
     let elected = Ballot::new(marker(7).counter() + 1, 2, LIFE);
-    core.promise(elected);
-    core.follow(elected, 3, 4);
+    core.let_lead(elected);
+    core.begin_to_follow(elected, 3, 4);
     assert!(!core.log().seeds(0, LIFE), "it follows");
     let mut core = revived();
     core.campaign(skein_protocol::ramcast::Cause::Start);
     let last = (core.log().last_birth(), core.log().last_index());
     for slot in [0, 2] {
         let named = core.log().named();
-        core.log_mut().granted(slot, LIFE, last, named);
+        core.granted(slot, LIFE, last, named);
     }
-    core.lead(&mut Vec::new());
+    core.begin_to_lead(&mut Vec::new());
     assert!(core.log().leads() && !core.log().seeds(0, LIFE), "it leads");
 }
 
@@ -134,10 +135,10 @@ fn a_suspended_replica_keeps_still_whoever_asks() {
     core.suspend(marker(7));
     assert!(core.log().is_suspended() && core.log().is_silent());
     for leads in [false, true] {
-        let verdict = core.log_mut().judge(Ballot::new(marker(9).counter(), 0, LIFE), leads, true);
-        assert_eq!(verdict, Verdict::Ignore);
+        let verdict = core.judge(Ballot::new(marker(9).counter(), 0, LIFE), leads, true);
+        assert_eq!(verdict, Answer::Nothing);
     }
-    assert_eq!(core.log().wants_to_lead(), None);
+    assert_eq!(core.wants_to_lead(), None);
     // An operator may begin with this one after all.
     core.revive(marker(9 + (1 << 24)), view(), 0);
     assert!(!core.log().is_suspended() && !core.log().is_silent());
@@ -199,8 +200,8 @@ fn a_state_of_a_former_generation_is_of_no_use() {
 fn who_is_waited_for_again_may_lack_what_was_logged_while_it_was_not() {
     let mut core = Ramcast::new(config(replica(0, 1), 0, 2, 3), View::first(3));
     let (earlier, birth) = (Ballot::new(1, 2, 0), Ballot::new(2, 0, 0));
-    core.promise(birth);
-    core.follow(birth, 0, 3);
+    core.let_lead(birth);
+    core.begin_to_follow(birth, 0, 3);
     let local = Record::Local {
         message: message(1),
         low_water: 1,

@@ -1,8 +1,10 @@
 //! Leadership that goes back to slot 0 by itself.
 
+use skein_protocol::group::GroupEvent;
 use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::ramcast::Cause;
 
+use crate::by_hand::ByHand;
 use crate::stage::{Stage, message, replica};
 
 /// As in `stage::config`.
@@ -30,7 +32,7 @@ fn take_over(stage: &mut Stage) {
 /// Slot 0 leads g0 again, as it was asked to.
 fn give_back(stage: &mut Stage) {
     let (preferred, leader, other) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    stage.core(leader).log_mut().has_handed_over();
+    stage.core(leader).happens(GroupEvent::HandsOver { to: 0 });
     stage.campaign(preferred, Cause::Succession);
     stage.ask(preferred, other);
     stage.ask(preferred, leader);
@@ -79,7 +81,7 @@ fn a_request_is_repeated_twice_and_no_more() {
     for _ in 0..20 {
         pass(&mut stage, WAIT_MS + 50);
         if hands_over(&mut stage).is_some() {
-            stage.core(replica(0, 1)).log_mut().has_handed_over();
+            stage.core(replica(0, 1)).happens(GroupEvent::HandsOver { to: 0 });
             assert_eq!(hands_over(&mut stage), None, "it waits for an answer");
             asked += 1;
         }

@@ -9,13 +9,15 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::frame::Cursor;
 use skein_protocol::group::runs::Runs;
-use skein_protocol::group::{GroupConfig, GroupRecord};
+use skein_protocol::group::{GroupConfig, GroupEvent, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::message::Announcement;
-use skein_protocol::ramcast::{Cause, Config, Ramcast, Verdict};
+use skein_protocol::ramcast::{Cause, Config, Ramcast};
 use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
+
+use crate::by_hand::{Answer, ByHand};
 
 /// An entry of a log: its index, where it was born, what it says.
 #[derive(Clone)]
@@ -41,6 +43,8 @@ pub(crate) struct Node {
     runs: Runs,
     /// Who may write that log, and what was written and is not read.
     writer: Option<Ballot>,
+    /// As candidate or leader: whether it has others give up a leader that is well.
+    forced: bool,
     header: Option<Header>,
     unread: VecDeque<Entry>,
     /// As leader: up to where each follower's log is written.
@@ -86,6 +90,7 @@ pub(crate) fn config(me: ReplicaId, life: u32, groups: u16, replicas: u8) -> Con
         beat_ms: 5,
         missed_max: 20,
         lease_ms: 40,
+        evict_after_ms: 100,
         clock_skew_percent: 10,
         // The leader of the only group has nobody to spread from.
         spread_after_ms: if groups > 1 { 3_000 } else { 0 },
@@ -106,6 +111,7 @@ impl Node {
             log: Vec::new(),
             runs: Runs::EMPTY,
             writer: None,
+            forced: false,
             header: None,
             unread: VecDeque::new(),
             feeding: BTreeMap::new(),
@@ -265,7 +271,7 @@ impl Stage {
         let node = self.nodes.get_mut(&id).expect("a replica of the cluster");
         if let Some(Header { ballot, base, first }) = node.header.take() {
             let lost = node.core.log().last_index().saturating_sub(base.index - 1);
-            node.core.follow(ballot, base.index - 1, first);
+            node.core.begin_to_follow(ballot, base.index - 1, first);
             node.cut(base);
             if lost > 0 {
                 let from = base.index;
@@ -331,7 +337,7 @@ impl Stage {
             let (now_ms, applied) = (self.now_ms, self.node(id).applied);
             let mut effects = Vec::new();
             let core = self.core(id);
-            core.log_mut().has_applied(applied.into());
+            core.step(Event::Applied { slot: id.slot, timestamp: applied }, &mut effects);
             core.step(Event::Tick { now_ms }, &mut effects);
             self.carry_out(id, effects);
         }
@@ -344,11 +350,12 @@ impl Stage {
         self.say(format_args!("{id} sets out to lead in {ballot}"));
         let node = self.node(id);
         node.feeding.clear();
+        node.forced = matches!(cause, Cause::Transfer | Cause::Succession | Cause::Outbid);
         node.writer = Some(ballot);
         let (life, last) =
             (node.life, (node.core.log().last_birth(), node.core.log().last_index()));
         let named = node.core.log().named();
-        let won = node.core.log_mut().granted(id.slot, life, last, named);
+        let won = node.core.granted(id.slot, life, last, named);
         assert!(won.is_none(), "nobody is a quorum");
     }
 
@@ -356,7 +363,7 @@ impl Stage {
     pub(crate) fn run(&mut self, id: ReplicaId, asking: &[ReplicaId]) {
         for other in asking {
             let promised = self.core(*other).log().promised();
-            self.core(id).refused(promised);
+            self.core(id).hear_refusal(promised);
         }
         self.campaign(id, Cause::Transfer);
         for other in asking {
@@ -368,27 +375,25 @@ impl Stage {
     pub(crate) fn ask(&mut self, from: ReplicaId, to: ReplicaId) {
         let core = self.core(from);
         let leads = core.log().leads();
-        let (ballot, forced) = core.log().asks().unwrap_or((core.log().ballot(), false));
-        let admitted = core.log().admitted()[usize::from(to.slot)];
-        if self.node(to).life == admitted {
-            self.core(to).log_mut().hear_admitted(ballot);
-        }
-        match self.core(to).log_mut().judge(ballot, leads, forced) {
-            Verdict::Ignore | Verdict::Wait => {
+        let (ballot, admitted) = (core.log().promised(), core.log().admitted());
+        let forced = self.node(from).forced;
+        self.core(to).hear_admitted(ballot, admitted[usize::from(to.slot)]);
+        match self.core(to).judge(ballot, leads, forced) {
+            Answer::Nothing => {
                 self.say(format_args!("{to} does not answer {from}"));
             }
-            Verdict::Refuse => {
+            Answer::Refuse => {
                 let promised = self.core(to).log().promised();
                 self.say(format_args!("{to} refuses {ballot}, by its promise of {promised}"));
-                self.core(from).refused(promised);
+                self.core(from).hear_refusal(promised);
             }
-            Verdict::GrantAgain => {
+            Answer::GrantAgain => {
                 self.close_log(to);
                 self.report(to, from, ballot);
             }
-            Verdict::Grant => {
+            Answer::Grant => {
                 self.close_log(to);
-                self.core(to).promise(ballot);
+                self.core(to).let_lead(ballot);
                 self.node(to).feeding.clear();
                 self.report(to, from, ballot);
             }
@@ -416,31 +421,26 @@ impl Stage {
         }
         if self.core(to).log().leads() {
             self.admit(to, by);
-        } else if let Some(best) =
-            self.core(to).log_mut().granted(by.slot, life, (birth, last), named)
-        {
+        } else if let Some(best) = self.core(to).granted(by.slot, life, (birth, last), named) {
             self.win(to, ReplicaId::new(to.group, best));
         }
     }
 
     fn win(&mut self, id: ReplicaId, best: ReplicaId) {
-        if !self.core(id).log().is_named_by(best.slot) {
-            return self.say(format_args!("{id} does not count in the view of {best}"));
-        }
         let mut effects = Vec::new();
         if best != id {
             self.say(format_args!("{id} takes over the log of {best}"));
             let (runs, log) = (self.nodes[&best].runs.clone(), self.nodes[&best].log.clone());
             let node = self.node(id);
             let base = node.runs.shared(&runs).expect("few leaders");
-            node.core.truncate(base.index - 1);
+            node.core.happens(GroupEvent::CutOff { last: base.index - 1 });
             node.cut(base);
             for entry in log.into_iter().filter(|entry| entry.index >= base.index) {
                 node.take(entry, &mut effects);
             }
             node.core.step(Event::TurnEnd, &mut effects);
         }
-        self.core(id).lead(&mut effects);
+        self.core(id).begin_to_lead(&mut effects);
         self.carry_out(id, effects);
         let ballot = self.core(id).log().ballot();
         for slot in 0..self.count {
@@ -457,7 +457,7 @@ impl Stage {
         let node = self.node(leader);
         let base = node.runs.shared(&runs).expect("few leaders");
         let (ballot, first) = (node.core.log().ballot(), node.core.log().first_index());
-        node.core.log_mut().feeds(follower.slot, life);
+        node.core.feeds(follower.slot, life);
         node.feeding.insert(follower.slot, base.index - 1);
         if !self.lost_writes.contains(&(leader, follower)) {
             let node = self.node(follower);
@@ -523,7 +523,7 @@ impl Stage {
     /// A leader logs that a life of a follower counts from here on.
     pub(crate) fn let_in(&mut self, leader: ReplicaId, follower: ReplicaId) {
         let (mut effects, life) = (Vec::new(), self.node(follower).life);
-        self.core(leader).join(follower.slot, life, &mut effects);
+        self.core(leader).caught_up(follower.slot, life, &mut effects);
         self.carry_out(leader, effects);
     }
 
@@ -603,6 +603,7 @@ impl Stage {
                     self.say(format_args!("{id} repeats its reply to m{}", message.sequence));
                 }
                 Effect::Forget { .. }
+                | Effect::Group(_)
                 | Effect::Pass { .. }
                 | Effect::Resend { .. }
                 | Effect::Settled { .. } => {}

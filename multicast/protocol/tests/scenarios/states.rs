@@ -2,7 +2,8 @@
 //! may be forgotten.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
-use skein_protocol::group::{Applied, GroupRecord};
+use skein_protocol::detector::Pulse;
+use skein_protocol::group::{Applied, GroupEvent, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
 use skein_protocol::message::Announcement;
 use skein_protocol::ramcast::{Cause, Ramcast, Role};
@@ -10,6 +11,7 @@ use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
+use crate::by_hand::ByHand;
 use crate::stage::{Stage, config, message, replica};
 
 /// g0's leader with a message of each kind: 1 delivered, 2 committed and pending, 3 only logged.
@@ -58,7 +60,11 @@ fn a_state_is_what_is_committed_and_nothing_else() {
     );
     assert!(learner.is_delivered(message(1)) && learner.is_pending(message(2)));
     assert!(!learner.is_known(message(3)), "its entry may be lost, and it is proposed again then");
-    learner.follow(core.log().ballot(), learner.log().last_index(), core.log().first_index());
+    learner.begin_to_follow(
+        core.log().ballot(),
+        learner.log().last_index(),
+        core.log().first_index(),
+    );
     assert_eq!(saved(&mut learner), bytes, "a learner could teach the next one");
 }
 
@@ -223,8 +229,8 @@ fn what_a_former_life_had_applied_the_next_one_may_lack() {
         for slot in [1, slot] {
             core.step(Event::Applied { slot, timestamp }, &mut Vec::new());
         }
-        core.log_mut().has_applied(timestamp.into());
-        core.log_mut().feeds(slot, 1);
+        core.step(Event::Applied { slot: leader.slot, timestamp }, &mut Vec::new());
+        core.feeds(slot, 1);
         if applied {
             core.step(Event::Applied { slot, timestamp }, &mut Vec::new());
         }
@@ -260,10 +266,10 @@ fn a_life_counts_only_when_it_has_applied_what_its_group_is_done_with() {
         if let Some(timestamp) = told {
             core.step(Event::Applied { slot: old.slot, timestamp }, &mut effects);
         }
-        core.log_mut().feeds(slot, life);
+        core.feeds(slot, life);
         core.step(Event::Applied { slot, timestamp: has }, &mut effects);
         effects.clear();
-        core.join(slot, life, &mut effects);
+        core.caught_up(slot, life, &mut effects);
         assert_eq!(!effects.is_empty(), counts, "{because}");
     }
 }
@@ -298,7 +304,7 @@ fn who_told_before_its_join_was_known_to_be_committed_is_heard_all_the_same() {
     stage.teach(new, old);
     turns(&mut stage, &[new, old, restarted, other]);
     let (mut effects, life) = (Vec::new(), stage.nodes[&old].life);
-    stage.core(new).join(old.slot, life, &mut effects);
+    stage.core(new).caught_up(old.slot, life, &mut effects);
     assert!(!effects.is_empty(), "three that count have told what they had applied");
 }
 
@@ -345,7 +351,7 @@ fn who_is_about_to_count_is_not_outrun_by_what_is_settled() {
         if taught {
             stage.teach(leader, learner);
         } else {
-            stage.core(leader).log_mut().feeds(learner.slot, life);
+            stage.core(leader).feeds(learner.slot, life);
         }
         stage.pass(5, &[]);
         // What comes later reaches it late.
@@ -360,7 +366,7 @@ fn who_is_about_to_count_is_not_outrun_by_what_is_settled() {
         }
         assert_eq!(stage.told().contains("g0.0 tells g1"), !waited_for);
         let mut effects = Vec::new();
-        stage.core(leader).join(learner.slot, life, &mut effects);
+        stage.core(leader).caught_up(learner.slot, life, &mut effects);
         assert_eq!(!effects.is_empty(), waited_for, "it has what is settled, though it is behind");
     }
 }
@@ -398,7 +404,7 @@ fn who_leads_again_does_not_know_what_others_have_applied() {
     turns_without(&mut stage, restarted);
     assert_eq!(stage.delivered(first), [1]);
     let core = stage.core(first);
-    core.log_mut().has_applied(timestamp.into());
+    core.step(Event::Applied { slot: first.slot, timestamp }, &mut Vec::new());
     let applied = Event::Applied { slot: second.slot, timestamp };
     let mut effects = Vec::new();
     core.step(applied, &mut effects);
@@ -443,7 +449,7 @@ fn who_begins_anew_in_the_same_life_forgets_no_ballot_of_anybody() {
     let mut stage = busy();
     let bytes = saved(stage.core(leader));
     let core = stage.core(slow);
-    core.refused(ours);
+    core.hear_refusal(ours);
     let announcement = Announcement {
         message: message(7),
         low_water: 1,
@@ -594,7 +600,7 @@ fn who_has_taken_an_older_state_is_waited_for_until_it_has_applied_that_again() 
     stage.told();
     let timestamp = stage.nodes[&leader].applied;
     let (core, mut effects) = (stage.core(leader), Vec::new());
-    core.log_mut().has_applied(timestamp.into());
+    core.step(Event::Applied { slot: leader.slot, timestamp }, &mut Vec::new());
     core.step(Event::Applied { slot: other.slot, timestamp }, &mut effects);
     core.step(Event::Tick { now_ms: 9 }, &mut effects);
     let settles = effects.iter().any(|effect| matches!(effect, Effect::Settle { .. }));
@@ -615,8 +621,10 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
         assert_eq!((stage.core(slow).log().leads(), stage.delivered(slow)), (true, vec![]));
         // The leader's memory does not reach back to where the other's log ends.
         let core = stage.core(slow);
-        core.log_mut().feeds_no_more(ahead.slot);
-        core.log_mut().granter_has_applied(ahead.slot, applied.into());
+        core.feeds_no_more(ahead.slot);
+        let (last, named) = ((Ballot::ZERO, 0), vec![0; 3]);
+        core.granted_having_applied(applied.into(), ahead.slot, 0, last, &named);
+        core.happens(GroupEvent::OutOfReach { slot: ahead.slot, end: Some(64) });
         stage.pass(500, &[old]);
         let core = stage.core(slow);
         assert_eq!(
@@ -629,7 +637,12 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
             !evicted,
             "one that was waited for lacks nothing that its group is done with"
         );
-        assert_eq!(core.needs_another_to_serve(ahead.slot), evicted);
+        // Another comes back whose memory does.
+        core.step(Event::Heartbeat { slot: old.slot, pulse: Pulse::Beat }, &mut Vec::new());
+        for (held_from, reaches_back) in [(65, false), (64, true)] {
+            core.happens(GroupEvent::Feeds { slot: old.slot, incarnation: 0, held_from });
+            assert_eq!(core.heir(), (evicted && reaches_back).then_some(old.slot));
+        }
         assert!(core.may_teach(Applied::NOTHING), "who has applied less loses nothing");
     }
 }
@@ -641,8 +654,8 @@ fn what_a_later_life_told_is_no_word_of_the_one_whose_join_is_committed() {
     for (life, counts) in [(joined, true), (joined + 1, false)] {
         let mut effects = Vec::new();
         let mut core = Ramcast::new(config(me, 0, 1, 3), View::first(3));
-        core.promise(earlier);
-        core.follow(earlier, 0, 1);
+        core.let_lead(earlier);
+        core.begin_to_follow(earlier, 0, 1);
         let records = [
             Record::Group(GroupRecord::NewBallot),
             Record::Group(GroupRecord::Join { slot: other, incarnation: joined }),
@@ -653,10 +666,10 @@ fn what_a_later_life_told_is_no_word_of_the_one_whose_join_is_committed() {
             core.step(event, &mut effects);
         }
         let ballot = core.campaign(Cause::Death);
-        assert_eq!(core.log_mut().granted(learner, 0, (Ballot::ZERO, 0), vec![0; 3]), Some(0));
-        core.lead(&mut effects);
-        core.log_mut().feeds(other, life);
-        core.log_mut().feeds(learner, 9);
+        assert_eq!(core.granted(learner, 0, (Ballot::ZERO, 0), vec![0; 3]), Some(0));
+        core.begin_to_lead(&mut effects);
+        core.feeds(other, life);
+        core.feeds(learner, 9);
         for slot in [other, learner] {
             core.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut effects);
         }
@@ -665,7 +678,7 @@ fn what_a_later_life_told_is_no_word_of_the_one_whose_join_is_committed() {
         core.step(Event::TurnEnd, &mut effects);
         assert!(core.log().view().names(other, joined));
         effects.clear();
-        core.join(learner, 9, &mut effects);
+        core.caught_up(learner, 9, &mut effects);
         assert_eq!(!effects.is_empty(), counts, "a quorum that counts has told what it applied");
     }
 }

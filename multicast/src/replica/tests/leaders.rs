@@ -117,8 +117,12 @@ fn a_promise_ends_with_the_process_of_its_leader_and_of_nobody_else() {
     let mut scene = Scene::new();
     scene.pass(1);
     let ballot = scene.let_lead(1);
-    scene.replica.core.follow(ballot, 0, 1);
-    assert!(scene.replica.core.log_mut().promise_lease(ballot, Duration::from_millis(1)));
+    scene.happens(GroupEvent::Followed { ballot, base: 0, first: 1 });
+    let now = Duration::from_millis(1);
+    let (lease, mut effects) = (Control::Lease { ballot, number: 1, now }, Vec::new());
+    scene.replica.core.control(1, lease, &mut effects);
+    let promises = GroupEffect::PromiseLease { to: 1, ballot, number: 1 };
+    assert_eq!(effects, [Effect::Group(promises)]);
     let peer = |scene: &Scene, slot| scene.wiring.peer_of(ReplicaId::new(GroupId(0), slot));
     let (leader, other) = (peer(&scene, 1), peer(&scene, 2));
     assert!(leader.is_some() && other.is_some() && leader != other);

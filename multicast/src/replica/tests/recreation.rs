@@ -52,8 +52,12 @@ fn a_group_that_begins_with_nothing_knows_nothing_of_its_former_self() {
 #[test]
 fn who_was_given_the_survivors_state_first_keeps_it_when_it_hears_of_the_plan() {
     let (mut scene, plan) = prepared(Some(1));
-    let marker = Ramcast::revival_ballot(plan.ballot_counter, 1, plan.incarnations[1]);
-    scene.replica.core.promise(marker); // As when it has taken the state.
+    let marker = Ballot::revived(plan.ballot_counter, 1, plan.incarnations[1])
+        .expect("a generation is left");
+    // As when it has taken the state.
+    let question = Question { ballot: marker, leads: false, forced: false };
+    let asked = Asked { by: 1, question, attempt: 0, from: Cursor::START };
+    scene.happens(GroupEvent::LogClosed { then: Closing::Grant(asked) });
     recreate(&mut scene);
     assert!(!scene.replica.core.log().is_suspended());
     assert_eq!(scene.replica.core.log().promised(), marker);
@@ -67,7 +71,8 @@ fn a_replica_that_is_suspended_takes_no_state_of_the_former_generation() {
         assert!(scene.replica.core.log().is_suspended());
         let mut giver = giver(&scene);
         if generation > 0 {
-            let marker = Ramcast::revival_ballot(plan.ballot_counter, 1, plan.incarnations[1]);
+            let marker = Ballot::revived(plan.ballot_counter, 1, plan.incarnations[1])
+                .expect("a generation is left");
             giver.revive(marker, View::of(plan.incarnations), plan.clock);
         }
         take_state(&mut scene, &mut giver);

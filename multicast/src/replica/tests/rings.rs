@@ -96,7 +96,7 @@ fn a_follower_is_lost_once_however_many_writes_to_it_fail() {
 fn a_log_waits_for_a_payload_to_those_groups_that_it_names() {
     let mut scene = Scene::with(Topology { groups: 2, ..TOPOLOGY });
     let birth = scene.let_lead(1);
-    scene.replica.core.follow(birth, 0, 1);
+    scene.happens(GroupEvent::Followed { ballot: birth, base: 0, first: 1 });
     let message = MessageId::new(SessionId(9), 1);
     let (both, bytes) = (GroupSet::first(2), vec![7; scene.replica.tuning.inline_bytes_max + 1]);
     let (timestamp, payload) = (Timestamp::new(1, GroupId(0)), check(&bytes));

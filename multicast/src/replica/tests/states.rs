@@ -153,17 +153,19 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
         scene.hear(slot, &Election::Granted(granted), &tail);
     }
     assert!(scene.replica.core.log().leads());
-    assert_eq!(scene.replica.other_server(), None, "what the one lacks may come yet");
+    assert_eq!(scene.asks_to_lead(), None, "what the one lacks may come yet");
     for now_ms in (1..400).step_by(5) {
         scene.replica.tick(now_ms, &mut scene.wiring);
     }
-    assert_eq!(scene.replica.other_server(), Some(1), "the log of slot 2 begins too late");
+    assert_eq!(scene.asks_to_lead(), Some(1), "the log of slot 2 begins too late");
     let capacity = scene.replica.space.capacity();
+    let end = scene.replica.ends_at(Cursor { index: 0, position: capacity - 8 });
+    scene.happens(GroupEvent::OutOfReach { slot: 3, end: Some(end) });
     let mut server = |held_from: u64| {
-        let followers = &mut scene.replica.followers;
-        followers[3].out_of_reach = Some(capacity - 8);
-        (followers[1].held_from, followers[2].held_from) = (held_from, u64::MAX);
-        scene.replica.other_server()
+        for (slot, held_from) in [(1, held_from), (2, u64::MAX)] {
+            scene.happens(GroupEvent::Feeds { slot, incarnation: 0, held_from });
+        }
+        scene.asks_to_lead()
     };
     assert_eq!(server(capacity), Some(1), "no entry fits into the ring's last bytes");
     assert_eq!(server(capacity + 8), None);

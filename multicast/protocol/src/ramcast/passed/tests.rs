@@ -303,7 +303,7 @@ fn a_report_that_makes_no_sense_is_refused() {
 fn leader() -> Ramcast {
     let config = config(ReplicaId::new(GroupId(1), 0), 3, 3);
     let mut leader = Ramcast::new(config, View::first(3));
-    leader.campaign(Cause::Start);
+    leader.log_mut().campaign(Cause::Start);
     let won = leader.log_mut().granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
     assert_eq!(won, Some(0));
     leader.lead(&mut Vec::new());

@@ -15,14 +15,14 @@ use crate::view::View;
 fn leader(replicas: u8) -> Ramcast {
     let config = config(ReplicaId::new(GroupId(0), 0), 1, replicas);
     let mut core = Ramcast::new(config, View::first(replicas));
-    core.campaign(Cause::Start);
+    core.log_mut().campaign(Cause::Start);
     for slot in 1..replicas {
         core.log_mut().granted(slot, 0, (Ballot::ZERO, 0), vec![0; usize::from(replicas)]);
     }
     core.lead(&mut Vec::new());
     let timestamp = Timestamp::ZERO;
     for slot in 1..replicas {
-        core.log_mut().feeds(slot, 0);
+        core.log_mut().feeds(slot, 0, 0);
         core.step(Event::Applied { slot, timestamp }, &mut Vec::new());
     }
     core
@@ -84,7 +84,7 @@ fn nobody_is_confirmed_before_the_first_entry_of_the_ballot_is_committed() {
 #[test]
 fn a_life_confirms_from_when_its_join_is_committed_and_until_another_one_is_logged() {
     let mut core = ready(3);
-    core.log_mut().feeds(1, 1_024);
+    core.log_mut().feeds(1, 1_024, 0);
     core.log_mut().landed(1, 1);
     assert!(!core.log().is_confirmed(0), "its former life may have let another lead");
     core.join(1, 1_024, &mut Vec::new());

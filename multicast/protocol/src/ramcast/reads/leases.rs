@@ -5,12 +5,13 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::ballot::{Acceptance, Ballot};
+use crate::group::election::Verdict;
 use crate::group::lease::{ASKED_MAX, RENEW_AT};
 use crate::group::{GroupConfig, Question};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::message::Announcement;
 use crate::ramcast::testing::config;
-use crate::ramcast::{Cause, Config, Ramcast, Verdict};
+use crate::ramcast::{Cause, Config, Ramcast};
 use crate::step::Event;
 use crate::timestamp::Timestamp;
 use crate::view::View;
@@ -34,7 +35,7 @@ fn at(ms: u64) -> Duration {
 /// Slot 0 leads, and its first entry is committed.
 fn leader(replicas: u8) -> Ramcast {
     let mut core = replica(0, replicas);
-    let ballot = core.campaign(Cause::Start);
+    let ballot = core.log_mut().campaign(Cause::Start);
     for slot in 1..replicas {
         let named = vec![0; usize::from(replicas)];
         core.log_mut().granted(slot, 0, (Ballot::ZERO, 0), named);
@@ -44,7 +45,7 @@ fn leader(replicas: u8) -> Ramcast {
         let by = ReplicaId::new(GroupId(0), slot);
         let acceptance = Acceptance { tag: ballot.tag(), index: core.log().last_index() };
         core.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
-        core.log_mut().feeds(slot, 0);
+        core.log_mut().feeds(slot, 0, 0);
         core.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut Vec::new());
     }
     core.step(Event::TurnEnd, &mut Vec::new());
@@ -133,7 +134,7 @@ fn counted() -> Duration {
 #[test]
 fn nobody_holds_a_lease_before_the_first_entry_of_its_ballot_is_committed() {
     let mut core = replica(0, 3);
-    let ballot = core.campaign(Cause::Start);
+    let ballot = core.log_mut().campaign(Cause::Start);
     core.log_mut().granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
     core.lead(&mut Vec::new());
     let number = core.log_mut().ask_for_lease(at(1_000)).expect("it was never asked");
@@ -151,7 +152,7 @@ fn a_leader_that_is_elected_anew_counts_on_no_question_of_its_former_ballot() {
     let mut core = leader(3);
     let number = core.log_mut().ask_for_lease(at(1_000)).expect("it was never asked");
     core.step(Event::Denied, &mut Vec::new());
-    let ballot = core.campaign(Cause::Silence);
+    let ballot = core.log_mut().campaign(Cause::Silence);
     let last = (core.log().last_birth(), core.log().last_index());
     core.log_mut().granted(1, 0, last, vec![0; 3]);
     core.lead(&mut Vec::new());
@@ -190,7 +191,7 @@ fn a_promise_is_to_one_life_of_a_slot_and_to_the_ballot_that_is_followed() {
 #[test]
 fn who_begins_anew_is_bound_for_a_whole_lease() {
     let mut anew = replica(2, 3);
-    anew.resume_time(1_000);
+    anew.log_mut().resume_time(1_000);
     anew.step(Event::Tick { now_ms: 1_000 + LEASE }, &mut Vec::new());
     assert!(anew.log().is_bound());
     anew.step(Event::Tick { now_ms: 1_001 + LEASE }, &mut Vec::new());
@@ -280,7 +281,7 @@ fn who_has_not_granted_is_asked_again_every_other_heartbeat_and_by_who_may_ask_a
     core.step(Event::Denied, &mut Vec::new());
     core.log_mut().ask_soon();
     assert_eq!(core.log_mut().asks_now(), None, "who has stepped down does not ask");
-    let ballot = core.campaign(Cause::Transfer);
+    let ballot = core.log_mut().campaign(Cause::Transfer);
     let question = Question { ballot, leads: false, forced: true };
     assert_eq!(core.log_mut().asks_now(), Some(question), "a new ballot is asked for at once");
 }
@@ -294,7 +295,7 @@ fn nothing_is_owed_to_who_is_known_to_be_dead_and_everything_by_who_begins_anew(
     core.log_mut().leader_has_died();
     assert!(!core.log().is_bound());
     let mut anew = replica(2, 3);
-    anew.resume_time(1_000);
+    anew.log_mut().resume_time(1_000);
     assert!(anew.log().is_bound(), "its former self may have promised anything");
 }
 
@@ -306,7 +307,7 @@ fn a_lease_is_of_one_ballot() {
     core.log_mut().lease_promised((1, 0), ballot, number, at(1_001));
     assert!(core.log().holds_lease(at(1_002)));
     core.step(Event::Denied, &mut Vec::new());
-    let ballot = core.campaign(Cause::Silence);
+    let ballot = core.log_mut().campaign(Cause::Silence);
     let last = (core.log().last_birth(), core.log().last_index());
     core.log_mut().granted(0, 0, last, vec![0; 3]);
     let last = (core.log().last_birth(), core.log().last_index());

@@ -1,0 +1,168 @@
+//! What a candidate, a leader and a follower do, as single steps of the boundary.
+
+use skein_protocol::ballot::Ballot;
+use skein_protocol::group::frame::Cursor;
+use skein_protocol::group::{Applied, Asked, Closing, Control, GroupEffect, GroupEvent, Question};
+use skein_protocol::ramcast::{Cause, Ramcast};
+use skein_protocol::step::{Effect, Event};
+
+/// What comes of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Nothing,
+    Refuse,
+    Grant,
+    GrantAgain,
+}
+
+pub(crate) trait ByHand {
+    /// Something concerns the group alone. Returns what the group asks for.
+    fn happens(&mut self, event: GroupEvent) -> Vec<GroupEffect>;
+    /// Another replica tells something. Returns what the group asks for.
+    fn told(&mut self, from: u8, control: Control<'_>) -> Vec<GroupEffect>;
+
+    /// Sets out to lead, with a log that is closed.
+    fn campaign(&mut self, cause: Cause) -> Ballot {
+        let effects = self.happens(GroupEvent::LogClosed { then: Closing::SetOut(cause) });
+        let ballot = effects.iter().find_map(|effect| match effect {
+            GroupEffect::SetsOut { ballot, .. } => Some(*ballot),
+            _ => None,
+        });
+        ballot.expect("it sets out")
+    }
+
+    /// A replica grants what was asked. Returns whose log is to be taken over, if it is elected.
+    fn granted(&mut self, by: u8, life: u32, last: (Ballot, u64), named: Vec<u32>) -> Option<u8> {
+        self.granted_having_applied(Applied::NOTHING, by, life, last, &named)
+    }
+
+    fn granted_having_applied(
+        &mut self,
+        applied: Applied,
+        by: u8,
+        incarnation: u32,
+        last: (Ballot, u64),
+        named: &[u32],
+    ) -> Option<u8> {
+        let ballot = self.asks();
+        let granted = Control::Granted { ballot, incarnation, last, named, applied };
+        self.told(by, granted).iter().find_map(|effect| match effect {
+            GroupEffect::TakeOver { of } => Some(*of),
+            _ => None,
+        })
+    }
+
+    /// The ballot that it asks for, if it does.
+    fn asks(&self) -> Ballot;
+
+    /// Has taken over the log that it was to, and leads.
+    fn begin_to_lead(&mut self, effects: &mut Vec<Effect>);
+
+    /// What it answers to a question.
+    fn judge(&mut self, ballot: Ballot, leads: bool, forced: bool) -> Answer {
+        let control = Control::Prepare { asked: asked(ballot, leads, forced), admitted: &[] };
+        match self.told(ballot.slot(), control)[..] {
+            [] => Answer::Nothing,
+            [GroupEffect::Refuse { .. }] => Answer::Refuse,
+            [GroupEffect::CloseLog { then: Closing::Grant(_) }] => Answer::Grant,
+            [GroupEffect::GrantAgain(_)] => Answer::GrantAgain,
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    /// Grants a ballot, with a log that is closed.
+    fn let_lead(&mut self, ballot: Ballot) {
+        let then = Closing::Grant(asked(ballot, false, true));
+        self.happens(GroupEvent::LogClosed { then });
+    }
+
+    fn begin_to_follow(&mut self, ballot: Ballot, base: u64, first: u64) {
+        self.happens(GroupEvent::Followed { ballot, base, first });
+    }
+
+    fn hear_refusal(&mut self, promised: Ballot) {
+        self.told(promised.slot(), Control::Refused { promised });
+    }
+
+    /// Hears that its present incarnation is admitted.
+    fn hear_admitted(&mut self, ballot: Ballot, incarnation: u32) {
+        self.told(ballot.slot(), Control::Admitted { ballot, incarnation });
+    }
+
+    /// Why it sets out to lead now, if it does.
+    fn wants_to_lead(&mut self) -> Option<Cause> {
+        self.looks().iter().find_map(|effect| match effect {
+            GroupEffect::CloseLog { then: Closing::SetOut(cause) } => Some(*cause),
+            _ => None,
+        })
+    }
+
+    /// Whether it tells that slot that it is admitted.
+    fn tells_admitted(&mut self, slot: u8) -> bool {
+        let tells =
+            |it: &GroupEffect| matches!(it, GroupEffect::TellAdmitted { to, .. } if *to == slot);
+        self.looks().iter().any(tells)
+    }
+
+    /// Whom it asks to lead instead.
+    fn heir(&mut self) -> Option<u8> {
+        self.looks().iter().find_map(|effect| match effect {
+            GroupEffect::Succeed { to } => Some(*to),
+            _ => None,
+        })
+    }
+
+    fn looks(&mut self) -> Vec<GroupEffect> {
+        self.happens(GroupEvent::Watched { trusted: true })
+    }
+
+    /// A follower that does not count yet has all of its log.
+    fn caught_up(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<Effect>);
+
+    fn feeds(&mut self, slot: u8, incarnation: u32) {
+        self.happens(GroupEvent::Feeds { slot, incarnation, held_from: 0 });
+    }
+
+    fn feeds_no_more(&mut self, slot: u8) {
+        self.happens(GroupEvent::FeedsNoMore { slot });
+    }
+}
+
+fn asked(ballot: Ballot, leads: bool, forced: bool) -> Asked {
+    let question = Question { ballot, leads, forced };
+    Asked { by: ballot.slot(), question, attempt: 0, from: Cursor::START }
+}
+
+fn of_group(effects: Vec<Effect>) -> Vec<GroupEffect> {
+    let effects = effects.into_iter().filter_map(|effect| match effect {
+        Effect::Group(effect) => Some(effect),
+        _ => None,
+    });
+    effects.collect()
+}
+
+impl ByHand for Ramcast {
+    fn happens(&mut self, event: GroupEvent) -> Vec<GroupEffect> {
+        let mut effects = Vec::new();
+        self.step(Event::Group(event), &mut effects);
+        of_group(effects)
+    }
+
+    fn told(&mut self, from: u8, control: Control<'_>) -> Vec<GroupEffect> {
+        let mut effects = Vec::new();
+        self.control(from, control, &mut effects);
+        of_group(effects)
+    }
+
+    fn asks(&self) -> Ballot {
+        self.log().promised()
+    }
+
+    fn caught_up(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<Effect>) {
+        self.step(Event::Group(GroupEvent::CaughtUp { slot, incarnation }), effects);
+    }
+
+    fn begin_to_lead(&mut self, effects: &mut Vec<Effect>) {
+        self.step(Event::Group(GroupEvent::TookOver), effects);
+    }
+}
