@@ -638,11 +638,9 @@ impl<A: Application> Replica<A> {
             }
         }
         effects.clear();
-        debug_assert!(
-            self.effects.is_empty(),
-            "what follows from an effect is carried out with it"
-        );
-        self.effects = effects;
+        if self.effects.is_empty() {
+            self.effects = effects; // With its memory.
+        }
     }
 
     /// Hands to the state machine what is its turn. Returns whether there was anything.
