@@ -24,6 +24,7 @@ pub mod log;
 pub mod message;
 pub mod mutants;
 pub mod paths;
+mod patience;
 pub mod properties;
 pub mod ramcast;
 pub mod results;

@@ -5,63 +5,15 @@
 //! delivered, all deliver, in the same places.
 
 use alloc::vec::Vec;
-use core::convert::Infallible;
 use std::vec;
 
 use super::election::Verdict;
-use super::ordering::Ordering;
-use super::testing::config;
-use super::{Applied, Cause, GroupLog, GroupRecord, LogRecord, Role};
+use super::testing::{NoOthers, Record, config};
+use super::{Applied, Cause, GroupLog, GroupRecord, Role};
 use crate::ballot::{Acceptance, Ballot};
 use crate::group::uncommitted::Uncommitted;
 use crate::ids::{GroupId, ReplicaId};
 use crate::view::View;
-
-/// The group's record, or a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Record {
-    Group(GroupRecord),
-    Message(u64),
-}
-
-impl From<GroupRecord> for Record {
-    fn from(record: GroupRecord) -> Self {
-        Self::Group(record)
-    }
-}
-
-impl LogRecord for Record {
-    type Item = Infallible;
-
-    fn of_group(&self) -> Option<GroupRecord> {
-        if let Self::Group(record) = self { Some(*record) } else { None }
-    }
-
-    fn rests_on_others(&self) -> bool {
-        false
-    }
-
-    fn of_items(first: Infallible) -> Self {
-        match first {}
-    }
-
-    fn first_item(&self) -> Option<Infallible> {
-        None
-    }
-}
-
-/// Nothing rests on other groups, for there are none.
-struct NoOthers;
-
-impl Ordering for NoOthers {
-    fn done(&self) -> Applied {
-        Applied::NOTHING
-    }
-
-    fn waits_for_others_below(&self, _: u64) -> bool {
-        false
-    }
-}
 
 struct Replica {
     log: GroupLog<Record>,

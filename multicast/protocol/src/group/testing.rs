@@ -1,6 +1,9 @@
 //! What tests of the log, and of orderings on it, share.
 
-use super::GroupConfig;
+use core::convert::Infallible;
+
+use super::ordering::Ordering;
+use super::{Applied, GroupConfig, GroupRecord, LogRecord};
 use crate::ids::ReplicaId;
 
 /// One incarnation of a replica.
@@ -16,5 +19,51 @@ pub(crate) const fn config(me: ReplicaId, incarnation: u32, replicas: u8) -> Gro
         lease_ms: 40,
         clock_skew_percent: 10,
         spread_after_ms: 0,
+    }
+}
+
+/// The group's record, or a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    Group(GroupRecord),
+    Message(u64),
+}
+
+impl From<GroupRecord> for Record {
+    fn from(record: GroupRecord) -> Self {
+        Self::Group(record)
+    }
+}
+
+impl LogRecord for Record {
+    type Item = Infallible;
+
+    fn of_group(&self) -> Option<GroupRecord> {
+        if let Self::Group(record) = self { Some(*record) } else { None }
+    }
+
+    fn rests_on_others(&self) -> bool {
+        false
+    }
+
+    fn of_items(first: Infallible) -> Self {
+        match first {}
+    }
+
+    fn first_item(&self) -> Option<Infallible> {
+        None
+    }
+}
+
+/// Nothing rests on other groups, for there are none.
+pub(crate) struct NoOthers;
+
+impl Ordering for NoOthers {
+    fn done(&self) -> Applied {
+        Applied::NOTHING
+    }
+
+    fn waits_for_others_below(&self, _: u64) -> bool {
+        false
     }
 }

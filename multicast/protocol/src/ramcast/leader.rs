@@ -12,6 +12,7 @@ use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::log::{REMOTES_MAX, Remote};
 use crate::message::{Announcement, Proposed};
 use crate::mutants::{Mutant, planted};
+use crate::patience::longer;
 use crate::step::{Effect, Record};
 use crate::timestamp::Timestamp;
 
@@ -22,15 +23,6 @@ const ASKED_MAX: usize = 256;
 const LACKING_MAX: usize = 64;
 /// How much longer than a leader a follower waits before it asks.
 const FOLLOWERS_PATIENCE: u64 = 3;
-
-/// How often the wait before the next question is doubled when nothing comes of them: where others are slow to read,
-/// questions that come faster than they are answered would keep everything else from its place.
-const DOUBLINGS_MAX: u32 = 4;
-
-/// How long to wait before a question is asked again that was asked so many times.
-pub fn longer(patience_ms: u64, asked: u32) -> u64 {
-    patience_ms << asked.min(DOUBLINGS_MAX)
-}
 
 /// What came of the questions to other groups.
 #[derive(Default)]

@@ -53,7 +53,6 @@ use self::delivery::{Lists, Order};
 pub use self::inspect::Inspection;
 use self::lag::Lag;
 use self::leader::Early;
-pub use self::leader::longer;
 use self::passed::Passed;
 pub use self::paths::Paths;
 use self::quorums::Quorums;
@@ -67,6 +66,7 @@ use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::known::Known;
 use crate::log::{Decision, Remote};
 use crate::mutants::Mutant;
+pub use crate::patience::longer;
 use crate::step::{Deliver, Effect, Event, Record};
 use crate::view::View;
 
