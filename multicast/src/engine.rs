@@ -217,7 +217,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         self.replicas.iter_mut().for_each(Replica::rest);
         worked |= self.wiring.loopback.len() > kept_waiting;
         for replica in &mut self.replicas {
-            if replica.teach(&mut self.wiring) {
+            if replica.send_state(&mut self.wiring) {
                 replica.stir();
                 worked = true;
             }

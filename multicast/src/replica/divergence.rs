@@ -159,7 +159,8 @@ impl<A: Application> Replica<A> {
         let ballot = self.core.log().promised();
         let follows =
             self.core.log().leads() || self.core.log().role() == Role::Follower && !self.awaiting;
-        let has_state = follows && !self.core.log().is_silent() && self.behind.is_none();
+        let has_state =
+            follows && !self.core.log().is_silent() && self.core.log().lagging().is_none();
         if self.divergence.ballot != Some(ballot) {
             self.divergence.forget_rounds(Some(ballot), self.topology.replicas);
         }
@@ -320,7 +321,7 @@ impl<A: Application> Replica<A> {
         if !self.is_trusted() {
             self.gate.clear();
             self.forget_all_reads();
-            self.give_up_teaching();
+            self.stop_sending();
         }
     }
 
@@ -353,9 +354,10 @@ impl<A: Application> Replica<A> {
             }
         } else if self.core.log().leader().is_some_and(|leader| leader != self.id)
             && self.core.log().role() == Role::Follower
-            && self.behind.is_none()
+            && self.core.log().lagging().is_none()
         {
-            self.behind = Some(self.core.log().promised());
+            let ballot = self.core.log().promised();
+            self.core.log_mut().lags_behind(ballot);
         }
     }
 

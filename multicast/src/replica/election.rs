@@ -4,6 +4,7 @@ use skein_fabric::{Fabric, Peer, RegionKey, Source};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::frame::{self, Cursor, Leadership};
+use skein_protocol::group::transfer::Stage;
 use skein_protocol::group::{
     Applied, Asked, Backlog, Closing, Control, GroupEffect, GroupEvent, Question, SLOTS,
 };
@@ -175,15 +176,9 @@ impl<A: Application> Replica<A> {
             self.followers[usize::from(slot)].forget_writes();
         }
         self.forget_led_reads();
-        self.pause_teaching();
     }
 
-    /// Asks for a grant. One that is given the state lets us in when it has it, not with the log that it had.
     fn ask_for_grant<F: Fabric>(&self, to: u8, question: Question, wiring: &mut Wiring<F>) {
-        let taught = self.teaching.as_ref().filter(|teaching| teaching.is_under_way());
-        if taught.is_some_and(|teaching| teaching.slot() == to) {
-            return;
-        }
         let Question { ballot, leads, forced } = question;
         let (ballot, attempt) = (ballot.to_word(), self.followers[usize::from(to)].attempt);
         let (commit, admitted) = (place(self.commit_end()), self.core.log().admitted());
@@ -262,7 +257,7 @@ impl<A: Application> Replica<A> {
         self.grants += 1;
         self.awaiting = true;
         self.header_seen = self.header_there(&wiring.port.fabric);
-        self.behind = None;
+        self.core.log_mut().lags_no_more();
         tracing::info!(replica = %self.id, to = %from, %ballot, end = self.runs.end().index - 1, "grants");
         let at_ms = self.core.log().now_ms();
         self.tell_granted(asked, Answered { ballot, attempt, peer, key, at_ms }, wiring);
@@ -278,7 +273,7 @@ impl<A: Application> Replica<A> {
         wiring: &mut Wiring<F>,
     ) {
         let (now, to) = (self.core.log().now_ms(), ReplicaId::new(self.id.group, asked.by));
-        let waits = self.awaiting && self.behind.is_none();
+        let waits = self.awaiting && self.core.log().lagging().is_none();
         let due = now >= answered.at_ms + self.config.group.patience_ms;
         if waits && due && wiring.has_sent_all(self.id, to) {
             self.paths.granted_again += 1;
@@ -398,9 +393,10 @@ impl<A: Application> Replica<A> {
         if best != self.id.slot && !self.adopt(best, wiring) {
             // Whoever holds it may never find the time to set out: we would ask it again and again.
             tracing::info!(replica = %self.id, best, "is too far behind to lead");
-            self.behind = Some(self.core.log().promised());
+            let ballot = self.core.log().promised();
+            self.core.log_mut().lags_behind(ballot);
             self.paths.handed_over += 1;
-            let ballot = self.core.log().promised().to_word();
+            let ballot = ballot.to_word();
             self.tell_member(best, &Election::Succeed { ballot }, &[], wiring);
             return;
         }
@@ -420,7 +416,6 @@ impl<A: Application> Replica<A> {
             return;
         }
         self.rewritten = end;
-        self.behind = None;
         for follower in &mut self.followers {
             follower.freed = self.freed;
         }
@@ -553,7 +548,7 @@ impl<A: Application> Replica<A> {
         let learns = !named || member.evicted;
         // But it refuses our state if its log goes on behind our last committed entry: others may count on that, and perhaps
         // we can commit nothing without it. Then it is fed.
-        let given = self.teaching.as_ref().is_some_and(|it| it.holds_log_for(slot));
+        let given = self.core.log().sends_state() == Some((slot, Stage::Sent));
         let committed = self.core.log().commit_index();
         let refuses = given && base.is_some_and(|base| base.index - 1 > committed);
         let needs_state = learns && (planted(Mutant::KeptLogNotFed) || !refuses);
@@ -664,7 +659,7 @@ impl<A: Application> Replica<A> {
                 && !self.core.log().view().member(slot).evicted
             {
                 self.followers[usize::from(slot)].joining = None;
-                self.asking[usize::from(slot)] = None;
+                self.core.log_mut().asks_no_more(slot);
                 tracing::info!(replica = %self.id, slot, incarnation, "is let in");
             } else {
                 let event = GroupEvent::CaughtUp { slot, incarnation };

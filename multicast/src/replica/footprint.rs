@@ -5,7 +5,7 @@ use skein_protocol::ids::MessageId;
 use skein_protocol::properties::Footprint;
 
 use super::Replica;
-use super::teaching::sorted;
+use super::transfer::sorted;
 use crate::application::Application;
 use crate::wiring::{WAITING_MAX, members};
 
@@ -70,8 +70,8 @@ impl<A: Application> Replica<A> {
             self.awaiting,
             self.cursor,
             self.core.stalled_on(),
-            self.behind,
-            self.taking.is_some(),
+            self.core.log().lagging(),
+            self.takes_state(),
             self.answered
         )
     }

@@ -50,7 +50,8 @@ impl<A: Application> Replica<A> {
         }
         // A replica that lacks what the leader's log does not hold any more cannot lead: it would only depose
         // a leader that is well.
-        let whole = self.behind.is_none() && self.taking.is_none() && !self.core.log().is_silent();
+        let lags = self.core.log().lagging().is_some();
+        let whole = !lags && !self.takes_state() && !self.core.log().is_silent();
         let due = wish.next_ms.is_none_or(|next| now >= next && !self.awaiting);
         if whole && due && self.core.log().role() == Role::Follower {
             let next_ms = Some(now + TRY_AGAIN * self.config.group.patience_ms);
@@ -65,7 +66,7 @@ impl<A: Application> Replica<A> {
         let Some(slot) = self.core.hands_over() else { return false };
         let follower = &self.followers[usize::from(slot)];
         let lags = follower.freed + self.space.capacity() / 8 <= self.freed;
-        if lags || follower.joining.is_some() || self.teaching.is_some() {
+        if lags || follower.joining.is_some() || self.core.log().sends_state().is_some() {
             return false;
         }
         tracing::info!(replica = %self.id, slot, "hands over, so that leaders spread");

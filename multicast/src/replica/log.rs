@@ -9,6 +9,7 @@ use skein_protocol::check::check;
 use skein_protocol::group::GroupEvent;
 use skein_protocol::group::frame::{self, Cursor, Leadership, PREAMBLE};
 use skein_protocol::group::runs::Runs;
+use skein_protocol::group::transfer::Stage;
 use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_protocol::log::{Body, Entry, Payload};
@@ -207,7 +208,7 @@ impl<A: Application> Replica<A> {
         };
         self.awaiting = false;
         // It writes our log where that ends: nobody's state is needed.
-        self.taking = None;
+        self.transfer.received = None;
         self.filled_from = Some(header.held_from);
         let Leadership { ballot, base, first, .. } = header;
         let event = GroupEvent::Followed { ballot, base: base.index - 1, first };
@@ -589,7 +590,7 @@ impl<A: Application> Replica<A> {
     /// The slots that may still need what our log holds.
     pub(super) fn waited_for(&self) -> impl Iterator<Item = u8> {
         (0..self.topology.replicas).filter(|slot| {
-            let taught = self.teaching.as_ref().is_some_and(|it| it.holds_log_for(*slot));
+            let taught = self.core.log().sends_state() == Some((*slot, Stage::Sent));
             let joins = self.followers[usize::from(*slot)].joining.is_some()
                 && !planted(Mutant::LogNotHeldForJoiner);
             let counts = !self.core.log().view().member(*slot).evicted;

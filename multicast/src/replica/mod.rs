@@ -16,9 +16,9 @@ mod recreation;
 mod results;
 mod said;
 mod status;
-mod teaching;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod words;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -30,6 +30,7 @@ use skein_protocol::ballot::Ballot;
 use skein_protocol::group::frame::{Cursor, HEADER, PREAMBLE};
 use skein_protocol::group::runs::Runs;
 use skein_protocol::group::space::Space;
+use skein_protocol::group::transfer::Request;
 use skein_protocol::group::{Applied, Asked, Control, GroupConfig};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::Decision;
@@ -51,7 +52,7 @@ use self::recreation::Prepared;
 use self::results::{Exchanged, Given, Told, Waited};
 use self::said::Said;
 use self::status::Won;
-use self::teaching::{Asking, Taking, Teaching};
+use self::transfer::StateTransfer;
 use crate::application::{Application, Delivery};
 use crate::batches::Batches;
 use crate::channel::Kind;
@@ -181,20 +182,10 @@ pub(crate) struct Replica<A> {
     grants_received: Vec<Option<(Granted, Vec<u8>)>>,
     /// What a replica has just told us with its grant, until it is known whether that counts.
     heard_grant: Option<(Granted, Vec<u8>)>,
-    /// The leader's ballot, if its log does not hold what we lack.
-    behind: Option<Ballot>,
-    teaching: Option<Teaching>,
-    /// Copies of our state that were begun.
-    copies: u64,
-    taking: Option<Taking<A>>,
-    /// Lives that asked for a state.
-    asking: Vec<Option<Asking>>,
-    last_ask_ms: Option<u64>,
+    transfer: StateTransfer<A>,
     /// A plan to recreate the group, and the token of the last one that was carried out.
     prepared: Option<Prepared>,
     recreated: Option<(u64, Ballot)>,
-    /// Since when the others have applied what we have not delivered, and what we had delivered then.
-    left_behind_since: Option<(u64, u64)>,
     /// A message was refused since the last tick for what is kept for followers.
     refused: bool,
     /// The length of a payload that another group's leader relayed, and that still exceeds the budget while delivered ones
@@ -318,15 +309,9 @@ impl<A: Application> Replica<A> {
             rewritten: Cursor::START,
             grants_received: vec![None; replicas],
             heard_grant: None,
-            behind: None,
-            teaching: None,
-            copies: 0,
-            taking: None,
-            asking: vec![None; replicas],
-            last_ask_ms: None,
+            transfer: StateTransfer::default(),
             prepared: None,
             recreated: None,
-            left_behind_since: None,
             refused: false,
             refused_relay: None,
             awaited: false,
@@ -495,15 +480,16 @@ impl<A: Application> Replica<A> {
                 self.core.control(from.slot, refused, &mut self.effects);
             }
             Election::Behind { ballot } => {
-                let ballot = Ballot::from_word(ballot);
-                // What an earlier leader says late takes nothing back.
-                if ballot == self.core.log().promised() {
-                    self.behind = Some(ballot);
-                }
+                self.core.log_mut().lags_behind(Ballot::from_word(ballot));
             }
             Election::Ask { incarnation, needs, applied, taken } => {
-                let applied = Applied::new(applied);
-                self.asked_for_state(from.slot, incarnation, needs, applied, taken);
+                self.asked_for_state(&Request {
+                    slot: from.slot,
+                    incarnation,
+                    needs: needs.map(Ballot::from_word),
+                    applied: Applied::new(applied),
+                    taken: taken.map(Into::into),
+                });
             }
             Election::Admitted { ballot, incarnation } => {
                 let ballot = Ballot::from_word(ballot);
@@ -716,9 +702,9 @@ impl<A: Application> Replica<A> {
             self.stir();
             self.speak(wiring);
             self.take_over();
-            if self.teaching.is_some() {
+            if self.core.log().sends_state().is_some() {
                 self.carry_out(wiring);
-                self.finish_teaching(wiring);
+                self.finish_sending(wiring);
             }
             work += self.application.take_work();
             if work > WORK_PER_TURN {

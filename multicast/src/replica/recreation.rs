@@ -99,10 +99,8 @@ impl<A: Application> Replica<A> {
             return Ok(()); // It was given the survivor's state before it heard of the plan.
         }
         self.forget_followers();
-        self.give_up_teaching();
+        self.forget_transfers();
         self.close_log(wiring);
-        self.taking = None;
-        self.asking.fill(None);
         let view = View::of(incarnations);
         match from {
             None => self.begin_empty(view, ballot_counter, clock, wiring, fresh),
@@ -113,7 +111,6 @@ impl<A: Application> Replica<A> {
             Some(_) => self.core.suspend(marker),
         }
         if from.is_some() {
-            self.behind = None;
             wiring.note(|| Note::Promised { by: self.id, ballot: marker });
         }
         Ok(())

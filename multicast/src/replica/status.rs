@@ -1,6 +1,7 @@
 //! What an operator sees of a replica, and may ask of it.
 
 use skein_fabric::Fabric;
+use skein_protocol::group::transfer::Stage;
 use skein_protocol::ids::ReplicaId;
 use skein_protocol::ramcast;
 
@@ -63,7 +64,7 @@ impl<A: Application> Replica<A> {
         let role = match core.log().role() {
             ramcast::Role::Leader => Role::Leader,
             ramcast::Role::Candidate => Role::Candidate,
-            _ if core.log().is_silent() || self.behind.is_some() => Role::Learner,
+            _ if core.log().is_silent() || core.log().lagging().is_some() => Role::Learner,
             _ => Role::Follower,
         };
         let leader = core.log().leader().filter(|_| !blank);
@@ -166,17 +167,17 @@ impl<A: Application> Replica<A> {
     }
 
     fn learners(&self) -> Vec<LearnerStatus> {
-        let given = self.teaching.iter().map(|teaching| LearnerStatus {
-            slot: teaching.slot(),
-            bytes: teaching.bytes,
-            caught_up: teaching.is_done(),
+        let sent = self.core.log().sends_state().map(|(slot, stage)| LearnerStatus {
+            slot,
+            bytes: self.transfer.sent_bytes,
+            caught_up: stage == Stage::Sent,
         });
-        let taken = self.taking.iter().map(|taking| LearnerStatus {
+        let taken = self.taken_bytes().map(|bytes| LearnerStatus {
             slot: self.id.slot,
-            bytes: taking.bytes,
+            bytes,
             caught_up: false,
         });
-        given.chain(taken).collect()
+        sent.into_iter().chain(taken).collect()
     }
 }
 

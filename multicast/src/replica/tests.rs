@@ -9,6 +9,7 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::check::check;
 use skein_protocol::group::frame::{Cursor, Leadership, PREAMBLE};
 use skein_protocol::group::runs::Runs;
+use skein_protocol::group::transfer::{Left, Stage};
 use skein_protocol::group::{
     Asked, Closing, Control, GroupConfig, GroupEffect, GroupEvent, GroupRecord, Question,
 };
@@ -23,7 +24,6 @@ use skein_protocol::view::View;
 
 use super::log::RESERVE_FOR_CONTROL;
 use super::results::{Given, RESULTS_BYTES_MAX};
-use super::teaching::Teaching;
 use super::{NOTHING, REPEATS_MAX, Replica};
 use crate::application::{Application, Delivery, Digest, EXCHANGE_MAX, Malformed, Outbox};
 use crate::channel::{Channel, Kind};
@@ -57,8 +57,9 @@ const NONSENSE: &[u8] = b"nonsense";
 #[derive(Default)]
 struct Nothing {
     answered: Vec<bool>,
-    /// Copies of it that were begun.
+    /// Copies of it that were begun, and those that were given up.
     begun: u32,
+    given_up: u32,
     /// Replies that it was asked for again, each of a mebibyte, and those that nobody has asked about.
     repeated: u64,
     work: u64,
@@ -101,7 +102,9 @@ impl Application for Nothing {
     fn finish_copy(&mut self, _: &mut Vec<u8>) {
         self.copied_with = Some(self.results);
     }
-    fn give_up_copy(&mut self) {}
+    fn give_up_copy(&mut self) {
+        self.given_up += 1;
+    }
     fn restore(&mut self, part: &[u8], _: bool) -> Result<(), Malformed> {
         if part == NONSENSE { Err(Malformed) } else { Ok(()) }
     }
@@ -265,6 +268,16 @@ impl Scene {
         let copy = CopyId { giver: 0, number: 1 };
         let part = Part { incarnation: 0, copy, number, content: Content::Machine };
         self.hear(slot, &Election::State(part), &[]);
+    }
+
+    /// Who is sent our state, or was and has not let us write its log.
+    fn sends_to(&self) -> Option<u8> {
+        self.replica.core.log().sends_state().map(|(slot, _)| slot)
+    }
+
+    /// Whether parts of our state are about to be sent.
+    fn is_sending(&self) -> bool {
+        matches!(self.replica.core.log().sends_state(), Some((_, Stage::Sending { .. })))
     }
 
     /// How much a member was told that it has not taken.

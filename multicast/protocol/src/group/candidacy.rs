@@ -134,7 +134,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// A slot is to be asked at once, for it could not answer before.
-    pub fn ask_soon(&mut self) {
+    pub(crate) fn ask_soon(&mut self) {
         self.election.asked_ms = None;
     }
 

@@ -11,6 +11,7 @@ use super::election::{Cause, Verdict};
 use super::frame::Cursor;
 use super::progress::Applied;
 use super::record::LogRecord;
+use super::transfer::Stage;
 use super::{GroupLog, Role};
 use crate::ballot::Ballot;
 use crate::guard;
@@ -216,7 +217,7 @@ pub enum GroupEffect {
     },
     /// We would set out to lead, and there is no ballot left.
     NoBallotLeft,
-    /// Ask a replica to let us write its log, unless it is about to take a state.
+    /// Ask a replica to let us write its log.
     Ask {
         /// Whom.
         to: u8,
@@ -411,7 +412,9 @@ impl<R: LogRecord> GroupLog<R> {
         let Some(question) = self.asks_now() else { return };
         let feeds = |to: u8| self.follower(to).is_some();
         let answered = |to: &u8| if question.leads { feeds(*to) } else { self.has_grant_of(*to) };
-        let asked = self.others().filter(|to| !answered(to));
+        // One that is sent our state lets us in when it has it, not with the log that it had.
+        let takes = |to: &u8| matches!(self.sends_state(), Some((slot, Stage::Sending { .. })) if slot == *to);
+        let asked = self.others().filter(|to| !answered(to) && !takes(to));
         effects.extend(asked.map(|to| GroupEffect::Ask { to, question }.into()));
     }
 }

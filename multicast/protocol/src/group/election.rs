@@ -181,6 +181,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.election.heard = self.election.heard.max(ballot.counter());
         self.election.fruitless += 1;
         self.election.retry_ms = self.stands_back();
+        self.transfer.sender.pause();
         self.paths.promised += 1;
     }
 
@@ -231,7 +232,7 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// A life of a slot asks for a state: if an earlier one led us, or should have, it is dead,
     /// however well the slot's heart beats.
-    pub fn saw_learner(&mut self, slot: u8, incarnation: u32) {
+    pub(super) fn saw_learner(&mut self, slot: u8, incarnation: u32) {
         let leads = slot == self.election.promised.slot() && slot != self.config.me.slot;
         if leads
             && incarnation > self.election.promised.incarnation()
@@ -318,7 +319,7 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// We are given the state of whoever leads, for whose words we wait: that one is well until then, and
     /// would have to begin again if we led.
-    pub fn stand_back_until(&mut self, until_ms: u64) {
+    pub(super) fn stand_back_until(&mut self, until_ms: u64) {
         self.election.retry_ms = self.election.retry_ms.max(until_ms);
     }
 
@@ -448,12 +449,12 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// As the survivor, until somebody leads: whether we give our state to a slot's incarnation.
-    pub fn seeds(&self, slot: u8, incarnation: u32) -> bool {
+    pub(super) fn seeds(&self, slot: u8, incarnation: u32) -> bool {
         self.seeded.is_some() && self.members.view.names(slot, incarnation)
     }
 
     /// As the survivor: a slot has been given our state.
-    pub fn has_seeded(&mut self, slot: u8) {
+    pub(super) fn has_seeded(&mut self, slot: u8) {
         if let Some(seeded) = &mut self.seeded {
             *seeded |= 1 << slot;
         }

@@ -146,6 +146,8 @@ impl<R: LogRecord> GroupLog<R> {
     /// by now. Its own first entry is, or will be, `first`.
     pub(crate) fn follow(&mut self, ballot: Ballot, first: u64) {
         self.seeded = None;
+        // The log is written where it ends: nobody's state is needed.
+        self.transfer.receiver.drop_copy();
         self.paths.followed += u64::from(self.entries.ballot != ballot);
         self.election.fruitless = 0;
         (self.entries.ballot, self.entries.first) = (ballot, first);
@@ -162,6 +164,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.role = Role::Leader;
         self.spread.lead(self.now_ms, self.config.spread_after_ms);
         self.seeded = None;
+        self.transfer.receiver.catch_up();
         self.lease.clear();
         self.entries.ballot = ballot;
         self.followers.forget();

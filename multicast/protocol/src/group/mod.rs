@@ -13,6 +13,7 @@
 //! | `Lease` | promises to let nobody else lead |
 //! | `Spread` | when leadership goes back to slot 0 |
 //! | `Eviction` | since when others hold us up |
+//! | `Transfer` | who is sent our state, whose state we take, and who asks for one |
 //!
 //! **Invariant.** `commit <= last`, and what stands behind `commit` is in the uncommitted records, in rising index.
 //! `ballot <= promised`: whoever has let another lead counts nobody's words, and says nothing of what it holds, until
@@ -47,6 +48,7 @@ mod spread;
 pub(crate) mod succession;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod transfer;
 pub(crate) mod uncommitted;
 pub(crate) mod words;
 
@@ -65,6 +67,7 @@ pub use self::progress::Applied;
 use self::progress::Progress;
 pub use self::record::{GroupRecord, LogRecord};
 use self::spread::Spread;
+use self::transfer::Transfer;
 use self::words::Words;
 use crate::ballot::Ballot;
 use crate::detector::Detector;
@@ -133,6 +136,7 @@ pub struct GroupLog<R: LogRecord> {
     lease: Lease,
     spread: Spread,
     eviction: Eviction,
+    transfer: Transfer,
     /// An operator recreates our group from another's state: ours counts for nothing.
     suspended: bool,
     /// An operator recreates our group from our state, and nobody leads yet: the slots that were given
@@ -162,6 +166,7 @@ impl<R: LogRecord> GroupLog<R> {
             lease: Lease::new(config.replicas),
             spread: Spread::default(),
             eviction: Eviction::new(config.replicas),
+            transfer: Transfer::new(config.replicas),
             suspended: false,
             seeded: None,
             paths: GroupPaths::default(),

@@ -125,7 +125,7 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// A replica begins to take our state. From there on it may have applied less than it told us, and says how
     /// much when it lets us write its log again.
-    pub fn gives_state(&mut self, slot: u8) {
+    pub(crate) fn gives_state(&mut self, slot: u8) {
         self.progress.forget(slot);
         self.progress.granted[usize::from(slot)] = Applied::NOTHING;
     }

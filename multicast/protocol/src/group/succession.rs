@@ -35,7 +35,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// others tell nobody any more, and somebody can lead who does not. If we cannot tell whether we lack
     /// something, we give our state to nobody who has applied more: it may be the last to have that. If we can,
     /// what it has applied and we have not is not settled, and is delivered again.
-    pub(crate) fn may_teach(
+    pub(super) fn may_teach(
         &mut self,
         applied: Applied,
         next: Option<Next>,

@@ -10,6 +10,7 @@ use super::delivery::Order;
 use super::shared::Shared;
 use crate::group::ordering::{Next, Ordering};
 use crate::group::succession::is_left_behind;
+use crate::group::transfer::{Answer, Request};
 use crate::group::{Applied, Backlog, GroupEffect, GroupLog};
 use crate::ids::GroupId;
 use crate::step::{Effect, Record};
@@ -44,6 +45,12 @@ impl Ordering for Deliveries<'_> {
     }
 }
 
+/// What waits to be delivered first.
+fn waits_first(order: &mut Order) -> Option<Next> {
+    let (bound, since_ms) = order.head()?;
+    Some(Next { least: bound.into(), since_ms })
+}
+
 impl Ramcast {
     /// What our log asks of us.
     pub(super) const fn deliveries(&self) -> Deliveries<'_> {
@@ -54,12 +61,6 @@ impl Ramcast {
     const fn log_and_deliveries(&mut self) -> (&mut GroupLog<Record>, Deliveries<'_>) {
         let Self { log, order, shared, config, .. } = self;
         (log, Deliveries { own: config.group.me.group, order, shared })
-    }
-
-    /// What waits to be delivered first.
-    fn waits_first(&mut self) -> Option<Next> {
-        let (bound, since_ms) = self.order.head()?;
-        Some(Next { least: bound.into(), since_ms })
     }
 
     /// As leader, once a tick: goes on without those that hold us up for too long, if they can be spared.
@@ -99,22 +100,28 @@ impl Ramcast {
         }
     }
 
-    /// Whether all of our group that counted have applied what we have not even delivered: only a state helps then.
-    pub fn is_left_behind(&mut self) -> bool {
-        let next = self.waits_first();
-        is_left_behind(next, &self.deliveries())
+    /// Whether we have waited for so long for what the others of our group do not tell any more that we need a state: all
+    /// that counted have applied what we have not even delivered. `awaits_leader` says whether the first words of
+    /// whom we let lead are yet to come.
+    pub fn notices_lag(&mut self, awaits_leader: bool) -> bool {
+        let Self { log, order, shared, config, .. } = self;
+        let delivered = order.delivered();
+        log.notices_lag(delivered, awaits_leader, || {
+            let next = waits_first(order);
+            is_left_behind(next, &Deliveries { own: config.group.me.group, order, shared })
+        })
     }
 
-    /// As leader: whether our state is of use to a replica that has applied so much.
-    pub fn may_teach(&mut self, applied: Applied) -> bool {
-        let next = self.waits_first();
+    /// A replica asks for our state, or to be let in. `trusted` says that our state is what our group holds.
+    pub fn asked_for_state(&mut self, request: &Request, trusted: bool) -> Answer {
+        let next = if self.log.leads() { waits_first(&mut self.order) } else { None };
         let (log, deliveries) = self.log_and_deliveries();
-        log.may_teach(applied, next, &deliveries)
+        log.asked_for_state(request, trusted, next, &deliveries)
     }
 
     /// As leader that is left behind: the slot that shall lead instead.
     pub(super) fn heir(&mut self) -> Option<u8> {
-        let next = self.waits_first();
+        let next = waits_first(&mut self.order);
         self.log.heir(next, &self.deliveries())
     }
 

@@ -8,7 +8,7 @@ use skein_protocol::step::{Effect, Event};
 
 /// What comes of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum Vote {
     Nothing,
     Refuse,
     Grant,
@@ -59,13 +59,13 @@ pub(crate) trait ByHand {
     fn begin_to_lead(&mut self, effects: &mut Vec<Effect>);
 
     /// What it answers to a question.
-    fn judge(&mut self, ballot: Ballot, leads: bool, forced: bool) -> Answer {
+    fn judge(&mut self, ballot: Ballot, leads: bool, forced: bool) -> Vote {
         let control = Control::Prepare { asked: asked(ballot, leads, forced), admitted: &[] };
         match self.told(ballot.slot(), control)[..] {
-            [] => Answer::Nothing,
-            [GroupEffect::Refuse { .. }] => Answer::Refuse,
-            [GroupEffect::CloseLog { then: Closing::Grant(_) }] => Answer::Grant,
-            [GroupEffect::GrantAgain(_)] => Answer::GrantAgain,
+            [] => Vote::Nothing,
+            [GroupEffect::Refuse { .. }] => Vote::Refuse,
+            [GroupEffect::CloseLog { then: Closing::Grant(_) }] => Vote::Grant,
+            [GroupEffect::GrantAgain(_)] => Vote::GrantAgain,
             ref other => panic!("{other:?}"),
         }
     }

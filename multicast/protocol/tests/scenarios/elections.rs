@@ -3,12 +3,13 @@
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::GroupRecord;
+use skein_protocol::group::transfer::{CopyId, Part, Reception};
 use skein_protocol::ids::GroupSet;
 use skein_protocol::ramcast::{Cause, Ramcast, Role};
 use skein_protocol::step::{Event, Record};
 use skein_protocol::view::View;
 
-use crate::by_hand::{Answer, ByHand};
+use crate::by_hand::{ByHand, Vote};
 use crate::stage::{Stage, config, message, replica};
 
 /// Slot 1 of five in a group without a past, as it asks for votes.
@@ -24,11 +25,11 @@ fn a_promise_never_falls() {
     #[rustfmt::skip]
     let cases = [
         // asked for             forced  answer               because
-        (Ballot::new(5, 2, 0),   false,  Answer::GrantAgain, "it was granted, and the answer lost"),
-        (Ballot::new(5, 1, 0),   true,   Answer::Refuse,     "the same counter, but a lower slot"),
-        (Ballot::new(4, 2, 9),   true,   Answer::Refuse,     "a lower counter, whatever the life"),
-        (Ballot::new(5, 2, 1),   true,   Answer::Grant,      "the next life of the same slot"),
-        (Ballot::new(6, 0, 0),   true,   Answer::Grant,      "a higher counter"),
+        (Ballot::new(5, 2, 0),   false,  Vote::GrantAgain, "it was granted, and the answer lost"),
+        (Ballot::new(5, 1, 0),   true,   Vote::Refuse,     "the same counter, but a lower slot"),
+        (Ballot::new(4, 2, 9),   true,   Vote::Refuse,     "a lower counter, whatever the life"),
+        (Ballot::new(5, 2, 1),   true,   Vote::Grant,      "the next life of the same slot"),
+        (Ballot::new(6, 0, 0),   true,   Vote::Grant,      "a higher counter"),
     ];
     for (ballot, forced, verdict, because) in cases {
         let mut core = Ramcast::new(config(replica(0, 3), 0, 1, 5), View::first(5));
@@ -80,7 +81,7 @@ fn who_has_lost_its_memory_says_nothing() {
     assert_eq!(blank.log().role(), Role::Blank);
     for leads in [false, true] {
         let verdict = blank.judge(Ballot::new(9, 0, 0), leads, true);
-        assert_eq!(verdict, Answer::Nothing, "it has nothing to report");
+        assert_eq!(verdict, Vote::Nothing, "it has nothing to report");
     }
     assert_eq!(blank.wants_to_lead(), None);
     // With the state, but not let in, it follows whoever leads, and elects nobody.
@@ -92,7 +93,7 @@ fn who_has_lost_its_memory_says_nothing() {
     assert!(!stage.told().contains("g0.2 acknowledges"));
     let core = stage.core(learner);
     assert!(core.log().is_silent());
-    assert_eq!(core.judge(Ballot::new(9, 1, 0), false, true), Answer::Nothing);
+    assert_eq!(core.judge(Ballot::new(9, 1, 0), false, true), Vote::Nothing);
     assert_eq!(core.wants_to_lead(), None);
 }
 
@@ -311,14 +312,19 @@ fn who_is_given_a_state_does_not_set_out_meanwhile() {
     let config = config(replica(0, 1), 0, 1, 3);
     let mut core = Ramcast::new(config, View::first(3));
     core.step(Event::Tick { now_ms: 1 }, &mut Vec::new());
-    core.let_lead(Ballot::new(1, 2, 0));
+    let ballot = Ballot::new(1, 2, 0);
+    core.let_lead(ballot);
+    core.log_mut().lags_behind(ballot);
+    let copy = CopyId { sender: 0, number: 1 };
     for now_ms in 2..1000 {
         for slot in [0, 2] {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
         }
         core.step(Event::Tick { now_ms }, &mut Vec::new());
         assert_eq!(core.wants_to_lead(), None, "at {now_ms}");
-        core.log_mut().stand_back_until(now_ms + 100);
+        let part = Part { incarnation: 0, copy, number: now_ms - 2 };
+        let first = if now_ms == 2 { Reception::First } else { Reception::Next };
+        assert_eq!(core.log_mut().takes_part(2, &part, false), first);
     }
     // But whoever gives it may die.
     core.step(Event::Heartbeat { slot: 2, pulse: Pulse::Dead }, &mut Vec::new());
@@ -343,7 +349,7 @@ fn whoever_is_kept_from_running_has_not_waited() {
     core.let_lead(ballot);
     // What its leader wrote meanwhile is read only after this tick.
     assert_eq!(tick(&mut core, 1 + 10 * waits), None);
-    assert_eq!(core.judge(ballot, true, false), Answer::GrantAgain);
+    assert_eq!(core.judge(ballot, true, false), Vote::GrantAgain);
     let mut now_ms = 1 + 10 * waits;
     while tick(&mut core, now_ms).is_none() {
         now_ms += config.group.patience_ms;

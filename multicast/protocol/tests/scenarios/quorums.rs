@@ -10,7 +10,7 @@ use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
 use crate::by_hand::ByHand;
-use crate::stage::{Stage, config, message, replica};
+use crate::stage::{Stage, config, message, replica, sends_state};
 
 fn received(destinations: GroupSet) -> Event {
     Event::Received { message: message(1), low_water: 1, destinations, inline: true }
@@ -268,7 +268,7 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
     // An earlier leader, which did not wait for this one, had settled it.
     let settled = Timestamp::new(9, GroupId(1));
     leader.step(Event::Settled { group: GroupId(0), timestamp: settled }, &mut effects);
-    assert!(leader.is_left_behind());
+    assert!(!sends_state(&mut leader, 1, 0, Applied::NOTHING), "it lacks what nobody tells");
     assert_eq!(leader.heir(), None, "nobody is known to be better off");
     leader.feeds(2, 0);
     leader.step(Event::Applied { slot: 2, timestamp: settled }, &mut effects);
@@ -315,7 +315,8 @@ fn nobody_who_is_not_let_in_is_waited_for_to_lead() {
         leader.step(Event::Applied { slot: 2, timestamp: applied }, &mut effects);
         leader.step(Event::Tick { now_ms: 2000 }, &mut effects);
         assert_eq!(leader.heir(), heir, "life {life}");
-        assert_eq!(leader.may_teach(Applied::NOTHING), heir.is_none(), "life {life}");
+        let sends = sends_state(&mut leader, 1, 0, Applied::NOTHING);
+        assert_eq!(sends, heir.is_none(), "life {life}");
     }
 }
 
@@ -361,7 +362,8 @@ fn a_leader_is_left_behind_by_who_has_applied_its_next_message_and_nothing_behin
     for (up_to, behind) in [(next.below(), false), (next, true)] {
         leader.step(Event::Settled { group: GroupId(0), timestamp: up_to }, &mut effects);
         leader.step(Event::Applied { slot: 2, timestamp: up_to }, &mut effects);
-        assert_eq!(leader.is_left_behind(), behind, "{up_to}");
+        let sends = sends_state(&mut leader, 1, 0, Applied::NOTHING);
+        assert_eq!(sends, !behind, "{up_to}");
         assert_eq!(leader.heir(), behind.then_some(2), "{up_to}");
     }
 }

@@ -1,15 +1,16 @@
 //! A lost group that goes on from one replica's log: who counts, who keeps still, and until when.
 
 use skein_protocol::ballot::Ballot;
-use skein_protocol::group::GroupRecord;
+use skein_protocol::group::transfer::{Answer, Left, Request};
+use skein_protocol::group::{Applied, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::ramcast::{Ramcast, Role};
 use skein_protocol::step::{Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
-use crate::by_hand::{Answer, ByHand};
-use crate::stage::{config, message, replica};
+use crate::by_hand::{ByHand, Vote};
+use crate::stage::{config, message, replica, sends_state};
 
 /// The life of those that have lost their memory.
 const LIFE: u32 = 1 << 10;
@@ -21,6 +22,11 @@ fn view() -> View {
 
 fn marker(counter: u32) -> Ballot {
     Ballot::revived(counter, 1, 0).expect("a generation is left")
+}
+
+/// Whether it sends its state to that incarnation of slot 0.
+fn seeds(core: &mut Ramcast, incarnation: u32) -> bool {
+    sends_state(core, 0, incarnation, Applied::NOTHING)
 }
 
 /// Slot 1 of five, which has read so much of its leader's log: a message to two groups at clock 50, of an
@@ -91,14 +97,21 @@ fn the_survivor_leads_when_f_others_have_its_state() {
     };
     let mut core = survivor(Record::Exchange);
     core.revive(marker(7), view(), 0);
-    assert!(core.log().seeds(0, LIFE) && !core.log().seeds(0, 0) && !core.log().seeds(0, LIFE + 1));
+    assert!(seeds(&mut core, LIFE) && !seeds(&mut core, 0) && !seeds(&mut core, LIFE + 1));
+    let has_seeded = |core: &mut Ramcast, slot: u8| {
+        let (needs, applied) = (Some(Ballot::ZERO), Applied::NOTHING);
+        let request = Request { slot, incarnation: LIFE, needs, applied, taken: None };
+        assert_eq!(core.asked_for_state(&request, true), Answer::Begin);
+        core.log_mut().sends_part(Left::Nothing);
+        core.log_mut().stops_sending(slot);
+    };
     assert!(!wants(&mut core), "nobody could elect it");
-    core.log_mut().has_seeded(2);
-    core.log_mut().has_seeded(2);
+    has_seeded(&mut core, 2);
+    has_seeded(&mut core, 2);
     assert!(!wants(&mut core), "one other could");
-    core.log_mut().has_seeded(4);
+    has_seeded(&mut core, 4);
     assert!(wants(&mut core));
-    core.log_mut().has_seeded(3);
+    has_seeded(&mut core, 3);
     assert!(wants(&mut core), "more than it takes do no harm");
 }
 
@@ -107,17 +120,17 @@ fn nobody_gives_the_state_away_when_somebody_leads_or_another_begins() {
     let revived = || {
         let mut core = survivor(Record::Exchange);
         core.revive(marker(7), view(), 0);
-        assert!(core.log().seeds(0, LIFE));
+        assert!(seeds(&mut core, LIFE));
         core
     };
     let mut core = revived();
     core.suspend(marker(8 + (1 << 24)));
-    assert!(!core.log().seeds(0, LIFE), "another one is the survivor now");
+    assert!(!seeds(&mut core, LIFE), "another one is the survivor now");
     let mut core = revived();
     let elected = Ballot::new(marker(7).counter() + 1, 2, LIFE);
     core.let_lead(elected);
     core.begin_to_follow(elected, 3, 4);
-    assert!(!core.log().seeds(0, LIFE), "it follows");
+    assert!(!seeds(&mut core, LIFE), "it follows");
     let mut core = revived();
     core.campaign(skein_protocol::ramcast::Cause::Start);
     let last = (core.log().last_birth(), core.log().last_index());
@@ -126,7 +139,9 @@ fn nobody_gives_the_state_away_when_somebody_leads_or_another_begins() {
         core.granted(slot, LIFE, last, named);
     }
     core.begin_to_lead(&mut Vec::new());
-    assert!(core.log().leads() && !core.log().seeds(0, LIFE), "it leads");
+    assert!(core.log().leads());
+    core.step(Event::Denied, &mut Vec::new());
+    assert!(!seeds(&mut core, LIFE), "it has led");
 }
 
 #[test]
@@ -136,7 +151,7 @@ fn a_suspended_replica_keeps_still_whoever_asks() {
     assert!(core.log().is_suspended() && core.log().is_silent());
     for leads in [false, true] {
         let verdict = core.judge(Ballot::new(marker(9).counter(), 0, LIFE), leads, true);
-        assert_eq!(verdict, Answer::Nothing);
+        assert_eq!(verdict, Vote::Nothing);
     }
     assert_eq!(core.wants_to_lead(), None);
     // An operator may begin with this one after all.

@@ -9,7 +9,8 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::frame::Cursor;
 use skein_protocol::group::runs::Runs;
-use skein_protocol::group::{GroupConfig, GroupEvent, GroupRecord};
+use skein_protocol::group::transfer::{Answer, Request};
+use skein_protocol::group::{Applied, GroupConfig, GroupEvent, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::message::Announcement;
 use skein_protocol::ramcast::{Cause, Config, Ramcast};
@@ -17,7 +18,7 @@ use skein_protocol::step::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
-use crate::by_hand::{Answer, ByHand};
+use crate::by_hand::{ByHand, Vote};
 
 /// An entry of a log: its index, where it was born, what it says.
 #[derive(Clone)]
@@ -79,6 +80,20 @@ pub(crate) fn replica(group: u16, slot: u8) -> ReplicaId {
 
 pub(crate) fn message(number: u64) -> MessageId {
     MessageId::new(SessionId(1), number)
+}
+
+/// Whether an incarnation of a slot that has applied so much, and asks for anybody's state, is sent this one's.
+pub(crate) fn sends_state(
+    core: &mut Ramcast,
+    slot: u8,
+    incarnation: u32,
+    applied: Applied,
+) -> bool {
+    let needs = Some(Ballot::ZERO);
+    let request = Request { slot, incarnation, needs, applied, taken: None };
+    let begins = core.asked_for_state(&request, true) == Answer::Begin;
+    assert_eq!(core.log_mut().stops_sending(slot), begins);
+    begins
 }
 
 pub(crate) fn config(me: ReplicaId, life: u32, groups: u16, replicas: u8) -> Config {
@@ -379,19 +394,19 @@ impl Stage {
         let forced = self.node(from).forced;
         self.core(to).hear_admitted(ballot, admitted[usize::from(to.slot)]);
         match self.core(to).judge(ballot, leads, forced) {
-            Answer::Nothing => {
+            Vote::Nothing => {
                 self.say(format_args!("{to} does not answer {from}"));
             }
-            Answer::Refuse => {
+            Vote::Refuse => {
                 let promised = self.core(to).log().promised();
                 self.say(format_args!("{to} refuses {ballot}, by its promise of {promised}"));
                 self.core(from).hear_refusal(promised);
             }
-            Answer::GrantAgain => {
+            Vote::GrantAgain => {
                 self.close_log(to);
                 self.report(to, from, ballot);
             }
-            Answer::Grant => {
+            Vote::Grant => {
                 self.close_log(to);
                 self.core(to).let_lead(ballot);
                 self.node(to).feeding.clear();

@@ -12,7 +12,7 @@ use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
 use crate::by_hand::ByHand;
-use crate::stage::{Stage, config, message, replica};
+use crate::stage::{Stage, config, message, replica, sends_state};
 
 /// g0's leader with a message of each kind: 1 delivered, 2 committed and pending, 3 only logged.
 fn busy() -> Stage {
@@ -534,12 +534,12 @@ fn who_was_not_waited_for_and_leads_gives_no_state_before_it_has_delivered_what_
         // Others may have let go of m1, but only if they did not wait for this one.
         stage.run(slow, &[other]);
         assert_eq!((stage.core(slow).log().leads(), stage.delivered(slow)), (true, vec![]));
-        assert_eq!(stage.core(slow).may_teach(Applied::NOTHING), !evicted);
+        assert_eq!(sends_state(stage.core(slow), leader.slot, 0, Applied::NOTHING), !evicted);
         for id in [other, slow] {
             stage.turn(id);
         }
         assert_eq!(stage.delivered(slow), [1]);
-        assert!(stage.core(slow).may_teach(Applied::NOTHING));
+        assert!(sends_state(stage.core(slow), leader.slot, 0, Applied::NOTHING));
     }
 }
 
@@ -555,7 +555,7 @@ fn who_is_evicted_succeeds_nobody_for_it_may_lack_the_log() {
         stage.run(slow, &[ahead]);
         assert_eq!((stage.core(slow).log().leads(), stage.delivered(slow)), (true, vec![]));
         stage.pass(5, &[old]);
-        assert!(stage.core(slow).may_teach(Applied::NOTHING) || !evicted);
+        assert!(sends_state(stage.core(slow), old.slot, 0, Applied::NOTHING) || !evicted);
         stage.pass(500, &[old]);
         assert_eq!(stage.core(slow).heir(), (!evicted).then_some(ahead.slot));
     }
@@ -590,7 +590,7 @@ fn who_has_taken_an_older_state_is_waited_for_until_it_has_applied_that_again() 
     assert_eq!((stage.delivered(leader), stage.delivered(back)), (vec![], vec![1]));
     stage.pass(5, &[]);
     // It takes the state of its leader, in which m1 is pending.
-    stage.core(leader).log_mut().gives_state(back.slot);
+    assert!(sends_state(stage.core(leader), back.slot, 0, Applied::NOTHING));
     stage.give_state(leader, back);
     assert_eq!(stage.delivered(back), [], "it is as far as its leader");
     stage.ask(leader, back);
@@ -633,7 +633,7 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
             "it cannot take over the leader's log, and would ask it to lead"
         );
         assert_eq!(
-            core.may_teach(applied.into()),
+            sends_state(core, old.slot, 0, applied.into()),
             !evicted,
             "one that was waited for lacks nothing that its group is done with"
         );
@@ -643,7 +643,10 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
             core.happens(GroupEvent::Feeds { slot: old.slot, incarnation: 0, held_from });
             assert_eq!(core.heir(), (evicted && reaches_back).then_some(old.slot));
         }
-        assert!(core.may_teach(Applied::NOTHING), "who has applied less loses nothing");
+        assert!(
+            sends_state(core, old.slot, 0, Applied::NOTHING),
+            "who has applied less loses nothing"
+        );
     }
 }
 

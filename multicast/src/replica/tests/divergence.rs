@@ -33,13 +33,13 @@ fn ask_for_state(scene: &mut Scene) {
 fn a_state_that_has_diverged_is_given_to_nobody() {
     let mut scene = holding(8);
     ask_for_state(&mut scene);
-    assert!(scene.replica.teaching.is_some());
+    assert!(scene.sends_to().is_some());
     let ballot = scene.replica.core.log().ballot();
     hear(&mut scene, ballot, 7);
     assert!(!scene.replica.is_trusted());
-    assert!(scene.replica.teaching.is_none(), "what was under way is given up");
+    assert!(scene.sends_to().is_none(), "what was under way is given up");
     ask_for_state(&mut scene);
-    assert!(scene.replica.teaching.is_none(), "nor is another begun");
+    assert!(scene.sends_to().is_none(), "nor is another begun");
 }
 
 #[test]
@@ -88,7 +88,8 @@ fn who_had_diverged_says_so_whatever_becomes_of_others() {
 fn refuse(scene: &mut Scene, incarnation: u32) {
     let ask = Election::Ask { incarnation, needs: Some(0), applied: 0, taken: None };
     scene.hear(2, &ask, &[]);
-    if let Some(copy) = scene.replica.teaching.as_ref().map(|it| it.copy) {
+    if scene.sends_to().is_some() {
+        let copy = CopyId { giver: 0, number: u64::from(scene.replica.application.begun) };
         scene.hear(2, &Election::Malformed { copy, incarnation }, &[]);
     }
     scene.replica.compare_states(&mut scene.wiring);
@@ -101,7 +102,7 @@ fn a_leader_of_whose_state_a_copy_is_refused_lets_another_lead_and_takes_the_sta
     scene.hear(2, &Election::Malformed { copy: stray, incarnation: 1 << 10 }, &[]);
     assert!(scene.replica.is_trusted(), "it is no copy of this replica's");
     refuse(&mut scene, 1 << 10);
-    assert!(!scene.replica.is_trusted() && scene.replica.teaching.is_none());
+    assert!(!scene.replica.is_trusted() && scene.sends_to().is_none());
     let ballot = scene.replica.core.log().ballot();
     hear(&mut scene, ballot, 8);
     assert!(!scene.replica.is_trusted(), "digests agree, and say nothing of what stands there");
@@ -115,10 +116,10 @@ fn a_leader_of_whose_state_a_copy_is_refused_lets_another_lead_and_takes_the_sta
 fn a_learner_is_believed_once_and_only_where_another_has_a_state() {
     let mut scene = holding(8);
     scene.hear(1, &Election::Ask { incarnation: 0, needs: Some(0), applied: 0, taken: None }, &[]);
-    scene.replica.give_up_teaching();
+    scene.replica.stop_sending();
     refuse(&mut scene, 1 << 10);
     assert!(scene.replica.is_trusted(), "slot 1 has no state, either: nobody could lead");
-    scene.replica.asking[1] = None;
+    scene.replica.core.log_mut().asks_no_more(1);
     refuse(&mut scene, 1 << 10);
     assert!(!scene.replica.is_trusted());
     scene.replica.state_is_new(false);
@@ -140,7 +141,7 @@ fn who_is_given_a_copy_that_is_not_what_its_digest_says_tells_its_giver() {
         scene.hear(1, &Election::State(part), bytes);
         assert_eq!(scene.told(1), before + told);
     }
-    assert!(scene.replica.taking.is_none());
+    assert!(!scene.replica.takes_state());
 }
 
 #[test]

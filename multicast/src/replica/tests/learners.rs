@@ -19,7 +19,11 @@ fn what_an_earlier_leader_says_late_keeps_nobody_from_asking_for_the_state() {
     let (earlier, later) = (scene.let_lead(1), scene.let_lead(2));
     scene.hear(2, &Election::Behind { ballot: later.to_word() }, &[]);
     scene.hear(1, &Election::Behind { ballot: earlier.to_word() }, &[]);
-    assert_eq!(scene.replica.behind, Some(later), "the later one does not say it again");
+    assert_eq!(
+        scene.replica.core.log().lagging(),
+        Some(later),
+        "the later one does not say it again"
+    );
 }
 
 #[test]
@@ -48,13 +52,12 @@ fn who_has_a_state_is_not_given_another_but_asked_to_be_let_in() {
     scene.grant(1, 0, true);
     let incarnation = 1 << 10;
     scene.hear(2, &Election::Ask { incarnation, needs: None, applied: 0, taken: None }, &[]);
-    assert!(scene.replica.teaching.is_none() && scene.replica.has_lost_its_memory(2));
+    assert!(scene.sends_to().is_none() && scene.replica.has_lost_its_memory(2));
     // One whose `Join` is committed, and that has not seen it, counts: it will grant.
     scene.hear(1, &Election::Ask { incarnation: 0, needs: None, applied: 0, taken: None }, &[]);
     assert!(!scene.replica.has_lost_its_memory(1));
     scene.hear(2, &Election::Ask { incarnation, needs: Some(0), applied: 0, taken: None }, &[]);
-    let taught = scene.replica.teaching.as_ref().map(Teaching::slot);
-    assert_eq!(taught, Some(2));
+    assert_eq!(scene.sends_to(), Some(2));
 }
 
 #[test]
@@ -74,14 +77,13 @@ fn a_copy_goes_on_where_it_stood_when_its_giver_leads_again() {
         let asks = |scene: &mut Scene, taken| {
             let (incarnation, needs) = (1 << 10, Some(Ballot::ZERO.to_word()));
             scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken }, &[]);
-            scene.replica.teaching.as_ref().is_some_and(Teaching::is_under_way)
+            scene.is_sending()
         };
         assert!(asks(&mut scene, None));
         scene.replica.set_out(Cause::Outbid, &mut scene.wiring);
         assert!(!asks(&mut scene, taken), "who does not lead gives nothing");
         scene.grant(1, 0, true);
-        let gives = scene.replica.teaching.as_ref().is_some_and(Teaching::is_under_way);
-        assert!(!gives, "who takes it may take another's by now");
+        assert!(!scene.is_sending(), "who takes it may take another's by now");
         assert!(asks(&mut scene, taken));
         assert_eq!(scene.replica.application.begun, begun, "{because}");
     }
@@ -148,9 +150,9 @@ fn the_log_is_kept_for_a_learner_from_where_its_state_ends() {
     scene.replica.followers[2].freed = 1 << 20;
     let (incarnation, needs) = (1 << 10, Some(0));
     scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
-    scene.replica.teaching.as_mut().expect("slot 2 is taught").ripe = true;
-    scene.replica.finish_teaching(&mut scene.wiring);
-    assert!(scene.replica.teaching.as_ref().is_some_and(Teaching::is_done));
+    scene.replica.core.log_mut().sends_part(Left::Little);
+    scene.replica.finish_sending(&mut scene.wiring);
+    assert_eq!(scene.replica.core.log().sends_state(), Some((2, Stage::Sent)));
     assert_eq!(scene.replica.followers[2].freed, scene.replica.freed);
 }
 
@@ -184,8 +186,8 @@ fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
         assert!(!grants(&mut scene), "what it keeps would outgrow its ring: it needs the state");
         let needs = Some(scene.replica.core.log().ballot().to_word());
         scene.hear(2, &Election::Ask { incarnation: 0, needs, applied: 0, taken: None }, &[]);
-        scene.replica.teaching.as_mut().expect("slot 2 is taught").ripe = true;
-        scene.replica.finish_teaching(&mut scene.wiring);
+        scene.replica.core.log_mut().sends_part(Left::Little);
+        scene.replica.finish_sending(&mut scene.wiring);
         assert_eq!(grants(&mut scene), beyond);
         assert_eq!(scene.replica.followers[2].joining.is_some(), beyond, "it is let in later");
     }
@@ -200,9 +202,9 @@ fn who_is_given_the_state_may_need_the_log_until_it_lets_us_in() {
     scene.commit();
     let (incarnation, needs) = (1 << 10, Some(0));
     scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
-    scene.replica.teaching.as_mut().expect("slot 2 is taught").ripe = true;
-    scene.replica.finish_teaching(&mut scene.wiring);
-    assert!(scene.replica.teaching.as_ref().is_some_and(Teaching::is_done));
+    scene.replica.core.log_mut().sends_part(Left::Little);
+    scene.replica.finish_sending(&mut scene.wiring);
+    assert_eq!(scene.replica.core.log().sends_state(), Some((2, Stage::Sent)));
     // Slot 1 was given a state that stands for all of our log.
     let (mut granted, _) = scene.granted(1, 0, true);
     let end = scene.replica.runs.end();
@@ -227,4 +229,46 @@ fn what_is_under_way_to_a_lost_follower_may_be_of_a_later_lap() {
     (1..3).for_each(|slot| scene.replica.follower_lost(slot));
     scene.replica.space.free(64);
     assert_eq!([1, 2].map(|slot| scene.replica.overwrites_to(slot)), [64, 0]);
+}
+
+#[test]
+fn the_machine_gives_a_copy_up_that_is_not_finished_when_its_transfer_is_over() {
+    // What becomes of a copy for slot 2, and whether the machine has to give it up.
+    type Then = fn(&mut Scene);
+    let finish: Then = |scene| {
+        scene.replica.core.log_mut().sends_part(Left::Little);
+        scene.replica.finish_sending(&mut scene.wiring);
+        scene.replica.stop_sending();
+    };
+    let answer_nothing: Then = |scene| {
+        for now_ms in (1..2_000).step_by(5) {
+            scene.replica.tick(now_ms, &mut scene.wiring);
+        }
+    };
+    let take_another_state: Then = |scene| {
+        let core = Ramcast::new(scene.replica.config, View::first(3));
+        let Scene { replica, wiring, .. } = scene;
+        replica.begin_at(core, Nothing::default(), Runs::EMPTY, wiring);
+        replica.stop_sending();
+    };
+    #[rustfmt::skip]
+    let cases: [(Then, u32, &str); 6] = [
+        // then                                               given up  because
+        (|scene| scene.replica.stop_teaching(2),              1,        "it is gone"),
+        (|scene| scene.replica.stop_teaching(1),              0,        "another one is"),
+        (answer_nothing,                                      1,        "it does not answer"),
+        (|scene| scene.replica.forget_transfers(),            1,        "the group is recreated"),
+        (finish,                                              0,        "the copy is finished"),
+        (take_another_state,                                  0,        "the machine is gone"),
+    ];
+    for (then, given_up, because) in cases {
+        let mut scene = Scene::new();
+        scene.replica.tick(1, &mut scene.wiring);
+        scene.grant(1, 0, true);
+        let (incarnation, needs) = (1 << 10, Some(0));
+        scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
+        assert_eq!(scene.sends_to(), Some(2));
+        then(&mut scene);
+        assert_eq!(scene.replica.application.given_up, given_up, "{because}");
+    }
 }

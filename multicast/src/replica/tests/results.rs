@@ -33,12 +33,12 @@ fn a_copy_ends_when_the_machine_has_all_results_that_are_committed() {
     let acceptance = Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
     scene.replica.told(Column::Accepted, by, acceptance.to_word());
     scene.replica.core.advance_commit();
-    scene.replica.teaching.as_mut().expect("slot 2 is taught").ripe = true;
-    scene.replica.finish_teaching(&mut scene.wiring);
+    scene.replica.core.log_mut().sends_part(Left::Little);
+    scene.replica.finish_sending(&mut scene.wiring);
     assert_eq!(scene.replica.application.copied_with, None, "its log will not tell of them again");
     scene.replica.deliver(&mut scene.wiring);
     assert_eq!(scene.replica.application.copied_with, Some(5), "not between two of them");
-    assert!(scene.replica.teaching.as_ref().is_some_and(Teaching::is_done));
+    assert_eq!(scene.replica.core.log().sends_state(), Some((2, Stage::Sent)));
 }
 
 #[test]

@@ -13,11 +13,7 @@ fn a_state_is_given_to_whom_the_same_leader_left_behind() {
     for (by, given) in [(earlier, false), (ours, true)] {
         let needs = Some(by.to_word());
         scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
-        assert_eq!(
-            scene.replica.teaching.is_some(),
-            given,
-            "it takes none before we have asked it"
-        );
+        assert_eq!(scene.sends_to().is_some(), given, "it takes none before we have asked it");
     }
 }
 
@@ -30,17 +26,18 @@ fn a_learner_that_asks_while_its_state_is_on_its_way_is_not_given_another() {
     let asks = |scene: &mut Scene, now_ms: u64, taken: Option<Taken>| {
         scene.replica.tick(now_ms, &mut scene.wiring);
         scene.hear(2, &Election::Ask { incarnation: 7, needs, applied: 0, taken }, &[]);
-        scene.replica.copies
+        scene.replica.application.begun
     };
     let nothing = |scene: &mut Scene, times: [u64; 6]| times.map(|at| asks(scene, at, None));
     assert_eq!(nothing(&mut scene, [1_000, 1_049, 1_050, 1_149, 1_150, 1_349]), [1, 1, 2, 2, 3, 3]);
     let giver = scene.replica.incarnation;
     let taken = |next| Some(Taken { copy: CopyId { giver, number: 3 }, next });
-    let teaching = scene.replica.teaching.as_mut().unwrap();
-    (teaching.next, teaching.sent_ms) = (2, 1_300);
-    assert_eq!(asks(&mut scene, 1_499, taken(1)), 3, "it is given a part after the other");
-    assert_eq!(asks(&mut scene, 1_500, taken(2)), 3, "it has all of them, and is given the next");
-    assert_eq!(asks(&mut scene, 1_700, taken(1)), 4, "a part is lost");
+    for _ in 0..2 {
+        scene.replica.core.log_mut().sends_part(Left::Much);
+    }
+    assert_eq!(asks(&mut scene, 1_548, taken(1)), 3, "it is given a part after the other");
+    assert_eq!(asks(&mut scene, 1_549, taken(2)), 3, "it has all of them, and is given the next");
+    assert_eq!(asks(&mut scene, 1_749, taken(1)), 4, "a part is lost");
 }
 
 #[test]
@@ -56,7 +53,7 @@ fn a_replica_that_lacks_a_state_leads_for_an_operator_when_it_has_it_and_not_bef
         leader,
         "it would depose a leader that is well"
     );
-    scene.replica.behind = None; // As when it has taken the state.
+    scene.replica.core.log_mut().lags_no_more(); // As when it has taken the state.
     scene.pass(2_005);
     assert_eq!(
         (scene.replica.core.log().role(), scene.replica.core.log().promised().slot()),
@@ -91,7 +88,6 @@ fn a_learner_that_does_not_answer_keeps_no_other_from_being_served() {
     let mut scene = Scene::new();
     scene.replica.tick(1, &mut scene.wiring);
     scene.grant(1, 0, true);
-    let served = |scene: &Scene| scene.replica.teaching.as_ref().map(Teaching::slot);
     let ask = |scene: &mut Scene, slot| {
         let needs = Some(0);
         scene.hear(
@@ -102,17 +98,17 @@ fn a_learner_that_does_not_answer_keeps_no_other_from_being_served() {
     };
     ask(&mut scene, 2);
     ask(&mut scene, 1);
-    assert_eq!(served(&scene), Some(2), "one after the other");
+    assert_eq!(scene.sends_to(), Some(2), "one after the other");
     for now_ms in (1..2_000).step_by(5) {
         scene.replica.tick(now_ms, &mut scene.wiring);
     }
     assert_eq!(
-        served(&scene),
+        scene.sends_to(),
         None,
         "it was asked for nothing more of it, and let nobody write its log"
     );
     ask(&mut scene, 1);
-    assert_eq!(served(&scene), Some(1));
+    assert_eq!(scene.sends_to(), Some(1));
 }
 
 #[test]

@@ -1,0 +1,177 @@
+//! Whose state we need, and how much of it we have.
+
+use super::super::GroupLog;
+use super::super::record::LogRecord;
+use super::{ASK_EVERY_MS, Extent, Part};
+use crate::ballot::Ballot;
+
+/// How long a receiver waits for the next part before it asks anew.
+const PART_WAIT_MS: u64 = 300;
+/// How long a follower waits for what the others have applied before it asks for their state, in patiences.
+const LAGGING_PATIENCE: u64 = 10;
+
+/// What is asked of every other replica of our group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// As in a [`Request`](super::Request).
+    pub needs: Option<Ballot>,
+    /// Whose state we have a part of, and how much.
+    pub taken: Option<(u8, Extent)>,
+}
+
+/// What becomes of a part that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reception {
+    /// It is not for us, or we need none: nothing changes.
+    Ignored,
+    /// It is not the next one: what we have of its copy, or of another, is of no use any more.
+    Lost,
+    /// It is taken, as the first of a copy. What we have of another copy is of no use any more.
+    First,
+    /// It is taken, behind those that we have.
+    Next,
+}
+
+/// A copy that we take.
+struct Receiving {
+    /// Slot of the sender.
+    from: u8,
+    /// What we have.
+    taken: Extent,
+    /// Time at which the last part came.
+    last_ms: u64,
+}
+
+impl Receiving {
+    /// Whether a part from that slot is the next one.
+    fn goes_on_with(&self, from: u8, part: &Part) -> bool {
+        (self.from, self.taken) == (from, Extent { copy: part.copy, next: part.number })
+    }
+}
+
+/// What we need of others' states, and have.
+#[derive(Default)]
+pub(in crate::group) struct Receiver {
+    /// The ballot of a leader whose log does not hold what we lack: `lagging <= promised`.
+    lagging: Option<Ballot>,
+    receiving: Option<Receiving>,
+    /// Time at which we asked last.
+    asked_ms: Option<u64>,
+    /// Since when the others have applied what we have not delivered, and what we had delivered then.
+    stands_since: Option<(u64, u64)>,
+}
+
+impl Receiver {
+    /// What is known when another state takes the place of the one before.
+    pub(super) const fn replaced(&self) -> Self {
+        let Self { asked_ms, stands_since, .. } = *self;
+        Self { lagging: None, receiving: None, asked_ms, stands_since }
+    }
+
+    pub(in crate::group) fn drop_copy(&mut self) {
+        self.receiving = None;
+    }
+
+    pub(in crate::group) fn catch_up(&mut self) {
+        self.lagging = None;
+    }
+
+    /// Since when a follower stands still that `lacks` what the others have applied. One that is only slow does not.
+    fn stands_since(&mut self, lacks: bool, delivered: u64, now_ms: u64) -> Option<u64> {
+        let since = self.stands_since.filter(|(_, before)| *before == delivered);
+        self.stands_since = lacks.then_some(since.unwrap_or((now_ms, delivered)));
+        self.stands_since.map(|(since, _)| since)
+    }
+}
+
+impl<R: LogRecord> GroupLog<R> {
+    /// The ballot of the leader whose log does not hold what we lack, if there is such a one.
+    pub const fn lagging(&self) -> Option<Ballot> {
+        self.transfer.receiver.lagging
+    }
+
+    /// The log of whoever leads in this ballot, or is elected in it, does not hold what we lack. What an earlier leader
+    /// says late takes nothing back.
+    pub fn lags_behind(&mut self, ballot: Ballot) {
+        if ballot == self.election.promised {
+            self.transfer.receiver.lagging = Some(ballot);
+        }
+    }
+
+    /// A leader is told anew where our log ends, and says anew whether its own reaches back to there.
+    pub fn lags_no_more(&mut self) {
+        self.transfer.receiver.catch_up();
+    }
+
+    /// Whether we have waited for so long for what the others do not tell any more that we need the state of whoever leads,
+    /// like a replica whose log ended too early. `lacks` says whether the others have applied what we have not
+    /// delivered; `awaits_leader`, whether the first words of whom we let lead are yet to come.
+    pub(crate) fn notices_lag(
+        &mut self,
+        delivered: u64,
+        awaits_leader: bool,
+        lacks: impl FnOnce() -> bool,
+    ) -> bool {
+        let lacks = !self.leads() && self.lagging().is_none() && lacks();
+        let since = self.transfer.receiver.stands_since(lacks, delivered, self.now_ms);
+        let follows = self.leader().is_some() && !awaits_leader;
+        let wait_ms = LAGGING_PATIENCE * self.config.patience_ms;
+        let lags = since.is_some_and(|since| follows && self.now_ms >= since + wait_ms);
+        if lags {
+            self.lags_behind(self.election.promised);
+        }
+        lags
+    }
+
+    /// What to ask of all others, if it is time to: for a state, or to be let in. A learner says that it is there until it
+    /// is let in, whether it needs a state or not: all members count the same learners, and so agree on whether the
+    /// group is lost. A replica that has said that it has no state says so when it has one.
+    pub fn asks_for_state(&mut self) -> Option<Ask> {
+        let (me, now) = (self.config.me.slot, self.now_ms);
+        let stateless = self.lacks_state();
+        let needs = if stateless { Some(Ballot::ZERO) } else { self.lagging() };
+        let asks = needs.is_some() || self.is_silent() || self.transfer.learners.was_stateless(me);
+        let receiver = &mut self.transfer.receiver;
+        if !asks || receiver.asked_ms.is_some_and(|last| now < last + ASK_EVERY_MS) {
+            return None;
+        }
+        receiver.asked_ms = Some(now);
+        let receiving = receiver.receiving.as_ref();
+        let takes = receiving.is_some_and(|receiving| now < receiving.last_ms + PART_WAIT_MS);
+        let taken = receiving.map(|receiving| (receiving.from, receiving.taken));
+        self.transfer.learners.asks(me, self.config.incarnation, now, stateless);
+        Some(Ask { needs: needs.filter(|_| !takes), taken })
+    }
+
+    /// A part of the state of the replica in slot `from` is there; `ends` says that what is taken becomes our state with
+    /// it.
+    ///
+    /// A replica that still has a log gives it up only for the leader that left it behind: that leader has committed all
+    /// of it that ever was. Another election may have taken that back for the moment. What comes until its winner says it
+    /// again is kept, so that the copy has no gap; but it becomes our state only if we need it.
+    pub fn takes_part(&mut self, from: u8, part: &Part, ends: bool) -> Reception {
+        let needs = self.lacks_state() || self.lagging().is_some_and(|by| by.slot() == from);
+        let receiver = &mut self.transfer.receiver;
+        let next = receiver.receiving.as_ref().is_some_and(|it| it.goes_on_with(from, part));
+        let gathers = next && !ends;
+        if !(needs || gathers) || part.incarnation != self.config.incarnation {
+            return Reception::Ignored;
+        }
+        let first = part.number == 0;
+        if !first && !next {
+            receiver.drop_copy();
+            return Reception::Lost;
+        }
+        let Part { copy, number, .. } = *part;
+        let taken = Extent { copy, next: number + 1 };
+        receiver.receiving = Some(Receiving { from, taken, last_ms: self.now_ms });
+        // Whoever leads is well until then, and would have to begin again if we led.
+        self.stand_back_until(self.now_ms + PART_WAIT_MS);
+        if first { Reception::First } else { Reception::Next }
+    }
+
+    /// What was taken is of no use: it makes no sense, or no state that we may take.
+    pub fn stops_receiving(&mut self) {
+        self.transfer.receiver.drop_copy();
+    }
+}

@@ -1,0 +1,136 @@
+//! The state of another, as it is taken.
+
+use std::time::Instant;
+
+use skein_fabric::Fabric;
+use skein_protocol::ballot::Ballot;
+use skein_protocol::group::runs::Runs;
+use skein_protocol::group::transfer::Reception;
+use skein_protocol::ids::ReplicaId;
+use skein_protocol::ramcast::Ramcast;
+
+use super::Replica;
+use crate::application::Application;
+use crate::election::{Content, Election, Part};
+use crate::wiring::Wiring;
+
+/// A machine that is put together from the parts of a copy.
+pub(in crate::replica) struct Received<A> {
+    pub(super) application: A,
+    pub(super) bytes: u64,
+    /// The last of the machine's parts is there.
+    machine_is_whole: bool,
+    pub(super) began: Instant,
+}
+
+impl<A> Received<A> {
+    /// Nothing is there yet.
+    fn new(application: A) -> Self {
+        Self { application, bytes: 0, machine_is_whole: false, began: Instant::now() }
+    }
+}
+
+impl<A: Application> Replica<A> {
+    /// Whether a part of a state is here, and not all of it.
+    pub(crate) const fn takes_state(&self) -> bool {
+        self.transfer.received.is_some()
+    }
+
+    /// As receiver: bytes of the state that we were given so far.
+    pub(crate) fn taken_bytes(&self) -> Option<u64> {
+        self.transfer.received.as_ref().map(|received| received.bytes)
+    }
+
+    /// Asks everybody of the group for a state, or to be let in, if it is time to.
+    pub(crate) fn ask_for_state<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        if self.core.notices_lag(self.awaiting) {
+            tracing::info!(replica = %self.id, "waits for what nobody tells any more");
+            self.paths.left_behind += 1;
+        }
+        let Some(asked) = self.core.log_mut().asks_for_state() else { return };
+        let (incarnation, needs) = (self.incarnation, asked.needs.map(Ballot::to_word));
+        for slot in self.other_slots() {
+            let taken = asked.taken.filter(|(from, _)| *from == slot);
+            let taken = taken.map(|(_, extent)| extent.into());
+            let ask = Election::Ask { incarnation, needs, applied: self.last_applied, taken };
+            self.ask_member(slot, &ask, wiring);
+        }
+    }
+
+    /// A part of the state of the replica in slot `from`. `fresh` makes an empty state machine.
+    pub(in crate::replica) fn take_part<F: Fabric>(
+        &mut self,
+        from: u8,
+        part: Part,
+        bytes: &[u8],
+        wiring: &mut Wiring<F>,
+        fresh: &mut dyn FnMut(ReplicaId) -> A,
+    ) {
+        let ends = part.content == Content::Order;
+        match self.core.log_mut().takes_part(from, &(&part).into(), ends) {
+            Reception::Ignored => return,
+            Reception::Lost => {
+                self.transfer.received = None;
+                return;
+            }
+            Reception::First => self.transfer.received = Some(Received::new(fresh(self.id))),
+            Reception::Next => {}
+        }
+        let received = self.transfer.received.as_mut().expect("it begins with the first part");
+        received.bytes += bytes.len() as u64;
+        self.paths.parts_taken += 1;
+        let taken = match part.content {
+            Content::Machine => received.application.restore(bytes, false).is_ok(),
+            Content::MachineLast => {
+                received.machine_is_whole = true;
+                received.application.restore(bytes, true).is_ok()
+            }
+            Content::Order => received.machine_is_whole && self.take_order(bytes, wiring).is_some(),
+        };
+        if !taken {
+            tracing::error!(replica = %self.id, from, ?part,
+                "a copy of the state is not what its digest says: it is refused, and its giver told");
+            self.stop_receiving();
+            let said = Election::Malformed { copy: part.copy, incarnation: self.incarnation };
+            self.tell_member(from, &said, &[], wiring);
+        }
+    }
+
+    /// What was taken is of no use.
+    pub(super) fn stop_receiving(&mut self) {
+        self.core.log_mut().stops_receiving();
+        self.transfer.received = None;
+    }
+
+    /// Goes on from the end of `runs` with another core and state machine than before.
+    pub(in crate::replica) fn begin_at<F: Fabric>(
+        &mut self,
+        mut core: Ramcast,
+        application: A,
+        runs: Runs,
+        wiring: &mut Wiring<F>,
+    ) {
+        let end = runs.end();
+        core.log_mut().replaces(self.core.log());
+        self.core = core;
+        // What we were sending was of another machine.
+        self.transfer.copying = false;
+        self.application = application;
+        // The new core has heard nothing of what others' words said to the old one.
+        wiring.look_again(self.id);
+        self.cursor = end;
+        self.runs = runs;
+        self.ends.clear();
+        self.exchanged.clear();
+        (self.freed_index, self.freed, self.freed_told) = (end.index - 1, end.position, 0);
+        self.space.resume(end, end.position);
+        (self.begun_at, self.filled_from) = (end, None);
+        self.rewritten = end;
+        // A leader that was let in before began where we do not stand any more: it must begin again.
+        self.grants += 1;
+        self.header_seen = self.header_there(&wiring.port.fabric);
+        self.awaiting = true;
+        self.answered = None;
+        self.state_is_new(false);
+    }
+}

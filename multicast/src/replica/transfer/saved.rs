@@ -1,0 +1,170 @@
+//! The ordering state at the commit index, as it ends a copy.
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+use skein_fabric::Fabric;
+use skein_protocol::ballot::Ballot;
+use skein_protocol::group::runs::Runs;
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
+use skein_protocol::mutants::{Mutant, planted};
+use skein_protocol::ramcast::Role;
+
+use super::Replica;
+use crate::application::Application;
+use crate::election::{Place, cursor, place};
+use crate::replica::results::{Given, Told};
+use crate::wiring::{Note, Wiring};
+
+/// The ordering state, as sent.
+#[derive(Serialize, Deserialize)]
+struct Order {
+    core: Vec<u8>,
+    runs: Vec<(u64, Place)>,
+    end: Place,
+    payloads: Vec<Payload>,
+    /// Results that the state machine was given of messages that are not over: name, group.
+    heard: Vec<(u64, u64, u16)>,
+    /// What the state machine exchanged and others may still need.
+    results: Vec<(u64, u64, Vec<u16>, Vec<u8>)>,
+    last_applied: u64,
+    last_delivered: u64,
+    /// What the machine has not done with: name, timestamp, what an answer rests on.
+    given: Vec<(u64, u64, u64, u64)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Payload {
+    session: u64,
+    sequence: u64,
+    low_water: u64,
+    destinations: Vec<u16>,
+    bytes: Vec<u8>,
+}
+
+fn groups(set: GroupSet) -> Vec<u16> {
+    set.iter().map(|group| group.0).collect()
+}
+
+fn group_set(groups: &[u16]) -> Option<GroupSet> {
+    let known = groups.iter().all(|group| *group < GroupSet::CAPACITY);
+    known.then(|| groups.iter().map(|group| GroupId(*group)).collect())
+}
+
+/// What is kept of messages, in the order of their names: it is told in the same bytes each time.
+pub(in crate::replica) fn sorted<T>(
+    of: &HashMap<MessageId, T>,
+) -> impl Iterator<Item = (&MessageId, &T)> {
+    let mut all: Vec<_> = of.iter().collect();
+    all.sort_unstable_by_key(|(message, _)| **message);
+    all.into_iter()
+}
+
+impl<A: Application> Replica<A> {
+    /// What we hold behind the commit index is not in it.
+    pub(super) fn save_order(&mut self) -> Vec<u8> {
+        let mut core = Vec::new();
+        self.core.save(&mut core);
+        self.pass_committed();
+        let end = self.commit_end();
+        let mut runs = self.runs.clone();
+        runs.truncate(end);
+        let pending = self.payloads.messages();
+        let pending = pending.into_iter().filter(|message| self.core.is_pending(*message));
+        let payloads = pending.map(|message| {
+            let held = self.payloads.get(message).expect("just listed");
+            Payload {
+                session: message.session.0,
+                sequence: message.sequence,
+                low_water: held.low_water,
+                destinations: groups(held.destinations),
+                bytes: held.bytes.clone(),
+            }
+        });
+        let order = Order {
+            core,
+            runs: runs.iter().map(|(birth, first)| (birth.to_word(), place(first))).collect(),
+            end: place(end),
+            payloads: payloads.collect(),
+            heard: sorted(&self.heard)
+                .filter(|_| !planted(Mutant::HeardNotTaken))
+                .flat_map(|(m, from)| from.iter().map(|g| (m.session.0, m.sequence, g.0)))
+                .collect(),
+            results: sorted(&self.results)
+                .filter(|_| !planted(Mutant::ResultsNotTaken))
+                .map(|(m, (to, result))| (m.session.0, m.sequence, groups(*to), result.to_vec()))
+                .collect(),
+            last_applied: self.last_applied,
+            last_delivered: self.last_delivered,
+            given: self.given.iter().map(Given::saved).collect(),
+        };
+        postcard::to_stdvec(&order).expect("plain data")
+    }
+
+    /// The copy is whole: this is our state from here on.
+    pub(super) fn take_order<F: Fabric>(
+        &mut self,
+        bytes: &[u8],
+        wiring: &mut Wiring<F>,
+    ) -> Option<()> {
+        let order: Order = postcard::from_bytes(bytes).ok()?;
+        if !self.core.is_current(&order.core) {
+            // Of a generation that is over: our group goes on from another state.
+            self.stop_receiving();
+            return Some(());
+        }
+        let mut core = self.core.blank(self.config);
+        core.restore(&order.core)?;
+        let mut payloads = Vec::new();
+        for payload in order.payloads {
+            let message = MessageId::new(SessionId(payload.session), payload.sequence);
+            payloads.push((
+                message,
+                payload.low_water,
+                group_set(&payload.destinations)?,
+                payload.bytes,
+            ));
+        }
+        let mut heard = HashMap::new();
+        for (session, sequence, from) in order.heard {
+            let of: &mut GroupSet =
+                heard.entry(MessageId::new(SessionId(session), sequence)).or_default();
+            *of = of.union(group_set(&[from])?);
+        }
+        let mut results = Vec::new();
+        for (session, sequence, to, result) in order.results {
+            let message = MessageId::new(SessionId(session), sequence);
+            results.push((message, (group_set(&to)?, Told::from(&result[..]))));
+        }
+        let runs = order.runs.iter();
+        let runs = runs.map(|(birth, first)| (Ballot::from_word(*birth), cursor(*first)));
+        let end = cursor(order.end);
+        let runs = Runs::new(runs, end);
+        let counts = self.core.log().role() != Role::Blank && !self.core.log().is_suspended();
+        let more = counts && self.runs.end().index > end.index;
+        if more && self.runs.shared(&runs) == Some(end) && !planted(Mutant::OlderStateTaken) {
+            // Others may count on what we hold beyond: it must be in the state first.
+            self.paths.copy_too_old += 1;
+            self.stop_receiving();
+            return Some(());
+        }
+        let received = self.transfer.received.take()?;
+        tracing::info!(replica = %self.id, bytes = received.bytes, index = end.index - 1,
+            took = ?received.began.elapsed(), "has the state");
+        self.begin_at(core, received.application, runs, wiring);
+        for (message, low_water, destinations, bytes) in payloads {
+            self.payloads.replace(message, low_water, destinations, &bytes);
+        }
+        self.heard = heard;
+        self.results = results.into_iter().collect();
+        (self.last_applied, self.last_delivered) = (order.last_applied, order.last_delivered);
+        let now = self.core.log().now_ms();
+        self.given = order.given.into_iter().map(|given| Given::restored(given, now)).collect();
+        let core = &self.core;
+        self.payloads.retain_all(|message| !core.is_known(message) || core.is_pending(message));
+        self.forget_unsent(wiring);
+        wiring.note_restored(self.id, self.core.delivered());
+        let (by, ballot) = (self.id, self.core.log().promised());
+        wiring.note(|| Note::Promised { by, ballot });
+        Some(())
+    }
+}

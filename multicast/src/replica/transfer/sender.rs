@@ -1,0 +1,153 @@
+//! Our state, as it is sent.
+//!
+//! The machine copies itself part by part, a few each turn, with what changes meanwhile copied again; when little is left
+//! it ends the copy between two deliveries, with the ordering state at the commit index. From there on the log holds
+//! whatever the receiver lacks, and the receiver is let in like any follower. A part is made only when the one before it
+//! is in the receiver's ring: the copy takes no memory to speak of.
+
+use skein_fabric::Fabric;
+use skein_protocol::group::transfer::{self, Answer, Left, Refusal, Request, Stage};
+use skein_protocol::ids::ReplicaId;
+
+use super::Replica;
+use crate::application::Application;
+use crate::election::{Content, CopyId, Election, Part};
+use crate::wiring::{Note, Wiring};
+
+/// Bytes of a part: it travels in one frame of a ring between replicas.
+const PART_BYTES: usize = 48 << 10;
+/// Parts made in one turn at most.
+const PARTS_PER_TURN: usize = 2;
+
+impl<A: Application> Replica<A> {
+    /// A replica asks for our state, or to be let in.
+    pub(in crate::replica) fn asked_for_state(&mut self, request: &Request) {
+        let Request { slot, incarnation, .. } = *request;
+        match self.core.asked_for_state(request, self.is_trusted()) {
+            Answer::Nothing => {}
+            Answer::Resume => {
+                self.follower_lost(slot);
+                self.paths.copy_resumed += 1;
+            }
+            Answer::Begin => {
+                self.follower_lost(slot);
+                self.give_up_copy();
+                tracing::info!(replica = %self.id, slot, incarnation, "gives its state to a learner");
+                self.application.begin_copy();
+                (self.transfer.copying, self.transfer.sent_bytes) = (true, 0);
+            }
+        }
+    }
+
+    /// We write the slot's log, or it is gone.
+    pub(in crate::replica) fn stop_teaching(&mut self, slot: u8) {
+        if self.core.log_mut().stops_sending(slot) {
+            self.give_up_copy();
+        }
+    }
+
+    /// Our state is not to be sent to anybody.
+    pub(in crate::replica) fn stop_sending(&mut self) {
+        if let Some((slot, _)) = self.core.log().sends_state() {
+            self.stop_teaching(slot);
+        }
+    }
+
+    pub(in crate::replica) fn give_up_unanswering(&mut self) {
+        let Some((slot, stage)) = self.core.log_mut().gives_up_unanswered() else { return };
+        if !matches!(stage, Stage::Paused { .. }) {
+            tracing::warn!(replica = %self.id, slot, "gives up a learner that does not answer");
+            self.paths.learner_given_up += 1;
+        }
+        self.give_up_copy();
+    }
+
+    /// The machine's copy is of no use any more, if there is one.
+    pub(super) fn give_up_copy(&mut self) {
+        if std::mem::take(&mut self.transfer.copying) {
+            self.application.give_up_copy();
+        }
+    }
+
+    /// Sends the next parts of the state, if the receiver has room. Returns whether there were any.
+    pub(crate) fn send_state<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
+        let mut any = false;
+        for _ in 0..PARTS_PER_TURN {
+            let Some((slot, Stage::Sending { .. })) = self.core.log().sends_state() else { break };
+            if !wiring.has_sent_all(self.id, ReplicaId::new(self.id.group, slot)) {
+                break;
+            }
+            any = true;
+            let mut part = Vec::with_capacity(PART_BYTES + 1024);
+            let ripe = self.application.copy(PART_BYTES, &mut part);
+            let left = if ripe { Left::Little } else { Left::Much };
+            self.send_part(slot, Content::Machine, &part, left, wiring);
+            self.finish_sending(wiring);
+        }
+        any
+    }
+
+    /// Sends the last part of the state, if little is left and the machine is at the commit index: under load that is
+    /// between two deliveries, and rarely at the end of a turn. It may wait for other groups' results: they may depend
+    /// on what our group commits, and that on the receiver.
+    pub(in crate::replica) fn finish_sending<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        let Some((slot, Stage::Sending { ripe: true })) = self.core.log().sends_state() else {
+            return;
+        };
+        let drained =
+            || self.exchanged.front().is_none_or(|e| e.index > self.core.log().commit_index());
+        if !drained() {
+            return;
+        }
+        let mut part = Vec::new();
+        self.application.finish_copy(&mut part);
+        self.transfer.copying = false;
+        self.send_part(slot, Content::MachineLast, &part, Left::Little, wiring);
+        let order = self.save_order();
+        self.send_part(slot, Content::Order, &order, Left::Nothing, wiring);
+        let (by, delivered) = (self.id, self.core.delivered());
+        wiring.note(|| Note::Gave { by, delivered });
+        // The receiver must let us in again. Our log is kept for it until it has what it lacks.
+        debug_assert_eq!(
+            self.freed_index,
+            self.core.log().commit_index(),
+            "the log is kept from there on"
+        );
+        let follower = &mut self.followers[usize::from(slot)];
+        follower.attempt += 1;
+        follower.freed = self.freed;
+    }
+
+    fn send_part<F: Fabric>(
+        &mut self,
+        slot: u8,
+        content: Content,
+        bytes: &[u8],
+        left: Left,
+        wiring: &mut Wiring<F>,
+    ) {
+        let transfer::Part { incarnation, copy, number } = self.core.log_mut().sends_part(left);
+        let part = Part { incarnation, copy: copy.into(), number, content };
+        self.transfer.sent_bytes += bytes.len() as u64;
+        self.paths.parts_given += 1;
+        self.tell_member(slot, &Election::State(part), bytes, wiring);
+    }
+
+    /// A receiver refuses a copy of our state. If that accuses us, another of those that count is to lead, and gives its
+    /// own state to both. Not twice for one receiver, whose own memory may be what fails.
+    pub(in crate::replica) fn copy_is_malformed(
+        &mut self,
+        slot: u8,
+        incarnation: u32,
+        copy: CopyId,
+    ) {
+        let refusal = self.core.log_mut().copy_is_refused(slot, incarnation, copy.into());
+        if refusal != Refusal::Stray {
+            self.give_up_copy();
+        }
+        if refusal == Refusal::Accuses {
+            let others = self.other_slots().filter(|it| *it != slot).collect();
+            self.accused_by((slot, incarnation), others);
+        }
+    }
+}
