@@ -1,6 +1,8 @@
 //! The only loop: outcomes and words in, events, step, effects out.
 
 mod channels;
+mod pace;
+mod peers;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
 use skein_protocol::message::Head;
 use skein_protocol::mutants::{Mutant, planted};
 
+use self::channels::Reading;
+use self::pace::Pace;
 use crate::application::Application;
 use crate::batches::{Batches, Sizes};
 use crate::config::{Topology, Tuning, endpoint_name};
@@ -24,29 +28,12 @@ use crate::replica::{Replica, untag};
 use crate::roster::Roster;
 use crate::wiring::{Meaning, Note, PULSE_TAG, Wiring};
 
-/// After how long without anything to do an engine sleeps through so many ticks, or half of the misses
-/// that are borne if they are fewer: no more than a beat makes up for to one who looks in every tick.
-const IDLE_AFTER: Duration = Duration::from_millis(100);
-const IDLE_TICKS: u32 = 10;
-/// Of an idle engine's roll calls, one in so many asks after sessions' processes, too: of a hundred of
-/// them that would be all that it does, and nobody waits for one who asked for nothing.
-const IDLE_ROLL_CALLS: u32 = 10;
 /// A turn that takes longer is worth a line when somebody looks for what holds others up.
 const LONG_TURN: Duration = Duration::from_millis(10);
 /// Of a replica's incarnation, what is left for its own use within a life of its node.
 const RESETS_BITS: u32 = 10;
-/// How often a leader of an engine hands over, at most, so that leaders spread.
-const SPREAD_EVERY: Duration = Duration::from_secs(1);
-/// How often the system is asked whether peers are alive.
-const ROLL_CALL: Duration = Duration::from_millis(100);
 /// Messages of its own that an engine may multicast in one life.
 const ORIGINATED_BITS: u32 = 18;
-/// How often a leader says that a session is dead, once in so many looks for dead peers, until its
-/// group has ended it, and how often at most.
-const MOURN_EVERY: u32 = 5;
-const MOURN_MAX: u8 = 20;
-/// So many times less where who is gone may come back: 5 s to do so.
-const RETURN_WITHIN: u8 = 10;
 /// Letters taken in one turn. Each may open a channel, which takes as long as a hundred messages.
 const LETTERS_PER_TURN: usize = 32;
 /// Datagrams taken from one channel before the others get their turn.
@@ -61,40 +48,21 @@ pub struct Engine<F, A> {
     me: Identity,
     /// Makes a replica's state machine, empty.
     application: Box<dyn FnMut(ReplicaId) -> A + Send>,
-    /// Channels with something readable: found by this turn's look, or left by the last one.
-    ready: Vec<u32>,
-    left: Vec<u32>,
-    /// Channels with messages that followers leave there, to find them in their logs.
-    later: Vec<u32>,
-    /// This turn leaves none: those that are found in no log are read once a tick.
-    leaves_none: bool,
-    /// Leaders here that hear what is proposed.
-    hear: Vec<usize>,
+    reading: Reading,
     dead_sessions: BTreeSet<SessionId>,
     /// A peer's process has ended since this was last asked for.
     bereaved: bool,
     originated: u32,
     /// The last message of our own, and which replica of ours multicast it.
     own: Option<(ReplicaId, MessageId)>,
-    tick: Duration,
-    /// So many of them pass between two looks of an engine that is idle.
-    idle_ticks: u32,
-    roll_calls: u32,
-    last_tick: Duration,
-    last_work: Duration,
-    last_roll_call: Duration,
-    /// When a leader here last handed over so that leaders spread, and how often one may at most.
-    last_hand_over: Duration,
-    spread_every: Duration,
+    pace: Pace,
     completions: Vec<Completion>,
     /// Words that have changed, by number.
     news: Vec<(usize, u64)>,
     /// Those who are asked after.
     peers: Vec<Peer>,
-    datagram: Vec<u8>,
     mail: Vec<u8>,
-    /// Taken from a ring at one look; words that had changed at one.
-    datagrams: Sizes,
+    /// Words that had changed at one look.
     words: Sizes,
 }
 
@@ -148,30 +116,17 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             replicas,
             me,
             application,
-            ready: Vec::new(),
-            left: Vec::new(),
-            later: Vec::new(),
-            leaves_none: false,
-            hear: Vec::new(),
+            reading: Reading::default(),
             dead_sessions: BTreeSet::new(),
             bereaved: false,
             // No life gives a message a name that an earlier one has given.
             originated: me.life << ORIGINATED_BITS,
             own: None,
-            tick: Duration::from_millis(tuning.heartbeat_ms),
-            idle_ticks: (tuning.heartbeats_missed_max / 2).clamp(1, IDLE_TICKS),
-            last_tick: now,
-            last_work: now,
-            last_roll_call: now,
-            last_hand_over: now,
-            spread_every: SPREAD_EVERY.min(Duration::from_millis(tuning.spread_after_ms)),
-            roll_calls: 0,
+            pace: Pace::new(now, &tuning),
             completions: Vec::new(),
             news: Vec::new(),
             peers: Vec::new(),
-            datagram: Vec::new(),
             mail: Vec::new(),
-            datagrams: Sizes::default(),
             words: Sizes::default(),
         })
     }
@@ -224,8 +179,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         }
         self.wiring.port.tell();
         if worked {
-            self.last_work = self.wiring.port.fabric.now();
-            let took = self.last_work.saturating_sub(self.wiring.began);
+            let now = self.wiring.port.fabric.now();
+            self.pace.has_worked(now);
+            let took = now.saturating_sub(self.wiring.began);
             if took >= LONG_TURN {
                 // Others wait meanwhile, and some take us for dead if there are many of these.
                 tracing::debug!(?took, "a turn took long");
@@ -250,10 +206,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// or the fabric is woken, and never for so long that others take this engine for dead.
     /// `undisturbed` is asked too before it sleeps, for what the fabric knows nothing of.
     pub fn wait(&mut self, waiter: &mut Waiter, undisturbed: &dyn Fn() -> bool) {
-        let idle = self.is_idle(self.wiring.port.fabric.now())
-            && self.wiring.port.wakes.by_tick().is_empty();
-        let ticks = if idle { self.idle_ticks } else { 1 };
-        let longest = ticks * self.tick;
+        let none_to_wake = self.wiring.port.wakes.by_tick().is_empty();
+        let longest = self.pace.longest_wait(self.wiring.port.fabric.now(), none_to_wake);
         let Self { wiring, replicas, .. } = self;
         let (fabric, quiet) = wiring.parking();
         waiter.idle(fabric, longest, &mut |fabric: &F| {
@@ -286,7 +240,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// How many things were done together, at every stage.
     pub fn batches(&self) -> Batches {
         let mut batches = Batches {
-            datagrams_per_look: self.datagrams.clone(),
+            datagrams_per_look: self.reading.datagrams.clone(),
             words_per_look: self.words.clone(),
             ..Batches::default()
         };
@@ -344,18 +298,6 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             let by = self.replicas.iter().find(|replica| replica.id == by);
             by.is_some_and(|by| by.core.log().leads() && !by.core.is_delivered(message))
         })
-    }
-
-    /// What a leader's predecessor may have died with: who died, and has not been ended.
-    fn mourn(&mut self) {
-        self.roll_calls += 1;
-        if !self.roll_calls.is_multiple_of(MOURN_EVERY) || self.originates() {
-            return;
-        }
-        let within = if self.peers_may_return() { RETURN_WITHIN } else { 0 };
-        for replica in self.replicas.iter_mut().filter(|replica| replica.core.log().leads()) {
-            self.dead_sessions.extend(replica.mourn(within, MOURN_MAX, &mut self.wiring));
-        }
     }
 
     /// Whether the process of any peer has ended since the last call, or another one was met: one that was
@@ -423,15 +365,14 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// Does what is to be done once a tick, if it is time. Returns the time.
     fn keep_time(&mut self) -> Duration {
         let now = self.wiring.port.fabric.now();
-        if now < self.last_tick + self.tick {
+        if !self.pace.ticks(now) {
             if planted(Mutant::BeatsWithoutTime) {
                 self.wiring.show_life();
             }
             return now;
         }
-        self.last_tick = now;
         self.wiring.port.wakes.tick();
-        self.leaves_none = true;
+        self.reading.leaves_none = true;
         self.wiring.beat();
         self.look_after_leaders();
         for replica in &mut self.replicas {
@@ -441,126 +382,17 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         if !self.wiring.connected() {
             self.greet();
         }
-        if now >= self.last_roll_call + ROLL_CALL {
-            // One call, however late it is: who may come back is given so many calls, and not so much time.
-            let late = now.saturating_sub(self.last_roll_call).as_millis() / ROLL_CALL.as_millis();
-            let calls = if planted(Mutant::RollCallsMadeUpFor) { late.min(200) } else { 1 };
-            self.last_roll_call = now;
-            (0..calls).for_each(|_| self.call_roll());
-        }
+        (0..self.pace.roll_calls_due(now)).for_each(|_| self.call_roll());
         now
     }
 
     /// One leader at a time, if it is time, hands over to the replica that led its group at the start.
     fn spread_leaders(&mut self, now: Duration) {
-        if now >= self.last_hand_over + self.spread_every {
+        if self.pace.may_hand_over(now) {
             let Self { replicas, wiring, .. } = self;
             if replicas.iter_mut().any(|replica| replica.hand_over(wiring)) {
-                self.last_hand_over = now;
+                self.pace.has_handed_over(now);
             }
-        }
-    }
-
-    fn is_idle(&self, now: Duration) -> bool {
-        now > self.last_work + IDLE_AFTER
-    }
-
-    fn greet(&mut self) {
-        for former in self.wiring.greet() {
-            self.lose(former);
-        }
-    }
-
-    /// Asks which peers are gone. What a dead session's rings hold is read once more and then given
-    /// up with them.
-    fn call_roll(&mut self) {
-        for replica in &self.replicas {
-            replica.prepare_log(&mut self.wiring);
-        }
-        if !self.is_idle(self.last_roll_call) || self.roll_calls.is_multiple_of(IDLE_ROLL_CALLS) {
-            self.peers.extend(self.wiring.port.correspondents());
-        }
-        self.peers.extend(self.wiring.peers());
-        self.look_after_peers();
-        self.replicas.iter_mut().for_each(Replica::drop_useless);
-        self.mourn();
-    }
-
-    /// A dead leader costs the more time the later it is noticed: its process is asked after in each
-    /// tick.
-    fn look_after_leaders(&mut self) {
-        for replica in &self.replicas {
-            let leader = replica.core.log().leader().filter(|leader| *leader != replica.id);
-            self.peers.extend(leader.and_then(|leader| self.wiring.peer_of(leader)));
-        }
-        self.look_after_peers();
-    }
-
-    /// Asks the system which of `peers` are gone, and lets go of them.
-    fn look_after_peers(&mut self) {
-        let mut peers = std::mem::take(&mut self.peers);
-        peers.sort_unstable();
-        peers.dedup();
-        for peer in peers.drain(..) {
-            if self.wiring.port.fabric.is_gone(peer) {
-                self.lose(peer);
-            }
-        }
-        self.peers = peers;
-    }
-
-    /// Something was learned of who runs which node: lets go of peers that are none of them any more.
-    fn learn_of_peers(&mut self) {
-        for former in self.wiring.turn_away_former() {
-            self.lose(former);
-        }
-        self.bereaved |= self.wiring.roster.has_news();
-    }
-
-    /// A peer's process, or our connection to it, has ended.
-    fn lose(&mut self, peer: Peer) {
-        self.bereaved = true;
-        let died = self.wiring.port.fabric.has_died(peer);
-        if let Some((node, engine)) = self.wiring.engine_of(peer) {
-            tracing::warn!(node, engine, "an engine is gone");
-            let topology = self.wiring.topology;
-            for replica in &mut self.replicas {
-                for member in topology.replicas_of(replica.id.group) {
-                    if self.wiring.peer_of(member) == Some(peer) {
-                        replica.saw_death(member.slot, died.then_some(peer), &mut self.wiring);
-                    }
-                }
-            }
-        }
-        self.wiring.lost(peer);
-        for channel in self.wiring.port.lost(peer) {
-            self.note_gone(channel);
-        }
-    }
-
-    /// Whether a connection that has ended says nothing of the process behind it.
-    fn peers_may_return(&self) -> bool {
-        self.wiring.port.fabric.may_return() && !planted(Mutant::EndsWithConnection)
-    }
-
-    /// A channel's other side is gone: it is read to its end, and then removed.
-    fn note_gone(&mut self, channel: u32) {
-        if let Purpose::Session { session, replica: to } = self.wiring.port.channel(channel).purpose
-        {
-            let session = SessionId(session);
-            // A connection that has ended is not the end of a session, which may be back already.
-            let over = !self.peers_may_return();
-            let ours = self.replicas.iter_mut().find(|r| r.id == replica(to));
-            let back = !over && self.wiring.has_another(session, replica(to), channel);
-            if let Some(ours) = ours.filter(|ours| !back && !ours.core.has_ended(session)) {
-                ours.orphans.insert(session, 0);
-                if over && ours.core.log().leads() {
-                    self.dead_sessions.insert(session);
-                }
-            }
-        }
-        if !self.left.contains(&channel) {
-            self.left.push(channel);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The ordering protocols as arithmetic: events in, effects out.
 //!
 //! No clock, no socket, no random number, no address and no memory that is not its own: this crate
-//! is `no_std` and holds no `unsafe`, so it cannot have them. 
+//! is `no_std` and holds no `unsafe`, so it cannot have them.
 //! What crosses its boundary is of four kinds. [`step`] has what happens and what follows. [`group::Control`] is what the
 //! replicas of a group tell each other of who leads it. A state is asked for, sent and taken in parts, as
 //! [`group::transfer`] says, and saved and restored whole; an operator evicts a replica, or has a group that was lost go on.

@@ -7,17 +7,46 @@ use skein_protocol::results::Results;
 
 use super::{DATAGRAMS_PER_TURN, Engine, READ_PER_TURN};
 use crate::application::Application;
+use crate::batches::Sizes;
 use crate::channel::Kind;
 use crate::gathered;
 use crate::mail::{Purpose, replica};
 
+/// Which channels are to be read, and what of them was.
+///
+/// **Invariant.** A channel that holds something is in `ready`, `left` or `later`, or the port's next look finds it.
+#[derive(Default)]
+pub(super) struct Reading {
+    /// Channels with something readable: found by this turn's look, or left by the last one.
+    ready: Vec<u32>,
+    left: Vec<u32>,
+    /// Channels with messages that followers leave there, to find them in their logs.
+    later: Vec<u32>,
+    /// This turn leaves none: those that are found in no log are read once a tick.
+    pub(super) leaves_none: bool,
+    /// Leaders here that hear what is proposed.
+    hear: Vec<usize>,
+    datagram: Vec<u8>,
+    /// Taken from a ring at one look.
+    pub(super) datagrams: Sizes,
+}
+
+impl Reading {
+    /// A channel is read in the next turn, whatever the port finds there.
+    pub(super) fn read_again(&mut self, channel: u32) {
+        if !self.left.contains(&channel) {
+            self.left.push(channel);
+        }
+    }
+}
+
 impl<F: Fabric, A: Application> Engine<F, A> {
     pub(super) fn read_channels(&mut self) -> bool {
-        let mut ready = std::mem::take(&mut self.ready);
-        ready.append(&mut self.left);
+        let mut ready = std::mem::take(&mut self.reading.ready);
+        ready.append(&mut self.reading.left);
         let read_on = self.replicas.iter_mut().fold(false, |any, replica| replica.reads_on() | any);
-        if read_on || self.wiring.port.take_asked_to_grow() || self.leaves_none {
-            for id in self.later.drain(..) {
+        if read_on || self.wiring.port.take_asked_to_grow() || self.reading.leaves_none {
+            for id in self.reading.later.drain(..) {
                 self.wiring.port.read_on(id);
                 ready.push(id);
             }
@@ -40,15 +69,15 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         for channel in ready.drain(..) {
             any |= self.read_channel(channel, &mut room);
         }
-        self.ready = ready;
-        self.leaves_none = false;
+        self.reading.ready = ready;
+        self.reading.leaves_none = false;
         any
     }
 
     /// Notes that a channel holds what a follower will find in its log.
     fn leave(&mut self, id: u32) {
         if self.wiring.port.read_later(id) {
-            self.later.push(id);
+            self.reading.later.push(id);
         }
     }
 
@@ -73,7 +102,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         };
         // None of a channel that another engine only reads.
         let ours = self.replicas.iter().position(|r| r.id == replica(to));
-        let mut datagram = std::mem::take(&mut self.datagram);
+        let mut datagram = std::mem::take(&mut self.reading.datagram);
         let mut taken = 0;
         let drained = loop {
             let mut found_in_log = None;
@@ -91,7 +120,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             if next.kind == Kind::Message
                 && next.whole
                 && found_in_log.is_some_and(|len_max| next.len <= len_max)
-                && !self.leaves_none
+                && !self.reading.leaves_none
                 && !self.wiring.port.channel(id).is_crowded()
             {
                 self.leave(id);
@@ -146,10 +175,10 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                 }
             }
         };
-        self.datagram = datagram;
-        self.datagrams.note(taken);
+        self.reading.datagram = datagram;
+        self.reading.datagrams.note(taken);
         if !drained {
-            self.left.push(id);
+            self.reading.left.push(id);
         } else if self.wiring.port.get(id).is_some_and(|channel| channel.dying) {
             self.remove_channel(id, purpose);
         }
@@ -186,7 +215,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         if datagram.len() > gathered::TOGETHER_MAX {
             return tracing::warn!(len = datagram.len(), %from, "dropped proposals that make no sense");
         }
-        let mut hear = std::mem::take(&mut self.hear);
+        let mut hear = std::mem::take(&mut self.reading.hear);
         for (at, ours) in self.replicas.iter().enumerate().filter(|(_, it)| it.core.log().leads()) {
             if ours.admits_from_replica(from.group, Kind::Propose, datagram.len()) {
                 hear.push(at);
@@ -196,7 +225,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         }
         self.hear_proposals(&hear, from, datagram);
         hear.clear();
-        self.hear = hear;
+        self.reading.hear = hear;
     }
 
     /// Some of ours hear what leaders of the engine that runs `from` propose.

@@ -1,5 +1,6 @@
 //! When a leader goes on without those that hold it up.
 
+use skein_protocol::detector::Pulse;
 use skein_protocol::group::{Backlog, GroupEffect};
 use skein_protocol::ramcast::Ramcast;
 use skein_protocol::step::{Effect, Event};
@@ -60,8 +61,11 @@ fn a_learner_that_holds_the_log_up_is_given_up_when_it_has_read_nothing_for_long
     let reads = full_for_long + STOPPED_AFTER_MS - 1;
     assert_eq!((at(reads, 50), at(reads, 51)), (None, None), "it reads");
     let stopped = reads + STOPPED_AFTER_MS;
-    assert_eq!(at(stopped - 1, 51), None);
-    assert_eq!(at(stopped, 51), Some(GroupEffect::GiveUp { slot: 2, evicted: false }));
+    let given_up_now = Some(GroupEffect::GiveUp { slot: 2, evicted: false });
+    assert_eq!((at(stopped - 1, 51), at(stopped, 51)), (None, given_up_now));
+    assert_eq!(at(stopped + 1, 52), None, "it reads again");
+    core.step(Event::Heartbeat { slot: 2, pulse: Pulse::Dead }, &mut Vec::new());
+    assert_eq!(given_up(core, stopped + 2, false, [100, 0, 52]), given_up_now, "it is dead");
 }
 
 #[test]
