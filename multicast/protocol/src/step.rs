@@ -3,7 +3,7 @@
 use crate::ballot::{Acceptance, Ballot};
 use crate::detector::Pulse;
 use crate::group::{GroupEffect, GroupEvent, GroupRecord, LogRecord};
-use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
+use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::log::{Decision, Remote};
 use crate::message::Announcement;
 use crate::timestamp::Timestamp;
@@ -157,6 +157,20 @@ pub enum Event {
         slot: u8,
         /// Up to where.
         timestamp: Timestamp,
+    },
+    /// Our state machine waits for other groups' results about a message that it was given.
+    Waits {
+        /// Which message.
+        message: MessageId,
+        /// Whose results it has.
+        heard: GroupSet,
+    },
+    /// Everything was delivered that there was.
+    AllDelivered,
+    /// A session has ended: its record goes when enough others have ended after it.
+    SessionEnded {
+        /// Which.
+        session: SessionId,
     },
     /// A follower of ours cannot deliver a message: if we have, our log shall say so.
     Lacked {

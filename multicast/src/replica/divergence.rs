@@ -320,7 +320,7 @@ impl<A: Application> Replica<A> {
         *before = Some(Found { what, position, at_ms: now, recovered: false });
         if !self.is_trusted() {
             self.gate.clear();
-            self.forget_all_reads();
+            self.reads.forget_all();
             self.stop_sending();
         }
     }

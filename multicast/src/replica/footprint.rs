@@ -5,7 +5,6 @@ use skein_protocol::ids::MessageId;
 use skein_protocol::properties::Footprint;
 
 use super::Replica;
-use super::transfer::sorted;
 use crate::application::Application;
 use crate::wiring::{WAITING_MAX, members};
 
@@ -51,10 +50,8 @@ impl<A: Application> Replica<A> {
             let (known, pending) = (core.is_known(*message), core.is_pending(*message));
             format!("{message} (known: {known}, pending: {pending})")
         };
-        let waits: Vec<_> = self.given.iter().map(|given| given.message.to_string()).collect();
+        let exchange = self.exchange.describe();
         let stuck = self.core.inspect().describe_stuck();
-        let heard: Vec<_> = sorted(&self.heard).map(|(m, of)| format!("{m} of {of}")).collect();
-        let said: Vec<_> = sorted(&self.results).map(|(m, _)| m.to_string()).collect();
         let held: Vec<_> = self.payloads.messages().iter().map(message).collect();
         let leaders = self.topology.all_groups().iter().map(|g| self.core.leader_of(g).to_string());
         let leaders: Vec<_> = leaders.collect();
@@ -62,7 +59,7 @@ impl<A: Application> Replica<A> {
             self.followers.iter().map(|it| (it.log.is_some(), it.sent, it.attempt, it.joining));
         let feeds: Vec<_> = feeds.collect();
         format!(
-            "{}: waits for results about {waits:?}, heard {heard:?}, has said {said:?}, is stuck with \
+            "{}: {exchange}, is stuck with \
             {stuck}, holds {held:?}, takes for leaders {leaders:?}, has promised {}, awaits its leader {}, reads \
             on at {:?}, its log waits for {:?}, is left behind by {:?}, takes {}, has answered {:?}, feeds {feeds:?}",
             self.id,

@@ -7,9 +7,11 @@ use hashbrown::HashSet;
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupSet, MessageId, ReplicaId};
 use skein_protocol::properties::{About, Touch};
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::step::Event;
 use skein_protocol::timestamp::Timestamp;
 
-use super::Replica;
+use super::{Replica, ReplicaPaths};
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::operate::HeldStatus;
@@ -23,19 +25,69 @@ struct Held {
     since: Duration,
 }
 
-/// A leader's replies that may not leave yet, in the order in which they were given.
-#[derive(Default)]
-pub(super) struct Gate {
+/// A leader's replies that may not leave yet: it owns them until everything that they rest on is passed.
+///
+/// Invariants:
+/// - `messages` is the set of the messages in `held`, and `messages.len() == held.len()`: there is one reply
+///   to a message.
+/// - `held` is in the order in which the state machine replied, and replies leave in that order.
+/// - After [`pass_on`](Self::pass_on), nothing is held unless the replica leads.
+pub(super) struct ReplyGate {
+    by: ReplicaId,
     held: VecDeque<Held>,
-    /// Whose they are: what is asked for again and again is held once.
     messages: HashSet<MessageId>,
-    /// All that ever waited, and for how long.
+    /// Replies that have left after they were held, and for how long they were held together.
     count: u64,
     waited: Duration,
 }
 
-impl Gate {
-    /// Whoever leads now repeats them.
+impl ReplyGate {
+    pub(super) fn new(by: ReplicaId) -> Self {
+        let (held, messages) = (VecDeque::new(), HashSet::new());
+        Self { by, held, messages, count: 0, waited: Duration::ZERO }
+    }
+
+    /// Sends a reply now, or when everything up to `until` is passed. A reply that is repeated meanwhile is
+    /// held once.
+    pub(super) fn reply<F: Fabric>(
+        &mut self,
+        message: MessageId,
+        reply: &[u8],
+        until: Timestamp,
+        core: &Ramcast,
+        wiring: &mut Wiring<F>,
+        paths: &mut ReplicaPaths,
+    ) {
+        if core.has_passed(until) {
+            return wiring.reply(message, self.by, reply);
+        }
+        if self.messages.insert(message) {
+            paths.reply_held += 1;
+            let since = wiring.port.fabric.now();
+            let reply = wiring.buffers.copy(reply);
+            self.held.push_back(Held { message, reply, until, since });
+        }
+    }
+
+    /// Sends the replies that may leave, if we lead.
+    pub(super) fn pass_on<F: Fabric>(&mut self, core: &Ramcast, wiring: &mut Wiring<F>) {
+        if self.held.is_empty() {
+            return;
+        }
+        if !core.log().leads() {
+            return self.clear();
+        }
+        let now = wiring.port.fabric.now();
+        while let Some(held) = self.held.pop_front_if(|held| core.has_passed(held.until)) {
+            self.messages.remove(&held.message);
+            self.count += 1;
+            self.waited += now.saturating_sub(held.since);
+            wiring.reply(held.message, self.by, &held.reply);
+            wiring.buffers.keep(held.reply);
+        }
+    }
+
+    /// Drops all replies: the next leader repeats them.
     pub(super) fn clear(&mut self) {
         self.held.clear();
         self.messages.clear();
@@ -51,52 +103,14 @@ impl Gate {
 }
 
 impl<A: Application> Replica<A> {
-    /// Answers a session now, or when everything that the answer rests on was passed.
-    pub(super) fn reply<F: Fabric>(
-        &mut self,
-        message: MessageId,
-        reply: &[u8],
-        wiring: &mut Wiring<F>,
-    ) {
-        if !self.is_trusted() {
-            return; // Whoever leads when the state is right again repeats it.
-        }
-        // What was delivered behind it meanwhile, it does not rest on.
-        let given = self.given(message).map(|given| given.rests_on);
-        let until = given.unwrap_or_else(|| self.core.rests_on(message));
-        if self.core.has_passed(until) {
-            return wiring.reply(message, self.id, reply);
-        }
-        if self.gate.messages.insert(message) {
-            self.paths.reply_held += 1;
-            let since = wiring.port.fabric.now();
-            let reply = wiring.buffers.copy(reply);
-            self.gate.held.push_back(Held { message, reply, until, since });
-        }
-    }
-
-    /// Everything was delivered that there was: tells other groups what they may wait for, and lets
-    /// out what may go.
+    /// Everything was delivered that there was: tells other groups what they may wait for, and sends the
+    /// replies that may leave.
     pub(super) fn pass_on<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        self.core.pass_on(&mut self.effects);
+        self.core.step(Event::AllDelivered, &mut self.effects);
         if !self.effects.is_empty() {
             self.carry_out(wiring);
         }
-        if self.gate.held.is_empty() {
-            return;
-        }
-        if !self.core.log().leads() {
-            return self.gate.clear();
-        }
-        let now = wiring.port.fabric.now();
-        while let Some(held) = self.gate.held.pop_front_if(|held| self.core.has_passed(held.until))
-        {
-            self.gate.messages.remove(&held.message);
-            self.gate.count += 1;
-            self.gate.waited += now.saturating_sub(held.since);
-            wiring.reply(held.message, self.id, &held.reply);
-            wiring.buffers.keep(held.reply);
-        }
+        self.gate.pass_on(&self.core, wiring);
     }
 
     /// Another replica tells what was delivered and passed.
@@ -107,10 +121,9 @@ impl<A: Application> Replica<A> {
         wiring: &mut Wiring<F>,
     ) {
         self.stir();
-        if self.core.hear_passed(from, report, &mut self.effects) && self.log_has_room() {
-            self.announced += 1; // It may need an entry. If there is no room, it asks again.
-            self.core.raise_for(from.group, &mut self.effects);
-        }
+        let has_room = self.log_has_room();
+        let appended = self.core.hear_passed(from, report, has_room, &mut self.effects);
+        self.announced += usize::from(appended);
         self.carry_out(wiring);
     }
 

@@ -19,7 +19,7 @@ use skein_protocol::results::Results;
 use skein_protocol::step::{Event, Record};
 
 use super::Replica;
-use super::results::{Exchanged, RESULTS_BYTES_MAX};
+use super::results::RESULTS_BYTES_MAX;
 use crate::application::Application;
 use crate::wakes::Hurry;
 use crate::wiring::{Column, Note, Wiring};
@@ -182,7 +182,7 @@ impl<A: Application> Replica<A> {
         self.runs.truncate(base);
         self.cursor = base;
         while self.ends.pop_back_if(|(index, _)| *index >= base.index).is_some() {}
-        while self.exchanged.pop_back_if(|next| next.index >= base.index).is_some() {}
+        self.exchange.truncate(base.index);
     }
 
     /// The words with which the leader that we let in begins, if they are there and whole.
@@ -313,7 +313,7 @@ impl<A: Application> Replica<A> {
         entry: &Entry<'_>,
         wiring: &mut Wiring<F>,
     ) {
-        let Self { id: by, core, effects, payloads, exchanged, lacking, .. } = self;
+        let Self { id: by, core, effects, payloads, exchange, lacking, .. } = self;
         let mut log = |record, held, last| {
             wiring.note(|| Note::Logged { by: *by, index, record });
             let (birth, time_ms) = (entry.birth, entry.time_ms);
@@ -341,12 +341,7 @@ impl<A: Application> Replica<A> {
                 self.core.accept_proposals(index, entry.birth, entry.time_ms, remotes.iter());
             }
             Body::Exchange { from, results } => {
-                exchanged.extend(results.iter().map(|(message, result)| Exchanged {
-                    index,
-                    message,
-                    from,
-                    result: result.into(),
-                }));
+                exchange.logged(index, from, results);
                 log(Record::Exchange, true, true);
             }
             Body::Decided(decisions) => {
@@ -402,11 +397,7 @@ impl<A: Application> Replica<A> {
                 Body::Local { message, low_water, timestamp, destinations, payload }
             }
             Record::Exchange => {
-                let first = self.exchanged.partition_point(|known| known.index < index);
-                for told in self.exchanged.range(first..) {
-                    Results::push(told.message, &told.result, &mut results);
-                }
-                let from = self.exchanged.back().expect("pushed before the step").from;
+                let from = self.exchange.entry(index, &mut results);
                 Body::Exchange { from, results: Results(&results) }
             }
         };

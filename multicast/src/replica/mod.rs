@@ -1,10 +1,12 @@
 //! One replica: words and bytes in, events, step, effects out.
 
+mod admission;
 mod announcements;
 mod divergence;
 mod election;
 mod footprint;
 mod gate;
+mod granting;
 mod handover;
 mod heard;
 mod log;
@@ -16,6 +18,7 @@ mod recreation;
 mod results;
 mod said;
 mod status;
+mod takeover;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -24,14 +27,13 @@ mod words;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use hashbrown::HashMap;
 use skein_fabric::{Access, Fabric, FabricError, Peer, Region};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::frame::{Cursor, HEADER, PREAMBLE};
 use skein_protocol::group::runs::Runs;
 use skein_protocol::group::space::Space;
 use skein_protocol::group::transfer::Request;
-use skein_protocol::group::{Applied, Asked, Control, GroupConfig};
+use skein_protocol::group::{Applied, Control, GroupConfig};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::log::Decision;
 use skein_protocol::message::{Announcement, Proposed, encode_name};
@@ -43,14 +45,15 @@ use skein_protocol::view::View;
 
 use self::announcements::Announcements;
 use self::divergence::Divergence;
-use self::gate::Gate;
+use self::gate::ReplyGate;
+use self::granting::Answered;
 use self::handover::Wish;
 use self::log::Follower;
 pub(crate) use self::log::untag;
 use self::reads::Reads;
 use self::recreation::Prepared;
-use self::results::{Exchanged, Given, Told, Waited};
-use self::said::Said;
+use self::results::{Exchanged, ResultExchange};
+use self::said::Deliveries;
 use self::status::Won;
 use self::transfer::StateTransfer;
 use crate::application::{Application, Delivery};
@@ -58,7 +61,6 @@ use crate::batches::Batches;
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
 use crate::election::{Election, Granted};
-use crate::mail::Key;
 use crate::payloads::Payloads;
 use crate::wiring::{Column, Note, Wiring};
 
@@ -68,8 +70,6 @@ const PATIENCE: u64 = 4;
 const DELIVERIES_PER_TURN: usize = 256;
 /// Bytes that the state machine may touch in a turn before the next delivery waits for another one.
 const WORK_PER_TURN: u64 = 4 << 20;
-/// Replies to be repeated while which no session's message is read.
-const REPEATS_MAX: usize = 1 << 10;
 /// How often a follower tells what it has applied at least, while it delivers as many messages as it may lag behind.
 const TOLD_PER_LAG: u64 = 8;
 /// What is told by who has applied nothing: a word of zero says nothing.
@@ -130,25 +130,6 @@ skein_protocol::paths! {
     read_answered,
     /// The answer to a read waited for what it rests on.
     read_held,
-}
-
-/// A grant of our log.
-#[derive(Clone, Copy, Debug)]
-struct Answered {
-    ballot: Ballot,
-    attempt: u32,
-    peer: Peer,
-    key: Key,
-    /// When it was told last.
-    at_ms: u64,
-}
-
-impl Answered {
-    /// Whether it answers that question, if it comes over that connection.
-    fn answers(&self, asked: &Asked, peer: Option<Peer>) -> bool {
-        let Self { ballot, attempt, peer: granted, .. } = *self;
-        (ballot, attempt, Some(granted)) == (asked.question.ballot, asked.attempt, peer)
-    }
 }
 
 /// One replica of one group, with its memory and its state machine.
@@ -224,37 +205,21 @@ pub(crate) struct Replica<A> {
     pub freed_index: u64,
     freed: u64,
     freed_told: u64,
-    exchanged: VecDeque<Exchanged>,
-    /// Whose results our machine was given, of messages that are not over here.
-    heard: HashMap<MessageId, GroupSet>,
-    /// What our machine said to other groups that may not have heard it.
-    results: HashMap<MessageId, (GroupSet, Told)>,
-    /// Messages that were asked for again, whose replies our machine is to repeat.
-    repeats: VecDeque<MessageId>,
-    /// What our machine was given and has not done with, in the order of delivery.
-    given: VecDeque<Given>,
-    /// Of what it said, what goes to which groups at the end of this turn.
-    untold: Vec<Vec<u8>>,
-    untold_to: GroupSet,
-    waited: Waited,
-    /// The final timestamp up to which our machine has applied everything, and what was told of it.
-    last_applied: u64,
-    last_delivered: u64,
+    exchange: ResultExchange,
+    /// What was told last of the final timestamp up to which our machine has applied everything.
     applied_told: u64,
     /// So many messages were delivered when that was told, or looked at, last.
     told_after: u64,
     /// Sessions whose process died and that the group has not ended, and how often that was said.
     pub orphans: BTreeMap<SessionId, u8>,
-    gate: Gate,
+    gate: ReplyGate,
     reads: Reads,
     divergence: Divergence,
     /// Something has happened to it in this turn; or was left by the one before.
     stirred: bool,
     left: bool,
-    /// There was more to deliver in this turn than is delivered in one go.
-    cut_short: bool,
     effects: Vec<Effect>,
-    said: Said,
+    deliveries: Deliveries,
     announcements: Announcements,
     announced: usize,
     entry: Vec<u8>,
@@ -333,27 +298,17 @@ impl<A: Application> Replica<A> {
             freed_index: 0,
             freed: 0,
             freed_told: 0,
-            exchanged: VecDeque::new(),
-            heard: HashMap::new(),
-            repeats: VecDeque::new(),
-            results: HashMap::new(),
-            given: VecDeque::new(),
-            untold: vec![Vec::new(); usize::from(topology.groups)],
-            untold_to: GroupSet::EMPTY,
-            waited: Waited::default(),
-            last_applied: 0,
-            last_delivered: 0,
+            exchange: ResultExchange::new(id, topology.groups),
             applied_told: 0,
             told_after: 0,
             orphans: BTreeMap::new(),
-            gate: Gate::default(),
+            gate: ReplyGate::new(id),
             reads: Reads::default(),
             divergence: Divergence::default(),
             stirred: true,
             left: true,
-            cut_short: false,
             effects: Vec::new(),
-            said: Said::default(),
+            deliveries: Deliveries::default(),
             announcements: Announcements::new(id, topology.groups),
             announced: 0,
             entry: Vec::new(),
@@ -378,7 +333,7 @@ impl<A: Application> Replica<A> {
     pub(crate) fn rest(&mut self) {
         let unwritten = self.core.log().leads() && self.written != self.core.log().last_index();
         let left = unwritten || self.core.log().keeps_payloads() || !self.effects.is_empty();
-        self.left = std::mem::take(&mut self.stirred) && (left || self.cut_short);
+        self.left = std::mem::take(&mut self.stirred) && (left || self.deliveries.are_cut_short());
     }
 
     /// Takes note of the time, and does what is to be done once a tick.
@@ -387,8 +342,9 @@ impl<A: Application> Replica<A> {
         self.leave_logs(wiring);
         self.core.step(Event::Tick { now_ms }, &mut self.effects);
         self.tell_applied(wiring);
-        self.ask_for_results(now_ms);
-        self.seek_confirmation_again();
+        let patience_ms = self.config.group.patience_ms;
+        self.exchange.ask(now_ms, patience_ms, &mut self.core, &mut self.effects);
+        self.reads.tick(self.core.log().now_ms());
         self.carry_out(wiring);
         self.keep_group(wiring);
         self.compare_states(wiring);
@@ -418,7 +374,7 @@ impl<A: Application> Replica<A> {
         self.paths.log_full += u64::from(!has_room);
         // A group that has stopped takes nothing that it would not answer, and one that has many replies to repeat
         // nothing that may ask for another.
-        let repeats = self.repeats.len() >= REPEATS_MAX;
+        let repeats = self.deliveries.has_many_repeats();
         let has_room = has_room && !behind && !repeats && !self.is_stopped();
         if within_window && within_budget {
             return has_room;
@@ -597,10 +553,11 @@ impl<A: Application> Replica<A> {
                     wiring.tell_groups(by, groups, Column::Settled, word);
                 }
                 Effect::Pass { to, rows, asks } => self.tell_passed(to, rows, asks, wiring),
-                Effect::Resend { message, to } => self.resend(message, to, wiring),
-                Effect::Settled { message } => {
-                    self.results.remove(&message);
+                Effect::Resend { message, to } => {
+                    let (core, paths) = (&self.core, &mut self.paths);
+                    self.exchange.outgoing.resend(message, to, core, wiring, paths);
                 }
+                Effect::Settled { message } => self.exchange.outgoing.settled(message),
                 Effect::Acknowledge { groups, acceptance } => {
                     let (about, word) = (About::Log(acceptance), acceptance.to_word());
                     if wiring.journal.is_some() {
@@ -620,7 +577,7 @@ impl<A: Application> Replica<A> {
                     wiring.keep(bytes);
                 }
                 Effect::Forget { message } => self.payloads.remove(message),
-                Effect::Repeat { message } => self.repeats.push_back(message),
+                Effect::Repeat { message } => self.deliveries.repeat(message),
             }
         }
         effects.clear();
@@ -632,34 +589,28 @@ impl<A: Application> Replica<A> {
     /// Hands to the state machine what is its turn. Returns whether there was anything.
     pub(crate) fn deliver<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
         let (mut any, mut delivered, mut work) = (false, 0, 0);
-        self.said.replies = self.core.log().leads() && self.is_trusted();
-        self.cut_short = true;
-        if !self.exchanged.is_empty() {
+        self.deliveries.begin(self.core.log().leads() && self.is_trusted());
+        if !self.exchange.is_drained() {
             // What was told since the turn's end may be what commits them, and a machine that waits for
             // them has nothing delivered that would find that out.
             self.core.advance_commit();
         }
-        if !self.said.replies {
-            self.repeats.clear(); // Whoever leads now answers.
-        }
         while work <= WORK_PER_TURN
-            && let Some(message) = self.repeats.pop_front()
+            && let Some(message) = self.deliveries.next_repeat()
         {
             any = true;
             self.stir();
-            self.application.repeat(message, &mut self.said);
+            self.application.repeat(message, &mut self.deliveries.said);
             self.speak(wiring);
             work += self.application.take_work();
         }
         for _ in 0..DELIVERIES_PER_TURN {
             let commit = self.core.log().commit_index();
-            if self.application.go_on(&mut self.said) {
+            if self.application.go_on(&mut self.deliveries.said) {
                 // One step of much that the last call has made possible.
-            } else if let Some(next) = self.exchanged.pop_front_if(|next| next.index <= commit) {
+            } else if let Some(next) = self.exchange.next_committed(commit) {
                 let Exchanged { message, from, result, .. } = next;
-                let heard = self.heard.entry(message).or_default();
-                *heard = heard.with(from);
-                self.application.exchanged(message, from, &result, &mut self.said);
+                self.application.exchanged(message, from, &result, &mut self.deliveries.said);
             } else if self.application.ready()
                 && let Some(next) = self.core.deliver()
             {
@@ -678,30 +629,26 @@ impl<A: Application> Replica<A> {
                     payload: &held.bytes,
                     answers: self.core.log().leads(),
                 };
-                self.given.push_back(Given {
-                    message: next.message,
-                    timestamp: next.timestamp.to_word(),
-                    rests_on: self.core.rests_on(next.message),
-                    asked_at: self.core.log().now_ms(),
-                    asked: 0,
-                });
+                let rests_on = self.core.rests_on(next.message);
+                let now_ms = self.core.log().now_ms();
+                self.exchange.give(next.message, next.timestamp, rests_on, now_ms);
                 delivered += 1;
-                self.application.deliver(delivery, &mut self.said);
+                self.application.deliver(delivery, &mut self.deliveries.said);
                 if let Some(taken) = taken {
                     self.payloads.recycle(taken);
                 }
-                self.last_delivered = next.timestamp.to_word();
                 if next.message.session.is_own() {
-                    self.core.end_session(next.message.session);
+                    let session = next.message.session;
+                    self.core.step(Event::SessionEnded { session }, &mut self.effects);
                 }
             } else {
-                self.cut_short = false;
+                self.deliveries.are_done();
                 break;
             }
             any = true;
             self.stir();
             self.speak(wiring);
-            self.take_over();
+            self.exchange.take_over(self.application.under_way());
             if self.core.log().sends_state().is_some() {
                 self.carry_out(wiring);
                 self.finish_sending(wiring);
@@ -711,8 +658,8 @@ impl<A: Application> Replica<A> {
                 break; // The rest is delivered in the next turn.
             }
         }
-        self.cut_short |= !self.repeats.is_empty();
-        self.tell_results(wiring);
+        self.deliveries.end();
+        self.exchange.outgoing.tell(&self.core, wiring);
         self.carry_out(wiring);
         self.free_log(wiring);
         self.throttled = self.core.is_somebody_behind();
@@ -720,7 +667,7 @@ impl<A: Application> Replica<A> {
             self.tell_applied(wiring); // Or the leader would wait for the next tick.
         }
         self.ask_for_decisions(wiring);
-        self.note_waiting(wiring);
+        self.exchange.note_waiting(self.application.ready(), &wiring.port.fabric);
         self.batches.deliveries_per_turn.note(delivered);
         self.pass_on(wiring);
         any

@@ -75,7 +75,7 @@ impl<A: Application> Replica<A> {
 
     /// The session's process is gone: what it sent and nobody logged is of no use any more.
     pub(crate) fn session_gone(&mut self, session: SessionId) {
-        self.forget_reads(session);
+        self.reads.forget(session);
         let core = &self.core;
         self.payloads.retain(session, |message| core.is_known(message));
     }

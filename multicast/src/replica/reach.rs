@@ -12,7 +12,7 @@ use skein_protocol::log::Entry;
 use skein_protocol::mutants::{Mutant, planted};
 
 use super::Replica;
-use super::election::announced;
+use super::admission::announced;
 use crate::application::Application;
 use crate::election::Granted;
 

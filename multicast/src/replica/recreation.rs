@@ -135,10 +135,8 @@ impl<A: Application> Replica<A> {
 
     /// Forgets what was said to other groups and sessions, and what was held for them.
     fn forget_shared_state(&mut self) {
-        self.heard.clear();
-        self.results.clear();
-        (self.last_applied, self.last_delivered, self.applied_told) = (0, 0, 0);
-        self.given.clear();
+        self.exchange.forget();
+        self.applied_told = 0;
         self.payloads.retain_all(|_| false);
     }
 }

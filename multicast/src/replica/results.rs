@@ -1,22 +1,32 @@
-//! Results that state machines exchange: which of them our machine waits for, and what was said.
+//! Results that state machines of different groups exchange, and the deliveries that wait for them.
 
-use std::ops::Deref;
-use std::time::Duration;
+mod outgoing;
+mod parts;
+mod saved;
+mod waited;
 
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
 use skein_fabric::Fabric;
-use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
+use skein_protocol::guard;
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use skein_protocol::mutants::{Mutant, planted};
-use skein_protocol::properties::{About, Touch};
-use skein_protocol::ramcast::longer;
+use skein_protocol::ramcast::{Ramcast, longer};
 use skein_protocol::results::Results;
-use skein_protocol::step::Event;
+use skein_protocol::step::{Effect, Event};
 use skein_protocol::timestamp::Timestamp;
 
-use super::Replica;
+use self::outgoing::Outgoing;
+use self::parts::Told;
+pub(super) use self::parts::{Exchanged, Given};
+pub(super) use self::saved::Saved;
+use self::saved::sorted;
+use self::waited::Waited;
+use super::{Replica, ReplicaPaths};
 use crate::application::{Application, EXCHANGE_MAX};
-use crate::channel::Kind;
 use crate::operate::ResultsStatus;
-use crate::wiring::{Note, Wiring};
+use crate::wiring::Wiring;
 
 /// Messages of which other groups' results are asked for in one tick.
 const ASKED_PER_TICK: usize = 32;
@@ -24,141 +34,233 @@ const ASKED_PER_TICK: usize = 32;
 /// The longest results that share a datagram, and the entry of whoever is told: one of the longest does.
 pub(super) const RESULTS_BYTES_MAX: usize = Results::len_of(EXCHANGE_MAX);
 
-/// Another group's result that waits for its log entry to be committed.
-pub(super) struct Exchanged {
-    pub(super) index: u64,
-    pub(super) message: MessageId,
-    pub(super) from: GroupId,
-    pub(super) result: Told,
+/// The exchange of results between our state machine and those of other groups.
+///
+/// It owns other groups' results from their log entry until our machine has them, our machine's results
+/// until no other group needs them, and the deliveries in flight, which may wait for the former.
+///
+/// Invariants:
+/// - `last_applied < given[0].timestamp < given[1].timestamp < … <= last_delivered`.
+/// - `exchanged[0].index <= exchanged[1].index <= … <= last + 1`, where `last` is the log's last index. The
+///   last ones have index `last + 1` only while their entry is being appended.
+pub(super) struct ResultExchange {
+    pub(super) outgoing: Outgoing,
+    /// Other groups' results in our log that our machine was not given yet.
+    exchanged: VecDeque<Exchanged>,
+    /// Groups whose results our machine was given, by message, until the message is over.
+    heard: HashMap<MessageId, GroupSet>,
+    /// Deliveries in flight, in the order of delivery.
+    given: VecDeque<Given>,
+    waited: Waited,
+    /// The final timestamp up to which our machine has applied everything, and that of the last delivery.
+    last_applied: u64,
+    last_delivered: u64,
 }
 
-/// What a state machine tells other groups: a few bytes most often, which need no memory of their own.
-pub(super) enum Told {
-    Short { len: u8, bytes: [u8; Self::SHORT] },
-    Long(Box<[u8]>),
-}
+impl ResultExchange {
+    pub(super) fn new(by: ReplicaId, groups: u16) -> Self {
+        Self {
+            outgoing: Outgoing::new(by, groups),
+            exchanged: VecDeque::new(),
+            heard: HashMap::new(),
+            given: VecDeque::new(),
+            waited: Waited::default(),
+            last_applied: 0,
+            last_delivered: 0,
+        }
+    }
 
-impl Told {
-    const SHORT: usize = 14;
-}
-
-impl From<&[u8]> for Told {
-    fn from(from: &[u8]) -> Self {
-        let mut bytes = [0; Self::SHORT];
-        match bytes.get_mut(..from.len()) {
-            Some(short) => {
-                short.copy_from_slice(from);
-                Self::Short { len: from.len() as u8, bytes }
+    /// As leader: takes what is new of another group's results for the next log entry. Returns whether
+    /// anything is; the entry is to be appended at once then.
+    fn hear(
+        &mut self,
+        from: GroupId,
+        results: Results<'_>,
+        core: &Ramcast,
+        paths: &mut ReplicaPaths,
+    ) -> bool {
+        let (index, logged) = (core.log().last_index() + 1, self.exchanged.len());
+        for (message, result) in results.iter() {
+            if self.has_result(message, from, core) && !planted(Mutant::ResultGivenTwice) {
+                paths.result_again += 1;
+            } else {
+                self.exchanged.push_back(Exchanged { index, message, from, result: result.into() });
             }
-            None => Self::Long(from.into()),
         }
+        let new = self.exchanged.len() - logged;
+        paths.exchanged += new as u64;
+        new > 0
     }
-}
 
-impl Deref for Told {
-    type Target = [u8];
+    /// Whether a group's result about a message was given to our machine, or waits to be, or is of no use any
+    /// more.
+    fn has_result(&self, message: MessageId, from: GroupId, core: &Ramcast) -> bool {
+        let waits = |next: &Exchanged| next.message == message && next.from == from;
+        let over = || self.given(message).is_none() && core.is_delivered(message);
+        self.heard.get(&message).is_some_and(|groups| groups.contains(from))
+            || self.exchanged.iter().any(waits)
+            || over()
+    }
 
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Short { len, bytes } => &bytes[..usize::from(*len)],
-            Self::Long(bytes) => bytes,
+    /// As follower: entry `index` of the log holds these results.
+    pub(super) fn logged(&mut self, index: u64, from: GroupId, results: Results<'_>) {
+        let exchanged = |(message, result): (_, &[u8])| {
+            let result = result.into();
+            Exchanged { index, message, from, result }
+        };
+        self.exchanged.extend(results.iter().map(exchanged));
+    }
+
+    /// As leader: appends the results of entry `index`, which are the last ones, to `into`. Returns the group
+    /// that they are from.
+    pub(super) fn entry(&self, index: u64, into: &mut Vec<u8>) -> GroupId {
+        let first = self.exchanged.partition_point(|known| known.index < index);
+        for told in self.exchanged.range(first..) {
+            Results::push(told.message, &told.result, into);
         }
-    }
-}
-
-/// A message that our machine was given and that is not over.
-pub(super) struct Given {
-    pub(super) message: MessageId,
-    pub(super) timestamp: u64,
-    /// What must be passed before it is answered.
-    pub(super) rests_on: Timestamp,
-    /// When other groups were last asked for their results, and how often.
-    pub(super) asked_at: u64,
-    pub(super) asked: u32,
-}
-
-impl Given {
-    pub(super) fn saved(&self) -> (u64, u64, u64, u64) {
-        let MessageId { session, sequence } = self.message;
-        (session.0, sequence, self.timestamp, self.rests_on.to_word())
+        self.exchanged.back().expect("pushed before the step").from
     }
 
-    pub(super) fn restored(saved: (u64, u64, u64, u64), asked_at: u64) -> Self {
-        let (session, sequence, timestamp, rests_on) = saved;
-        let message = MessageId::new(SessionId(session), sequence);
-        Self { message, timestamp, rests_on: Timestamp::from_word(rests_on), asked_at, asked: 0 }
+    /// The log's entries from `index` on are cut off.
+    pub(super) fn truncate(&mut self, index: u64) {
+        while self.exchanged.pop_back_if(|next| next.index >= index).is_some() {}
     }
-}
 
-/// How long something was so, all together.
-#[derive(Default)]
-struct Spell {
-    since: Option<Duration>,
-    before: Duration,
-}
+    /// The log is another one: none of its results were given.
+    pub(super) fn forget_logged(&mut self) {
+        self.exchanged.clear();
+    }
 
-impl Spell {
-    fn note(&mut self, is_so: bool, now: Duration) {
-        match self.since {
-            None if is_so => self.since = Some(now),
-            Some(since) if !is_so => {
-                self.before += now.saturating_sub(since);
-                self.since = None;
+    /// Whether all logged results were given.
+    pub(super) fn is_drained(&self) -> bool {
+        self.exchanged.is_empty()
+    }
+
+    /// Whether all logged results up to the commit index were given.
+    pub(super) fn is_drained_to(&self, commit: u64) -> bool {
+        self.exchanged.front().is_none_or(|next| next.index > commit)
+    }
+
+    /// The next logged result up to the commit index, which our machine is given now.
+    pub(super) fn next_committed(&mut self, commit: u64) -> Option<Exchanged> {
+        let next = self.exchanged.pop_front_if(|next| next.index <= commit)?;
+        self.heard.entry(next.message).or_default().insert(next.from);
+        Some(next)
+    }
+
+    /// Our machine is given a message, whose answer rests on what ends at `rests_on`.
+    pub(super) fn give(
+        &mut self,
+        message: MessageId,
+        timestamp: Timestamp,
+        rests_on: Timestamp,
+        now_ms: u64,
+    ) {
+        let timestamp = timestamp.to_word();
+        self.given.push_back(Given { message, timestamp, rests_on, asked_at: now_ms, asked: 0 });
+        self.last_delivered = timestamp;
+    }
+
+    /// What the answer to a delivery in flight rests on.
+    pub(super) fn rests_on(&self, message: MessageId) -> Option<Timestamp> {
+        self.given(message).map(|given| given.rests_on)
+    }
+
+    fn given(&self, message: MessageId) -> Option<&Given> {
+        // It is the last one, most often, or among the first.
+        let last = self.given.back().filter(|given| given.message == message);
+        last.or_else(|| self.given.iter().find(|given| given.message == message))
+    }
+
+    /// Only the last `under_way` deliveries are not over.
+    pub(super) fn take_over(&mut self, under_way: usize) {
+        while self.given.len() > under_way {
+            let over = self.given.pop_front().expect("it is longer than something");
+            self.last_applied = over.timestamp;
+            if !self.heard.is_empty() {
+                self.heard.remove(&over.message);
             }
-            _ => {}
-        }
-    }
-}
-
-/// How long our machine has waited for results.
-#[derive(Default)]
-pub(super) struct Waited {
-    /// Something was under way.
-    any: Spell,
-    /// Nothing could be delivered.
-    stalled: Spell,
-}
-
-impl<A: Application> Replica<A> {
-    /// Takes note of the time if our machine has begun or ceased to wait.
-    pub(super) fn note_waiting<F: Fabric>(&mut self, wiring: &Wiring<F>) {
-        let (waits, stalled) = (!self.given.is_empty(), !self.application.ready());
-        let Waited { any, stalled: stands } = &mut self.waited;
-        if (any.since.is_some(), stands.since.is_some()) != (waits, stalled) {
-            let now = wiring.port.fabric.now();
-            any.note(waits, now);
-            stands.note(stalled, now);
         }
     }
 
-    /// Results of our machine that are kept, since another group may ask for them.
-    pub(crate) fn results(&self) -> usize {
-        self.results.len()
-    }
-
-    pub(super) fn results_status(&self) -> ResultsStatus {
-        ResultsStatus {
-            under_way: self.given.len() as u64,
-            waited_us: self.waited.any.before.as_micros() as u64,
-            stalled_us: self.waited.stalled.before.as_micros() as u64,
+    /// The final timestamp up to which our machine has applied everything. With no delivery in flight, that
+    /// is the last one's.
+    pub(super) fn apply(&mut self) -> u64 {
+        if guard!(Mutant::AppliedTooEarly, self.given.is_empty()) {
+            self.last_applied = self.last_applied.max(self.last_delivered);
         }
+        self.last_applied
     }
 
-    /// Other groups may not have said, or may have said to a leader that is gone, what our machine waits
-    /// for.
-    pub(super) fn ask_for_results(&mut self, now_ms: u64) {
-        if !self.core.log().leads() {
+    /// What [`apply`](Self::apply) returns, as far as it is known.
+    pub(super) const fn last_applied(&self) -> u64 {
+        self.last_applied
+    }
+
+    /// As leader: asks other groups for the results that our machine waits for. They may not have said them,
+    /// or to a leader that is gone.
+    pub(super) fn ask(
+        &mut self,
+        now_ms: u64,
+        patience_ms: u64,
+        core: &mut Ramcast,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !core.log().leads() {
             return;
         }
         for given in self.given.iter_mut().take(ASKED_PER_TICK) {
-            if now_ms >= given.asked_at + longer(self.config.group.patience_ms, given.asked) {
+            if now_ms >= given.asked_at + longer(patience_ms, given.asked) {
                 (given.asked_at, given.asked) = (now_ms, given.asked + 1);
                 let heard = self.heard.get(&given.message).copied().unwrap_or_default();
-                self.core.wait_for_results(given.message, heard, &mut self.effects);
+                core.step(Event::Waits { message: given.message, heard }, effects);
             }
         }
     }
 
+    /// As new leader: what was asked before, perhaps in vain, does not delay what is asked now.
+    pub(super) fn ask_soon(&mut self) {
+        for given in &mut self.given {
+            given.asked = 0;
+        }
+    }
+
+    /// The group begins again with nothing.
+    pub(super) fn forget(&mut self) {
+        self.heard.clear();
+        self.outgoing.results.clear();
+        self.given.clear();
+        (self.last_applied, self.last_delivered) = (0, 0);
+    }
+
+    /// Takes note of the time if our machine has begun or ceased to wait. It `is_ready` for a delivery.
+    pub(super) fn note_waiting<F: Fabric>(&mut self, is_ready: bool, fabric: &F) {
+        self.waited.note(!self.given.is_empty(), !is_ready, || fabric.now());
+    }
+
+    pub(super) fn status(&self) -> ResultsStatus {
+        ResultsStatus {
+            under_way: self.given.len() as u64,
+            waited_us: self.waited.any_us(),
+            stalled_us: self.waited.stalled_us(),
+        }
+    }
+
+    /// The first delivery in flight.
+    pub(super) fn first_given(&self) -> Option<MessageId> {
+        self.given.front().map(|given| given.message)
+    }
+
+    /// For people to read.
+    pub(super) fn describe(&self) -> String {
+        let waits: Vec<_> = self.given.iter().map(|given| given.message.to_string()).collect();
+        let heard: Vec<_> = sorted(&self.heard).map(|(m, of)| format!("{m} of {of}")).collect();
+        let said: Vec<_> = sorted(&self.outgoing.results).map(|(m, _)| m.to_string()).collect();
+        format!("waits for results about {waits:?}, heard {heard:?}, has said {said:?}")
+    }
+}
+
+impl<A: Application> Replica<A> {
     /// Another group's leader sent what its state machine says about some messages: one entry has what
     /// was not logged before.
     pub(crate) fn exchange<F: Fabric>(
@@ -170,102 +272,27 @@ impl<A: Application> Replica<A> {
         if !self.core.log().leads() || results.0.len() > RESULTS_BYTES_MAX {
             return;
         }
-        let (index, logged) = (self.core.log().last_index() + 1, self.exchanged.len());
-        for (message, result) in results.iter() {
-            if self.has_result(message, from) && !planted(Mutant::ResultGivenTwice) {
-                self.paths.result_again += 1;
-            } else {
-                self.exchanged.push_back(Exchanged { index, message, from, result: result.into() });
-            }
-        }
-        let new = self.exchanged.len() - logged;
-        if new > 0 {
-            self.paths.exchanged += new as u64;
+        if self.exchange.hear(from, results, &self.core, &mut self.paths) {
             self.core.step(Event::Exchanged, &mut self.effects);
             self.carry_out(wiring);
         }
     }
 
-    /// Whether a group's result about a message was given to our machine, or waits to be, or is of no use any
-    /// more.
-    fn has_result(&self, message: MessageId, from: GroupId) -> bool {
-        let waits = |next: &Exchanged| next.message == message && next.from == from;
-        let over = || self.given(message).is_none() && self.core.is_delivered(message);
-        self.heard.get(&message).is_some_and(|groups| groups.contains(from))
-            || self.exchanged.iter().any(waits)
-            || over()
+    /// Results of our machine that are kept, since another group may ask for them.
+    pub(crate) fn results(&self) -> usize {
+        self.exchange.outgoing.results.len()
+    }
+}
+
+#[cfg(test)]
+impl ResultExchange {
+    /// Logged results that our machine was not given yet.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Exchanged> {
+        self.exchanged.iter()
     }
 
-    /// What our machine says about a message goes to the leaders of other groups at the end of the turn,
-    /// with what it says about others.
-    pub(super) fn tell_later<F: Fabric>(
-        &mut self,
-        message: MessageId,
-        to: GroupSet,
-        result: &[u8],
-        wiring: &mut Wiring<F>,
-    ) {
-        for group in to.iter() {
-            if self.untold[group.index()].len() + Results::len_of(result.len()) > RESULTS_BYTES_MAX
-            {
-                self.tell_results_to(group, wiring);
-            }
-            let (by, to, about) = (self.id, self.core.leader_of(group), About::Message(message));
-            wiring.note(|| Note::Told(Touch { by, to, about }));
-            Results::push(message, result, &mut self.untold[group.index()]);
-        }
-        self.untold_to = self.untold_to.union(to);
-    }
-
-    /// Tells other groups what our machine has said since.
-    pub(super) fn tell_results<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        for group in std::mem::take(&mut self.untold_to).iter() {
-            self.tell_results_to(group, wiring);
-        }
-    }
-
-    fn tell_results_to<F: Fabric>(&mut self, group: GroupId, wiring: &mut Wiring<F>) {
-        let results = &mut self.untold[group.index()];
-        wiring.send(self.id, self.core.leader_of(group), Kind::Exchange, results, &[]);
-        results.clear();
-    }
-
-    /// The message, if our machine was given it and has not done with it.
-    pub(super) fn given(&self, message: MessageId) -> Option<&Given> {
-        // It is the last one, most often, or among the first.
-        let last = self.given.back().filter(|given| given.message == message);
-        last.or_else(|| self.given.iter().find(|given| given.message == message))
-    }
-
-    /// Takes note of what our machine has done with.
-    pub(super) fn take_over(&mut self) {
-        while self.given.len() > self.application.under_way() {
-            let over = self.given.pop_front().expect("it is longer than something");
-            self.last_applied = over.timestamp;
-            if !self.heard.is_empty() {
-                self.heard.remove(&over.message);
-            }
-        }
-    }
-
-    /// Sends again what our machine said about a message to another group, unless much else waits.
-    pub(super) fn resend<F: Fabric>(
-        &mut self,
-        message: MessageId,
-        to: GroupId,
-        wiring: &mut Wiring<F>,
-    ) {
-        let Some((_, result)) = self.results.get(&message).filter(|(all, _)| all.contains(to))
-        else {
-            return;
-        };
-        let mut bytes = wiring.borrow();
-        Results::push(message, result, &mut bytes);
-        let leader = self.core.leader_of(to);
-        let about = About::Message(message);
-        self.paths.result_resent += 1;
-        wiring.note(|| Note::Told(Touch { by: self.id, to: leader, about }));
-        wiring.send(self.id, leader, Kind::Exchange, &bytes, &[]);
-        wiring.keep(bytes);
+    /// The last delivery in flight.
+    pub(super) fn last_given(&mut self) -> &mut Given {
+        self.given.back_mut().expect("something is in flight")
     }
 }

@@ -1,22 +1,82 @@
-//! What the state machine said, until it is sent.
+//! What deliveries leave to be done: what the state machine said, until it is sent, and replies to repeat.
+
+use std::collections::VecDeque;
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupSet, MessageId, SessionId};
+use skein_protocol::step::Event;
 
 use super::Replica;
 use crate::application::{Application, EXCHANGE_MAX, Outbox};
 use crate::wiring::Wiring;
 
+/// No session's message is read while so many replies are to be repeated.
+pub(super) const REPEATS_MAX: usize = 1 << 10;
+
+/// What the deliveries of a turn leave to be done: it owns the messages whose replies are to be repeated, and
+/// what the state machine said in its last call.
+///
+/// Invariants:
+/// - A session's message is read only while `repeats.len() < REPEATS_MAX`.
+/// - After the deliveries of a turn, `cut_short` holds if `repeats` is not empty.
 #[derive(Default)]
-pub(super) struct Said {
-    pub(super) words: Vec<Word>,
-    /// The bytes of all of them, one after the other.
-    pub(super) bytes: Vec<u8>,
-    /// It is ours to reply: what others would reply is dropped at once.
-    pub(super) replies: bool,
+pub(super) struct Deliveries {
+    pub(super) said: Said,
+    repeats: VecDeque<MessageId>,
+    cut_short: bool,
 }
 
-pub(super) enum Word {
+impl Deliveries {
+    /// A turn's deliveries begin. Unless it is ours to reply, another replica repeats what is to be repeated.
+    pub(super) fn begin(&mut self, replies: bool) {
+        (self.said.replies, self.cut_short) = (replies, true);
+        if !replies {
+            self.repeats.clear();
+        }
+    }
+
+    /// The state machine takes no more messages in this turn, and has nothing left to do.
+    pub(super) fn are_done(&mut self) {
+        self.cut_short = false;
+    }
+
+    /// The turn's deliveries end. What is left to repeat waits for the next turn.
+    pub(super) fn end(&mut self) {
+        self.cut_short |= !self.repeats.is_empty();
+    }
+
+    /// Whether a turn left something to the next one.
+    pub(super) const fn are_cut_short(&self) -> bool {
+        self.cut_short
+    }
+
+    /// A message came again after it was delivered.
+    pub(super) fn repeat(&mut self, message: MessageId) {
+        self.repeats.push_back(message);
+    }
+
+    pub(super) fn next_repeat(&mut self) -> Option<MessageId> {
+        self.repeats.pop_front()
+    }
+
+    pub(super) fn has_many_repeats(&self) -> bool {
+        self.repeats.len() >= REPEATS_MAX
+    }
+}
+
+/// What the state machine said in one call.
+///
+/// Invariant: `bytes` is what the replies and results in `words` consist of, one after the other; their `len`
+/// add up to its length.
+#[derive(Default)]
+pub(super) struct Said {
+    words: Vec<Word>,
+    bytes: Vec<u8>,
+    /// Unless it is ours to reply, replies are dropped at once.
+    replies: bool,
+}
+
+enum Word {
     Reply { message: MessageId, len: usize },
     Exchange { message: MessageId, to: GroupSet, len: usize },
     End(SessionId),
@@ -45,36 +105,42 @@ impl Outbox for Said {
 impl<A: Application> Replica<A> {
     /// Sends what the state machine said, if it is ours to say.
     pub(super) fn speak<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        if self.said.words.is_empty() {
+        if self.deliveries.said.words.is_empty() {
             return;
         }
-        let mut said = std::mem::take(&mut self.said);
+        let mut said = std::mem::take(&mut self.deliveries.said);
         let mut from = 0;
         for word in said.words.drain(..) {
             match word {
                 Word::Reply { message, len } => {
                     let bytes = &said.bytes[from..from + len];
                     from += len;
-                    self.reply(message, bytes, wiring);
+                    // If this state is not the group's, a leader that has the group's state repeats the reply.
+                    if self.is_trusted() {
+                        // A delivery in flight does not rest on what was delivered behind it.
+                        let given = self.exchange.rests_on(message);
+                        let until = given.unwrap_or_else(|| self.core.rests_on(message));
+                        let (core, paths) = (&self.core, &mut self.paths);
+                        self.gate.reply(message, bytes, until, core, wiring, paths);
+                    }
                 }
                 Word::Exchange { message, to, len } => {
                     let bytes = &said.bytes[from..from + len];
                     from += len;
                     let to = to.without(self.id.group);
                     if self.core.log().leads() && self.is_trusted() {
-                        self.tell_later(message, to, bytes, wiring);
+                        self.exchange.outgoing.tell_later(message, to, bytes, &self.core, wiring);
                     }
-                    // Whoever leads after us may have to say it again.
-                    self.results.insert(message, (to, bytes.into()));
+                    self.exchange.outgoing.keep(message, to, bytes);
                 }
                 Word::End(session) => {
-                    self.core.end_session(session);
+                    self.core.step(Event::SessionEnded { session }, &mut self.effects);
                     self.orphans.remove(&session);
                     self.session_gone(session);
                 }
             }
         }
         said.bytes.clear();
-        self.said = said;
+        self.deliveries.said = said;
     }
 }

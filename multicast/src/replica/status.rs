@@ -130,7 +130,7 @@ impl<A: Application> Replica<A> {
             oldest_pending_ms: now.saturating_sub(oldest),
             stuck,
             held: self.gate.status(),
-            results: self.results_status(),
+            results: self.exchange.status(),
             sessions,
             memory_bytes: (self.log_bytes() + self.payloads.bytes()) as u64 + rings_bytes,
         }
@@ -162,7 +162,8 @@ impl<A: Application> Replica<A> {
         } else if let Some(message) = self.core.stalled_on() {
             Some(Waiting::Payload(message.to_string()))
         } else {
-            self.given.front().map(|given| Waiting::Results(given.message.to_string()))
+            let given = self.exchange.first_given();
+            given.map(|message| Waiting::Results(message.to_string()))
         }
     }
 

@@ -23,8 +23,9 @@ use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
 use super::log::RESERVE_FOR_CONTROL;
-use super::results::{Given, RESULTS_BYTES_MAX};
-use super::{NOTHING, REPEATS_MAX, Replica};
+use super::results::{RESULTS_BYTES_MAX, Saved};
+use super::said::REPEATS_MAX;
+use super::{NOTHING, Replica};
 use crate::application::{Application, Delivery, Digest, EXCHANGE_MAX, Malformed, Outbox};
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, Tuning, endpoint_name};

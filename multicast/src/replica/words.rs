@@ -2,9 +2,7 @@
 
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Acceptance;
-use skein_protocol::guard;
 use skein_protocol::ids::ReplicaId;
-use skein_protocol::mutants::Mutant;
 use skein_protocol::step::Event;
 use skein_protocol::timestamp::Timestamp;
 
@@ -16,16 +14,14 @@ impl<A: Application> Replica<A> {
     /// Tells the leader how far our machine is, so that it can tell other groups; and that we have applied
     /// nothing, for it waits to hear that too.
     pub(super) fn tell_applied<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
-        if guard!(Mutant::AppliedTooEarly, self.given.is_empty()) {
-            self.last_applied = self.last_applied.max(self.last_delivered);
-        }
-        let (slot, timestamp) = (self.id.slot, Timestamp::from_word(self.last_applied));
+        let applied = self.exchange.apply();
+        let (slot, timestamp) = (self.id.slot, Timestamp::from_word(applied));
         self.core.step(Event::Applied { slot, timestamp }, &mut self.effects);
         self.told_after = self.core.delivered();
         if let Some(leader) = self.core.log().leader().filter(|leader| *leader != self.id)
-            && self.applied_told != self.last_applied.max(NOTHING)
+            && self.applied_told != applied.max(NOTHING)
         {
-            self.applied_told = self.last_applied.max(NOTHING);
+            self.applied_told = applied.max(NOTHING);
             wiring.tell_word(self.id, leader, Column::Applied, self.applied_told);
         }
     }

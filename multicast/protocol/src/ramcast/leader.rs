@@ -322,7 +322,7 @@ impl Ramcast {
     }
 
     /// Our state machine waits for other groups' results about a message that it was given; it has those of `heard`.
-    pub fn wait_for_results(
+    pub(super) fn wait_for_results(
         &mut self,
         message: MessageId,
         heard: GroupSet,

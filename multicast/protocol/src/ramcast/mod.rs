@@ -206,6 +206,9 @@ impl Ramcast {
             }
             Event::Settled { group, timestamp } => self.shared.settled(group, timestamp),
             Event::Applied { slot, timestamp } => self.log.hear_applied(slot, timestamp.into()),
+            Event::Waits { message, heard } => self.wait_for_results(message, heard, effects),
+            Event::AllDelivered => self.pass_on(effects),
+            Event::SessionEnded { session } => self.known.end(session),
             Event::Lacked { message } => self.decide_for_follower(message),
             Event::Denied => self.step_down(),
             Event::Group(event) => self.step_in_group(event, effects),
@@ -300,11 +303,6 @@ impl Ramcast {
         }
         self.lists.keep(self.order.remove(&candidate));
         Some(next)
-    }
-
-    /// The session has ended: its record goes when enough others have ended after it.
-    pub fn end_session(&mut self, session: SessionId) {
-        self.known.end(session);
     }
 
     /// Whether the session is known to have ended.

@@ -465,7 +465,8 @@ impl Ramcast {
 
     /// As leader, when all was delivered that there was: tells other groups what they may wait for, and
     /// finds out what is passed by now. Nothing to do, unless some message went to several groups.
-    pub fn pass_on(&mut self, effects: &mut Vec<Effect>) {
+    #[inline]
+    pub(super) fn pass_on(&mut self, effects: &mut Vec<Effect>) {
         if !self.log.leads() {
             return;
         }
@@ -487,12 +488,13 @@ impl Ramcast {
         self.passed.look();
     }
 
-    /// A replica of another group, or our leader, tells what it knows. Returns whether it asks what we
-    /// know.
+    /// A replica of another group, or our leader, tells what it knows. If it asks what we know, that may take an entry,
+    /// for which there is room or not: without room it asks again. Returns whether one may have been appended.
     pub fn hear_passed(
         &mut self,
         from: ReplicaId,
         report: &[u8],
+        has_room: bool,
         effects: &mut Vec<Effect>,
     ) -> bool {
         let asks = self.passed.hear(from.group, report) == Some(true);
@@ -501,14 +503,17 @@ impl Ramcast {
             let (rows, _) = self.passed.reach();
             effects.push(Effect::Pass { to: from, rows, asks: false });
         }
-        asks
+        if asks && has_room {
+            self.raise_for(from.group, effects);
+        }
+        asks && has_room
     }
 
     /// As leader: a group waits until we have delivered what it shares with us. If there is no such
     /// message here, nor will be, the group or ours was recreated, and has it in a higher place than we
     /// had, or alone. So we shall have delivered everything up to there, once no later leader of ours
     /// can put anything there.
-    pub fn raise_for(&mut self, group: GroupId, effects: &mut Vec<Effect>) {
+    fn raise_for(&mut self, group: GroupId, effects: &mut Vec<Effect>) {
         let own = self.group();
         let (last, delivered) =
             (self.passed.row(group).last.get(own), self.passed.row(own).delivered);

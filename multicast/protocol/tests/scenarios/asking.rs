@@ -211,10 +211,11 @@ fn whoever_asks_about_a_delivered_message_is_told_what_its_group_had_proposed() 
     assert_eq!((to, announcement.timestamp), (replica(1, 0), at(1, 0)), "and not where it ended");
     assert!(effects.contains(&Effect::Resend { message: message(1), to: GroupId(1) }));
     // The machine that waits for others' results asks them where it ended.
+    let waits = |heard| Event::Waits { message: message(1), heard };
     let mut effects = Vec::new();
-    core.wait_for_results(message(1), GroupSet::single(GroupId(1)), &mut effects);
+    core.step(waits(GroupSet::single(GroupId(1))), &mut effects);
     assert_eq!(effects, [], "it has them");
-    core.wait_for_results(message(1), GroupSet::default(), &mut effects);
+    core.step(waits(GroupSet::default()), &mut effects);
     let asked = announces(&effects);
     assert!(asked.iter().map(|(to, _)| *to).eq((0..3).map(|slot| replica(1, slot))), "{asked:?}");
     let its = |it: &Announcement| (it.timestamp, it.again);

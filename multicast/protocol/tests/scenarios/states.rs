@@ -565,7 +565,7 @@ fn who_is_evicted_succeeds_nobody_for_it_may_lack_the_log() {
 fn an_ended_session_stays_ended_in_a_state() {
     let mut stage = busy();
     let core = stage.core(replica(0, 0));
-    core.end_session(SessionId(1));
+    core.step(Event::SessionEnded { session: SessionId(1) }, &mut Vec::new());
     let bytes = saved(core);
     let mut learner = blank();
     learner.restore(&bytes).expect("what was saved");

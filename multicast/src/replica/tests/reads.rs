@@ -50,7 +50,7 @@ fn a_question_repeated_while_the_gate_is_closed_has_one_answer_there() {
     }
     assert_eq!(scene.replica.reads_waiting(), 3);
     assert_eq!(scene.replica.gated_bytes(), 3 * 1000, "each answer is as long as its question");
-    scene.replica.forget_reads(SessionId(9));
+    scene.replica.reads.forget(SessionId(9));
     assert_eq!((scene.replica.reads_waiting(), scene.replica.gated_bytes()), (0, 0));
 }
 

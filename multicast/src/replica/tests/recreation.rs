@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::operate::Recreation;
-use crate::replica::results::Told;
 
 const FORMER: MessageId = MessageId::new(SessionId(9), 1);
 
@@ -30,23 +29,22 @@ fn a_group_that_begins_with_nothing_knows_nothing_of_its_former_self() {
     let (mut scene, _) = prepared(None);
     let Scene { replica, .. } = &mut scene;
     let both = GroupSet::first(2);
-    replica.heard.insert(FORMER, both);
-    replica.results.insert(FORMER, (both, Told::from(&[7][..])));
+    let (session, sequence) = (FORMER.session.0, FORMER.sequence);
+    let former = Saved {
+        heard: vec![(session, sequence, 0), (session, sequence, 1)],
+        results: vec![(session, sequence, vec![0, 1], vec![7])],
+        last_applied: 7,
+        last_delivered: 8,
+        given: vec![(session, sequence, 8, 0)],
+    };
+    replica.exchange.restore(former, 0);
     replica.payloads.insert(FORMER, 1, both, b"1");
-    (replica.last_applied, replica.last_delivered, replica.applied_told) = (7, 8, 7);
-    let rests_on = Timestamp::ZERO;
-    replica.given.push_back(Given {
-        message: FORMER,
-        timestamp: 8,
-        rests_on,
-        asked_at: 0,
-        asked: 0,
-    });
+    replica.applied_told = 7;
     recreate(&mut scene);
     let Scene { replica, .. } = &scene;
-    assert!(replica.heard.is_empty() && replica.results.is_empty() && replica.given.is_empty());
+    assert_eq!(replica.exchange.save(), Saved::default());
     assert_eq!(replica.payloads.len(), 0);
-    assert_eq!((replica.last_applied, replica.last_delivered, replica.applied_told), (0, 0, 0));
+    assert_eq!(replica.applied_told, 0);
 }
 
 #[test]

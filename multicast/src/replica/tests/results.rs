@@ -10,7 +10,8 @@ fn results_that_come_together_share_an_entry_and_those_that_come_again_are_not_i
     scene.exchange(&told(1..4, 1));
     scene.exchange(&told(1..4, 1));
     scene.exchange(&told(2..6, 1));
-    let entries = scene.replica.exchanged.iter().map(|it| (it.message.sequence, it.index - before));
+    let entries =
+        scene.replica.exchange.waiting().map(|it| (it.message.sequence, it.index - before));
     assert!(entries.eq([(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)]));
     assert_eq!(scene.replica.core.log().last_index(), before + 2);
     assert_eq!((scene.replica.paths.exchanged, scene.replica.paths.result_again), (5, 5));
@@ -46,16 +47,16 @@ fn results_of_a_former_state_are_not_logged_in_another() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     scene.exchange(&told(1..4, 1));
-    assert_eq!(scene.replica.exchanged.len(), 3);
+    assert_eq!(scene.replica.exchange.waiting().count(), 3);
     let core = Ramcast::new(scene.replica.config, View::first(3));
     let Scene { replica, wiring, .. } = &mut scene;
     replica.begin_at(core, Nothing::default(), Runs::EMPTY, wiring);
-    assert!(replica.exchanged.is_empty(), "or another group would be said to have told them");
+    assert!(replica.exchange.is_drained(), "or another group would be said to have told them");
     replica.set_out(Cause::Start, wiring);
     scene.grant(1, 0, true);
     assert!(scene.replica.core.log().leads());
     scene.replica.exchange(GroupId(2), Results(&told(7..9, 1)), &mut scene.wiring);
-    let logged = scene.replica.exchanged.iter().map(|it| (it.from, it.message.sequence));
+    let logged = scene.replica.exchange.waiting().map(|it| (it.from, it.message.sequence));
     assert!(logged.eq([(GroupId(2), 7), (GroupId(2), 8)]), "the others were another group's");
 }
 
@@ -74,17 +75,19 @@ fn what_is_longer_than_an_entry_of_results_is_not_logged() {
 
 #[test]
 fn what_the_machine_says_in_a_turn_goes_out_in_as_few_datagrams_as_hold_it() {
-    let mut scene = Scene::new();
+    let Scene { mut replica, mut wiring, .. } = Scene::new();
     let groups = GroupSet::single(GroupId(0));
     let (count, len) = (20, 200);
     for sequence in 1..=count {
         let message = MessageId::new(SessionId(1), sequence);
-        scene.replica.tell_later(message, groups, &vec![7; len], &mut scene.wiring);
+        let result = vec![7; len];
+        replica.exchange.outgoing.tell_later(message, groups, &result, &replica.core, &mut wiring);
     }
     for _ in 0..2 {
-        scene.replica.tell_results(&mut scene.wiring); // There is nothing more the second time.
+        // There is nothing more the second time.
+        replica.exchange.outgoing.tell(&replica.core, &mut wiring);
     }
-    let sent = scene.wiring.loopback.iter().map(|datagram| &datagram.bytes[..]);
+    let sent = wiring.loopback.iter().map(|datagram| &datagram.bytes[..]);
     let together = RESULTS_BYTES_MAX / Results::len_of(len);
     assert_eq!(sent.clone().count(), (count as usize).div_ceil(together));
     assert!(sent.clone().all(|results| results.len() <= RESULTS_BYTES_MAX));
@@ -98,7 +101,7 @@ fn results_of_several_groups_about_one_message_are_all_logged() {
     for group in [1, 2, 1] {
         scene.replica.exchange(GroupId(group), Results(&told(1..2, 1)), &mut scene.wiring);
     }
-    let logged = scene.replica.exchanged.iter().map(|it| (it.from, it.message.sequence));
+    let logged = scene.replica.exchange.waiting().map(|it| (it.from, it.message.sequence));
     assert!(logged.eq([(GroupId(1), 1), (GroupId(2), 1)]));
 }
 
@@ -112,7 +115,7 @@ fn what_is_cut_off_leaves_neither_its_end_nor_its_results() {
     scene.let_lead(1);
     let base = scene.replica.end_of(kept);
     scene.replica.cut_log(base);
-    let left = scene.replica.exchanged.iter().map(|it| (it.index, it.message.sequence));
+    let left = scene.replica.exchange.waiting().map(|it| (it.index, it.message.sequence));
     assert!(left.eq([(kept, 1)]), "another entry may stand there");
     assert_eq!(scene.replica.ends.back(), Some(&(kept, base.position)));
 }

@@ -56,7 +56,9 @@ fn replies_are_repeated_a_few_mebibytes_in_a_turn() {
     scene.grant(1, 0, true);
     let asks = |scene: &mut Scene, count| {
         let message = MessageId::new(SessionId(1), 1);
-        scene.replica.repeats.extend(std::iter::repeat_n(message, count));
+        for _ in 0..count {
+            scene.replica.deliveries.repeat(message);
+        }
     };
     asks(&mut scene, 12);
     let mut turns = Vec::new();

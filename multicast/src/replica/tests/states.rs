@@ -312,14 +312,21 @@ fn who_takes_a_state_knows_of_results_and_answers_what_its_giver_knew() {
     let mut giver = giver(&scene);
     take_state(&mut scene, &mut giver);
     let Scene { replica, .. } = &scene;
-    let (message, both) =
-        (MessageId::new(SessionId(9), 1), [1, 2].map(GroupId).into_iter().collect());
-    assert_eq!(replica.heard.get(&message), Some(&both), "of each group that has told");
-    let (to, result) = &replica.results[&message];
-    assert_eq!((*to, &result[..]), (both, &[7][..]), "others may ask for it");
-    let given = replica.given(message).expect("its machine is not done with it");
-    assert_eq!((given.timestamp, given.rests_on), (5, Timestamp::new(4, GroupId(0))));
-    assert_eq!((replica.last_applied, replica.last_delivered), (3, 5));
+    let rests_on = Timestamp::new(4, GroupId(0));
+    let saved = Saved {
+        heard: vec![(9, 1, 1), (9, 1, 2)],
+        results: vec![(9, 1, vec![1, 2], vec![7])],
+        last_applied: 3,
+        last_delivered: 5,
+        given: vec![(9, 1, 5, rests_on.to_word())],
+    };
+    assert_eq!(replica.exchange.save(), saved);
+    let message = MessageId::new(SessionId(9), 1);
+    assert_eq!(
+        replica.exchange.rests_on(message),
+        Some(rests_on),
+        "its machine is not done with it"
+    );
 }
 
 #[test]

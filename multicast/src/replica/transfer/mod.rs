@@ -11,7 +11,6 @@ mod sender;
 use skein_protocol::group::transfer::{self, Extent};
 
 use self::receiver::Received;
-pub(super) use self::saved::sorted;
 use super::Replica;
 use crate::application::Application;
 use crate::election::{CopyId, Part, Taken};

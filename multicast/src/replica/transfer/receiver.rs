@@ -52,7 +52,8 @@ impl<A: Application> Replica<A> {
         for slot in self.other_slots() {
             let taken = asked.taken.filter(|(from, _)| *from == slot);
             let taken = taken.map(|(_, extent)| extent.into());
-            let ask = Election::Ask { incarnation, needs, applied: self.last_applied, taken };
+            let ask =
+                Election::Ask { incarnation, needs, applied: self.exchange.last_applied(), taken };
             self.ask_member(slot, &ask, wiring);
         }
     }
@@ -121,7 +122,7 @@ impl<A: Application> Replica<A> {
         self.cursor = end;
         self.runs = runs;
         self.ends.clear();
-        self.exchanged.clear();
+        self.exchange.forget_logged();
         (self.freed_index, self.freed, self.freed_told) = (end.index - 1, end.position, 0);
         self.space.resume(end, end.position);
         (self.begun_at, self.filled_from) = (end, None);

@@ -1,6 +1,5 @@
 //! The ordering state at the commit index, as it ends a copy.
 
-use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
@@ -12,7 +11,7 @@ use skein_protocol::ramcast::Role;
 use super::Replica;
 use crate::application::Application;
 use crate::election::{Place, cursor, place};
-use crate::replica::results::{Given, Told};
+use crate::replica::results::Saved;
 use crate::wiring::{Note, Wiring};
 
 /// The ordering state, as sent.
@@ -22,14 +21,7 @@ struct Order {
     runs: Vec<(u64, Place)>,
     end: Place,
     payloads: Vec<Payload>,
-    /// Results that the state machine was given of messages that are not over: name, group.
-    heard: Vec<(u64, u64, u16)>,
-    /// What the state machine exchanged and others may still need.
-    results: Vec<(u64, u64, Vec<u16>, Vec<u8>)>,
-    last_applied: u64,
-    last_delivered: u64,
-    /// What the machine has not done with: name, timestamp, what an answer rests on.
-    given: Vec<(u64, u64, u64, u64)>,
+    exchange: Saved,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -48,15 +40,6 @@ fn groups(set: GroupSet) -> Vec<u16> {
 fn group_set(groups: &[u16]) -> Option<GroupSet> {
     let known = groups.iter().all(|group| *group < GroupSet::CAPACITY);
     known.then(|| groups.iter().map(|group| GroupId(*group)).collect())
-}
-
-/// What is kept of messages, in the order of their names: it is told in the same bytes each time.
-pub(in crate::replica) fn sorted<T>(
-    of: &HashMap<MessageId, T>,
-) -> impl Iterator<Item = (&MessageId, &T)> {
-    let mut all: Vec<_> = of.iter().collect();
-    all.sort_unstable_by_key(|(message, _)| **message);
-    all.into_iter()
 }
 
 impl<A: Application> Replica<A> {
@@ -85,17 +68,7 @@ impl<A: Application> Replica<A> {
             runs: runs.iter().map(|(birth, first)| (birth.to_word(), place(first))).collect(),
             end: place(end),
             payloads: payloads.collect(),
-            heard: sorted(&self.heard)
-                .filter(|_| !planted(Mutant::HeardNotTaken))
-                .flat_map(|(m, from)| from.iter().map(|g| (m.session.0, m.sequence, g.0)))
-                .collect(),
-            results: sorted(&self.results)
-                .filter(|_| !planted(Mutant::ResultsNotTaken))
-                .map(|(m, (to, result))| (m.session.0, m.sequence, groups(*to), result.to_vec()))
-                .collect(),
-            last_applied: self.last_applied,
-            last_delivered: self.last_delivered,
-            given: self.given.iter().map(Given::saved).collect(),
+            exchange: self.exchange.save(),
         };
         postcard::to_stdvec(&order).expect("plain data")
     }
@@ -124,16 +97,8 @@ impl<A: Application> Replica<A> {
                 payload.bytes,
             ));
         }
-        let mut heard = HashMap::new();
-        for (session, sequence, from) in order.heard {
-            let of: &mut GroupSet =
-                heard.entry(MessageId::new(SessionId(session), sequence)).or_default();
-            *of = of.union(group_set(&[from])?);
-        }
-        let mut results = Vec::new();
-        for (session, sequence, to, result) in order.results {
-            let message = MessageId::new(SessionId(session), sequence);
-            results.push((message, (group_set(&to)?, Told::from(&result[..]))));
+        if !order.exchange.is_sound() {
+            return None;
         }
         let runs = order.runs.iter();
         let runs = runs.map(|(birth, first)| (Ballot::from_word(*birth), cursor(*first)));
@@ -154,11 +119,7 @@ impl<A: Application> Replica<A> {
         for (message, low_water, destinations, bytes) in payloads {
             self.payloads.replace(message, low_water, destinations, &bytes);
         }
-        self.heard = heard;
-        self.results = results.into_iter().collect();
-        (self.last_applied, self.last_delivered) = (order.last_applied, order.last_delivered);
-        let now = self.core.log().now_ms();
-        self.given = order.given.into_iter().map(|given| Given::restored(given, now)).collect();
+        self.exchange.restore(order.exchange, self.core.log().now_ms());
         let core = &self.core;
         self.payloads.retain_all(|message| !core.is_known(message) || core.is_pending(message));
         self.forget_unsent(wiring);

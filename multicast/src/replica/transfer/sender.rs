@@ -94,8 +94,7 @@ impl<A: Application> Replica<A> {
         let Some((slot, Stage::Sending { ripe: true })) = self.core.log().sends_state() else {
             return;
         };
-        let drained =
-            || self.exchanged.front().is_none_or(|e| e.index > self.core.log().commit_index());
+        let drained = || self.exchange.is_drained_to(self.core.log().commit_index());
         if !drained() {
             return;
         }

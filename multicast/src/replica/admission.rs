@@ -1,0 +1,188 @@
+//! Whose logs a leader writes, whom it lets in, and without whom it goes on.
+
+use skein_fabric::{Fabric, RegionKey, Source};
+use skein_protocol::group::frame::{self, Cursor, Leadership};
+use skein_protocol::group::transfer::Stage;
+use skein_protocol::group::{Backlog, GroupEvent, SLOTS};
+use skein_protocol::guard;
+use skein_protocol::ids::{MessageId, ReplicaId};
+use skein_protocol::log::{Body, Entry};
+use skein_protocol::mutants::{Mutant, planted};
+use skein_protocol::step::Event;
+
+use super::Replica;
+use super::log::RESERVE_FOR_CONTROL;
+use crate::application::Application;
+use crate::election::{Election, Granted, cursor};
+use crate::wakes::Hurry;
+use crate::wiring::{Column, Wiring};
+
+impl<A: Application> Replica<A> {
+    /// As leader: begins to write a log that its replica has opened to us, from where it differs from
+    /// ours.
+    pub(super) fn admit<F: Fabric>(&mut self, slot: u8, granted: &Granted, wiring: &mut Wiring<F>) {
+        let follower = ReplicaId::new(self.id.group, slot);
+        let Some(peer) = wiring.peer_of(follower) else { return };
+        let member = self.core.log().view().member(slot);
+        let named = member.incarnation == granted.incarnation;
+        let shared = self.runs.shared(&granted.runs());
+        let theirs = cursor(granted.end);
+        let wrong = planted(Mutant::WrongBase) && theirs.position <= self.runs.end().position;
+        let base = if wrong { Some(theirs) } else { shared };
+        // Room for what must always be written, or it could never let the others go on. What is not
+        // committed is kept anyway, full or not, and no state holds it.
+        let reserve = RESERVE_FOR_CONTROL as u64;
+        let kept = |base: &Cursor| base.position >= self.freed;
+        let base = base.filter(|base| kept(base) || self.space.retains(base.position, reserve));
+        // A learner that could not deliver what it was fed would only be fed more: it needs the state.
+        let learns = !named || member.evicted;
+        // But it refuses our state if its log goes on behind our last committed entry: others may count on that, and perhaps
+        // we can commit nothing without it. Then it is fed.
+        let given = self.core.log().sends_state() == Some((slot, Stage::Sent));
+        let committed = self.core.log().commit_index();
+        let refuses = given && base.is_some_and(|base| base.index - 1 > committed);
+        let needs_state = learns && (planted(Mutant::KeptLogNotFed) || !refuses);
+        let base = base.filter(|_| !(needs_state && self.core.is_granter_behind(slot)));
+        // Nor one that sees nothing committed, as it hears its leader alone: what it keeps of its log would grow with
+        // each time that it is let in.
+        let fits = self.space.retains(granted.freed, reserve);
+        let base = base.filter(|_| guard!(Mutant::LogKeptBeyondRing, fits || !needs_state));
+        let base = base.filter(|base| self.rewrite_from(*base, &mut wiring.port.fabric));
+        let Some(base) = base else {
+            // It answers this ballot again only as long as it has not heard of this.
+            self.paths.behind += 1;
+            let end = shared.map(|base| self.ends_at(base));
+            let event = GroupEvent::OutOfReach { slot, end };
+            self.core.step(Event::Group(event), &mut self.effects);
+            let ballot = self.core.log().ballot().to_word();
+            return self.tell_member(slot, &Election::Behind { ballot }, &[], wiring);
+        };
+        let log = match wiring.port.fabric.attach(peer, &RegionKey(granted.key)) {
+            Ok(log) => log,
+            Err(error) => {
+                self.followers[usize::from(slot)].attempt += 1;
+                return tracing::warn!(%error, %follower, "a granted log was of no use");
+            }
+        };
+        let (ballot, grant) = (self.core.log().ballot(), granted.grant);
+        let before = self.written_before(slot, granted, base, &mut wiring.port.fabric);
+        let (first, held_from) = (self.core.log().first_index(), before.start);
+        let header = Leadership { ballot, base, grant, first, held_from }.encode();
+        // What it has applied it tells when it has this header; what it told before may be a former life's.
+        wiring.forget_word(self.id, follower, Column::Applied);
+        if let Err(error) = wiring.port.fabric.write(log, 0, Source::Inline(&header), None) {
+            wiring.port.fabric.detach(log);
+            self.followers[usize::from(slot)].attempt += 1;
+            return tracing::debug!(%error, %follower, "a granted log cannot be written");
+        }
+        wiring.port.wake_later(peer);
+        let ours = &mut self.followers[usize::from(slot)];
+        ours.let_in(log, base.position, granted.freed);
+        // A quorum may lack what this follower is yet to be written.
+        self.awaited = true;
+        self.space.hold(if fits { base.position.min(granted.freed) } else { base.position });
+        ours.joining = learns.then_some(granted.incarnation);
+        self.stop_teaching(slot);
+        self.paths.admitted += 1;
+        let (incarnation, held_from) = (granted.incarnation, granted.held_from);
+        let event = GroupEvent::Feeds { slot, incarnation, held_from };
+        self.core.step(Event::Group(event), &mut self.effects);
+        self.write_log(slot, before, 0, Hurry::Now, wiring);
+        tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");
+    }
+
+    /// Position at which an entry begins: where less than a header is left of the ring it is the ring's beginning.
+    pub(super) fn ends_at(&self, base: Cursor) -> u64 {
+        let mut end = Cursor { index: 0, position: base.position };
+        end.offset(self.space.capacity());
+        end.position
+    }
+
+    /// Makes what our log holds from `base` on written in our ballot, as a follower expects it. False
+    /// if our memory does not reach back to there: we were given the state behind it.
+    pub(super) fn rewrite_from<F: Fabric>(&mut self, base: Cursor, fabric: &mut F) -> bool {
+        let ballot = self.core.log().ballot();
+        let mut at = base;
+        while at.position < self.rewritten.position {
+            let Some(mut bytes) = self.raw_entry(&mut at, fabric) else { return false };
+            let Some(entry) = Entry::parse(&bytes, at) else { return false };
+            if !self.is_of_our_log(&entry, at.index) {
+                return false;
+            }
+            let (body_is_pad, len) = (entry.body == Body::Pad, announced(&bytes));
+            frame::rewrite(&mut bytes, ballot);
+            let offset = at.offset(self.space.capacity());
+            fabric.copy_in(self.log, offset, &bytes);
+            at.position += len as u64;
+            at.index += u64::from(!body_is_pad);
+        }
+        if base.position < self.rewritten.position {
+            self.rewritten = base;
+        }
+        true
+    }
+
+    /// As follower: asks our leader about messages that we cannot deliver.
+    pub(super) fn ask_for_decisions<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        let Some(leader) = self.core.log().leader().filter(|leader| *leader != self.id) else {
+            return;
+        };
+        let lacks = self.core.lacks();
+        if !lacks.is_empty() {
+            let name = |message: MessageId| (message.session.0, message.sequence);
+            let messages = lacks.into_iter().map(name).collect();
+            self.ask_member(leader.slot, &Election::Lacks { messages }, wiring);
+        }
+    }
+
+    /// As leader: lets in whoever has all of our log by now.
+    pub(super) fn let_in<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        if !self.core.log().leads() {
+            return;
+        }
+        for slot in 0..self.topology.replicas {
+            let follower = &self.followers[usize::from(slot)];
+            let Some(incarnation) = follower.joining.filter(|_| follower.has_all()) else {
+                continue;
+            };
+            if self.core.log().view().names(slot, incarnation)
+                && !self.core.log().view().member(slot).evicted
+            {
+                self.followers[usize::from(slot)].joining = None;
+                self.core.log_mut().asks_no_more(slot);
+                tracing::info!(replica = %self.id, slot, incarnation, "is let in");
+            } else {
+                let event = GroupEvent::CaughtUp { slot, incarnation };
+                self.core.step(Event::Group(event), &mut self.effects);
+            }
+        }
+        self.carry_out(wiring);
+    }
+
+    /// As leader: a full log that cannot go on for the sake of one that lags goes on without it; and so
+    /// does one whose sessions wait because payloads are kept for it, or because it has yet to deliver too many
+    /// messages.
+    pub(super) fn evict_blockers(&mut self) {
+        let still = |len: &usize| self.core.log().keeps_delivered() && self.exceeds_budget(*len);
+        self.refused_relay = self.refused_relay.filter(still);
+        let refused = std::mem::take(&mut self.refused) || self.refused_relay.is_some();
+        let mut freed = [0; SLOTS];
+        for (freed, follower) in freed.iter_mut().zip(&self.followers) {
+            *freed = follower.freed;
+        }
+        freed[usize::from(self.id.slot)] = self.freed;
+        let backlog = Backlog {
+            has_room: self.log_has_room(),
+            refused,
+            waited_for: self.waited_for().fold(0, |slots, slot| slots | 1 << slot),
+            freed: &freed,
+            lag: self.space.capacity() / 8,
+        };
+        self.core.relieve(&backlog, &mut self.effects);
+    }
+}
+
+/// The length that an entry's header announces.
+pub(super) fn announced(bytes: &[u8]) -> usize {
+    u32::from_le_bytes(bytes[40..44].try_into().expect("a header")) as usize
+}

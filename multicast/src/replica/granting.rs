@@ -1,0 +1,164 @@
+//! Letting another replica write our log, and telling it what the log holds.
+
+use skein_fabric::{Fabric, Peer, RegionKey};
+use skein_protocol::ballot::Ballot;
+use skein_protocol::group::Asked;
+use skein_protocol::group::frame::{self, Cursor};
+use skein_protocol::ids::ReplicaId;
+use skein_protocol::log::{Body, Entry, Payload};
+use skein_protocol::message::{Head, encode_name};
+use skein_protocol::mutants::{Mutant, planted};
+
+use super::Replica;
+use super::admission::announced;
+use crate::application::Application;
+use crate::election::{Election, Granted, Piece, place};
+use crate::mail::Key;
+use crate::wiring::Wiring;
+
+/// A grant of our log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answered {
+    ballot: Ballot,
+    attempt: u32,
+    peer: Peer,
+    key: Key,
+    /// When it was told last.
+    at_ms: u64,
+}
+
+impl Answered {
+    /// Whether it answers that question, if it comes over that connection.
+    pub(super) fn answers(&self, asked: &Asked, peer: Option<Peer>) -> bool {
+        let Self { ballot, attempt, peer: granted, .. } = *self;
+        (ballot, attempt, Some(granted)) == (asked.question.ballot, asked.attempt, peer)
+    }
+}
+
+impl<A: Application> Replica<A> {
+    /// Lets who asked write our log, and tells it what the log holds.
+    pub(super) fn report<F: Fabric>(&mut self, asked: Asked, wiring: &mut Wiring<F>) {
+        let from = ReplicaId::new(self.id.group, asked.by);
+        let Some(peer) = wiring.peer_of(from) else { return };
+        // Where memory is short, what we held as a leader may be what our log needs.
+        self.leave_logs(wiring);
+        let granted = if planted(Mutant::GrantWithoutRevoking) && self.granted.is_some() {
+            Ok(RegionKey([u8::MAX; 32]))
+        } else {
+            wiring.port.fabric.grant(self.log, peer)
+        };
+        let key = match granted {
+            Ok(key) => key.0,
+            Err(error) => {
+                return tracing::warn!(%error, replica = %self.id, "cannot let a leader write");
+            }
+        };
+        let (ballot, attempt) = (asked.question.ballot, asked.attempt);
+        self.granted = Some(peer);
+        self.grants += 1;
+        self.awaiting = true;
+        self.header_seen = self.header_there(&wiring.port.fabric);
+        self.core.log_mut().lags_no_more();
+        tracing::info!(replica = %self.id, to = %from, %ballot, end = self.runs.end().index - 1, "grants");
+        let at_ms = self.core.log().now_ms();
+        self.tell_granted(asked, Answered { ballot, attempt, peer, key, at_ms }, wiring);
+    }
+
+    /// Tells the same grant once more, if nothing has come of it for long. It was lost, or the answer to it
+    /// was, where a channel was refused for lack of memory: what waited for it is gone, and nobody else would say
+    /// it again. Until a leader's first words are here our log is what it was.
+    pub(super) fn report_again<F: Fabric>(
+        &mut self,
+        asked: Asked,
+        answered: Answered,
+        wiring: &mut Wiring<F>,
+    ) {
+        let (now, to) = (self.core.log().now_ms(), ReplicaId::new(self.id.group, asked.by));
+        let waits = self.awaiting && self.core.log().lagging().is_none();
+        let due = now >= answered.at_ms + self.config.group.patience_ms;
+        if waits && due && wiring.has_sent_all(self.id, to) {
+            self.paths.granted_again += 1;
+            self.tell_granted(asked, Answered { at_ms: now, ..answered }, wiring);
+        }
+    }
+
+    fn tell_granted<F: Fabric>(
+        &mut self,
+        asked: Asked,
+        answered: Answered,
+        wiring: &mut Wiring<F>,
+    ) {
+        self.answered = Some(answered);
+        let mut tail = Vec::new();
+        let whole = self.collect(asked.from, &wiring.port.fabric, &mut tail);
+        let granted = Granted {
+            ballot: asked.question.ballot.to_word(),
+            attempt: asked.attempt,
+            incarnation: self.incarnation,
+            grant: self.grants,
+            key: answered.key,
+            named: self.core.log().named(),
+            runs: self.runs.iter().map(|(birth, first)| (birth.to_word(), place(first))).collect(),
+            end: place(self.runs.end()),
+            freed: self.freed,
+            whole,
+            applied: self.exchange.last_applied(),
+            held_from: self.held_from(&wiring.port.fabric),
+        };
+        self.tell_member(asked.by, &Election::Granted(granted), &tail, wiring);
+    }
+
+    /// Collects our log's entries from `from` on, and the payloads they do not hold. False if some
+    /// of it is overwritten.
+    fn collect<F: Fabric>(&self, from: Cursor, fabric: &F, into: &mut Vec<u8>) -> bool {
+        let end = self.runs.end();
+        let capacity = self.space.capacity();
+        if from.position + capacity < end.position {
+            return false;
+        }
+        let mut at = from;
+        while at.index < end.index {
+            let Some(bytes) = self.raw_entry(&mut at, fabric) else { return false };
+            let Some(entry) = Entry::parse(&bytes, at) else { return false };
+            if !self.is_of_our_log(&entry, at.index) {
+                return false;
+            }
+            if let Body::Local { message, payload: Payload::Held { .. }, .. } = entry.body
+                && let Some(held) = self.payloads.get(message)
+            {
+                let mut piece = Vec::new();
+                encode_name(message, &mut piece);
+                let (sequence, low_water) = (message.sequence, held.low_water);
+                Head { sequence, low_water, destinations: held.destinations }.encode(&mut piece);
+                piece.extend_from_slice(&held.bytes);
+                Piece::Payload(&piece).encode(into);
+            }
+            if entry.body != Body::Pad {
+                Piece::Entry(&bytes).encode(into);
+            }
+            entry.body.step_over(&mut at, announced(&bytes));
+        }
+        true
+    }
+
+    /// Whether an entry that is found in our memory at an index is the one of our log. In front of a state that
+    /// was taken, memory still has what stood there before, and that may have been cut off.
+    pub(super) fn is_of_our_log(&self, entry: &Entry<'_>, index: u64) -> bool {
+        entry.body == Body::Pad || self.runs.remembers(entry.birth, index)
+    }
+
+    /// The bytes of the entry at a cursor: of a pad, only its header.
+    pub(super) fn raw_entry<F: Fabric>(&self, at: &mut Cursor, fabric: &F) -> Option<Vec<u8>> {
+        let capacity = self.space.capacity();
+        let offset = at.offset(capacity);
+        let mut header = [0; frame::HEADER];
+        fabric.copy_out(self.log, offset, &mut header);
+        let len = frame::announced_len(&header, *at, capacity)?;
+        let mut bytes = header.to_vec();
+        if !frame::is_pad(&header) {
+            bytes.resize(len, 0);
+            fabric.copy_out(self.log, offset, &mut bytes);
+        }
+        Some(bytes)
+    }
+}

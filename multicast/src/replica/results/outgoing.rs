@@ -1,0 +1,100 @@
+//! Our machine's results for other groups.
+
+use hashbrown::HashMap;
+use skein_fabric::Fabric;
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
+use skein_protocol::properties::{About, Touch};
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::results::Results;
+
+use super::{RESULTS_BYTES_MAX, Told};
+use crate::channel::Kind;
+use crate::replica::ReplicaPaths;
+use crate::wiring::{Note, Wiring};
+
+/// What our machine says to other groups: to be sent at the end of the turn, and kept to be sent again.
+///
+/// Invariants: `untold[g].len() <= RESULTS_BYTES_MAX`, and it is 0 unless `untold_to` contains `g`.
+pub(in crate::replica) struct Outgoing {
+    by: ReplicaId,
+    /// Results until all groups that need them have said that they have them.
+    pub(super) results: HashMap<MessageId, (GroupSet, Told)>,
+    /// Results of this turn, by group, and which groups those are.
+    untold: Vec<Vec<u8>>,
+    untold_to: GroupSet,
+}
+
+impl Outgoing {
+    pub(super) fn new(by: ReplicaId, groups: u16) -> Self {
+        let untold = vec![Vec::new(); usize::from(groups)];
+        Self { by, results: HashMap::new(), untold, untold_to: GroupSet::EMPTY }
+    }
+
+    /// Keeps our machine's result until the groups `to` have it: a later leader may have to say it again.
+    pub(in crate::replica) fn keep(&mut self, message: MessageId, to: GroupSet, result: &[u8]) {
+        self.results.insert(message, (to, result.into()));
+    }
+
+    /// No group needs our machine's result about this message any more.
+    pub(in crate::replica) fn settled(&mut self, message: MessageId) {
+        self.results.remove(&message);
+    }
+
+    /// As leader: our machine's result goes to the leaders of other groups at the end of the turn, with the
+    /// others of this turn.
+    pub(in crate::replica) fn tell_later<F: Fabric>(
+        &mut self,
+        message: MessageId,
+        to: GroupSet,
+        result: &[u8],
+        core: &Ramcast,
+        wiring: &mut Wiring<F>,
+    ) {
+        for group in to.iter() {
+            if self.untold[group.index()].len() + Results::len_of(result.len()) > RESULTS_BYTES_MAX
+            {
+                self.tell_group(group, core, wiring);
+            }
+            let (by, to, about) = (self.by, core.leader_of(group), About::Message(message));
+            wiring.note(|| Note::Told(Touch { by, to, about }));
+            Results::push(message, result, &mut self.untold[group.index()]);
+        }
+        self.untold_to = self.untold_to.union(to);
+    }
+
+    /// Sends the results of this turn.
+    pub(in crate::replica) fn tell<F: Fabric>(&mut self, core: &Ramcast, wiring: &mut Wiring<F>) {
+        for group in std::mem::take(&mut self.untold_to).iter() {
+            self.tell_group(group, core, wiring);
+        }
+    }
+
+    fn tell_group<F: Fabric>(&mut self, group: GroupId, core: &Ramcast, wiring: &mut Wiring<F>) {
+        let results = &mut self.untold[group.index()];
+        wiring.send(self.by, core.leader_of(group), Kind::Exchange, results, &[]);
+        results.clear();
+    }
+
+    /// Sends our machine's result to the leader of a group again, if it is kept for that group.
+    pub(in crate::replica) fn resend<F: Fabric>(
+        &self,
+        message: MessageId,
+        to: GroupId,
+        core: &Ramcast,
+        wiring: &mut Wiring<F>,
+        paths: &mut ReplicaPaths,
+    ) {
+        let Some((_, result)) = self.results.get(&message).filter(|(all, _)| all.contains(to))
+        else {
+            return;
+        };
+        let mut bytes = wiring.borrow();
+        Results::push(message, result, &mut bytes);
+        let leader = core.leader_of(to);
+        let about = About::Message(message);
+        paths.result_resent += 1;
+        wiring.note(|| Note::Told(Touch { by: self.by, to: leader, about }));
+        wiring.send(self.by, leader, Kind::Exchange, &bytes, &[]);
+        wiring.keep(bytes);
+    }
+}

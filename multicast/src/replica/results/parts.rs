@@ -1,0 +1,73 @@
+//! What the exchange holds of single messages: results, and deliveries in flight.
+
+use std::ops::Deref;
+
+use skein_protocol::ids::{GroupId, MessageId, SessionId};
+use skein_protocol::timestamp::Timestamp;
+
+/// Another group's result that waits for its log entry to be committed.
+pub(in crate::replica) struct Exchanged {
+    pub(in crate::replica) index: u64,
+    pub(in crate::replica) message: MessageId,
+    pub(in crate::replica) from: GroupId,
+    pub(in crate::replica) result: Told,
+}
+
+/// What a state machine tells other groups: a few bytes most often, which need no memory of their own.
+pub(in crate::replica) enum Told {
+    Short { len: u8, bytes: [u8; Self::SHORT] },
+    Long(Box<[u8]>),
+}
+
+impl Told {
+    const SHORT: usize = 14;
+}
+
+impl From<&[u8]> for Told {
+    fn from(from: &[u8]) -> Self {
+        let mut bytes = [0; Self::SHORT];
+        match bytes.get_mut(..from.len()) {
+            Some(short) => {
+                short.copy_from_slice(from);
+                Self::Short { len: from.len() as u8, bytes }
+            }
+            None => Self::Long(from.into()),
+        }
+    }
+}
+
+impl Deref for Told {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+/// A delivery in flight: our machine was given the message, and it is not
+/// [over](crate::application::Application::under_way).
+pub(in crate::replica) struct Given {
+    pub(super) message: MessageId,
+    pub(super) timestamp: u64,
+    /// What must be passed before it is answered.
+    pub(super) rests_on: Timestamp,
+    /// When other groups were last asked for their results, and how often.
+    pub(super) asked_at: u64,
+    pub(in crate::replica) asked: u32,
+}
+
+impl Given {
+    pub(super) fn saved(&self) -> (u64, u64, u64, u64) {
+        let MessageId { session, sequence } = self.message;
+        (session.0, sequence, self.timestamp, self.rests_on.to_word())
+    }
+
+    pub(super) fn restored(saved: (u64, u64, u64, u64), asked_at: u64) -> Self {
+        let (session, sequence, timestamp, rests_on) = saved;
+        let message = MessageId::new(SessionId(session), sequence);
+        Self { message, timestamp, rests_on: Timestamp::from_word(rests_on), asked_at, asked: 0 }
+    }
+}

@@ -1,0 +1,74 @@
+//! The exchange as part of a state that is copied to another replica.
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
+use skein_protocol::mutants::{Mutant, planted};
+
+use super::{Given, ResultExchange};
+
+/// What follows from the deliveries up to a commit index. Replicas send its encoding to each other: the order of
+/// the fields is part of the format.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::replica) struct Saved {
+    /// Results that the machine was given of messages that are not over: name, group.
+    pub(in crate::replica) heard: Vec<(u64, u64, u16)>,
+    /// Results of the machine that other groups may still need: name, groups, result.
+    pub(in crate::replica) results: Vec<(u64, u64, Vec<u16>, Vec<u8>)>,
+    pub(in crate::replica) last_applied: u64,
+    pub(in crate::replica) last_delivered: u64,
+    /// Deliveries in flight: name, timestamp, what an answer rests on.
+    pub(in crate::replica) given: Vec<(u64, u64, u64, u64)>,
+}
+
+impl Saved {
+    /// Whether it names only groups that a cluster may have.
+    pub(in crate::replica) fn is_sound(&self) -> bool {
+        let heard = self.heard.iter().map(|(.., from)| from);
+        let told = self.results.iter().flat_map(|(_, _, to, _)| to);
+        heard.chain(told).all(|group| *group < GroupSet::CAPACITY)
+    }
+}
+
+/// The entries in the order of their messages: saved again, they have the same bytes.
+pub(super) fn sorted<T>(of: &HashMap<MessageId, T>) -> impl Iterator<Item = (&MessageId, &T)> {
+    let mut all: Vec<_> = of.iter().collect();
+    all.sort_unstable_by_key(|(message, _)| **message);
+    all.into_iter()
+}
+
+impl ResultExchange {
+    pub(in crate::replica) fn save(&self) -> Saved {
+        Saved {
+            heard: sorted(&self.heard)
+                .filter(|_| !planted(Mutant::HeardNotTaken))
+                .flat_map(|(m, from)| from.iter().map(|g| (m.session.0, m.sequence, g.0)))
+                .collect(),
+            results: sorted(&self.outgoing.results)
+                .filter(|_| !planted(Mutant::ResultsNotTaken))
+                .map(|(m, (to, result))| {
+                    (m.session.0, m.sequence, to.iter().map(|g| g.0).collect(), result.to_vec())
+                })
+                .collect(),
+            last_applied: self.last_applied,
+            last_delivered: self.last_delivered,
+            given: self.given.iter().map(Given::saved).collect(),
+        }
+    }
+
+    /// Goes on from what was saved, which is [sound](Saved::is_sound).
+    pub(in crate::replica) fn restore(&mut self, saved: Saved, now_ms: u64) {
+        self.heard.clear();
+        for (session, sequence, from) in saved.heard {
+            let message = MessageId::new(SessionId(session), sequence);
+            self.heard.entry(message).or_default().insert(GroupId(from));
+        }
+        let results = saved.results.into_iter().map(|(session, sequence, to, result)| {
+            let to = to.into_iter().map(GroupId).collect();
+            (MessageId::new(SessionId(session), sequence), (to, result[..].into()))
+        });
+        self.outgoing.results = results.collect();
+        (self.last_applied, self.last_delivered) = (saved.last_applied, saved.last_delivered);
+        self.given = saved.given.into_iter().map(|it| Given::restored(it, now_ms)).collect();
+    }
+}

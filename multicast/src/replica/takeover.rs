@@ -1,0 +1,181 @@
+//! What a candidate does with grants: takes over the best log, and leads.
+
+use skein_fabric::Fabric;
+use skein_protocol::ballot::Ballot;
+use skein_protocol::group::frame;
+use skein_protocol::group::{Applied, Control, GroupEvent};
+use skein_protocol::log::Entry;
+use skein_protocol::message::{Head, decode_name};
+use skein_protocol::step::Event;
+
+use super::Replica;
+use crate::application::Application;
+use crate::election::{Election, Granted, Piece, cursor};
+use crate::wiring::Wiring;
+
+impl<A: Application> Replica<A> {
+    /// Another replica lets us write its log.
+    pub(super) fn granted<F: Fabric>(
+        &mut self,
+        slot: u8,
+        granted: Granted,
+        tail: &[u8],
+        wiring: &mut Wiring<F>,
+    ) {
+        let follower = &self.followers[usize::from(slot)];
+        let awaited = follower.log.is_none() && granted.attempt == follower.attempt;
+        if self.core.log().leads() && !awaited {
+            return;
+        }
+        let named = granted.named.clone();
+        let grants = Control::Granted {
+            ballot: Ballot::from_word(granted.ballot),
+            incarnation: granted.incarnation,
+            last: (granted.runs().last_birth(), granted.end.0 - 1),
+            named: &named,
+            applied: Applied::new(granted.applied),
+        };
+        self.heard_grant = Some((granted, tail.to_vec()));
+        self.core.control(slot, grants, &mut self.effects);
+        self.carry_out(wiring);
+        self.heard_grant = None;
+    }
+
+    /// We are elected: takes over the log of slot `best`, and leads.
+    pub(super) fn take_over_log<F: Fabric>(&mut self, best: u8, wiring: &mut Wiring<F>) {
+        if best != self.id.slot && !self.adopt(best, wiring) {
+            // Whoever holds it may never find the time to set out: we would ask it again and again.
+            tracing::info!(replica = %self.id, best, "is too far behind to lead");
+            let ballot = self.core.log().promised();
+            self.core.log_mut().lags_behind(ballot);
+            self.paths.handed_over += 1;
+            let ballot = ballot.to_word();
+            self.tell_member(best, &Election::Succeed { ballot }, &[], wiring);
+            return;
+        }
+        self.learn_committed();
+        let end = self.runs.end();
+        self.space.resume(end, self.freed);
+        if !self.space.retains(self.freed, 2 * frame::HEADER as u64) {
+            // As far as those know who have granted, the log is full of what is not committed. That is no error:
+            // they need not know. The others are asked on, and this is tried again with each grant. One that knows
+            // more says so with its grant, or sets out itself when nothing comes of us, and has room then.
+            //
+            // Nobody has room only if the knowledge is gone with its holders, and of what a log reserves for control
+            // not even a ballot is left: after a full log, some thirty leaders in a row, none of whom committed its
+            // first entry. No entry may be given up for another then, since each may be committed. Such a group
+            // waits until a replica comes back that knows more; `status` says that nobody leads it.
+            tracing::info!(replica = %self.id, "has no room in its log for a ballot of its own yet");
+            return;
+        }
+        self.rewritten = end;
+        for follower in &mut self.followers {
+            follower.freed = self.freed;
+        }
+        tracing::info!(replica = %self.id, ballot = %self.core.log().promised(), end = end.index - 1, "leads");
+        self.tell_core(GroupEvent::TookOver, wiring);
+        self.exchange.ask_soon();
+        for (slot, grant) in std::mem::take(&mut self.grants_received).into_iter().enumerate() {
+            self.grants_received.push(None);
+            // One that was asked anew since closes its log to this grant, and answers once more.
+            if let Some((grant, _)) = grant
+                && grant.attempt == self.followers[slot].attempt
+            {
+                self.admit(slot as u8, &grant, wiring);
+            }
+        }
+        self.unproposed = true;
+        self.write_followers(wiring);
+    }
+
+    /// Whatever a granter has committed is part of the log that was adopted, and is committed here as well.
+    fn learn_committed(&mut self) {
+        let granted = self.grants_received.iter().flatten();
+        let freed = granted.map(|(granted, _)| granted.freed).max().unwrap_or(0);
+        let committed = self.ends.iter().rev().find(|(_, end)| *end <= freed);
+        if let Some(index) = committed.map(|(index, _)| *index) {
+            self.core.step(Event::Group(GroupEvent::Learned { index }), &mut self.effects);
+            self.pass_committed();
+        }
+    }
+
+    /// What sessions sent us and nobody has logged is ours to propose now, as far as the log has room.
+    pub(super) fn propose_held<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+        if !self.unproposed || !self.core.log().leads() {
+            return;
+        }
+        for message in self.payloads.messages() {
+            if self.core.is_known(message) {
+                continue;
+            }
+            if !self.log_has_room() {
+                return;
+            }
+            self.receive_held(message, wiring);
+        }
+        self.unproposed = false;
+    }
+
+    /// Makes our log what slot `best` reported. False if what it reported does not reach back to
+    /// what we have.
+    fn adopt<F: Fabric>(&mut self, best: u8, wiring: &mut Wiring<F>) -> bool {
+        // The grant stays: whoever's log is adopted in the end, this one is let in.
+        let Some((granted, tail)) = &mut self.grants_received[usize::from(best)] else {
+            return false;
+        };
+        let (runs, end, tail) = (granted.runs(), cursor(granted.end), std::mem::take(tail));
+        let Some(base) = self.runs.shared(&runs).filter(|_| granted.whole) else {
+            return false;
+        };
+        self.cut_log(base);
+        let ballot = self.core.log().promised();
+        let mut rest = &tail[..];
+        while let Some(piece) = Piece::next(&mut rest) {
+            match piece {
+                Piece::Payload(bytes) => self.take_payload(bytes),
+                Piece::Entry(bytes) => self.adopt_entry(bytes, ballot, wiring),
+            }
+            if self.core.stalled_on().is_some() {
+                // Nobody who reported has that payload any more: what comes behind it is not ours.
+                self.cut_log(self.end_of(self.core.log().last_index()));
+                break;
+            }
+        }
+        self.core.step(Event::TurnEnd, &mut self.effects);
+        self.runs.end() == end
+    }
+
+    fn take_payload(&mut self, bytes: &[u8]) {
+        let read = decode_name(bytes).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
+        if let Some((message, (Head { low_water, destinations, .. }, payload))) = read {
+            self.payloads.replace(message, low_water, destinations, payload);
+        }
+    }
+
+    /// Puts an entry of another's log behind ours, as written by us.
+    fn adopt_entry<F: Fabric>(&mut self, bytes: &[u8], ballot: Ballot, wiring: &mut Wiring<F>) {
+        let capacity = self.space.capacity();
+        let mut at = self.runs.end();
+        let Some(position) = bytes.get(16..24).and_then(|word| word.try_into().ok()) else {
+            return;
+        };
+        let position = u64::from_le_bytes(position);
+        let fabric = &mut wiring.port.fabric;
+        if position > at.position {
+            let offset = at.offset(capacity);
+            if at.position < position {
+                let mut pad = Vec::new();
+                frame::encode_pad(at, (position - at.position) as usize, ballot, &mut pad);
+                fabric.copy_in(self.log, offset, &pad);
+                at.position = position;
+            }
+        }
+        let Some(entry) = Entry::parse(bytes, at) else { return };
+        let mut rewritten = bytes.to_vec();
+        frame::rewrite(&mut rewritten, ballot);
+        let offset = at.offset(capacity);
+        fabric.copy_in(self.log, offset, &rewritten);
+        self.note_entry(at.index, entry.birth, at.position + bytes.len() as u64);
+        self.take_entry(at.index, &entry, wiring);
+    }
+}
