@@ -173,7 +173,11 @@ impl Ramcast {
     }
 
     /// Takes one event to its conclusion, appending what follows from it to `effects`.
-    #[inline] // Whoever calls it knows which event it is, and need not look.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "whoever calls it knows which event it is, and need not look"
+    )]
     pub fn step(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Tick { now_ms } => self.tick(now_ms, effects),
