@@ -4,8 +4,9 @@
 //! is `no_std` and holds no `unsafe`, so it cannot have them.
 //! What crosses its boundary is of four kinds. [`step`] has what happens and what follows. [`group::Control`] is what the
 //! replicas of a group tell each other of who leads it. A state is asked for, sent and taken in parts, as
-//! [`group::transfer`] says, and saved and restored whole; an operator evicts a replica, or has a group that was lost go on.
-//! All else that is public reads something and changes nothing.
+//! [`group::transfer`] says, and saved and restored whole. An operator evicts a replica, or has a group that was lost go on.
+//! Besides, what comes in numbers has calls of its own: other groups' proposals (`hear_together`, `accept_proposals`), what
+//! they have passed (`hear_passed`), what is delivered (`deliver`), and once a tick what holds a leader up (`relieve`).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -167,6 +167,11 @@ pub enum Event {
     },
     /// Everything was delivered that there was.
     AllDelivered,
+    /// A group waits until we have delivered what it shares with us, and our log has room for an entry.
+    Awaited {
+        /// Which group.
+        by: GroupId,
+    },
     /// A session has ended: its record goes when enough others have ended after it.
     SessionEnded {
         /// Which.

@@ -51,7 +51,7 @@ impl<A: Application> Replica<A> {
         let Some(base) = base else {
             // It answers this ballot again only as long as it has not heard of this.
             self.paths.behind += 1;
-            let end = shared.map(|base| self.ends_at(base));
+            let end = shared.map(|base| self.place(base).position);
             let event = GroupEvent::OutOfReach { slot, end };
             self.core.step(Event::Group(event), &mut self.effects);
             let ballot = self.core.log().ballot().to_word();
@@ -82,20 +82,13 @@ impl<A: Application> Replica<A> {
         self.awaited = true;
         self.space.hold(if fits { base.position.min(granted.freed) } else { base.position });
         ours.joining = learns.then_some(granted.incarnation);
-        self.stop_teaching(slot);
+        self.stop_sending_to(slot);
         self.paths.admitted += 1;
         let (incarnation, held_from) = (granted.incarnation, granted.held_from);
         let event = GroupEvent::Feeds { slot, incarnation, held_from };
         self.core.step(Event::Group(event), &mut self.effects);
         self.write_log(slot, before, 0, Hurry::Now, wiring);
         tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");
-    }
-
-    /// Position at which an entry begins: where less than a header is left of the ring it is the ring's beginning.
-    pub(super) fn ends_at(&self, base: Cursor) -> u64 {
-        let mut end = Cursor { index: 0, position: base.position };
-        end.offset(self.space.capacity());
-        end.position
     }
 
     /// Makes what our log holds from `base` on written in our ballot, as a follower expects it. False

@@ -45,7 +45,7 @@ impl<A: Application> Replica<A> {
         }
         self.core.step(Event::Heartbeat { slot, pulse: Pulse::Dead }, &mut self.effects);
         self.follower_lost(slot);
-        self.stop_teaching(slot);
+        self.stop_sending_to(slot);
         self.carry_out(wiring);
     }
 
@@ -128,7 +128,7 @@ impl<A: Application> Replica<A> {
             GroupEffect::GiveUp { slot, evicted } => {
                 tracing::warn!(replica = %self.id, slot, evicted, "goes on without a replica that holds it up");
                 self.paths.learner_given_up += u64::from(!evicted);
-                self.stop_teaching(slot);
+                self.stop_sending_to(slot);
                 self.follower_lost(slot);
             }
             GroupEffect::Succeed { to } => {

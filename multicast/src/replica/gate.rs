@@ -121,9 +121,10 @@ impl<A: Application> Replica<A> {
         wiring: &mut Wiring<F>,
     ) {
         self.stir();
-        let has_room = self.log_has_room();
-        let appended = self.core.hear_passed(from, report, has_room, &mut self.effects);
-        self.announced += usize::from(appended);
+        if self.core.hear_passed(from, report, &mut self.effects) && self.log_has_room() {
+            self.announced += 1; // It may need an entry. If there is no room, it asks again.
+            self.core.step(Event::Awaited { by: from.group }, &mut self.effects);
+        }
         self.carry_out(wiring);
     }
 

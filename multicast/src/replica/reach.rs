@@ -58,7 +58,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Where an entry stands that follows what ends at `end`: a ring's last bytes may be too few for it.
-    fn place(&self, mut end: Cursor) -> Cursor {
+    pub(super) fn place(&self, mut end: Cursor) -> Cursor {
         end.offset(self.space.capacity());
         end
     }

@@ -36,7 +36,7 @@ impl<A: Application> Replica<A> {
             return Err(CommandError::NotEvictable(whom));
         }
         if self.core.evict(whom.slot, &mut self.effects) {
-            self.stop_teaching(whom.slot);
+            self.stop_sending_to(whom.slot);
             self.follower_lost(whom.slot);
             self.carry_out(wiring);
         }

@@ -24,7 +24,8 @@ impl<A: Application> Replica<A> {
     ) {
         let follower = &self.followers[usize::from(slot)];
         let awaited = follower.log.is_none() && granted.attempt == follower.attempt;
-        if self.core.log().leads() && !awaited {
+        let leads = self.core.log().leads();
+        if leads && !awaited {
             return;
         }
         let named = granted.named.clone();
@@ -35,7 +36,9 @@ impl<A: Application> Replica<A> {
             named: &named,
             applied: Applied::new(granted.applied),
         };
-        self.heard_grant = Some((granted, tail.to_vec()));
+        // A leader takes nothing over.
+        let tail = if leads { Vec::new() } else { tail.to_vec() };
+        self.heard_grant = Some((granted, tail));
         self.core.control(slot, grants, &mut self.effects);
         self.carry_out(wiring);
         self.heard_grant = None;

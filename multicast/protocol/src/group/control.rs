@@ -224,7 +224,8 @@ pub enum GroupEffect {
         /// What.
         question: Question,
     },
-    /// Let whoever asked write our log, which is closed to all others, and tell it what the log holds.
+    /// Let whoever asked write our log, which is closed to all others, and tell it what the log holds. What others let us
+    /// write until now, we write no more.
     Grant(Asked),
     /// It asks again for what it was granted: the answer was lost, or the connection.
     GrantAgain(Asked),

@@ -31,7 +31,7 @@ pub struct Backlog<'a> {
 
 /// Since when a leader is held up.
 ///
-/// **Invariant.** `since <= now` while something holds us up, and `None` otherwise.
+/// **Invariant.** `since <= now` if something held us up when we looked last, and `None` otherwise.
 pub(super) struct Eviction {
     since_ms: Option<u64>,
     /// By slot, when `freed` was last seen to have risen, and to where.
@@ -50,7 +50,8 @@ impl Eviction {
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// As leader: the slots that hold us up for too long by now, whom `is_behind` or their place in the log shows. Those
+    /// As leader: the slots that hold us up for too long by now: by their place in the log, by a payload that is kept for
+    /// them, or since they are behind, as `is_behind` says. Those
     /// evicted already, which only we wait for, are among them if they have stopped or cannot deliver what they are fed: they
     /// take the state anew.
     pub(crate) fn holds_up(

@@ -212,6 +212,7 @@ impl Ramcast {
             Event::Applied { slot, timestamp } => self.log.hear_applied(slot, timestamp.into()),
             Event::Waits { message, heard } => self.wait_for_results(message, heard, effects),
             Event::AllDelivered => self.pass_on(effects),
+            Event::Awaited { by } => self.raise_for(by, effects),
             Event::SessionEnded { session } => self.known.end(session),
             Event::Lacked { message } => self.decide_for_follower(message),
             Event::Denied => self.step_down(),

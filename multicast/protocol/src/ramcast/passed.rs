@@ -488,13 +488,12 @@ impl Ramcast {
         self.passed.look();
     }
 
-    /// A replica of another group, or our leader, tells what it knows. If it asks what we know, that may take an entry,
-    /// for which there is room or not: without room it asks again. Returns whether one may have been appended.
+    /// A replica of another group, or our leader, tells what it knows. Returns whether it asks what we
+    /// know: then it [waits for us](crate::step::Event::Awaited).
     pub fn hear_passed(
         &mut self,
         from: ReplicaId,
         report: &[u8],
-        has_room: bool,
         effects: &mut Vec<Effect>,
     ) -> bool {
         let asks = self.passed.hear(from.group, report) == Some(true);
@@ -503,17 +502,14 @@ impl Ramcast {
             let (rows, _) = self.passed.reach();
             effects.push(Effect::Pass { to: from, rows, asks: false });
         }
-        if asks && has_room {
-            self.raise_for(from.group, effects);
-        }
-        asks && has_room
+        asks
     }
 
     /// As leader: a group waits until we have delivered what it shares with us. If there is no such
     /// message here, nor will be, the group or ours was recreated, and has it in a higher place than we
     /// had, or alone. So we shall have delivered everything up to there, once no later leader of ours
     /// can put anything there.
-    fn raise_for(&mut self, group: GroupId, effects: &mut Vec<Effect>) {
+    pub(super) fn raise_for(&mut self, group: GroupId, effects: &mut Vec<Effect>) {
         let own = self.group();
         let (last, delivered) =
             (self.passed.row(group).last.get(own), self.passed.row(own).delivered);

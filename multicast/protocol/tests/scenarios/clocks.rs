@@ -182,7 +182,7 @@ fn a_groups_highest_clock_is_that_of_whatever_anybody_was_told_of_it() {
     let other = Ramcast::anew(config(replica(1, 0), 0, 2, 3), View::first(3), 1, 80, 0);
     let mut report = Vec::new();
     other.report_passed(GroupSet::single(GroupId(1)), false, &mut report);
-    core.hear_passed(replica(1, 0), &report, false, &mut Vec::new());
+    core.hear_passed(replica(1, 0), &report, &mut Vec::new());
     assert_eq!(
         (core.inspect().clock(), core.inspect().highest_clock()),
         (0, 80),

@@ -254,8 +254,8 @@ fn the_machine_gives_a_copy_up_that_is_not_finished_when_its_transfer_is_over() 
     #[rustfmt::skip]
     let cases: [(Then, u32, &str); 6] = [
         // then                                               given up  because
-        (|scene| scene.replica.stop_teaching(2),              1,        "it is gone"),
-        (|scene| scene.replica.stop_teaching(1),              0,        "another one is"),
+        (|scene| scene.replica.stop_sending_to(2),              1,        "it is gone"),
+        (|scene| scene.replica.stop_sending_to(1),              0,        "another one is"),
         (answer_nothing,                                      1,        "it does not answer"),
         (|scene| scene.replica.forget_transfers(),            1,        "the group is recreated"),
         (finish,                                              0,        "the copy is finished"),

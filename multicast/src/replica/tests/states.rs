@@ -155,7 +155,7 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
     }
     assert_eq!(scene.asks_to_lead(), Some(1), "the log of slot 2 begins too late");
     let capacity = scene.replica.space.capacity();
-    let end = scene.replica.ends_at(Cursor { index: 0, position: capacity - 8 });
+    let end = scene.replica.place(Cursor { index: 0, position: capacity - 8 }).position;
     scene.happens(GroupEvent::OutOfReach { slot: 3, end: Some(end) });
     let mut server = |held_from: u64| {
         for (slot, held_from) in [(1, held_from), (2, u64::MAX)] {

@@ -40,7 +40,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// We write the slot's log, or it is gone.
-    pub(in crate::replica) fn stop_teaching(&mut self, slot: u8) {
+    pub(in crate::replica) fn stop_sending_to(&mut self, slot: u8) {
         if self.core.log_mut().stops_sending(slot) {
             self.give_up_copy();
         }
@@ -49,10 +49,11 @@ impl<A: Application> Replica<A> {
     /// Our state is not to be sent to anybody.
     pub(in crate::replica) fn stop_sending(&mut self) {
         if let Some((slot, _)) = self.core.log().sends_state() {
-            self.stop_teaching(slot);
+            self.stop_sending_to(slot);
         }
     }
 
+    /// A receiver that takes nothing more is sent nothing more.
     pub(in crate::replica) fn give_up_unanswering(&mut self) {
         let Some((slot, stage)) = self.core.log_mut().gives_up_unanswered() else { return };
         if !matches!(stage, Stage::Paused { .. }) {

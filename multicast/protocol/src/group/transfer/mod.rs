@@ -8,7 +8,9 @@
 //!
 //! All that is decided by state and time is decided here. The driver holds the bytes: it has its machine make the parts,
 //! sends them, and puts a machine together from those that it is given. Whenever a call here says that a transfer is
-//! over, the driver drops what it holds of it.
+//! over, the driver drops what it holds of it. Without such a call a transfer to others is over when we grant a ballot and had
+//! sent all, of which the driver holds nothing any more; and one to us when a leader begins to write our log, or when a
+//! state takes the place of our own: what was received until then, the driver drops by itself.
 
 mod learners;
 mod receiver;

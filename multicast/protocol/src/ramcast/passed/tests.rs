@@ -360,7 +360,8 @@ fn asked(leader: &mut Ramcast, clock: u64) -> Vec<Record> {
     let (mut report, mut effects) = (Vec::new(), Vec::new());
     let own = anew.row(GroupId(0)).delivered;
     anew.report(GroupSet::single(GroupId(0)), own, true, &mut report);
-    assert!(leader.hear_passed(ReplicaId::new(GroupId(0), 0), &report, true, &mut effects));
+    assert!(leader.hear_passed(ReplicaId::new(GroupId(0), 0), &report, &mut effects));
+    leader.raise_for(GroupId(0), &mut effects);
     let records = effects.into_iter().filter_map(|effect| match effect {
         Effect::Append { record, .. } => Some(record),
         _ => None,
