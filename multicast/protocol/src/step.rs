@@ -151,40 +151,40 @@ pub enum Event {
         /// Up to where.
         timestamp: Timestamp,
     },
-    /// A follower of ours, or we ourselves, have applied what is delivered up to a timestamp.
+    /// A follower of ours, or we ourselves, have applied all deliveries up to a timestamp.
     Applied {
-        /// Who.
+        /// Its slot.
         slot: u8,
         /// Up to where.
         timestamp: Timestamp,
     },
-    /// Our state machine waits for other groups' results about a message that it was given.
+    /// Our state machine waits for other groups' results about a delivered message.
     Waits {
-        /// Which message.
+        /// The message.
         message: MessageId,
-        /// Whose results it has.
+        /// Groups whose results it has.
         heard: GroupSet,
     },
-    /// Everything was delivered that there was.
+    /// Nothing more can be delivered in this turn.
     AllDelivered,
     /// A group waits until we have delivered what it shares with us, and our log has room for an entry.
     Awaited {
-        /// Which group.
+        /// The waiting group.
         by: GroupId,
     },
     /// A session has ended: its record goes when enough others have ended after it.
     SessionEnded {
-        /// Which.
+        /// The session.
         session: SessionId,
     },
     /// A follower of ours cannot deliver a message: if we have, our log shall say so.
     Lacked {
-        /// Which message.
+        /// The message.
         message: MessageId,
     },
     /// A write to a follower's log was denied: somebody else may lead.
     Denied,
-    /// Something that concerns our group alone.
+    /// An event that concerns our group alone.
     Group(GroupEvent),
     /// Everything that was readable has been told.
     TurnEnd,
@@ -199,7 +199,7 @@ impl From<GroupEffect> for Effect {
 /// Something the caller must now do, in the order given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// What our group alone asks for.
+    /// An action that concerns our group alone.
     Group(GroupEffect),
     /// Append to the log. Records of one index make one entry; of other groups' proposals, the record
     /// is the first of an entry that has all of

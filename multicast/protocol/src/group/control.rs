@@ -1,8 +1,8 @@
-//! What the replicas of a group tell each other of who leads it, what else happens to who leads, and what follows.
+//! Leader election at the boundary: control messages between replicas, events, and effects.
 //!
-//! A replica closes its log before it says anything of what the log holds. That takes the caller to the memory: so
-//! [`CloseLog`](GroupEffect::CloseLog) says what is to come after it, and [`LogClosed`](GroupEvent::LogClosed) says so again.
-//! Whatever the log held was told in between.
+//! A replica closes its log to writers before it reports its content. Only the caller can close memory. So the effect
+//! [`CloseLog`](GroupEffect::CloseLog) carries the step that follows, and the caller returns that step in the event
+//! [`LogClosed`](GroupEvent::LogClosed). Between the two, the caller reports every entry that it reads.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -17,51 +17,51 @@ use crate::ballot::Ballot;
 use crate::guard;
 use crate::mutants::Mutant;
 
-/// The question of a candidate or a leader to all who have not granted its ballot.
+/// The request of a candidate or a leader for a grant of its ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The ballot that is to be granted.
     pub ballot: Ballot,
-    /// Whether who asks was elected in it, and only wants to write the log.
+    /// True if the sender was elected in it already, and only needs to write the log.
     pub leads: bool,
-    /// Whether even a leader that is well shall be given up for it.
+    /// True if a follower shall give up even a leader that is well.
     pub forced: bool,
 }
 
-/// A question that was asked.
+/// A [`Question`] as it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Who asks.
+    /// Slot of the sender.
     pub by: u8,
-    /// What.
+    /// The request.
     pub question: Question,
-    /// Which time it is: raised when what was granted was lost.
+    /// Number of the attempt: the sender raises it when a grant was lost.
     pub attempt: u32,
-    /// Up to where the asking one knows the log to be committed: it may lack what comes behind.
+    /// End of the log that the sender knows to be committed. It may lack every entry behind this.
     pub from: Cursor,
 }
 
-/// What another replica of our group tells us.
+/// A message from another replica of our group.
 #[derive(Clone, Copy, Debug)]
 pub enum Control<'a> {
     /// It wants to write our log.
     Prepare {
-        /// How it asks.
+        /// The request.
         asked: Asked,
         /// The incarnations of its committed view, by slot.
         admitted: &'a [u32],
     },
     /// It lets us write its log.
     Granted {
-        /// In which ballot.
+        /// The granted ballot.
         ballot: Ballot,
-        /// Which incarnation of it does.
+        /// Incarnation of the sender.
         incarnation: u32,
         /// The end of its log: the last entry's birth and index.
         last: (Ballot, u64),
-        /// The incarnations that count, by slot, at the end of its log.
+        /// The admitted incarnations, by slot, at the end of its log.
         named: &'a [u32],
-        /// Up to where it has applied what it delivers.
+        /// Up to here it has applied its deliveries.
         applied: Applied,
     },
     /// It does not let us, because it has granted this ballot, or its leader is well.
@@ -69,125 +69,125 @@ pub enum Control<'a> {
         /// The highest ballot that it has granted.
         promised: Ballot,
     },
-    /// Whoever leads in this ballot, or follows there, knows the `Join` of an incarnation of ours to be committed.
+    /// The sender knows that the `Join` of an incarnation of ours is committed.
     Admitted {
-        /// Which ballot.
+        /// Ballot in which the sender leads or follows.
         ballot: Ballot,
-        /// Which incarnation.
+        /// The admitted incarnation.
         incarnation: u32,
     },
-    /// It leads in this ballot, and asks us to let nobody else lead for a while.
+    /// Our leader asks for a lease: we let nobody else lead for a while.
     Lease {
-        /// Which ballot.
+        /// Ballot in which it leads.
         ballot: Ballot,
-        /// Which time it asks.
+        /// Number of the request.
         number: u64,
-        /// What our clock shows. It may not be of before the question came.
+        /// Our clock, read after the request came.
         now: Duration,
     },
-    /// It has promised us such a lease.
+    /// A follower has promised us a lease.
     LeasePromised {
-        /// In which ballot of ours.
+        /// Our ballot.
         ballot: Ballot,
-        /// What it answers.
+        /// Number of the request that it answers.
         number: u64,
-        /// Which incarnation of it.
+        /// Incarnation of the sender.
         incarnation: u32,
-        /// What our clock shows.
+        /// Our clock.
         now: Duration,
     },
-    /// It leads in this ballot, or asks to, and wants us to lead instead.
+    /// A leader or a candidate asks us to lead in its place.
     Succeed {
-        /// Which ballot.
+        /// Its ballot.
         ballot: Ballot,
     },
 }
 
-/// What happens to a replica as one of its group, and is no message.
+/// An event that concerns one group and is not a message.
 #[derive(Clone, Copy, Debug)]
 pub enum GroupEvent {
     /// We have looked at all heartbeats: it is time to see who is to lead.
     Watched {
-        /// Whether our state is the group's, as far as is known: one that would answer from another one does not set out.
+        /// False if our state is known to differ from the group's: then we do not set out.
         trusted: bool,
     },
-    /// We are to set out to lead, as soon as what we have promised allows it.
+    /// We are to set out to lead as soon as our promises allow it.
     SetOut {
-        /// Why.
+        /// The reason.
         cause: Cause,
     },
-    /// Nobody can write our log any more, and all that it holds was told.
+    /// Our log is closed to all writers, and all its entries were reported.
     LogClosed {
-        /// As it was asked for.
+        /// The step that [`CloseLog`](GroupEffect::CloseLog) carried.
         then: Closing,
     },
-    /// Our log is the one that was to be [taken over](GroupEffect::TakeOver), and has room: we lead.
+    /// We have adopted the log named by [`TakeOver`](GroupEffect::TakeOver), and it has room: we lead.
     TookOver,
-    /// Everything up to this entry is committed: somebody said so with its grant, and the log that we took over has it.
+    /// A granter has reported a higher commit index, and our adopted log holds all up to there.
     Learned {
-        /// Index of the last such entry.
+        /// The commit index.
         index: u64,
     },
-    /// The leader that we have let in has begun to write our log.
+    /// The leader that we granted has begun to write our log.
     Followed {
-        /// Its ballot: the one that we granted.
+        /// The granted ballot.
         ballot: Ballot,
         /// Index of the last entry that stays.
         base: u64,
-        /// Index of its own first entry.
+        /// Index of the leader's first entry in its ballot.
         first: u64,
     },
-    /// What our log held behind an entry is cut off: another log was chosen.
+    /// Our log is cut off behind an entry: another log was adopted.
     CutOff {
         /// Index of the last entry that stays.
         last: u64,
     },
     /// We begin to write the log of a follower.
     Feeds {
-        /// Which slot.
+        /// Slot of the follower.
         slot: u8,
-        /// Which incarnation of it.
+        /// Incarnation of the follower.
         incarnation: u32,
-        /// From which position on its memory holds its log.
+        /// Position from which its memory holds its log.
         held_from: u64,
     },
-    /// A replica lets us write its log, and ours does not reach back to where that ends.
+    /// A replica lets us write its log, and our log does not reach back to its end.
     OutOfReach {
-        /// Which slot.
+        /// Slot of the follower.
         slot: u8,
-        /// Position of its end, as far as our logs are known to be the same.
+        /// Position up to which its log equals ours; `None` if no such position is known.
         end: Option<u64>,
     },
-    /// We write it no more, until it lets us in again.
+    /// We cannot write a follower's log any more, until it grants again.
     FeedsNoMore {
-        /// Which slot.
+        /// Slot of the follower.
         slot: u8,
     },
-    /// All that our log holds is in a follower's memory, whose incarnation does not count yet.
+    /// A follower that is not admitted yet holds all of our log.
     CaughtUp {
-        /// Which slot.
+        /// Slot of the follower.
         slot: u8,
-        /// Which incarnation of it.
+        /// Incarnation of the follower.
         incarnation: u32,
     },
     /// A write of ours is in a follower's memory.
     Landed {
-        /// Which slot.
+        /// Slot of the follower.
         slot: u8,
-        /// Which write. Numbers rise, for all followers together.
+        /// Number of the write. Numbers rise over all followers.
         number: u64,
     },
-    /// Somebody asks us, as leader, for what we hold: a lease is of use.
+    /// A session reads from us as leader, so a lease is of use.
     LeaseWanted {
-        /// What our clock shows.
+        /// Our clock.
         now: Duration,
     },
-    /// A replica is to be asked to lead instead of us, so that leaders spread.
+    /// We hand leadership over, so that leaders spread.
     HandsOver {
-        /// Which slot.
+        /// Slot of the next leader.
         to: u8,
     },
-    /// The process of the leader that we follow has certainly ended: it answers nobody.
+    /// The process of our leader has certainly ended, so our promise of a lease is void.
     LeaderDied,
 }
 
@@ -200,89 +200,88 @@ pub enum Closing {
     Grant(Asked),
 }
 
-/// What is to be done for the group, and is no entry of its log.
+/// An action that the group log asks of its caller, other than appending an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupEffect {
     /// Let nobody write our log any more, read what is whole in it, and [say so](GroupEvent::LogClosed).
     CloseLog {
-        /// What comes then.
+        /// The step that follows.
         then: Closing,
     },
-    /// Our log is closed, and we have set out to lead: what others let us write until now, we write no more.
+    /// We have set out to lead. Stop writing the followers' logs: their grants were for an earlier ballot.
     SetsOut {
-        /// In which ballot.
+        /// Our ballot.
         ballot: Ballot,
-        /// Why.
+        /// The reason.
         cause: Cause,
     },
-    /// We would set out to lead, and there is no ballot left.
+    /// We cannot set out to lead: no ballot is left.
     NoBallotLeft,
     /// Ask a replica to let us write its log.
     Ask {
-        /// Whom.
+        /// Slot of the receiver.
         to: u8,
-        /// What.
+        /// The request.
         question: Question,
     },
-    /// Let whoever asked write our log, which is closed to all others, and tell it what the log holds. What others let us
-    /// write until now, we write no more.
+    /// Let the sender of a request write our closed log, and report the log's content to it. Stop writing the followers'
+    /// logs, if we led.
     Grant(Asked),
-    /// It asks again for what it was granted: the answer was lost, or the connection.
+    /// Grant the same request again: the answer or the connection was lost.
     GrantAgain(Asked),
-    /// Tell a replica that its ballot is not granted, and what is.
+    /// Refuse a replica's ballot.
     Refuse {
-        /// Whom.
+        /// Slot of the receiver.
         to: u8,
         /// The highest ballot that we have granted.
         promised: Ballot,
     },
-    /// What a replica has just told us with its grant counts: keep it.
+    /// The grant that was just received counts: keep its content.
     Keep {
-        /// Whose.
+        /// Slot of the granter.
         of: u8,
     },
-    /// We are elected: make our log what a replica told us with its grant, [say so](GroupEvent::TookOver), and write the logs
-    /// of all whose grants were kept.
+    /// We are elected: adopt a granter's log, report [`TookOver`](GroupEvent::TookOver), and write the logs of all granters.
     TakeOver {
-        /// Whose log; our own, if it is as good as any.
+        /// Slot of the log to adopt; our own if no other is better.
         of: u8,
     },
-    /// We lead, and a replica lets us write its log.
+    /// A replica lets us, its leader, write its log: begin to.
     Admit {
-        /// Which one.
+        /// Its slot.
         slot: u8,
     },
     /// Ask all others to promise us a lease.
     AskForLease {
-        /// Which time we ask.
+        /// Number of the request.
         number: u64,
     },
     /// Tell our leader that it has its lease.
     PromiseLease {
-        /// Whom.
+        /// Slot of the leader.
         to: u8,
-        /// In which ballot it leads.
+        /// Ballot of the leader.
         ballot: Ballot,
-        /// What it asked.
+        /// Number of the request.
         number: u64,
     },
     /// Tell a replica that its `Join` is committed.
     TellAdmitted {
-        /// Whom.
+        /// Slot of the receiver.
         to: u8,
-        /// Which incarnation of it is admitted.
+        /// The admitted incarnation.
         incarnation: u32,
     },
-    /// A slot is waited for no more: write its log no more, and give it no state.
+    /// Stop waiting for a slot: write its log no more, and send it no state.
     GiveUp {
-        /// Which slot.
+        /// The slot.
         slot: u8,
-        /// Whether it was evicted; otherwise it learns, and takes the state anew.
+        /// True if it was evicted; false if it is a learner, which takes the state anew.
         evicted: bool,
     },
     /// Ask a replica to lead instead of us.
     Succeed {
-        /// Which one.
+        /// Slot of the next leader.
         to: u8,
     },
 }

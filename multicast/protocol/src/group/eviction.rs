@@ -14,7 +14,7 @@ use crate::mutants::{Mutant, planted};
 /// How long a learner that holds our log up may read nothing before it is given up.
 const STOPPED_AFTER_MS: u64 = 1_000;
 
-/// What a leader's log has to wait for, as its caller finds it once a tick.
+/// The followers that a leader's log waits for, as its caller finds them once a tick.
 #[derive(Clone, Copy, Debug)]
 pub struct Backlog<'a> {
     /// Whether the log can take another entry.
