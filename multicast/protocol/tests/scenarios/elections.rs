@@ -1,9 +1,14 @@
 //! Who may lead, whose log is taken over, and what a change of leader makes of it.
 
+use std::time::Duration;
+
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
-use skein_protocol::group::GroupRecord;
-use skein_protocol::group::transfer::{CopyId, Part, Reception};
+use skein_protocol::group::frame::Cursor;
+use skein_protocol::group::transfer::{Answer, CopyId, Left, Part, Reception, Request};
+use skein_protocol::group::{
+    Applied, Asked, Closing, Control, GroupEffect, GroupEvent, GroupRecord, Question,
+};
 use skein_protocol::ids::GroupSet;
 use skein_protocol::ramcast::{Cause, Ramcast, Role};
 use skein_protocol::step::{Event, Record};
@@ -73,6 +78,117 @@ fn a_grant_counts_only_from_a_life_that_the_best_log_names() {
     assert_eq!(core.granted(3, 0, (birth, 11), vec![0, 0, 1, 0, 0]), None);
     assert_eq!(core.granted(2, 1, (birth, 11), vec![0, 0, 1, 0, 0]), Some(3));
     assert_eq!(core.log().paths().grant_not_counted, 1);
+}
+
+/// Its group has admitted a later incarnation of the candidate.
+#[test]
+fn a_candidate_that_the_best_log_does_not_name_takes_nothing_over() {
+    let birth = Ballot::new(1, 0, 0);
+    for (incarnation, elected) in [(0, true), (1, false)] {
+        let (mut core, _) = candidate();
+        let named = vec![0, incarnation, 0, 0, 0];
+        let best = [2, 3, 4].map(|slot| core.granted(slot, 0, (birth, 11), named.clone()));
+        assert_eq!(best.iter().any(Option::is_some), elected, "it is incarnation 0");
+    }
+}
+
+#[test]
+fn a_replica_whose_state_is_not_the_groups_does_not_set_out() {
+    let (leader, follower) = (replica(0, 0), replica(0, 1));
+    let mut stage = Stage::new(1, 3);
+    stage.pass(500, &[leader]);
+    let core = stage.core(follower);
+    assert_eq!(core.happens(GroupEvent::Watched { trusted: false }), []);
+    let close = GroupEffect::CloseLog { then: Closing::SetOut(Cause::Death) };
+    assert_eq!(core.happens(GroupEvent::Watched { trusted: true }), [close]);
+}
+
+#[test]
+fn a_learner_is_asked_for_its_log_when_it_has_the_state_not_before() {
+    let (leader, learner) = (replica(0, 0), replica(0, 2));
+    let mut stage = Stage::new(1, 3);
+    stage.restart(learner);
+    let core = stage.core(leader);
+    core.feeds_no_more(learner.slot);
+    let ballot = core.log().ballot();
+    let question = Question { ballot, leads: true, forced: false };
+    let ask = GroupEffect::Ask { to: learner.slot, question };
+    let asks = |core: &mut Ramcast, now_ms| {
+        core.step(Event::Tick { now_ms }, &mut Vec::new());
+        core.looks().contains(&ask)
+    };
+    assert!(asks(core, 1_000));
+    let (slot, applied, needs) = (learner.slot, Applied::NOTHING, Some(Ballot::ZERO));
+    let request = Request { slot, incarnation: 1, needs, applied, taken: None };
+    assert_eq!(core.asked_for_state(&request, true), Answer::Begin);
+    assert!(!asks(core, 2_000), "it would grant with the log that it had");
+    core.log_mut().sends_part(Left::Nothing);
+    assert!(asks(core, 2_000));
+}
+
+#[test]
+fn a_leader_writes_no_log_that_was_granted_to_another_ballot_of_its_own() {
+    let mut stage = Stage::new(1, 3);
+    let core = stage.core(replica(0, 0));
+    let ballot = core.log().ballot();
+    for (counter, admits) in [(ballot.counter() + 1, false), (ballot.counter(), true)] {
+        let granted = Control::Granted {
+            ballot: Ballot::new(counter, 0, 0),
+            incarnation: 0,
+            last: (ballot, 1),
+            named: &[0; 3],
+            applied: Applied::NOTHING,
+        };
+        let effects = core.told(2, granted);
+        assert_eq!(effects == [GroupEffect::Admit { slot: 2 }], admits);
+    }
+}
+
+#[test]
+fn a_candidacy_that_was_put_off_is_over_when_another_ballot_is_granted() {
+    for grants in [false, true] {
+        let mut stage = Stage::new(1, 3);
+        let core = stage.core(replica(0, 1));
+        core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
+        let (ballot, now) = (core.log().ballot(), Duration::from_secs(1));
+        let lease = Control::Lease { ballot, number: 1, now };
+        assert_eq!(core.told(0, lease), [GroupEffect::PromiseLease { to: 0, ballot, number: 1 }]);
+        let cause = Cause::Transfer;
+        assert_eq!(core.happens(GroupEvent::SetOut { cause }), [], "its leader has a lease");
+        if grants {
+            core.let_lead(Ballot::new(ballot.counter() + 1, 2, 0));
+        }
+        core.step(Event::Tick { now_ms: 1_060 }, &mut Vec::new());
+        assert_eq!(core.wants_to_lead(), (!grants).then_some(cause));
+    }
+}
+
+/// A replica speaks for its own slot and incarnation, and of the present ballot.
+#[test]
+fn what_is_told_for_another_slot_ballot_or_incarnation_is_not_heard() {
+    let mut stage = Stage::new(1, 3);
+    let core = stage.core(replica(0, 1));
+    let (ballot, now) = (core.log().ballot(), Duration::from_millis(1));
+    for (from, answers) in [(2, false), (0, true)] {
+        let lease = Control::Lease { ballot, number: 1, now };
+        assert_eq!(!core.told(from, lease).is_empty(), answers, "slot 0 leads");
+    }
+    let core = stage.core(replica(0, 2));
+    let question = Question { ballot: Ballot::new(9, 0, 0), leads: false, forced: true };
+    for (by, answers) in [(1, false), (0, true)] {
+        let asked = Asked { by, question, attempt: 0, from: Cursor::START };
+        let effects = core.told(by, Control::Prepare { asked, admitted: &[] });
+        assert_eq!(!effects.is_empty(), answers, "it is a ballot of slot 0");
+    }
+    for (of, sets_out) in [(Ballot::new(9, 0, 0), false), (ballot, true)] {
+        let effects = core.told(0, Control::Succeed { ballot: of });
+        assert_eq!(!effects.is_empty(), sets_out, "it has granted {ballot}");
+    }
+    let mut blank = Ramcast::new(config(replica(0, 3), 1, 1, 5), View::first(5));
+    for (incarnation, admitted) in [(0, false), (2, false), (1, true)] {
+        blank.hear_admitted(ballot, incarnation);
+        assert_eq!(blank.log().is_admitted(), admitted, "it is incarnation 1");
+    }
 }
 
 #[test]
