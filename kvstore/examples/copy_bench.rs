@@ -12,7 +12,6 @@ use skein_kvstore::slots::SlotMap;
 use skein_multicast::application::{Application, Delivery, Outbox};
 use skein_multicast::config::Topology;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::timestamp::Timestamp;
 
 const RECORDS: u64 = 1_000_000;
 const VALUE_BYTES: usize = 1_000;
@@ -97,7 +96,7 @@ impl Driver {
             message: MessageId::new(SessionId(session), sequence),
             low_water: sequence.saturating_sub(WINDOW - 1),
             destinations: GroupSet::single(GroupId(0)),
-            timestamp: Timestamp::new(self.position, GroupId(0)),
+            clock: self.position,
             position: self.position,
             time_ms: 0,
             payload: plan.request(),

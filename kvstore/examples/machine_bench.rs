@@ -12,7 +12,6 @@ use skein_kvstore::slots::SlotMap;
 use skein_multicast::application::{Application, Delivery, Outbox};
 use skein_multicast::config::Topology;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::timestamp::Timestamp;
 
 const RECORDS: u64 = 100_000;
 const COMMANDS: u64 = 300_000;
@@ -52,7 +51,7 @@ impl Driver {
             message: MessageId::new(SessionId(1), self.sequence),
             low_water: self.sequence.saturating_sub(WINDOW),
             destinations: GroupSet::single(GroupId(0)),
-            timestamp: Timestamp::new(self.sequence, GroupId(0)),
+            clock: self.sequence,
             position: self.sequence,
             time_ms: 0,
             payload,

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use skein_fabric::Constants;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
-use skein_protocol::timestamp::Timestamp;
 
 /// A message whose place in the order is decided.
 #[derive(Clone, Copy, Debug)]
@@ -14,8 +13,9 @@ pub struct Delivery<'a> {
     pub low_water: u64,
     /// All the groups that deliver it.
     pub destinations: GroupSet,
-    /// Its place in the order of all groups.
-    pub timestamp: Timestamp,
+    /// The ordering's clock there: it falls from no delivery of a group to the next, and a group that is recreated goes on
+    /// above all that its former self may have reached.
+    pub clock: u64,
     /// Its place in this group's order: rises by one with each delivery, the same at every replica.
     pub position: u64,
     /// The leader's clock when it logged the message, in milliseconds: replicated time.

@@ -4,6 +4,9 @@ mod channels;
 mod pace;
 mod peers;
 
+use crate::ordering::Links;
+use skein_protocol::ordering::MessageStage;
+use skein_protocol::ramcast::Ramcast;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,9 +45,9 @@ const DATAGRAMS_PER_TURN: usize = 64;
 const READ_PER_TURN: usize = 1 << 20;
 
 /// One engine thread's replicas and the fabric they share.
-pub struct Engine<F, A> {
-    wiring: Wiring<F>,
-    replicas: Vec<Replica<A>>,
+pub struct Engine<F, A, O: Links = Ramcast> {
+    wiring: Wiring<F, O>,
+    replicas: Vec<Replica<A, O>>,
     me: Identity,
     /// Makes a replica's state machine, empty.
     application: Box<dyn FnMut(ReplicaId) -> A + Send>,
@@ -69,7 +72,7 @@ pub struct Engine<F, A> {
 impl<F: Fabric, A: Application> Engine<F, A> {
     /// Makes the replicas that engine `me` runs, and the memory their peers write. `application`
     /// makes a replica's state machine, with nothing in it: for its first life, and again each time
-    /// when it must begin anew and is given the state by others.
+    /// when it must begin anew and is given the state by others. RamCast orders.
     pub fn new(
         fabric: F,
         topology: Topology,
@@ -80,8 +83,10 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         let roster = Arc::new(Roster::unrecorded(me.node, me.life));
         Self::with_roster(fabric, topology, tuning, me, roster, application)
     }
+}
 
-    /// The same, of a node that remembers which processes ran the others. Its engines share the roster.
+impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
+    /// The same, with any ordering, of a node that remembers which processes ran the others. Its engines share the roster.
     pub fn with_roster(
         fabric: F,
         topology: Topology,
@@ -107,7 +112,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             replicas.push(Replica::new(id, incarnation, application(id), &mut wiring, tuning)?);
         }
         let of_machines =
-            replicas.first().map(|replica: &Replica<A>| replica.application.constants());
+            replicas.first().map(|replica: &Replica<A, O>| replica.application.constants());
         wiring.constants = wiring.constants.and(of_machines.unwrap_or_default());
         let now = wiring.port.fabric.now();
         wiring.greet();
@@ -147,7 +152,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         for replica in self.replicas.iter_mut().filter(|replica| replica.is_stirred()) {
             announced |= replica.end_turn(&mut self.wiring);
         }
-        announced |= self.wiring.tell_proposals();
+        announced |= O::tell_together(&mut self.wiring);
         for replica in &mut self.replicas {
             replica.seek_confirmation(&mut self.wiring);
         }
@@ -192,7 +197,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
 
     /// Hands to the state machines of some replicas what is their turn, and lets their answers out.
     /// Returns whether there was anything.
-    fn deliver(&mut self, whose: impl Fn(&Replica<A>) -> bool) -> bool {
+    fn deliver(&mut self, whose: impl Fn(&Replica<A, O>) -> bool) -> bool {
         let Self { replicas, wiring, .. } = self;
         let some = replicas.iter_mut().filter(|replica| whose(replica));
         some.fold(false, |any, replica| {
@@ -296,7 +301,9 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     fn originates(&self) -> bool {
         self.own.is_some_and(|(by, message)| {
             let by = self.replicas.iter().find(|replica| replica.id == by);
-            by.is_some_and(|by| by.core.log().leads() && !by.core.is_delivered(message))
+            by.is_some_and(|by| {
+                by.core.log().leads() && by.core.stage_of(message) != MessageStage::Delivered
+            })
         })
     }
 
@@ -310,7 +317,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// group, if there is one with room in its log. Other groups have no ring to find its payload in,
     /// and fetch it.
     pub fn originate(&mut self, payload: &[u8]) {
-        let can = |replica: &&mut Replica<A>| replica.core.log().leads() && replica.log_has_room();
+        let can =
+            |replica: &&mut Replica<A, O>| replica.core.log().leads() && replica.log_has_room();
         let Some(replica) = self.replicas.iter_mut().find(can) else { return };
         self.originated += 1;
         let session = SessionId::own(self.me.node, self.me.engine, self.originated);
@@ -344,18 +352,18 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     }
 
     /// What an onlooker saw since it last asked.
-    pub(crate) fn take_journal(&mut self) -> Vec<Note> {
+    pub(crate) fn take_journal(&mut self) -> Vec<Note<O::Record>> {
         self.wiring.journal.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The replicas, and the port they share, for an onlooker.
-    pub(crate) fn inside(&self) -> (&[Replica<A>], &Port<F>) {
+    pub(crate) fn inside(&self) -> (&[Replica<A, O>], &Port<F>) {
         (&self.replicas, &self.wiring.port)
     }
 
     /// A session that one of our replicas hears and takes for gone all the same, where connections may return.
     pub(crate) fn taken_for_gone(&self) -> Option<(ReplicaId, SessionId)> {
-        let gone = |it: &Replica<A>| {
+        let gone = |it: &Replica<A, O>| {
             let heard = it.orphans.keys().find(|session| self.wiring.hears(**session, it.id));
             heard.map(|session| (it.id, *session))
         };

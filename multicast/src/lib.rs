@@ -10,7 +10,8 @@
 //! | how many things are done together | [`batches`] |
 //! | how two processes share rings | `channel`, `port` |
 //! | what holds under every schedule | [`simulate`] |
-//! | how replicas reach each other | `wiring`, `mail`, `gathered`, `election` |
+//! | how replicas reach each other | `wiring`, `mail`, `election` |
+//! | what is done for one ordering alone | `ordering`, `ramcast` |
 
 pub mod access;
 pub mod application;
@@ -21,11 +22,12 @@ mod channel;
 pub mod config;
 mod election;
 pub mod engine;
-mod gathered;
 mod mail;
 pub mod operate;
+mod ordering;
 mod payloads;
 mod port;
+mod ramcast;
 mod replica;
 pub mod roster;
 pub mod simulate;
@@ -34,5 +36,6 @@ mod wakes;
 mod wiring;
 
 pub use mail::WIRE_VERSION;
+pub use ordering::Links;
 pub use skein_fabric as fabric;
 pub use skein_protocol as protocol;

@@ -6,9 +6,9 @@
 //! what counts, so it can be written again whenever a link comes up. And each engine has a word that
 //! shows that it is alive, which the others read.
 
-mod proposals;
 mod words;
 
+use crate::ordering::Links;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,14 @@ use hashbrown::HashMap;
 use skein_fabric::{Access, Constants, Fabric, FabricError, Peer, Region, RegionKey, Remote};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
-use skein_protocol::log;
 use skein_protocol::properties::Touch;
-use skein_protocol::step::{Deliver, Record};
-use skein_protocol::timestamp::Timestamp;
+use skein_protocol::rank::Rank;
+use skein_protocol::step::Deliver;
 use skein_protocol::view::View;
 
 use crate::buffers::Buffers;
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, endpoint_name};
-use crate::gathered::Gathered;
 use crate::mail::{Key, Mail, Purpose, WIRE_VERSION, key, name};
 use crate::port::Port;
 use crate::roster::{Introduction, Roster, Seen};
@@ -125,7 +123,7 @@ pub(crate) struct Datagram {
     pub bytes: Vec<u8>,
 }
 
-pub(crate) struct Wiring<F> {
+pub(crate) struct Wiring<F, O: Links> {
     pub port: Port<F>,
     pub topology: Topology,
     /// What every engine of the cluster must have alike.
@@ -165,20 +163,20 @@ pub(crate) struct Wiring<F> {
     /// Bytes of relayed payloads among those, and of what is proposed to each replica.
     relays_here: usize,
     proposed_here: Vec<usize>,
-    /// What leaders here propose in this turn.
-    gathered_proposals: Gathered,
+    /// What replicas here tell others together.
+    pub together: O::Together,
     /// For such, and for whatever else waits for a while.
     pub buffers: Buffers,
     scratch: Vec<u8>,
     /// What an onlooker would see, if there is one: simulations look on.
-    pub journal: Option<Vec<Note>>,
+    pub journal: Option<Vec<Note<O::Record>>>,
 }
 
 /// Something that an onlooker saw.
 #[derive(Clone, Debug)]
-pub(crate) enum Note {
+pub(crate) enum Note<R> {
     /// A replica has put a record into its log.
-    Logged { by: ReplicaId, index: u64, record: Record },
+    Logged { by: ReplicaId, index: u64, record: R },
     /// A replica has written something about a message, or about its log, to another.
     Told(Touch),
     /// A replica has promised a ballot.
@@ -186,14 +184,14 @@ pub(crate) enum Note {
     /// A replica has delivered a message.
     Delivered { by: ReplicaId, deliver: Deliver },
     /// A leader has said how far all of its group are done that it waits for: those of this view.
-    Settled { by: ReplicaId, timestamp: Timestamp, view: View },
+    Settled { by: ReplicaId, rank: Rank, view: View },
     /// A replica has given its state away, as of that delivery.
     Gave { by: ReplicaId, delivered: u64 },
     /// A replica goes on from another's state, or, with nothing delivered, from nothing.
     Restored { by: ReplicaId, delivered: u64 },
 }
 
-impl<F: Fabric> Wiring<F> {
+impl<F: Fabric, O: Links> Wiring<F, O> {
     pub(crate) fn new(
         mut port: Port<F>,
         topology: Topology,
@@ -242,7 +240,7 @@ impl<F: Fabric> Wiring<F> {
             told_here: false,
             loopback: VecDeque::new(),
             relays_here: 0,
-            gathered_proposals: Gathered::new(topology.groups),
+            together: O::together(topology.groups),
             buffers: Buffers::new(BUFFER_BYTES_MAX),
             scratch: Vec::new(),
             journal: None,
@@ -565,6 +563,31 @@ impl<F: Fabric> Wiring<F> {
         self.loopback.push_back(datagram);
     }
 
+    /// Queues what is proposed to a leader here, unless too much waits for room in its log already.
+    pub(crate) fn propose_here(&mut self, from: ReplicaId, to: ReplicaId, proposed: &[u8]) {
+        if self.proposed_here[usize::from(self.place(to).row)] < PROPOSED_HERE_MAX {
+            let bytes = self.buffers.copy(proposed);
+            self.keep_here(Datagram { from, to, kind: Kind::Propose, bytes });
+        }
+    }
+
+    /// How many other engines there are.
+    pub(crate) const fn engines(&self) -> usize {
+        self.links.len()
+    }
+
+    /// The number of the other engine that runs `replica`; `None` if it is ours.
+    pub(crate) fn number_of_engine(&self, replica: ReplicaId) -> Option<u16> {
+        self.place(replica).link
+    }
+
+    /// Sends a datagram to another engine, for all that it runs.
+    pub(crate) fn send_to_engine(&mut self, engine: usize, kind: Kind, bytes: &[u8]) {
+        let Link { peer, first, route, .. } = self.links[engine];
+        let purpose = Purpose::Engine { from: name(self.local[0]), to: name(first) };
+        self.links[engine].route = self.send_by(route, peer, purpose, kind, bytes, &[]);
+    }
+
     /// The other engine has no memory for a channel of ours: what is sent next opens another.
     pub(crate) fn refused(&mut self, channel: u32) {
         self.routes.retain(|_, id| *id != channel);
@@ -650,22 +673,9 @@ impl<F: Fabric> Wiring<F> {
     }
 
     /// Notes something, if there is an onlooker.
-    pub(crate) fn note(&mut self, note: impl FnOnce() -> Note) {
+    pub(crate) fn note(&mut self, note: impl FnOnce() -> Note<O::Record>) {
         if let Some(journal) = &mut self.journal {
             journal.push(note());
-        }
-    }
-
-    /// Notes what other groups' proposals an entry has.
-    pub(crate) fn note_remotes(
-        &mut self,
-        by: ReplicaId,
-        index: u64,
-        remotes: impl Iterator<Item = log::Remote>,
-    ) {
-        if let Some(journal) = &mut self.journal {
-            let note = |remote| Note::Logged { by, index, record: Record::Remote(remote) };
-            journal.extend(remotes.map(note));
         }
     }
 

@@ -637,7 +637,7 @@ impl<S: Store> Application for Machine<S> {
         let Delivery { message, position, low_water, destinations, payload, answers, .. } =
             delivery;
         if position == 1 {
-            self.born = born(delivery.timestamp.clock());
+            self.born = born(delivery.clock);
         }
         let place = Place { message, position, low_water, destinations };
         self.work.set(self.work.get() + payload.len() as u64);

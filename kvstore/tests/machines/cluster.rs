@@ -10,7 +10,6 @@ use skein_kvstore::wire::{Part, Request};
 use skein_multicast::application::{Application, Delivery, Digest, EXCHANGE_MAX, Outbox};
 use skein_multicast::config::Topology;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::timestamp::Timestamp;
 
 pub(crate) const REPLICAS: u8 = 3;
 
@@ -286,7 +285,7 @@ impl Cluster {
             message: sent.message,
             low_water: sent.low_water,
             destinations: sent.destinations,
-            timestamp: Timestamp::new(*at as u64, GroupId(id.0)),
+            clock: *at as u64,
             position: *at as u64,
             time_ms: 0,
             payload: &sent.payload,

@@ -17,7 +17,6 @@ use skein_kvstore::wire::{Part, Request};
 use skein_multicast::application::{Application, Delivery, Malformed};
 use skein_multicast::config::Topology;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::timestamp::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cluster::{Cluster, Words};
@@ -301,7 +300,7 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
             message: MessageId::new(if position == 3 { NODE } else { SessionId(1) }, position),
             low_water: 1,
             destinations: if position == 2 { alone } else { slots.groups() },
-            timestamp: Timestamp::new(position, GroupId(0)),
+            clock: position,
             position,
             time_ms: 0,
             payload,
@@ -373,7 +372,7 @@ fn deliver(machine: &mut Machine, message: MessageId, position: u64, payload: &[
         message,
         low_water: message.sequence.saturating_sub(10),
         destinations: GroupSet::single(GroupId(0)),
-        timestamp: Timestamp::new(position, GroupId(0)),
+        clock: position,
         position,
         time_ms: 0,
         payload,

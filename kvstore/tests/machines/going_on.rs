@@ -10,7 +10,6 @@ use skein_kvstore::wire::{Part, Request};
 use skein_multicast::application::{Application, Delivery};
 use skein_multicast::config::Topology;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::timestamp::Timestamp;
 
 use crate::cluster::Words;
 
@@ -87,7 +86,7 @@ impl Bench {
             message,
             low_water: message.sequence.saturating_sub(300),
             destinations: to,
-            timestamp: Timestamp::new(self.clock + self.position, US),
+            clock: self.clock + self.position,
             position: self.position,
             time_ms: 0,
             payload,

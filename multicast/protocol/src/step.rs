@@ -1,86 +1,14 @@
-//! The whole boundary: what can happen to a replica, and what it does about it.
+//! What can happen to a replica, and what it does about it, whatever its ordering.
 
 use crate::ballot::{Acceptance, Ballot};
 use crate::detector::Pulse;
-use crate::group::{GroupEffect, GroupEvent, GroupRecord, LogRecord};
+use crate::group::{GroupEffect, GroupEvent};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use crate::log::{Decision, Remote};
-use crate::message::Announcement;
-use crate::timestamp::Timestamp;
+use crate::rank::Rank;
 
-/// What a log entry says, without payloads. A merged entry is several of these under one index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// What it says of the group itself.
-    Group(GroupRecord),
-    /// The group's proposal for a message.
-    Local {
-        /// Which message.
-        message: MessageId,
-        /// Its session's low-water mark.
-        low_water: u64,
-        /// The proposal.
-        timestamp: Timestamp,
-        /// All its destinations.
-        destinations: GroupSet,
-        /// Whether the payload is in the entry; otherwise each replica must hold it by itself.
-        inline: bool,
-    },
-    /// Another group's proposal.
-    Remote(Remote),
-    /// Another group's results, which the ordering does not look at.
-    Exchange,
-    /// A message that may be delivered on this alone.
-    Decided(Decision),
-    /// Nothing that is logged later ends at or below this timestamp.
-    Raise {
-        /// Which.
-        timestamp: Timestamp,
-    },
-}
-
-impl Record {
-    /// The message that it gives its place in the order, if that is what it does.
-    pub(crate) const fn message(&self) -> Option<MessageId> {
-        match self {
-            Self::Local { message, .. } => Some(*message),
-            _ => None,
-        }
-    }
-}
-
-impl From<GroupRecord> for Record {
-    fn from(record: GroupRecord) -> Self {
-        Self::Group(record)
-    }
-}
-
-impl LogRecord for Record {
-    type Item = Remote;
-
-    #[inline]
-    fn of_group(&self) -> Option<GroupRecord> {
-        if let Self::Group(record) = self { Some(*record) } else { None }
-    }
-
-    fn rests_on_others(&self) -> bool {
-        matches!(self, Self::Local { destinations, .. } if destinations.has_several())
-    }
-
-    #[inline]
-    fn of_items(first: Remote) -> Self {
-        Self::Remote(first)
-    }
-
-    #[inline]
-    fn first_item(&self) -> Option<Remote> {
-        if let Self::Remote(remote) = self { Some(*remote) } else { None }
-    }
-}
-
-/// Something that happened.
+/// Something that happened. `R` is what the ordering's log entries say, and `H` what only this ordering hears.
 #[derive(Clone, Copy, Debug)]
-pub enum Event {
+pub enum Event<R, H> {
     /// Time has passed. The clock is the caller's and only rises.
     Tick {
         /// Milliseconds from an arbitrary start.
@@ -97,18 +25,13 @@ pub enum Event {
         /// Whether its payload is small enough for the log.
         inline: bool,
     },
-    /// Another group's leader told us its proposal.
-    Announced {
-        /// Who.
-        from: ReplicaId,
-        /// What.
-        announcement: Announcement,
-    },
+    /// What only this ordering hears.
+    Heard(H),
     /// Results of another group are here and want a place in our log.
     Exchanged,
     /// The next record of our log became readable. Never comes to the leader, never out of order,
     /// never while
-    /// [`stalled_on`](crate::ramcast::Ramcast::stalled_on) names a message.
+    /// [`stalled_on`](crate::group::GroupLog::stalled_on) names a message.
     Logged {
         /// Index of its entry.
         index: u64,
@@ -117,8 +40,8 @@ pub enum Event {
         /// The leader's clock when it was.
         time_ms: u64,
         /// What it says.
-        record: Record,
-        /// For a `Local` whose payload is not inline: whether we hold it.
+        record: R,
+        /// For a message whose payload is not inline: whether we hold it.
         held: bool,
         /// Whether this is the entry's last record.
         last: bool,
@@ -144,19 +67,19 @@ pub enum Event {
         /// What we saw.
         pulse: Pulse,
     },
-    /// All replicas of a group that count have applied what they deliver up to a timestamp.
+    /// All replicas of a group that count have applied what they deliver up to a rank.
     Settled {
         /// Which group.
         group: GroupId,
         /// Up to where.
-        timestamp: Timestamp,
+        rank: Rank,
     },
-    /// A follower of ours, or we ourselves, have applied all deliveries up to a timestamp.
+    /// A follower of ours, or we ourselves, have applied all deliveries up to a rank.
     Applied {
         /// Its slot.
         slot: u8,
         /// Up to where.
-        timestamp: Timestamp,
+        rank: Rank,
     },
     /// Our state machine waits for other groups' results about a delivered message.
     Waits {
@@ -167,11 +90,6 @@ pub enum Event {
     },
     /// Nothing more can be delivered in this turn.
     AllDelivered,
-    /// A group waits until we have delivered what it shares with us, and our log has room for an entry.
-    Awaited {
-        /// The waiting group.
-        by: GroupId,
-    },
     /// A session has ended: its record goes when enough others have ended after it.
     SessionEnded {
         /// The session.
@@ -190,42 +108,31 @@ pub enum Event {
     TurnEnd,
 }
 
-impl From<GroupEffect> for Effect {
+impl<R, T> From<GroupEffect> for Effect<R, T> {
     fn from(effect: GroupEffect) -> Self {
         Self::Group(effect)
     }
 }
 
-/// Something the caller must now do, in the order given.
+/// Something the caller must now do, in the order given. `R` is what the ordering's log entries say, and `T` what only this
+/// ordering tells others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum Effect<R, T> {
     /// An action that concerns our group alone.
     Group(GroupEffect),
-    /// Append to the log. Records of one index make one entry; of other groups' proposals, the record
-    /// is the first of an entry that has all of
-    /// [`logged_remotes`](crate::ramcast::Ramcast::logged_remotes). The bytes must be written to the
-    /// followers before anything else that follows is made visible to them.
+    /// Append to the log. The record stands for all of its entry, which the ordering
+    /// [drafts](crate::ordering::OrderingProtocol::draft). The bytes must be written to the followers before anything
+    /// else that follows is made visible to them.
     Append {
         /// Index of its entry.
         index: u64,
         /// The leader's clock.
         time_ms: u64,
         /// What it says.
-        record: Record,
+        record: R,
     },
-    /// Tell the leaders of all other groups that a message goes to, as far as we know who leads them, what
-    /// we propose.
-    Propose {
-        /// What.
-        announcement: Announcement,
-    },
-    /// Tell a replica of another group what we proposed.
-    Announce {
-        /// Whom.
-        to: ReplicaId,
-        /// What.
-        announcement: Announcement,
-    },
+    /// What only this ordering tells others.
+    Tell(T),
     /// Write our acceptance word to every other replica of these groups, our own among them.
     Acknowledge {
         /// Whose replicas.
@@ -238,16 +145,7 @@ pub enum Effect {
         /// Which group; our own among them.
         group: GroupId,
         /// Up to where.
-        timestamp: Timestamp,
-    },
-    /// Tell a replica what we know of these groups: how far each has delivered and passed.
-    Pass {
-        /// Whom.
-        to: ReplicaId,
-        /// Of which groups.
-        rows: GroupSet,
-        /// Whether it shall tell what it knows.
-        asks: bool,
+        rank: Rank,
     },
     /// Send again what our state machine exchanged about a message.
     Resend {
@@ -289,10 +187,13 @@ pub struct Deliver {
     pub low_water: u64,
     /// All its destinations.
     pub destinations: GroupSet,
-    /// Its final timestamp.
-    pub timestamp: Timestamp,
+    /// Its rank in the order.
+    pub rank: Rank,
     /// Its number among the group's deliveries, from 1.
     pub position: u64,
+    /// The ordering's clock there: it falls from no delivery of a group to the next, and a group that is recreated goes on
+    /// above all that its former self may have reached.
+    pub clock: u64,
     /// The leader's clock when it was logged.
     pub time_ms: u64,
 }

@@ -1,15 +1,15 @@
 //! What came through channels: which are read, how far, and whose it is.
 
+use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
-use skein_protocol::message::{Announcement, Head, Proposed, decode_name};
+use skein_protocol::message::{Head, decode_name};
 use skein_protocol::results::Results;
 
 use super::{DATAGRAMS_PER_TURN, Engine, READ_PER_TURN};
 use crate::application::Application;
 use crate::batches::Sizes;
 use crate::channel::Kind;
-use crate::gathered;
 use crate::mail::{Purpose, replica};
 
 /// Which channels are to be read, and what of them was.
@@ -24,8 +24,6 @@ pub(super) struct Reading {
     later: Vec<u32>,
     /// This turn leaves none: those that are found in no log are read once a tick.
     pub(super) leaves_none: bool,
-    /// Leaders here that hear what is proposed.
-    hear: Vec<usize>,
     datagram: Vec<u8>,
     /// Taken from a ring at one look.
     pub(super) datagrams: Sizes,
@@ -40,7 +38,7 @@ impl Reading {
     }
 }
 
-impl<F: Fabric, A: Application> Engine<F, A> {
+impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     pub(super) fn read_channels(&mut self) -> bool {
         let mut ready = std::mem::take(&mut self.reading.ready);
         ready.append(&mut self.reading.left);
@@ -170,7 +168,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
                 }
                 Purpose::Engine { from, .. } => {
                     if next.kind == Kind::Propose {
-                        self.take_proposals(replica(from), &datagram);
+                        let from = replica(from);
+                        O::hear_engine(&mut self.replicas, from, &datagram, &mut self.wiring);
                     }
                 }
             }
@@ -209,49 +208,12 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         self.wiring.port.close(id);
     }
 
-    /// What leaders of another engine propose is for all leaders here. One whose log has no room hears it
-    /// later, and the others do not wait for that.
-    pub(super) fn take_proposals(&mut self, from: ReplicaId, datagram: &[u8]) {
-        if datagram.len() > gathered::TOGETHER_MAX {
-            return tracing::warn!(len = datagram.len(), %from, "dropped proposals that make no sense");
-        }
-        let mut hear = std::mem::take(&mut self.reading.hear);
-        for (at, ours) in self.replicas.iter().enumerate().filter(|(_, it)| it.core.log().leads()) {
-            if ours.admits_from_replica(from.group, Kind::Propose, datagram.len()) {
-                hear.push(at);
-            } else {
-                self.wiring.propose_here(from, ours.id, datagram);
-            }
-        }
-        self.hear_proposals(&hear, from, datagram);
-        hear.clear();
-        self.reading.hear = hear;
-    }
-
-    /// Some of ours hear what leaders of the engine that runs `from` propose.
-    fn hear_proposals(&mut self, ours: &[usize], from: ReplicaId, datagram: &[u8]) {
-        let mut rest = datagram;
-        while let Some((proposed, proposals, next)) = Proposed::decode(rest) {
-            if self.wiring.may_propose(from, proposed.destinations, &proposals) {
-                for at in ours {
-                    self.replicas[*at].proposed(&proposed, &proposals);
-                }
-            }
-            rest = next;
-        }
-    }
-
     fn take_from_replica(&mut self, at: usize, from: ReplicaId, kind: Kind, datagram: &[u8]) {
         let ours = &mut self.replicas[at];
         match kind {
-            Kind::Announce => {
-                let mut rest = datagram;
-                while let Some((announcement, next)) = Announcement::decode(rest) {
-                    ours.announced(from, announcement);
-                    rest = next;
-                }
+            Kind::Announce | Kind::Propose | Kind::Passed => {
+                O::hear(ours, from, kind, datagram, &mut self.wiring);
             }
-            Kind::Propose => self.hear_proposals(&[at], from, datagram),
             Kind::Fetch => {
                 if let Some((message, _)) = decode_name(datagram) {
                     ours.fetch(message, from, &mut self.wiring);
@@ -259,7 +221,6 @@ impl<F: Fabric, A: Application> Engine<F, A> {
             }
             Kind::Relay => ours.relayed(datagram, &mut self.wiring),
             Kind::Exchange => ours.exchange(from.group, Results(datagram), &mut self.wiring),
-            Kind::Passed => ours.hear_passed(from, datagram, &mut self.wiring),
             Kind::Election => {
                 ours.election(from, datagram, &mut self.wiring, &mut self.application);
             }

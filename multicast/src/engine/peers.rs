@@ -1,5 +1,6 @@
 //! Peers that end, and sessions that end with them.
 
+use crate::ordering::Links;
 use skein_fabric::{Fabric, Peer};
 use skein_protocol::ids::SessionId;
 use skein_protocol::mutants::{Mutant, planted};
@@ -16,7 +17,7 @@ const MOURN_MAX: u8 = 20;
 /// So many times less where who is gone may come back: 5 s to do so.
 const RETURN_WITHIN: u8 = 10;
 
-impl<F: Fabric, A: Application> Engine<F, A> {
+impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     pub(super) fn greet(&mut self) {
         for former in self.wiring.greet() {
             self.lose(former);

@@ -3,14 +3,15 @@
 use skein_fabric::sim::{SimConfig, World};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, GroupSet};
-use skein_protocol::log::Remote;
-use skein_protocol::message::Proposed;
+use skein_protocol::ordering::OrderingProtocol as _;
+use skein_protocol::ramcast::announcement::Proposed;
+use skein_protocol::ramcast::log::Remote;
 use skein_protocol::timestamp::Timestamp;
 
 use super::*;
 use crate::access::Access;
 use crate::application::Answer;
-use crate::gathered;
+use crate::ramcast::gathered;
 
 #[test]
 fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
@@ -35,12 +36,16 @@ fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
         Proposed::encode_proposal(&remote, &mut bytes);
         bytes
     };
+    let hear = |engine: &mut Engine<_, _>, bytes: &[u8]| {
+        let (from, Engine { replicas, wiring, .. }) = (ReplicaId::new(GroupId(2), 0), engine);
+        Ramcast::hear_engine(replicas, from, bytes, wiring);
+    };
     let propose = |engine: &mut Engine<_, _>, number, with| {
-        engine.take_proposals(ReplicaId::new(GroupId(2), 0), &proposed(number, with));
+        hear(engine, &proposed(number, with));
     };
     let heard = |engine: &Engine<_, _>, at: usize| {
-        let replica: &Replica<Answer> = &engine.replicas[at];
-        replica.core.inspect().paths().announced_early
+        let replica: &Replica<Answer, Ramcast> = &engine.replicas[at];
+        replica.core.paths().announced_early
     };
     let mut number = 0;
     while engine.wiring.loopback.is_empty() {
@@ -59,7 +64,7 @@ fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
         number += 1;
         long.extend(proposed(number + 1, 1));
     }
-    engine.take_proposals(ReplicaId::new(GroupId(2), 0), &long);
+    hear(&mut engine, &long);
     assert_eq!(heard(&engine, 1), before, "nobody has room for whatever somebody sends");
 }
 

@@ -1,12 +1,12 @@
 //! Whose logs a leader writes, whom it lets in, and without whom it goes on.
 
+use crate::ordering::Links;
 use skein_fabric::{Fabric, RegionKey, Source};
-use skein_protocol::group::frame::{self, Cursor, Leadership};
+use skein_protocol::group::frame::{self, Cursor, Frame, Leadership};
 use skein_protocol::group::transfer::Stage;
 use skein_protocol::group::{Backlog, GroupEvent, SLOTS};
 use skein_protocol::guard;
 use skein_protocol::ids::{MessageId, ReplicaId};
-use skein_protocol::log::{Body, Entry};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::step::Event;
 
@@ -17,10 +17,15 @@ use crate::election::{Election, Granted, cursor};
 use crate::wakes::Hurry;
 use crate::wiring::{Column, Wiring};
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// As leader: begins to write a log that its replica has opened to us, from where it differs from
     /// ours.
-    pub(super) fn admit<F: Fabric>(&mut self, slot: u8, granted: &Granted, wiring: &mut Wiring<F>) {
+    pub(super) fn admit<F: Fabric>(
+        &mut self,
+        slot: u8,
+        granted: &Granted,
+        wiring: &mut Wiring<F, O>,
+    ) {
         let follower = ReplicaId::new(self.id.group, slot);
         let Some(peer) = wiring.peer_of(follower) else { return };
         let member = self.core.log().view().member(slot);
@@ -42,7 +47,7 @@ impl<A: Application> Replica<A> {
         let committed = self.core.log().commit_index();
         let refuses = given && base.is_some_and(|base| base.index - 1 > committed);
         let needs_state = learns && (planted(Mutant::KeptLogNotFed) || !refuses);
-        let base = base.filter(|_| !(needs_state && self.core.is_granter_behind(slot)));
+        let base = base.filter(|_| !(needs_state && self.core.log().is_granter_behind(slot)));
         // Nor one that sees nothing committed, as it hears its leader alone: what it keeps of its log would grow with
         // each time that it is let in.
         let fits = self.space.retains(granted.freed, reserve);
@@ -98,11 +103,11 @@ impl<A: Application> Replica<A> {
         let mut at = base;
         while at.position < self.rewritten.position {
             let Some(mut bytes) = self.raw_entry(&mut at, fabric) else { return false };
-            let Some(entry) = Entry::parse(&bytes, at) else { return false };
+            let Some(entry) = Frame::parse(&bytes, at) else { return false };
             if !self.is_of_our_log(&entry, at.index) {
                 return false;
             }
-            let (body_is_pad, len) = (entry.body == Body::Pad, announced(&bytes));
+            let (body_is_pad, len) = (entry.is_pad(), announced(&bytes));
             frame::rewrite(&mut bytes, ballot);
             let offset = at.offset(self.space.capacity());
             fabric.copy_in(self.log, offset, &bytes);
@@ -116,7 +121,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// As follower: asks our leader about messages that we cannot deliver.
-    pub(super) fn ask_for_decisions<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(super) fn ask_for_decisions<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         let Some(leader) = self.core.log().leader().filter(|leader| *leader != self.id) else {
             return;
         };
@@ -129,7 +134,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// As leader: lets in whoever has all of our log by now.
-    pub(super) fn let_in<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(super) fn let_in<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         if !self.core.log().leads() {
             return;
         }

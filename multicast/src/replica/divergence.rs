@@ -9,12 +9,13 @@
 //! learner has refused a copy: what stands in its memory is not what it has executed. Where no digest is held by f+1,
 //! no replica of the group answers anybody, until one is: a replica that was silent may decide it.
 
+use crate::ordering::Links;
 use std::collections::VecDeque;
 
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
 use skein_protocol::divergence::{Comparison, Slots, compare};
-use skein_protocol::ramcast::Role;
+use skein_protocol::group::Role;
 
 use super::Replica;
 use crate::application::{Application, Digest};
@@ -121,7 +122,7 @@ impl Divergence {
     }
 }
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// Whether answers may leave here, for all that is known of our state and of the others'.
     pub(super) fn is_trusted(&self) -> bool {
         self.divergence.is_trusted()
@@ -151,7 +152,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Once a tick: tells digests if it is time, and does what follows from those heard.
-    pub(super) fn compare_states<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(super) fn compare_states<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         if self.topology.replicas == 1 {
             return;
         }
@@ -176,7 +177,7 @@ impl<A: Application> Replica<A> {
         }
     }
 
-    fn tell_digests<F: Fabric>(&mut self, now: u64, wiring: &mut Wiring<F>) {
+    fn tell_digests<F: Fabric>(&mut self, now: u64, wiring: &mut Wiring<F, O>) {
         let digests = self.application.digests();
         let Some(last) = digests.last().copied().filter(|last| last.position > 0) else { return };
         let same = |slot: &u8| self.divergence.heard[usize::from(*slot)] == Some(last);
@@ -191,7 +192,7 @@ impl<A: Application> Replica<A> {
         self.tell_all(digests, wiring);
     }
 
-    fn tell_all<F: Fabric>(&mut self, digests: Vec<Digest>, wiring: &mut Wiring<F>) {
+    fn tell_all<F: Fabric>(&mut self, digests: Vec<Digest>, wiring: &mut Wiring<F, O>) {
         let ballot = self.core.log().promised().to_word();
         let told = Election::Digests { ballot, digests };
         for slot in self.other_slots() {
@@ -213,7 +214,7 @@ impl<A: Application> Replica<A> {
         }
     }
 
-    fn judge_rounds<F: Fabric>(&mut self, now: u64, wiring: &mut Wiring<F>) {
+    fn judge_rounds<F: Fabric>(&mut self, now: u64, wiring: &mut Wiring<F, O>) {
         let mut rounds = std::mem::take(&mut self.divergence.rounds);
         let me = self.id.slot;
         let mut here = None;
@@ -342,7 +343,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Our state is not the group's: as leader, has one of those lead who hold it; then asks for it.
-    fn give_up_state<F: Fabric>(&mut self, others: Slots, wiring: &mut Wiring<F>) {
+    fn give_up_state<F: Fabric>(&mut self, others: Slots, wiring: &mut Wiring<F, O>) {
         if self.core.log().leads() {
             let well = |slot: &u8| {
                 !self.core.log().detector().suspects(*slot)

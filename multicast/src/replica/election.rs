@@ -1,13 +1,14 @@
 //! Leader change where it meets memory: what is told of it, and what is done about it.
 
+use crate::ordering::Links;
 use skein_fabric::{Fabric, Peer};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::detector::Pulse;
+use skein_protocol::group::Cause;
 use skein_protocol::group::frame::Cursor;
 use skein_protocol::group::{Asked, Closing, Control, GroupEffect, GroupEvent, Question};
 use skein_protocol::ids::ReplicaId;
 use skein_protocol::mutants::{Mutant, planted};
-use skein_protocol::ramcast::Cause;
 use skein_protocol::step::Event;
 
 use super::Replica;
@@ -16,10 +17,10 @@ use crate::channel::Kind;
 use crate::election::{Election, Prepare, cursor, place};
 use crate::wiring::{Note, Wiring};
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// Once a tick: takes in who is alive, sets out to lead if it is time, asks those who have not
     /// answered, and lets in or evicts whom the log waits for.
-    pub(crate) fn keep_group<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(crate) fn keep_group<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         for slot in self.other_slots() {
             let beats = wiring.beats(ReplicaId::new(self.id.group, slot));
             let pulse = if beats { Pulse::Beat } else { Pulse::Missed };
@@ -37,7 +38,7 @@ impl<A: Application> Replica<A> {
         &mut self,
         slot: u8,
         died: Option<Peer>,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) {
         self.stir();
         if died.is_some() && died == self.granted {
@@ -50,14 +51,14 @@ impl<A: Application> Replica<A> {
     }
 
     /// Something has happened that concerns the group alone.
-    pub(super) fn tell_core<F: Fabric>(&mut self, event: GroupEvent, wiring: &mut Wiring<F>) {
+    pub(super) fn tell_core<F: Fabric>(&mut self, event: GroupEvent, wiring: &mut Wiring<F, O>) {
         self.core.step(Event::Group(event), &mut self.effects);
         self.carry_out(wiring);
     }
 
     /// Sets out to lead, as soon as what it has promised allows it to; unless it would answer from a state that is not
     /// the group's.
-    pub(crate) fn set_out<F: Fabric>(&mut self, cause: Cause, wiring: &mut Wiring<F>) {
+    pub(crate) fn set_out<F: Fabric>(&mut self, cause: Cause, wiring: &mut Wiring<F, O>) {
         if self.is_trusted() {
             self.tell_core(GroupEvent::SetOut { cause }, wiring);
         }
@@ -67,7 +68,7 @@ impl<A: Application> Replica<A> {
     pub(super) fn carry_out_of_group<F: Fabric>(
         &mut self,
         effect: GroupEffect,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) {
         match effect {
             GroupEffect::CloseLog { then } => self.close_log_for(then, wiring),
@@ -126,7 +127,7 @@ impl<A: Application> Replica<A> {
                 self.ask_member(to, &Election::Admitted { ballot, incarnation }, wiring);
             }
             GroupEffect::GiveUp { slot, evicted } => {
-                tracing::warn!(replica = %self.id, slot, evicted, "goes on without a replica that holds it up");
+                tracing::warn!(replica = %self.id, slot, evicted, "goes on without a replica");
                 self.paths.learner_given_up += u64::from(!evicted);
                 self.stop_sending_to(slot);
                 self.follower_lost(slot);
@@ -139,7 +140,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Closes the log, and tells what is to come then.
-    fn close_log_for<F: Fabric>(&mut self, then: Closing, wiring: &mut Wiring<F>) {
+    fn close_log_for<F: Fabric>(&mut self, then: Closing, wiring: &mut Wiring<F, O>) {
         if matches!(then, Closing::SetOut(_)) {
             self.set_out_at = Some(wiring.port.fabric.now());
         }
@@ -152,7 +153,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Our log is closed, and we ask to lead.
-    fn sets_out<F: Fabric>(&mut self, ballot: Ballot, cause: Cause, wiring: &mut Wiring<F>) {
+    fn sets_out<F: Fabric>(&mut self, ballot: Ballot, cause: Cause, wiring: &mut Wiring<F, O>) {
         wiring.note(|| Note::Promised { by: self.id, ballot });
         tracing::info!(replica = %self.id, %ballot, ?cause, "sets out to lead");
         // Nothing more is read: our log is ours, or somebody's whom we let in.
@@ -170,7 +171,7 @@ impl<A: Application> Replica<A> {
         self.reads.forget_led();
     }
 
-    fn ask_for_grant<F: Fabric>(&self, to: u8, question: Question, wiring: &mut Wiring<F>) {
+    fn ask_for_grant<F: Fabric>(&self, to: u8, question: Question, wiring: &mut Wiring<F, O>) {
         let Question { ballot, leads, forced } = question;
         let (ballot, attempt) = (ballot.to_word(), self.followers[usize::from(to)].attempt);
         let (commit, admitted) = (place(self.commit_end()), self.core.log().admitted());
@@ -178,13 +179,18 @@ impl<A: Application> Replica<A> {
         self.ask_member(to, &Election::Prepare(prepare), wiring);
     }
 
-    pub(super) fn other_slots(&self) -> impl Iterator<Item = u8> + use<A> {
+    pub(super) fn other_slots(&self) -> impl Iterator<Item = u8> + use<A, O> {
         let me = self.id.slot;
         (0..self.topology.replicas).filter(move |slot| *slot != me)
     }
 
     /// Asks something that is asked again until it is answered.
-    pub(super) fn ask_member<F: Fabric>(&self, slot: u8, what: &Election, wiring: &mut Wiring<F>) {
+    pub(super) fn ask_member<F: Fabric>(
+        &self,
+        slot: u8,
+        what: &Election,
+        wiring: &mut Wiring<F, O>,
+    ) {
         wiring.ask(self.id, ReplicaId::new(self.id.group, slot), Kind::Election, &what.encode());
     }
 
@@ -193,7 +199,7 @@ impl<A: Application> Replica<A> {
         slot: u8,
         what: &Election,
         tail: &[u8],
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) {
         let to = ReplicaId::new(self.id.group, slot);
         wiring.send(self.id, to, Kind::Election, &what.encode(), tail);
@@ -205,7 +211,12 @@ impl<A: Application> Replica<A> {
     }
 
     /// Another replica asks to write our log.
-    pub(super) fn prepare<F: Fabric>(&mut self, by: u8, asked: &Prepare, wiring: &mut Wiring<F>) {
+    pub(super) fn prepare<F: Fabric>(
+        &mut self,
+        by: u8,
+        asked: &Prepare,
+        wiring: &mut Wiring<F, O>,
+    ) {
         let Prepare { ballot, leads, forced, attempt, commit, ref admitted } = *asked;
         self.look_whether_leader_lives(by, wiring);
         let question = Question { ballot: Ballot::from_word(ballot), leads, forced };
@@ -214,7 +225,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// A refusal for the sake of a leader that is dead would only cost time.
-    fn look_whether_leader_lives<F: Fabric>(&mut self, asks: u8, wiring: &mut Wiring<F>) {
+    fn look_whether_leader_lives<F: Fabric>(&mut self, asks: u8, wiring: &mut Wiring<F, O>) {
         let other = |leader: &ReplicaId| *leader != self.id && leader.slot != asks;
         let Some(leader) = self.core.log().leader().filter(other) else { return };
         let Some(peer) = wiring.peer_of(leader) else { return };

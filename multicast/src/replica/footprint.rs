@@ -1,14 +1,16 @@
 //! What a replica holds and waits for, as an onlooker sees it.
 
+use crate::ordering::Links;
 use skein_protocol::group::frame::HEADER;
 use skein_protocol::ids::MessageId;
+use skein_protocol::ordering::{Inspect as _, MessageStage};
 use skein_protocol::properties::Footprint;
 
 use super::Replica;
 use crate::application::Application;
 use crate::wiring::{WAITING_MAX, members};
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// Lets go of payloads that nothing will ask for any more, and that nothing else lets go of: of
     /// messages that came again when their session had no need of them.
     pub(crate) fn drop_useless(&mut self) {
@@ -47,7 +49,8 @@ impl<A: Application> Replica<A> {
     pub(crate) fn describe_waiting(&self) -> String {
         let message = |message: &MessageId| {
             let core = &self.core;
-            let (known, pending) = (core.is_known(*message), core.is_pending(*message));
+            let (known, pending) =
+                (core.is_known(*message), core.stage_of(*message) == MessageStage::Pending);
             format!("{message} (known: {known}, pending: {pending})")
         };
         let exchange = self.exchange.describe();
@@ -66,7 +69,7 @@ impl<A: Application> Replica<A> {
             self.core.log().promised(),
             self.awaiting,
             self.cursor,
-            self.core.stalled_on(),
+            self.core.log().stalled_on(),
             self.core.log().lagging(),
             self.takes_state(),
             self.answered

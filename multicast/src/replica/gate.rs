@@ -1,27 +1,25 @@
 //! Replies that wait until what they rest on was passed by all who share it.
 
+use crate::ordering::Links;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use hashbrown::HashSet;
 use skein_fabric::Fabric;
-use skein_protocol::ids::{GroupSet, MessageId, ReplicaId};
-use skein_protocol::properties::{About, Touch};
-use skein_protocol::ramcast::Ramcast;
+use skein_protocol::ids::{MessageId, ReplicaId};
+use skein_protocol::rank::Rank;
 use skein_protocol::step::Event;
-use skein_protocol::timestamp::Timestamp;
 
 use super::{Replica, ReplicaPaths};
 use crate::application::Application;
-use crate::channel::Kind;
 use crate::operate::HeldStatus;
-use crate::wiring::{Note, Wiring};
+use crate::wiring::Wiring;
 
 struct Held {
     message: MessageId,
     reply: Vec<u8>,
     /// What must be passed.
-    until: Timestamp,
+    until: Rank,
     since: Duration,
 }
 
@@ -49,13 +47,13 @@ impl ReplyGate {
 
     /// Sends a reply now, or when everything up to `until` is passed. A reply that is repeated meanwhile is
     /// held once.
-    pub(super) fn reply<F: Fabric>(
+    pub(super) fn reply<F: Fabric, O: Links>(
         &mut self,
         message: MessageId,
         reply: &[u8],
-        until: Timestamp,
-        core: &Ramcast,
-        wiring: &mut Wiring<F>,
+        until: Rank,
+        core: &O,
+        wiring: &mut Wiring<F, O>,
         paths: &mut ReplicaPaths,
     ) {
         if core.has_passed(until) {
@@ -70,7 +68,7 @@ impl ReplyGate {
     }
 
     /// Sends the replies that may leave, if we lead.
-    pub(super) fn pass_on<F: Fabric>(&mut self, core: &Ramcast, wiring: &mut Wiring<F>) {
+    pub(super) fn pass_on<F: Fabric, O: Links>(&mut self, core: &O, wiring: &mut Wiring<F, O>) {
         if self.held.is_empty() {
             return;
         }
@@ -102,50 +100,15 @@ impl ReplyGate {
     }
 }
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// Everything was delivered that there was: tells other groups what they may wait for, and sends the
     /// replies that may leave.
-    pub(super) fn pass_on<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(super) fn pass_on<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         self.core.step(Event::AllDelivered, &mut self.effects);
         if !self.effects.is_empty() {
             self.carry_out(wiring);
         }
         self.gate.pass_on(&self.core, wiring);
-    }
-
-    /// Another replica tells what was delivered and passed.
-    pub(crate) fn hear_passed<F: Fabric>(
-        &mut self,
-        from: ReplicaId,
-        report: &[u8],
-        wiring: &mut Wiring<F>,
-    ) {
-        self.stir();
-        if self.core.hear_passed(from, report, &mut self.effects) && self.log_has_room() {
-            self.announced += 1; // It may need an entry. If there is no room, it asks again.
-            self.core.step(Event::Awaited { by: from.group }, &mut self.effects);
-        }
-        self.carry_out(wiring);
-    }
-
-    /// Tells what we know of these groups.
-    pub(super) fn tell_passed<F: Fabric>(
-        &self,
-        to: ReplicaId,
-        rows: GroupSet,
-        asks: bool,
-        wiring: &mut Wiring<F>,
-    ) {
-        let about = About::Passed;
-        wiring.note(|| Note::Told(Touch { by: self.id, to, about }));
-        let mut bytes = wiring.borrow();
-        self.core.report_passed(rows, asks, &mut bytes);
-        if asks {
-            wiring.ask(self.id, to, Kind::Passed, &bytes);
-        } else {
-            wiring.send(self.id, to, Kind::Passed, &bytes, &[]);
-        }
-        wiring.keep(bytes);
     }
 
     /// Replies that wait.

@@ -1,11 +1,12 @@
 //! Letting another replica write our log, and telling it what the log holds.
 
+use crate::ordering::Links;
 use skein_fabric::{Fabric, Peer, RegionKey};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::Asked;
-use skein_protocol::group::frame::{self, Cursor};
+use skein_protocol::group::body::{Body as _, Payload, ReadMessage};
+use skein_protocol::group::frame::{self, Cursor, Frame};
 use skein_protocol::ids::ReplicaId;
-use skein_protocol::log::{Body, Entry, Payload};
 use skein_protocol::message::{Head, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
 
@@ -35,9 +36,9 @@ impl Answered {
     }
 }
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// Lets who asked write our log, and tells it what the log holds.
-    pub(super) fn report<F: Fabric>(&mut self, asked: Asked, wiring: &mut Wiring<F>) {
+    pub(super) fn report<F: Fabric>(&mut self, asked: Asked, wiring: &mut Wiring<F, O>) {
         let from = ReplicaId::new(self.id.group, asked.by);
         let Some(peer) = wiring.peer_of(from) else { return };
         // Where memory is short, what we held as a leader may be what our log needs.
@@ -71,7 +72,7 @@ impl<A: Application> Replica<A> {
         &mut self,
         asked: Asked,
         answered: Answered,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) {
         let (now, to) = (self.core.log().now_ms(), ReplicaId::new(self.id.group, asked.by));
         let waits = self.awaiting && self.core.log().lagging().is_none();
@@ -86,7 +87,7 @@ impl<A: Application> Replica<A> {
         &mut self,
         asked: Asked,
         answered: Answered,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) {
         self.answered = Some(answered);
         let mut tail = Vec::new();
@@ -102,7 +103,7 @@ impl<A: Application> Replica<A> {
             end: place(self.runs.end()),
             freed: self.freed,
             whole,
-            applied: self.exchange.last_applied(),
+            applied: self.exchange.last_applied().number(),
             held_from: self.held_from(&wiring.port.fabric),
         };
         self.tell_member(asked.by, &Election::Granted(granted), &tail, wiring);
@@ -119,11 +120,13 @@ impl<A: Application> Replica<A> {
         let mut at = from;
         while at.index < end.index {
             let Some(bytes) = self.raw_entry(&mut at, fabric) else { return false };
-            let Some(entry) = Entry::parse(&bytes, at) else { return false };
-            if !self.is_of_our_log(&entry, at.index) {
+            let Some(frame) = Frame::parse(&bytes, at) else { return false };
+            if !self.is_of_our_log(&frame, at.index) {
                 return false;
             }
-            if let Body::Local { message, payload: Payload::Held { .. }, .. } = entry.body
+            let Some(body) = self.body(&frame) else { return false };
+            if let Some(ReadMessage { message, payload, .. }) = body.and_then(|it| it.message())
+                && matches!(payload, Payload::Held { .. })
                 && let Some(held) = self.payloads.get(message)
             {
                 let mut piece = Vec::new();
@@ -133,18 +136,18 @@ impl<A: Application> Replica<A> {
                 piece.extend_from_slice(&held.bytes);
                 Piece::Payload(&piece).encode(into);
             }
-            if entry.body != Body::Pad {
+            if body.is_some() {
                 Piece::Entry(&bytes).encode(into);
             }
-            entry.body.step_over(&mut at, announced(&bytes));
+            frame.step_over(&mut at, announced(&bytes));
         }
         true
     }
 
     /// Whether an entry that is found in our memory at an index is the one of our log. In front of a state that
     /// was taken, memory still has what stood there before, and that may have been cut off.
-    pub(super) fn is_of_our_log(&self, entry: &Entry<'_>, index: u64) -> bool {
-        entry.body == Body::Pad || self.runs.remembers(entry.birth, index)
+    pub(super) fn is_of_our_log(&self, frame: &Frame<'_>, index: u64) -> bool {
+        frame.is_pad() || self.runs.remembers(frame.birth, index)
     }
 
     /// The bytes of the entry at a cursor: of a pad, only its header.

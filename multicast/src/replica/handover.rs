@@ -1,8 +1,9 @@
 //! Leadership that moves in an orderly way: because an operator wants it, or so that leaders spread.
 
+use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::group::GroupEvent;
-use skein_protocol::ramcast::{Cause, Role};
+use skein_protocol::group::{Cause, Role};
 
 use super::Replica;
 use crate::application::Application;
@@ -22,12 +23,12 @@ pub(super) struct Wish {
     next_ms: Option<u64>,
 }
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// Sets out to lead because an operator wants it: at once, or as soon as it can. One campaign may not
     /// be enough. A replica that stood still may have to take a state first, and another candidate may win.
     pub(crate) fn transfer_here<F: Fabric>(
         &mut self,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) -> Result<(), CommandError> {
         if self.core.log().is_silent() || !self.is_trusted() {
             return Err(CommandError::Learner(self.id.group));
@@ -41,7 +42,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Once a tick: campaigns for an operator until it leads, or the operator waits no more.
-    pub(super) fn pursue_wish<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(super) fn pursue_wish<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         let Some(wish) = self.wish else { return };
         let now = self.core.log().now_ms();
         if now >= wish.until_ms || self.core.log().won().is_some() {
@@ -62,7 +63,7 @@ impl<A: Application> Replica<A> {
 
     /// As leader: asks the preferred replica to lead, if it is time for leaders to spread. Returns
     /// whether it did.
-    pub(crate) fn hand_over<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
+    pub(crate) fn hand_over<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
         let Some(slot) = self.core.hands_over() else { return false };
         let follower = &self.followers[usize::from(slot)];
         let lags = follower.freed + self.space.capacity() / 8 <= self.freed;

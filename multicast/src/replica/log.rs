@@ -1,22 +1,24 @@
 //! The group's log in a replica's memory: appended and written as leader, read as follower.
 
+use crate::ordering::Links;
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use skein_fabric::{Fabric, Remote as RemoteRegion, Source};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::check::check;
-use skein_protocol::group::GroupEvent;
-use skein_protocol::group::frame::{self, Cursor, Leadership, PREAMBLE};
+use skein_protocol::group::Role;
+use skein_protocol::group::body::{Body as _, Contents, Draft as _, Payload, ReadMessage, Stamp};
+use skein_protocol::group::frame::{self, Cursor, Frame, Leadership, PREAMBLE};
 use skein_protocol::group::runs::Runs;
 use skein_protocol::group::transfer::Stage;
+use skein_protocol::group::{GroupEvent, LogRecord as _, LoggedMessage};
 use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, ReplicaId};
-use skein_protocol::log::{Body, Entry, Payload};
 use skein_protocol::mutants::{Mutant, planted};
-use skein_protocol::ramcast::Role;
+use skein_protocol::ordering::At;
 use skein_protocol::results::Results;
-use skein_protocol::step::{Event, Record};
+use skein_protocol::step::Event;
 
 use super::Replica;
 use super::results::RESULTS_BYTES_MAX;
@@ -110,19 +112,7 @@ impl Follower {
     }
 }
 
-/// Whether somebody waits for what followers do with an entry: other groups for what they accept, their own leader for
-/// whether they hold a payload.
-pub(super) fn is_awaited(body: &Body<'_>) -> bool {
-    match body {
-        Body::Pad | Body::Raise { .. } => false,
-        Body::Local { destinations, payload, .. } => {
-            destinations.len() > 1 || !matches!(payload, Payload::Inline(_))
-        }
-        _ => true,
-    }
-}
-
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// Nothing more is written to a follower until it lets us in again.
     pub(crate) fn follower_lost(&mut self, slot: u8) {
         self.followers[usize::from(slot)].lose();
@@ -131,14 +121,14 @@ impl<A: Application> Replica<A> {
 
     /// Detaches from logs of followers that are not written any more: their memory is kept for as long as
     /// a former leader is attached.
-    pub(super) fn leave_logs<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(super) fn leave_logs<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         for log in self.followers.iter_mut().flat_map(|follower| follower.left.drain(..)) {
             wiring.port.fabric.detach(log);
         }
     }
 
     /// Lets nobody write our log any more, and reads what is whole in it.
-    pub(super) fn close_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(super) fn close_log<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         if planted(Mutant::ReadBeforeRevoked) {
             self.read_log(wiring, usize::MAX);
         }
@@ -154,7 +144,7 @@ impl<A: Application> Replica<A> {
         self.core.step(Event::TurnEnd, &mut self.effects);
         self.carry_out(wiring);
         self.free_log(wiring);
-        if self.core.stalled_on().is_some() && !planted(Mutant::StalledEntryReported) {
+        if self.core.log().stalled_on().is_some() && !planted(Mutant::StalledEntryReported) {
             // An entry whose payload we lack is none of ours: nobody may count on us for it.
             self.paths.closed_while_stalled += 1;
             self.cut_log(self.end_of(self.core.log().last_index()));
@@ -162,7 +152,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Does what need not be done when the next leader waits for it.
-    pub(crate) fn prepare_log<F: Fabric>(&self, wiring: &mut Wiring<F>) {
+    pub(crate) fn prepare_log<F: Fabric>(&self, wiring: &mut Wiring<F, O>) {
         if self.core.log().leads() || !self.awaiting {
             wiring.port.fabric.prepare(self.log);
         }
@@ -201,7 +191,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// As follower, takes the words with which a new leader begins. Returns whether they are there.
-    fn read_leadership<F: Fabric>(&mut self, wiring: &Wiring<F>) -> bool {
+    fn read_leadership<F: Fabric>(&mut self, wiring: &Wiring<F, O>) -> bool {
         let Some(header) = self.leadership(&wiring.port.fabric) else {
             self.paths.torn_header += 1;
             return false;
@@ -216,14 +206,14 @@ impl<A: Application> Replica<A> {
         self.cut_log(header.base);
         self.forget_unsent(wiring);
         // The new leader knows nothing of what we told the old one.
-        (self.freed_told, self.applied_told) = (0, 0);
+        (self.freed_told, self.applied_told) = (0, None);
         true
     }
 
     /// Payloads of what was cut off now are kept for those sessions only that are here to be answered:
     /// what we multicast ourselves, or a session that is gone, may never be logged again, and then
     /// nothing would end it.
-    pub(super) fn forget_unsent<F: Fabric>(&mut self, wiring: &Wiring<F>) {
+    pub(super) fn forget_unsent<F: Fabric>(&mut self, wiring: &Wiring<F, O>) {
         let (core, id) = (&self.core, self.id);
         self.payloads.retain_all(|message| {
             core.is_known(message) || wiring.has_session(message.session, id)
@@ -239,7 +229,7 @@ impl<A: Application> Replica<A> {
         if self.awaiting {
             return fabric.load(self.log, 0) != self.header_seen;
         }
-        if self.core.stalled_on().is_some() {
+        if self.core.log().stalled_on().is_some() {
             return false;
         }
         let mut cursor = self.cursor;
@@ -249,7 +239,7 @@ impl<A: Application> Replica<A> {
 
     /// As follower, takes what the leader has written, and no more entries when they are `most` bytes. Returns whether
     /// there was anything.
-    pub(crate) fn read_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>, most: usize) -> bool {
+    pub(crate) fn read_log<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>, most: usize) -> bool {
         let capacity = self.tuning.log_bytes as u64;
         let (mut any, mut entries, mut taken) = (false, 0, 0);
         let mut entry = std::mem::take(&mut self.entry);
@@ -277,18 +267,22 @@ impl<A: Application> Replica<A> {
                 entry.resize(len, 0);
                 fabric.copy_out(self.log, at, &mut entry);
             }
-            let Ok(read) = Entry::decode(&entry, self.cursor, self.core.log().ballot()) else {
+            let ballot = self.core.log().ballot();
+            let frame = Frame::decode(&entry, self.cursor, ballot).ok();
+            let Some((frame, body)) = frame.and_then(|frame| Some((frame, self.body(&frame)?)))
+            else {
                 self.paths.torn_entry += 1;
                 break;
             };
             let index = self.cursor.index;
-            read.body.step_over(&mut self.cursor, len);
+            frame.step_over(&mut self.cursor, len);
             // Room is given back at the end of the turn: nobody has written more until then.
             taken += len as u64;
             debug_assert!(taken <= capacity, "more was read in one look than a log holds");
-            if read.body != Body::Pad {
-                self.note_entry(index, read.birth, self.cursor.position);
-                self.take_entry(index, &read, wiring);
+            if let Some(body) = body {
+                let Frame { birth, time_ms, .. } = frame;
+                self.note_entry(index, birth, self.cursor.position);
+                self.take_entry(At { index, birth, time_ms }, &body, wiring);
                 entries += 1;
             }
             any = true;
@@ -307,51 +301,39 @@ impl<A: Application> Replica<A> {
         self.runs.push(birth, position, self.freed_index);
     }
 
+    /// What an entry says; `None` of a pad, which says nothing. `None` at all if it makes no sense.
+    #[expect(clippy::option_option, reason = "a pad is whole, and says nothing")]
+    pub(super) fn body<'a>(&self, frame: &Frame<'a>) -> Option<Option<O::Body<'a>>> {
+        if frame.is_pad() { Some(None) } else { O::Body::read(frame).map(Some) }
+    }
+
+    /// Takes an entry that has its place in our log.
     pub(super) fn take_entry<F: Fabric>(
         &mut self,
-        index: u64,
-        entry: &Entry<'_>,
-        wiring: &mut Wiring<F>,
+        at: At,
+        body: &O::Body<'_>,
+        wiring: &mut Wiring<F, O>,
     ) {
-        let Self { id: by, core, effects, payloads, exchange, lacking, .. } = self;
-        let mut log = |record, held, last| {
-            wiring.note(|| Note::Logged { by: *by, index, record });
-            let (birth, time_ms) = (entry.birth, entry.time_ms);
-            core.step(Event::Logged { index, birth, time_ms, record, held, last }, effects);
-        };
-        match entry.body {
-            Body::Pad => {}
-            Body::Group(record) => log(Record::Group(record), true, true),
-            Body::Local { message, low_water, timestamp, destinations, payload } => {
-                let (inline, held) = match payload {
-                    Payload::Inline(bytes) => {
-                        payloads.replace(message, low_water, destinations, bytes);
-                        (true, true)
-                    }
-                    Payload::Held { check } => {
-                        *lacking = (destinations, check);
-                        (false, payloads.keep_only(message, destinations, check))
-                    }
-                };
-                let record = Record::Local { message, low_water, timestamp, destinations, inline };
-                log(record, held, true);
-            }
-            Body::Remotes(remotes) => {
-                wiring.note_remotes(self.id, index, remotes.iter());
-                self.core.accept_proposals(index, entry.birth, entry.time_ms, remotes.iter());
-            }
-            Body::Exchange { from, results } => {
-                exchange.logged(index, from, results);
-                log(Record::Exchange, true, true);
-            }
-            Body::Decided(decisions) => {
-                let mut decisions = decisions.iter().peekable();
-                while let Some(decision) = decisions.next() {
-                    log(Record::Decided(decision), true, decisions.peek().is_none());
+        let index = at.index;
+        if wiring.journal.is_some() {
+            let by = self.id;
+            body.for_each_record(|record| wiring.note(|| Note::Logged { by, index, record }));
+        }
+        let mut held = true;
+        if let Some(ReadMessage { message, low_water, destinations, payload }) = body.message() {
+            match payload {
+                Payload::Inline(bytes) => {
+                    self.payloads.replace(message, low_water, destinations, bytes);
+                }
+                Payload::Held { check } => {
+                    self.lacking = (destinations, check);
+                    held = self.payloads.keep_only(message, destinations, check);
                 }
             }
-            Body::Raise { timestamp } => log(Record::Raise { timestamp }, true, true),
+        } else if let Some((from, results)) = body.results() {
+            self.exchange.logged(index, from, results);
         }
+        self.core.accept(at, body, held, &mut self.effects);
     }
 
     /// Whether another message may be taken, or another announcement.
@@ -361,70 +343,47 @@ impl<A: Application> Replica<A> {
 
     /// Whether so many announcements may be taken, of which the first in a turn may be a few more.
     pub(super) fn log_has_room_for(&self, announced: usize) -> bool {
-        let largest = Entry::local_len(self.topology.all_groups(), self.tuning.inline_bytes_max)
-            .max(Entry::exchange_len(RESULTS_BYTES_MAX));
+        let (groups, payload) = (self.topology.all_groups(), self.tuning.inline_bytes_max);
+        let largest = O::Body::longest(groups, payload, RESULTS_BYTES_MAX);
         let reserve = RESERVE_MAX.min(self.tuning.log_bytes / 4);
         let wanted = reserve + RESERVE_FOR_CONTROL + largest;
         let within = self.announced + announced <= reserve / RESERVE_PER_REMOTE;
         (self.announced == 0 || within) && self.space.fits(wanted, largest)
     }
 
-    /// Appends an entry to our own copy of the log; a `Remote` stands for all of its entry, and a decision for
-    /// all those gathered.
+    /// Appends an entry to our own copy of the log; the record stands for all of it.
     pub(super) fn append<F: Fabric>(
         &mut self,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
         index: u64,
         time_ms: u64,
-        record: Record,
+        record: O::Record,
     ) {
         let ballot = self.core.log().ballot();
         let mut entry = std::mem::take(&mut self.entry);
         entry.clear();
         let mut results = wiring.borrow();
-        let body = match record {
-            Record::Remote(_) => Body::REMOTES,
-            Record::Decided(_) => Body::DECIDED,
-            Record::Group(record) => Body::Group(record),
-            Record::Raise { timestamp } => Body::Raise { timestamp },
-            Record::Local { message, low_water, timestamp, destinations, inline } => {
-                let held = self.payloads.get(message).expect("proposed with its payload");
-                let payload = if inline {
-                    Payload::Inline(&held.bytes)
-                } else {
-                    Payload::Held { check: check(&held.bytes) }
-                };
-                Body::Local { message, low_water, timestamp, destinations, payload }
-            }
-            Record::Exchange => {
-                let from = self.exchange.entry(index, &mut results);
-                Body::Exchange { from, results: Results(&results) }
-            }
+        let contents = if let Some(LoggedMessage { message, inline, .. }) = record.message() {
+            let held = self.payloads.get(message).expect("proposed with its payload");
+            Contents::Payload(if inline {
+                Payload::Inline(&held.bytes)
+            } else {
+                Payload::Held { check: check(&held.bytes) }
+            })
+        } else if record.is_results() {
+            let from = self.exchange.entry(index, &mut results);
+            Contents::Results { from, results: Results(&results) }
+        } else {
+            Contents::None
         };
-        self.awaited |= is_awaited(&body);
-        let whole = Entry { birth: ballot, written: ballot, time_ms, epoch: EPOCH, body };
-        let remotes = match record {
-            Record::Remote(_) => self.core.logged_remotes(index),
-            _ => &[],
-        };
-        let encode = |cursor: Cursor, into: &mut Vec<u8>| match record {
-            Record::Remote(_) => whole.encode_remotes(remotes, cursor, into),
-            Record::Decided(_) => whole.encode_decided(&self.decisions, cursor, into),
-            _ => whole.encode(cursor, into),
-        };
-        let len = match body {
-            Body::Remotes(_) => Entry::remotes_len(remotes.len()),
-            Body::Local { destinations, payload, .. } => {
-                Entry::local_len(destinations, payload.logged_len())
-            }
-            Body::Exchange { results, .. } => Entry::exchange_len(results.0.len()),
-            Body::Pad => frame::entry_len(0),
-            Body::Group(record) => frame::entry_len(record.body_len()),
-            Body::Decided(_) => Entry::decided_len(self.decisions.len()),
-            Body::Raise { .. } => Entry::raise_len(),
-        };
-        debug_assert!(!remotes.is_empty() || !matches!(record, Record::Remote(_)), "which?");
-        self.batches.proposals_per_entry.note(remotes.len());
+        let draft = self.core.draft(index, &record, contents);
+        if wiring.journal.is_some() {
+            let by = self.id;
+            draft.for_each_record(|record| wiring.note(|| Note::Logged { by, index, record }));
+        }
+        self.awaited |= draft.is_awaited();
+        self.batches.proposals_per_entry.note(draft.proposals());
+        let len = draft.entry_len();
         let fabric = &mut wiring.port.fabric;
         if let Some(skip) = self.space.skip(len) {
             self.paths.padded += 1;
@@ -436,20 +395,21 @@ impl<A: Application> Replica<A> {
         }
         assert_eq!(self.space.cursor.index, index, "the log is dense");
         let at = self.space.cursor.offset(self.space.capacity());
-        encode(self.space.cursor, &mut entry);
+        let stamp = Stamp { ballot, time_ms, epoch: EPOCH };
+        draft.encode(stamp, self.space.cursor, &mut entry);
         debug_assert_eq!(entry.len(), len);
         fabric.copy_in(self.log, at, &entry);
+        drop(draft);
         self.space.cursor.pass(len);
         self.note_entry(index, ballot, self.space.cursor.position);
         // Should we step down, what is there to read comes after our own.
         self.cursor = self.space.cursor;
-        self.decisions.clear();
         self.entry = entry;
         wiring.keep(results);
     }
 
     /// Writes to each follower what it has not been written yet, however many entries that is.
-    pub(super) fn write_followers<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(super) fn write_followers<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         let before = std::mem::replace(&mut self.written, self.core.log().last_index());
         let awaited = std::mem::take(&mut self.awaited);
         if !self.core.log().leads() {
@@ -478,7 +438,7 @@ impl<A: Application> Replica<A> {
         part: Range<u64>,
         index: u64,
         hurry: Hurry,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) {
         let follower = &mut self.followers[usize::from(slot)];
         let Some(log) = follower.log.filter(|_| !part.is_empty()) else { return };
@@ -512,7 +472,7 @@ impl<A: Application> Replica<A> {
     pub(super) fn touch_followers<F: Fabric>(
         &mut self,
         number: u64,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) -> bool {
         let mut all = true;
         for slot in 0..self.topology.replicas {
@@ -539,7 +499,7 @@ impl<A: Application> Replica<A> {
 
     /// Entries that are committed, hence folded, need their place no more. The leader may overwrite
     /// what everybody has freed.
-    pub(super) fn free_log<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(super) fn free_log<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         self.pass_committed();
         if self.core.log().leads() {
             self.let_go_of_evicted();
@@ -622,7 +582,7 @@ impl<A: Application> Replica<A> {
     /// The births of the entries in our memory; if `with_payloads`, up to the first whose payload we lack.
     pub(crate) fn in_memory<F: Fabric>(&self, fabric: &F, with_payloads: bool) -> Runs {
         let mut runs = self.runs.clone();
-        if with_payloads && self.core.stalled_on().is_some() {
+        if with_payloads && self.core.log().stalled_on().is_some() {
             runs.truncate(self.end_of(self.core.log().last_index()));
             return runs;
         }
@@ -642,25 +602,26 @@ impl<A: Application> Replica<A> {
             fabric.copy_out(self.log, at, &mut header);
             let len = frame::announced_len(&header, cursor, capacity);
             let Some(len) = len.filter(|_| !frame::is_pad(&header)) else {
-                let pad = Entry::decode(&header, cursor, ballot);
+                let pad = Frame::decode(&header, cursor, ballot);
                 match (len, pad) {
-                    (Some(len), Ok(pad)) => pad.body.step_over(&mut cursor, len),
+                    (Some(len), Ok(pad)) => pad.step_over(&mut cursor, len),
                     _ => return runs,
                 }
                 continue;
             };
             let mut bytes = vec![0; len];
             fabric.copy_out(self.log, at, &mut bytes);
-            let Ok(entry) = Entry::decode(&bytes, cursor, ballot) else { return runs };
-            if let Body::Local { message, destinations, payload: Payload::Held { check }, .. } =
-                entry.body
+            let Ok(frame) = Frame::decode(&bytes, cursor, ballot) else { return runs };
+            let Some(body) = O::Body::read(&frame) else { return runs };
+            if let Some(ReadMessage { message, destinations, payload, .. }) = body.message()
+                && let Payload::Held { check } = payload
                 && with_payloads
                 && !self.payloads.holds(message, destinations, check)
             {
                 return runs;
             }
-            entry.body.step_over(&mut cursor, len);
-            runs.push(entry.birth, cursor.position, self.freed_index);
+            frame.step_over(&mut cursor, len);
+            runs.push(frame.birth, cursor.position, self.freed_index);
         }
     }
 

@@ -1,14 +1,12 @@
 //! One replica: words and bytes in, events, step, effects out.
 
 mod admission;
-mod announcements;
 mod divergence;
 mod election;
 mod footprint;
 mod gate;
 mod granting;
 mod handover;
-mod heard;
 mod log;
 mod orphans;
 mod reach;
@@ -24,6 +22,7 @@ mod tests;
 mod transfer;
 mod words;
 
+use crate::ordering::Links;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -33,17 +32,15 @@ use skein_protocol::group::frame::{Cursor, HEADER, PREAMBLE};
 use skein_protocol::group::runs::Runs;
 use skein_protocol::group::space::Space;
 use skein_protocol::group::transfer::Request;
-use skein_protocol::group::{Applied, Control, GroupConfig};
+use skein_protocol::group::{Control, GroupConfig};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::log::Decision;
-use skein_protocol::message::{Announcement, Proposed, encode_name};
+use skein_protocol::message::encode_name;
+use skein_protocol::ordering::{AnswerTo, Config, EffectOf, EventOf};
 use skein_protocol::properties::{About, Touch};
-use skein_protocol::ramcast::{Config, Ramcast};
-use skein_protocol::step::{Effect, Event, Record};
-use skein_protocol::timestamp::Timestamp;
+use skein_protocol::rank::Rank;
+use skein_protocol::step::{Effect, Event};
 use skein_protocol::view::View;
 
-use self::announcements::Announcements;
 use self::divergence::Divergence;
 use self::gate::ReplyGate;
 use self::granting::Answered;
@@ -72,8 +69,6 @@ const DELIVERIES_PER_TURN: usize = 256;
 const WORK_PER_TURN: u64 = 4 << 20;
 /// How often a follower tells what it has applied at least, while it delivers as many messages as it may lag behind.
 const TOLD_PER_LAG: u64 = 8;
-/// What is told by who has applied nothing: a word of zero says nothing.
-const NOTHING: u64 = Timestamp::ZERO.above().to_word();
 
 skein_protocol::paths! {
     /// Counts of paths taken where a replica meets its memory.
@@ -133,13 +128,13 @@ skein_protocol::paths! {
 }
 
 /// One replica of one group, with its memory and its state machine.
-pub(crate) struct Replica<A> {
+pub(crate) struct Replica<A, O: Links> {
     pub id: ReplicaId,
-    pub core: Ramcast,
+    pub core: O,
     pub application: A,
     pub payloads: Payloads,
     tuning: Tuning,
-    topology: Topology,
+    pub topology: Topology,
     config: Config,
     /// Which life this is.
     pub incarnation: u32,
@@ -206,8 +201,8 @@ pub(crate) struct Replica<A> {
     freed: u64,
     freed_told: u64,
     exchange: ResultExchange,
-    /// What was told last of the final timestamp up to which our machine has applied everything.
-    applied_told: u64,
+    /// What was told last of the rank up to which our machine has applied everything.
+    applied_told: Option<Rank>,
     /// So many messages were delivered when that was told, or looked at, last.
     told_after: u64,
     /// Sessions whose process died and that the group has not ended, and how often that was said.
@@ -218,22 +213,23 @@ pub(crate) struct Replica<A> {
     /// Something has happened to it in this turn; or was left by the one before.
     stirred: bool,
     left: bool,
-    effects: Vec<Effect>,
+    pub effects: Vec<EffectOf<O>>,
     deliveries: Deliveries,
-    announcements: Announcements,
-    announced: usize,
+    /// What it has to tell other groups at its turn's end.
+    pub outgoing: O::Outgoing,
+    /// So many entries of its log may be asked for by what it was told in this turn.
+    pub announced: usize,
     entry: Vec<u8>,
-    decisions: Vec<Decision>,
     pub paths: ReplicaPaths,
     pub batches: Batches,
 }
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     pub(crate) fn new<F: Fabric>(
         id: ReplicaId,
         incarnation: u32,
         application: A,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
         tuning: Tuning,
     ) -> Result<Self, FabricError> {
         let topology = wiring.topology;
@@ -249,14 +245,14 @@ impl<A: Application> Replica<A> {
             evict_after_ms: tuning.evict_after_ms,
             clock_skew_percent: tuning.clock_skew_percent,
             spread_after_ms: if topology.groups > 1 { tuning.spread_after_ms } else { 0 },
+            lag_max: (tuning.log_bytes / HEADER) as u64,
         };
         let (groups, fetch_after_ms) = (topology.groups, tuning.fetch_after_ms);
-        let lag_max = (tuning.log_bytes / HEADER) as u64;
-        let config = Config { group, groups, fetch_after_ms, lag_max };
+        let config = Config { group, groups, fetch_after_ms };
         let replicas = usize::from(topology.replicas);
         Ok(Self {
             id,
-            core: Ramcast::new(config, View::first(topology.replicas)),
+            core: O::new(config, View::first(topology.replicas)),
             application,
             payloads: Payloads::new(tuning.inline_bytes_max),
             tuning,
@@ -299,7 +295,7 @@ impl<A: Application> Replica<A> {
             freed: 0,
             freed_told: 0,
             exchange: ResultExchange::new(id, topology.groups),
-            applied_told: 0,
+            applied_told: None,
             told_after: 0,
             orphans: BTreeMap::new(),
             gate: ReplyGate::new(id),
@@ -309,13 +305,17 @@ impl<A: Application> Replica<A> {
             left: true,
             effects: Vec::new(),
             deliveries: Deliveries::default(),
-            announcements: Announcements::new(id, topology.groups),
+            outgoing: O::outgoing(id, topology.groups),
             announced: 0,
             entry: Vec::new(),
-            decisions: Vec::new(),
             paths: ReplicaPaths::default(),
             batches: Batches::default(),
         })
+    }
+
+    /// An event of the ordering's.
+    pub(crate) fn step(&mut self, event: EventOf<O>) {
+        self.core.step(event, &mut self.effects);
     }
 
     /// Something has happened to it, or it has done something: it has a turn.
@@ -337,7 +337,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Takes note of the time, and does what is to be done once a tick.
-    pub(crate) fn tick<F: Fabric>(&mut self, now_ms: u64, wiring: &mut Wiring<F>) {
+    pub(crate) fn tick<F: Fabric>(&mut self, now_ms: u64, wiring: &mut Wiring<F, O>) {
         self.stir();
         self.leave_logs(wiring);
         self.core.step(Event::Tick { now_ms }, &mut self.effects);
@@ -393,22 +393,17 @@ impl<A: Application> Replica<A> {
         let proposes = kind == Kind::Propose;
         let of_ours = from == self.id.group && !proposes;
         let vital = matches!(kind, Kind::Fetch | Kind::Passed) || of_ours;
-        let announced = match kind {
-            Kind::Announce => len / Announcement::BYTES_MIN,
-            Kind::Propose => len / Proposed::PROPOSAL_BYTES,
-            _ => 1,
-        };
-        vital || !self.core.log().leads() || self.log_has_room_for(announced)
+        vital || !self.core.log().leads() || self.log_has_room_for(O::entries_for(kind, len))
     }
 
     /// Everything readable was told: logs, writes and acknowledges what came together. Returns whether
     /// anything was announced to other groups.
-    pub(crate) fn end_turn<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
+    pub(crate) fn end_turn<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
         self.propose_held(wiring);
         self.core.step(Event::TurnEnd, &mut self.effects);
         self.announced = 0;
         self.carry_out(wiring);
-        let announced = self.announcements.send(wiring);
+        let announced = O::tell_outgoing(&mut self.outgoing, wiring);
         self.write_followers(wiring);
         if self.core.log().leads() {
             self.note_failover(wiring);
@@ -422,7 +417,7 @@ impl<A: Application> Replica<A> {
         &mut self,
         from: ReplicaId,
         datagram: &[u8],
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) {
         self.stir();
@@ -443,7 +438,7 @@ impl<A: Application> Replica<A> {
                     slot: from.slot,
                     incarnation,
                     needs: needs.map(Ballot::from_word),
-                    applied: Applied::new(applied),
+                    applied: Rank::new(applied),
                     taken: taken.map(Into::into),
                 });
             }
@@ -491,7 +486,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Does what the protocol asks for, in order.
-    fn carry_out<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(crate) fn carry_out<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         if self.effects.is_empty() {
             return;
         }
@@ -506,53 +501,22 @@ impl<A: Application> Replica<A> {
                     self.carry_out(wiring);
                 }
                 Effect::Append { index, time_ms, record } => {
-                    if let Record::Remote(_) = record {
-                        let remotes = self.core.logged_remotes(index);
-                        wiring.note_remotes(by, index, remotes.iter().copied());
-                    } else {
-                        wiring.note(|| Note::Logged { by, index, record });
-                    }
-                    if let Record::Decided(decision) = record {
-                        self.decisions.push(decision);
-                    }
                     let more = matches!(remaining.peek(),
                         Some(Effect::Append { index: next, .. }) if *next == index);
                     if !more {
                         self.append(wiring, index, time_ms, record);
                     }
                 }
-                Effect::Propose { announcement } => {
-                    let about = About::Message(announcement.message);
-                    if wiring.journal.is_some() {
-                        for group in announcement.destinations.without(by.group).iter() {
-                            let to = self.core.leader_of(group);
-                            wiring.note(|| Note::Told(Touch { by, to, about }));
-                        }
-                    }
-                    wiring.propose(&announcement, |group| self.core.leader_of(group));
-                }
-                Effect::Announce { to, announcement } => {
-                    let about = About::Message(announcement.message);
-                    wiring.note(|| Note::Told(Touch { by, to, about }));
-                    if announcement.again.is_some() {
-                        let mut bytes = wiring.borrow();
-                        announcement.encode(&mut bytes);
-                        wiring.ask(self.id, to, Kind::Announce, &bytes);
-                        wiring.keep(bytes);
-                    } else {
-                        self.announcements.push(to, &announcement, wiring);
-                    }
-                }
-                Effect::Settle { group, timestamp } => {
+                Effect::Tell(told) => O::tell(self, told, wiring),
+                Effect::Settle { group, rank } => {
                     wiring.note(|| Note::Settled {
                         by,
-                        timestamp,
+                        rank,
                         view: self.core.log().view().clone(),
                     });
-                    let (groups, word) = (GroupSet::single(group), timestamp.to_word());
+                    let (groups, word) = (GroupSet::single(group), rank.number());
                     wiring.tell_groups(by, groups, Column::Settled, word);
                 }
-                Effect::Pass { to, rows, asks } => self.tell_passed(to, rows, asks, wiring),
                 Effect::Resend { message, to } => {
                     let (core, paths) = (&self.core, &mut self.paths);
                     self.exchange.outgoing.resend(message, to, core, wiring, paths);
@@ -587,7 +551,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Hands to the state machine what is its turn. Returns whether there was anything.
-    pub(crate) fn deliver<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
+    pub(crate) fn deliver<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
         let (mut any, mut delivered, mut work) = (false, 0, 0);
         self.deliveries.begin(self.core.log().leads() && self.is_trusted());
         if !self.exchange.is_drained() {
@@ -615,7 +579,7 @@ impl<A: Application> Replica<A> {
                 && let Some(next) = self.core.deliver()
             {
                 wiring.note(|| Note::Delivered { by: self.id, deliver: next });
-                let kept = self.core.keeps(next.message);
+                let kept = self.core.log().keeps(next.message);
                 let taken = if kept { None } else { self.payloads.take(next.message) };
                 let held = taken.as_ref().or_else(|| self.payloads.get(next.message));
                 let held = held.expect("accepted with its payload");
@@ -623,15 +587,15 @@ impl<A: Application> Replica<A> {
                     message: next.message,
                     low_water: next.low_water,
                     destinations: next.destinations,
-                    timestamp: next.timestamp,
+                    clock: next.clock,
                     position: next.position,
                     time_ms: next.time_ms,
                     payload: &held.bytes,
                     answers: self.core.log().leads(),
                 };
-                let rests_on = self.core.rests_on(next.message);
+                let rests_on = self.core.rests_on(AnswerTo::Message(next.message));
                 let now_ms = self.core.log().now_ms();
-                self.exchange.give(next.message, next.timestamp, rests_on, now_ms);
+                self.exchange.give(next.message, next.rank, rests_on, now_ms);
                 delivered += 1;
                 self.application.deliver(delivery, &mut self.deliveries.said);
                 if let Some(taken) = taken {
@@ -662,8 +626,8 @@ impl<A: Application> Replica<A> {
         self.exchange.outgoing.tell(&self.core, wiring);
         self.carry_out(wiring);
         self.free_log(wiring);
-        self.throttled = self.core.is_somebody_behind();
-        if self.core.delivered() >= self.told_after + self.config.lag_max / TOLD_PER_LAG {
+        self.throttled = self.core.log().is_somebody_behind();
+        if self.core.delivered() >= self.told_after + self.config.group.lag_max / TOLD_PER_LAG {
             self.tell_applied(wiring); // Or the leader would wait for the next tick.
         }
         self.ask_for_decisions(wiring);

@@ -4,6 +4,7 @@
 //! from us alone. So a leader asks the others of its group before it says that a session is dead. A session
 //! that any of them has a connection from is not, and goes on with all groups that it reaches.
 
+use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::ids::SessionId;
 
@@ -15,14 +16,14 @@ use crate::wiring::Wiring;
 /// Sessions that others are asked about at once.
 const SOUGHT_MAX: usize = 256;
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// As leader, every so often: says which sessions are dead, since their connections have ended more
     /// than `within` such times ago; at most so many times more as `again`.
     pub(crate) fn mourn<F: Fabric>(
         &mut self,
         within: u8,
         again: u8,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) -> Vec<SessionId> {
         let (dead, sought) = self.count_orphans(within, again);
         if !sought.is_empty() {
@@ -54,7 +55,7 @@ impl<A: Application> Replica<A> {
         &mut self,
         slot: u8,
         sessions: Vec<u64>,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) {
         let mut sessions = sessions;
         sessions.truncate(SOUGHT_MAX);

@@ -4,11 +4,11 @@
 //! may have applied more than the state: then only a log brings it up to date, and it must be in the memory of
 //! whoever may lead. So a leader writes it to those that were given a state, too.
 
+use crate::ordering::Links;
 use std::ops::Range;
 
 use skein_fabric::Fabric;
-use skein_protocol::group::frame::{self, Cursor};
-use skein_protocol::log::Entry;
+use skein_protocol::group::frame::{self, Cursor, Frame};
 use skein_protocol::mutants::{Mutant, planted};
 
 use super::Replica;
@@ -16,7 +16,7 @@ use super::admission::announced;
 use crate::application::Application;
 use crate::election::Granted;
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// From which position on our memory holds our log: an earlier part was given away with a state, or is
     /// overwritten. What is written in front of what we found then counts only if all of it is there.
     ///
@@ -51,8 +51,8 @@ impl<A: Application> Replica<A> {
         let mut at = begin;
         while at.position < self.begun_at.position {
             let bytes = self.raw_entry(&mut at, fabric)?;
-            let entry = Entry::parse(&bytes, at).filter(|it| self.is_of_our_log(it, at.index))?;
-            entry.body.step_over(&mut at, announced(&bytes));
+            let entry = Frame::parse(&bytes, at).filter(|it| self.is_of_our_log(it, at.index))?;
+            entry.step_over(&mut at, announced(&bytes));
         }
         (self.place(at) == self.place(self.begun_at)).then_some(begin)
     }
@@ -74,7 +74,7 @@ impl<A: Application> Replica<A> {
         let places = (from..to).step_by(8).map(|position| self.found_at(position, fabric));
         places.filter(begins).find(|it| {
             let bytes = self.raw_entry(&mut it.clone(), fabric);
-            let entry = bytes.as_ref().and_then(|bytes| Entry::parse(bytes, *it));
+            let entry = bytes.as_ref().and_then(|bytes| Frame::parse(bytes, *it));
             entry.is_some_and(|entry| self.is_of_our_log(&entry, it.index))
         })
     }
@@ -136,9 +136,9 @@ impl<A: Application> Replica<A> {
         let last = self.keeps(fabric);
         while at.index <= last {
             let bytes = self.raw_entry(&mut at, fabric);
-            let entry = bytes.as_ref().and_then(|bytes| Entry::parse(bytes, at));
+            let entry = bytes.as_ref().and_then(|bytes| Frame::parse(bytes, at));
             match (&bytes, entry.filter(|it| self.is_of_our_log(it, at.index))) {
-                (Some(bytes), Some(entry)) => entry.body.step_over(&mut at, announced(bytes)),
+                (Some(bytes), Some(entry)) => entry.step_over(&mut at, announced(bytes)),
                 _ => return Some(at),
             }
         }

@@ -8,6 +8,8 @@
 
 mod gated;
 
+use crate::ordering::Links;
+use skein_protocol::ordering::{AnswerTo, OrderingProtocol};
 use std::collections::VecDeque;
 
 use skein_fabric::Fabric;
@@ -15,7 +17,6 @@ use skein_protocol::ballot::Ballot;
 use skein_protocol::group::{Control, GroupEvent};
 use skein_protocol::ids::{ReplicaId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
-use skein_protocol::ramcast::Ramcast;
 
 use self::gated::{Answer, Gated};
 use super::{Replica, ReplicaPaths};
@@ -98,7 +99,12 @@ impl Reads {
     }
 
     /// Makes the reads that need not wait. Those under a lease wait unless it `holds`.
-    fn make<A: Application>(&mut self, holds: bool, core: &mut Ramcast, application: &mut A) {
+    fn make<A: Application, O: OrderingProtocol>(
+        &mut self,
+        holds: bool,
+        core: &mut O,
+        application: &mut A,
+    ) {
         for _ in 0..self.waiting.len() {
             let Some(asked) = self.waiting.pop_front() else { break };
             self.waiting_bytes -= asked.query.len();
@@ -127,18 +133,18 @@ impl Reads {
 
     /// Sends the answers to the reads that were made, or holds them until what they rest on is passed. Reads
     /// under a lease wait again unless it `holds` still. Returns whether there were any answers.
-    fn answer<F: Fabric>(
+    fn answer<F: Fabric, O: Links>(
         &mut self,
         holds: bool,
         by: ReplicaId,
-        core: &Ramcast,
-        wiring: &mut Wiring<F>,
+        core: &O,
+        wiring: &mut Wiring<F, O>,
         paths: &mut ReplicaPaths,
     ) -> bool {
         let mut any = false;
         let mut made = std::mem::take(&mut self.made);
         let bytes = std::mem::take(&mut self.bytes);
-        let until = core.read_rests_on();
+        let until = core.rests_on(AnswerTo::Read);
         let mut start = 0;
         for (asked, end) in made.drain(..) {
             let answer = &bytes[start..end];
@@ -169,11 +175,11 @@ impl Reads {
     }
 
     /// Sends the held answers that may leave. Returns whether there were any.
-    fn let_out<F: Fabric>(
+    fn let_out<F: Fabric, O: Links>(
         &mut self,
         by: ReplicaId,
-        core: &Ramcast,
-        wiring: &mut Wiring<F>,
+        core: &O,
+        wiring: &mut Wiring<F, O>,
     ) -> bool {
         let mut any = false;
         while let Some(answer) = self.gated.let_out(|until| core.has_passed(until)) {
@@ -214,7 +220,7 @@ impl Reads {
     }
 }
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// A session asks for something that is not ordered.
     pub(crate) fn asked(&mut self, session: SessionId, datagram: &[u8]) {
         let Some((number, rest)) = datagram.split_first_chunk::<8>() else { return };
@@ -234,7 +240,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Has followers confirm that we lead, if that was asked since.
-    pub(crate) fn seek_confirmation<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(crate) fn seek_confirmation<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         if let Some(number) = self.reads.to_confirm.take()
             && !self.touch_followers(number, wiring)
         {
@@ -243,7 +249,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Makes the reads that can be made, and sends the answers that may leave. Returns whether there were any.
-    pub(crate) fn answer_reads<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
+    pub(crate) fn answer_reads<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
         if !self.core.log().leads() {
             // Whoever leads is asked again.
             self.reads.drop_led(!self.core.log().is_silent());
@@ -261,7 +267,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Whether we hold a lease; asks for one if it is time.
-    fn hold_lease<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
+    fn hold_lease<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
         let now = wiring.port.fabric.now();
         self.tell_core(GroupEvent::LeaseWanted { now }, wiring);
         self.core.log().holds_lease(now)
@@ -273,7 +279,7 @@ impl<A: Application> Replica<A> {
         slot: u8,
         ballot: Ballot,
         number: u64,
-        wiring: &Wiring<F>,
+        wiring: &Wiring<F, O>,
     ) {
         // The time that the turn began at may be long ago, and before the promise was asked for.
         let now = if planted(Mutant::PromiseFromTurnsBegin) {

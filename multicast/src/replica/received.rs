@@ -3,12 +3,14 @@
 //! **Invariant.** Replicas of a group execute the same bytes under a name, whatever its session wrote to each of
 //! them: what a leader logs is what it holds, and a follower accepts an entry with that payload alone.
 
+use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::check::check;
 use skein_protocol::guard;
 use skein_protocol::ids::{GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::message::{Head, decode_name, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
+use skein_protocol::ordering::MessageStage;
 use skein_protocol::properties::{About, Touch};
 use skein_protocol::step::Event;
 
@@ -18,30 +20,30 @@ use crate::channel::Kind;
 use crate::election::Election;
 use crate::wiring::{Note, Wiring};
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// Up to which length a session's messages will be found in the log, payload and all, if they matter:
     /// there is no need to read them before. A leader has nobody to find them with.
     pub(crate) fn finds_in_log(&self, session: SessionId) -> Option<usize> {
-        let waited_for = self.core.stalled_on().is_some_and(|m| m.session == session);
+        let waited_for = self.core.log().stalled_on().is_some_and(|m| m.session == session);
         (!self.core.log().leads() && !waited_for).then_some(self.tuning.inline_bytes_max)
     }
 
     /// Whether it has just begun to lead, or to wait for a payload: what was left to be found in the log
     /// is to be read.
     pub(crate) fn reads_on(&mut self) -> bool {
-        let reads = (self.core.log().leads(), self.core.stalled_on());
+        let reads = (self.core.log().leads(), self.core.log().stalled_on());
         std::mem::replace(&mut self.reads_sessions, reads) != reads && reads != (false, None)
     }
 
     /// A payload is here that we have asked for. A leader that takes no messages has no use for it now: one
     /// that a member of its group sends is of a time when it did not lead.
-    pub(crate) fn relayed<F: Fabric>(&mut self, datagram: &[u8], wiring: &mut Wiring<F>) {
+    pub(crate) fn relayed<F: Fabric>(&mut self, datagram: &[u8], wiring: &mut Wiring<F, O>) {
         let read = decode_name(datagram).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
         let Some((message, (head, payload))) = read else { return };
         let new = self.payloads.get(message).is_none();
         let beyond = new && self.exceeds_budget(payload.len());
         let (leads, waited_for) =
-            (self.core.log().leads(), self.core.stalled_on() == Some(message));
+            (self.core.log().leads(), self.core.log().stalled_on() == Some(message));
         // A delivered message does not wait for this one, and its payload goes when the follower that lacks it has it or is
         // evicted. An undelivered one may wait. The leader is relayed this message again.
         if beyond && !waited_for && (!leads || self.core.log().keeps_delivered()) {
@@ -58,7 +60,7 @@ impl<A: Application> Replica<A> {
     /// Whether the log waits for a session's message, or for a later one of it, which stands behind that in the
     /// session's ring: such a message is taken whatever the budget.
     pub(super) fn log_waits_for(&self, session: SessionId, sequence: impl FnOnce() -> u64) -> bool {
-        let waited_for = self.core.stalled_on().filter(|m| m.session == session);
+        let waited_for = self.core.log().stalled_on().filter(|m| m.session == session);
         waited_for.is_some_and(|m| sequence() <= m.sequence)
     }
 
@@ -70,11 +72,11 @@ impl<A: Application> Replica<A> {
 
     /// Whether we may keep what is relayed. A leader proposes it. Anybody else asked for it because the log waited
     /// for it; the log may be another by now. Of a session that is not here it would then be kept for ever.
-    fn has_use_for<F: Fabric>(&self, message: MessageId, wiring: &Wiring<F>) -> bool {
+    fn has_use_for<F: Fabric>(&self, message: MessageId, wiring: &Wiring<F, O>) -> bool {
         if self.core.log().leads() {
             return self.log_has_room() && !self.throttled;
         }
-        let waited_for = self.core.stalled_on() == Some(message);
+        let waited_for = self.core.log().stalled_on() == Some(message);
         waited_for || wiring.has_session(message.session, self.id)
     }
 
@@ -85,7 +87,7 @@ impl<A: Application> Replica<A> {
         session: SessionId,
         head: Head,
         payload: &[u8],
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) {
         self.stir();
         let Head { sequence, low_water, destinations } = head;
@@ -104,7 +106,7 @@ impl<A: Application> Replica<A> {
         let known = self.core.is_known(message)
             && !(planted(Mutant::DuplicateExecuted) && self.payloads.get(message).is_none());
         let new = !known && (self.core.log().leads() || !session.is_own());
-        let lacking = self.core.stalled_on() == Some(message);
+        let lacking = self.core.log().stalled_on() == Some(message);
         if lacking
             && !guard!(Mutant::PayloadNotCompared, self.lacking == (destinations, check(payload)))
         {
@@ -125,7 +127,11 @@ impl<A: Application> Replica<A> {
     }
 
     /// A message is whole in our memory, as it is held there.
-    pub(super) fn receive_held<F: Fabric>(&mut self, message: MessageId, wiring: &mut Wiring<F>) {
+    pub(super) fn receive_held<F: Fabric>(
+        &mut self,
+        message: MessageId,
+        wiring: &mut Wiring<F, O>,
+    ) {
         let held = self.payloads.get(message).expect("it is held");
         let (low_water, destinations, len) = (held.low_water, held.destinations, held.bytes.len());
         self.received(message, low_water, destinations, len, wiring);
@@ -137,7 +143,7 @@ impl<A: Application> Replica<A> {
         low_water: u64,
         destinations: GroupSet,
         len: usize,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) {
         let inline = len <= self.tuning.inline_bytes_max;
         let event = Event::Received { message, low_water, destinations, inline };
@@ -151,12 +157,12 @@ impl<A: Application> Replica<A> {
         &mut self,
         message: MessageId,
         by: ReplicaId,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) {
         let Some(held) = self.payloads.get(message) else {
             if by.group == self.id.group
                 && self.core.log().leads()
-                && self.core.is_delivered(message)
+                && self.core.stage_of(message) == MessageStage::Delivered
             {
                 // We let go of it before we led. Only a state helps who still waits for it.
                 let ballot = self.core.log().ballot().to_word();

@@ -6,11 +6,12 @@
 //! for a while and changes nothing else. Only a second command, with the token of the first, carries
 //! the plan out.
 
+use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::runs::Runs;
 use skein_protocol::ids::ReplicaId;
-use skein_protocol::ramcast::Ramcast;
+use skein_protocol::ordering::{Inspect as _, Revival};
 use skein_protocol::view::View;
 
 use super::Replica;
@@ -29,7 +30,7 @@ pub(super) struct Prepared {
     until_ms: u64,
 }
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// First phase: refuses the plan, or keeps it for a while. Changes nothing else.
     pub(crate) fn prepare_recreate(
         &mut self,
@@ -54,7 +55,7 @@ impl<A: Application> Replica<A> {
         if !self.fits(plan, marker) {
             return Err(CommandError::Outdated(self.id.group));
         }
-        let serves = || self.is_trusted() && self.core.can_be_revived(plan.settled_clock);
+        let serves = || self.is_trusted() && self.core.inspect().can_be_revived(plan.settled_clock);
         if plan.from == Some(self.id.slot) && !serves() {
             return Err(CommandError::NoSurvivor(self.id.group));
         }
@@ -78,7 +79,7 @@ impl<A: Application> Replica<A> {
     pub(crate) fn recreate<F: Fabric>(
         &mut self,
         token: u64,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) -> Result<(), CommandError> {
         if self.recreated.is_some_and(|(done, _)| done == token) {
@@ -106,9 +107,9 @@ impl<A: Application> Replica<A> {
             None => self.begin_empty(view, ballot_counter, clock, wiring, fresh),
             Some(slot) if slot == self.id.slot => {
                 tracing::info!(replica = %self.id, end = self.core.log().last_index(), "its group goes on from its log");
-                self.core.revive(marker, view, clock);
+                self.core.revive(marker, Revival::Survivor { view, clock });
             }
-            Some(_) => self.core.suspend(marker),
+            Some(_) => self.core.revive(marker, Revival::Other),
         }
         if from.is_some() {
             wiring.note(|| Note::Promised { by: self.id, ballot: marker });
@@ -121,11 +122,11 @@ impl<A: Application> Replica<A> {
         view: View,
         ballot_counter: u32,
         clock: u64,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) {
         let now_ms = self.core.log().now_ms();
-        let core = Ramcast::anew(self.config, view, ballot_counter, clock, now_ms);
+        let core = O::anew(self.config, view, ballot_counter, clock, now_ms);
         self.begin_at(core, fresh(self.id), Runs::EMPTY, wiring);
         self.state_is_new(true);
         self.forget_shared_state();
@@ -136,7 +137,7 @@ impl<A: Application> Replica<A> {
     /// Forgets what was said to other groups and sessions, and what was held for them.
     fn forget_shared_state(&mut self) {
         self.exchange.forget();
-        self.applied_told = 0;
+        self.applied_told = None;
         self.payloads.retain_all(|_| false);
     }
 }

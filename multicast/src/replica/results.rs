@@ -5,6 +5,7 @@ mod parts;
 mod saved;
 mod waited;
 
+use crate::ordering::Links;
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
@@ -12,10 +13,11 @@ use skein_fabric::Fabric;
 use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use skein_protocol::mutants::{Mutant, planted};
-use skein_protocol::ramcast::{Ramcast, longer};
+use skein_protocol::ordering::{EffectOf, MessageStage, OrderingProtocol};
+use skein_protocol::patience::longer;
+use skein_protocol::rank::Rank;
 use skein_protocol::results::Results;
-use skein_protocol::step::{Effect, Event};
-use skein_protocol::timestamp::Timestamp;
+use skein_protocol::step::Event;
 
 use self::outgoing::Outgoing;
 use self::parts::Told;
@@ -40,7 +42,7 @@ pub(super) const RESULTS_BYTES_MAX: usize = Results::len_of(EXCHANGE_MAX);
 /// until no other group needs them, and the deliveries in flight, which may wait for the former.
 ///
 /// Invariants:
-/// - `last_applied < given[0].timestamp < given[1].timestamp < … <= last_delivered`.
+/// - `last_applied < given[0].rank < given[1].rank < … <= last_delivered`.
 /// - `exchanged[0].index <= exchanged[1].index <= … <= last + 1`, where `last` is the log's last index. The
 ///   last ones have index `last + 1` only while their entry is being appended.
 pub(super) struct ResultExchange {
@@ -52,9 +54,9 @@ pub(super) struct ResultExchange {
     /// Deliveries in flight, in the order of delivery.
     given: VecDeque<Given>,
     waited: Waited,
-    /// The final timestamp up to which our machine has applied everything, and that of the last delivery.
-    last_applied: u64,
-    last_delivered: u64,
+    /// The rank up to which our machine has applied everything, and that of the last delivery.
+    last_applied: Rank,
+    last_delivered: Rank,
 }
 
 impl ResultExchange {
@@ -65,18 +67,18 @@ impl ResultExchange {
             heard: HashMap::new(),
             given: VecDeque::new(),
             waited: Waited::default(),
-            last_applied: 0,
-            last_delivered: 0,
+            last_applied: Rank::NOTHING,
+            last_delivered: Rank::NOTHING,
         }
     }
 
     /// As leader: takes what is new of another group's results for the next log entry. Returns whether
     /// anything is; the entry is to be appended at once then.
-    fn hear(
+    fn hear<O: OrderingProtocol>(
         &mut self,
         from: GroupId,
         results: Results<'_>,
-        core: &Ramcast,
+        core: &O,
         paths: &mut ReplicaPaths,
     ) -> bool {
         let (index, logged) = (core.log().last_index() + 1, self.exchanged.len());
@@ -94,9 +96,10 @@ impl ResultExchange {
 
     /// Whether a group's result about a message was given to our machine, or waits to be, or is of no use any
     /// more.
-    fn has_result(&self, message: MessageId, from: GroupId, core: &Ramcast) -> bool {
+    fn has_result<O: OrderingProtocol>(&self, message: MessageId, from: GroupId, core: &O) -> bool {
         let waits = |next: &Exchanged| next.message == message && next.from == from;
-        let over = || self.given(message).is_none() && core.is_delivered(message);
+        let over =
+            || self.given(message).is_none() && core.stage_of(message) == MessageStage::Delivered;
         self.heard.get(&message).is_some_and(|groups| groups.contains(from))
             || self.exchanged.iter().any(waits)
             || over()
@@ -148,21 +151,14 @@ impl ResultExchange {
         Some(next)
     }
 
-    /// Our machine is given a message, whose answer rests on what ends at `rests_on`.
-    pub(super) fn give(
-        &mut self,
-        message: MessageId,
-        timestamp: Timestamp,
-        rests_on: Timestamp,
-        now_ms: u64,
-    ) {
-        let timestamp = timestamp.to_word();
-        self.given.push_back(Given { message, timestamp, rests_on, asked_at: now_ms, asked: 0 });
-        self.last_delivered = timestamp;
+    /// Our machine is given a message, whose answer rests on what is delivered up to `rests_on`.
+    pub(super) fn give(&mut self, message: MessageId, rank: Rank, rests_on: Rank, now_ms: u64) {
+        self.given.push_back(Given { message, rank, rests_on, asked_at: now_ms, asked: 0 });
+        self.last_delivered = rank;
     }
 
     /// What the answer to a delivery in flight rests on.
-    pub(super) fn rests_on(&self, message: MessageId) -> Option<Timestamp> {
+    pub(super) fn rests_on(&self, message: MessageId) -> Option<Rank> {
         self.given(message).map(|given| given.rests_on)
     }
 
@@ -176,16 +172,16 @@ impl ResultExchange {
     pub(super) fn take_over(&mut self, under_way: usize) {
         while self.given.len() > under_way {
             let over = self.given.pop_front().expect("it is longer than something");
-            self.last_applied = over.timestamp;
+            self.last_applied = over.rank;
             if !self.heard.is_empty() {
                 self.heard.remove(&over.message);
             }
         }
     }
 
-    /// The final timestamp up to which our machine has applied everything. With no delivery in flight, that
+    /// The rank up to which our machine has applied everything. With no delivery in flight, that
     /// is the last one's.
-    pub(super) fn apply(&mut self) -> u64 {
+    pub(super) fn apply(&mut self) -> Rank {
         if guard!(Mutant::AppliedTooEarly, self.given.is_empty()) {
             self.last_applied = self.last_applied.max(self.last_delivered);
         }
@@ -193,18 +189,18 @@ impl ResultExchange {
     }
 
     /// What [`apply`](Self::apply) returns, as far as it is known.
-    pub(super) const fn last_applied(&self) -> u64 {
+    pub(super) const fn last_applied(&self) -> Rank {
         self.last_applied
     }
 
     /// As leader: asks other groups for the results that our machine waits for. They may not have said them,
     /// or to a leader that is gone.
-    pub(super) fn ask(
+    pub(super) fn ask<O: OrderingProtocol>(
         &mut self,
         now_ms: u64,
         patience_ms: u64,
-        core: &mut Ramcast,
-        effects: &mut Vec<Effect>,
+        core: &mut O,
+        effects: &mut Vec<EffectOf<O>>,
     ) {
         if !core.log().leads() {
             return;
@@ -230,7 +226,7 @@ impl ResultExchange {
         self.heard.clear();
         self.outgoing.results.clear();
         self.given.clear();
-        (self.last_applied, self.last_delivered) = (0, 0);
+        (self.last_applied, self.last_delivered) = (Rank::NOTHING, Rank::NOTHING);
     }
 
     /// Takes note of the time if our machine has begun or ceased to wait. It `is_ready` for a delivery.
@@ -260,14 +256,14 @@ impl ResultExchange {
     }
 }
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// Another group's leader sent what its state machine says about some messages: one entry has what
     /// was not logged before.
     pub(crate) fn exchange<F: Fabric>(
         &mut self,
         from: GroupId,
         results: Results<'_>,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) {
         if !self.core.log().leads() || results.0.len() > RESULTS_BYTES_MAX {
             return;

@@ -1,5 +1,7 @@
 //! What deliveries leave to be done: what the state machine said, until it is sent, and replies to repeat.
 
+use crate::ordering::Links;
+use skein_protocol::ordering::AnswerTo;
 use std::collections::VecDeque;
 
 use skein_fabric::Fabric;
@@ -102,9 +104,9 @@ impl Outbox for Said {
     }
 }
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// Sends what the state machine said, if it is ours to say.
-    pub(super) fn speak<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(super) fn speak<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         if self.deliveries.said.words.is_empty() {
             return;
         }
@@ -119,7 +121,8 @@ impl<A: Application> Replica<A> {
                     if self.is_trusted() {
                         // A delivery in flight does not rest on what was delivered behind it.
                         let given = self.exchange.rests_on(message);
-                        let until = given.unwrap_or_else(|| self.core.rests_on(message));
+                        let until =
+                            given.unwrap_or_else(|| self.core.rests_on(AnswerTo::Message(message)));
                         let (core, paths) = (&self.core, &mut self.paths);
                         self.gate.reply(message, bytes, until, core, wiring, paths);
                     }

@@ -1,9 +1,12 @@
 //! What an operator sees of a replica, and may ask of it.
 
+use crate::ordering::Links;
 use skein_fabric::Fabric;
+use skein_protocol::group;
+use skein_protocol::group::GroupEvent;
 use skein_protocol::group::transfer::Stage;
 use skein_protocol::ids::ReplicaId;
-use skein_protocol::ramcast;
+use skein_protocol::ordering::Inspect as _;
 
 use super::Replica;
 use crate::application::Application;
@@ -17,17 +20,17 @@ use crate::wiring::Wiring;
 #[derive(Clone, Copy)]
 pub(super) struct Won {
     ballot: u64,
-    cause: ramcast::Cause,
+    cause: group::Cause,
     took_us: u64,
     at_ms: u64,
 }
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// Evicts another replica, because an operator wants it.
     pub(crate) fn evict<F: Fabric>(
         &mut self,
         whom: ReplicaId,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) -> Result<(), CommandError> {
         if !self.core.log().leads() {
             return Err(CommandError::NotLeader(whom.group));
@@ -35,16 +38,12 @@ impl<A: Application> Replica<A> {
         if whom == self.id || whom.slot >= self.topology.replicas {
             return Err(CommandError::NotEvictable(whom));
         }
-        if self.core.evict(whom.slot, &mut self.effects) {
-            self.stop_sending_to(whom.slot);
-            self.follower_lost(whom.slot);
-            self.carry_out(wiring);
-        }
+        self.tell_core(GroupEvent::Evict { slot: whom.slot }, wiring);
         Ok(())
     }
 
     /// Takes note of how long a change of leader took, as soon as it is known.
-    pub(super) fn note_failover<F: Fabric>(&mut self, wiring: &Wiring<F>) {
+    pub(super) fn note_failover<F: Fabric>(&mut self, wiring: &Wiring<F, O>) {
         let ballot = self.core.log().ballot().to_word();
         if self.won.is_some_and(|won| won.ballot == ballot) {
             return;
@@ -60,10 +59,10 @@ impl<A: Application> Replica<A> {
     pub(crate) fn status(&self, sessions: u64, rings_bytes: u64) -> ReplicaStatus {
         let core = &self.core;
         let now = core.log().now_ms();
-        let blank = core.log().role() == ramcast::Role::Blank;
+        let blank = core.log().role() == group::Role::Blank;
         let role = match core.log().role() {
-            ramcast::Role::Leader => Role::Leader,
-            ramcast::Role::Candidate => Role::Candidate,
+            group::Role::Leader => Role::Leader,
+            group::Role::Candidate => Role::Candidate,
             _ if core.log().is_silent() || core.log().lagging().is_some() => Role::Learner,
             _ => Role::Follower,
         };
@@ -156,10 +155,10 @@ impl<A: Application> Replica<A> {
     }
 
     fn waits_for(&self) -> Option<Waiting> {
-        let follows = self.core.log().role() == ramcast::Role::Follower;
+        let follows = self.core.log().role() == group::Role::Follower;
         if follows && self.awaiting {
             Some(Waiting::Leader)
-        } else if let Some(message) = self.core.stalled_on() {
+        } else if let Some(message) = self.core.log().stalled_on() {
             Some(Waiting::Payload(message.to_string()))
         } else {
             let given = self.exchange.first_given();
@@ -182,12 +181,12 @@ impl<A: Application> Replica<A> {
     }
 }
 
-fn cause(cause: ramcast::Cause) -> Cause {
+fn cause(cause: group::Cause) -> Cause {
     match cause {
-        ramcast::Cause::Start => Cause::Start,
-        ramcast::Cause::Death => Cause::Death,
-        ramcast::Cause::Transfer => Cause::Transfer,
-        ramcast::Cause::Succession => Cause::HandedOver,
-        ramcast::Cause::Silence | ramcast::Cause::Outbid => Cause::Silence,
+        group::Cause::Start => Cause::Start,
+        group::Cause::Death => Cause::Death,
+        group::Cause::Transfer => Cause::Transfer,
+        group::Cause::Succession => Cause::HandedOver,
+        group::Cause::Silence | group::Cause::Outbid => Cause::Silence,
     }
 }

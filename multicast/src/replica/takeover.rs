@@ -1,11 +1,14 @@
 //! What a candidate does with grants: takes over the best log, and leads.
 
+use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
-use skein_protocol::group::frame;
-use skein_protocol::group::{Applied, Control, GroupEvent};
-use skein_protocol::log::Entry;
+use skein_protocol::group::body::Body as _;
+use skein_protocol::group::frame::{self, Frame};
+use skein_protocol::group::{Control, GroupEvent};
 use skein_protocol::message::{Head, decode_name};
+use skein_protocol::ordering::At;
+use skein_protocol::rank::Rank;
 use skein_protocol::step::Event;
 
 use super::Replica;
@@ -13,14 +16,14 @@ use crate::application::Application;
 use crate::election::{Election, Granted, Piece, cursor};
 use crate::wiring::Wiring;
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// Another replica lets us write its log.
     pub(super) fn granted<F: Fabric>(
         &mut self,
         slot: u8,
         granted: Granted,
         tail: &[u8],
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) {
         let follower = &self.followers[usize::from(slot)];
         let awaited = follower.log.is_none() && granted.attempt == follower.attempt;
@@ -34,7 +37,7 @@ impl<A: Application> Replica<A> {
             incarnation: granted.incarnation,
             last: (granted.runs().last_birth(), granted.end.0 - 1),
             named: &named,
-            applied: Applied::new(granted.applied),
+            applied: Rank::new(granted.applied),
         };
         // A leader takes nothing over.
         let tail = if leads { Vec::new() } else { tail.to_vec() };
@@ -45,7 +48,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// We are elected: takes over the log of slot `best`, and leads.
-    pub(super) fn take_over_log<F: Fabric>(&mut self, best: u8, wiring: &mut Wiring<F>) {
+    pub(super) fn take_over_log<F: Fabric>(&mut self, best: u8, wiring: &mut Wiring<F, O>) {
         if best != self.id.slot && !self.adopt(best, wiring) {
             // Whoever holds it may never find the time to set out: we would ask it again and again.
             tracing::info!(replica = %self.id, best, "is too far behind to lead");
@@ -103,7 +106,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// What sessions sent us and nobody has logged is ours to propose now, as far as the log has room.
-    pub(super) fn propose_held<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(super) fn propose_held<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         if !self.unproposed || !self.core.log().leads() {
             return;
         }
@@ -121,7 +124,7 @@ impl<A: Application> Replica<A> {
 
     /// Makes our log what slot `best` reported. False if what it reported does not reach back to
     /// what we have.
-    fn adopt<F: Fabric>(&mut self, best: u8, wiring: &mut Wiring<F>) -> bool {
+    fn adopt<F: Fabric>(&mut self, best: u8, wiring: &mut Wiring<F, O>) -> bool {
         // The grant stays: whoever's log is adopted in the end, this one is let in.
         let Some((granted, tail)) = &mut self.grants_received[usize::from(best)] else {
             return false;
@@ -138,7 +141,7 @@ impl<A: Application> Replica<A> {
                 Piece::Payload(bytes) => self.take_payload(bytes),
                 Piece::Entry(bytes) => self.adopt_entry(bytes, ballot, wiring),
             }
-            if self.core.stalled_on().is_some() {
+            if self.core.log().stalled_on().is_some() {
                 // Nobody who reported has that payload any more: what comes behind it is not ours.
                 self.cut_log(self.end_of(self.core.log().last_index()));
                 break;
@@ -156,7 +159,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Puts an entry of another's log behind ours, as written by us.
-    fn adopt_entry<F: Fabric>(&mut self, bytes: &[u8], ballot: Ballot, wiring: &mut Wiring<F>) {
+    fn adopt_entry<F: Fabric>(&mut self, bytes: &[u8], ballot: Ballot, wiring: &mut Wiring<F, O>) {
         let capacity = self.space.capacity();
         let mut at = self.runs.end();
         let Some(position) = bytes.get(16..24).and_then(|word| word.try_into().ok()) else {
@@ -173,12 +176,14 @@ impl<A: Application> Replica<A> {
                 at.position = position;
             }
         }
-        let Some(entry) = Entry::parse(bytes, at) else { return };
+        let Some(frame) = Frame::parse(bytes, at) else { return };
+        let Some(body) = O::Body::read(&frame) else { return };
         let mut rewritten = bytes.to_vec();
         frame::rewrite(&mut rewritten, ballot);
         let offset = at.offset(capacity);
         fabric.copy_in(self.log, offset, &rewritten);
-        self.note_entry(at.index, entry.birth, at.position + bytes.len() as u64);
-        self.take_entry(at.index, &entry, wiring);
+        let (index, Frame { birth, time_ms, .. }) = (at.index, frame);
+        self.note_entry(index, birth, at.position + bytes.len() as u64);
+        self.take_entry(At { index, birth, time_ms }, &body, wiring);
     }
 }

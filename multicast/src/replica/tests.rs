@@ -7,25 +7,31 @@ use skein_fabric::sim::{SimConfig, SimFabric, World};
 use skein_fabric::{Access, Fabric};
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::check::check;
+use skein_protocol::group::body::Payload;
 use skein_protocol::group::frame::{Cursor, Leadership, PREAMBLE};
 use skein_protocol::group::runs::Runs;
 use skein_protocol::group::transfer::{Left, Stage};
 use skein_protocol::group::{
     Asked, Closing, Control, GroupConfig, GroupEffect, GroupEvent, GroupRecord, Question,
 };
+use skein_protocol::group::{Cause, Role};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::log::{self, Body, Entry, Remote};
-use skein_protocol::message::{Announcement, Head, Proposed, encode_name};
-use skein_protocol::ramcast::{Cause, Config, Ramcast, Role};
+use skein_protocol::message::{Head, encode_name};
+use skein_protocol::ordering::Config;
+use skein_protocol::ordering::{At, Inspect as _, OrderingProtocol as _, Revival};
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::ramcast::announcement::{Announcement, Proposed};
+use skein_protocol::ramcast::log::{Body, Entry, Remote};
+use skein_protocol::ramcast::{Effect, Event};
+use skein_protocol::rank::Rank;
 use skein_protocol::results::Results;
-use skein_protocol::step::{Effect, Event};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
+use super::Replica;
 use super::log::RESERVE_FOR_CONTROL;
 use super::results::{RESULTS_BYTES_MAX, Saved};
 use super::said::REPEATS_MAX;
-use super::{NOTHING, Replica};
 use crate::application::{Application, Delivery, Digest, EXCHANGE_MAX, Malformed, Outbox};
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, Tuning, endpoint_name};
@@ -117,8 +123,8 @@ impl Application for Nothing {
 
 /// Slot 0 of a group, and the other two processes.
 struct Scene {
-    replica: Replica<Nothing>,
-    wiring: Wiring<SimFabric>,
+    replica: Replica<Nothing, Ramcast>,
+    wiring: Wiring<SimFabric, Ramcast>,
     members: Vec<SimFabric>,
 }
 

@@ -1,28 +1,28 @@
 //! Words that replicas write to each other: what the others have accepted, applied and freed, and what we have applied.
 
+use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Acceptance;
 use skein_protocol::ids::ReplicaId;
+use skein_protocol::rank::Rank;
 use skein_protocol::step::Event;
-use skein_protocol::timestamp::Timestamp;
 
-use super::{NOTHING, Replica};
+use super::Replica;
 use crate::application::Application;
 use crate::wiring::{Column, Wiring};
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// Tells the leader how far our machine is, so that it can tell other groups; and that we have applied
     /// nothing, for it waits to hear that too.
-    pub(super) fn tell_applied<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(super) fn tell_applied<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         let applied = self.exchange.apply();
-        let (slot, timestamp) = (self.id.slot, Timestamp::from_word(applied));
-        self.core.step(Event::Applied { slot, timestamp }, &mut self.effects);
+        self.step(Event::Applied { slot: self.id.slot, rank: applied });
         self.told_after = self.core.delivered();
         if let Some(leader) = self.core.log().leader().filter(|leader| *leader != self.id)
-            && self.applied_told != applied.max(NOTHING)
+            && self.applied_told != Some(applied)
         {
-            self.applied_told = applied.max(NOTHING);
-            wiring.tell_word(self.id, leader, Column::Applied, self.applied_told);
+            self.applied_told = Some(applied);
+            wiring.tell_word(self.id, leader, Column::Applied, applied.to_word());
         }
     }
 
@@ -42,14 +42,8 @@ impl<A: Application> Replica<A> {
     fn told_seldom(&mut self, column: Column, by: ReplicaId, word: u64) {
         let event = match column {
             Column::Accepted => unreachable!("it is heard often"),
-            Column::Settled => {
-                Event::Settled { group: by.group, timestamp: Timestamp::from_word(word) }
-            }
-            Column::Applied => {
-                let applied = Some(word).filter(|word| *word != NOTHING);
-                let timestamp = applied.map_or(Timestamp::ZERO, Timestamp::from_word);
-                Event::Applied { slot: by.slot, timestamp }
-            }
+            Column::Settled => Event::Settled { group: by.group, rank: Rank::new(word) },
+            Column::Applied => Event::Applied { slot: by.slot, rank: Rank::from_word(word) },
             Column::Freed => {
                 let freed = &mut self.followers[usize::from(by.slot)].freed;
                 *freed = word.max(*freed);
@@ -58,6 +52,6 @@ impl<A: Application> Replica<A> {
         };
         self.stir();
         self.core.step(event, &mut self.effects);
-        self.throttled = self.core.is_somebody_behind();
+        self.throttled = self.core.log().is_somebody_behind();
     }
 }

@@ -5,21 +5,22 @@ use std::time::Duration;
 
 use skein_fabric::Fabric;
 use skein_fabric::sim::SimFabric;
+use skein_protocol::group::Role;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::properties::{
     About, Held, History, Touch, Violation, check_memory, check_quorum,
 };
-use skein_protocol::ramcast::Role;
-use skein_protocol::step::{Deliver, Record};
-use skein_protocol::timestamp::Timestamp;
+use skein_protocol::rank::Rank;
+use skein_protocol::step::Deliver;
 
+use super::Driven;
 use super::machine::Machine;
 use super::rules::{Rules, check_elections, check_lease};
 use crate::engine::Engine;
 use crate::replica::Replica;
 use crate::wiring::Note;
 
-pub(super) type SimEngine = Engine<SimFabric, Machine>;
+pub(super) type SimEngine<O> = Engine<SimFabric, Machine, O>;
 
 /// The memory of a life that is over: its log, up to where it was read, and up to where it was whole.
 struct Fallen {
@@ -29,15 +30,14 @@ struct Fallen {
 }
 
 /// What was seen so far.
-#[derive(Default)]
-pub(super) struct Onlooker {
+pub(super) struct Onlooker<O: Driven> {
     pub(super) history: History,
     /// The log of each replica in its present life; of a slot whose life is not let in, that of its
     /// last one that was, up to its end.
     logs: BTreeMap<ReplicaId, Held>,
     fallen: BTreeMap<ReplicaId, Fallen>,
     /// Of each process the engine that died last, where its memory is still written to.
-    remains: BTreeMap<String, SimEngine>,
+    remains: BTreeMap<String, SimEngine<O>>,
     /// Groups that may be lost: whether what they hold counts is known when they go on, or say that they are.
     pub(super) endangered: GroupSet,
     /// Who led each group last, in which life, with its first entry committed.
@@ -46,7 +46,22 @@ pub(super) struct Onlooker {
     pub(super) leader_changes: u64,
 }
 
-impl Onlooker {
+impl<O: Driven> Default for Onlooker<O> {
+    fn default() -> Self {
+        Self {
+            history: History::default(),
+            logs: BTreeMap::new(),
+            fallen: BTreeMap::new(),
+            remains: BTreeMap::new(),
+            endangered: GroupSet::EMPTY,
+            leaders: BTreeMap::new(),
+            rules: Rules::default(),
+            leader_changes: 0,
+        }
+    }
+}
+
+impl<O: Driven> Onlooker<O> {
     /// A replica begins a life.
     pub(super) fn begins(&mut self, id: ReplicaId) -> Result<(), Violation> {
         self.logs.insert(id, Held::default());
@@ -55,7 +70,7 @@ impl Onlooker {
     }
 
     /// An engine is about to die.
-    pub(super) fn ends(&mut self, engine: &SimEngine) {
+    pub(super) fn ends(&mut self, engine: &SimEngine<O>) {
         let (replicas, port) = engine.inside();
         for replica in replicas {
             let log = self.logs.remove(&replica.id).unwrap_or_default();
@@ -69,7 +84,7 @@ impl Onlooker {
     }
 
     /// The memory of an engine that has died is still written to.
-    pub(super) fn keeps_remains(&mut self, process: &str, engine: SimEngine) {
+    pub(super) fn keeps_remains(&mut self, process: &str, engine: SimEngine<O>) {
         self.remains.insert(process.to_owned(), engine);
     }
 
@@ -97,9 +112,9 @@ impl Onlooker {
     /// for each thing that happened, with the time.
     pub(super) fn look_at<'a>(
         &mut self,
-        engines: impl Fn() -> Box<dyn Iterator<Item = &'a SimEngine> + 'a>,
-        turned: &SimEngine,
-        notes: Vec<Note>,
+        engines: impl Fn() -> Box<dyn Iterator<Item = &'a SimEngine<O>> + 'a>,
+        turned: &SimEngine<O>,
+        notes: Vec<Note<O::Record>>,
         trace: Option<(&mut Vec<String>, Duration)>,
     ) -> Result<(), Violation> {
         if let Some((trace, now)) = trace {
@@ -113,7 +128,7 @@ impl Onlooker {
         for note in notes {
             match note {
                 Note::Logged { by, index, record } => {
-                    if let Record::Remote(remote) = record {
+                    if let Some(remote) = O::proposal(&record) {
                         self.rules.counts_on(by, &remote)?;
                     }
                     self.logged(by, index, &record);
@@ -129,8 +144,8 @@ impl Onlooker {
                     self.rules.promises(by, ballot, port.fabric.now())?;
                     promised.insert(by.group);
                 }
-                Note::Settled { by, timestamp, view } => {
-                    self.rules.settles(by, timestamp, &view, replicas_of(engines(), by.group))?;
+                Note::Settled { by, rank, view } => {
+                    self.rules.settles(by, rank, &view, replicas_of(engines(), by.group))?;
                 }
                 Note::Gave { by, delivered } => {
                     let (_, giver) = find(engines(), by).expect("it turned");
@@ -143,7 +158,7 @@ impl Onlooker {
                     self.rules.restores(by, delivered);
                 }
                 Note::Delivered { by, deliver } => {
-                    let holds_now = |of: ReplicaId, at: (u64, Timestamp)| {
+                    let holds_now = |of: ReplicaId, at: (u64, Rank)| {
                         let Some((fabric, replica)) = find(engines(), of) else { return false };
                         let last = replica.keeps(fabric);
                         // What it has read it has; the rest may be whole in its memory.
@@ -152,7 +167,7 @@ impl Onlooker {
                             || at.0 > last && replica.holds(fabric) >= at.0
                     };
                     // Whoever counts, and says nothing yet, has its former incarnation's words.
-                    let held = |of: ReplicaId, at: (u64, Timestamp)| {
+                    let held = |of: ReplicaId, at: (u64, Rank)| {
                         let speaks =
                             find(engines(), of).is_some_and(|(_, it)| !it.core.log().is_silent());
                         let fallen = self.fallen.get(&of);
@@ -173,7 +188,7 @@ impl Onlooker {
                     let core = &find(engines(), by).expect("it turned").1.core;
                     let of_group = replicas_of(engines(), by.group);
                     // Who leads has it in its log, counted or not, and says itself what may be forgotten.
-                    let leads = |it: &Replica<Machine>| {
+                    let leads = |it: &Replica<Machine, O>| {
                         it.core.log().leads() && it.core.log().ballot() == core.log().ballot()
                     };
                     let absent = of_group.filter(|it| {
@@ -206,16 +221,16 @@ impl Onlooker {
     /// Whatever a delivery rests on is in every log that a group may choose from now on.
     fn check_elections<'a>(
         &self,
-        engines: &impl Fn() -> Box<dyn Iterator<Item = &'a SimEngine> + 'a>,
+        engines: &impl Fn() -> Box<dyn Iterator<Item = &'a SimEngine<O>> + 'a>,
         by: ReplicaId,
         deliver: &Deliver,
-        holds: impl Fn(ReplicaId, (u64, Timestamp)) -> bool,
+        holds: impl Fn(ReplicaId, (u64, Rank)) -> bool,
     ) -> Result<(), Violation> {
         for group in deliver.destinations.iter() {
             let of_group = |id: &ReplicaId| id.group == group;
             let logs = self.logs.iter().filter(|(id, _)| of_group(id));
             let places = logs.filter_map(|(_, held)| held.place_of(deliver.message));
-            let places: BTreeSet<_> = places.filter(|at| at.1 <= deliver.timestamp).collect();
+            let places: BTreeSet<_> = places.filter(|at| at.1 <= deliver.rank).collect();
             // In one of the places in which it was proposed, that is: in others it may have been cut off.
             let why = places.iter().try_fold(None, |_, place| {
                 let members = members(engines(), group);
@@ -233,13 +248,13 @@ impl Onlooker {
         Ok(())
     }
 
-    fn logged(&mut self, by: ReplicaId, index: u64, record: &Record) {
+    fn logged(&mut self, by: ReplicaId, index: u64, record: &O::Record) {
         self.logs.entry(by).or_default().logged(index, record);
         self.history.logged(by, record);
     }
 
     /// Checks what must hold at any moment of a replica's memory and its machine.
-    pub(super) fn inspect(engine: &SimEngine, sessions: usize) -> Result<(), Violation> {
+    pub(super) fn inspect(engine: &SimEngine<O>, sessions: usize) -> Result<(), Violation> {
         let (replicas, port) = engine.inside();
         let waiting = port.iter().map(|(_, channel)| channel.waiting()).sum();
         for replica in replicas {
@@ -259,7 +274,7 @@ impl Onlooker {
 
     /// At the end: the replicas of a group have the same state.
     pub(super) fn compare<'a>(
-        engines: impl Iterator<Item = &'a SimEngine>,
+        engines: impl Iterator<Item = &'a SimEngine<O>>,
     ) -> Result<(), Violation> {
         let mut first: BTreeMap<GroupId, (ReplicaId, u64)> = BTreeMap::new();
         for replica in engines.flat_map(|engine| engine.inside().0) {
@@ -275,17 +290,17 @@ impl Onlooker {
 }
 
 /// The replicas of a group whose memory counts: those that know, and those that would be told by a candidate.
-fn members<'a>(
-    engines: impl Iterator<Item = &'a SimEngine>,
+fn members<'a, O: Driven>(
+    engines: impl Iterator<Item = &'a SimEngine<O>>,
     group: GroupId,
-) -> impl Iterator<Item = (&'a SimFabric, &'a Replica<Machine>)> {
+) -> impl Iterator<Item = (&'a SimFabric, &'a Replica<Machine, O>)> {
     let replicas = engines.flat_map(|engine| {
         let (replicas, port) = engine.inside();
         replicas.iter().map(move |replica| (&port.fabric, replica))
     });
     let of_group: Vec<_> = replicas.filter(|(_, it)| it.id.group == group).collect();
-    let counts = |of: &Replica<Machine>| {
-        let knows = |(_, it): &(_, &Replica<Machine>)| {
+    let counts = |of: &Replica<Machine, O>| {
+        let knows = |(_, it): &(_, &Replica<Machine, O>)| {
             !it.core.log().is_silent() && it.core.log().view().names(of.id.slot, of.incarnation)
         };
         // One that an operator has told to take a survivor's state grants nothing before it has taken it.
@@ -297,26 +312,26 @@ fn members<'a>(
 }
 
 /// All replicas of a group whose processes live.
-fn replicas_of<'a>(
-    engines: impl Iterator<Item = &'a SimEngine>,
+fn replicas_of<'a, O: Driven>(
+    engines: impl Iterator<Item = &'a SimEngine<O>>,
     group: GroupId,
-) -> impl Iterator<Item = &'a Replica<Machine>> {
+) -> impl Iterator<Item = &'a Replica<Machine, O>> {
     let replicas = engines.flat_map(|engine| engine.inside().0);
     replicas.filter(move |replica| replica.id.group == group)
 }
 
 /// A replica, and the fabric under it.
-fn find<'a>(
-    mut engines: impl Iterator<Item = &'a SimEngine>,
+fn find<'a, O: Driven>(
+    mut engines: impl Iterator<Item = &'a SimEngine<O>>,
     id: ReplicaId,
-) -> Option<(&'a SimFabric, &'a Replica<Machine>)> {
+) -> Option<(&'a SimFabric, &'a Replica<Machine, O>)> {
     engines.find_map(|engine| {
         let (replicas, port) = engine.inside();
         Some((&port.fabric, replicas.iter().find(|replica| replica.id == id)?))
     })
 }
 
-fn tells_the_same(one: &Note, other: &Note) -> bool {
+fn tells_the_same<R>(one: &Note<R>, other: &Note<R>) -> bool {
     match (one, other) {
         (Note::Told(one), Note::Told(other)) => one.by == other.by && one.about == other.about,
         _ => false,
@@ -324,7 +339,7 @@ fn tells_the_same(one: &Note, other: &Note) -> bool {
 }
 
 /// A note, or several that tell different replicas the same.
-fn describe(notes: &[Note]) -> String {
+fn describe<R: std::fmt::Debug>(notes: &[Note<R>]) -> String {
     let told = notes.iter().filter_map(|note| match note {
         Note::Told(touch) => Some(touch.to.to_string()),
         _ => None,
@@ -345,13 +360,13 @@ fn describe(notes: &[Note]) -> String {
             format!("{by} tells {to} what was delivered and passed")
         }
         Note::Promised { by, ballot } => format!("{by} promises {ballot}"),
-        Note::Settled { by, timestamp, .. } => {
-            format!("{by} says that its group is done up to {timestamp}")
+        Note::Settled { by, rank, .. } => {
+            format!("{by} says that its group is done up to {rank}")
         }
         Note::Gave { by, delivered } => format!("{by} gives its state after delivery {delivered}"),
         Note::Restored { by, delivered } => format!("{by} goes on after delivery {delivered}"),
         Note::Delivered { by, deliver } => {
-            format!("{by} delivers {} at {}", deliver.message, deliver.timestamp)
+            format!("{by} delivers {} at {}", deliver.message, deliver.rank)
         }
     }
 }

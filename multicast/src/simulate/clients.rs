@@ -9,6 +9,7 @@ use skein_fabric::wait::{Waiter, Waiting};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::properties::Violation;
 
+use super::Driven;
 use super::faults::Kind;
 use super::machine::payload;
 use super::world::Stage;
@@ -96,7 +97,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    pub(super) fn new(stage: &mut Stage) -> Self {
+    pub(super) fn new<O: Driven>(stage: &mut Stage<O>) -> Self {
         let scenario = &stage.scenario;
         let inherits = |kind: &Kind| matches!(kind, Kind::ClientCrash { again: true, .. });
         let mut clients = Self {
@@ -121,7 +122,7 @@ impl Clients {
     }
 
     /// Another process opens the sessions of the first client, and says other things under the same names.
-    fn add_twin(&mut self, stage: &mut Stage) {
+    fn add_twin<O: Driven>(&mut self, stage: &mut Stage<O>) {
         let names: Vec<_> =
             self.processes[0].sessions.iter().map(|it| (it.bits, Vec::new())).collect();
         let twin = self.join(stage, names.len(), names);
@@ -135,7 +136,12 @@ impl Clients {
     }
 
     /// A client process with `count` sessions, or with those of a crashed one.
-    fn join(&mut self, stage: &mut Stage, count: usize, heirs: Vec<(u64, Vec<Sent>)>) -> Client {
+    fn join<O: Driven>(
+        &mut self,
+        stage: &mut Stage<O>,
+        count: usize,
+        heirs: Vec<(u64, Vec<Sent>)>,
+    ) -> Client {
         self.joined += 1;
         let name = format!("c-{:016x}", self.joined);
         let Stage { scenario, world, rng, .. } = stage;
@@ -164,11 +170,11 @@ impl Clients {
     }
 
     /// A turn of one client. Returns whether it found anything to do.
-    pub(super) fn turn(
+    pub(super) fn turn<O: Driven>(
         &mut self,
         at: usize,
         sending: bool,
-        stage: &mut Stage,
+        stage: &mut Stage<O>,
     ) -> Result<bool, Violation> {
         if sending {
             self.reopen(stage);
@@ -248,7 +254,7 @@ impl Clients {
     }
 
     /// Multicasts one message on session `s` of client `at`, if its window allows.
-    fn submit(&mut self, at: usize, s: usize, stage: &mut Stage) -> bool {
+    fn submit<O: Driven>(&mut self, at: usize, s: usize, stage: &mut Stage<O>) -> bool {
         let Client { access, sessions, twin, .. } = &self.processes[at];
         let session = &sessions[s];
         let said = session.script.get(session.sent).copied();
@@ -279,7 +285,7 @@ impl Clients {
     }
 
     /// Reads something on session `s` of client `at`, one thing at a time.
-    fn ask(&mut self, at: usize, s: usize, of: Of, stage: &mut Stage) -> bool {
+    fn ask<O: Driven>(&mut self, at: usize, s: usize, of: Of, stage: &mut Stage<O>) -> bool {
         let Client { access, sessions, .. } = &mut self.processes[at];
         let session = &mut sessions[s];
         if !session.reads.is_empty() {
@@ -311,7 +317,13 @@ impl Clients {
     }
 
     /// A client dies: at once, or right after the next turn in which it sends something.
-    pub(super) fn doom(&mut self, at: usize, midway: bool, again: bool, stage: &mut Stage) {
+    pub(super) fn doom<O: Driven>(
+        &mut self,
+        at: usize,
+        midway: bool,
+        again: bool,
+        stage: &mut Stage<O>,
+    ) {
         if midway {
             self.processes[at].doomed = Some(again);
         } else {
@@ -319,7 +331,7 @@ impl Clients {
         }
     }
 
-    fn crash(&mut self, at: usize, again: bool, stage: &mut Stage) {
+    fn crash<O: Driven>(&mut self, at: usize, again: bool, stage: &mut Stage<O>) {
         // An heir begins below the mark up to which its predecessor had all replies. A group that was
         // recreated meanwhile goes by that mark, and has forgotten the replies.
         let again = again && !stage.scenario.loses;
@@ -355,7 +367,7 @@ impl Clients {
 
     /// Closes every other session, where nothing is under way, and opens others, if it is time. A client that
     /// closes a session is awake, and does a turn before it sleeps.
-    fn reopen(&mut self, stage: &mut Stage) {
+    fn reopen<O: Driven>(&mut self, stage: &mut Stage<O>) {
         if self.reopen_at.is_none_or(|after| self.sent < after) {
             return;
         }

@@ -7,6 +7,7 @@ use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_protocol::properties::Violation;
 
+use super::Driven;
 use super::clients::Clients;
 use super::faults::{FOR_EVER, Fault, Kind, Target};
 use super::nodes::Nodes;
@@ -136,7 +137,7 @@ impl Injector {
     }
 
     /// Whether it is not the moment yet for what a fault waits for.
-    fn misses(&mut self, target: Target, nodes: &Nodes) -> bool {
+    fn misses<O: Driven>(&mut self, target: Target, nodes: &Nodes<O>) -> bool {
         match target {
             Target::Node(_) => false,
             Target::Leader(group) => nodes.leader(group).is_none(),
@@ -152,7 +153,7 @@ impl Injector {
     }
 
     /// A replica of the group that has been let in since it was last looked for, if there is one.
-    fn let_in(&mut self, group: u16, nodes: &Nodes) -> Option<ReplicaId> {
+    fn let_in<O: Driven>(&mut self, group: u16, nodes: &Nodes<O>) -> Option<ReplicaId> {
         let members = nodes.members(GroupId(group)).filter_map(|id| nodes.find(id));
         let (silent, named): (Vec<_>, _) = members.partition(|it| it.core.log().is_silent());
         self.learning.extend(silent.iter().map(|it| it.id));
@@ -160,16 +161,16 @@ impl Injector {
     }
 
     /// Whether something is going on that holds messages back.
-    pub(super) fn holds_back(&self, stage: &Stage) -> bool {
+    pub(super) fn holds_back<O: Driven>(&self, stage: &Stage<O>) -> bool {
         !self.ends.is_empty() || self.operator.has_work(stage)
     }
 
     /// Makes happen and ends what is due. Returns whether there was anything.
-    pub(super) fn go_on(
+    pub(super) fn go_on<O: Driven>(
         &mut self,
-        nodes: &mut Nodes,
+        nodes: &mut Nodes<O>,
         clients: &mut Clients,
-        stage: &mut Stage,
+        stage: &mut Stage<O>,
     ) -> Result<bool, Violation> {
         let now = stage.world.now();
         self.looks += 1;
@@ -238,12 +239,12 @@ impl Injector {
         Ok(any)
     }
 
-    fn happen(
+    fn happen<O: Driven>(
         &mut self,
         kind: Kind,
-        nodes: &mut Nodes,
+        nodes: &mut Nodes<O>,
         clients: &mut Clients,
-        stage: &mut Stage,
+        stage: &mut Stage<O>,
     ) -> Result<(), Violation> {
         let now = stage.world.now();
         match kind {
@@ -403,14 +404,19 @@ impl Injector {
         Ok(())
     }
 
-    fn cut(&mut self, pairs: Vec<(String, String)>, end: Duration, stage: &Stage) {
+    fn cut<O: Driven>(&mut self, pairs: Vec<(String, String)>, end: Duration, stage: &Stage<O>) {
         for (from, to) in &pairs {
             stage.world.partition(from, to);
         }
         self.ends.push((end, Undo::Heal(pairs)));
     }
 
-    fn undo(&mut self, undo: Undo, nodes: &mut Nodes, stage: &mut Stage) -> Result<(), Violation> {
+    fn undo<O: Driven>(
+        &mut self,
+        undo: Undo,
+        nodes: &mut Nodes<O>,
+        stage: &mut Stage<O>,
+    ) -> Result<(), Violation> {
         match undo {
             Undo::Restart(node) => {
                 self.counts.node_restarts += 1;
@@ -453,10 +459,10 @@ impl Injector {
     }
 
     /// Ends everything, for good.
-    pub(super) fn end_all(
+    pub(super) fn end_all<O: Driven>(
         &mut self,
-        nodes: &mut Nodes,
-        stage: &mut Stage,
+        nodes: &mut Nodes<O>,
+        stage: &mut Stage<O>,
     ) -> Result<(), Violation> {
         self.coming.clear();
         self.due.clear();
@@ -477,8 +483,8 @@ impl Injector {
 
 /// The names between which nothing goes: from all processes of `node` to those of `other`, or of
 /// every other node, and the other way round.
-fn pairs(
-    nodes: &Nodes,
+fn pairs<O: Driven>(
+    nodes: &Nodes<O>,
     node: u16,
     other: Option<u16>,
     outbound: bool,
@@ -499,7 +505,7 @@ fn pairs(
     pairs
 }
 
-fn flap_all(node: u16, nodes: &Nodes, stage: &Stage) {
+fn flap_all<O: Driven>(node: u16, nodes: &Nodes<O>, stage: &Stage<O>) {
     for (one, other) in pairs(nodes, node, None, true, false) {
         stage.world.flap(&one, &other);
     }

@@ -183,7 +183,7 @@ impl Application for Machine {
             self.broken = Some(format!("{message} was delivered as {position}, out of turn"));
         }
         self.rest.delivered = position;
-        let word = mix(message.session.0 ^ message.sequence ^ delivery.timestamp.to_word());
+        let word = mix(message.session.0 ^ message.sequence ^ delivery.clock);
         self.rest.digest = mix(self.rest.digest ^ word ^ delivery.time_ms);
         if message.session.is_own() {
             // A node says that a client's process has died, and whose session that was.

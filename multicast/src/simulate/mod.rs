@@ -16,6 +16,7 @@ mod machine;
 mod minimise;
 mod nodes;
 mod operator;
+mod ordering;
 mod profile;
 mod reduction;
 mod rules;
@@ -32,13 +33,14 @@ use std::time::Duration;
 use skein_fabric::sim::Counters;
 use skein_protocol::group::GroupPaths;
 use skein_protocol::properties::Violation;
-use skein_protocol::ramcast::Paths;
+use skein_protocol::ramcast::{Paths, Ramcast};
 
 pub use self::campaign::{Campaign, Part, ProfileTally, SHARES, Tally, on_threads};
 pub use self::faults::{Fault, Kind, Mix, Target};
 pub use self::injector::FaultCounts;
 pub use self::kept::{Kept, lines as kept_lines};
 pub use self::operator::LossCounts;
+use self::ordering::Driven;
 pub use self::profile::Profile;
 pub use self::reduction::{MalformedReduction, Reduction};
 pub use self::scenario::Scenario;
@@ -123,7 +125,7 @@ pub fn run_scenario(scenario: &Scenario, trace: bool) -> Result<Report, Box<Fail
     let mut simulation = None;
     // An assertion of the code under test is a violation too, and wants its seed told.
     let run = catch_unwind(AssertUnwindSafe(|| {
-        let simulation = simulation.insert(Simulation::new(scenario.clone(), trace)?);
+        let simulation = simulation.insert(Simulation::<Ramcast>::new(scenario.clone(), trace)?);
         simulation.run()?;
         let trace = simulation.trace();
         Ok(Report { trace, ..simulation.report() })

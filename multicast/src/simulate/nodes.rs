@@ -8,11 +8,13 @@ use skein_fabric::Fabric as _;
 use skein_fabric::sim::World;
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_protocol::ballot::Ballot;
+use skein_protocol::group::Role;
 use skein_protocol::ids::{GroupId, ReplicaId, SessionId};
+use skein_protocol::ordering::Inspect as _;
 use skein_protocol::properties::Violation;
-use skein_protocol::ramcast::Role;
 
 use super::Coverage;
+use super::Driven;
 use super::checker::{Onlooker, SimEngine};
 use super::clients::is_inherited;
 use super::faults::Target;
@@ -28,14 +30,14 @@ use crate::replica::Replica;
 use crate::roster::{Roster, Seen};
 
 /// The process of an engine.
-pub(super) struct Process {
+pub(super) struct Process<O: Driven> {
     pub(super) name: String,
     pub(super) node: u16,
     number: u16,
     /// While it lives.
-    pub(super) engine: Option<SimEngine>,
+    pub(super) engine: Option<SimEngine<O>>,
     /// One that runs in its place, and passes for a life that is over: nobody is to count on it.
-    impostor: Option<SimEngine>,
+    impostor: Option<SimEngine<O>>,
     waiter: Waiter,
     pub(super) stands_still: bool,
     /// Turns in a row in which it found nothing to do.
@@ -48,9 +50,9 @@ pub(super) struct Process {
 const LOOKED_AT: u32 = 8;
 
 /// All of them.
-pub(super) struct Nodes {
+pub(super) struct Nodes<O: Driven> {
     topology: Topology,
-    pub(super) processes: Vec<Process>,
+    pub(super) processes: Vec<Process<O>>,
     /// How often each node was started before.
     lives: Vec<u32>,
     /// The last life of each node that came to run.
@@ -69,15 +71,15 @@ pub(super) struct Nodes {
     floors: BTreeMap<(ReplicaId, u32, u32), u64>,
 }
 
-impl Process {
+impl<O: Driven> Process<O> {
     /// An engine of this process, in that life.
     fn run(
         &mut self,
         topology: Topology,
         life: u32,
         roster: &Arc<Roster>,
-        stage: &mut Stage,
-    ) -> SimEngine {
+        stage: &mut Stage<O>,
+    ) -> SimEngine<O> {
         let me = Identity { node: self.node, engine: self.number, life };
         let (fabric, tuning) = (stage.world.join(&self.name), stage.scenario.tuning);
         let seed = stage.scenario.seed;
@@ -87,7 +89,7 @@ impl Process {
             .expect("simulated memory does not run out")
     }
 
-    fn turn_of_impostor(&mut self, stage: &mut Stage) -> bool {
+    fn turn_of_impostor(&mut self, stage: &mut Stage<O>) -> bool {
         let Some(engine) = self.impostor.as_mut().filter(|_| !stage.world.is_parked(&self.name))
         else {
             return false;
@@ -104,8 +106,8 @@ impl Process {
     }
 }
 
-impl Nodes {
-    pub(super) fn new(stage: &mut Stage) -> Result<Self, Violation> {
+impl<O: Driven> Nodes<O> {
+    pub(super) fn new(stage: &mut Stage<O>) -> Result<Self, Violation> {
         let topology = stage.scenario.topology;
         let ids = (0..topology.nodes)
             .flat_map(|node| (0..topology.engines).map(move |engine| (node, engine)))
@@ -136,7 +138,7 @@ impl Nodes {
     }
 
     /// Starts the engines of a node that are not running, in its present life.
-    fn start(&mut self, node: u16, stage: &mut Stage) -> Result<(), Violation> {
+    fn start(&mut self, node: u16, stage: &mut Stage<O>) -> Result<(), Violation> {
         let life = self.lives[usize::from(node)];
         self.ran[usize::from(node)] = life;
         let roster = self.draw_roster(node, life);
@@ -170,7 +172,7 @@ impl Nodes {
     /// A node that died runs again as if it had been started less often, in a life that others have met or one
     /// before it: a life in which it failed to start would be as good as any. What it does is looked at by nobody,
     /// for its replicas are none of their groups'.
-    pub(super) fn start_wrongly(&mut self, node: u16, lacks: u32, stage: &mut Stage) {
+    pub(super) fn start_wrongly(&mut self, node: u16, lacks: u32, stage: &mut Stage<O>) {
         let life = self.ran[usize::from(node)].saturating_sub(lacks);
         let roster = self.draw_roster(node, life);
         let Self { topology, processes, .. } = self;
@@ -180,7 +182,7 @@ impl Nodes {
     }
 
     /// A node dies with all it remembers.
-    pub(super) fn crash(&mut self, node: u16, stage: &mut Stage) {
+    pub(super) fn crash(&mut self, node: u16, stage: &mut Stage<O>) {
         for process in self.processes.iter_mut().filter(|process| process.node == node) {
             if let Some(engine) = process.engine.take() {
                 let port = engine.inside().1;
@@ -203,7 +205,7 @@ impl Nodes {
     }
 
     /// A node that died begins its next life.
-    pub(super) fn restart(&mut self, node: u16, stage: &mut Stage) -> Result<(), Violation> {
+    pub(super) fn restart(&mut self, node: u16, stage: &mut Stage<O>) -> Result<(), Violation> {
         for process in self.processes.iter_mut().filter(|process| process.node == node) {
             if process.impostor.take().is_some() {
                 stage.world.crash(&process.name);
@@ -254,8 +256,9 @@ impl Nodes {
         let mut known =
             of_group.filter_map(|id| self.find(id)).filter(|it| !it.core.log().is_silent());
         self.find(id).is_some_and(|it| {
-            let names =
-                |other: &Replica<Machine>| other.core.log().view().names(id.slot, it.incarnation);
+            let names = |other: &Replica<Machine, O>| {
+                other.core.log().view().names(id.slot, it.incarnation)
+            };
             // One that an operator has told to take a survivor's state counts when it has taken it.
             let has_state = it.core.log().role() != Role::Blank && !it.core.log().is_suspended();
             !it.core.log().is_silent() || has_state && known.any(names)
@@ -263,12 +266,12 @@ impl Nodes {
     }
 
     /// All groups.
-    pub(super) fn groups(&self) -> impl Iterator<Item = GroupId> + use<> {
+    pub(super) fn groups(&self) -> impl Iterator<Item = GroupId> + use<O> {
         self.topology.all_groups().iter()
     }
 
     /// The replicas of a group.
-    pub(super) fn members(&self, group: GroupId) -> impl Iterator<Item = ReplicaId> + use<> {
+    pub(super) fn members(&self, group: GroupId) -> impl Iterator<Item = ReplicaId> + use<O> {
         self.topology.replicas_of(group)
     }
 
@@ -278,7 +281,7 @@ impl Nodes {
     }
 
     /// Whether a group has a leader; and where many groups are hit at once, whether none of them is being recreated.
-    pub(super) fn all_serve(&self, group: u16, stage: &Stage) -> bool {
+    pub(super) fn all_serve(&self, group: u16, stage: &Stage<O>) -> bool {
         let many = stage.scenario.memory_outlives > Duration::ZERO;
         let serves = |group| self.remember(group) >= self.quorum();
         self.leader(group).is_some() && (!many || self.groups().all(serves))
@@ -308,11 +311,12 @@ impl Nodes {
         &mut self,
         group: GroupId,
         command: &Command,
-        stage: &Stage,
+        stage: &Stage<O>,
     ) -> Result<(), CommandError> {
         self.recreated |= matches!(command, Command::Recreate { .. });
         for Process { name, engine, .. } in &mut self.processes {
-            let has = |engine: &SimEngine| engine.inside().0.iter().any(|it| it.id.group == group);
+            let has =
+                |engine: &SimEngine<O>| engine.inside().0.iter().any(|it| it.id.group == group);
             if let Some(engine) = engine.as_mut().filter(|engine| has(engine)) {
                 engine.command(command)?;
                 stage.world.wake(name);
@@ -321,12 +325,12 @@ impl Nodes {
         Ok(())
     }
 
-    pub(super) fn find(&self, id: ReplicaId) -> Option<&Replica<Machine>> {
+    pub(super) fn find(&self, id: ReplicaId) -> Option<&Replica<Machine, O>> {
         self.engines().flat_map(|engine| engine.inside().0).find(|replica| replica.id == id)
     }
 
     /// The engines that live.
-    pub(super) fn engines(&self) -> impl Iterator<Item = &SimEngine> {
+    pub(super) fn engines(&self) -> impl Iterator<Item = &SimEngine<O>> {
         self.processes.iter().filter_map(|process| process.engine.as_ref())
     }
 
@@ -388,10 +392,10 @@ impl Nodes {
         &mut self,
         id: ReplicaId,
         command: &Command,
-        stage: &mut Stage,
+        stage: &mut Stage<O>,
     ) -> Result<bool, Violation> {
-        let has = |engine: &SimEngine| engine.inside().0.iter().any(|it| it.id == id);
-        let runs = |p: &Process| !p.stands_still && p.engine.as_ref().is_some_and(has);
+        let has = |engine: &SimEngine<O>| engine.inside().0.iter().any(|it| it.id == id);
+        let runs = |p: &Process<O>| !p.stands_still && p.engine.as_ref().is_some_and(has);
         let Some(at) = self.processes.iter().position(runs) else { return Ok(false) };
         let process = &mut self.processes[at];
         stage.world.wake(&process.name);
@@ -406,10 +410,10 @@ impl Nodes {
         &mut self,
         id: ReplicaId,
         count: u32,
-        stage: &mut Stage,
+        stage: &mut Stage<O>,
     ) -> Result<bool, Violation> {
-        let has = |engine: &SimEngine| engine.inside().0.iter().any(|it| it.id == id);
-        let runs = |p: &Process| !p.stands_still && p.engine.as_ref().is_some_and(has);
+        let has = |engine: &SimEngine<O>| engine.inside().0.iter().any(|it| it.id == id);
+        let runs = |p: &Process<O>| !p.stands_still && p.engine.as_ref().is_some_and(has);
         let Some(at) = self.processes.iter().position(runs) else { return Ok(false) };
         let process = &mut self.processes[at];
         stage.world.wake(&process.name);
@@ -420,14 +424,14 @@ impl Nodes {
     }
 
     /// Lets the onlooker take in what an engine has just done.
-    fn look_at(&mut self, at: usize, stage: &mut Stage) -> Result<(), Violation> {
+    fn look_at(&mut self, at: usize, stage: &mut Stage<O>) -> Result<(), Violation> {
         let engine = self.processes[at].engine.as_mut().expect("it just did something");
         let notes = engine.take_journal();
         if notes.is_empty() && !self.processes[at].vain.is_multiple_of(LOOKED_AT) {
             return Ok(());
         }
         let turned = self.processes[at].engine.as_ref().expect("it just did something");
-        let engines = || -> Box<dyn Iterator<Item = &SimEngine>> { Box::new(self.engines()) };
+        let engines = || -> Box<dyn Iterator<Item = &SimEngine<O>>> { Box::new(self.engines()) };
         let now = stage.world.now();
         let trace = stage.trace.as_mut().map(|trace| (trace, now));
         stage.onlooker.look_at(engines, turned, notes, trace)?;
@@ -443,7 +447,7 @@ impl Nodes {
             followers.into_iter().try_for_each(|(it, fabric)| check_counted(leader, it, fabric))?;
             check_reach(leader, &members)?;
             let ballot = leader.core.log().ballot();
-            let wrote_to = |it: &&Replica<Machine>| {
+            let wrote_to = |it: &&Replica<Machine, O>| {
                 leader.written_to(it.id.slot).is_some() || it.core.log().promised() == ballot
             };
             for it in members.iter().map(|(it, _)| *it).filter(wrote_to) {
@@ -459,7 +463,7 @@ impl Nodes {
     }
 
     /// Lets a process do a turn. Returns whether it found anything to do.
-    pub(super) fn turn(&mut self, at: usize, stage: &mut Stage) -> Result<bool, Violation> {
+    pub(super) fn turn(&mut self, at: usize, stage: &mut Stage<O>) -> Result<bool, Violation> {
         let process = &mut self.processes[at];
         if process.impostor.is_some() {
             return Ok(process.turn_of_impostor(stage));
@@ -497,7 +501,7 @@ impl Nodes {
 
     /// Somebody who sleeps though there is something to read, if anybody does, and those live who should have
     /// woken it.
-    pub(super) fn oversleeps(&self, stage: &Stage) -> Option<&str> {
+    pub(super) fn oversleeps(&self, stage: &Stage<O>) -> Option<&str> {
         let sleeper = self.processes.iter().find(|process| {
             let engine = process.engine.as_ref().filter(|_| !process.stands_still);
             let sleeps = |name| stage.world.is_parked(name) && !stage.world.is_left_asleep(name);
@@ -518,8 +522,8 @@ impl Nodes {
     }
 
     /// When the first of those that sleep wakes by itself.
-    pub(super) fn first_alarm(&self, stage: &Stage) -> Option<Duration> {
-        let awake = |process: &&Process| process.engine.is_some() && !process.stands_still;
+    pub(super) fn first_alarm(&self, stage: &Stage<O>) -> Option<Duration> {
+        let awake = |process: &&Process<O>| process.engine.is_some() && !process.stands_still;
         let sleeping = self.processes.iter().filter(awake);
         sleeping.filter_map(|process| stage.world.parked_until(&process.name)).min()
     }
@@ -580,7 +584,7 @@ impl Nodes {
     /// Checks each replica's memory.
     pub(super) fn inspect(&self, sessions: usize) -> Result<(), Violation> {
         self.engines().try_for_each(|engine| Onlooker::inspect(engine, sessions))?;
-        if let Some((by, session)) = self.engines().find_map(SimEngine::taken_for_gone) {
+        if let Some((by, session)) = self.engines().find_map(SimEngine::<O>::taken_for_gone) {
             let evidence =
                 format!("{by} has a connection from {session} and counts it among the dead");
             return Err(Violation { property: "who is heard is not taken for gone", evidence });
@@ -591,7 +595,7 @@ impl Nodes {
                 self.topology.replicas_of(leader.id.group).filter(|id| *id != leader.id);
             followers.filter_map(|id| self.find(id)).try_for_each(|it| check_unread(leader, it))?;
         }
-        self.engines().map(SimEngine::inside).try_for_each(|(replicas, port)| {
+        self.engines().map(SimEngine::<O>::inside).try_for_each(|(replicas, port)| {
             replicas.iter().try_for_each(|it| {
                 let of = (it.id, it.incarnation, it.core.log().promised().generation());
                 let floor = self.floors.get(&of).copied().unwrap_or(0);
@@ -606,12 +610,12 @@ impl Nodes {
     }
 }
 
-fn cover(engine: &SimEngine, coverage: &mut Coverage) {
+fn cover<O: Driven>(engine: &SimEngine<O>, coverage: &mut Coverage) {
     let (replicas, port) = engine.inside();
     coverage.ports.add(&port.paths);
     for replica in replicas {
         coverage.group.add(replica.core.log().paths());
-        coverage.protocol.add(replica.core.inspect().paths());
+        replica.core.cover(coverage);
         coverage.replicas.add(&replica.paths);
     }
 }

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
+use skein_protocol::ordering::Inspect as _;
 use skein_protocol::properties::{History, Violation};
 
+use super::Driven;
 use super::machine::Machine;
 use super::nodes::Nodes;
 use super::world::Stage;
@@ -61,12 +63,12 @@ pub(super) struct Operator {
 
 impl Operator {
     /// Whether a group is lost now, or may be.
-    pub(super) fn has_work(&self, stage: &Stage) -> bool {
+    pub(super) fn has_work<O: Driven>(&self, stage: &Stage<O>) -> bool {
         !self.lost.is_empty() || !stage.onlooker.endangered.is_empty()
     }
 
     /// Nodes have died: takes in which groups did not bear it.
-    pub(super) fn count_losses(&mut self, nodes: &Nodes, stage: &mut Stage) {
+    pub(super) fn count_losses<O: Driven>(&mut self, nodes: &Nodes<O>, stage: &mut Stage<O>) {
         for group in nodes.groups() {
             if self.lost.contains(group) || nodes.remember(group) >= nodes.quorum() {
                 continue;
@@ -81,7 +83,7 @@ impl Operator {
         }
     }
 
-    fn loses(&mut self, group: GroupId, stage: &mut Stage) {
+    fn loses<O: Driven>(&mut self, group: GroupId, stage: &mut Stage<O>) {
         self.lost = self.lost.with(group);
         self.counts.groups_lost += 1;
         stage.note(|| format!("{group} is lost"));
@@ -89,7 +91,7 @@ impl Operator {
     }
 
     /// Looks which of the groups that may be lost are, by what they say, and which have gone on.
-    fn look_at_endangered(&mut self, nodes: &Nodes, stage: &mut Stage) {
+    fn look_at_endangered<O: Driven>(&mut self, nodes: &Nodes<O>, stage: &mut Stage<O>) {
         let now = stage.world.now();
         for group in stage.onlooker.endangered.iter() {
             let says = says_that_it_is_lost(nodes, group);
@@ -113,10 +115,10 @@ impl Operator {
     }
 
     /// Returns whether a group was recreated.
-    pub(super) fn go_on(
+    pub(super) fn go_on<O: Driven>(
         &mut self,
-        nodes: &mut Nodes,
-        stage: &mut Stage,
+        nodes: &mut Nodes<O>,
+        stage: &mut Stage<O>,
     ) -> Result<bool, Violation> {
         let now = stage.world.now();
         self.look_at_endangered(nodes, stage);
@@ -158,11 +160,11 @@ impl Operator {
         })
     }
 
-    fn recreate(
+    fn recreate<O: Driven>(
         &mut self,
         group: GroupId,
-        nodes: &mut Nodes,
-        stage: &mut Stage,
+        nodes: &mut Nodes<O>,
+        stage: &mut Stage<O>,
     ) -> Result<(), Violation> {
         stage.note(|| format!("{group} is recreated"));
         if nodes.remember(group) == 0 {
@@ -175,7 +177,7 @@ impl Operator {
         self.held.retain(|(held, _)| *held != group);
         let status: Vec<_> = nodes.engines().flat_map(Engine::status).collect();
         let settled_clock = settled_clock_of(group, status.iter());
-        let serves = |id: &&ReplicaId| of(id).core.can_be_revived(settled_clock);
+        let serves = |id: &&ReplicaId| of(id).core.inspect().can_be_revived(settled_clock);
         let goes_on = stage.scenario.seed.is_multiple_of(2);
         let survivors = members.iter().filter(|id| goes_on && serves(id));
         let best =
@@ -213,13 +215,16 @@ impl Operator {
     }
 }
 
-fn replicas(nodes: &Nodes, group: GroupId) -> impl Iterator<Item = &Replica<Machine>> {
+fn replicas<O: Driven>(
+    nodes: &Nodes<O>,
+    group: GroupId,
+) -> impl Iterator<Item = &Replica<Machine, O>> {
     nodes.members(group).filter_map(|id| nodes.find(id))
 }
 
 /// Whether all replicas of the group run, and none of those that could know denies that it is lost:
 /// one that has lost its own memory can only wait.
-fn says_that_it_is_lost(nodes: &Nodes, group: GroupId) -> bool {
+fn says_that_it_is_lost<O: Driven>(nodes: &Nodes<O>, group: GroupId) -> bool {
     let says = |id| {
         nodes.runs(id) && nodes.find(id).is_some_and(|it| it.is_lost() || it.core.log().is_silent())
     };

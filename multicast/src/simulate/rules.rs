@@ -11,12 +11,14 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::group::frame::Cursor;
 use skein_protocol::group::runs::Runs;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
-use skein_protocol::log::Remote;
+use skein_protocol::ordering::Inspect as _;
 use skein_protocol::properties::Violation;
+use skein_protocol::ramcast::log::Remote;
+use skein_protocol::rank::Rank;
 use skein_protocol::step::Deliver;
-use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
+use super::Driven;
 use super::checker::SimEngine;
 use super::machine::Machine;
 use crate::replica::Replica;
@@ -52,15 +54,15 @@ pub(super) struct Rules {
 #[derive(Default)]
 struct Shared {
     /// Up to where some replica of it has delivered them all.
-    delivered: Timestamp,
+    delivered: Rank,
     /// Those that nobody who counts on it was seen to have passed, and where they go.
-    unpassed: VecDeque<(Timestamp, GroupSet)>,
+    unpassed: VecDeque<(Rank, GroupSet)>,
     /// Up to where it was seen to have passed.
-    passed: Timestamp,
+    passed: Rank,
     /// Those that it was not said to be done with, and their positions.
-    unsettled: VecDeque<(Timestamp, u64)>,
+    unsettled: VecDeque<(Rank, u64)>,
     /// Up to where it was said to be done with them, and the position of the last of those.
-    settled: Timestamp,
+    settled: Rank,
     done: u64,
 }
 
@@ -99,7 +101,7 @@ impl Rules {
         deliver: &Deliver,
         absent: impl Iterator<Item = ReplicaId>,
     ) {
-        let Deliver { destinations, timestamp, position, .. } = *deliver;
+        let Deliver { destinations, rank, position, .. } = *deliver;
         if destinations.len() == 1 {
             return;
         }
@@ -108,33 +110,33 @@ impl Rules {
             *missed = position.max(*missed);
         }
         let shared = self.shared.entry(by.group).or_default();
-        if timestamp > shared.delivered {
-            shared.delivered = timestamp;
-            shared.unpassed.push_back((timestamp, destinations.without(by.group)));
-            shared.unsettled.push_back((timestamp, position));
+        if rank > shared.delivered {
+            shared.delivered = rank;
+            shared.unpassed.push_back((rank, destinations.without(by.group)));
+            shared.unsettled.push_back((rank, position));
         }
     }
 
     /// A leader has said that its group is done with what it shares with others, which forget it then:
     /// every replica that its log waits for has applied whatever the group has delivered up to there. One
     /// that was not waited for when that was said for the first time may lack it, and must take a state.
-    pub(super) fn settles<'a>(
+    pub(super) fn settles<'a, O: Driven>(
         &mut self,
         by: ReplicaId,
-        timestamp: Timestamp,
+        rank: Rank,
         view: &View,
-        group: impl Iterator<Item = &'a Replica<Machine>>,
+        group: impl Iterator<Item = &'a Replica<Machine, O>>,
     ) -> Result<(), Violation> {
         let shared = self.shared.entry(by.group).or_default();
-        if timestamp <= shared.settled {
+        if rank <= shared.settled {
             return Ok(());
         }
-        shared.settled = timestamp;
-        while let Some((_, position)) = shared.unsettled.pop_front_if(|(at, _)| *at <= timestamp) {
+        shared.settled = rank;
+        while let Some((_, position)) = shared.unsettled.pop_front_if(|(at, _)| *at <= rank) {
             shared.done = position;
         }
         let needed = shared.done;
-        let waits_for = |it: &&Replica<Machine>| {
+        let waits_for = |it: &&Replica<Machine, O>| {
             view.names(it.id.slot, it.incarnation) && !view.member(it.id.slot).evicted
         };
         match group.filter(waits_for).find(|it| it.application.done() < needed) {
@@ -142,7 +144,7 @@ impl Rules {
             Some(it) => {
                 let (id, done) = (it.id, it.application.done());
                 let evidence = format!(
-                    "{by} says that its group is done up to {timestamp}, which is delivery {needed}: \
+                    "{by} says that its group is done up to {rank}, which is delivery {needed}: \
                     {id} is done with {done}"
                 );
                 Err(Violation { property: "what is settled was applied everywhere", evidence })
@@ -160,10 +162,10 @@ impl Rules {
     /// one, and those that have lost their memory since, like the joiner itself, are silent until a `Join` of
     /// their own is committed. Until then the joiner grants and acknowledges nothing and no quorum counts it, so
     /// that nothing is lost by what it lacks. Once it is folded it counts, whoever leads.
-    pub(super) fn admits<'a>(
+    pub(super) fn admits<'a, O: Driven>(
         &mut self,
-        engine: &SimEngine,
-        find: impl Fn(ReplicaId) -> Option<&'a Replica<Machine>>,
+        engine: &SimEngine<O>,
+        find: impl Fn(ReplicaId) -> Option<&'a Replica<Machine, O>>,
     ) -> Result<(), Violation> {
         let (replicas, _) = engine.inside();
         for replica in replicas {
@@ -182,7 +184,10 @@ impl Rules {
         Ok(())
     }
 
-    fn has_what_is_settled(&self, joiner: &Replica<Machine>) -> Result<(), Violation> {
+    fn has_what_is_settled<O: Driven>(
+        &self,
+        joiner: &Replica<Machine, O>,
+    ) -> Result<(), Violation> {
         let needed = self.shared.get(&joiner.id.group).map_or(0, |shared| shared.done);
         let (id, done) = (joiner.id, joiner.application.done());
         if done >= needed {
@@ -192,10 +197,10 @@ impl Rules {
         Err(Violation { property: "who is let in has what is settled", evidence })
     }
 
-    /// A replica takes its group to have passed a timestamp: whatever the group has delivered up to there,
+    /// A replica takes its group to have passed a rank: whatever the group has delivered up to there,
     /// and all that this rests on, was delivered everywhere.
-    fn passes(&mut self, by: ReplicaId, timestamp: Timestamp) -> Result<(), Violation> {
-        let (mut levels, mut left) = (BTreeMap::from([(by.group, timestamp)]), vec![by.group]);
+    fn passes(&mut self, by: ReplicaId, rank: Rank) -> Result<(), Violation> {
+        let (mut levels, mut left) = (BTreeMap::from([(by.group, rank)]), vec![by.group]);
         while let Some(from) = left.pop() {
             let level = levels[&from];
             let messages = self.shared.get(&from).map(|shared| &shared.unpassed);
@@ -204,7 +209,7 @@ impl Rules {
                     if self.shared.get(&to).is_none_or(|shared| shared.delivered < *at) {
                         let property = "what is passed was delivered everywhere";
                         let evidence = format!(
-                            "{by} has passed {timestamp}, and rests on what {from} has at {at}: {to} \
+                            "{by} has passed {rank}, and rests on what {from} has at {at}: {to} \
                             has not delivered it"
                         );
                         return Err(Violation { property, evidence });
@@ -221,7 +226,7 @@ impl Rules {
             let unpassed = &mut self.shared.entry(group).or_default().unpassed;
             while unpassed.pop_front_if(|(at, _)| *at <= level).is_some() {}
         }
-        self.shared.entry(by.group).or_default().passed = timestamp;
+        self.shared.entry(by.group).or_default().passed = rank;
         Ok(())
     }
 
@@ -273,9 +278,9 @@ impl Rules {
     /// deliver what was delivered while its group did not wait for it; so it has that too, or has led for
     /// so long that whoever can deliver more has said so. One that is deposed does not know what went on
     /// without it; who leads now [admits](Self::admits) nobody who lacks that.
-    pub(super) fn gives(
+    pub(super) fn gives<O: Driven>(
         &self,
-        by: &Replica<Machine>,
+        by: &Replica<Machine, O>,
         delivered: u64,
         now: Duration,
     ) -> Result<(), Violation> {
@@ -297,9 +302,9 @@ impl Rules {
     }
 
     /// Holds of every replica of an engine that has done a turn.
-    pub(super) fn look_at(
+    pub(super) fn look_at<O: Driven>(
         &mut self,
-        engine: &SimEngine,
+        engine: &SimEngine<O>,
         spoke: &[ReplicaId],
     ) -> Result<(), Violation> {
         let (replicas, _) = engine.inside();
@@ -343,13 +348,13 @@ impl Rules {
     /// Holds of every replica of an engine that has done a turn: an entry ends in the same place in every
     /// log; what is committed for one is committed for all, and no quorum could choose a log without it;
     /// and whoever leads holds it. `members` are the replicas of a group whose memory counts.
-    pub(super) fn look_at_logs<'a, Members>(
+    pub(super) fn look_at_logs<'a, Members, O: Driven>(
         &mut self,
-        engine: &SimEngine,
+        engine: &SimEngine<O>,
         members: impl Fn(GroupId) -> Members,
     ) -> Result<(), Violation>
     where
-        Members: Iterator<Item = (&'a SimFabric, &'a Replica<Machine>)>,
+        Members: Iterator<Item = (&'a SimFabric, &'a Replica<Machine, O>)>,
     {
         let (replicas, _) = engine.inside();
         replicas.iter().try_for_each(|replica| {
@@ -398,9 +403,9 @@ impl Rules {
 
 /// Holds of a leader and a replica that lets it write its log: nothing is written where the other has
 /// still to read.
-pub(super) fn check_unread(
-    leader: &Replica<Machine>,
-    follower: &Replica<Machine>,
+pub(super) fn check_unread<O: Driven>(
+    leader: &Replica<Machine, O>,
+    follower: &Replica<Machine, O>,
 ) -> Result<(), Violation> {
     let Some(written) = leader.written_to(follower.id.slot) else { return Ok(()) };
     let reads = follower.reads_at(leader.core.log().ballot());
@@ -421,8 +426,8 @@ pub(super) fn check_unread(
 /// write reads its source late: it may bring the new entries, before the write that is meant to. If the leader is deposed
 /// and adopts a log without them before that write is made, what was read is gone again. None of it is ever committed: f+1 others
 /// have elected somebody without it.
-pub(super) fn check_memory(
-    replica: &Replica<Machine>,
+pub(super) fn check_memory<O: Driven>(
+    replica: &Replica<Machine, O>,
     floor: u64,
     fabric: &SimFabric,
 ) -> Result<(), Violation> {
@@ -440,9 +445,9 @@ pub(super) fn check_memory(
 
 /// Holds of a leader and a replica that lets it write its log: what the one counts on, a candidate
 /// would find with the other.
-pub(super) fn check_counted(
-    leader: &Replica<Machine>,
-    follower: &Replica<Machine>,
+pub(super) fn check_counted<O: Driven>(
+    leader: &Replica<Machine, O>,
+    follower: &Replica<Machine, O>,
     fabric: &SimFabric,
 ) -> Result<(), Violation> {
     let (ballot, counted) =
@@ -462,11 +467,11 @@ pub(super) fn check_counted(
 
 /// Holds of a leader and a replica that let it write its log: what others that count have not in their memory, its
 /// memory has without a gap, if the leader had it to write. `members` are the replicas of its group.
-pub(super) fn check_reach(
-    leader: &Replica<Machine>,
-    members: &[(&Replica<Machine>, &SimFabric)],
+pub(super) fn check_reach<O: Driven>(
+    leader: &Replica<Machine, O>,
+    members: &[(&Replica<Machine, O>, &SimFabric)],
 ) -> Result<(), Violation> {
-    let counts = |it: &Replica<Machine>| {
+    let counts = |it: &Replica<Machine, O>| {
         let member = leader.core.log().view().member(it.id.slot);
         leader.core.log().view().names(it.id.slot, it.incarnation) && !member.evicted
     };
@@ -497,13 +502,13 @@ pub(super) fn check_reach(
 
 /// Holds of a leader that may answer what is not ordered: as long as it holds its lease, nobody can be
 /// elected after it. `members` are the replicas of its group whose memory counts.
-pub(super) fn check_lease<'a, Members>(
-    leader: &Replica<Machine>,
+pub(super) fn check_lease<'a, Members, O: Driven>(
+    leader: &Replica<Machine, O>,
     fabric: &SimFabric,
     members: impl FnOnce() -> Members,
 ) -> Result<(), Violation>
 where
-    Members: Iterator<Item = (&'a SimFabric, &'a Replica<Machine>)>,
+    Members: Iterator<Item = (&'a SimFabric, &'a Replica<Machine, O>)>,
 {
     if !leader.core.log().leads() || !leader.core.log().holds_lease(fabric.now()) {
         return Ok(());
@@ -521,8 +526,8 @@ where
 /// Holds of an entry of a group that something rests on: whoever is elected next has it. `members` are
 /// those of its replicas whose memory counts, `holds` says which of them hold the entry, going by what
 /// they would report.
-pub(super) fn check_elections<'a>(
-    members: impl Iterator<Item = (&'a SimFabric, &'a Replica<Machine>)>,
+pub(super) fn check_elections<'a, O: Driven>(
+    members: impl Iterator<Item = (&'a SimFabric, &'a Replica<Machine, O>)>,
     holds: impl Fn(ReplicaId, &Runs) -> bool,
 ) -> Result<(), String> {
     let logs: Vec<_> = members.map(|(fabric, it)| (it, it.would_report(fabric))).collect();

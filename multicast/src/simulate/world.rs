@@ -8,6 +8,7 @@ use skein_fabric::sim::{Rng, World};
 use skein_protocol::ids::{ReplicaId, SessionId};
 use skein_protocol::properties::Violation;
 
+use super::Driven;
 use super::checker::Onlooker;
 use super::clients::Clients;
 use super::injector::Injector;
@@ -40,15 +41,15 @@ const NAP: Duration = Duration::from_millis(2);
 const TRACE_MAX: usize = 4000;
 
 /// What everybody in a run needs.
-pub(super) struct Stage {
+pub(super) struct Stage<O: Driven> {
     pub(super) scenario: Scenario,
     pub(super) world: World,
     pub(super) rng: Rng,
-    pub(super) onlooker: Onlooker,
+    pub(super) onlooker: Onlooker<O>,
     pub(super) trace: Option<Vec<String>>,
 }
 
-impl Stage {
+impl<O: Driven> Stage<O> {
     /// Keeps a line of trace, if a trace is kept.
     pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
@@ -57,9 +58,9 @@ impl Stage {
     }
 }
 
-pub(super) struct Simulation {
-    stage: Stage,
-    nodes: Nodes,
+pub(super) struct Simulation<O: Driven> {
+    stage: Stage<O>,
+    nodes: Nodes<O>,
     clients: Clients,
     injector: Injector,
     steps: u64,
@@ -80,7 +81,7 @@ pub(super) struct Simulation {
     taken: BTreeMap<(ReplicaId, u32), u64>,
 }
 
-impl Simulation {
+impl<O: Driven> Simulation<O> {
     pub(super) fn new(scenario: Scenario, trace: bool) -> Result<Self, Violation> {
         scenario.topology.check().expect("a scenario that can be");
         scenario.tuning.check().expect("sizes that can be");

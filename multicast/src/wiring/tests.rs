@@ -2,7 +2,9 @@ use std::collections::BTreeSet;
 
 use skein_fabric::sim::{SimConfig, World};
 use skein_protocol::ids::{GroupId, GroupSet};
-use skein_protocol::message::{Announcement, Proposed};
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::ramcast::announcement::{Announcement, Proposed};
+use skein_protocol::timestamp::Timestamp;
 
 use super::*;
 use crate::port::RingSizes;
@@ -12,7 +14,7 @@ fn a_word_means_what_it_was_told_as() {
     let topology = Topology { nodes: 3, groups: 4, replicas: 3, engines: 1 };
     let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 4096 };
     let fabric = World::new(1, SimConfig::default()).join("n1e0");
-    let wiring = Wiring::new(Port::new(fabric, sizes), topology, 1, (1, 0)).unwrap();
+    let wiring = Wiring::<_, Ramcast>::new(Port::new(fabric, sizes), topology, 1, (1, 0)).unwrap();
     let mut found = BTreeSet::new();
     for (row, reader) in wiring.local.iter().enumerate() {
         for writer in (0..4).flat_map(|group| topology.replicas_of(GroupId(group))) {
@@ -34,7 +36,8 @@ fn each_engine_that_has_somebody_to_hear_is_told_once() {
     let topology = Topology { nodes: 5, groups: 2, replicas: 3, engines: 1 };
     let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 4096 };
     let fabric = World::new(1, SimConfig::default()).join("n1e0");
-    let mut wiring = Wiring::new(Port::new(fabric, sizes), topology, 1, (1, 0)).unwrap();
+    let mut wiring =
+        Wiring::<_, Ramcast>::new(Port::new(fabric, sizes), topology, 1, (1, 0)).unwrap();
     let from = ReplicaId::new(GroupId(0), 1);
     let (own, both) = (GroupSet::single(from.group), GroupSet::first(2));
     #[rustfmt::skip]
@@ -56,7 +59,7 @@ fn each_engine_that_has_somebody_to_hear_is_told_once() {
 }
 
 /// The engine of node 1 of three, which runs g0.1, g1.0 and g2.2.
-fn of_three() -> Wiring<skein_fabric::sim::SimFabric> {
+fn of_three() -> Wiring<skein_fabric::sim::SimFabric, Ramcast> {
     let topology = Topology { nodes: 3, groups: 3, replicas: 3, engines: 1 };
     let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 4096 };
     let fabric = World::new(1, SimConfig::default()).join("n1e0");
@@ -89,7 +92,7 @@ fn what_is_proposed_is_told_to_whom_its_proposer_took_for_the_leader() {
 fn no_more_is_kept_for_a_leader_without_room_than_a_ring_would_hold() {
     let mut wiring = of_three();
     let (from, proposed) = (wiring.local[1], [0; 1000]);
-    let kept = |wiring: &Wiring<_>| wiring.loopback.len() * proposed.len();
+    let kept = |wiring: &Wiring<_, Ramcast>| wiring.loopback.len() * proposed.len();
     for _ in 0..1000 {
         wiring.propose_here(from, wiring.local[0], &proposed);
     }

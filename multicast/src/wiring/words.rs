@@ -1,5 +1,6 @@
 //! What replicas tell each other in words: who hears which, where it is written, and what has changed.
 
+use crate::ordering::Links;
 use skein_fabric::{Fabric, Source};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 
@@ -50,7 +51,7 @@ pub(super) struct Audience {
     pub(super) engines: Vec<ReplicaId>,
 }
 
-impl<F: Fabric> Wiring<F> {
+impl<F: Fabric, O: Links> Wiring<F, O> {
     /// Forgets what a group's replica here was told by the others of its group, and what it has told
     /// anybody: it begins anew.
     pub(crate) fn forget_words(&mut self, replica: ReplicaId) {

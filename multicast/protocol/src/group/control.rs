@@ -9,13 +9,13 @@ use core::time::Duration;
 
 use super::election::{Cause, Verdict};
 use super::frame::Cursor;
-use super::progress::Applied;
 use super::record::LogRecord;
 use super::transfer::Stage;
 use super::{GroupLog, Role};
 use crate::ballot::Ballot;
 use crate::guard;
 use crate::mutants::Mutant;
+use crate::rank::Rank;
 
 /// The request of a candidate or a leader for a grant of its ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub enum Control<'a> {
         /// The admitted incarnations, by slot, at the end of its log.
         named: &'a [u32],
         /// Up to here it has applied its deliveries.
-        applied: Applied,
+        applied: Rank,
     },
     /// It does not let us, because it has granted this ballot, or its leader is well.
     Refused {
@@ -148,14 +148,14 @@ pub enum GroupEvent {
         slot: u8,
         /// Incarnation of the follower.
         incarnation: u32,
-        /// Position from which its memory holds its log.
+        /// Rank from which its memory holds its log.
         held_from: u64,
     },
     /// A replica lets us write its log, and our log does not reach back to its end.
     OutOfReach {
         /// Slot of the follower.
         slot: u8,
-        /// Position up to which its log equals ours; `None` if no such position is known.
+        /// Rank up to which its log equals ours; `None` if no such position is known.
         end: Option<u64>,
     },
     /// We cannot write a follower's log any more, until it grants again.
@@ -181,6 +181,11 @@ pub enum GroupEvent {
     LeaseWanted {
         /// Our clock.
         now: Duration,
+    },
+    /// An operator wants the log to wait for a follower no more.
+    Evict {
+        /// Slot of the follower.
+        slot: u8,
     },
     /// We hand leadership over, so that leaders spread.
     HandsOver {
@@ -351,7 +356,7 @@ impl<R: LogRecord> GroupLog<R> {
         (ballot, incarnation): (Ballot, u32),
         last: (Ballot, u64),
         named: &[u32],
-        applied: Applied,
+        applied: Rank,
         effects: &mut Vec<E>,
     ) {
         if self.leads() {

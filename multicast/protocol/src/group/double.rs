@@ -9,10 +9,11 @@ use std::vec;
 
 use super::election::Verdict;
 use super::testing::{NoOthers, Record, config};
-use super::{Applied, Cause, GroupLog, GroupRecord, Role};
+use super::{Cause, GroupLog, GroupRecord, Role};
 use crate::ballot::{Acceptance, Ballot};
 use crate::group::uncommitted::Uncommitted;
 use crate::ids::{GroupId, ReplicaId};
+use crate::rank::Rank;
 use crate::view::View;
 
 struct Replica {
@@ -81,7 +82,7 @@ impl Replica {
             }
         }
         let me = self.log.config.me.slot;
-        self.log.hear_applied(me, Applied::new(self.log.commit_index()));
+        self.log.hear_applied(me, Rank::new(self.log.commit_index()));
         if !self.log.leads() && self.log.keeps_ballot() && !self.log.is_silent() {
             self.word = Acceptance { tag: self.log.ballot().tag(), index: self.log.last_index() };
         }
@@ -255,7 +256,7 @@ impl World {
             learner.delivered.clone_from(&leader.delivered);
             leader.log.gives_state(slot as u8);
         }
-        let applied = Applied::new(learner.log.commit_index());
+        let applied = Rank::new(learner.log.commit_index());
         leader.log.hear_applied(slot as u8, applied);
         let record = if learner.memory == leader.memory {
             leader.log.join(slot as u8, incarnation, &NoOthers)
@@ -283,7 +284,7 @@ impl World {
         if by != of && word != Acceptance::default() {
             let log = &mut self.replicas[by].log;
             log.acknowledged(of as u8, word);
-            log.hear_applied(of as u8, Applied::new(applied));
+            log.hear_applied(of as u8, Rank::new(applied));
         }
     }
 

@@ -51,14 +51,9 @@ impl Eviction {
 
 impl<R: LogRecord> GroupLog<R> {
     /// As leader: the slots that hold us up for too long by now: by their place in the log, by a payload that is kept for
-    /// them, or since they are behind, as `is_behind` says. Those
-    /// evicted already, which only we wait for, are among them if they have stopped or cannot deliver what they are fed: they
+    /// them, or since they are [behind](Self::is_behind). Those evicted already, which only we wait for, are among them if they have stopped or cannot deliver what they are fed: they
     /// take the state anew.
-    pub(crate) fn holds_up(
-        &mut self,
-        backlog: &Backlog<'_>,
-        is_behind: impl Fn(&Self, u8) -> bool,
-    ) -> Vec<u8> {
+    pub(crate) fn holds_up(&mut self, backlog: &Backlog<'_>) -> Vec<u8> {
         let Backlog { has_room, refused, waited_for, freed, lag } = *backlog;
         if self.role != Role::Leader || has_room && !refused {
             self.eviction.since_ms = None;
@@ -72,14 +67,14 @@ impl<R: LogRecord> GroupLog<R> {
         let ours = freed[usize::from(self.config.me.slot)];
         let holds_up = |log: &Self, slot: u8| {
             let log_up = freed[usize::from(slot)] + lag <= ours;
-            log_up || refused && (log.keeps_payload_for(slot) || is_behind(log, slot))
+            log_up || refused && (log.keeps_payload_for(slot) || log.is_behind(slot))
         };
         let mut slots: Vec<u8> = self.others().filter(|slot| waited_for >> slot & 1 == 1).collect();
         slots.retain(|slot| holds_up(self, *slot));
         slots.retain(|slot| {
             !self.members.view.member(*slot).evicted
                 || self.has_stopped(*slot, freed[usize::from(*slot)])
-                || refused && is_behind(self, *slot)
+                || refused && self.is_behind(*slot)
         });
         slots
     }

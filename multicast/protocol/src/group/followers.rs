@@ -30,7 +30,7 @@ pub(super) struct Followers {
     pub(super) fed: Vec<Option<Fed>>,
     /// Up to where our writes to each completed.
     pub(super) completed: Vec<u64>,
-    /// Position at which the log ends of each that has let us write it, if ours does not reach back to there.
+    /// Rank at which the log ends of each that has let us write it, if ours does not reach back to there.
     pub(super) out_of_reach: Vec<Option<u64>>,
 }
 

@@ -237,6 +237,18 @@ impl<'a> Frame<'a> {
     }
 }
 
+impl Frame<'_> {
+    /// Whether it skips the ring's end.
+    pub const fn is_pad(&self) -> bool {
+        self.kind == PAD
+    }
+
+    /// Steps over it, if it takes so many bytes.
+    pub const fn step_over(&self, cursor: &mut Cursor, len: usize) {
+        if self.is_pad() { cursor.skip(len) } else { cursor.pass(len) }
+    }
+}
+
 /// Appends the header of a pad that covers `len` bytes of the ring's end.
 pub fn encode_pad(cursor: Cursor, len: usize, written: Ballot, bytes: &mut Vec<u8>) {
     let start = bytes.len();

@@ -21,9 +21,10 @@
 //!
 //! The log knows what a record says of the group ([`GroupRecord`]) and nothing else of it: the ordering has a type of
 //! its own for records ([`LogRecord`]), takes them as they are committed (`next_committed`), and is told what is cut off.
-//! Nor does it know how the ordering counts what it delivers: it compares those numbers ([`Applied`]), and asks for two of
+//! Nor does it know how the ordering counts what it delivers: it compares those numbers ([`Rank`](crate::rank::Rank)), and asks for two of
 //! them (`Ordering`).
 
+pub mod body;
 mod candidacy;
 pub(crate) mod commit;
 mod confirm;
@@ -35,8 +36,10 @@ pub(crate) mod entries;
 mod eviction;
 pub(crate) mod followers;
 pub mod frame;
+mod lag;
 pub(crate) mod lease;
 mod membership;
+pub(crate) mod on_log;
 pub(crate) mod ordering;
 mod paths;
 pub(crate) mod payloads;
@@ -59,13 +62,13 @@ use self::entries::Entries;
 pub use self::eviction::Backlog;
 use self::eviction::Eviction;
 use self::followers::Followers;
+use self::lag::Lag;
 use self::lease::Lease;
 use self::membership::Membership;
 pub use self::paths::GroupPaths;
 use self::payloads::Payloads;
-pub use self::progress::Applied;
 use self::progress::Progress;
-pub use self::record::{GroupRecord, LogRecord};
+pub use self::record::{GroupRecord, LogRecord, LoggedMessage};
 use self::spread::Spread;
 use self::transfer::Transfer;
 use self::words::Words;
@@ -105,6 +108,8 @@ pub struct GroupConfig {
     /// How long all must have been well before leadership goes back to slot 0; 0 means never. The leader of the only group
     /// has nobody to spread from.
     pub spread_after_ms: u64,
+    /// Messages that a leader has delivered and a follower has not, at most, when the leader takes another.
+    pub lag_max: u64,
 }
 
 /// What a replica does in its group.
@@ -133,6 +138,7 @@ pub struct GroupLog<R: LogRecord> {
     words: Words,
     progress: Progress,
     pub(crate) payloads: Payloads<R>,
+    lag: Lag,
     lease: Lease,
     spread: Spread,
     eviction: Eviction,
@@ -163,6 +169,7 @@ impl<R: LogRecord> GroupLog<R> {
             words: Words::new(config.replicas),
             progress: Progress::default(),
             payloads: Payloads::default(),
+            lag: Lag::new(config.lag_max),
             lease: Lease::new(config.replicas),
             spread: Spread::default(),
             eviction: Eviction::new(config.replicas),
@@ -176,8 +183,8 @@ impl<R: LogRecord> GroupLog<R> {
     /// A replica of the same incarnation that begins anew without its log, because the others went on without it. It
     /// keeps its promises.
     #[must_use]
-    pub(crate) fn blank(&self, config: GroupConfig) -> Self {
-        let mut blank = Self::new(config, self.members.view.clone());
+    pub(crate) fn blank(&self) -> Self {
+        let mut blank = Self::new(self.config, self.members.view.clone());
         blank.role = Role::Blank;
         if !planted(Mutant::PromiseForgotten) {
             blank.election.promised = self.election.promised;

@@ -1,12 +1,12 @@
 //! What the log asks of the ordering that stands on it.
 
-use super::progress::Applied;
+use crate::rank::Rank;
 
 /// What waits to be delivered first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
     /// It is delivered under this number, or a higher one.
-    pub(crate) least: Applied,
+    pub(crate) least: Rank,
     /// Since when it waits, by our time.
     pub(crate) since_ms: u64,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Next {
 /// and must not be one of the quorum that is waited for.
 pub(crate) trait Ordering {
     /// Up to here our group is done with what it delivers, as we were told.
-    fn done(&self) -> Applied;
+    fn done(&self) -> Rank;
 
     /// Whether something that is committed below that index and not delivered [rests on
     /// others](super::LogRecord::rests_on_others).

@@ -121,6 +121,18 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
+    /// The logged message whose payload is missing here: nothing more of the log may be told until
+    /// it is received.
+    pub fn stalled_on(&self) -> Option<MessageId> {
+        self.payloads.stalled_on()
+    }
+
+    /// Whether the message's payload is kept though it is delivered, until an effect says to forget it: a
+    /// follower may ask for it.
+    pub fn keeps(&self, message: MessageId) -> bool {
+        self.payloads.keeps(message)
+    }
+
     /// Whether we keep payloads that are not in the log, as leader or since we were.
     pub fn keeps_payloads(&self) -> bool {
         !self.payloads.kept.is_empty()

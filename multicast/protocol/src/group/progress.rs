@@ -15,51 +15,33 @@ use super::record::LogRecord;
 use super::{GroupLog, SLOTS};
 use crate::group::followers::Fed;
 use crate::mutants::{Mutant, planted};
-
-/// Everything up to a delivery is applied: a number that rises with each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Applied(u64);
-
-impl Applied {
-    /// Nothing is.
-    pub const NOTHING: Self = Self(0);
-
-    /// As the ordering numbers it.
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The ordering's number.
-    pub const fn number(self) -> u64 {
-        self.0
-    }
-}
+use crate::rank::Rank;
 
 /// How far each replica of our group has applied what it delivers, as far as one of them knows.
 pub(super) struct Progress {
     /// By slot, as its leader was told; our own among them.
-    applied: Vec<Applied>,
+    applied: Vec<Rank>,
     /// As candidate or leader: what each replica had applied when it granted our ballot.
-    granted: Vec<Applied>,
+    granted: Vec<Rank>,
     /// As leader: who of those that count has told us what it has applied since we lead, and the most that anybody had when
     /// it did for the first time.
     told_by: u16,
-    before: Applied,
+    before: Rank,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        let nothing = vec![Applied::NOTHING; SLOTS];
-        Self { applied: nothing.clone(), granted: nothing, told_by: 0, before: Applied::NOTHING }
+        let nothing = vec![Rank::NOTHING; SLOTS];
+        Self { applied: nothing.clone(), granted: nothing, told_by: 0, before: Rank::NOTHING }
     }
 }
 
 impl Progress {
-    pub(super) fn of(&self, slot: u8) -> Applied {
+    pub(super) fn of(&self, slot: u8) -> Rank {
         self.applied[usize::from(slot)]
     }
 
-    fn raise(&mut self, slot: u8, to: Applied) {
+    fn raise(&mut self, slot: u8, to: Rank) {
         let applied = &mut self.applied[usize::from(slot)];
         *applied = to.max(*applied);
     }
@@ -68,7 +50,7 @@ impl Progress {
     /// have begun a new incarnation since.
     pub(super) fn lead(&mut self, me: u8) {
         let ours = self.of(me);
-        self.applied.fill(Applied::NOTHING);
+        self.applied.fill(Rank::NOTHING);
         self.raise(me, ours);
         (self.told_by, self.before) = (1 << me, ours);
     }
@@ -82,24 +64,24 @@ impl Progress {
     }
 
     /// As leader: no more than this was done before we led; `None` until so many have told us what they have applied.
-    pub(super) fn done_before(&self, quorum: usize) -> Option<Applied> {
+    pub(super) fn done_before(&self, quorum: usize) -> Option<Rank> {
         (self.told_by.count_ones() as usize >= quorum).then_some(self.before)
     }
 
     /// Nothing is known of the slot any more: it may have begun a new incarnation, or take a state.
     pub(super) fn forget(&mut self, slot: u8) {
-        self.applied[usize::from(slot)] = Applied::NOTHING;
+        self.applied[usize::from(slot)] = Rank::NOTHING;
     }
 
     /// We set out to lead, and nobody has granted that yet.
     pub(super) fn forget_granted(&mut self) {
-        self.granted.fill(Applied::NOTHING);
+        self.granted.fill(Rank::NOTHING);
     }
 }
 
 impl<R: LogRecord> GroupLog<R> {
     /// We have applied what is delivered, or, as leader, a follower of ours has.
-    pub(crate) fn hear_applied(&mut self, slot: u8, applied: Applied) {
+    pub(crate) fn hear_applied(&mut self, slot: u8, applied: Rank) {
         if slot == self.config.me.slot {
             self.progress.raise(slot, applied);
         } else {
@@ -108,7 +90,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// As leader: a follower of ours has. Of one whose log we do not write it says nothing: it may be about to take a state.
-    fn follower_has_applied(&mut self, slot: u8, applied: Applied) {
+    fn follower_has_applied(&mut self, slot: u8, applied: Rank) {
         let Some(fed) = self.followers.fed[usize::from(slot)].as_mut() else { return };
         fed.told = true;
         let counts = self.members.view.names(slot, fed.incarnation);
@@ -119,7 +101,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// A replica that grants our ballot says up to where it has applied what it delivered.
-    pub(super) fn granter_has_applied(&mut self, slot: u8, applied: Applied) {
+    pub(super) fn granter_has_applied(&mut self, slot: u8, applied: Rank) {
         self.progress.granted[usize::from(slot)] = applied;
     }
 
@@ -127,21 +109,21 @@ impl<R: LogRecord> GroupLog<R> {
     /// much when it lets us write its log again.
     pub(crate) fn gives_state(&mut self, slot: u8) {
         self.progress.forget(slot);
-        self.progress.granted[usize::from(slot)] = Applied::NOTHING;
+        self.progress.granted[usize::from(slot)] = Rank::NOTHING;
     }
 
     /// What a slot has told us as leader.
-    pub(crate) fn applied_by(&self, slot: u8) -> Applied {
+    pub(crate) fn applied_by(&self, slot: u8) -> Rank {
         self.progress.of(slot)
     }
 
     /// What a granter of our ballot has applied, as it said.
-    pub(crate) fn granter_applied(&self, slot: u8) -> Applied {
+    pub(crate) fn granter_applied(&self, slot: u8) -> Rank {
         self.progress.granted[usize::from(slot)]
     }
 
     /// What a slot is known to have applied: by what it has told us as leader, or said when it granted.
-    pub(crate) fn known_applied(&self, slot: u8) -> Applied {
+    pub(crate) fn known_applied(&self, slot: u8) -> Rank {
         self.applied_by(slot).max(self.granter_applied(slot))
     }
 
@@ -149,7 +131,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// may have count: what the group is done with meanwhile it would lack when it does. One that is about to count is
     /// waited for, too: while there is load it would never reach what the group is done with otherwise, if what it tells
     /// takes longer to come than what others do.
-    pub(crate) fn applied_by_all(&self) -> Applied {
+    pub(crate) fn applied_by_all(&self) -> Rank {
         let joins = |slot: u8| self.is_changing(slot) || self.is_about_to_count(slot);
         let counts = |slot: &u8| !self.members.view.member(*slot).evicted || joins(*slot);
         let counted = self.others().filter(counts);
@@ -163,7 +145,7 @@ impl<R: LogRecord> GroupLog<R> {
     fn is_about_to_count(&self, slot: u8) -> bool {
         let learns = |fed: &Fed| !self.members.view.names(slot, fed.incarnation);
         let before = self.progress.done_before(self.quorum());
-        let caught_up = |before: Applied| self.progress.of(slot) >= before;
+        let caught_up = |before: Rank| self.progress.of(slot) >= before;
         self.follower(slot).is_some_and(learns)
             && before.is_some_and(caught_up)
             && !self.detector.suspects(slot)
@@ -178,7 +160,7 @@ mod tests {
     fn no_more_was_done_before_than_the_most_that_a_quorum_had_applied_when_it_told_first() {
         let mut progress = Progress::default();
         let mut told = |slot, applied| {
-            progress.raise(slot, Applied::new(applied));
+            progress.raise(slot, Rank::new(applied));
             match slot {
                 0 => progress.lead(0),
                 _ => progress.told_by(slot),
@@ -186,7 +168,7 @@ mod tests {
             progress.done_before(3)
         };
         assert_eq!((told(0, 5), told(1, 9)), (None, None), "two of five have told");
-        assert_eq!(told(2, 7), Some(Applied::new(9)), "the last one has applied less");
-        assert_eq!(told(2, 12), Some(Applied::new(9)), "it has applied that since we lead");
+        assert_eq!(told(2, 7), Some(Rank::new(9)), "the last one has applied less");
+        assert_eq!(told(2, 12), Some(Rank::new(9)), "it has applied that since we lead");
     }
 }

@@ -3,6 +3,8 @@
 use core::fmt::Debug;
 
 use crate::bytes::{Reader, Writer};
+use crate::ids::{GroupSet, MessageId};
+use crate::rank::Rank;
 
 /// What an entry says of the group itself. The rest of an entry's header and body is no matter of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +70,19 @@ impl GroupRecord {
     }
 }
 
+/// A message, as the log of one of its groups has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoggedMessage {
+    /// Which message.
+    pub message: MessageId,
+    /// All its destinations.
+    pub destinations: GroupSet,
+    /// The group delivers it here, or behind.
+    pub least: Rank,
+    /// Whether the payload is in the entry; otherwise each replica must hold it by itself.
+    pub inline: bool,
+}
+
 /// A record as an ordering logs it: the group's, or one of its own, which the log keeps and does not read.
 ///
 /// Some of an ordering's records say the same kind of thing dozens of times: such an entry has *items*, which the log keeps
@@ -78,6 +93,12 @@ pub trait LogRecord: Copy + Debug + From<GroupRecord> {
 
     /// What it says of the group, if it does.
     fn of_group(&self) -> Option<GroupRecord>;
+
+    /// The message that it gives its place in the order, if it does.
+    fn message(&self) -> Option<LoggedMessage>;
+
+    /// Whether it says that the entry has another group's results.
+    fn is_results(&self) -> bool;
 
     /// Whether to deliver what it says may take what other groups tell.
     fn rests_on_others(&self) -> bool;

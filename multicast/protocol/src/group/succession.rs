@@ -3,11 +3,11 @@
 use super::GroupLog;
 use super::followers::Fed;
 use super::ordering::{Next, Ordering};
-use super::progress::Applied;
 use super::record::{GroupRecord, LogRecord};
 use super::spread::HEIR_PATIENCE;
 use crate::guard;
 use crate::mutants::{Mutant, planted};
+use crate::rank::Rank;
 
 /// Whether all of our group that counted have applied what we have not even delivered: what it rests on may be told
 /// nobody any more. Only a state helps then.
@@ -37,7 +37,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// what it has applied and we have not is not settled, and is delivered again.
     pub(super) fn may_teach(
         &mut self,
-        applied: Applied,
+        applied: Rank,
         next: Option<Next>,
         ordering: &impl Ordering,
     ) -> bool {

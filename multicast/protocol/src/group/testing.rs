@@ -3,8 +3,9 @@
 use core::convert::Infallible;
 
 use super::ordering::Ordering;
-use super::{Applied, GroupConfig, GroupRecord, LogRecord};
+use super::{GroupConfig, GroupRecord, LogRecord, LoggedMessage};
 use crate::ids::ReplicaId;
+use crate::rank::Rank;
 
 /// One incarnation of a replica.
 pub(crate) const fn config(me: ReplicaId, incarnation: u32, replicas: u8) -> GroupConfig {
@@ -19,6 +20,7 @@ pub(crate) const fn config(me: ReplicaId, incarnation: u32, replicas: u8) -> Gro
         lease_ms: 40,
         clock_skew_percent: 10,
         spread_after_ms: 0,
+        lag_max: 64,
     }
 }
 
@@ -42,6 +44,14 @@ impl LogRecord for Record {
         if let Self::Group(record) = self { Some(*record) } else { None }
     }
 
+    fn message(&self) -> Option<LoggedMessage> {
+        None
+    }
+
+    fn is_results(&self) -> bool {
+        false
+    }
+
     fn rests_on_others(&self) -> bool {
         false
     }
@@ -59,8 +69,8 @@ impl LogRecord for Record {
 pub(crate) struct NoOthers;
 
 impl Ordering for NoOthers {
-    fn done(&self) -> Applied {
-        Applied::NOTHING
+    fn done(&self) -> Rank {
+        Rank::NOTHING
     }
 
     fn waits_for_others_below(&self, _: u64) -> bool {

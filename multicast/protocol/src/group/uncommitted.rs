@@ -115,6 +115,7 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
+    use crate::group::LoggedMessage;
     use crate::group::record::GroupRecord;
 
     /// What an ordering might log.
@@ -135,6 +136,14 @@ mod tests {
 
         fn of_group(&self) -> Option<GroupRecord> {
             if let Self::Group(record) = self { Some(*record) } else { None }
+        }
+
+        fn message(&self) -> Option<LoggedMessage> {
+            None
+        }
+
+        fn is_results(&self) -> bool {
+            false
         }
 
         fn rests_on_others(&self) -> bool {

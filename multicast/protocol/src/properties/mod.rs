@@ -29,9 +29,10 @@ pub use memory::{Footprint, check_memory};
 pub use quorum::{Held, check_quorum};
 
 use crate::ballot::Acceptance;
+use crate::group::{LogRecord, LoggedMessage};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
-use crate::step::{Deliver, Record};
-use crate::timestamp::Timestamp;
+use crate::rank::Rank;
+use crate::step::Deliver;
 
 /// A property does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +108,7 @@ pub struct History {
     sequences: BTreeMap<GroupId, Vec<Deliver>>,
     /// Which group delivered which message.
     delivered: BTreeSet<(GroupId, MessageId)>,
-    finals: BTreeMap<MessageId, (ReplicaId, Timestamp)>,
+    finals: BTreeMap<MessageId, (ReplicaId, Rank)>,
     /// How many deliveries each replica that lives has made or been given.
     reached: BTreeMap<ReplicaId, u64>,
     shares: Shares,
@@ -185,8 +186,8 @@ impl History {
     }
 
     /// A replica has put a record into its log.
-    pub fn logged(&mut self, by: ReplicaId, record: &Record) {
-        if let Record::Local { message, destinations, .. } = *record {
+    pub fn logged(&mut self, by: ReplicaId, record: &impl LogRecord) {
+        if let Some(LoggedMessage { message, destinations, .. }) = record.message() {
             self.shares.logged(by, destinations);
             if message.session.is_own() {
                 // A leader that is deposed may lose it; its successor has its own to say the same.
@@ -210,7 +211,7 @@ impl History {
         if sequence.len() as u64 + 1 == deliver.position {
             sequence.push(*deliver);
             self.delivered.insert((by.group, deliver.message));
-            self.finals.entry(deliver.message).or_insert((by, deliver.timestamp));
+            self.finals.entry(deliver.message).or_insert((by, deliver.rank));
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Uniform prefix and acyclic order. (RamCast, section 2.2.)
 //!
-//! A timestamp per message, the same everywhere and rising in every group's deliveries, is a witness
+//! A rank per message, the same everywhere and rising in every group's deliveries, is a witness
 //! that all deliveries together have no cycle. Comparing replicas in pairs would miss a cycle through
 //! three groups. Prefix order within a group is stronger here than the paper's: all its replicas, in
 //! all their lives, deliver the same message under the same number, without a gap.
@@ -14,15 +14,15 @@ use crate::step::Deliver;
 /// Holds of every delivery.
 pub(super) fn check(history: &History, by: ReplicaId, deliver: &Deliver) -> Result<(), Violation> {
     let violated = |evidence| Err(Violation { property: "order", evidence });
-    let Deliver { message, timestamp, position, .. } = *deliver;
+    let Deliver { message, rank, position, .. } = *deliver;
     let reached = history.reached.get(&by).copied().unwrap_or(0);
     if position != reached + 1 {
         return violated(format!("{by} delivered {message} as number {position} after {reached}"));
     }
     let known = history.finals.get(&message).filter(|_| !history.is_lost(message));
-    if let Some((other, known)) = known.filter(|(_, known)| *known != timestamp) {
+    if let Some((other, known)) = known.filter(|(_, known)| *known != rank) {
         return violated(format!(
-            "{message} is final at {timestamp} for {by} and at {known} for {other}"
+            "{message} is final at {rank} for {by} and at {known} for {other}"
         ));
     }
     let sequence = history.sequences.get(&by.group).map_or(&[][..], |sequence| sequence);
@@ -34,10 +34,10 @@ pub(super) fn check(history: &History, by: ReplicaId, deliver: &Deliver) -> Resu
         ));
     }
     let before = reached.checked_sub(1).and_then(|i| sequence.get(i as usize));
-    if let Some(before) = before.filter(|before| before.timestamp >= timestamp) {
+    if let Some(before) = before.filter(|before| before.rank >= rank) {
         return violated(format!(
-            "{by} delivered {} at {} and then {message} at {timestamp}",
-            before.message, before.timestamp
+            "{by} delivered {} at {} and then {message} at {rank}",
+            before.message, before.rank
         ));
     }
     Ok(())

@@ -175,8 +175,8 @@ impl<'a> Graph<'a> {
                     write!(told, " a read of {}, which was answered before", read.group)
                 }
                 (Node::Message(it), why) => {
-                    let Deliver { message, destinations, timestamp, .. } = it;
-                    let _ = write!(told, " {message} to {destinations} at {timestamp}, which ");
+                    let Deliver { message, destinations, rank, .. } = it;
+                    let _ = write!(told, " {message} to {destinations} at {rank}, which ");
                     match why {
                         Why::Delivered(group) => write!(told, "{group} delivers before"),
                         Why::Time => write!(told, "was answered before"),
@@ -199,7 +199,7 @@ pub(super) fn check(history: &History) -> Result<(), Violation> {
 mod tests {
     use super::*;
     use crate::ids::{GroupSet, ReplicaId, SessionId};
-    use crate::timestamp::Timestamp;
+    use crate::rank::Rank;
 
     /// Sends, delivers and answers messages `a`, `b`, … as the script says: `a>01` multicasts a to
     /// groups 0 and 1, `a@0:5` delivers it at group 0 with clock 5, `a=0` has group 0 answer it. Read
@@ -227,7 +227,8 @@ mod tests {
                         message,
                         low_water: 1,
                         destinations: sent[&name],
-                        timestamp: Timestamp::new(rest[2..].parse().unwrap(), GroupId(0)),
+                        rank: Rank::new(rest[2..].parse().unwrap()),
+                        clock: 0,
                         position: positions[group.index()],
                         time_ms: 0,
                     };
@@ -253,9 +254,7 @@ mod tests {
         // g0 has delivered a and lets out b, which rests on it; g1 puts c before a.
         let inverted = "a>01 b>0 a@0:9 b@0:10 b=0 c>1 c@1:4 c=1 a@1:9 a=0 a=1";
         let evidence = run(inverted).unwrap_err().evidence;
-        assert!(
-            evidence.contains("s0000000000000001:1 to {g0 g1} at 9@g0, which g0 delivers before")
-        );
+        assert!(evidence.contains("s0000000000000001:1 to {g0 g1} at 9, which g0 delivers before"));
         assert!(evidence.contains("[s0000000000000001:2 was answered]"), "{evidence}");
     }
 

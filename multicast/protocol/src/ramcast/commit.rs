@@ -6,9 +6,9 @@ use super::Ramcast;
 use crate::ballot::Acceptance;
 use crate::group::GroupRecord;
 use crate::group::uncommitted::Uncommitted;
-use crate::ids::{GroupId, ReplicaId};
+use crate::ids::ReplicaId;
+use crate::ramcast::Record;
 use crate::ramcast::delivery::Pending;
-use crate::step::Record;
 
 impl Ramcast {
     /// A replica's acceptance word has changed.
@@ -21,44 +21,8 @@ impl Ramcast {
         }
     }
 
-    /// Whether an acceptance word of that group may let us go on. What it says is counted in any case,
-    /// when something comes that rests on it.
-    #[inline]
-    pub fn waits_for(&self, group: GroupId) -> bool {
-        if group == self.group() {
-            return !self.log.is_all_committed() || self.log.keeps_payloads();
-        }
-        self.order.len() > 0
-    }
-
-    /// Raises the commit index to the highest that f+1 slots of our group are known to hold in our
-    /// ballot, and folds in what it passes. A turn's end and the next delivery do it by themselves.
-    pub fn advance_commit(&mut self) {
-        if let Some(index) = self.log.newly_committed() {
-            self.fold(index);
-        }
-    }
-
-    /// As candidate, with the log that is adopted: everything up to `index` is committed, since a replica that
-    /// granted our ballot has folded it. A log is full of what its holder does not know to be committed; one that
-    /// only replicas without that knowledge campaigned for would have no room for a ballot of theirs.
-    pub(super) fn learn_committed(&mut self, index: u64) {
-        let index = index.min(self.log.last_index());
-        if index > self.log.commit_index() {
-            self.log.paths.learned_committed += 1;
-            self.fold(index);
-        }
-    }
-
-    /// Everything up to `index` is committed: it is part of the replicated state from here on.
-    pub(super) fn fold(&mut self, index: u64) {
-        self.log.commit_to(index);
-        while let Some(entry) = self.log.next_committed() {
-            self.fold_record(entry);
-        }
-    }
-
-    fn fold_record(&mut self, entry: Uncommitted<Record>) {
+    /// A record is committed.
+    pub(super) fn fold_record(&mut self, entry: Uncommitted<Record>) {
         let Uncommitted { index, birth, time_ms, record } = entry;
         match record {
             Record::Group(GroupRecord::NewBallot) => self.log.commits_new_ballot(birth),

@@ -28,8 +28,8 @@ use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId};
-use crate::log::{Decision, Remote};
 use crate::mutants::{Mutant, planted};
+use crate::ramcast::log::{Decision, Remote};
 use crate::step::Deliver;
 use crate::timestamp::Timestamp;
 
@@ -308,15 +308,16 @@ impl Pending {
     }
 }
 
-/// The delivery at that position of a message that ends at its bound.
+/// The delivery of that number, of a message that ends at its bound.
 #[inline]
-fn deliver(pending: &Pending, position: u64) -> Deliver {
+fn deliver(pending: &Pending, number: u64) -> Deliver {
     Deliver {
         message: pending.message,
         low_water: pending.low_water,
         destinations: pending.destinations,
-        timestamp: pending.bound,
-        position,
+        rank: pending.bound.into(),
+        clock: pending.bound.clock(),
+        position: number,
         time_ms: pending.time_ms,
     }
 }
@@ -542,9 +543,13 @@ impl Order {
     /// The candidate is next, and its bound is its final timestamp.
     pub(super) fn deliver(&mut self, candidate: &Candidate) -> Deliver {
         self.delivered += 1;
-        let (position, pending) = (self.delivered, self.pending(candidate));
+        let (number, pending) = (self.delivered, self.pending(candidate));
         debug_assert!(pending.is_final());
-        Deliver { timestamp: candidate.bound, ..deliver(pending, position) }
+        Deliver {
+            rank: candidate.bound.into(),
+            clock: candidate.bound.clock(),
+            ..deliver(pending, number)
+        }
     }
 
     /// Takes the candidate out of the table. Returns its list of the other groups' proposals, for another

@@ -4,98 +4,45 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::Ramcast;
+use super::membership::Deliveries;
+use super::{Effect, Ramcast, Record, Told};
 use crate::ballot::Ballot;
+use crate::group::on_log::OnLog;
+use crate::group::ordering::Next;
 use crate::group::payloads::Large;
 use crate::group::uncommitted::Uncommitted;
-use crate::group::{Control, GroupEffect, GroupEvent, GroupRecord};
+use crate::group::{GroupLog, GroupRecord};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::mutants::{Mutant, planted};
+use crate::ordering::OrderingProtocol;
 use crate::ramcast::leader::Asking;
-use crate::step::{Effect, Record};
 
-impl Ramcast {
-    /// Takes in what another replica of our group tells us, appending what follows from it to `effects`.
-    pub fn control(&mut self, from: u8, control: Control<'_>, effects: &mut Vec<Effect>) {
-        match control {
-            Control::Prepare { asked, admitted } => self.log.prepare(asked, admitted, effects),
-            Control::Granted { ballot, incarnation, last, named, applied } => {
-                let by = (ballot, incarnation);
-                self.log.hear_grant(from, by, last, named, applied, effects);
-            }
-            Control::Refused { promised } => self.refused(promised),
-            Control::Admitted { ballot, incarnation } => {
-                if incarnation == self.config.group.incarnation {
-                    self.log.hear_admitted(ballot);
-                }
-            }
-            Control::Lease { ballot, number, now } => {
-                if ballot.slot() == from && self.log.promise_lease(ballot, now) {
-                    let promise = GroupEffect::PromiseLease { to: from, ballot, number };
-                    effects.push(promise.into());
-                }
-            }
-            Control::LeasePromised { ballot, number, incarnation, now } => {
-                self.log.lease_promised((from, incarnation), ballot, number, now);
-            }
-            Control::Succeed { ballot } => self.log.succeed(ballot, effects),
+impl OnLog for Ramcast {
+    type Deliveries<'a> = Deliveries<'a>;
+
+    fn log_and_deliveries(&mut self) -> (&mut GroupLog<Record>, Deliveries<'_>) {
+        let Self { log, order, shared, config, .. } = self;
+        (log, Deliveries { own: config.group.me.group, order, shared })
+    }
+
+    fn waits_first(&mut self) -> Option<Next> {
+        let (bound, since_ms) = self.order.head()?;
+        Some(Next { least: bound.into(), since_ms })
+    }
+
+    fn append(&mut self, record: Record, effects: &mut Vec<Effect>) -> u64 {
+        self.append_all([record], effects);
+        self.log.last_index()
+    }
+
+    fn fold(&mut self, index: u64) {
+        self.log.commit_to(index);
+        while let Some(entry) = self.log.next_committed() {
+            self.fold_record(entry);
         }
     }
 
-    /// Something has happened that concerns our group alone.
-    pub(super) fn step_in_group(&mut self, event: GroupEvent, effects: &mut Vec<Effect>) {
-        match event {
-            GroupEvent::Watched { trusted } => {
-                if !self.log.watched(trusted, effects) {
-                    self.hand_to_heir(effects);
-                }
-            }
-            GroupEvent::SetOut { cause } => {
-                self.log.set_out(cause, effects);
-            }
-            GroupEvent::LogClosed { then } => {
-                self.depose();
-                self.log.closed(then, effects);
-            }
-            GroupEvent::TookOver => self.lead(effects),
-            GroupEvent::Learned { index } => self.learn_committed(index),
-            GroupEvent::Followed { ballot, base, first } => self.follow(ballot, base, first),
-            GroupEvent::CutOff { last } => self.truncate(last),
-            GroupEvent::Feeds { slot, incarnation, held_from } => {
-                self.log.feeds(slot, incarnation, held_from);
-            }
-            GroupEvent::OutOfReach { slot, end } => self.log.cannot_feed(slot, end),
-            GroupEvent::FeedsNoMore { slot } => self.log.feeds_no_more(slot),
-            GroupEvent::CaughtUp { slot, incarnation } => self.join(slot, incarnation, effects),
-            GroupEvent::Landed { slot, number } => self.log.landed(slot, number),
-            GroupEvent::LeaseWanted { now } => {
-                let number = self.log.ask_for_lease(now);
-                effects.extend(
-                    number.map(|number| Effect::Group(GroupEffect::AskForLease { number })),
-                );
-            }
-            GroupEvent::HandsOver { to } => {
-                self.log.has_handed_over();
-                effects.push(GroupEffect::Succeed { to }.into());
-            }
-            GroupEvent::LeaderDied => self.log.leader_has_died(),
-        }
-    }
-
-    /// Our promise is another's from here on. The caller has told us everything that the log holds.
-    pub(super) fn promise(&mut self, ballot: Ballot) {
-        self.depose();
-        self.log.promise(ballot);
-    }
-
-    /// Another ballot than ours is promised.
-    fn depose(&mut self) {
-        self.log.paths.deposed += u64::from(self.log.leads());
-        self.step_down();
-    }
-
-    /// We lead no more: what we did not see committed is not ours to commit.
-    pub(super) fn step_down(&mut self) {
+    fn step_down(&mut self) {
         if !self.log.leads() {
             return;
         }
@@ -106,16 +53,6 @@ impl Ramcast {
         self.afloat.clear();
     }
 
-    /// A replica has refused our ballot, because it has granted `promised`.
-    fn refused(&mut self, promised: Ballot) {
-        // Whom we have asked to succeed us is not outbid, though its question be late: we would take
-        // back with every tick what we ask for.
-        if self.heir() != Some(promised.slot()) && !self.log.is_successor(promised.slot()) {
-            self.log.hear_of(promised);
-        }
-    }
-
-    /// Cuts off what our log holds beyond `index`: another log was chosen.
     fn truncate(&mut self, index: u64) {
         let known = &mut self.known;
         self.log.truncate(index, |record| {
@@ -127,9 +64,7 @@ impl Ramcast {
         });
     }
 
-    /// The leader of the ballot that we granted rewrites our log from behind `base` on. Its own first
-    /// entry is, or will be, `first`.
-    pub(super) fn follow(&mut self, ballot: Ballot, base: u64, first: u64) {
+    fn follow(&mut self, ballot: Ballot, base: u64, first: u64) {
         let granted = ballot == self.log.promised() && !self.log.leads();
         assert!(granted, "only whom we let in writes our log");
         self.truncate(base);
@@ -140,9 +75,8 @@ impl Ramcast {
         }
     }
 
-    /// The campaign is won, and our log is the one adopted: begins to lead. Everything that other
-    /// groups may still need is told again, and every reply that a session may have missed.
-    pub(super) fn lead(&mut self, effects: &mut Vec<Effect>) {
+    /// Everything that other groups may still need is told again, and every reply that a session may have missed.
+    fn lead(&mut self, effects: &mut Vec<Effect>) {
         self.log.begin_to_lead();
         self.asking = Asking::default();
         self.hear_of_logged();
@@ -157,7 +91,7 @@ impl Ramcast {
             self.greet(group, effects);
         }
         let logged: BTreeSet<_> =
-            self.log.uncommitted().filter_map(|it| it.record.message()).collect();
+            self.log.uncommitted().filter_map(|it| it.record.local()).collect();
         for message in self.known.recent() {
             if planted(Mutant::RepliesNotRepeated) {
                 break;
@@ -167,7 +101,9 @@ impl Ramcast {
             }
         }
     }
+}
 
+impl Ramcast {
     /// Our log may have proposals of ballots that were never announced to us. What earlier leaders of their groups
     /// announce to us does not count when it is folded in, so it is not to be logged.
     fn hear_of_logged(&mut self) {
@@ -223,7 +159,7 @@ impl Ramcast {
         for slot in 0..self.config.group.replicas {
             let to = ReplicaId::new(group, slot);
             if to != self.leader_of(group) {
-                effects.push(Effect::Announce { to, announcement });
+                effects.push(Effect::Tell(Told::Announce { to, announcement }));
             }
         }
     }

@@ -8,15 +8,15 @@ use crate::group::GroupRecord;
 use crate::group::uncommitted::Uncommitted;
 use crate::guard;
 use crate::ids::{GroupSet, MessageId};
-use crate::log::Remote;
 use crate::mutants::{Mutant, planted};
-use crate::step::{Effect, Record};
+use crate::ramcast::log::Remote;
+use crate::ramcast::{Effect, Record};
 use crate::timestamp::Timestamp;
 
 impl Ramcast {
     /// Task 3: takes the next record of the log.
     pub(super) fn accept(&mut self, entry: Uncommitted<Record>, held: bool, last: bool) {
-        assert!(self.stalled_on().is_none(), "the log waits for a payload");
+        assert!(self.log.stalled_on().is_none(), "the log waits for a payload");
         debug_assert!(entry.birth >= self.log.last_birth(), "births never fall along a log");
         match entry.record {
             Record::Group(GroupRecord::NewBallot) => {
@@ -59,7 +59,7 @@ impl Ramcast {
         proposals: impl Iterator<Item = Remote> + Clone,
     ) {
         assert!(!self.log.leads(), "nobody else writes the leader's log");
-        assert!(self.stalled_on().is_none(), "the log waits for a payload");
+        assert!(self.log.stalled_on().is_none(), "the log waits for a payload");
         assert_eq!(index, self.log.last_index() + 1, "a follower never skips an entry");
         debug_assert!(birth >= self.log.last_birth(), "births never fall along a log");
         let highest = proposals.clone().map(|proposal| proposal.timestamp).max();

@@ -3,17 +3,19 @@
 use alloc::vec::Vec;
 
 use super::Ramcast;
+use super::announcement::{Announcement, Proposed};
 use super::delivery::Proposal;
+use super::log::{Decision, REMOTES_MAX, Remote};
+use super::{Effect, Record, Told};
 use crate::ballot::Ballot;
 use crate::group::GroupRecord;
+use crate::group::on_log::OnLog as _;
 use crate::group::uncommitted::Uncommitted;
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
-use crate::log::{REMOTES_MAX, Remote};
-use crate::message::{Announcement, Proposed};
 use crate::mutants::{Mutant, planted};
+use crate::ordering::{MessageStage, OrderingProtocol};
 use crate::patience::longer;
-use crate::step::{Effect, Record};
 use crate::timestamp::Timestamp;
 
 /// Pending messages about which other groups are asked at one time.
@@ -41,6 +43,12 @@ pub(super) struct Early {
     since_ms: u64,
 }
 
+/// What the entry at `index` has of all that was logged from the entry `from` on.
+fn entry_of<T>(logged: &[T], from: u64, index: u64) -> &[T] {
+    let at = index.checked_sub(from).and_then(|at| usize::try_from(at).ok());
+    at.and_then(|at| logged.chunks(REMOTES_MAX).nth(at)).unwrap_or_default()
+}
+
 impl Ramcast {
     /// Task 2: a message is in our memory; it gets its place in our order unless it has one.
     pub(super) fn receive(
@@ -52,12 +60,13 @@ impl Ramcast {
         effects: &mut Vec<Effect>,
     ) {
         let new = self.known.insert(message, low_water);
+        let awaits_delivery = |this: &Self| this.stage_of(message) != MessageStage::Delivered;
         // That one is of what was done and comes again; what is under way is logged twice by the other.
         let done_again = planted(Mutant::DuplicateExecuted)
             && !destinations.has_several()
-            && !self.awaits_delivery(message);
+            && !awaits_delivery(self);
         if !guard!(Mutant::DuplicateProposed, new) && !done_again {
-            if self.awaits_delivery(message) {
+            if awaits_delivery(self) {
                 self.paths.duplicate_pending += 1;
             } else {
                 self.paths.duplicate_delivered += 1;
@@ -79,7 +88,7 @@ impl Ramcast {
         let (ballot, again) = (self.log.ballot(), None);
         let announcement =
             Announcement { message, low_water, destinations, timestamp, ballot, index, again };
-        effects.push(Effect::Propose { announcement });
+        effects.push(Effect::Tell(Told::Propose { announcement }));
         if let Some(early) = self.early.remove(&message) {
             self.remotes.extend(early.announced.iter().map(|it| it.of(message)));
             self.lists.keep(early.announced);
@@ -133,7 +142,7 @@ impl Ramcast {
     }
 
     /// Takes in what leaders of one engine propose together for a message, as
-    /// [`Announced`](crate::step::Event::Announced) would one after the other.
+    /// [`Announced`](super::Heard::Announced) would one after the other.
     pub fn hear_together(
         &mut self,
         proposed: &Proposed,
@@ -210,7 +219,7 @@ impl Ramcast {
                 let (ballot, index) = (self.log.ballot(), self.log.first_index());
                 let timestamp = Timestamp::over(self.group());
                 let over = Announcement { timestamp, ballot, index, again: None, ..*announcement };
-                effects.push(Effect::Announce { to: from, announcement: over });
+                effects.push(Effect::Tell(Told::Announce { to: from, announcement: over }));
             }
             return;
         };
@@ -235,7 +244,7 @@ impl Ramcast {
             return;
         }
         if let Some(announcement) = self.announcement(message, again) {
-            effects.push(Effect::Announce { to, announcement });
+            effects.push(Effect::Tell(Told::Announce { to, announcement }));
         }
         if self.shared.get(message).is_some() {
             effects.push(Effect::Resend { message, to: to.group });
@@ -294,7 +303,7 @@ impl Ramcast {
     /// As follower: messages that have waited for too long for what other groups tell nobody any more,
     /// because their leader changed after ours had delivered them, or because they do not reach us. Our leader
     /// is to be asked. When it has answered it is asked for the next ones at once: we are fed as fast.
-    pub fn lacks(&mut self) -> Vec<MessageId> {
+    pub(super) fn lacks_for_long(&mut self) -> Vec<MessageId> {
         let (now, patience) = (self.log.now_ms(), self.config.group.patience_ms);
         let answered = core::mem::take(&mut self.answered);
         if self.log.leads() || !answered && now < self.asked_ms + patience {
@@ -367,21 +376,25 @@ impl Ramcast {
     }
 
     /// All proposals of the entry at `index`, which the last turn's end has appended.
-    pub fn logged_remotes(&self, index: u64) -> &[Remote] {
-        let mut entries = self.logged_remotes.chunks(REMOTES_MAX);
-        let at = index.checked_sub(self.logged_from).and_then(|at| usize::try_from(at).ok());
-        at.and_then(|at| entries.nth(at)).unwrap_or_default()
+    pub(super) fn logged_remotes(&self, index: u64) -> &[Remote] {
+        entry_of(&self.logged_remotes, self.logged_from, index)
     }
 
     /// Logs what was decided in this turn, many to an entry.
     pub(super) fn log_decisions(&mut self, effects: &mut Vec<Effect>) {
-        let mut decisions = core::mem::take(&mut self.decisions);
+        let decisions = core::mem::take(&mut self.decisions);
+        self.decided_from = self.log.last_index() + 1;
         for entry in decisions.chunks(REMOTES_MAX) {
             self.paths.decided += entry.len() as u64;
             self.append_all(entry.iter().map(|decision| Record::Decided(*decision)), effects);
         }
-        decisions.clear();
-        self.decisions = decisions;
+        self.decisions = core::mem::replace(&mut self.logged_decisions, decisions);
+        self.decisions.clear();
+    }
+
+    /// All decisions of the entry at `index`, which the last turn's end has appended.
+    pub(super) fn logged_decisions(&self, index: u64) -> &[Decision] {
+        entry_of(&self.logged_decisions, self.decided_from, index)
     }
 
     /// Payloads that are not in the log are kept, past delivery, until every follower that the log
@@ -419,11 +432,6 @@ impl Ramcast {
         }
     }
 
-    pub(super) fn append(&mut self, record: Record, effects: &mut Vec<Effect>) -> u64 {
-        self.append_all([record], effects);
-        self.log.last_index()
-    }
-
     /// A record has its place in our log: the last one is remembered that others than we may have answered, or may
     /// answer, which is one of a former ballot, or of a message to several groups.
     fn note_logged(&mut self, index: u64, record: &Record) {
@@ -440,7 +448,11 @@ impl Ramcast {
     }
 
     /// Appends one entry, of these records.
-    fn append_all(&mut self, records: impl IntoIterator<Item = Record>, effects: &mut Vec<Effect>) {
+    pub(super) fn append_all(
+        &mut self,
+        records: impl IntoIterator<Item = Record>,
+        effects: &mut Vec<Effect>,
+    ) {
         let (index, birth, time_ms) = self.log.next_entry();
         for record in records {
             self.note_logged(index, &record);

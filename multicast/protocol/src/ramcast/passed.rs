@@ -43,12 +43,14 @@ use alloc::vec::Vec;
 
 use super::delivery::Pending;
 use super::shared::LastWith;
-use super::{Ramcast, Uncommitted};
+use super::{Effect, Ramcast, Record, Told, Uncommitted};
 use crate::bytes::{Reader, Writer};
+use crate::group::on_log::OnLog as _;
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::mutants::{Mutant, planted};
-use crate::step::{Deliver, Effect, Record};
+use crate::ordering::{AnswerTo, OrderingProtocol};
+use crate::step::Deliver;
 use crate::timestamp::Timestamp;
 
 /// What is known of a group.
@@ -170,6 +172,20 @@ impl Passed {
         self.row(self.own).passed
     }
 
+    /// Up to where everything must be [passed](Self::has_passed) before an answer may go out: a reply to a message that was
+    /// just delivered, or before, or a read that was just made.
+    pub(super) fn rests_on(&self, to: AnswerTo) -> Timestamp {
+        // Answers of all its groups say that the last one was delivered by all.
+        let newest = matches!(to, AnswerTo::Message(message) if self.newest == Some(message));
+        if newest { self.before } else { self.row(self.own).delivered }
+    }
+
+    /// Whether everything that this group has delivered up to a timestamp, and all that it rests on,
+    /// was delivered by all its destinations.
+    pub(super) fn has_passed(&self, timestamp: Timestamp) -> bool {
+        guard!(Mutant::RepliesNotGated, timestamp <= self.by_us())
+    }
+
     fn row(&self, group: GroupId) -> &Row {
         &self.rows[group.index()]
     }
@@ -179,15 +195,16 @@ impl Passed {
         let row = &mut self.rows[self.own.index()];
         self.newest = Some(next.message);
         self.before = row.delivered;
-        row.delivered = next.timestamp.max(row.delivered);
+        let at = Timestamp::from(next.rank);
+        row.delivered = at.max(row.delivered);
         let others = next.destinations.without(self.own);
-        row.last.deliver(others, next.timestamp);
-        if next.timestamp > row.passed {
+        row.last.deliver(others, at);
+        if at > row.passed {
             for group in others.minus(row.shares).iter() {
-                row.first[group.index()] = next.timestamp.max(row.first[group.index()]);
+                row.first[group.index()] = at.max(row.first[group.index()]);
             }
             row.shares = row.shares.union(others);
-            self.recent.push_back((next.timestamp, others));
+            self.recent.push_back((at, others));
         }
         self.delivered = true;
     }
@@ -443,26 +460,6 @@ impl Passed {
 }
 
 impl Ramcast {
-    /// Up to where everything must be [passed](Self::has_passed) before a reply to a message that was
-    /// just delivered, or before, may go out.
-    pub fn rests_on(&self, message: MessageId) -> Timestamp {
-        // Answers of all its groups say that the last one was delivered by all.
-        let newest = self.passed.newest == Some(message);
-        if newest { self.passed.before } else { self.passed.row(self.group()).delivered }
-    }
-
-    /// Up to where everything must be [passed](Self::has_passed) before the answer to a read that was
-    /// just made may go out.
-    pub fn read_rests_on(&self) -> Timestamp {
-        self.passed.row(self.group()).delivered
-    }
-
-    /// Whether everything that this group has delivered up to a timestamp, and all that it rests on,
-    /// was delivered by all its destinations.
-    pub fn has_passed(&self, timestamp: Timestamp) -> bool {
-        guard!(Mutant::RepliesNotGated, timestamp <= self.passed.by_us())
-    }
-
     /// As leader, when all was delivered that there was: tells other groups what they may wait for, and
     /// finds out what is passed by now. Nothing to do, unless some message went to several groups.
     #[inline]
@@ -481,7 +478,7 @@ impl Ramcast {
                 if !rows.is_empty() {
                     self.paths.rows_relayed += u64::from(!rows.without(own).is_empty());
                     let to = self.leader_of(group);
-                    effects.push(Effect::Pass { to, rows, asks: false });
+                    effects.push(Effect::Tell(Told::Pass { to, rows, asks: false }));
                 }
             }
         }
@@ -489,7 +486,7 @@ impl Ramcast {
     }
 
     /// A replica of another group, or our leader, tells what it knows. Returns whether it asks what we
-    /// know: then it [waits for us](crate::step::Event::Awaited).
+    /// know: then it [waits for us](super::Heard::Awaited).
     pub fn hear_passed(
         &mut self,
         from: ReplicaId,
@@ -500,7 +497,7 @@ impl Ramcast {
         if asks {
             self.paths.asked_what_passed += 1;
             let (rows, _) = self.passed.reach();
-            effects.push(Effect::Pass { to: from, rows, asks: false });
+            effects.push(Effect::Tell(Told::Pass { to: from, rows, asks: false }));
         }
         asks
     }
@@ -573,7 +570,7 @@ impl Ramcast {
             let rows = GroupSet::single(own);
             effects.extend(self.log.others().map(|slot| {
                 let to = ReplicaId::new(own, slot);
-                Effect::Pass { to, rows, asks: false }
+                Effect::Tell(Told::Pass { to, rows, asks: false })
             }));
         }
         if passed >= delivered || passed != self.passed.stands.0 {
@@ -588,7 +585,7 @@ impl Ramcast {
         for group in self.passed.row(own).shares.iter() {
             for slot in 0..self.config.group.replicas {
                 let to = ReplicaId::new(group, slot);
-                effects.push(Effect::Pass { to, rows, asks: true });
+                effects.push(Effect::Tell(Told::Pass { to, rows, asks: true }));
             }
         }
     }

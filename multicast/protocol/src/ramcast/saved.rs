@@ -5,13 +5,14 @@ use alloc::vec::Vec;
 use super::delivery::Order;
 use super::passed::Passed;
 use super::shared::Shared;
-use super::{Config, Ramcast, Role};
+use super::{Ramcast, Role};
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::ids::{GroupId, MessageId};
 use crate::known::Known;
 use crate::mutants::{Mutant, planted};
-use crate::step::Record;
+use crate::ordering::OrderingProtocol;
+use crate::ramcast::Record;
 use crate::view::View;
 
 const VERSION: u8 = 4;
@@ -19,7 +20,7 @@ const VERSION: u8 = 4;
 impl Ramcast {
     /// Appends what a replica needs to go on from our commit index: the last index with its birth,
     /// the clock, the pending table, what was logged of each session, the view and the watermarks.
-    pub fn save(&mut self, into: &mut Vec<u8>) {
+    pub(super) fn save_order(&mut self, into: &mut Vec<u8>) {
         let mut out = Writer(into);
         out.u8(VERSION);
         out.u64(self.log.commit_index());
@@ -56,7 +57,7 @@ impl Ramcast {
     /// Takes the state that a leader [saved](Self::save), into a replica that is
     /// [blank](Role::Blank). What it has promised, it has promised; and it promises itself to that
     /// leader's ballot, for no earlier leader's log need hold all that the state holds.
-    pub fn restore(&mut self, bytes: &[u8]) -> Option<()> {
+    pub(super) fn restore(&mut self, bytes: &[u8]) -> Option<()> {
         assert_eq!(self.log.role(), Role::Blank, "a state is taken by who has none");
         let mut from = Reader(bytes);
         if from.u8()? != VERSION {
@@ -100,15 +101,15 @@ impl Ramcast {
     /// A replica of the same incarnation that begins anew without its log, because the others went on
     /// without it. It keeps its promise.
     #[must_use]
-    pub fn blank(&self, config: Config) -> Self {
-        let log = self.log.blank(config.group);
+    pub(super) fn blank(&self) -> Self {
+        let log = self.log.blank();
         let (ballots, quorums) = (self.ballots.clone(), self.quorums.again());
         Self {
             log,
             ballots,
             quorums,
             paths: self.paths,
-            ..Self::new(config, self.log.view().clone())
+            ..Self::new(self.config, self.log.view().clone())
         }
     }
 }

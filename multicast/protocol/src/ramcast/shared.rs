@@ -17,8 +17,9 @@ use super::Ramcast;
 use super::delivery::Pending;
 use crate::bytes::{Reader, Writer};
 use crate::ids::{GroupId, GroupSet, MessageId};
-use crate::log::Decision;
-use crate::step::{Deliver, Effect};
+use crate::ramcast::Effect;
+use crate::ramcast::log::Decision;
+use crate::step::Deliver;
 use crate::timestamp::Timestamp;
 
 /// A delivered message that another group, or a slow replica of ours, may still need something for.
@@ -117,17 +118,17 @@ impl Shared {
         }
     }
 
-    pub(super) fn push(&mut self, next: &Deliver, pending: &Pending) {
-        self.last_with.deliver(next.destinations, next.timestamp);
+    pub(super) fn push(&mut self, next: &Deliver, pending: &Pending, at: Timestamp) {
+        self.last_with.deliver(next.destinations, at);
         // Who is slow may deliver last what the others have said that they are done with.
-        self.dirty |= next.destinations.iter().all(|it| self.settled[it.index()] >= next.timestamp);
+        self.dirty |= next.destinations.iter().all(|it| self.settled[it.index()] >= at);
         self.keep(Owed {
             message: next.message,
             low_water: next.low_water,
             destinations: next.destinations,
             local: pending.local,
             index: pending.index,
-            last: next.timestamp,
+            last: at,
         });
     }
 
@@ -260,7 +261,7 @@ impl Ramcast {
             let told = self.shared.told[group.index()];
             if self.shared.last_with.get(group) > told && all > told {
                 self.shared.told[group.index()] = all;
-                effects.push(Effect::Settle { group, timestamp: all });
+                effects.push(Effect::Settle { group, rank: all.into() });
             }
         }
         if self.shared.last_with.get(own) > self.shared.settled[own.index()] {

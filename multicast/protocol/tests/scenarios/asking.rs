@@ -6,10 +6,11 @@ use std::ops::Range;
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
-use skein_protocol::log::{Decision, Remote};
-use skein_protocol::message::{Announcement, Proposed};
-use skein_protocol::ramcast::{Cause, Ramcast};
-use skein_protocol::step::{Effect, Event, Record};
+use skein_protocol::ordering::OrderingProtocol as _;
+use skein_protocol::ramcast::announcement::{Announcement, Proposed};
+use skein_protocol::ramcast::log::{Decision, Remote};
+use skein_protocol::ramcast::{Cause, Heard, Ramcast, Told};
+use skein_protocol::ramcast::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
@@ -31,7 +32,7 @@ fn announced(number: u64, ballot: Ballot, clock: u64, again: Option<Timestamp>) 
         index: 2,
         again,
     };
-    Event::Announced { from: replica(1, ballot.slot()), announcement }
+    Event::Heard(Heard::Announced { from: replica(1, ballot.slot()), announcement })
 }
 
 fn received(number: u64) -> Event {
@@ -69,17 +70,21 @@ fn step(core: &mut Ramcast, events: impl IntoIterator<Item = Event>) -> Vec<Effe
 /// Clocks of other groups' proposals that are logged at this turn's end.
 fn logs(core: &mut Ramcast) -> Vec<u64> {
     let effects = step(core, [Event::TurnEnd]);
-    let remotes = effects.into_iter().filter_map(|effect| match effect {
-        Effect::Append { index, record: Record::Remote(_), .. } => Some(core.logged_remotes(index)),
+    let records = effects.into_iter().filter_map(|effect| match effect {
+        Effect::Append { index, record, .. } => Some(core.logged(index, record)),
         _ => None,
     });
-    remotes.flatten().map(|remote| remote.timestamp.clock()).collect()
+    let clock = |record| match record {
+        Record::Remote(remote) => Some(remote.timestamp.clock()),
+        _ => None,
+    };
+    records.flatten().filter_map(clock).collect()
 }
 
 /// What is announced, to whom.
 fn announces(effects: &[Effect]) -> Vec<(ReplicaId, Announcement)> {
     let announced = effects.iter().filter_map(|effect| match effect {
-        Effect::Announce { to, announcement } => Some((*to, *announcement)),
+        Effect::Tell(Told::Announce { to, announcement }) => Some((*to, *announcement)),
         _ => None,
     });
     announced.collect()
@@ -237,7 +242,7 @@ fn a_decision_is_logged_for_replicas_that_lag_and_once_none_does_no_more() {
     assert!(!decides(core), "once is enough");
     let mut stage = shared();
     let core = stage.core(replica(0, 0));
-    step(core, [Event::Settled { group: GroupId(0), timestamp: at(1, 1) }]);
+    step(core, [Event::Settled { group: GroupId(0), rank: at(1, 1).into() }]);
     assert!(!decides(core), "all of its group are done with it");
 }
 
@@ -246,7 +251,7 @@ fn a_group_that_asks_for_what_is_forgotten_is_told_so_from_just_above_what_it_wa
     let mut stage = shared();
     let (core, last) = (stage.core(replica(0, 0)), at(1, 1));
     for group in [GroupId(0), GroupId(1)] {
-        step(core, [Event::Settled { group, timestamp: last }]);
+        step(core, [Event::Settled { group, rank: last.into() }]);
     }
     step(core, [Event::Tick { now_ms: 1 }]);
     let anew = Ballot::new(Ballot::recreated(2).unwrap() + 1, 0, 0);

@@ -1,10 +1,15 @@
 //! What a candidate, a leader and a follower do, as single steps of the boundary.
 
 use skein_protocol::ballot::Ballot;
+use skein_protocol::group::body::{Contents, Draft as _};
 use skein_protocol::group::frame::Cursor;
-use skein_protocol::group::{Applied, Asked, Closing, Control, GroupEffect, GroupEvent, Question};
-use skein_protocol::ramcast::{Cause, Ramcast};
+use skein_protocol::group::{
+    Asked, Cause, Closing, Control, GroupEffect, GroupEvent, LogRecord as _, Question,
+};
+use skein_protocol::ordering::{EffectOf, OrderingProtocol, Revival};
+use skein_protocol::rank::Rank;
 use skein_protocol::step::{Effect, Event};
+use skein_protocol::view::View;
 
 /// What comes of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,11 +20,20 @@ pub(crate) enum Vote {
     GrantAgain,
 }
 
-pub(crate) trait ByHand {
+pub(crate) trait ByHand: OrderingProtocol {
     /// Something concerns the group alone. Returns what the group asks for.
-    fn happens(&mut self, event: GroupEvent) -> Vec<GroupEffect>;
+    fn happens(&mut self, event: GroupEvent) -> Vec<GroupEffect> {
+        let mut effects = Vec::new();
+        self.step(Event::Group(event), &mut effects);
+        of_group(effects)
+    }
+
     /// Another replica tells something. Returns what the group asks for.
-    fn told(&mut self, from: u8, control: Control<'_>) -> Vec<GroupEffect>;
+    fn told(&mut self, from: u8, control: Control<'_>) -> Vec<GroupEffect> {
+        let mut effects = Vec::new();
+        self.control(from, control, &mut effects);
+        of_group(effects)
+    }
 
     /// Sets out to lead, with a log that is closed.
     fn campaign(&mut self, cause: Cause) -> Ballot {
@@ -33,12 +47,12 @@ pub(crate) trait ByHand {
 
     /// A replica grants what was asked. Returns whose log is to be taken over, if it is elected.
     fn granted(&mut self, by: u8, life: u32, last: (Ballot, u64), named: Vec<u32>) -> Option<u8> {
-        self.granted_having_applied(Applied::NOTHING, by, life, last, &named)
+        self.granted_having_applied(Rank::NOTHING, by, life, last, &named)
     }
 
     fn granted_having_applied(
         &mut self,
-        applied: Applied,
+        applied: Rank,
         by: u8,
         incarnation: u32,
         last: (Ballot, u64),
@@ -53,10 +67,49 @@ pub(crate) trait ByHand {
     }
 
     /// The ballot that it asks for, if it does.
-    fn asks(&self) -> Ballot;
+    fn asks(&self) -> Ballot {
+        self.log().promised()
+    }
+
+    /// Takes a state in place of its own.
+    fn takes(&mut self, saved: &[u8]) {
+        *self = self.restored(saved).expect("what was saved");
+    }
+
+    /// Its group goes on from its state.
+    fn goes_on(&mut self, marker: Ballot, view: View, clock: u64) {
+        self.revive(marker, Revival::Survivor { view, clock });
+    }
+
+    /// Its group goes on from another's state.
+    fn waits_for_survivor(&mut self, marker: Ballot) {
+        self.revive(marker, Revival::Other);
+    }
+
+    /// An operator wants it to go on without a follower. Returns whether it does.
+    fn evicts(&mut self, slot: u8, effects: &mut Vec<EffectOf<Self>>) -> bool {
+        let before = effects.len();
+        self.step(Event::Group(GroupEvent::Evict { slot }), effects);
+        effects.len() > before
+    }
+
+    /// The records of the entry at `index`, which this one stands for.
+    fn logged(&self, index: u64, record: Self::Record) -> Vec<Self::Record> {
+        let mut records = Vec::new();
+        match record.first_item() {
+            None => records.push(record),
+            Some(_) => {
+                let draft = self.draft(index, &record, Contents::None);
+                draft.for_each_record(|record| records.push(record));
+            }
+        }
+        records
+    }
 
     /// Has taken over the log that it was to, and leads.
-    fn begin_to_lead(&mut self, effects: &mut Vec<Effect>);
+    fn begin_to_lead(&mut self, effects: &mut Vec<EffectOf<Self>>) {
+        self.step(Event::Group(GroupEvent::TookOver), effects);
+    }
 
     /// What it answers to a question.
     fn judge(&mut self, ballot: Ballot, leads: bool, forced: bool) -> Vote {
@@ -117,7 +170,9 @@ pub(crate) trait ByHand {
     }
 
     /// A follower that does not count yet has all of its log.
-    fn caught_up(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<Effect>);
+    fn caught_up(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<EffectOf<Self>>) {
+        self.step(Event::Group(GroupEvent::CaughtUp { slot, incarnation }), effects);
+    }
 
     fn feeds(&mut self, slot: u8, incarnation: u32) {
         self.happens(GroupEvent::Feeds { slot, incarnation, held_from: 0 });
@@ -133,7 +188,7 @@ fn asked(ballot: Ballot, leads: bool, forced: bool) -> Asked {
     Asked { by: ballot.slot(), question, attempt: 0, from: Cursor::START }
 }
 
-fn of_group(effects: Vec<Effect>) -> Vec<GroupEffect> {
+fn of_group<R, T>(effects: Vec<Effect<R, T>>) -> Vec<GroupEffect> {
     let effects = effects.into_iter().filter_map(|effect| match effect {
         Effect::Group(effect) => Some(effect),
         _ => None,
@@ -141,28 +196,4 @@ fn of_group(effects: Vec<Effect>) -> Vec<GroupEffect> {
     effects.collect()
 }
 
-impl ByHand for Ramcast {
-    fn happens(&mut self, event: GroupEvent) -> Vec<GroupEffect> {
-        let mut effects = Vec::new();
-        self.step(Event::Group(event), &mut effects);
-        of_group(effects)
-    }
-
-    fn told(&mut self, from: u8, control: Control<'_>) -> Vec<GroupEffect> {
-        let mut effects = Vec::new();
-        self.control(from, control, &mut effects);
-        of_group(effects)
-    }
-
-    fn asks(&self) -> Ballot {
-        self.log().promised()
-    }
-
-    fn caught_up(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<Effect>) {
-        self.step(Event::Group(GroupEvent::CaughtUp { slot, incarnation }), effects);
-    }
-
-    fn begin_to_lead(&mut self, effects: &mut Vec<Effect>) {
-        self.step(Event::Group(GroupEvent::TookOver), effects);
-    }
-}
+impl<O: OrderingProtocol> ByHand for O {}

@@ -4,10 +4,11 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet};
-use skein_protocol::log::Remote;
-use skein_protocol::message::Announcement;
-use skein_protocol::ramcast::{Cause, Ramcast};
-use skein_protocol::step::{Event, Record};
+use skein_protocol::ordering::{Inspect as _, MessageStage, OrderingProtocol as _};
+use skein_protocol::ramcast::announcement::Announcement;
+use skein_protocol::ramcast::log::Remote;
+use skein_protocol::ramcast::{Cause, Heard, Ramcast};
+use skein_protocol::ramcast::{Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
@@ -83,7 +84,7 @@ fn a_leaders_clock_rises_to_all_proposals_of_an_entry() {
                 again,
             };
             let from = replica(group, 0);
-            core.step(Event::Announced { from, announcement }, &mut Vec::new());
+            core.step(Event::Heard(Heard::Announced { from, announcement }), &mut Vec::new());
         }
         core.step(Event::TurnEnd, &mut Vec::new());
         assert_eq!(core.inspect().clock(), 40, "{clocks:?}");
@@ -108,7 +109,7 @@ fn a_groups_ballots_are_known_from_wherever_one_of_them_stands() {
     );
     logged(&mut core, Record::Remote(remote(9, 1, 7)));
     core.step(Event::TurnEnd, &mut Vec::new());
-    assert!(core.is_pending(message(1)));
+    assert!(core.stage_of(message(1)) == MessageStage::Pending);
     assert_eq!(known(&core), [7, 0], "it is committed, and not delivered");
     logged(&mut core, Record::Remote(Remote { message: message(2), ..remote(9, 1, 8) }));
     core.step(Event::TurnEnd, &mut Vec::new());
@@ -173,7 +174,7 @@ fn a_groups_highest_clock_is_that_of_whatever_anybody_was_told_of_it() {
     let mut core = Ramcast::new(config(replica(0, 0), 0, 2, 3), View::first(3));
     assert_eq!((core.inspect().clock(), core.inspect().highest_clock()), (0, 0));
     let timestamp = Timestamp::new(70, GroupId(1));
-    core.step(Event::Settled { group: GroupId(1), timestamp }, &mut Vec::new());
+    core.step(Event::Settled { group: GroupId(1), rank: timestamp.into() }, &mut Vec::new());
     assert_eq!(
         (core.inspect().clock(), core.inspect().highest_clock()),
         (0, 70),

@@ -2,8 +2,9 @@
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use skein_protocol::ordering::{MessageStage, OrderingProtocol as _};
 use skein_protocol::ramcast::{Cause, Ramcast};
-use skein_protocol::step::{Effect, Event};
+use skein_protocol::ramcast::{Effect, Event};
 use skein_protocol::view::View;
 
 use crate::by_hand::ByHand;
@@ -36,12 +37,12 @@ fn nothing_is_repeated_before_it_was_delivered() {
     };
     assert!(!repeats(&mut leader), "it is new");
     assert!(!repeats(&mut leader), "it is logged, and nobody else has it");
-    assert!(!leader.is_delivered(MESSAGE));
+    assert!(leader.stage_of(MESSAGE) != MessageStage::Delivered);
     let acceptance = Acceptance { tag: ballot.tag(), index: leader.log().last_index() };
     let by = ReplicaId::new(GroupId(0), 1);
     leader.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
     leader.step(Event::TurnEnd, &mut Vec::new());
     assert!(!repeats(&mut leader), "it is committed and not delivered");
     assert!(leader.deliver().is_some());
-    assert!(repeats(&mut leader) && leader.is_delivered(MESSAGE));
+    assert!(repeats(&mut leader) && leader.stage_of(MESSAGE) == MessageStage::Delivered);
 }

@@ -7,11 +7,13 @@ use skein_protocol::detector::Pulse;
 use skein_protocol::group::frame::Cursor;
 use skein_protocol::group::transfer::{Answer, CopyId, Left, Part, Reception, Request};
 use skein_protocol::group::{
-    Applied, Asked, Closing, Control, GroupEffect, GroupEvent, GroupRecord, Question,
+    Asked, Closing, Control, GroupEffect, GroupEvent, GroupRecord, Question,
 };
 use skein_protocol::ids::GroupSet;
+use skein_protocol::ordering::OrderingProtocol as _;
 use skein_protocol::ramcast::{Cause, Ramcast, Role};
-use skein_protocol::step::{Event, Record};
+use skein_protocol::ramcast::{Event, Record};
+use skein_protocol::rank::Rank;
 use skein_protocol::view::View;
 
 use crate::by_hand::{ByHand, Vote};
@@ -118,7 +120,7 @@ fn a_learner_is_asked_for_its_log_when_it_has_the_state_not_before() {
         core.looks().contains(&ask)
     };
     assert!(asks(core, 1_000));
-    let (slot, applied, needs) = (learner.slot, Applied::NOTHING, Some(Ballot::ZERO));
+    let (slot, applied, needs) = (learner.slot, Rank::NOTHING, Some(Ballot::ZERO));
     let request = Request { slot, incarnation: 1, needs, applied, taken: None };
     assert_eq!(core.asked_for_state(&request, true), Answer::Begin);
     assert!(!asks(core, 2_000), "it would grant with the log that it had");
@@ -137,7 +139,7 @@ fn a_leader_writes_no_log_that_was_granted_to_another_ballot_of_its_own() {
             incarnation: 0,
             last: (ballot, 1),
             named: &[0; 3],
-            applied: Applied::NOTHING,
+            applied: Rank::NOTHING,
         };
         let effects = core.told(2, granted);
         assert_eq!(effects == [GroupEffect::Admit { slot: 2 }], admits);

@@ -2,8 +2,9 @@
 
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::{Backlog, GroupEffect};
+use skein_protocol::ordering::OrderingProtocol as _;
 use skein_protocol::ramcast::Ramcast;
-use skein_protocol::step::{Effect, Event};
+use skein_protocol::ramcast::{Effect, Event};
 
 use crate::stage::{Stage, config, replica};
 

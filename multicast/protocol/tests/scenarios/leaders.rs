@@ -2,12 +2,14 @@
 
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, GroupSet};
-use skein_protocol::log::Remote;
-use skein_protocol::message::{Announcement, Proposed};
+use skein_protocol::ordering::OrderingProtocol as _;
 use skein_protocol::ramcast::Ramcast;
-use skein_protocol::step::{Effect, Event, Record};
+use skein_protocol::ramcast::announcement::{Announcement, Proposed};
+use skein_protocol::ramcast::log::Remote;
+use skein_protocol::ramcast::{Effect, Event, Heard, Record};
 use skein_protocol::timestamp::Timestamp;
 
+use crate::by_hand::ByHand as _;
 use crate::stage::{Stage, message, replica};
 
 /// What g1's leader of a ballot proposes for message 1, which goes to both groups.
@@ -21,7 +23,7 @@ fn proposed(ballot: Ballot, clock: u64) -> Event {
         index: 2,
         again: None,
     };
-    Event::Announced { from: replica(1, ballot.slot()), announcement }
+    Event::Heard(Heard::Announced { from: replica(1, ballot.slot()), announcement })
 }
 
 /// What a replica logs of others' proposals in a turn in which it is told these things.
@@ -31,11 +33,15 @@ fn logs(core: &mut Ramcast, events: impl IntoIterator<Item = Event>) -> Vec<u64>
         core.step(event, &mut effects);
     }
     core.step(Event::TurnEnd, &mut effects);
-    let remotes = effects.into_iter().filter_map(|effect| match effect {
-        Effect::Append { index, record: Record::Remote(_), .. } => Some(core.logged_remotes(index)),
+    let records = effects.into_iter().filter_map(|effect| match effect {
+        Effect::Append { index, record, .. } => Some(core.logged(index, record)),
         _ => None,
     });
-    remotes.flatten().map(|remote| remote.timestamp.clock()).collect()
+    let clock = |record| match record {
+        Record::Remote(remote) => Some(remote.timestamp.clock()),
+        _ => None,
+    };
+    records.flatten().filter_map(clock).collect()
 }
 
 fn received() -> Event {
@@ -129,7 +135,7 @@ fn what_is_proposed_together_is_heard_as_if_it_came_one_after_the_other() {
                     again,
                 };
                 let from = replica(timestamp.group().0, ballot.slot());
-                core.step(Event::Announced { from, announcement }, &mut effects);
+                core.step(Event::Heard(Heard::Announced { from, announcement }), &mut effects);
             }
             let received = proposals.is_empty().then(received);
             assert_eq!(&logs(core, received), expected, "{because}, together: {together}");

@@ -5,9 +5,10 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
-use skein_protocol::message::Announcement;
-use skein_protocol::ramcast::{Cause, Ramcast};
-use skein_protocol::step::{Effect, Event, Record};
+use skein_protocol::ordering::{Inspect as _, MessageStage, OrderingProtocol as _};
+use skein_protocol::ramcast::announcement::Announcement;
+use skein_protocol::ramcast::{Cause, Heard, Ramcast};
+use skein_protocol::ramcast::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
@@ -26,7 +27,7 @@ fn leader(evicted: Option<u8>) -> Ramcast {
     let event = Event::Received { message, low_water: 1, destinations, inline: true };
     core.step(event, &mut Vec::new());
     if let Some(slot) = evicted {
-        assert!(core.evict(slot, &mut Vec::new()));
+        assert!(core.evicts(slot, &mut Vec::new()));
     }
     accepted(&mut core, 1);
     core
@@ -52,7 +53,7 @@ fn who_takes_a_state_could_give_the_same_one() {
         let mut leader = leader(evicted);
         let state = saved(&mut leader);
         let mut learner = Ramcast::new(config(replica(0, 2), 1, 2, 3), View::first(3));
-        learner.restore(&state).expect("what was saved");
+        learner.takes(&state);
         assert_eq!(learner.log().view(), leader.log().view());
         learner.begin_to_follow(
             leader.log().ballot(),
@@ -74,11 +75,10 @@ fn a_state_is_whole_for_a_life_that_is_waited_for() {
     ];
     for (life, evicted, whole, because) in cases {
         let state = saved(&mut leader(evicted));
-        let core = Ramcast::new(config(replica(0, 2), life, 2, 3), View::first(3));
-        let mut learner = core.blank(config(replica(0, 2), life, 2, 3));
-        learner.restore(&state).expect("what was saved");
-        assert!(learner.is_pending(message(1)));
-        assert_eq!(learner.can_be_revived(0), whole, "{because}");
+        let mut learner = Ramcast::new(config(replica(0, 2), life, 2, 3), View::first(3));
+        learner.takes(&state);
+        assert!(learner.stage_of(message(1)) == MessageStage::Pending);
+        assert_eq!(learner.inspect().can_be_revived(0), whole, "{because}");
     }
 }
 
@@ -95,16 +95,14 @@ fn who_begins_anew_in_the_same_life_keeps_what_it_owes_and_knows() {
     core.hear_admitted(Ballot::new(6, 1, 0), 1);
     let acceptance = Acceptance { tag: Ballot::new(12, 1, 0).tag(), index: 3 };
     core.step(Event::Acknowledged { by: replica(1, 1), acceptance }, &mut Vec::new());
-    let mut core = core.blank(config(replica(0, 2), 1, 2, 3));
-    core.suspend(promised);
-    let mut blank = core.blank(config(replica(0, 2), 1, 2, 3));
+    core.waits_for_survivor(promised);
+    // The state is of an earlier leader.
+    core.takes(&saved(&mut leader(None)));
+    let blank = core;
     assert!(blank.log().is_admitted(), "somebody has folded its `Join`");
     assert_eq!((blank.log().now_ms(), blank.log().promised()), (7_000, promised));
     assert_eq!(blank.inspect().counter_known_of(GroupId(1)), 12, "by a word");
     assert!(blank.log().detector().suspects(1) && !blank.log().detector().suspects(0));
-    // The state is of an earlier leader.
-    blank.restore(&saved(&mut leader(None))).expect("what was saved");
-    assert_eq!(blank.log().promised(), promised, "a promise does not fall");
 }
 
 #[test]
@@ -113,8 +111,7 @@ fn who_has_just_taken_a_state_gives_its_leader_time_to_write() {
     let state = saved(&mut leader(None));
     let mut core = Ramcast::new(config, View::first(3));
     core.step(Event::Tick { now_ms: 7_000 }, &mut Vec::new());
-    let mut core = core.blank(config);
-    core.restore(&state).expect("what was saved");
+    core.takes(&state);
     let mut now_ms = 7_000;
     while core.wants_to_lead().is_none() {
         now_ms += 10;
@@ -137,7 +134,7 @@ fn announced(from: ReplicaId, counter: u32, number: u64, clock: u64) -> Event {
         index: 2,
         again: None,
     };
-    Event::Announced { from, announcement }
+    Event::Heard(Heard::Announced { from, announcement })
 }
 
 /// It steps down, and leads again. Returns what it appends.
@@ -225,9 +222,9 @@ fn a_message_that_was_cut_off_with_its_leader_is_not_taken_for_logged() {
 #[test]
 fn a_view_that_was_changing_goes_on_to_change_under_the_next_leader() {
     let mut core = leader(None);
-    assert!(core.evict(2, &mut Vec::new()));
+    assert!(core.evicts(2, &mut Vec::new()));
     leads_again(&mut core);
-    assert!(!core.evict(2, &mut Vec::new()), "it is logged, and may be committed");
+    assert!(!core.evicts(2, &mut Vec::new()), "it is logged, and may be committed");
 }
 
 #[test]
@@ -285,7 +282,7 @@ fn a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds() {
         stage.turn(*id);
     }
     let core = stage.core(replica(0, 1));
-    assert!(core.is_delivered(message(1)));
+    assert!(core.stage_of(message(1)) == MessageStage::Delivered);
     let told = |core: &mut Ramcast| {
         let mut effects = Vec::new();
         core.step(Event::TurnEnd, &mut effects);

@@ -3,8 +3,9 @@
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
+use skein_protocol::ordering::OrderingProtocol as _;
 use skein_protocol::ramcast::{Cause, Ramcast};
-use skein_protocol::step::{Effect, Event, Record};
+use skein_protocol::ramcast::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
@@ -21,7 +22,7 @@ fn leader(replicas: u8) -> Ramcast {
     leader.begin_to_lead(&mut Vec::new());
     for slot in 1..replicas {
         leader.feeds(slot, 0);
-        leader.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut Vec::new());
+        leader.step(Event::Applied { slot, rank: Timestamp::ZERO.into() }, &mut Vec::new());
         holds(&mut leader, slot, 1);
     }
     assert_eq!(leader.log().commit_index(), 1);
@@ -60,7 +61,7 @@ fn a_new_life_counts_by_no_word_of_its_former_one() {
     let last = leader.log().last_index();
     holds(&mut leader, slot, last);
     leader.feeds(slot, life);
-    leader.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut Vec::new());
+    leader.step(Event::Applied { slot, rank: Timestamp::ZERO.into() }, &mut Vec::new());
     leader.caught_up(slot, life, &mut Vec::new());
     assert_eq!(leader.log().last_index(), last + 1);
     for other in [1, 2] {
@@ -114,7 +115,7 @@ fn a_payload_is_kept_until_it_is_delivered_and_all_that_are_waited_for_have_it()
     assert!(!forgets(&holds(&mut leader, 2, index), 1), "all have it, and it is not delivered");
     holds(&mut leader, 2, index - 1);
     assert_eq!(leader.deliver().map(|it| it.message), Some(kept));
-    assert!(leader.keeps(kept) && leader.may_need(kept) && leader.log().keeps_payloads());
+    assert!(leader.log().keeps(kept) && leader.may_need(kept) && leader.log().keeps_payloads());
     assert_eq!(leader.log().inherited_payloads(), 0, "it was logged by this leader");
     assert!(leader.waits_for(GroupId(0)), "for the word of slot 2");
     assert!(leader.log().keeps_payload_for(2) && !leader.log().keeps_payload_for(1));
@@ -122,13 +123,13 @@ fn a_payload_is_kept_until_it_is_delivered_and_all_that_are_waited_for_have_it()
     leader.step(Event::TurnEnd, &mut effects);
     assert!(!forgets(&effects, 1), "slot 2 may ask for it");
     assert!(forgets(&holds(&mut leader, 2, index), 1));
-    assert!(!leader.keeps(kept) && !leader.may_need(kept) && !leader.waits_for(GroupId(0)));
+    assert!(!leader.log().keeps(kept) && !leader.may_need(kept) && !leader.waits_for(GroupId(0)));
 }
 
 #[test]
 fn payloads_that_go_before_somebody_had_them_are_waited_for_up_to_the_last() {
     let mut leader = leader(5);
-    assert!(leader.evict(4, &mut Vec::new()));
+    assert!(leader.evicts(4, &mut Vec::new()));
     let evict = leader.log().last_index();
     (1..4).for_each(|slot| _ = holds(&mut leader, slot, evict));
     receive(&mut leader, 1, false);
@@ -155,7 +156,7 @@ fn payloads_that_go_before_somebody_had_them_are_waited_for_up_to_the_last() {
 #[test]
 fn who_was_evicted_counts_again_once_it_holds_the_payloads_that_nobody_keeps_for_it() {
     let (mut leader, slot) = (leader(5), 4);
-    assert!(leader.evict(slot, &mut Vec::new()));
+    assert!(leader.evicts(slot, &mut Vec::new()));
     receive(&mut leader, 1, false);
     let last = leader.log().last_index();
     (1..4).for_each(|slot| _ = holds(&mut leader, slot, last));
@@ -186,8 +187,8 @@ fn who_leads_no_more_lets_go_of_what_it_kept_and_of_nothing_else() {
             holds(&mut leader, 1, index + 1);
         }
         leader.step(Event::Denied, &mut Vec::new());
-        assert!(leader.keeps(message(1)), "until the turn's end");
-        assert!(!leader.keeps(message(2)), "it is not delivered: whoever leads may want it");
+        assert!(leader.log().keeps(message(1)), "until the turn's end");
+        assert!(!leader.log().keeps(message(2)), "it is not delivered: whoever leads may want it");
         leader.step(Event::TurnEnd, &mut Vec::new());
         assert!(!leader.log().keeps_payloads());
         // It is elected again, and keeps what it has still to deliver.
@@ -195,11 +196,11 @@ fn who_leads_no_more_lets_go_of_what_it_kept_and_of_nothing_else() {
         let last = (leader.log().last_birth(), leader.log().last_index());
         leader.granted(1, 0, last, vec![0; 3]);
         leader.begin_to_lead(&mut Vec::new());
-        assert!(leader.keeps(message(2)), "committed: {committed}");
+        assert!(leader.log().keeps(message(2)), "committed: {committed}");
         assert_eq!(leader.log().inherited_payloads(), 0, "it is not delivered");
         let last = leader.log().last_index();
         holds(&mut leader, 1, last);
-        assert!(leader.deliver().is_some() && leader.keeps(message(2)));
+        assert!(leader.deliver().is_some() && leader.log().keeps(message(2)));
         assert_eq!(leader.log().inherited_payloads(), 1);
     }
 }
@@ -210,7 +211,7 @@ fn what_was_kept_goes_when_its_leader_is_elected_again_at_once() {
     receive(&mut leader, 1, false);
     let index = leader.log().last_index();
     holds(&mut leader, 1, index);
-    assert!(leader.deliver().is_some() && leader.keeps(message(1)));
+    assert!(leader.deliver().is_some() && leader.log().keeps(message(1)));
     leader.campaign(Cause::Silence);
     let birth = leader.log().last_birth();
     leader.granted(1, 0, (birth, index), vec![0; 3]);
@@ -248,12 +249,12 @@ fn large(number: u64, low_water: u64) -> Record {
 fn a_follower_stalls_on_a_payload_until_that_one_is_here() {
     let mut follower = follower();
     let effects = logged(&mut follower, 2, large(5, 1), false);
-    assert_eq!((follower.stalled_on(), follower.log().last_index()), (Some(message(5)), 1));
+    assert_eq!((follower.log().stalled_on(), follower.log().last_index()), (Some(message(5)), 1));
     assert!(!effects.iter().any(|it| matches!(it, Effect::Acknowledge { .. })));
     receive(&mut follower, 6, false);
-    assert_eq!(follower.stalled_on(), Some(message(5)), "that is another one");
+    assert_eq!(follower.log().stalled_on(), Some(message(5)), "that is another one");
     receive(&mut follower, 5, false);
-    assert_eq!((follower.stalled_on(), follower.log().last_index()), (None, 2));
+    assert_eq!((follower.log().stalled_on(), follower.log().last_index()), (None, 2));
 }
 
 #[test]
@@ -288,7 +289,7 @@ fn an_entry_whose_payload_is_missing_is_forgotten_with_the_log_that_is_cut_off()
     let later = Ballot::new(2, 2, 0);
     follower.let_lead(later);
     follower.begin_to_follow(later, 1, 2);
-    assert_eq!(follower.stalled_on(), None);
+    assert_eq!(follower.log().stalled_on(), None);
     logged(&mut follower, 2, Record::Group(GroupRecord::NewBallot), true);
     assert_eq!(follower.log().last_index(), 2);
 }

@@ -1,11 +1,13 @@
 //! What counts towards a quorum, and what does not.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
-use skein_protocol::group::{Applied, GroupRecord};
+use skein_protocol::group::GroupRecord;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
-use skein_protocol::message::Announcement;
-use skein_protocol::ramcast::{Cause, Ramcast};
-use skein_protocol::step::{Effect, Event, Record};
+use skein_protocol::ordering::OrderingProtocol as _;
+use skein_protocol::ramcast::announcement::Announcement;
+use skein_protocol::ramcast::{Cause, Heard, Ramcast, Told};
+use skein_protocol::ramcast::{Effect, Event, Record};
+use skein_protocol::rank::Rank;
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
@@ -73,7 +75,10 @@ fn an_acknowledgement_counts_only_for_the_ballot_it_names() {
             index: 2,
             again: None,
         };
-        leader.step(Event::Announced { from: replica(1, 0), announcement }, &mut effects);
+        leader.step(
+            Event::Heard(Heard::Announced { from: replica(1, 0), announcement }),
+            &mut effects,
+        );
         leader.step(Event::TurnEnd, &mut effects);
         leader.step(Event::Completed { slot: 1, index: 3 }, &mut effects);
         leader.step(acknowledged(replica(1, 2), ballot, 2), &mut effects);
@@ -172,17 +177,19 @@ fn nothing_passes_a_message_by_on_a_proposal_that_may_be_lost() {
     let mut effects = Vec::new();
     let mut leader = self::leader(2);
     let theirs = Ballot::new(1, 0, 0);
-    let announced = |ballot, clock, index| Event::Announced {
-        from: replica(1, 0),
-        announcement: Announcement {
-            message: message(1),
-            low_water: 1,
-            destinations: GroupSet::first(2),
-            timestamp: Timestamp::new(clock, GroupId(1)),
-            ballot,
-            index,
-            again: None,
-        },
+    let announced = |ballot, clock, index| {
+        Event::Heard(Heard::Announced {
+            from: replica(1, 0),
+            announcement: Announcement {
+                message: message(1),
+                low_water: 1,
+                destinations: GroupSet::first(2),
+                timestamp: Timestamp::new(clock, GroupId(1)),
+                ballot,
+                index,
+                again: None,
+            },
+        })
     };
     let single = Event::Received {
         message: message(2),
@@ -223,7 +230,7 @@ fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word() {
     };
     // Until now g0.2 lacks nothing, and what completes counts.
     all(&mut leader, 2, &mut effects);
-    assert!(leader.evict(2, &mut effects));
+    assert!(leader.evicts(2, &mut effects));
     all(&mut leader, 1, &mut effects);
     // The log does not wait for g0.2, which does not have this payload, and then it is let go.
     let large = |sequence| Event::Received {
@@ -267,11 +274,11 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
     assert_eq!(leader.heir(), None, "what is pending may be delivered yet");
     // An earlier leader, which did not wait for this one, had settled it.
     let settled = Timestamp::new(9, GroupId(1));
-    leader.step(Event::Settled { group: GroupId(0), timestamp: settled }, &mut effects);
-    assert!(!sends_state(&mut leader, 1, 0, Applied::NOTHING), "it lacks what nobody tells");
+    leader.step(Event::Settled { group: GroupId(0), rank: settled.into() }, &mut effects);
+    assert!(!sends_state(&mut leader, 1, 0, Rank::NOTHING), "it lacks what nobody tells");
     assert_eq!(leader.heir(), None, "nobody is known to be better off");
     leader.feeds(2, 0);
-    leader.step(Event::Applied { slot: 2, timestamp: settled }, &mut effects);
+    leader.step(Event::Applied { slot: 2, rank: settled.into() }, &mut effects);
     assert_eq!(leader.heir(), Some(2));
     // It sets out, and whoever has granted it refuses us before we have heard of it ourselves.
     leader.hear_refusal(Ballot::new(2, 2, 0));
@@ -297,7 +304,7 @@ fn a_leader_that_nobody_told_what_is_settled_sees_that_another_has_applied_it() 
     let mut leader = leader_with_pending(&mut effects);
     let applied = Timestamp::new(9, GroupId(1));
     leader.feeds(2, 0);
-    leader.step(Event::Applied { slot: 2, timestamp: applied }, &mut effects);
+    leader.step(Event::Applied { slot: 2, rank: applied.into() }, &mut effects);
     assert_eq!(leader.heir(), None, "a follower is ahead for a moment");
     leader.step(Event::Tick { now_ms: 2000 }, &mut effects);
     assert_eq!(leader.heir(), Some(2));
@@ -312,10 +319,10 @@ fn nobody_who_is_not_let_in_is_waited_for_to_lead() {
     let applied = Timestamp::new(9, GroupId(1));
     for (life, heir) in [(1 << 10, None), (0, Some(2))] {
         leader.feeds(2, life);
-        leader.step(Event::Applied { slot: 2, timestamp: applied }, &mut effects);
+        leader.step(Event::Applied { slot: 2, rank: applied.into() }, &mut effects);
         leader.step(Event::Tick { now_ms: 2000 }, &mut effects);
         assert_eq!(leader.heir(), heir, "life {life}");
-        let sends = sends_state(&mut leader, 1, 0, Applied::NOTHING);
+        let sends = sends_state(&mut leader, 1, 0, Rank::NOTHING);
         assert_eq!(sends, heir.is_none(), "life {life}");
     }
 }
@@ -342,7 +349,7 @@ fn a_group_that_begins_anew_proposes_above_all_that_its_former_self_may_have() {
     leader.begin_to_lead(&mut effects);
     leader.step(received(GroupSet::first(2)), &mut effects);
     let proposed = effects.iter().find_map(|effect| match effect {
-        Effect::Propose { announcement } => Some(announcement.timestamp),
+        Effect::Tell(Told::Propose { announcement }) => Some(announcement.timestamp),
         _ => None,
     });
     let former = Timestamp::new(clock, GroupId(0));
@@ -360,9 +367,9 @@ fn a_leader_is_left_behind_by_who_has_applied_its_next_message_and_nothing_behin
     let next = Timestamp::new(leader.inspect().clock(), GroupId(0));
     leader.feeds(2, 0);
     for (up_to, behind) in [(next.below(), false), (next, true)] {
-        leader.step(Event::Settled { group: GroupId(0), timestamp: up_to }, &mut effects);
-        leader.step(Event::Applied { slot: 2, timestamp: up_to }, &mut effects);
-        let sends = sends_state(&mut leader, 1, 0, Applied::NOTHING);
+        leader.step(Event::Settled { group: GroupId(0), rank: up_to.into() }, &mut effects);
+        leader.step(Event::Applied { slot: 2, rank: up_to.into() }, &mut effects);
+        let sends = sends_state(&mut leader, 1, 0, Rank::NOTHING);
         assert_eq!(sends, !behind, "{up_to}");
         assert_eq!(leader.heir(), behind.then_some(2), "{up_to}");
     }

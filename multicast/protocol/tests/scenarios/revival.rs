@@ -1,11 +1,13 @@
 //! A lost group that goes on from one replica's log: who counts, who keeps still, and until when.
 
 use skein_protocol::ballot::Ballot;
+use skein_protocol::group::GroupRecord;
 use skein_protocol::group::transfer::{Answer, Left, Request};
-use skein_protocol::group::{Applied, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet};
+use skein_protocol::ordering::{Inspect as _, MessageStage, OrderingProtocol as _};
+use skein_protocol::ramcast::{Event, Record};
 use skein_protocol::ramcast::{Ramcast, Role};
-use skein_protocol::step::{Event, Record};
+use skein_protocol::rank::Rank;
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
@@ -26,7 +28,7 @@ fn marker(counter: u32) -> Ballot {
 
 /// Whether it sends its state to that incarnation of slot 0.
 fn seeds(core: &mut Ramcast, incarnation: u32) -> bool {
-    sends_state(core, 0, incarnation, Applied::NOTHING)
+    sends_state(core, 0, incarnation, Rank::NOTHING)
 }
 
 /// Slot 1 of five, which has read so much of its leader's log: a message to two groups at clock 50, of an
@@ -62,10 +64,12 @@ fn all_that_the_survivor_holds_is_committed_and_what_it_lacks_is_given_up() {
         Record::Local { message: message(2), low_water: 1, timestamp, destinations, inline: false };
     for (clock, is) in [(20, 50), (80, 80)] {
         let mut core = survivor(large);
-        assert_eq!(core.stalled_on(), Some(message(2)));
-        core.revive(marker(7), view(), clock);
+        assert_eq!(core.log().stalled_on(), Some(message(2)));
+        core.goes_on(marker(7), view(), clock);
         assert_eq!((core.log().commit_index(), core.log().last_index()), (2, 2));
-        assert!(core.is_pending(message(1)) && core.stalled_on().is_none());
+        assert!(
+            core.stage_of(message(1)) == MessageStage::Pending && core.log().stalled_on().is_none()
+        );
         assert_eq!((core.log().ballot(), core.log().promised()), (marker(7), marker(7)));
         assert_eq!((core.inspect().clock(), core.log().first_index()), (is, u64::MAX));
         assert_eq!(core.log().view(), &view());
@@ -74,16 +78,16 @@ fn all_that_the_survivor_holds_is_committed_and_what_it_lacks_is_given_up() {
 
 #[test]
 fn a_replica_that_may_lack_something_revives_nobody_and_who_was_chosen_lacks_nothing() {
-    assert!(survivor(Record::Exchange).can_be_revived(0));
+    assert!(survivor(Record::Exchange).inspect().can_be_revived(0));
     let mut core = survivor(Record::Group(GroupRecord::Evict { slot: 1 }));
     assert!(
-        !core.can_be_revived(0),
+        !core.inspect().can_be_revived(0),
         "others may be done with message 1, and not have waited for it"
     );
-    core.revive(marker(7), view(), 0);
-    assert!(core.can_be_revived(0), "nobody else holds more, an operator says");
+    core.goes_on(marker(7), view(), 0);
+    assert!(core.inspect().can_be_revived(0), "nobody else holds more, an operator says");
     let blank = Ramcast::new(config(replica(0, 1), LIFE, 2, 5), View::first(5));
-    assert_eq!((blank.log().role(), blank.can_be_revived(0)), (Role::Blank, false));
+    assert_eq!((blank.log().role(), blank.inspect().can_be_revived(0)), (Role::Blank, false));
 }
 
 #[test]
@@ -96,10 +100,10 @@ fn the_survivor_leads_when_f_others_have_its_state() {
         core.wants_to_lead().is_some()
     };
     let mut core = survivor(Record::Exchange);
-    core.revive(marker(7), view(), 0);
+    core.goes_on(marker(7), view(), 0);
     assert!(seeds(&mut core, LIFE) && !seeds(&mut core, 0) && !seeds(&mut core, LIFE + 1));
     let has_seeded = |core: &mut Ramcast, slot: u8| {
-        let (needs, applied) = (Some(Ballot::ZERO), Applied::NOTHING);
+        let (needs, applied) = (Some(Ballot::ZERO), Rank::NOTHING);
         let request = Request { slot, incarnation: LIFE, needs, applied, taken: None };
         assert_eq!(core.asked_for_state(&request, true), Answer::Begin);
         core.log_mut().sends_part(Left::Nothing);
@@ -119,12 +123,12 @@ fn the_survivor_leads_when_f_others_have_its_state() {
 fn nobody_gives_the_state_away_when_somebody_leads_or_another_begins() {
     let revived = || {
         let mut core = survivor(Record::Exchange);
-        core.revive(marker(7), view(), 0);
+        core.goes_on(marker(7), view(), 0);
         assert!(seeds(&mut core, LIFE));
         core
     };
     let mut core = revived();
-    core.suspend(marker(8 + (1 << 24)));
+    core.waits_for_survivor(marker(8 + (1 << 24)));
     assert!(!seeds(&mut core, LIFE), "another one is the survivor now");
     let mut core = revived();
     let elected = Ballot::new(marker(7).counter() + 1, 2, LIFE);
@@ -147,7 +151,7 @@ fn nobody_gives_the_state_away_when_somebody_leads_or_another_begins() {
 #[test]
 fn a_suspended_replica_keeps_still_whoever_asks() {
     let mut core = survivor(Record::Exchange);
-    core.suspend(marker(7));
+    core.waits_for_survivor(marker(7));
     assert!(core.log().is_suspended() && core.log().is_silent());
     for leads in [false, true] {
         let verdict = core.judge(Ballot::new(marker(9).counter(), 0, LIFE), leads, true);
@@ -155,20 +159,20 @@ fn a_suspended_replica_keeps_still_whoever_asks() {
     }
     assert_eq!(core.wants_to_lead(), None);
     // An operator may begin with this one after all.
-    core.revive(marker(9 + (1 << 24)), view(), 0);
+    core.goes_on(marker(9 + (1 << 24)), view(), 0);
     assert!(!core.log().is_suspended() && !core.log().is_silent());
 }
 
 #[test]
 fn who_has_no_state_promises_itself_to_the_new_generation_too() {
     let mut blank = Ramcast::new(config(replica(0, 0), LIFE, 2, 5), View::first(5));
-    blank.suspend(marker(7));
+    blank.waits_for_survivor(marker(7));
     assert_eq!(
         (blank.log().promised(), blank.log().ballot_counter()),
         (marker(7), marker(7).counter())
     );
     assert!(!blank.log().is_suspended(), "it has nothing to keep");
-    blank.suspend(marker(3));
+    blank.waits_for_survivor(marker(3));
     assert_eq!(blank.log().promised(), marker(7), "a promise does not fall");
 }
 
@@ -189,11 +193,15 @@ fn nobody_goes_on_from_what_waits_for_a_message_that_others_are_done_with() {
         (60,        false,  "message 1 may have ended, and nobody tells where"),
     ];
     for (settled, serves, because) in cases {
-        assert_eq!(survivor(to_one).can_be_revived(settled), serves, "{because}");
+        assert_eq!(survivor(to_one).inspect().can_be_revived(settled), serves, "{because}");
         let mut committed = survivor(to_one);
-        committed.revive(marker(7), view(), 0);
-        assert!(committed.is_pending(message(1)));
-        assert_eq!(committed.can_be_revived(settled), serves, "{because}; its order knows it");
+        committed.goes_on(marker(7), view(), 0);
+        assert!(committed.stage_of(message(1)) == MessageStage::Pending);
+        assert_eq!(
+            committed.inspect().can_be_revived(settled),
+            serves,
+            "{because}; its order knows it"
+        );
     }
 }
 
@@ -202,13 +210,13 @@ fn a_state_of_a_former_generation_is_of_no_use() {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     let mut core = survivor(Record::Exchange);
     core.save(&mut before);
-    core.revive(marker(7), view(), 0);
+    core.goes_on(marker(7), view(), 0);
     core.save(&mut after);
     let mut blank = Ramcast::new(config(replica(0, 0), LIFE, 2, 5), View::first(5));
-    assert!(blank.is_current(&before) && blank.is_current(&after));
-    blank.suspend(marker(7));
-    assert!(!blank.is_current(&before) && blank.is_current(&after));
-    assert!(!blank.is_current(&after[..20]), "it is cut off");
+    assert!(blank.restored(&before).is_ok() && blank.restored(&after).is_ok());
+    blank.waits_for_survivor(marker(7));
+    assert!(blank.restored(&before).is_err() && blank.restored(&after).is_ok());
+    assert!(blank.restored(&after[..20]).is_err(), "it is cut off");
 }
 
 #[test]
@@ -241,5 +249,8 @@ fn who_is_waited_for_again_may_lack_what_was_logged_while_it_was_not() {
     core.step(Event::TurnEnd, &mut Vec::new());
     assert_eq!(core.log().commit_index(), 4, "the leader has written it, and it is here");
     assert!(!core.log().view().member(1).evicted);
-    assert!(!core.can_be_revived(0), "others may be done with message 1, which is pending here");
+    assert!(
+        !core.inspect().can_be_revived(0),
+        "others may be done with message 1, which is pending here"
+    );
 }

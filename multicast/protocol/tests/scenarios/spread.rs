@@ -2,6 +2,7 @@
 
 use skein_protocol::group::GroupEvent;
 use skein_protocol::ids::{GroupId, GroupSet};
+use skein_protocol::ordering::OrderingProtocol as _;
 use skein_protocol::ramcast::Cause;
 
 use crate::by_hand::ByHand;

@@ -10,11 +10,13 @@ use skein_protocol::detector::Pulse;
 use skein_protocol::group::frame::Cursor;
 use skein_protocol::group::runs::Runs;
 use skein_protocol::group::transfer::{Answer, Request};
-use skein_protocol::group::{Applied, GroupConfig, GroupEvent, GroupRecord};
+use skein_protocol::group::{GroupConfig, GroupEvent, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::message::Announcement;
-use skein_protocol::ramcast::{Cause, Config, Ramcast};
-use skein_protocol::step::{Effect, Event, Record};
+use skein_protocol::ordering::OrderingProtocol as _;
+use skein_protocol::ramcast::announcement::Announcement;
+use skein_protocol::ramcast::{Cause, Config, Heard, Ramcast, Told};
+use skein_protocol::ramcast::{Effect, Event, Record};
+use skein_protocol::rank::Rank;
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
@@ -83,12 +85,7 @@ pub(crate) fn message(number: u64) -> MessageId {
 }
 
 /// Whether an incarnation of a slot that has applied so much, and asks for anybody's state, is sent this one's.
-pub(crate) fn sends_state(
-    core: &mut Ramcast,
-    slot: u8,
-    incarnation: u32,
-    applied: Applied,
-) -> bool {
+pub(crate) fn sends_state(core: &mut Ramcast, slot: u8, incarnation: u32, applied: Rank) -> bool {
     let needs = Some(Ballot::ZERO);
     let request = Request { slot, incarnation, needs, applied, taken: None };
     let begins = core.asked_for_state(&request, true) == Answer::Begin;
@@ -109,8 +106,9 @@ pub(crate) fn config(me: ReplicaId, life: u32, groups: u16, replicas: u8) -> Con
         clock_skew_percent: 10,
         // The leader of the only group has nobody to spread from.
         spread_after_ms: if groups > 1 { 3_000 } else { 0 },
+        lag_max: 64,
     };
-    Config { group, groups, fetch_after_ms: 20, lag_max: 64 }
+    Config { group, groups, fetch_after_ms: 20 }
 }
 
 /// A log's births, with every entry as long as any other.
@@ -275,7 +273,7 @@ impl Stage {
             }
         }
         for (from, announcement) in std::mem::take(&mut node.announced) {
-            node.core.step(Event::Announced { from, announcement }, &mut effects);
+            node.core.step(Event::Heard(Heard::Announced { from, announcement }), &mut effects);
         }
         node.core.step(Event::TurnEnd, &mut effects);
         self.carry_out(id, effects);
@@ -294,7 +292,8 @@ impl Stage {
             }
             let (slot, timestamp) = (id.slot, node.applied);
             let leader = ReplicaId::new(id.group, ballot.slot());
-            self.core(leader).step(Event::Applied { slot, timestamp }, &mut Vec::new());
+            self.core(leader)
+                .step(Event::Applied { slot, rank: timestamp.into() }, &mut Vec::new());
         }
         let node = self.nodes.get_mut(&id).expect("a replica of the cluster");
         while let Some(entry) = node.unread.pop_front() {
@@ -304,7 +303,7 @@ impl Stage {
 
     fn deliver(&mut self, id: ReplicaId) {
         while let Some(next) = self.core(id).deliver() {
-            let (name, at) = (next.message.sequence, next.timestamp);
+            let (name, at) = (next.message.sequence, Timestamp::from(next.rank));
             self.say(format_args!("{id} delivers m{name} at {at}"));
             let node = self.node(id);
             node.delivered.push((name, at));
@@ -344,7 +343,7 @@ impl Stage {
                 let core = self.core(id);
                 core.step(Event::Heartbeat { slot, pulse }, &mut Vec::new());
                 if !dead {
-                    core.step(Event::Applied { slot, timestamp }, &mut Vec::new());
+                    core.step(Event::Applied { slot, rank: timestamp.into() }, &mut Vec::new());
                 }
             }
         }
@@ -352,7 +351,7 @@ impl Stage {
             let (now_ms, applied) = (self.now_ms, self.node(id).applied);
             let mut effects = Vec::new();
             let core = self.core(id);
-            core.step(Event::Applied { slot: id.slot, timestamp: applied }, &mut effects);
+            core.step(Event::Applied { slot: id.slot, rank: applied.into() }, &mut effects);
             core.step(Event::Tick { now_ms }, &mut effects);
             self.carry_out(id, effects);
         }
@@ -525,11 +524,9 @@ impl Stage {
         let mut runs = node.runs.clone();
         runs.truncate(place(commit));
         let delivered = node.delivered.clone();
-        let (groups, count) = (self.groups, self.count);
         let node = self.node(learner);
-        let mut core = node.core.blank(config(learner, node.life, groups, count));
-        core.restore(&state).expect("what was saved");
-        (node.core, node.runs, node.applied) = (core, runs, applied);
+        node.core.takes(&state);
+        (node.runs, node.applied) = (runs, applied);
         (node.log, node.delivered) = (Vec::new(), delivered);
         (node.header, node.unread) = (None, VecDeque::new());
         self.say(format_args!("{leader} gives {learner} its state, up to {commit}"));
@@ -545,7 +542,7 @@ impl Stage {
     /// A leader logs that the log waits for a slot no more.
     pub(crate) fn evict(&mut self, leader: ReplicaId, slot: u8) -> bool {
         let mut effects = Vec::new();
-        let done = self.core(leader).evict(slot, &mut effects);
+        let done = self.core(leader).evicts(slot, &mut effects);
         self.carry_out(leader, effects);
         done
     }
@@ -567,11 +564,7 @@ impl Stage {
         for effect in effects {
             match effect {
                 Effect::Append { index, record, .. } => {
-                    let remotes = self.core(id).logged_remotes(index).iter().copied();
-                    let records = match record {
-                        Record::Remote(_) => remotes.map(Record::Remote).collect(),
-                        _ => vec![record],
-                    };
+                    let records = self.core(id).logged(index, record);
                     for record in records {
                         self.say(format_args!("{id} logs {index}: {}", told(record)));
                         let node = self.node(id);
@@ -584,13 +577,15 @@ impl Stage {
                         }
                     }
                 }
-                Effect::Propose { announcement } => {
+                Effect::Tell(Told::Propose { announcement }) => {
                     for group in announcement.destinations.without(id.group).iter() {
                         let to = self.core(id).leader_of(group);
                         self.announce(id, to, announcement);
                     }
                 }
-                Effect::Announce { to, announcement } => self.announce(id, to, announcement),
+                Effect::Tell(Told::Announce { to, announcement }) => {
+                    self.announce(id, to, announcement)
+                }
                 Effect::Acknowledge { groups, acceptance } => {
                     let index = acceptance.index;
                     self.say(format_args!("{id} acknowledges {index} to {groups}"));
@@ -602,12 +597,13 @@ impl Stage {
                         }
                     }
                 }
-                Effect::Settle { group, timestamp } => {
+                Effect::Settle { group, rank } => {
+                    let timestamp = Timestamp::from(rank);
                     self.say(format_args!(
                         "{id} tells {group}: all of us are done up to {timestamp}"
                     ));
                     for to in self.members(group).filter(|to| *to != id) {
-                        let event = Event::Settled { group: id.group, timestamp };
+                        let event = Event::Settled { group: id.group, rank: timestamp.into() };
                         self.core(to).step(event, &mut Vec::new());
                     }
                 }
@@ -619,7 +615,7 @@ impl Stage {
                 }
                 Effect::Forget { .. }
                 | Effect::Group(_)
-                | Effect::Pass { .. }
+                | Effect::Tell(Told::Pass { .. })
                 | Effect::Resend { .. }
                 | Effect::Settled { .. } => {}
             }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 use skein_protocol::ids::SessionId;
-use skein_protocol::timestamp::Timestamp;
+use skein_protocol::rank::Rank;
 
 use super::PATIENCE_MS;
 
@@ -17,7 +17,7 @@ const GATED_BYTES_MAX: usize = 8 << 20;
 pub(super) struct Answer {
     pub(super) session: SessionId,
     pub(super) number: u64,
-    pub(super) until: Timestamp,
+    pub(super) until: Rank,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ impl Gated {
     }
 
     /// Takes the first answer, if all that it rests on `has_passed`.
-    pub(super) fn let_out(&mut self, has_passed: impl FnOnce(Timestamp) -> bool) -> Option<Answer> {
+    pub(super) fn let_out(&mut self, has_passed: impl FnOnce(Rank) -> bool) -> Option<Answer> {
         let answer = self.answers.pop_front_if(|answer| has_passed(answer.until))?;
         self.asked.remove(&(answer.session, answer.number));
         self.bytes -= answer.bytes.len();

@@ -1,10 +1,10 @@
 //! Our machine's results for other groups.
 
+use crate::ordering::Links;
 use hashbrown::HashMap;
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use skein_protocol::properties::{About, Touch};
-use skein_protocol::ramcast::Ramcast;
 use skein_protocol::results::Results;
 
 use super::{RESULTS_BYTES_MAX, Told};
@@ -42,13 +42,13 @@ impl Outgoing {
 
     /// As leader: our machine's result goes to the leaders of other groups at the end of the turn, with the
     /// others of this turn.
-    pub(in crate::replica) fn tell_later<F: Fabric>(
+    pub(in crate::replica) fn tell_later<F: Fabric, O: Links>(
         &mut self,
         message: MessageId,
         to: GroupSet,
         result: &[u8],
-        core: &Ramcast,
-        wiring: &mut Wiring<F>,
+        core: &O,
+        wiring: &mut Wiring<F, O>,
     ) {
         for group in to.iter() {
             if self.untold[group.index()].len() + Results::len_of(result.len()) > RESULTS_BYTES_MAX
@@ -63,25 +63,34 @@ impl Outgoing {
     }
 
     /// Sends the results of this turn.
-    pub(in crate::replica) fn tell<F: Fabric>(&mut self, core: &Ramcast, wiring: &mut Wiring<F>) {
+    pub(in crate::replica) fn tell<F: Fabric, O: Links>(
+        &mut self,
+        core: &O,
+        wiring: &mut Wiring<F, O>,
+    ) {
         for group in std::mem::take(&mut self.untold_to).iter() {
             self.tell_group(group, core, wiring);
         }
     }
 
-    fn tell_group<F: Fabric>(&mut self, group: GroupId, core: &Ramcast, wiring: &mut Wiring<F>) {
+    fn tell_group<F: Fabric, O: Links>(
+        &mut self,
+        group: GroupId,
+        core: &O,
+        wiring: &mut Wiring<F, O>,
+    ) {
         let results = &mut self.untold[group.index()];
         wiring.send(self.by, core.leader_of(group), Kind::Exchange, results, &[]);
         results.clear();
     }
 
     /// Sends our machine's result to the leader of a group again, if it is kept for that group.
-    pub(in crate::replica) fn resend<F: Fabric>(
+    pub(in crate::replica) fn resend<F: Fabric, O: Links>(
         &self,
         message: MessageId,
         to: GroupId,
-        core: &Ramcast,
-        wiring: &mut Wiring<F>,
+        core: &O,
+        wiring: &mut Wiring<F, O>,
         paths: &mut ReplicaPaths,
     ) {
         let Some((_, result)) = self.results.get(&message).filter(|(all, _)| all.contains(to))

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use skein_protocol::ids::{GroupId, MessageId, SessionId};
-use skein_protocol::timestamp::Timestamp;
+use skein_protocol::rank::Rank;
 
 /// Another group's result that waits for its log entry to be committed.
 pub(in crate::replica) struct Exchanged {
@@ -51,9 +51,9 @@ impl Deref for Told {
 /// [over](crate::application::Application::under_way).
 pub(in crate::replica) struct Given {
     pub(super) message: MessageId,
-    pub(super) timestamp: u64,
+    pub(super) rank: Rank,
     /// What must be passed before it is answered.
-    pub(super) rests_on: Timestamp,
+    pub(super) rests_on: Rank,
     /// When other groups were last asked for their results, and how often.
     pub(super) asked_at: u64,
     pub(in crate::replica) asked: u32,
@@ -62,12 +62,13 @@ pub(in crate::replica) struct Given {
 impl Given {
     pub(super) fn saved(&self) -> (u64, u64, u64, u64) {
         let MessageId { session, sequence } = self.message;
-        (session.0, sequence, self.timestamp, self.rests_on.to_word())
+        (session.0, sequence, self.rank.number(), self.rests_on.number())
     }
 
     pub(super) fn restored(saved: (u64, u64, u64, u64), asked_at: u64) -> Self {
-        let (session, sequence, timestamp, rests_on) = saved;
+        let (session, sequence, rank, rests_on) = saved;
+        let (rank, rests_on) = (Rank::new(rank), Rank::new(rests_on));
         let message = MessageId::new(SessionId(session), sequence);
-        Self { message, timestamp, rests_on: Timestamp::from_word(rests_on), asked_at, asked: 0 }
+        Self { message, rank, rests_on, asked_at, asked: 0 }
     }
 }

@@ -4,6 +4,7 @@ use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
+use skein_protocol::rank::Rank;
 
 use super::{Given, ResultExchange};
 
@@ -17,7 +18,7 @@ pub(in crate::replica) struct Saved {
     pub(in crate::replica) results: Vec<(u64, u64, Vec<u16>, Vec<u8>)>,
     pub(in crate::replica) last_applied: u64,
     pub(in crate::replica) last_delivered: u64,
-    /// Deliveries in flight: name, timestamp, what an answer rests on.
+    /// Deliveries in flight: name, rank, what an answer rests on.
     pub(in crate::replica) given: Vec<(u64, u64, u64, u64)>,
 }
 
@@ -50,8 +51,8 @@ impl ResultExchange {
                     (m.session.0, m.sequence, to.iter().map(|g| g.0).collect(), result.to_vec())
                 })
                 .collect(),
-            last_applied: self.last_applied,
-            last_delivered: self.last_delivered,
+            last_applied: self.last_applied.number(),
+            last_delivered: self.last_delivered.number(),
             given: self.given.iter().map(Given::saved).collect(),
         }
     }
@@ -68,7 +69,8 @@ impl ResultExchange {
             (MessageId::new(SessionId(session), sequence), (to, result[..].into()))
         });
         self.outgoing.results = results.collect();
-        (self.last_applied, self.last_delivered) = (saved.last_applied, saved.last_delivered);
+        self.last_applied = Rank::new(saved.last_applied);
+        self.last_delivered = Rank::new(saved.last_delivered);
         self.given = saved.given.into_iter().map(|it| Given::restored(it, now_ms)).collect();
     }
 }

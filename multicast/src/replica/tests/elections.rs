@@ -31,7 +31,7 @@ fn who_has_the_best_log_is_asked_to_lead_if_nobody_can_take_it_over() {
 fn a_new_leader_asks_soon_for_results_that_were_asked_for_in_vain_before() {
     let mut scene = Scene::new();
     let (message, timestamp) = (MessageId::new(SessionId(1), 1), Timestamp::new(1, GroupId(0)));
-    scene.replica.exchange.give(message, timestamp, Timestamp::ZERO, 0);
+    scene.replica.exchange.give(message, timestamp.into(), Rank::NOTHING, 0);
     scene.replica.exchange.last_given().asked = 4;
     scene.grant(1, 0, true);
     assert!(scene.replica.core.log().leads());

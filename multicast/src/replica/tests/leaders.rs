@@ -23,7 +23,8 @@ fn who_has_applied_nothing_says_so_to_whoever_leads_it() {
     scene.replica.read_log(&mut scene.wiring, usize::MAX);
     scene.replica.tell_applied(&mut scene.wiring);
     assert_eq!(
-        scene.replica.applied_told, NOTHING,
+        scene.replica.applied_told,
+        Some(Rank::NOTHING),
         "it waits to hear that before it lets others in"
     );
 }
@@ -84,11 +85,11 @@ fn an_engine_proposes_for_the_groups_that_are_led_there_and_for_no_other() {
         Proposed { message, low_water: 1, destinations }.encode(1, &mut bytes);
         Proposed::encode_proposal(&remote, &mut bytes);
         let (proposed, proposals, _) = Proposed::decode(&bytes).unwrap();
-        let before = scene.replica.core.inspect().paths().announced_early;
+        let before = scene.replica.core.paths().announced_early;
         if scene.wiring.may_propose(from, proposed.destinations, &proposals) {
             scene.replica.proposed(&proposed, &proposals);
         }
-        let after = scene.replica.core.inspect().paths().announced_early;
+        let after = scene.replica.core.paths().announced_early;
         assert_eq!(after - before, u64::from(heard), "{because}");
     }
 }
@@ -108,7 +109,7 @@ fn nobody_is_announced_who_leads_in_a_slot_that_is_not_there() {
             again: None,
         };
         scene.replica.announced(ReplicaId::new(GroupId(2), 1), announcement);
-        assert_eq!(scene.replica.core.inspect().paths().announced_early, heard);
+        assert_eq!(scene.replica.core.paths().announced_early, heard);
     }
 }
 

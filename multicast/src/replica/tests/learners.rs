@@ -134,7 +134,7 @@ fn nobody_is_let_in_before_it_has_all_that_was_written() {
     scene.replica.completed(2, scene.replica.writes);
     scene.replica.let_in(&mut scene.wiring);
     assert_eq!(scene.replica.core.log().last_index(), last, "nobody has said what it had applied");
-    scene.replica.told(Column::Applied, ReplicaId::new(GroupId(0), 1), NOTHING);
+    scene.replica.told(Column::Applied, ReplicaId::new(GroupId(0), 1), Rank::NOTHING.to_word());
     scene.replica.let_in(&mut scene.wiring);
     assert_eq!(scene.replica.core.log().last_index(), last + 1);
 }
@@ -163,8 +163,7 @@ fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
         let mut scene = Scene::new();
         scene.grant(1, 0, true);
         scene.commit();
-        assert!(scene.replica.core.evict(2, &mut scene.replica.effects));
-        scene.replica.carry_out(&mut scene.wiring);
+        scene.replica.tell_core(GroupEvent::Evict { slot: 2 }, &mut scene.wiring);
         scene.commit();
         let mut results = 0;
         while scene.replica.space.retains(0, RESERVE_FOR_CONTROL as u64) {

@@ -39,12 +39,12 @@ fn a_group_that_begins_with_nothing_knows_nothing_of_its_former_self() {
     };
     replica.exchange.restore(former, 0);
     replica.payloads.insert(FORMER, 1, both, b"1");
-    replica.applied_told = 7;
+    replica.applied_told = Some(Rank::new(7));
     recreate(&mut scene);
     let Scene { replica, .. } = &scene;
     assert_eq!(replica.exchange.save(), Saved::default());
     assert_eq!(replica.payloads.len(), 0);
-    assert_eq!(replica.applied_told, 0);
+    assert_eq!(replica.applied_told, None);
 }
 
 #[test]
@@ -71,7 +71,8 @@ fn a_replica_that_is_suspended_takes_no_state_of_the_former_generation() {
         if generation > 0 {
             let marker = Ballot::revived(plan.ballot_counter, 1, plan.incarnations[1])
                 .expect("a generation is left");
-            giver.revive(marker, View::of(plan.incarnations), plan.clock);
+            let (view, clock) = (View::of(plan.incarnations), plan.clock);
+            giver.revive(marker, Revival::Survivor { view, clock });
         }
         take_state(&mut scene, &mut giver);
         assert_eq!(!scene.replica.core.log().is_suspended(), taken, "{generation}");

@@ -100,16 +100,15 @@ fn a_log_waits_for_a_payload_to_those_groups_that_it_names() {
     let message = MessageId::new(SessionId(9), 1);
     let (both, bytes) = (GroupSet::first(2), vec![7; scene.replica.tuning.inline_bytes_max + 1]);
     let (timestamp, payload) = (Timestamp::new(1, GroupId(0)), check(&bytes));
-    let payload = log::Payload::Held { check: payload };
+    let payload = Payload::Held { check: payload };
     let local = Body::Local { message, low_water: 1, timestamp, destinations: both, payload };
     for (index, body) in [(1, Body::Group(GroupRecord::NewBallot)), (2, local)] {
-        let entry = Entry { birth, written: birth, time_ms: 0, epoch: 1, body };
-        scene.replica.take_entry(index, &entry, &mut scene.wiring);
+        scene.replica.take_entry(At { index, birth, time_ms: 0 }, &body, &mut scene.wiring);
     }
     for (destinations, waits) in [(GroupSet::first(1), true), (both, false)] {
-        assert_eq!(scene.replica.core.stalled_on(), Some(message));
+        assert_eq!(scene.replica.core.log().stalled_on(), Some(message));
         let head = Head { sequence: 1, low_water: 1, destinations };
         scene.replica.receive(message.session, head, &bytes, &mut scene.wiring);
-        assert_eq!(scene.replica.core.stalled_on().is_some(), waits, "{destinations}");
+        assert_eq!(scene.replica.core.log().stalled_on().is_some(), waits, "{destinations}");
     }
 }

@@ -205,7 +205,7 @@ fn what_stands_before_a_message_that_the_log_waits_for_may_exceed_the_budget() {
             let (session, timestamp) = (SessionId(1), Timestamp::new(1, GroupId(0)));
             let message = MessageId::new(session, 4);
             let destinations = GroupSet::first(1);
-            let record = skein_protocol::step::Record::Local {
+            let record = skein_protocol::ramcast::Record::Local {
                 message,
                 low_water: 1,
                 timestamp,
@@ -215,7 +215,7 @@ fn what_stands_before_a_message_that_the_log_waits_for_may_exceed_the_budget() {
             let event =
                 Event::Logged { index: 1, birth: OLD, time_ms: 0, record, held: false, last: true };
             scene.replica.core.step(event, &mut Vec::new());
-            assert_eq!(scene.replica.core.stalled_on(), Some(message));
+            assert_eq!(scene.replica.core.log().stalled_on(), Some(message));
             scene.replica.lacking = (destinations, skein_protocol::check::check(&[7; LEN]));
         }
         let beyond = [1, 2, 2, 3, 4, 5].map(|sequence| {

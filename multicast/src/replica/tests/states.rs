@@ -120,7 +120,7 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
     let message = MessageId::new(SessionId(1), 1);
     let timestamp = Timestamp::new(1, GroupId(0));
     // Slot 0 was evicted after a message that its group may be done with.
-    let payload = log::Payload::Inline(b"");
+    let payload = Payload::Inline(b"");
     let bodies = [
         Body::Group(GroupRecord::NewBallot),
         Body::Local { message, low_water: 1, timestamp, destinations: both, payload },
@@ -295,7 +295,8 @@ fn a_named_replica_without_the_groups_state_is_a_lost_memory_while_nobody_leads(
 fn whoever_has_said_that_it_has_no_state_says_so_when_it_has_one() {
     let mut scene = Scene::new();
     let Scene { replica, wiring, .. } = &mut scene;
-    replica.core.suspend(Ballot::recreated(7).map(|counter| Ballot::new(counter, 1, 0)).unwrap());
+    let marker = Ballot::recreated(7).map(|counter| Ballot::new(counter, 1, 0)).unwrap();
+    replica.core.revive(marker, Revival::Other);
     replica.tick(1_000, wiring);
     assert!(replica.has_lost_its_memory(0), "nobody leads who would give it one");
     let core = Ramcast::new(replica.config, View::first(3));
@@ -324,7 +325,7 @@ fn who_takes_a_state_knows_of_results_and_answers_what_its_giver_knew() {
     let message = MessageId::new(SessionId(9), 1);
     assert_eq!(
         replica.exchange.rests_on(message),
-        Some(rests_on),
+        Some(rests_on.into()),
         "its machine is not done with it"
     );
 }

@@ -1,9 +1,6 @@
 //! A leader wakes followers at once or at its next tick.
 
-use skein_protocol::group::GroupRecord;
-use skein_protocol::log::Payload;
-
-use super::super::log::{UNREAD_MAX, is_awaited};
+use super::super::log::UNREAD_MAX;
 use super::*;
 
 /// How many are woken at the end of the turn, and how many at the next tick; all of them are, then.
@@ -64,31 +61,4 @@ fn a_follower_is_woken_before_it_has_too_much_to_read() {
         assert_eq!(woken(&mut scene), expected, "{unread} of {most} bytes");
     }
     assert!(times > 1, "it begins to count again");
-}
-
-#[test]
-fn somebody_waits_for_all_but_messages_to_one_group_that_are_in_the_log_whole() {
-    let message = MessageId::new(SessionId(1), 1);
-    let timestamp = Timestamp::new(1, GroupId(0));
-    let local = |groups, payload| Body::Local {
-        message,
-        low_water: 1,
-        timestamp,
-        destinations: GroupSet::first(groups),
-        payload,
-    };
-    let group = Body::Group;
-    #[rustfmt::skip]
-    let cases = [
-        (local(1, Payload::Inline(b"x")),       false),
-        (local(2, Payload::Inline(b"x")),       true),
-        (local(1, Payload::Held { check: 1 }),  true),
-        (group(GroupRecord::NewBallot),         true),
-        (group(GroupRecord::Evict { slot: 1 }), true),
-        (Body::Raise { timestamp },             false),
-        (Body::Pad,                             false),
-    ];
-    for (body, expected) in cases {
-        assert_eq!(is_awaited(&body), expected, "{body:?}");
-    }
 }

@@ -8,6 +8,7 @@ mod receiver;
 mod saved;
 mod sender;
 
+use crate::ordering::Links;
 use skein_protocol::group::transfer::{self, Extent};
 
 use self::receiver::Received;
@@ -32,7 +33,7 @@ impl<A> Default for StateTransfer<A> {
     }
 }
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// An operator recreates our group: nothing of a state goes on its way any more.
     pub(super) fn forget_transfers(&mut self) {
         self.core.log_mut().forget_transfers();

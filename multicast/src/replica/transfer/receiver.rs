@@ -1,5 +1,6 @@
 //! The state of another, as it is taken.
 
+use crate::ordering::Links;
 use std::time::Instant;
 
 use skein_fabric::Fabric;
@@ -7,7 +8,6 @@ use skein_protocol::ballot::Ballot;
 use skein_protocol::group::runs::Runs;
 use skein_protocol::group::transfer::Reception;
 use skein_protocol::ids::ReplicaId;
-use skein_protocol::ramcast::Ramcast;
 
 use super::Replica;
 use crate::application::Application;
@@ -30,7 +30,7 @@ impl<A> Received<A> {
     }
 }
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// Whether a part of a state is here, and not all of it.
     pub(crate) const fn takes_state(&self) -> bool {
         self.transfer.received.is_some()
@@ -42,18 +42,18 @@ impl<A: Application> Replica<A> {
     }
 
     /// Asks everybody of the group for a state, or to be let in, if it is time to.
-    pub(crate) fn ask_for_state<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(crate) fn ask_for_state<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         if self.core.notices_lag(self.awaiting) {
             tracing::info!(replica = %self.id, "waits for what nobody tells any more");
             self.paths.left_behind += 1;
         }
         let Some(asked) = self.core.log_mut().asks_for_state() else { return };
         let (incarnation, needs) = (self.incarnation, asked.needs.map(Ballot::to_word));
+        let applied = self.exchange.last_applied();
         for slot in self.other_slots() {
             let taken = asked.taken.filter(|(from, _)| *from == slot);
             let taken = taken.map(|(_, extent)| extent.into());
-            let ask =
-                Election::Ask { incarnation, needs, applied: self.exchange.last_applied(), taken };
+            let ask = Election::Ask { incarnation, needs, applied: applied.number(), taken };
             self.ask_member(slot, &ask, wiring);
         }
     }
@@ -64,7 +64,7 @@ impl<A: Application> Replica<A> {
         from: u8,
         part: Part,
         bytes: &[u8],
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) {
         let ends = part.content == Content::Order;
@@ -106,10 +106,10 @@ impl<A: Application> Replica<A> {
     /// Goes on from the end of `runs` with another core and state machine than before.
     pub(in crate::replica) fn begin_at<F: Fabric>(
         &mut self,
-        mut core: Ramcast,
+        mut core: O,
         application: A,
         runs: Runs,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) {
         let end = runs.end();
         core.log_mut().replaces(self.core.log());

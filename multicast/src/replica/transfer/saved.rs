@@ -1,12 +1,15 @@
 //! The ordering state at the commit index, as it ends a copy.
 
+use crate::ordering::Links;
 use serde::{Deserialize, Serialize};
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
+use skein_protocol::group::Role;
 use skein_protocol::group::runs::Runs;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
-use skein_protocol::ramcast::Role;
+use skein_protocol::ordering::MessageStage;
+use skein_protocol::ordering::NotRestored;
 
 use super::Replica;
 use crate::application::Application;
@@ -42,7 +45,7 @@ fn group_set(groups: &[u16]) -> Option<GroupSet> {
     known.then(|| groups.iter().map(|group| GroupId(*group)).collect())
 }
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// What we hold behind the commit index is not in it.
     pub(super) fn save_order(&mut self) -> Vec<u8> {
         let mut core = Vec::new();
@@ -52,7 +55,9 @@ impl<A: Application> Replica<A> {
         let mut runs = self.runs.clone();
         runs.truncate(end);
         let pending = self.payloads.messages();
-        let pending = pending.into_iter().filter(|message| self.core.is_pending(*message));
+        let pending = pending
+            .into_iter()
+            .filter(|message| self.core.stage_of(*message) == MessageStage::Pending);
         let payloads = pending.map(|message| {
             let held = self.payloads.get(message).expect("just listed");
             Payload {
@@ -77,16 +82,18 @@ impl<A: Application> Replica<A> {
     pub(super) fn take_order<F: Fabric>(
         &mut self,
         bytes: &[u8],
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) -> Option<()> {
         let order: Order = postcard::from_bytes(bytes).ok()?;
-        if !self.core.is_current(&order.core) {
-            // Of a generation that is over: our group goes on from another state.
-            self.stop_receiving();
-            return Some(());
-        }
-        let mut core = self.core.blank(self.config);
-        core.restore(&order.core)?;
+        let core = match self.core.restored(&order.core) {
+            Ok(core) => core,
+            Err(NotRestored::Malformed) => return None,
+            Err(NotRestored::Outdated) => {
+                // Our group goes on from another state.
+                self.stop_receiving();
+                return Some(());
+            }
+        };
         let mut payloads = Vec::new();
         for payload in order.payloads {
             let message = MessageId::new(SessionId(payload.session), payload.sequence);
@@ -121,7 +128,9 @@ impl<A: Application> Replica<A> {
         }
         self.exchange.restore(order.exchange, self.core.log().now_ms());
         let core = &self.core;
-        self.payloads.retain_all(|message| !core.is_known(message) || core.is_pending(message));
+        self.payloads.retain_all(|message| {
+            !core.is_known(message) || core.stage_of(message) == MessageStage::Pending
+        });
         self.forget_unsent(wiring);
         wiring.note_restored(self.id, self.core.delivered());
         let (by, ballot) = (self.id, self.core.log().promised());

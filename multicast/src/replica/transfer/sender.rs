@@ -5,6 +5,7 @@
 //! whatever the receiver lacks, and the receiver is let in like any follower. A part is made only when the one before it
 //! is in the receiver's ring: the copy takes no memory to speak of.
 
+use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::group::transfer::{self, Answer, Left, Refusal, Request, Stage};
 use skein_protocol::ids::ReplicaId;
@@ -19,7 +20,7 @@ const PART_BYTES: usize = 48 << 10;
 /// Parts made in one turn at most.
 const PARTS_PER_TURN: usize = 2;
 
-impl<A: Application> Replica<A> {
+impl<A: Application, O: Links> Replica<A, O> {
     /// A replica asks for our state, or to be let in.
     pub(in crate::replica) fn asked_for_state(&mut self, request: &Request) {
         let Request { slot, incarnation, .. } = *request;
@@ -71,7 +72,7 @@ impl<A: Application> Replica<A> {
     }
 
     /// Sends the next parts of the state, if the receiver has room. Returns whether there were any.
-    pub(crate) fn send_state<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
+    pub(crate) fn send_state<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
         let mut any = false;
         for _ in 0..PARTS_PER_TURN {
             let Some((slot, Stage::Sending { .. })) = self.core.log().sends_state() else { break };
@@ -91,7 +92,7 @@ impl<A: Application> Replica<A> {
     /// Sends the last part of the state, if little is left and the machine is at the commit index: under load that is
     /// between two deliveries, and rarely at the end of a turn. It may wait for other groups' results: they may depend
     /// on what our group commits, and that on the receiver.
-    pub(in crate::replica) fn finish_sending<F: Fabric>(&mut self, wiring: &mut Wiring<F>) {
+    pub(in crate::replica) fn finish_sending<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         let Some((slot, Stage::Sending { ripe: true })) = self.core.log().sends_state() else {
             return;
         };
@@ -124,7 +125,7 @@ impl<A: Application> Replica<A> {
         content: Content,
         bytes: &[u8],
         left: Left,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, O>,
     ) {
         let transfer::Part { incarnation, copy, number } = self.core.log_mut().sends_part(left);
         let part = Part { incarnation, copy: copy.into(), number, content };

@@ -24,8 +24,9 @@ pub use self::receiver::{Ask, Reception};
 use self::sender::Sender;
 pub use self::sender::{Answer, Left, Refusal, Stage};
 use super::record::LogRecord;
-use super::{Applied, GroupLog, Role};
+use super::{GroupLog, Role};
 use crate::ballot::Ballot;
+use crate::rank::Rank;
 
 /// How often a replica asks that needs a state, or to be let in.
 const ASK_EVERY_MS: u64 = 50;
@@ -70,7 +71,7 @@ pub struct Request {
     /// needs none, or takes one at this moment.
     pub needs: Option<Ballot>,
     /// What it has applied.
-    pub applied: Applied,
+    pub applied: Rank,
     /// What it has of a copy of ours.
     pub taken: Option<Extent>,
 }

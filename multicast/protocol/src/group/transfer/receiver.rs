@@ -103,16 +103,16 @@ impl<R: LogRecord> GroupLog<R> {
         self.transfer.receiver.catch_up();
     }
 
+    /// Whether we may lag, and not know it: who leads does not, and who lags knows.
+    pub(crate) fn may_lag(&self) -> bool {
+        !self.leads() && self.lagging().is_none()
+    }
+
     /// Whether we have waited for so long for what the others do not tell any more that we need the state of whoever leads,
     /// like a replica whose log ended too early. `lacks` says whether the others have applied what we have not
     /// delivered; `awaits_leader`, whether the first words of whom we let lead are yet to come.
-    pub(crate) fn notices_lag(
-        &mut self,
-        delivered: u64,
-        awaits_leader: bool,
-        lacks: impl FnOnce() -> bool,
-    ) -> bool {
-        let lacks = !self.leads() && self.lagging().is_none() && lacks();
+    pub(crate) fn notices_lag(&mut self, delivered: u64, awaits_leader: bool, lacks: bool) -> bool {
+        let lacks = lacks && self.may_lag();
         let since = self.transfer.receiver.stands_since(lacks, delivered, self.now_ms);
         let follows = self.leader().is_some() && !awaits_leader;
         let wait_ms = LAGGING_PATIENCE * self.config.patience_ms;

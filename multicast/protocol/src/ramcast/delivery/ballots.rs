@@ -17,8 +17,8 @@ use super::{Order, Pending, Proposal};
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::ids::{GroupId, GroupSet, MessageId};
-use crate::log::Remote;
 use crate::mutants::{Mutant, planted};
+use crate::ramcast::log::Remote;
 use crate::timestamp::Timestamp;
 
 /// What the proposals that are folded in say of their groups' ballots.

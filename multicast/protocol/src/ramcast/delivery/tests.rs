@@ -43,7 +43,7 @@ fn a_message_to_one_group_waits_for_those_before_it_and_for_nothing_else() {
     log_alone(&mut order, 3);
     // Nobody knows where 2 ends, but it is not before 1.
     let first = order.deliver_alone().expect("1 is next");
-    assert_eq!((first.message, first.timestamp, first.position), (message(1), at(1, 0), 1));
+    assert_eq!((first.message, first.rank, first.position), (message(1), at(1, 0).into(), 1));
     assert_eq!(order.deliver_alone(), None, "2 may end before 3");
     let second = order.least().expect("they are pending");
     assert_eq!(order.pending(&second).message, message(2));
@@ -167,7 +167,7 @@ fn a_message_ends_where_it_was_decided() {
     order.decide(Decision { message: message(1), timestamp: at(60, 2) });
     let candidate = order.least().expect("it is pending");
     assert!(order.pending(&candidate).is_final());
-    assert_eq!(order.deliver(&candidate).timestamp, at(60, 2));
+    assert_eq!(order.deliver(&candidate).rank, at(60, 2).into());
 }
 
 /// What group 1 proposes in that ballot.

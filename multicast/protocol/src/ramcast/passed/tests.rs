@@ -6,9 +6,9 @@ use super::*;
 use crate::ballot::{Acceptance, Ballot};
 use crate::group::GroupConfig;
 use crate::ids::SessionId;
+use crate::ramcast::Event;
 use crate::ramcast::testing::config;
 use crate::ramcast::{Cause, Config};
-use crate::step::Event;
 use crate::view::View;
 
 /// Groups with their deliveries and what each knows, under a total order of messages: message i has
@@ -47,7 +47,8 @@ impl World {
             message: MessageId::new(SessionId(1), i as u64 + 1),
             low_water: 1,
             destinations: *destinations,
-            timestamp: at(i),
+            rank: at(i).into(),
+            clock: 0,
             position: 0,
             time_ms: 0,
         };
@@ -353,7 +354,8 @@ fn asked(leader: &mut Ramcast, clock: u64) -> Vec<Record> {
         message: MessageId::new(SessionId(9), 1),
         low_water: 1,
         destinations: GroupSet::first(2),
-        timestamp: Timestamp::new(clock, GroupId(0)),
+        rank: Timestamp::new(clock, GroupId(0)).into(),
+        clock,
         position: 1,
         time_ms: 0,
     });

@@ -4,10 +4,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::ballot::{Acceptance, Ballot};
+use crate::group::on_log::OnLog as _;
 use crate::ids::{GroupId, ReplicaId};
+use crate::ordering::OrderingProtocol as _;
+use crate::ramcast::Event;
 use crate::ramcast::testing::config;
 use crate::ramcast::{Cause, Ramcast};
-use crate::step::Event;
 use crate::timestamp::Timestamp;
 use crate::view::View;
 
@@ -23,7 +25,7 @@ fn leader(replicas: u8) -> Ramcast {
     let timestamp = Timestamp::ZERO;
     for slot in 1..replicas {
         core.log_mut().feeds(slot, 0, 0);
-        core.step(Event::Applied { slot, timestamp }, &mut Vec::new());
+        core.step(Event::Applied { slot, rank: timestamp.into() }, &mut Vec::new());
     }
     core
 }

@@ -7,12 +7,14 @@ use core::time::Duration;
 use crate::ballot::{Acceptance, Ballot};
 use crate::group::election::Verdict;
 use crate::group::lease::{ASKED_MAX, RENEW_AT};
+use crate::group::on_log::OnLog as _;
 use crate::group::{GroupConfig, Question};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use crate::message::Announcement;
+use crate::ordering::OrderingProtocol as _;
+use crate::ramcast::announcement::Announcement;
 use crate::ramcast::testing::config;
 use crate::ramcast::{Cause, Config, Ramcast};
-use crate::step::Event;
+use crate::ramcast::{Event, Heard};
 use crate::timestamp::Timestamp;
 use crate::view::View;
 
@@ -46,7 +48,7 @@ fn leader(replicas: u8) -> Ramcast {
         let acceptance = Acceptance { tag: ballot.tag(), index: core.log().last_index() };
         core.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
         core.log_mut().feeds(slot, 0, 0);
-        core.step(Event::Applied { slot, timestamp: Timestamp::ZERO }, &mut Vec::new());
+        core.step(Event::Applied { slot, rank: Timestamp::ZERO.into() }, &mut Vec::new());
     }
     core.step(Event::TurnEnd, &mut Vec::new());
     assert_eq!(core.log().commit_index(), 1);
@@ -245,7 +247,7 @@ fn a_candidacy_that_a_promise_puts_off_is_due_once_when_it_is_over() {
             core.log_mut().forget_put_off();
         }
         core.step(Event::Tick { now_ms: 1_001 + LEASE }, &mut Vec::new());
-        let mut blank = core.blank(core.config);
+        let mut blank = core.blank();
         for core in [&mut core, &mut blank] {
             assert_eq!(core.log_mut().is_due(), (!forgotten).then_some(Cause::Transfer));
             assert_eq!(core.log_mut().is_due(), None, "once");
@@ -290,7 +292,7 @@ fn who_has_not_granted_is_asked_again_every_other_heartbeat_and_by_who_may_ask_a
 fn nothing_is_owed_to_who_is_known_to_be_dead_and_everything_by_who_begins_anew() {
     let (mut core, ballot) = follower();
     assert!(core.log_mut().promise_lease(ballot, at(1_000)));
-    let blank = core.blank(core.config);
+    let blank = core.blank();
     assert!(blank.log().is_bound(), "the life is the same");
     core.log_mut().leader_has_died();
     assert!(!core.log().is_bound());
@@ -370,7 +372,10 @@ fn a_read_waits_for_all_that_was_logged_with_others_when_it_came() {
     let (message, destinations) = (theirs.message, theirs.destinations);
     let received = Event::Received { message, low_water: 1, destinations, inline: true };
     core.step(received, &mut Vec::new());
-    let announced = Event::Announced { from: ReplicaId::new(GroupId(1), 0), announcement: theirs };
+    let announced = Event::Heard(Heard::Announced {
+        from: ReplicaId::new(GroupId(1), 0),
+        announcement: theirs,
+    });
     core.step(announced, &mut Vec::new());
     core.step(Event::TurnEnd, &mut Vec::new());
     let (clock, shared) = core.read_from();
@@ -393,10 +398,9 @@ fn who_is_not_let_in_promises_nothing() {
     let mut state = Vec::new();
     leader.save(&mut state);
     for life in [0, 1_024] {
-        let mut core = replica(1, 3);
-        let config =
-            Config { group: GroupConfig { incarnation: life, ..core.config.group }, ..core.config };
-        core = core.blank(config);
+        let former = replica(1, 3).config;
+        let group = GroupConfig { incarnation: life, ..former.group };
+        let mut core = Ramcast::new(Config { group, ..former }, View::first(3)).blank();
         core.restore(&state).expect("what was saved");
         core.follow(leader.log().ballot(), core.log().last_index(), leader.log().first_index());
         assert_eq!(core.log_mut().promise_lease(leader.log().ballot(), at(1_000)), life == 0);

@@ -64,7 +64,7 @@ fn survivor() -> GroupLog<Record> {
 /// An incarnation of a slot that needs anybody's state.
 fn request(slot: u8, incarnation: u32) -> Request {
     let needs = Some(Ballot::ZERO);
-    Request { slot, incarnation, needs, applied: Applied::NOTHING, taken: None }
+    Request { slot, incarnation, needs, applied: Rank::NOTHING, taken: None }
 }
 
 /// It asks a replica that trusts its own state.

@@ -120,7 +120,7 @@ fn whoever_is_given_parts_leaves_the_lead_to_who_leads() {
 fn who_waits_for_what_nobody_tells_any_more_notices_that_in_time() {
     let notices = |log: &mut GroupLog<Record>, delivered, at_ms| {
         log.tick(at_ms);
-        log.notices_lag(delivered, false, || true)
+        log.notices_lag(delivered, false, true)
     };
     let mut log = follower();
     assert!(!notices(&mut log, 3, 1_000) && !notices(&mut log, 3, 1_199));
@@ -142,7 +142,7 @@ fn who_waits_for_what_nobody_tells_any_more_notices_that_in_time() {
         (1_502, false, true, true),
     ] {
         log.tick(at_ms);
-        assert_eq!(log.notices_lag(3, awaits_leader, || lacks), lags, "at {at_ms}");
+        assert_eq!(log.notices_lag(3, awaits_leader, lacks), lags, "at {at_ms}");
     }
 
     let (mut leads, mut unled) = (leader(), log_without_leader());

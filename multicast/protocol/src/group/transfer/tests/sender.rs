@@ -57,8 +57,8 @@ fn a_slot_that_is_sent_a_state_may_have_applied_less_than_it_said() {
     let mut log = leader();
     log.feeds(2, 0, 0);
     for slot in [1, 2] {
-        log.hear_applied(slot, Applied::new(9));
-        log.granter_has_applied(slot, Applied::new(9));
+        log.hear_applied(slot, Rank::new(9));
+        log.granter_has_applied(slot, Rank::new(9));
     }
     assert_eq!(ask(&mut log, &request(1, STRANGER)), Answer::Begin);
     let known = [1, 2].map(|slot| log.known_applied(slot).number());

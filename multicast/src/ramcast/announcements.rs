@@ -1,9 +1,10 @@
 //! What a leader announces again to replicas of other groups: all that a turn brings, in a few datagrams.
-//! What it announces first goes together with what others beside it do: see [`Gathered`](crate::gathered).
+//! What it announces first goes together with what others beside it do: see [`Gathered`](super::gathered).
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, ReplicaId};
-use skein_protocol::message::Announcement;
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::ramcast::announcement::Announcement;
 
 use crate::channel::Kind;
 use crate::wiring::Wiring;
@@ -19,7 +20,7 @@ struct Batch {
 }
 
 /// Those that are to be sent, by group.
-pub(super) struct Announcements {
+pub struct Announcements {
     batches: Vec<Batch>,
     by: ReplicaId,
     /// Some wait.
@@ -37,7 +38,7 @@ impl Announcements {
         &mut self,
         to: ReplicaId,
         announcement: &Announcement,
-        wiring: &mut Wiring<F>,
+        wiring: &mut Wiring<F, Ramcast>,
     ) {
         self.any = true;
         let batch = &self.batches[to.group.index()];
@@ -51,7 +52,7 @@ impl Announcements {
     }
 
     /// Sends what waits. Returns whether there was anything.
-    pub(super) fn send<F: Fabric>(&mut self, wiring: &mut Wiring<F>) -> bool {
+    pub(super) fn send<F: Fabric>(&mut self, wiring: &mut Wiring<F, Ramcast>) -> bool {
         if !std::mem::take(&mut self.any) {
             return false;
         }
@@ -61,7 +62,7 @@ impl Announcements {
         true
     }
 
-    fn send_to<F: Fabric>(&mut self, group: GroupId, wiring: &mut Wiring<F>) {
+    fn send_to<F: Fabric>(&mut self, group: GroupId, wiring: &mut Wiring<F, Ramcast>) {
         let batch = &mut self.batches[group.index()];
         if batch.count > 0 {
             let to = ReplicaId::new(group, batch.slot);

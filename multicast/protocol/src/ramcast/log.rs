@@ -2,10 +2,12 @@
 
 use alloc::vec::Vec;
 
+use super::record::Record;
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer, groups_len};
 use crate::group::GroupRecord;
-use crate::group::frame::{self, Cursor, Frame, NotThere, entry_len};
+use crate::group::body::{self, Contents, Payload, ReadMessage, Stamp};
+use crate::group::frame::{Cursor, Frame, NotThere, entry_len};
 use crate::ids::{GroupId, GroupSet, MessageId, SessionId};
 use crate::results::Results;
 use crate::timestamp::Timestamp;
@@ -64,34 +66,9 @@ impl Decision {
     const BYTES: usize = 24;
 }
 
-/// Where a message's payload is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Payload<'a> {
-    /// In the entry.
-    Inline(&'a [u8]),
-    /// In the ring of its session, or wherever the replica assembled it. A session may write one replica other
-    /// bytes than the next: those whose check fits are meant.
-    Held {
-        /// [`check`](crate::check::check()) of the bytes.
-        check: u64,
-    },
-}
-
-impl Payload<'_> {
-    /// The bytes that it takes in an entry.
-    pub const fn logged_len(&self) -> usize {
-        match self {
-            Payload::Inline(bytes) => bytes.len(),
-            Payload::Held { .. } => 8,
-        }
-    }
-}
-
 /// What an entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// The ring's end is skipped; has no index of its own but the next entry's.
-    Pad,
     /// What it says of the group itself.
     Group(GroupRecord),
     /// The group's proposal for a message.
@@ -198,7 +175,6 @@ impl<'a> Entry<'a> {
     /// Appends the entry that belongs at `cursor` to `bytes`.
     pub fn encode(&self, cursor: Cursor, bytes: &mut Vec<u8>) {
         self.encode_with(cursor, bytes, |out| match self.body {
-            Body::Pad => {}
             Body::Group(record) => record.encode(out),
             Body::Local { message, low_water, timestamp, destinations, payload } => {
                 let MessageId { session, sequence } = message;
@@ -262,8 +238,9 @@ impl<'a> Entry<'a> {
 
     /// Reads the entry that belongs at `cursor`, as [`Frame::parse`] does.
     pub fn parse(bytes: &'a [u8], cursor: Cursor) -> Option<Self> {
-        let Frame { birth, written, time_ms, epoch, kind, body } = Frame::parse(bytes, cursor)?;
-        let body = Body::decode(kind, body)?;
+        let frame = Frame::parse(bytes, cursor)?;
+        let Frame { birth, written, time_ms, epoch, .. } = frame;
+        let body = <Body<'_> as body::Body<'_>>::read(&frame)?;
         Some(Self { birth, written, time_ms, epoch, body })
     }
 }
@@ -274,20 +251,39 @@ impl<'a> Body<'a> {
     /// An entry's body of decisions that [`Entry::encode_decided`] fills in.
     pub const DECIDED: Self = Body::Decided(Decisions(&[]));
 
-    /// Steps over an entry that says this, and takes so many bytes.
-    pub fn step_over(&self, cursor: &mut Cursor, len: usize) {
+    /// The bytes that an entry takes which says this.
+    fn entry_len(&self) -> usize {
         match self {
-            Body::Pad => cursor.skip(len),
-            _ => cursor.pass(len),
+            Body::Group(record) => entry_len(record.body_len()),
+            Body::Local { destinations, payload, .. } => {
+                Entry::local_len(*destinations, payload.logged_len())
+            }
+            Body::Remotes(remotes) => entry_len(remotes.0.len()),
+            Body::Exchange { results, .. } => Entry::exchange_len(results.0.len()),
+            Body::Decided(decisions) => entry_len(decisions.0.len()),
+            Body::Raise { .. } => Entry::raise_len(),
         }
     }
 
-    /// Reads what an entry of that kind says. `None` if there is no such kind, or it makes no sense.
+    const fn kind(&self) -> u8 {
+        match self {
+            Body::Group(record) => record.kind(),
+            Body::Local { .. } => 2,
+            Body::Remotes(_) => 3,
+            Body::Exchange { .. } => 4,
+            Body::Decided(_) => 5,
+            Body::Raise { .. } => 8,
+        }
+    }
+}
+
+impl<'a> body::Body<'a> for Body<'a> {
+    type Record = Record;
+
     #[inline]
-    fn decode(kind: u8, body: &'a [u8]) -> Option<Self> {
-        let mut from = Reader(body);
-        Some(match kind {
-            frame::PAD => Body::Pad,
+    fn read(frame: &Frame<'a>) -> Option<Self> {
+        let mut from = Reader(frame.body);
+        Some(match frame.kind {
             2 => Body::Local {
                 message: from.message()?,
                 low_water: from.u64()?,
@@ -302,19 +298,116 @@ impl<'a> Body<'a> {
             4 => Body::Exchange { from: GroupId(from.u16()?), results: Results(from.0) },
             5 => Body::Decided(Decisions(from.0)),
             8 => Body::Raise { timestamp: Timestamp::from_word(from.u64()?) },
-            _ => Body::Group(GroupRecord::decode(kind, &mut from)?),
+            kind => Body::Group(GroupRecord::decode(kind, &mut from)?),
         })
     }
 
-    const fn kind(&self) -> u8 {
+    #[inline]
+    fn message(&self) -> Option<ReadMessage<'a>> {
+        match *self {
+            Body::Local { message, low_water, destinations, payload, .. } => {
+                Some(ReadMessage { message, low_water, destinations, payload })
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn results(&self) -> Option<(GroupId, Results<'a>)> {
+        if let Body::Exchange { from, results } = *self { Some((from, results)) } else { None }
+    }
+
+    fn for_each_record(&self, mut each: impl FnMut(Record)) {
+        match *self {
+            Body::Group(record) => each(Record::Group(record)),
+            Body::Local { message, low_water, timestamp, destinations, payload } => {
+                let inline = matches!(payload, Payload::Inline(_));
+                each(Record::Local { message, low_water, timestamp, destinations, inline });
+            }
+            Body::Remotes(remotes) => remotes.iter().map(Record::Remote).for_each(each),
+            Body::Exchange { .. } => each(Record::Exchange),
+            Body::Decided(decisions) => decisions.iter().map(Record::Decided).for_each(each),
+            Body::Raise { timestamp } => each(Record::Raise { timestamp }),
+        }
+    }
+
+    fn longest(destinations: GroupSet, payload: usize, results: usize) -> usize {
+        Entry::local_len(destinations, payload).max(Entry::exchange_len(results))
+    }
+}
+
+/// An entry that is to be written.
+#[derive(Clone, Copy, Debug)]
+pub enum Draft<'a> {
+    /// It says one thing.
+    One(Body<'a>),
+    /// Other groups' proposals that were read together.
+    Remotes(&'a [Remote]),
+    /// Messages that may be delivered on this alone.
+    Decided(&'a [Decision]),
+}
+
+impl<'a> Draft<'a> {
+    /// The entry of one record.
+    ///
+    /// # Panics
+    /// If the contents are not what the record says that its entry has.
+    pub(super) fn of(record: &Record, contents: Contents<'a>) -> Self {
+        Self::One(match (*record, contents) {
+            (Record::Group(record), _) => Body::Group(record),
+            (Record::Raise { timestamp }, _) => Body::Raise { timestamp },
+            (
+                Record::Local { message, low_water, timestamp, destinations, .. },
+                Contents::Payload(payload),
+            ) => Body::Local { message, low_water, timestamp, destinations, payload },
+            (Record::Exchange, Contents::Results { from, results }) => {
+                Body::Exchange { from, results }
+            }
+            (record, contents) => panic!("{record:?} is not an entry of {contents:?}"),
+        })
+    }
+}
+
+impl body::Draft for Draft<'_> {
+    type Record = Record;
+
+    fn entry_len(&self) -> usize {
+        match *self {
+            Self::Remotes(remotes) => Entry::remotes_len(remotes.len()),
+            Self::Decided(decisions) => Entry::decided_len(decisions.len()),
+            Self::One(body) => body.entry_len(),
+        }
+    }
+
+    fn encode(&self, stamp: Stamp, cursor: Cursor, bytes: &mut Vec<u8>) {
+        let Stamp { ballot, time_ms, epoch } = stamp;
+        let entry = |body| Entry { birth: ballot, written: ballot, time_ms, epoch, body };
+        match *self {
+            Self::Remotes(remotes) => entry(Body::REMOTES).encode_remotes(remotes, cursor, bytes),
+            Self::Decided(all) => entry(Body::DECIDED).encode_decided(all, cursor, bytes),
+            Self::One(body) => entry(body).encode(cursor, bytes),
+        }
+    }
+
+    fn is_awaited(&self) -> bool {
         match self {
-            Body::Pad => frame::PAD,
-            Body::Group(record) => record.kind(),
-            Body::Local { .. } => 2,
-            Body::Remotes(_) => 3,
-            Body::Exchange { .. } => 4,
-            Body::Decided(_) => 5,
-            Body::Raise { .. } => 8,
+            Self::One(Body::Raise { .. }) => false,
+            Self::One(Body::Local { destinations, payload, .. }) => {
+                destinations.len() > 1 || !matches!(payload, Payload::Inline(_))
+            }
+            _ => true,
+        }
+    }
+
+    fn proposals(&self) -> usize {
+        if let Self::Remotes(remotes) = self { remotes.len() } else { 0 }
+    }
+
+    fn for_each_record(&self, each: impl FnMut(Record)) {
+        match *self {
+            Self::Remotes(remotes) => remotes.iter().copied().map(Record::Remote).for_each(each),
+            Self::Decided(all) => all.iter().copied().map(Record::Decided).for_each(each),
+            Self::One(body) => body::Body::for_each_record(&body, each),
         }
     }
 }
@@ -481,6 +574,32 @@ mod tests {
             let mut flipped = whole.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Entry::decode(&flipped, cursor, BALLOT), Err(NotThere), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn somebody_waits_for_all_but_messages_to_one_group_that_are_in_the_log_whole() {
+        let message = MessageId::new(SessionId(1), 1);
+        let timestamp = Timestamp::new(1, GroupId(0));
+        let local = |groups, payload| Body::Local {
+            message,
+            low_water: 1,
+            timestamp,
+            destinations: GroupSet::first(groups),
+            payload,
+        };
+        let group = Body::Group;
+        #[rustfmt::skip]
+        let cases = [
+            (local(1, Payload::Inline(b"x")),       false),
+            (local(2, Payload::Inline(b"x")),       true),
+            (local(1, Payload::Held { check: 1 }),  true),
+            (group(GroupRecord::NewBallot),         true),
+            (group(GroupRecord::Evict { slot: 1 }), true),
+            (Body::Raise { timestamp },             false),
+        ];
+        for (body, expected) in cases {
+            assert_eq!(body::Draft::is_awaited(&Draft::One(body)), expected, "{body:?}");
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
-use skein_protocol::message::{Announcement, Proposals};
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::ramcast::announcement::{Announcement, Proposals};
 
-use super::{Datagram, Link, PROPOSED_HERE_MAX, Wiring};
 use crate::channel::Kind;
-use crate::mail::{Purpose, name};
+use crate::wiring::Wiring;
 
-impl<F: Fabric> Wiring<F> {
+impl<F: Fabric> Wiring<F, Ramcast> {
     /// Gathers what a leader here proposes, for the leaders of all other groups that the message goes to,
     /// as it knows them; see [`tell_proposals`](Self::tell_proposals).
     pub(crate) fn propose(
@@ -17,43 +17,39 @@ impl<F: Fabric> Wiring<F> {
         leader_of: impl Fn(GroupId) -> ReplicaId,
     ) {
         let others = announcement.destinations.without(announcement.timestamp.group());
-        if others.iter().any(|group| self.gathered_proposals.doubts(leader_of(group))) {
+        if others.iter().any(|group| self.together.doubts(leader_of(group))) {
             self.tell_proposals();
         }
-        others.iter().for_each(|group| self.gathered_proposals.trust(leader_of(group)));
-        self.gathered_proposals.push(announcement);
+        others.iter().for_each(|group| self.together.trust(leader_of(group)));
+        self.together.push(announcement);
     }
 
     /// Tells each engine what was gathered for its leaders. Returns whether there was anything.
     pub(crate) fn tell_proposals(&mut self) -> bool {
-        if self.gathered_proposals.is_empty() {
+        if self.together.is_empty() {
             return false;
         }
-        let mut gathered = std::mem::take(&mut self.gathered_proposals);
+        let mut gathered = std::mem::take(&mut self.together);
         gathered.close();
         let (from, mut together) = (self.local[0], self.borrow());
         for leader in gathered.leaders() {
-            if !self.runs_here(leader) {
+            if self.number_of_engine(leader).is_some() {
                 continue;
             }
             gathered.tell(GroupSet::single(leader.group), &mut together, |bytes| {
                 self.propose_here(from, leader, bytes);
             });
         }
-        for link in 0..self.links.len() {
-            let there = |it: &ReplicaId| self.place(*it).link == Some(link as u16);
+        for engine in 0..self.engines() {
+            let there = |it: &ReplicaId| self.number_of_engine(*it) == Some(engine as u16);
             let to: GroupSet = gathered.leaders().filter(there).map(|it| it.group).collect();
-            let Link { peer, first, .. } = self.links[link];
-            let purpose = Purpose::Engine { from: name(from), to: name(first) };
             gathered.tell(to, &mut together, |bytes| {
-                let route = self.links[link].route;
-                let goes = self.send_by(route, peer, purpose, Kind::Propose, bytes, &[]);
-                self.links[link].route = goes;
+                self.send_to_engine(engine, Kind::Propose, bytes);
             });
         }
         self.keep(together);
         gathered.clear();
-        self.gathered_proposals = gathered;
+        self.together = gathered;
         true
     }
 
@@ -65,21 +61,13 @@ impl<F: Fabric> Wiring<F> {
         destinations: GroupSet,
         proposals: &Proposals<'_>,
     ) -> bool {
-        let engine = self.place(from).link;
+        let engine = self.number_of_engine(from);
         self.topology.all_groups().contains_all(destinations)
             && proposals.iter().all(|it| {
                 let by = ReplicaId::new(it.group(), it.ballot.slot());
                 destinations.contains(by.group)
                     && by.slot < self.topology.replicas
-                    && self.place(by).link == engine
+                    && self.number_of_engine(by) == engine
             })
-    }
-
-    /// Queues what is proposed to a leader here, unless too much waits for room in its log already.
-    pub(crate) fn propose_here(&mut self, from: ReplicaId, to: ReplicaId, proposed: &[u8]) {
-        if self.proposed_here[usize::from(self.place(to).row)] < PROPOSED_HERE_MAX {
-            let bytes = self.buffers.copy(proposed);
-            self.keep_here(Datagram { from, to, kind: Kind::Propose, bytes });
-        }
     }
 }

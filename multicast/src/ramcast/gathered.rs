@@ -5,8 +5,8 @@
 //! told together, and whoever leads there hears all of it.
 
 use skein_protocol::ids::{GroupSet, ReplicaId};
-use skein_protocol::log::Remote;
-use skein_protocol::message::{Announcement, Proposed};
+use skein_protocol::ramcast::announcement::{Announcement, Proposed};
+use skein_protocol::ramcast::log::Remote;
 
 /// Bytes that travel together, at most: they fit a frame of the smallest ring, and whoever reads them
 /// must have room in its log for all that they propose.
@@ -31,7 +31,7 @@ struct Message {
 }
 
 #[derive(Default)]
-pub(crate) struct Gathered {
+pub struct Gathered {
     messages: Vec<Message>,
     /// Each with the number of the next one for its message.
     proposals: Vec<(Remote, usize)>,
@@ -43,6 +43,8 @@ pub(crate) struct Gathered {
     /// All of the messages as they travel, and where each ends there.
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    /// Replicas here that hear what another engine's propose.
+    pub(super) hear: Vec<usize>,
 }
 
 impl Gathered {
@@ -56,6 +58,7 @@ impl Gathered {
             known: GroupSet::EMPTY,
             bytes: Vec::new(),
             ends: Vec::new(),
+            hear: Vec::new(),
         }
     }
 

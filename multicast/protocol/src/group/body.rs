@@ -1,0 +1,115 @@
+//! What an entry says, as its ordering reads and writes it; and what of that its replica has a part in.
+
+use alloc::vec::Vec;
+
+use super::frame::{Cursor, Frame};
+use crate::ballot::Ballot;
+use crate::ids::{GroupId, GroupSet, MessageId};
+use crate::results::Results;
+
+/// Where a message's payload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
+    /// In the entry.
+    Inline(&'a [u8]),
+    /// In the ring of its session, or wherever the replica assembled it. A session may write one replica other
+    /// bytes than the next: those whose check fits are meant.
+    Held {
+        /// [`check`](crate::check::check()) of the bytes.
+        check: u64,
+    },
+}
+
+impl Payload<'_> {
+    /// The bytes that it takes in an entry.
+    pub const fn logged_len(&self) -> usize {
+        match self {
+            Payload::Inline(bytes) => bytes.len(),
+            Payload::Held { .. } => 8,
+        }
+    }
+}
+
+/// A message that an entry gives its place, as it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadMessage<'a> {
+    /// Which message.
+    pub message: MessageId,
+    /// Its session's low-water mark.
+    pub low_water: u64,
+    /// All its destinations.
+    pub destinations: GroupSet,
+    /// What was multicast.
+    pub payload: Payload<'a>,
+}
+
+/// The body of an entry that was read.
+pub trait Body<'a>: Copy {
+    /// A record of it.
+    type Record;
+
+    /// Reads what an entry says. `None` if there is no such kind, or it makes no sense.
+    fn read(frame: &Frame<'a>) -> Option<Self>;
+
+    /// The message that it gives its place, if it does.
+    fn message(&self) -> Option<ReadMessage<'a>>;
+
+    /// Another group's results, if it has such.
+    fn results(&self) -> Option<(GroupId, Results<'a>)>;
+
+    /// Tells `each` what it says, record by record.
+    fn for_each_record(&self, each: impl FnMut(Self::Record));
+
+    /// The most bytes that an entry takes: of a message to these groups, with so long a payload in it, or of results of so
+    /// many bytes.
+    fn longest(destinations: GroupSet, payload: usize, results: usize) -> usize;
+}
+
+/// What an entry that is to be written holds of its replica's.
+#[derive(Clone, Copy, Debug)]
+pub enum Contents<'a> {
+    /// Nothing.
+    None,
+    /// The payload of the message that it gives its place.
+    Payload(Payload<'a>),
+    /// Another group's results.
+    Results {
+        /// Whose.
+        from: GroupId,
+        /// As they were told.
+        results: Results<'a>,
+    },
+}
+
+/// What the header of an entry that is to be written says beside its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The ballot in which it is appended.
+    pub ballot: Ballot,
+    /// The leader's clock in milliseconds.
+    pub time_ms: u64,
+    /// The slot map's epoch.
+    pub epoch: u32,
+}
+
+/// An entry that is to be written.
+pub trait Draft {
+    /// A record of it.
+    type Record;
+
+    /// The bytes that it takes.
+    fn entry_len(&self) -> usize;
+
+    /// Appends the entry that belongs at `cursor` to `bytes`.
+    fn encode(&self, stamp: Stamp, cursor: Cursor, bytes: &mut Vec<u8>);
+
+    /// Whether somebody waits for what followers do with it: other groups for what they accept, their own leader for whether
+    /// they hold a payload.
+    fn is_awaited(&self) -> bool;
+
+    /// How many proposals of other groups it has.
+    fn proposals(&self) -> usize;
+
+    /// Tells `each` what it says, record by record.
+    fn for_each_record(&self, each: impl FnMut(Self::Record));
+}

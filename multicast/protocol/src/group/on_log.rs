@@ -1,0 +1,241 @@
+//! An ordering that stands on a group log: what the log has it do, and what is the same for every ordering.
+
+use alloc::vec::Vec;
+
+use super::ordering::{Next, Ordering};
+use super::succession::is_left_behind;
+use super::transfer::{Answer, Request};
+use super::{Backlog, Control, GroupEffect, GroupEvent, GroupLog, Role};
+use crate::ballot::Ballot;
+use crate::ordering::{EffectOf, OrderingProtocol};
+use crate::step::Effect;
+use crate::view::View;
+
+/// An ordering on a [`GroupLog`]. The hooks are its own; all else is provided.
+pub(crate) trait OnLog: OrderingProtocol {
+    /// What it has to deliver, and is done with.
+    type Deliveries<'a>: Ordering
+    where
+        Self: 'a;
+
+    // Hooks.
+
+    /// Our log, and what it asks of us.
+    fn log_and_deliveries(&mut self) -> (&mut GroupLog<Self::Record>, Self::Deliveries<'_>);
+
+    /// What waits to be delivered first.
+    fn waits_first(&mut self) -> Option<Next>;
+
+    /// As leader: logs a record. Returns its index.
+    fn append(&mut self, record: Self::Record, effects: &mut Vec<EffectOf<Self>>) -> u64;
+
+    /// Everything up to `index` is committed: it is part of the replicated state from here on.
+    fn fold(&mut self, index: u64);
+
+    /// Cuts off what our log holds beyond `index`: another log was chosen.
+    fn truncate(&mut self, index: u64);
+
+    /// The leader of the ballot that we granted rewrites our log from behind `base` on. Its own first
+    /// entry is, or will be, `first`.
+    fn follow(&mut self, ballot: Ballot, base: u64, first: u64);
+
+    /// The campaign is won, and our log is the one adopted: begins to lead.
+    fn lead(&mut self, effects: &mut Vec<EffectOf<Self>>);
+
+    /// We lead no more: what we did not see committed is not ours to commit.
+    fn step_down(&mut self);
+
+    // What follows.
+
+    /// Another replica of our group tells us something of who leads.
+    fn hear_control(&mut self, from: u8, control: Control<'_>, effects: &mut Vec<EffectOf<Self>>) {
+        let log = self.log_mut();
+        match control {
+            Control::Prepare { asked, admitted } => log.prepare(asked, admitted, effects),
+            Control::Granted { ballot, incarnation, last, named, applied } => {
+                log.hear_grant(from, (ballot, incarnation), last, named, applied, effects);
+            }
+            Control::Refused { promised } => self.refused(promised),
+            Control::Admitted { ballot, incarnation } => {
+                if incarnation == log.config.incarnation {
+                    log.hear_admitted(ballot);
+                }
+            }
+            Control::Lease { ballot, number, now } => {
+                if ballot.slot() == from && log.promise_lease(ballot, now) {
+                    let promise = GroupEffect::PromiseLease { to: from, ballot, number };
+                    effects.push(promise.into());
+                }
+            }
+            Control::LeasePromised { ballot, number, incarnation, now } => {
+                log.lease_promised((from, incarnation), ballot, number, now);
+            }
+            Control::Succeed { ballot } => log.succeed(ballot, effects),
+        }
+    }
+
+    /// Something has happened that concerns our group alone.
+    fn happens(&mut self, event: GroupEvent, effects: &mut Vec<EffectOf<Self>>) {
+        match event {
+            GroupEvent::Watched { trusted } => {
+                if !self.log_mut().watched(trusted, effects) {
+                    self.hand_to_heir(effects);
+                }
+            }
+            GroupEvent::SetOut { cause } => {
+                self.log_mut().set_out(cause, effects);
+            }
+            GroupEvent::LogClosed { then } => {
+                self.depose();
+                self.log_mut().closed(then, effects);
+            }
+            GroupEvent::TookOver => self.lead(effects),
+            GroupEvent::Learned { index } => self.learn_committed(index),
+            GroupEvent::Followed { ballot, base, first } => self.follow(ballot, base, first),
+            GroupEvent::CutOff { last } => self.truncate(last),
+            GroupEvent::Feeds { slot, incarnation, held_from } => {
+                self.log_mut().feeds(slot, incarnation, held_from);
+            }
+            GroupEvent::OutOfReach { slot, end } => self.log_mut().cannot_feed(slot, end),
+            GroupEvent::FeedsNoMore { slot } => self.log_mut().feeds_no_more(slot),
+            GroupEvent::CaughtUp { slot, incarnation } => self.join(slot, incarnation, effects),
+            GroupEvent::Evict { slot } => {
+                if self.evict(slot, effects) {
+                    effects.push(GroupEffect::GiveUp { slot, evicted: true }.into());
+                }
+            }
+            GroupEvent::Landed { slot, number } => self.log_mut().landed(slot, number),
+            GroupEvent::LeaseWanted { now } => {
+                let number = self.log_mut().ask_for_lease(now);
+                effects.extend(
+                    number.map(|number| Effect::Group(GroupEffect::AskForLease { number })),
+                );
+            }
+            GroupEvent::HandsOver { to } => {
+                self.log_mut().has_handed_over();
+                effects.push(GroupEffect::Succeed { to }.into());
+            }
+            GroupEvent::LeaderDied => self.log_mut().leader_has_died(),
+        }
+    }
+
+    /// Another ballot than ours is promised.
+    fn depose(&mut self) {
+        let leads = self.log().leads();
+        self.log_mut().paths.deposed += u64::from(leads);
+        self.step_down();
+    }
+
+    /// Our promise is another's from here on. The caller has told us everything that the log holds.
+    fn promise(&mut self, ballot: Ballot) {
+        self.depose();
+        self.log_mut().promise(ballot);
+    }
+
+    /// A replica has refused our ballot, because it has granted `promised`.
+    fn refused(&mut self, promised: Ballot) {
+        // Whom we have asked to succeed us is not outbid, though its question be late: we would take
+        // back with every tick what we ask for.
+        if self.heir() != Some(promised.slot()) && !self.log().is_successor(promised.slot()) {
+            self.log_mut().hear_of(promised);
+        }
+    }
+
+    /// As candidate, with the log that is adopted: everything up to `index` is committed, since a replica that
+    /// granted our ballot has folded it. A log is full of what its holder does not know to be committed; one that
+    /// only replicas without that knowledge campaigned for would have no room for a ballot of theirs.
+    fn learn_committed(&mut self, index: u64) {
+        let index = index.min(self.log().last_index());
+        if index > self.log().commit_index() {
+            self.log_mut().paths.learned_committed += 1;
+            self.fold(index);
+        }
+    }
+
+    /// Logs that the log waits for a slot no more, unless fewer than a quorum would be left that it waits for. Returns
+    /// whether it was of use.
+    fn evict(&mut self, slot: u8, effects: &mut Vec<EffectOf<Self>>) -> bool {
+        let (log, deliveries) = self.log_and_deliveries();
+        let evict = log.evict(slot, &deliveries);
+        drop(deliveries);
+        evict.map(|record| self.append(record.into(), effects)).is_some()
+    }
+
+    /// Logs that an incarnation of a slot counts from here on, if it may: it holds all that this log holds.
+    fn join(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<EffectOf<Self>>) {
+        let (log, deliveries) = self.log_and_deliveries();
+        let join = log.join(slot, incarnation, &deliveries);
+        drop(deliveries);
+        if let Some(record) = join {
+            self.append(record.into(), effects);
+        }
+    }
+
+    /// Logs the changes of the view that are due.
+    fn log_due_changes(&mut self, effects: &mut Vec<EffectOf<Self>>) {
+        let (log, deliveries) = self.log_and_deliveries();
+        let due = log.due_changes(&deliveries);
+        drop(deliveries);
+        for record in due {
+            self.append(record.into(), effects);
+        }
+    }
+
+    /// As leader that is left behind: the slot that shall lead instead.
+    fn heir(&mut self) -> Option<u8> {
+        let next = self.waits_first();
+        let (log, deliveries) = self.log_and_deliveries();
+        log.heir(next, &deliveries)
+    }
+
+    /// As leader that is left behind, or that can give a replica neither its log nor its state: asks another to lead
+    /// instead.
+    fn hand_to_heir(&mut self, effects: &mut Vec<EffectOf<Self>>) {
+        let heir = self.heir();
+        let (log, deliveries) = self.log_and_deliveries();
+        let heir = heir.or_else(|| log.other_server(&deliveries));
+        effects.extend(heir.map(|to| Effect::Group(GroupEffect::Succeed { to })));
+    }
+
+    /// As leader, once a tick: goes on without those that hold us up for too long, if they can be spared.
+    fn go_on_without(&mut self, backlog: &Backlog<'_>, effects: &mut Vec<EffectOf<Self>>) {
+        for slot in self.log_mut().holds_up(backlog) {
+            let learns = self.log().view().member(slot).evicted;
+            if learns || self.evict(slot, effects) {
+                effects.push(GroupEffect::GiveUp { slot, evicted: !learns }.into());
+            }
+        }
+    }
+
+    /// What is answered to a replica that asks for our state, or to be let in.
+    fn answer(&mut self, request: &Request, trusted: bool) -> Answer {
+        let next = if self.log().leads() { self.waits_first() } else { None };
+        let (log, deliveries) = self.log_and_deliveries();
+        log.asked_for_state(request, trusted, next, &deliveries)
+    }
+
+    /// Whether we have waited for so long for what the others do not tell any more that we need a state.
+    fn lags(&mut self, awaits_leader: bool) -> bool {
+        let delivered = self.delivered();
+        let next = if self.log().may_lag() { self.waits_first() } else { None };
+        let (log, deliveries) = self.log_and_deliveries();
+        log.notices_lag(delivered, awaits_leader, is_left_behind(next, &deliveries))
+    }
+
+    /// As the survivor of a lost group: all that our log holds is committed, in a group of this view. Our log must be
+    /// closed to its leader, and read to its end, before.
+    fn go_on(&mut self, marker: Ballot, view: View) {
+        self.promise(marker);
+        self.fold(self.log().last_index());
+        self.log_mut().revive(marker, view);
+    }
+
+    /// As any other replica of the group: nothing of ours counts until we have taken the survivor's
+    /// state.
+    fn suspend(&mut self, marker: Ballot) {
+        if self.log().role() != Role::Blank {
+            self.promise(marker);
+        }
+        self.log_mut().suspend(marker);
+    }
+}

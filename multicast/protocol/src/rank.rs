@@ -1,0 +1,64 @@
+//! Where a group delivers a message, as its ordering counts.
+
+use core::fmt;
+
+/// Where a group delivers a message. Ranks rise with each delivery of a group, and all its replicas deliver a message at
+/// the same one. Everything above an ordering compares them, and reads nothing else in them.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rank(u64);
+
+impl Rank {
+    /// Before all that is delivered.
+    pub const NOTHING: Self = Self(0);
+
+    /// Words below this are no ranks of messages.
+    pub const LEAST: u64 = 2;
+
+    /// As the ordering counts: a message's is no lower than [`LEAST`](Self::LEAST).
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The ordering's number.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// As read from memory that others write, where 0 says that nothing was written yet.
+    pub const fn from_word(word: u64) -> Self {
+        Self(if word < Self::LEAST { 0 } else { word })
+    }
+
+    /// As written to the memory of others, who tell it from memory that nobody has written.
+    pub const fn to_word(self) -> u64 {
+        if self.0 < Self::LEAST { 1 } else { self.0 }
+    }
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_told_by_a_word_that_no_memory_begins_with() {
+        assert_eq!(Rank::NOTHING.to_word(), 1);
+        for word in [0, 1] {
+            assert_eq!(Rank::from_word(word), Rank::NOTHING);
+        }
+        for number in [Rank::LEAST, 1 << 40] {
+            assert_eq!(Rank::from_word(Rank::new(number).to_word()).number(), number);
+        }
+    }
+}

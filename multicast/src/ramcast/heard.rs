@@ -1,0 +1,108 @@
+//! What leaders of other groups propose, as far as they may; and what replicas tell of what was passed.
+
+use skein_fabric::Fabric;
+use skein_protocol::ids::{GroupSet, ReplicaId};
+use skein_protocol::ordering::OrderingProtocol as _;
+use skein_protocol::properties::{About, Touch};
+use skein_protocol::ramcast::announcement::{Announcement, Proposals, Proposed};
+use skein_protocol::ramcast::{Event, Heard, Ramcast};
+
+use super::gathered;
+use crate::application::Application;
+use crate::channel::Kind;
+use crate::replica::Replica;
+use crate::wiring::{Note, Wiring};
+
+impl<A: Application> Replica<A, Ramcast> {
+    /// Another group's leader announced its proposal.
+    pub(crate) fn announced(&mut self, from: ReplicaId, announcement: Announcement) {
+        self.stir();
+        let sane = announcement.timestamp.group() == from.group
+            && announcement.ballot.slot() < self.topology.replicas
+            && announcement.destinations.contains(self.id.group)
+            && self.topology.all_groups().contains_all(announcement.destinations);
+        if sane {
+            self.announced += 1;
+            self.step(Event::Heard(Heard::Announced { from, announcement }));
+        }
+    }
+
+    /// Leaders of one engine announced what they propose for a message; see
+    /// [`Wiring::may_propose`](crate::wiring::Wiring::may_propose).
+    pub(crate) fn proposed(&mut self, proposed: &Proposed, proposals: &Proposals<'_>) {
+        let own = self.id.group;
+        if proposed.destinations.contains(own) {
+            self.stir();
+            self.announced += proposals.len();
+            let others = proposals.iter().filter(|it| it.group() != own);
+            self.core.hear_together(proposed, others, &mut self.effects);
+        }
+    }
+
+    /// Another replica tells what was delivered and passed.
+    pub(crate) fn hear_passed<F: Fabric>(
+        &mut self,
+        from: ReplicaId,
+        report: &[u8],
+        wiring: &mut Wiring<F, Ramcast>,
+    ) {
+        self.stir();
+        if self.core.hear_passed(from, report, &mut self.effects) && self.log_has_room() {
+            self.announced += 1; // It may need an entry. If there is no room, it asks again.
+            self.step(Event::Heard(Heard::Awaited { by: from.group }));
+        }
+        self.carry_out(wiring);
+    }
+
+    /// Tells what we know of these groups.
+    pub(super) fn tell_passed<F: Fabric>(
+        &self,
+        to: ReplicaId,
+        rows: GroupSet,
+        asks: bool,
+        wiring: &mut Wiring<F, Ramcast>,
+    ) {
+        let about = About::Passed;
+        wiring.note(|| Note::Told(Touch { by: self.id, to, about }));
+        let mut bytes = wiring.borrow();
+        self.core.report_passed(rows, asks, &mut bytes);
+        if asks {
+            wiring.ask(self.id, to, Kind::Passed, &bytes);
+        } else {
+            wiring.send(self.id, to, Kind::Passed, &bytes, &[]);
+        }
+        wiring.keep(bytes);
+    }
+}
+
+/// What leaders of another engine propose is for all leaders here. One whose log has no room hears it
+/// later, and the others do not wait for that.
+pub(super) fn take_proposals<F: Fabric, A: Application>(
+    replicas: &mut [Replica<A, Ramcast>],
+    from: ReplicaId,
+    datagram: &[u8],
+    wiring: &mut Wiring<F, Ramcast>,
+) {
+    if datagram.len() > gathered::TOGETHER_MAX {
+        return tracing::warn!(len = datagram.len(), %from, "dropped proposals that make no sense");
+    }
+    let mut hear = std::mem::take(&mut wiring.together.hear);
+    for (at, ours) in replicas.iter().enumerate().filter(|(_, it)| it.core.log().leads()) {
+        if ours.admits_from_replica(from.group, Kind::Propose, datagram.len()) {
+            hear.push(at);
+        } else {
+            wiring.propose_here(from, ours.id, datagram);
+        }
+    }
+    let mut rest = datagram;
+    while let Some((proposed, proposals, next)) = Proposed::decode(rest) {
+        if wiring.may_propose(from, proposed.destinations, &proposals) {
+            for at in &hear {
+                replicas[*at].proposed(&proposed, &proposals);
+            }
+        }
+        rest = next;
+    }
+    hear.clear();
+    wiring.together.hear = hear;
+}

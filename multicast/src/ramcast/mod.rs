@@ -1,0 +1,124 @@
+//! RamCast as it is driven: what leaders tell each other of what they propose, and replicas of what was passed.
+
+mod announcements;
+pub(crate) mod gathered;
+mod heard;
+mod proposals;
+
+use skein_fabric::Fabric;
+use skein_protocol::ids::ReplicaId;
+use skein_protocol::ordering::OrderingProtocol as _;
+use skein_protocol::properties::{About, Touch};
+use skein_protocol::ramcast::announcement::{Announcement, Proposed};
+use skein_protocol::ramcast::{Ramcast, Told};
+
+use self::announcements::Announcements;
+use self::gathered::Gathered;
+use crate::application::Application;
+use crate::channel::Kind;
+use crate::ordering::Links;
+use crate::replica::Replica;
+use crate::wiring::{Note, Wiring};
+
+#[expect(private_interfaces, reason = "only this crate can implement it")]
+impl Links for Ramcast {
+    type Outgoing = Announcements;
+    type Together = Gathered;
+
+    fn outgoing(by: ReplicaId, groups: u16) -> Announcements {
+        Announcements::new(by, groups)
+    }
+
+    fn together(groups: u16) -> Gathered {
+        Gathered::new(groups)
+    }
+
+    fn entries_for(kind: Kind, len: usize) -> usize {
+        match kind {
+            Kind::Announce => len / Announcement::BYTES_MIN,
+            Kind::Propose => len / Proposed::PROPOSAL_BYTES,
+            _ => 1,
+        }
+    }
+
+    fn tell<F: Fabric, A: Application>(
+        replica: &mut Replica<A, Self>,
+        told: Told,
+        wiring: &mut Wiring<F, Self>,
+    ) {
+        let by = replica.id;
+        match told {
+            Told::Propose { announcement } => {
+                let about = About::Message(announcement.message);
+                if wiring.journal.is_some() {
+                    for group in announcement.destinations.without(by.group).iter() {
+                        let to = replica.core.leader_of(group);
+                        wiring.note(|| Note::Told(Touch { by, to, about }));
+                    }
+                }
+                wiring.propose(&announcement, |group| replica.core.leader_of(group));
+            }
+            Told::Announce { to, announcement } => {
+                let about = About::Message(announcement.message);
+                wiring.note(|| Note::Told(Touch { by, to, about }));
+                if announcement.again.is_some() {
+                    let mut bytes = wiring.borrow();
+                    announcement.encode(&mut bytes);
+                    wiring.ask(by, to, Kind::Announce, &bytes);
+                    wiring.keep(bytes);
+                } else {
+                    replica.outgoing.push(to, &announcement, wiring);
+                }
+            }
+            Told::Pass { to, rows, asks } => replica.tell_passed(to, rows, asks, wiring),
+        }
+    }
+
+    fn tell_outgoing<F: Fabric>(
+        outgoing: &mut Announcements,
+        wiring: &mut Wiring<F, Self>,
+    ) -> bool {
+        outgoing.send(wiring)
+    }
+
+    fn tell_together<F: Fabric>(wiring: &mut Wiring<F, Self>) -> bool {
+        wiring.tell_proposals()
+    }
+
+    fn hear<F: Fabric, A: Application>(
+        replica: &mut Replica<A, Self>,
+        from: ReplicaId,
+        kind: Kind,
+        datagram: &[u8],
+        wiring: &mut Wiring<F, Self>,
+    ) {
+        let mut rest = datagram;
+        match kind {
+            Kind::Announce => {
+                while let Some((announcement, next)) = Announcement::decode(rest) {
+                    replica.announced(from, announcement);
+                    rest = next;
+                }
+            }
+            Kind::Propose => {
+                while let Some((proposed, proposals, next)) = Proposed::decode(rest) {
+                    if wiring.may_propose(from, proposed.destinations, &proposals) {
+                        replica.proposed(&proposed, &proposals);
+                    }
+                    rest = next;
+                }
+            }
+            Kind::Passed => replica.hear_passed(from, datagram, wiring),
+            _ => {}
+        }
+    }
+
+    fn hear_engine<F: Fabric, A: Application>(
+        replicas: &mut [Replica<A, Self>],
+        from: ReplicaId,
+        datagram: &[u8],
+        wiring: &mut Wiring<F, Self>,
+    ) {
+        heard::take_proposals(replicas, from, datagram, wiring);
+    }
+}
