@@ -11,7 +11,7 @@
 //! | how two processes share rings | `channel`, `port` |
 //! | what holds under every schedule | [`simulate`] |
 //! | how replicas reach each other | `wiring`, `mail`, `election` |
-//! | what is done for one ordering alone | `ordering`, `ramcast` |
+//! | what is done for one ordering alone | `ordering`, `ramcast`, `single` |
 
 pub mod access;
 pub mod application;
@@ -31,6 +31,7 @@ mod ramcast;
 mod replica;
 pub mod roster;
 pub mod simulate;
+mod single;
 mod slots;
 mod wakes;
 mod wiring;

@@ -8,7 +8,9 @@ use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
-use skein_multicast::simulate::{Campaign, Coverage, Kept, Part, Profile, SHARES, Tally, run};
+use skein_multicast::simulate::{
+    Campaign, Coverage, Kept, Ordering, Part, Profile, SHARES, Tally, run,
+};
 
 /// In so many of them at least, a leader is followed by another.
 const LEADER_CHANGES: u64 = 3000;
@@ -90,6 +92,31 @@ fn every_schedule_keeps_the_properties() {
     let changes: u64 = tallies.iter().map(|tally| tally.with_leader_change).sum();
     assert!(changes >= LEADER_CHANGES, "a leader was followed in {changes} seeds only");
     assert!(holes.is_empty(), "never hit, and so holes in what was run: {holes:?}");
+}
+
+/// Of the seeds of each profile, one in so many is run with the smallest ordering, too.
+const SINGLE_ONE_IN: u64 = 8;
+
+#[test]
+fn every_schedule_of_one_group_keeps_the_properties_with_another_ordering() {
+    let runs = SHARES.into_iter().filter_map(|(name, count)| {
+        let profile = Profile::named(name).expect("a profile of that name");
+        let profile = profile.ordered_by(Ordering::Single)?;
+        Some(campaign(profile, 0..count.div_ceil(SINGLE_ONE_IN), Vec::new()))
+    });
+    let tallies: Vec<Tally> = runs.collect();
+    check(&tallies);
+    let mut coverage = Coverage::default();
+    for tally in &tallies {
+        coverage.add(&tally.coverage);
+    }
+    // What a group does by itself, of its elections, its members and its states.
+    let changes: u64 = tallies.iter().map(|tally| tally.with_leader_change).sum();
+    assert!(changes >= LEADER_CHANGES / (2 * SINGLE_ONE_IN), "{changes}");
+    let hit = |name: &str| coverage.all().any(|(path, count)| path == name && count > 0);
+    for path in ["admitted", "parts_taken", "truncated", "relayed", "read_answered", "revived"] {
+        assert!(hit(path), "never hit: {path}");
+    }
 }
 
 #[test]

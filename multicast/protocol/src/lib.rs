@@ -33,6 +33,7 @@ pub mod ramcast;
 pub mod rank;
 pub mod results;
 pub mod ring;
+pub mod single;
 pub mod step;
 pub mod timestamp;
 pub mod view;

@@ -153,6 +153,13 @@ impl Part {
     }
 }
 
+impl Part {
+    /// The same seeds, ordered by another protocol, if that [can be](Profile::ordered_by).
+    pub fn ordered_by(self, ordering: super::Ordering) -> Option<Self> {
+        Some(Self { profile: self.profile.ordered_by(ordering)?, ..self })
+    }
+}
+
 impl Campaign {
     /// Runs the seeds, and tells `look` of each result. Goes on as long as that returns true.
     pub fn run(&self, look: &(dyn Fn(&Tally, Result<&Report, &Failure>) -> bool + Sync)) -> Tally {

@@ -28,8 +28,8 @@ impl Failure {
 
     /// One that leaves something out and breaks the same property, if there is one.
     fn smaller(&self, until: Instant) -> Option<Self> {
-        let Scenario { seed, profile, .. } = self.scenario;
-        let profile = Profile::named(profile)?;
+        let Scenario { seed, profile, ordering, .. } = self.scenario;
+        let profile = Profile::named(profile)?.ordered_by(ordering)?;
         let candidates = smaller_reductions(&self.scenario).into_iter();
         candidates
             .flat_map(|it| (0..SCHEDULES).map(move |schedule| Reduction { schedule, ..it.clone() }))

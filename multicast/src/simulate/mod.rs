@@ -34,6 +34,7 @@ use skein_fabric::sim::Counters;
 use skein_protocol::group::GroupPaths;
 use skein_protocol::properties::Violation;
 use skein_protocol::ramcast::{Paths, Ramcast};
+use skein_protocol::single::Single;
 
 pub use self::campaign::{Campaign, Part, ProfileTally, SHARES, Tally, on_threads};
 pub use self::faults::{Fault, Kind, Mix, Target};
@@ -41,6 +42,7 @@ pub use self::injector::FaultCounts;
 pub use self::kept::{Kept, lines as kept_lines};
 pub use self::operator::LossCounts;
 use self::ordering::Driven;
+pub use self::ordering::Ordering;
 pub use self::profile::Profile;
 pub use self::reduction::{MalformedReduction, Reduction};
 pub use self::scenario::Scenario;
@@ -122,10 +124,17 @@ pub fn run(seed: u64, profile: Profile, trace: bool) -> Result<Report, Box<Failu
 
 /// Runs a scenario.
 pub fn run_scenario(scenario: &Scenario, trace: bool) -> Result<Report, Box<Failure>> {
+    match scenario.ordering {
+        Ordering::Ramcast => run_ordered_by::<Ramcast>(scenario, trace),
+        Ordering::Single => run_ordered_by::<Single>(scenario, trace),
+    }
+}
+
+fn run_ordered_by<O: Driven>(scenario: &Scenario, trace: bool) -> Result<Report, Box<Failure>> {
     let mut simulation = None;
     // An assertion of the code under test is a violation too, and wants its seed told.
     let run = catch_unwind(AssertUnwindSafe(|| {
-        let simulation = simulation.insert(Simulation::<Ramcast>::new(scenario.clone(), trace)?);
+        let simulation = simulation.insert(Simulation::<O>::new(scenario.clone(), trace)?);
         simulation.run()?;
         let trace = simulation.trace();
         Ok(Report { trace, ..simulation.report() })
@@ -190,13 +199,17 @@ impl Coverage {
 impl Failure {
     /// The command that runs it again, with all that was left out of it left out.
     pub fn replay(&self) -> String {
-        let Scenario { seed, profile, reduction, .. } = &self.scenario;
+        let Scenario { seed, profile, ordering, reduction, .. } = &self.scenario;
         let end = seed + 1;
+        let ordering = match ordering {
+            Ordering::Ramcast => String::new(),
+            other => format!(" --ordering {other}"),
+        };
         let reduced = match reduction.to_string() {
             text if text.is_empty() => text,
             text => format!(" --reduced {text}"),
         };
-        format!("skein sim --profile {profile} --seeds {seed}..{end}{reduced} --trace")
+        format!("skein sim{ordering} --profile {profile} --seeds {seed}..{end}{reduced} --trace")
     }
 
     /// The same seed was two different runs.

@@ -1,6 +1,7 @@
 //! The kinds of scenarios: what each is good for, and what of everything is drawn for it.
 
 use super::faults::Mix;
+use super::ordering::Ordering;
 use super::surroundings::Surroundings;
 use crate::access::Of;
 
@@ -11,6 +12,8 @@ pub struct Profile {
     pub name: &'static str,
     /// What it is good for.
     pub about: &'static str,
+    /// What orders.
+    pub ordering: Ordering,
     /// Faults at least, and so many more at most.
     pub(super) faults: (u64, u64),
     pub(super) mix: Mix,
@@ -75,6 +78,7 @@ const QUIET: Mix = Mix {
 const PLAIN: Profile = Profile {
     name: "",
     about: "",
+    ordering: Ordering::Ramcast,
     faults: (4, 12),
     mix: QUIET,
     messages: (100, 200),
@@ -499,6 +503,14 @@ impl Profile {
             ..PLAIN
         },
     ];
+
+    /// The same, ordered by another protocol; `None` if it is about several groups, and the ordering is of one.
+    pub fn ordered_by(self, ordering: Ordering) -> Option<Self> {
+        let uneven = self.surroundings == Some(Surroundings::Uneven);
+        let of_several = self.overlaps || self.severed || self.relayed || uneven;
+        let can = ordering != Ordering::Single || !of_several;
+        can.then_some(Self { ordering, ..self })
+    }
 
     /// The profile of that name.
     pub fn named(name: &str) -> Option<Self> {

@@ -6,6 +6,7 @@ use skein_fabric::sim::{Rng, SimConfig};
 
 use super::Reduction;
 use super::faults::{self, Fault};
+use super::ordering::Ordering;
 use super::profile::Profile;
 use super::{schedules, surroundings};
 use crate::access::Of;
@@ -24,6 +25,8 @@ pub struct Scenario {
     pub reduction: Reduction,
     /// What it was drawn for.
     pub profile: &'static str,
+    /// What orders.
+    pub ordering: Ordering,
     /// Nodes, groups, replicas, engines.
     pub topology: Topology,
     /// Sizes: as small as they may be, so that everything is lapped.
@@ -89,6 +92,7 @@ impl Scenario {
             () if profile.learners => 2 + rng.below(3) as u16,
             () => 1 + rng.below(4) as u16,
         };
+        let groups = if profile.ordering == Ordering::Single { 1 } else { groups };
         let topology = Topology {
             nodes: u16::from(replicas) + rng.below(2) as u16,
             groups,
@@ -124,6 +128,7 @@ impl Scenario {
             seed,
             reduction: Reduction::default(),
             profile: profile.name,
+            ordering: profile.ordering,
             topology,
             tuning,
             clients,
@@ -205,7 +210,8 @@ impl Scenario {
         // Likewise of its own generator. One group is lost again and again, and another has no replica on the
         // nodes that die: it keeps what it was told by all former selves of the first.
         let mut rng = Rng::new(seed ^ 0x1057_a9a1);
-        if profile.loses && replicas > 1 && rng.one_in(3) {
+        let several = profile.ordering != Ordering::Single;
+        if profile.loses && several && replicas > 1 && rng.one_in(3) {
             scenario.topology.nodes = 2 * u16::from(replicas);
             scenario.topology.groups = scenario.topology.groups.max(u16::from(replicas) + 1);
             let again = schedules::group_is_lost_again(&mut scenario, &mut rng);

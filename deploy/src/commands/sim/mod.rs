@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use skein_multicast::simulate::{
-    Campaign, Kept, Part, Profile, Reduction, Scenario, keep_panics_quiet, run_scenario,
+    Campaign, Kept, Ordering, Part, Profile, Reduction, Scenario, keep_panics_quiet, run_scenario,
 };
 
 use self::failures::{Failures, STORE};
@@ -49,6 +49,9 @@ pub(crate) struct Args {
     #[arg(long, default_value = "default", value_name = "NAME", value_parser = profile)]
     #[arg(help = format!("Which mix of faults: {}", Profile::ALL.map(|p| p.name).join(", ")))]
     profile: Profile,
+    /// What orders: RamCast, or the smallest ordering, of one group
+    #[arg(long, default_value_t = Ordering::Ramcast, value_name = "NAME", conflicts_with = "store")]
+    ordering: Ordering,
     /// Divides the seeds over all profiles, as the gate divides its own
     #[arg(long, conflicts_with_all = ["profile", "trace", "store"])]
     all_profiles: bool,
@@ -156,20 +159,26 @@ impl Args {
         }
         let (begun, seeds) = (Instant::now(), self.seeds.range(self.from).map_err(usage)?);
         let files = Files::open(&self)?;
+        let ordering = self.ordering;
         let mut kept = Kept::all();
+        // They were found with RamCast, and what they draw is another thing for any other.
+        kept.retain(|_| ordering == Ordering::Ramcast);
         if let Some(failures) = &files.failures {
-            kept.extend(failures.known(of_a_profile, Kept::parse)?);
+            let known = failures.known(of_a_profile, Kept::parse)?;
+            let ordered = |it: Kept| Some(Kept { profile: it.profile.ordered_by(ordering)?, ..it });
+            kept.extend(known.into_iter().filter_map(ordered));
         }
         let kept_seeds = kept.len() as u64;
         let interrupt = Interrupt::listen()?;
         let bars = Bars::new(interrupt.clone());
         let (line, drawn) = (bars.line(), Mutex::new(begun));
+        let parts = if self.all_profiles {
+            Part::of_all(&seeds)
+        } else {
+            vec![Part { profile: self.profile()?, seeds: seeds.clone() }]
+        };
         let campaign = Campaign {
-            parts: if self.all_profiles {
-                Part::of_all(&seeds)
-            } else {
-                vec![Part { profile: self.profile, seeds: seeds.clone() }]
-            },
+            parts: parts.into_iter().filter_map(|it| it.ordered_by(ordering)).collect(),
             kept,
             until: self.until(begun),
             jobs: self.jobs(),
@@ -214,13 +223,20 @@ impl Args {
         let run = tally.seeds + tally.failures.len() as u64;
         let (compared, same) = files.close(run >= kept_seeds, of_a_profile)?;
         let name = if self.all_profiles { "all" } else { self.profile.name };
-        let summary = Summary::of(name, seeds, &tally, failure.as_ref(), took);
+        let summary = Summary::of((name, ordering), seeds, &tally, failure.as_ref(), took);
         if self.json {
             say(serde_json::to_string(&summary)? + "\n")?;
         } else {
             say(summary.table(failure.as_ref()) + &compared)?;
         }
         Ok(if failure.is_some() || !same { Exit::No } else { Exit::Ok })
+    }
+
+    fn profile(&self) -> anyhow::Result<Profile> {
+        self.profile.ordered_by(self.ordering).ok_or_else(|| {
+            let (name, ordering) = (self.profile.name, self.ordering);
+            usage(format!("the profile {name} is of several groups, and the ordering {ordering} of one: name another"))
+        })
     }
 
     fn until(&self, begun: Instant) -> Option<Instant> {
@@ -240,7 +256,8 @@ impl Args {
             return Err(usage(format!("--trace shows one seed: say --seeds {seed}..{}", seed + 1)));
         }
         let reduction = self.reduced.clone().unwrap_or_default();
-        match run_scenario(&Scenario::reduced(seeds.start, self.profile, &reduction), true) {
+        let profile = self.profile()?;
+        match run_scenario(&Scenario::reduced(seeds.start, profile, &reduction), true) {
             Ok(report) => {
                 say(report.trace.join("\n") + "\n")?;
                 let (messages, simulated) = (report.messages, report.simulated);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use serde::Serialize;
-use skein_multicast::simulate::{Failure, ProfileTally, Tally};
+use skein_multicast::simulate::{Failure, Ordering, ProfileTally, Tally};
 use skein_workloads::chart::grouped;
 
 /// Events that are shown of a failure.
@@ -18,6 +18,7 @@ const FAILURES_SHOWN: usize = 20;
 #[derive(Serialize)]
 pub(super) struct Summary {
     profile: &'static str,
+    ordering: String,
     from: u64,
     to: u64,
     seeds: u64,
@@ -85,7 +86,7 @@ impl From<&Failure> for Failed {
 impl Summary {
     /// `failure` is the first one, made small.
     pub(super) fn of(
-        profile: &'static str,
+        (profile, ordering): (&'static str, Ordering),
         seeds: Range<u64>,
         tally: &Tally,
         failure: Option<&Failure>,
@@ -97,8 +98,11 @@ impl Summary {
             let what = failure.violation.to_string();
             format!("{seed} {profile} {:.160}", what.lines().next().unwrap_or_default())
         };
+        // A run that ended at a failure says nothing about what can be hit, and paths between groups are RamCast's.
+        let whole = failure.is_none() && ordering == Ordering::Ramcast;
         Self {
             profile,
+            ordering: ordering.to_string(),
             from: seeds.start,
             to: seeds.end,
             seeds: tally.seeds,
@@ -111,8 +115,7 @@ impl Summary {
             leader_changes: tally.leader_changes,
             profiles: tally.profiles.iter().map(|(name, of)| (*name, of.into())).collect(),
             hit: tally.coverage.all().filter(|(_, count)| *count > 0).collect(),
-            // A run that ended at a failure says nothing about what can be hit.
-            never_hit: tally.coverage.never_hit().filter(|_| failure.is_none()).collect(),
+            never_hit: tally.coverage.never_hit().filter(|_| whole).collect(),
             failures: tally.failures.iter().map(line).collect(),
             failure: failure.map(Failed::from),
         }

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::frame::{Cursor, Frame};
 use crate::ballot::Ballot;
+use crate::bytes::{Reader, Writer};
 use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::results::Results;
 
@@ -20,13 +21,36 @@ pub enum Payload<'a> {
     },
 }
 
-impl Payload<'_> {
+impl<'a> Payload<'a> {
     /// The bytes that it takes in an entry.
     pub const fn logged_len(&self) -> usize {
         match self {
             Payload::Inline(bytes) => bytes.len(),
             Payload::Held { .. } => 8,
         }
+    }
+
+    /// Appends it, as the last that an entry says.
+    pub(crate) fn encode(&self, out: &mut Writer<'_>) {
+        match self {
+            Payload::Held { check } => {
+                out.u8(0);
+                out.u64(*check);
+            }
+            Payload::Inline(payload) => {
+                out.u8(1);
+                out.0.extend_from_slice(payload);
+            }
+        }
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    #[inline]
+    pub(crate) fn decode(mut from: Reader<'a>) -> Option<Self> {
+        Some(match from.u8()? {
+            0 => Payload::Held { check: from.u64()? },
+            _ => Payload::Inline(from.0),
+        })
     }
 }
 

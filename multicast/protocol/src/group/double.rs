@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use std::vec;
 
 use super::election::Verdict;
-use super::testing::{NoOthers, Record, config};
+use super::ordering::NoOthers;
+use super::testing::{Record, config};
 use super::{Cause, GroupLog, GroupRecord, Role};
 use crate::ballot::{Acceptance, Ballot};
 use crate::group::uncommitted::Uncommitted;

@@ -23,3 +23,16 @@ pub(crate) trait Ordering {
     /// others](super::LogRecord::rests_on_others).
     fn waits_for_others_below(&self, index: u64) -> bool;
 }
+
+/// Nothing rests on other groups, for there are none.
+pub(crate) struct NoOthers;
+
+impl Ordering for NoOthers {
+    fn done(&self) -> Rank {
+        Rank::NOTHING
+    }
+
+    fn waits_for_others_below(&self, _: u64) -> bool {
+        false
+    }
+}

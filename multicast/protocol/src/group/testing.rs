@@ -2,10 +2,8 @@
 
 use core::convert::Infallible;
 
-use super::ordering::Ordering;
 use super::{GroupConfig, GroupRecord, LogRecord, LoggedMessage};
 use crate::ids::ReplicaId;
-use crate::rank::Rank;
 
 /// One incarnation of a replica.
 pub(crate) const fn config(me: ReplicaId, incarnation: u32, replicas: u8) -> GroupConfig {
@@ -62,18 +60,5 @@ impl LogRecord for Record {
 
     fn first_item(&self) -> Option<Infallible> {
         None
-    }
-}
-
-/// Nothing rests on other groups, for there are none.
-pub(crate) struct NoOthers;
-
-impl Ordering for NoOthers {
-    fn done(&self) -> Rank {
-        Rank::NOTHING
-    }
-
-    fn waits_for_others_below(&self, _: u64) -> bool {
-        false
     }
 }

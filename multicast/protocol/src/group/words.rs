@@ -33,6 +33,16 @@ impl<R: LogRecord> GroupLog<R> {
         self.words.0[usize::from(slot)] = word;
     }
 
+    /// Our acceptance word: what we hold in the ballot in which we log, whoever wrote it. A replica that our
+    /// group has not let in says nothing, and one that waits for its new leader's first words
+    /// neither: it holds what it holds in no ballot that counts.
+    pub(crate) fn acceptance(&self) -> Option<Acceptance> {
+        let counts = guard!(Mutant::AmnesiacAccepts, !self.is_silent());
+        let stays = guard!(Mutant::LeftBallotAcknowledged, self.keeps_ballot());
+        let (tag, index) = (self.entries.ballot.tag(), self.entries.last);
+        (counts && stays).then_some(Acceptance { tag, index })
+    }
+
     /// Up to which index the word of `slot` vouches in the ballot in which we log.
     pub(crate) fn accepted(&self, slot: u8) -> u64 {
         vouches(self.words.0[usize::from(slot)], self.entries.ballot)

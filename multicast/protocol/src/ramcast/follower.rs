@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::Ramcast;
-use crate::ballot::{Acceptance, Ballot};
+use crate::ballot::Ballot;
 use crate::group::GroupRecord;
 use crate::group::uncommitted::Uncommitted;
 use crate::guard;
@@ -103,22 +103,14 @@ impl Ramcast {
     }
 
     /// One word covers everything accepted in this turn. It goes to our own group, and to the
-    /// groups with which we share one of its messages: nobody else hears of it. A replica that our
-    /// group has not let in says nothing, and one that waits for its new leader's first words
-    /// neither: it holds what it holds in no ballot that counts.
+    /// groups with which we share one of its messages: nobody else hears of it.
     pub(super) fn acknowledge(&mut self, effects: &mut Vec<Effect>) {
-        let counts = guard!(Mutant::AmnesiacAccepts, !self.log.is_silent());
-        let stays = guard!(Mutant::LeftBallotAcknowledged, self.log.keeps_ballot());
-        if !counts || !stays {
-            return;
-        }
+        let Some(acceptance) = self.log.acceptance() else { return };
         let mut groups = core::mem::take(&mut self.owed);
         if planted(Mutant::BystandersTold) && !groups.is_empty() {
             groups = GroupSet::first(self.config.groups);
         }
         if !groups.is_empty() {
-            let acceptance =
-                Acceptance { tag: self.log.ballot().tag(), index: self.log.last_index() };
             effects.push(Effect::Acknowledge { groups, acceptance });
         }
     }

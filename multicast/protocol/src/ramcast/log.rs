@@ -180,16 +180,7 @@ impl<'a> Entry<'a> {
                 let MessageId { session, sequence } = message;
                 out.words([session.0, sequence, low_water, timestamp.to_word()]);
                 out.groups(destinations);
-                match payload {
-                    Payload::Held { check } => {
-                        out.u8(0);
-                        out.u64(check);
-                    }
-                    Payload::Inline(payload) => {
-                        out.u8(1);
-                        out.0.extend_from_slice(payload);
-                    }
-                }
+                payload.encode(out);
             }
             Body::Remotes(remotes) => out.0.extend_from_slice(remotes.0),
             Body::Exchange { from, results } => {
@@ -289,10 +280,7 @@ impl<'a> body::Body<'a> for Body<'a> {
                 low_water: from.u64()?,
                 timestamp: Timestamp::from_word(from.u64()?),
                 destinations: from.groups()?,
-                payload: match from.u8()? {
-                    0 => Payload::Held { check: from.u64()? },
-                    _ => Payload::Inline(from.0),
-                },
+                payload: Payload::decode(from)?,
             },
             3 => Body::Remotes(Remotes(from.0)),
             4 => Body::Exchange { from: GroupId(from.u16()?), results: Results(from.0) },

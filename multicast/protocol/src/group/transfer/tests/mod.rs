@@ -6,7 +6,8 @@ mod sender;
 
 use std::vec;
 
-use super::super::testing::{NoOthers, Record, config};
+use super::super::ordering::NoOthers;
+use super::super::testing::{Record, config};
 use super::super::{Cause, GroupRecord};
 use super::*;
 use crate::group::uncommitted::Uncommitted;

@@ -1,0 +1,212 @@
+//! The ordering at its boundary: what it is asked, and where the answer is.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::{Body, Draft, Effect, Event, Inspection, Never, Record, Single};
+use crate::ballot::Ballot;
+use crate::group::body::{Body as _, Contents};
+use crate::group::on_log::OnLog as _;
+use crate::group::ordering::NoOthers;
+use crate::group::transfer::{Answer, Request};
+use crate::group::uncommitted::Uncommitted;
+use crate::group::{Backlog, Control, GroupLog};
+use crate::ids::{GroupId, MessageId, ReplicaId, SessionId};
+use crate::known::Known;
+use crate::ordering::{AnswerTo, At, Config, MessageStage, NotRestored, OrderingProtocol, Revival};
+use crate::rank::Rank;
+use crate::step::Deliver;
+use crate::view::View;
+
+impl OrderingProtocol for Single {
+    type Record = Record;
+    type Body<'a> = Body<'a>;
+    type Draft<'a> = Draft<'a>;
+    type Inspection<'a> = Inspection<'a>;
+    type Heard = Never;
+    type Told = Never;
+
+    /// # Panics
+    /// If there is more than one group.
+    fn new(config: Config, view: View) -> Self {
+        assert_eq!(config.groups, 1, "it orders the messages of one group");
+        Self {
+            config,
+            log: GroupLog::new(config.group, view),
+            known: Known::default(),
+            pending: VecDeque::new(),
+            delivered: 0,
+            base: 0,
+            last_shared: 0,
+            owed: false,
+        }
+    }
+
+    fn anew(config: Config, view: View, ballot_counter: u32, clock: u64, now_ms: u64) -> Self {
+        let mut anew = Self { base: clock, ..Self::new(config, view) };
+        anew.log.begin_above(Ballot::recreated(ballot_counter).expect("a generation is left"));
+        anew.log.resume_time(now_ms);
+        anew
+    }
+
+    fn save(&mut self, into: &mut Vec<u8>) {
+        self.save_state(into);
+    }
+
+    fn restored(&self, saved: &[u8]) -> Result<Self, NotRestored> {
+        self.from_state(saved)
+    }
+
+    fn revive(&mut self, marker: Ballot, revival: Revival) {
+        match revival {
+            Revival::Survivor { view, clock } => {
+                self.go_on(marker, view);
+                self.base = self.base.max(clock);
+            }
+            Revival::Other => self.suspend(marker),
+        }
+    }
+
+    fn step(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Tick { now_ms } => self.tick(now_ms, effects),
+            Event::Received { message, low_water, inline, .. } => {
+                if self.log.leads() {
+                    self.receive(message, low_water, inline, effects);
+                } else {
+                    self.unstall(message);
+                }
+            }
+            Event::Heard(never) => match never {},
+            Event::Logged { index, birth, time_ms, record, held, last } => {
+                assert!(!self.log.leads(), "nobody else writes the leader's log");
+                assert_eq!(index, self.log.last_index() + 1, "a follower never skips an entry");
+                self.take(Uncommitted { index, birth, time_ms, record }, held, last);
+            }
+            Event::Acknowledged { by, acceptance } => self.log.acknowledged(by.slot, acceptance),
+            Event::Completed { slot, index } => self.log.complete(slot, index),
+            Event::Heartbeat { slot, pulse } => self.log.saw_pulse(slot, pulse),
+            Event::Applied { slot, rank } => self.log.hear_applied(slot, rank),
+            Event::SessionEnded { session } => self.known.end(session),
+            Event::Denied => self.step_down(),
+            Event::Group(event) => self.happens(event, effects),
+            Event::TurnEnd => self.end_turn(effects),
+            // What comes of other groups, which there are none of, and of those who wait for them.
+            Event::Exchanged
+            | Event::Settled { .. }
+            | Event::Waits { .. }
+            | Event::AllDelivered
+            | Event::Lacked { .. } => {}
+        }
+    }
+
+    fn control(&mut self, from: u8, control: Control<'_>, effects: &mut Vec<Effect>) {
+        self.hear_control(from, control, effects);
+    }
+
+    fn accept(&mut self, at: At, body: &Body<'_>, held: bool, effects: &mut Vec<Effect>) {
+        let At { index, birth, time_ms } = at;
+        body.for_each_record(|record| {
+            self.step(Event::Logged { index, birth, time_ms, record, held, last: true }, effects);
+        });
+    }
+
+    fn draft<'a>(&'a self, _: u64, record: &Record, contents: Contents<'a>) -> Draft<'a> {
+        Draft::of(record, contents)
+    }
+
+    fn advance_commit(&mut self) {
+        if let Some(index) = self.log.newly_committed() {
+            self.fold(index);
+        }
+    }
+
+    fn deliver(&mut self) -> Option<Deliver> {
+        if self.pending.is_empty() {
+            self.advance_commit();
+        }
+        self.next()
+    }
+
+    fn relieve(&mut self, backlog: &Backlog<'_>, effects: &mut Vec<Effect>) {
+        self.go_on_without(backlog, effects);
+    }
+
+    fn waits_for(&self, _: GroupId) -> bool {
+        !self.log.is_all_committed() || self.log.keeps_payloads()
+    }
+
+    fn asked_for_state(&mut self, request: &Request, trusted: bool) -> Answer {
+        self.answer(request, trusted)
+    }
+
+    fn notices_lag(&mut self, awaits_leader: bool) -> bool {
+        self.lags(awaits_leader)
+    }
+
+    fn hands_over(&self) -> Option<u8> {
+        self.log.hands_over(&NoOthers)
+    }
+
+    /// Whatever is committed is delivered at once.
+    fn lacks(&mut self) -> Vec<MessageId> {
+        Vec::new()
+    }
+
+    /// What this group has delivered it alone has.
+    fn rests_on(&self, _: AnswerTo) -> Rank {
+        Rank::NOTHING
+    }
+
+    fn has_passed(&self, _: Rank) -> bool {
+        true
+    }
+
+    /// How far our log must be committed: what it was sent in our ballot nobody answers but we.
+    fn read_from(&self) -> (u64, u64) {
+        (0, self.last_shared)
+    }
+
+    fn has_caught_up(&mut self, (_, shared): (u64, u64)) -> bool {
+        let delivered = self.pending.front().is_none_or(|first| first.index > shared);
+        self.log.commit_index() >= shared && delivered
+    }
+
+    fn log(&self) -> &GroupLog<Record> {
+        &self.log
+    }
+
+    fn log_mut(&mut self) -> &mut GroupLog<Record> {
+        &mut self.log
+    }
+
+    fn leader_of(&self, group: GroupId) -> ReplicaId {
+        ReplicaId::new(group, self.log.ballot().slot())
+    }
+
+    fn is_known(&self, message: MessageId) -> bool {
+        self.known.contains(message)
+    }
+
+    fn stage_of(&self, message: MessageId) -> MessageStage {
+        let logs = |entry: &Uncommitted<Record>| matches!(entry.record, Record::Message { message: logged, .. } if logged == message);
+        match () {
+            () if self.pending.iter().any(|it| it.message == message) => MessageStage::Pending,
+            () if !self.known.contains(message) => MessageStage::Unknown,
+            () if self.log.uncommitted().any(logs) => MessageStage::Logged,
+            () => MessageStage::Delivered,
+        }
+    }
+
+    fn has_ended(&self, session: SessionId) -> bool {
+        self.known.has_ended(session)
+    }
+
+    fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    fn inspect(&self) -> Inspection<'_> {
+        Inspection(self)
+    }
+}

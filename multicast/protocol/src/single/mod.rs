@@ -1,0 +1,168 @@
+//! The smallest ordering on a group log: a cluster of one group, which delivers messages in log order.
+//!
+//! The rank of a message is where its entry stands. Nothing rests on other groups, for there are none: a message is
+//! delivered when it is committed, and every reply may go out at once.
+//!
+//! **Invariant (order).** `pending` holds the committed messages that are not delivered, in rising index, and everything below
+//! its first is delivered. All replicas fold the same committed entries, so all deliver the same messages in the same order.
+//!
+//! This is no protocol of a paper. It shows what an ordering is, with all that is needed for one to be driven, and nothing
+//! else.
+
+mod boundary;
+mod entries;
+mod hooks;
+mod inspect;
+mod saved;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+pub use self::entries::{Body, Draft, Record};
+pub use self::inspect::Inspection;
+use crate::group::GroupLog;
+use crate::group::on_log::OnLog as _;
+use crate::group::uncommitted::Uncommitted;
+use crate::ids::{GroupSet, MessageId};
+use crate::known::Known;
+use crate::ordering::{Config, MessageStage, OrderingProtocol as _};
+use crate::rank::Rank;
+use crate::step::Deliver;
+
+/// An event of this ordering's.
+pub type Event = crate::step::Event<Record, Never>;
+/// An effect of this ordering's.
+pub type Effect = crate::step::Effect<Record, Never>;
+
+/// What is never heard from other groups, nor told to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Never {}
+
+/// A message that is committed and not delivered.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    message: MessageId,
+    low_water: u64,
+    index: u64,
+    time_ms: u64,
+    /// Since when it waits, by our time.
+    since_ms: u64,
+    inline: bool,
+}
+
+/// One replica of the only group.
+pub struct Single {
+    config: Config,
+    log: GroupLog<Record>,
+    known: Known,
+    pending: VecDeque<Pending>,
+    /// Messages delivered.
+    delivered: u64,
+    /// The rank of an entry is this, and its index: a group that was recreated goes on above its former self.
+    base: u64,
+    /// The last entry that others than we may have answered: of a former ballot.
+    last_shared: u64,
+    /// As follower: our acceptance word is owed at the end of this turn.
+    owed: bool,
+}
+
+impl Single {
+    const fn rank(&self, index: u64) -> Rank {
+        Rank::new(self.base + index)
+    }
+
+    fn tick(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+        self.log.tick(now_ms);
+        let after_ms = self.config.fetch_after_ms;
+        if let Some(message) = self.log.payloads.ask_for_stalled(self.log.now_ms(), after_ms) {
+            let from = self.leader_of(self.config.group.me.group);
+            effects.push(Effect::Fetch { message, from });
+        }
+        if self.log.leads() {
+            self.log_due_changes(effects);
+        }
+    }
+
+    /// As leader: a message is in our memory, and is logged unless it was.
+    fn receive(
+        &mut self,
+        message: MessageId,
+        low_water: u64,
+        inline: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.known.insert(message, low_water) {
+            if self.stage_of(message) == MessageStage::Delivered {
+                effects.push(Effect::Repeat { message });
+            }
+            return;
+        }
+        let index = self.append(Record::Message { message, low_water, inline }, effects);
+        if !inline {
+            self.log.payloads.keep(index, message);
+        }
+    }
+
+    /// As follower: takes the next record of the log.
+    fn take(&mut self, entry: Uncommitted<Record>, held: bool, last: bool) {
+        let Uncommitted { index, time_ms, record, .. } = entry;
+        if let Record::Message { message, low_water, inline } = record {
+            if !inline && !held {
+                let now_ms = self.log.now_ms();
+                return self.log.payloads.stall(message, now_ms, entry, last);
+            }
+            self.known.insert(message, low_water);
+        }
+        self.log.push(entry);
+        self.log.note_accepted(index, time_ms, last);
+        self.owed = true;
+    }
+
+    /// As follower: the payload of a message is here, for which the log may wait.
+    fn unstall(&mut self, message: MessageId) {
+        if let Some((entry, last)) = self.log.payloads.unstall(message) {
+            self.take(entry, true, last);
+        }
+    }
+
+    fn end_turn(&mut self, effects: &mut Vec<Effect>) {
+        if self.log.leads() {
+            self.log.release(|message| effects.push(Effect::Forget { message }));
+        } else {
+            self.forget_kept(effects);
+            self.acknowledge(effects);
+        }
+        self.advance_commit();
+    }
+
+    /// Payloads that were delivered, and kept while we led, are for others to keep now.
+    fn forget_kept(&mut self, effects: &mut Vec<Effect>) {
+        effects.extend(self.log.payloads.forget().map(|message| Effect::Forget { message }));
+    }
+
+    /// One word covers everything accepted in this turn.
+    fn acknowledge(&mut self, effects: &mut Vec<Effect>) {
+        let Some(acceptance) = self.log.acceptance() else { return };
+        if core::mem::take(&mut self.owed) {
+            let groups = GroupSet::single(self.config.group.me.group);
+            effects.push(Effect::Acknowledge { groups, acceptance });
+        }
+    }
+
+    fn next(&mut self) -> Option<Deliver> {
+        let Pending { message, low_water, index, time_ms, .. } = self.pending.pop_front()?;
+        self.delivered += 1;
+        let rank = self.rank(index);
+        let next = Deliver {
+            message,
+            low_water,
+            destinations: GroupSet::single(self.config.group.me.group),
+            rank,
+            position: self.delivered,
+            clock: rank.number(),
+            time_ms,
+        };
+        self.log.delivers(&next);
+        Some(next)
+    }
+}

@@ -1,0 +1,58 @@
+//! The ordering of one group as it is driven: there is nobody else to tell anything.
+
+use skein_fabric::Fabric;
+use skein_protocol::ids::ReplicaId;
+use skein_protocol::single::{Never, Single};
+
+use crate::application::Application;
+use crate::channel::Kind;
+use crate::ordering::Links;
+use crate::replica::Replica;
+use crate::wiring::Wiring;
+
+#[expect(private_interfaces, reason = "only this crate can implement it")]
+impl Links for Single {
+    type Outgoing = ();
+    type Together = ();
+
+    fn outgoing(_: ReplicaId, _: u16) {}
+
+    fn together(_: u16) {}
+
+    fn entries_for(_: Kind, _: usize) -> usize {
+        1
+    }
+
+    fn tell<F: Fabric, A: Application>(
+        _: &mut Replica<A, Self>,
+        told: Never,
+        _: &mut Wiring<F, Self>,
+    ) {
+        match told {}
+    }
+
+    fn tell_outgoing<F: Fabric>((): &mut (), _: &mut Wiring<F, Self>) -> bool {
+        false
+    }
+
+    fn tell_together<F: Fabric>(_: &mut Wiring<F, Self>) -> bool {
+        false
+    }
+
+    fn hear<F: Fabric, A: Application>(
+        _: &mut Replica<A, Self>,
+        _: ReplicaId,
+        _: Kind,
+        _: &[u8],
+        _: &mut Wiring<F, Self>,
+    ) {
+    }
+
+    fn hear_engine<F: Fabric, A: Application>(
+        _: &mut [Replica<A, Self>],
+        _: ReplicaId,
+        _: &[u8],
+        _: &mut Wiring<F, Self>,
+    ) {
+    }
+}
