@@ -22,7 +22,7 @@ impl<A: Application> Replica<A, Ramcast> {
             && announcement.destinations.contains(self.id.group)
             && self.topology.all_groups().contains_all(announcement.destinations);
         if sane {
-            self.announced += 1;
+            self.intake.announced += 1;
             self.step(Event::Heard(Heard::Announced { from, announcement }));
         }
     }
@@ -33,7 +33,7 @@ impl<A: Application> Replica<A, Ramcast> {
         let own = self.id.group;
         if proposed.destinations.contains(own) {
             self.stir();
-            self.announced += proposals.len();
+            self.intake.announced += proposals.len();
             let others = proposals.iter().filter(|it| it.group() != own);
             self.core.hear_together(proposed, others, &mut self.effects);
         }
@@ -48,7 +48,7 @@ impl<A: Application> Replica<A, Ramcast> {
     ) {
         self.stir();
         if self.core.hear_passed(from, report, &mut self.effects) && self.log_has_room() {
-            self.announced += 1; // It may need an entry. If there is no room, it asks again.
+            self.intake.announced += 1; // It may need an entry. If there is no room, it asks again.
             self.step(Event::Heard(Heard::Awaited { by: from.group }));
         }
         self.carry_out(wiring);

@@ -1,8 +1,10 @@
 //! Whose logs a leader writes, whom it lets in, and without whom it goes on.
 
 use crate::ordering::Links;
+use std::ops::Range;
+
 use skein_fabric::{Fabric, RegionKey, Source};
-use skein_protocol::group::frame::{self, Cursor, Frame, Leadership};
+use skein_protocol::group::frame::{Cursor, Leadership};
 use skein_protocol::group::transfer::Stage;
 use skein_protocol::group::{Backlog, GroupEvent, SLOTS};
 use skein_protocol::guard;
@@ -30,15 +32,17 @@ impl<A: Application, O: Links> Replica<A, O> {
         let Some(peer) = wiring.peer_of(follower) else { return };
         let member = self.core.log().view().member(slot);
         let named = member.incarnation == granted.incarnation;
-        let shared = self.runs.shared(&granted.runs());
+        let shared = self.memory.runs.shared(&granted.runs());
         let theirs = cursor(granted.end);
-        let wrong = planted(Mutant::WrongBase) && theirs.position <= self.runs.end().position;
+        let wrong =
+            planted(Mutant::WrongBase) && theirs.position <= self.memory.runs.end().position;
         let base = if wrong { Some(theirs) } else { shared };
         // Room for what must always be written, or it could never let the others go on. What is not
         // committed is kept anyway, full or not, and no state holds it.
         let reserve = RESERVE_FOR_CONTROL as u64;
-        let kept = |base: &Cursor| base.position >= self.freed;
-        let base = base.filter(|base| kept(base) || self.space.retains(base.position, reserve));
+        let kept = |base: &Cursor| base.position >= self.memory.freed;
+        let base =
+            base.filter(|base| kept(base) || self.memory.space.retains(base.position, reserve));
         // A learner that could not deliver what it was fed would only be fed more: it needs the state.
         let learns = !named || member.evicted;
         // But it refuses our state if its log goes on behind our last committed entry: others may count on that, and perhaps
@@ -50,13 +54,13 @@ impl<A: Application, O: Links> Replica<A, O> {
         let base = base.filter(|_| !(needs_state && self.core.log().is_granter_behind(slot)));
         // Nor one that sees nothing committed, as it hears its leader alone: what it keeps of its log would grow with
         // each time that it is let in.
-        let fits = self.space.retains(granted.freed, reserve);
+        let fits = self.memory.space.retains(granted.freed, reserve);
         let base = base.filter(|_| guard!(Mutant::LogKeptBeyondRing, fits || !needs_state));
         let base = base.filter(|base| self.rewrite_from(*base, &mut wiring.port.fabric));
         let Some(base) = base else {
             // It answers this ballot again only as long as it has not heard of this.
             self.paths.behind += 1;
-            let end = shared.map(|base| self.place(base).position);
+            let end = shared.map(|base| self.memory.place(base).position);
             let event = GroupEvent::OutOfReach { slot, end };
             self.core.step(Event::Group(event), &mut self.effects);
             let ballot = self.core.log().ballot().to_word();
@@ -65,7 +69,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let log = match wiring.port.fabric.attach(peer, &RegionKey(granted.key)) {
             Ok(log) => log,
             Err(error) => {
-                self.followers[usize::from(slot)].attempt += 1;
+                self.writer.followers[usize::from(slot)].attempt += 1;
                 return tracing::warn!(%error, %follower, "a granted log was of no use");
             }
         };
@@ -77,15 +81,15 @@ impl<A: Application, O: Links> Replica<A, O> {
         wiring.forget_word(self.id, follower, Column::Applied);
         if let Err(error) = wiring.port.fabric.write(log, 0, Source::Inline(&header), None) {
             wiring.port.fabric.detach(log);
-            self.followers[usize::from(slot)].attempt += 1;
+            self.writer.followers[usize::from(slot)].attempt += 1;
             return tracing::debug!(%error, %follower, "a granted log cannot be written");
         }
         wiring.port.wake_later(peer);
-        let ours = &mut self.followers[usize::from(slot)];
+        let ours = &mut self.writer.followers[usize::from(slot)];
         ours.let_in(log, base.position, granted.freed);
         // A quorum may lack what this follower is yet to be written.
-        self.awaited = true;
-        self.space.hold(if fits { base.position.min(granted.freed) } else { base.position });
+        self.writer.awaited = true;
+        self.memory.space.hold(if fits { base.position.min(granted.freed) } else { base.position });
         ours.joining = learns.then_some(granted.incarnation);
         self.stop_sending_to(slot);
         self.paths.admitted += 1;
@@ -96,28 +100,45 @@ impl<A: Application, O: Links> Replica<A, O> {
         tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");
     }
 
-    /// Makes what our log holds from `base` on written in our ballot, as a follower expects it. False
-    /// if our memory does not reach back to there: we were given the state behind it.
+    /// As leader: the part of our log in front of all that a replica's memory holds of it, which we write to it as
+    /// well when it lets us write its log from `base` on. **Invariant.** Of what a replica still needs that counts,
+    /// every log that counts has all that is committed, in memory: else, once the others are gone, a leader that was
+    /// given a state can bring nobody up to date who has applied more than that state, and must not give it away
+    /// either.
+    ///
+    /// What the replica holds itself is never written again: a write that ends halfway would take from it what it has
+    /// acknowledged. And we make that part written in our ballot first, since a later follower may need it so: what
+    /// is under way must not change, for a card reads it when it sends it.
+    pub(super) fn written_before<F: Fabric>(
+        &mut self,
+        slot: u8,
+        granted: &Granted,
+        base: Cursor,
+        fabric: &mut F,
+    ) -> Range<u64> {
+        // A learner that is fed counts as soon as its `Join` is committed.
+        let others = self.waited_for().filter(|it| *it != slot);
+        let needed = others.map(|it| {
+            let follower = &self.writer.followers[usize::from(it)];
+            // One that has not let us in may need all that we have, though it is sent our state: it may never have it
+            // whole.
+            if follower.log.is_some() { follower.freed } else { 0 }
+        });
+        let needed = needed.fold(self.memory.freed, u64::min);
+        let nothing = base.position..base.position;
+        if needed >= granted.held_from || planted(Mutant::LogBeforeStateNotWritten) {
+            return nothing;
+        }
+        let again = planted(Mutant::HeldLogWritten);
+        let to = if again { base.position } else { granted.held_from.min(base.position) };
+        let from = needed.max(self.memory.held_from(fabric)).min(to);
+        let Some(first) = self.memory.first_entry(from, to, fabric) else { return nothing };
+        if self.rewrite_from(first, fabric) { from..to } else { nothing }
+    }
+
+    /// Makes what our log holds from `base` on written in our ballot, as a follower expects it. False if it is not there.
     pub(super) fn rewrite_from<F: Fabric>(&mut self, base: Cursor, fabric: &mut F) -> bool {
-        let ballot = self.core.log().ballot();
-        let mut at = base;
-        while at.position < self.rewritten.position {
-            let Some(mut bytes) = self.raw_entry(&mut at, fabric) else { return false };
-            let Some(entry) = Frame::parse(&bytes, at) else { return false };
-            if !self.is_of_our_log(&entry, at.index) {
-                return false;
-            }
-            let (body_is_pad, len) = (entry.is_pad(), announced(&bytes));
-            frame::rewrite(&mut bytes, ballot);
-            let offset = at.offset(self.space.capacity());
-            fabric.copy_in(self.log, offset, &bytes);
-            at.position += len as u64;
-            at.index += u64::from(!body_is_pad);
-        }
-        if base.position < self.rewritten.position {
-            self.rewritten = base;
-        }
-        true
+        self.memory.rewrite_from(base, self.core.log().ballot(), fabric)
     }
 
     /// As follower: asks our leader about messages that we cannot deliver.
@@ -139,14 +160,14 @@ impl<A: Application, O: Links> Replica<A, O> {
             return;
         }
         for slot in 0..self.topology.replicas {
-            let follower = &self.followers[usize::from(slot)];
+            let follower = &self.writer.followers[usize::from(slot)];
             let Some(incarnation) = follower.joining.filter(|_| follower.has_all()) else {
                 continue;
             };
             if self.core.log().view().names(slot, incarnation)
                 && !self.core.log().view().member(slot).evicted
             {
-                self.followers[usize::from(slot)].joining = None;
+                self.writer.followers[usize::from(slot)].joining = None;
                 self.core.log_mut().asks_no_more(slot);
                 tracing::info!(replica = %self.id, slot, incarnation, "is let in");
             } else {
@@ -162,25 +183,21 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// messages.
     pub(super) fn evict_blockers(&mut self) {
         let still = |len: &usize| self.core.log().keeps_delivered() && self.exceeds_budget(*len);
-        self.refused_relay = self.refused_relay.filter(still);
-        let refused = std::mem::take(&mut self.refused) || self.refused_relay.is_some();
+        self.intake.refused_relay = self.intake.refused_relay.filter(still);
+        let refused =
+            std::mem::take(&mut self.intake.refused) || self.intake.refused_relay.is_some();
         let mut freed = [0; SLOTS];
-        for (freed, follower) in freed.iter_mut().zip(&self.followers) {
+        for (freed, follower) in freed.iter_mut().zip(&self.writer.followers) {
             *freed = follower.freed;
         }
-        freed[usize::from(self.id.slot)] = self.freed;
+        freed[usize::from(self.id.slot)] = self.memory.freed;
         let backlog = Backlog {
             has_room: self.log_has_room(),
             refused,
             waited_for: self.waited_for().fold(0, |slots, slot| slots | 1 << slot),
             freed: &freed,
-            lag: self.space.capacity() / 8,
+            lag: self.memory.space.capacity() / 8,
         };
         self.core.relieve(&backlog, &mut self.effects);
     }
-}
-
-/// The length that an entry's header announces.
-pub(super) fn announced(bytes: &[u8]) -> usize {
-    u32::from_le_bytes(bytes[40..44].try_into().expect("a header")) as usize
 }

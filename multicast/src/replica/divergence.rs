@@ -158,8 +158,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
         let now = self.core.log().now_ms();
         let ballot = self.core.log().promised();
-        let follows =
-            self.core.log().leads() || self.core.log().role() == Role::Follower && !self.awaiting;
+        let follows = self.core.log().leads()
+            || self.core.log().role() == Role::Follower && !self.reader.awaiting;
         let has_state =
             follows && !self.core.log().is_silent() && self.core.log().lagging().is_none();
         if self.divergence.ballot != Some(ballot) {

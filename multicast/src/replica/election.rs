@@ -5,7 +5,6 @@ use skein_fabric::{Fabric, Peer};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::Cause;
-use skein_protocol::group::frame::Cursor;
 use skein_protocol::group::{Asked, Closing, Control, GroupEffect, GroupEvent, Question};
 use skein_protocol::ids::ReplicaId;
 use skein_protocol::mutants::{Mutant, planted};
@@ -41,7 +40,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         wiring: &mut Wiring<F, O>,
     ) {
         self.stir();
-        if died.is_some() && died == self.granted {
+        if died.is_some() && died == self.reader.granted {
             self.core.step(Event::Group(GroupEvent::LeaderDied), &mut self.effects);
         }
         self.core.step(Event::Heartbeat { slot, pulse: Pulse::Dead }, &mut self.effects);
@@ -74,7 +73,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             GroupEffect::CloseLog { then } => self.close_log_for(then, wiring),
             GroupEffect::SetsOut { ballot, cause } => self.sets_out(ballot, cause, wiring),
             GroupEffect::NoBallotLeft => {
-                if !std::mem::replace(&mut self.exhausted, true) {
+                if !std::mem::replace(&mut self.campaign.exhausted, true) {
                     tracing::error!(
                         replica = %self.id,
                         "has no ballot left to lead in: its group has had 16,777,215 elections since it was created or \
@@ -90,7 +89,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
             GroupEffect::GrantAgain(asked) => {
                 let peer = wiring.peer_of(ReplicaId::new(self.id.group, asked.by));
-                match self.answered.filter(|answered| answered.answers(&asked, peer)) {
+                match self.reader.answered.filter(|answered| answered.answers(&asked, peer)) {
                     None => {
                         self.close_log(wiring);
                         self.report(asked, wiring);
@@ -103,11 +102,11 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.tell_member(to, &Election::Refused { promised }, &[], wiring);
             }
             GroupEffect::Keep { of } => {
-                self.grants_received[usize::from(of)] = self.heard_grant.take();
+                self.campaign.grants_received[usize::from(of)] = self.campaign.heard_grant.take();
             }
             GroupEffect::TakeOver { of } => self.take_over_log(of, wiring),
             GroupEffect::Admit { slot } => {
-                if let Some((granted, _)) = self.heard_grant.take() {
+                if let Some((granted, _)) = self.campaign.heard_grant.take() {
                     self.admit(slot, &granted, wiring);
                 }
             }
@@ -142,7 +141,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Closes the log, and tells what is to come then.
     fn close_log_for<F: Fabric>(&mut self, then: Closing, wiring: &mut Wiring<F, O>) {
         if matches!(then, Closing::SetOut(_)) {
-            self.set_out_at = Some(wiring.port.fabric.now());
+            self.campaign.set_out_at = Some(wiring.port.fabric.now());
         }
         if matches!(then, Closing::Grant(_)) && planted(Mutant::GrantWithoutRevoking) {
             self.read_log(wiring, usize::MAX);
@@ -157,24 +156,23 @@ impl<A: Application, O: Links> Replica<A, O> {
         wiring.note(|| Note::Promised { by: self.id, ballot });
         tracing::info!(replica = %self.id, %ballot, ?cause, "sets out to lead");
         // Nothing more is read: our log is ours, or somebody's whom we let in.
-        self.awaiting = true;
-        self.header_seen = self.header_there(&wiring.port.fabric);
+        self.reader.await_leader(&self.memory, &wiring.port.fabric);
         self.forget_followers();
-        self.grants_received.fill_with(|| None);
+        self.campaign.grants_received.fill_with(|| None);
     }
 
     pub(super) fn forget_followers(&mut self) {
         for slot in 0..self.topology.replicas {
             self.follower_lost(slot);
-            self.followers[usize::from(slot)].forget_writes();
+            self.writer.followers[usize::from(slot)].forget_writes();
         }
         self.reads.forget_led();
     }
 
     fn ask_for_grant<F: Fabric>(&self, to: u8, question: Question, wiring: &mut Wiring<F, O>) {
         let Question { ballot, leads, forced } = question;
-        let (ballot, attempt) = (ballot.to_word(), self.followers[usize::from(to)].attempt);
-        let (commit, admitted) = (place(self.commit_end()), self.core.log().admitted());
+        let (ballot, attempt) = (ballot.to_word(), self.writer.followers[usize::from(to)].attempt);
+        let (commit, admitted) = (place(self.memory.commit_end()), self.core.log().admitted());
         let prepare = Prepare { ballot, leads, forced, attempt, commit, admitted };
         self.ask_member(to, &Election::Prepare(prepare), wiring);
     }
@@ -205,11 +203,6 @@ impl<A: Application, O: Links> Replica<A, O> {
         wiring.send(self.id, to, Kind::Election, &what.encode(), tail);
     }
 
-    /// Right behind the last entry that is committed and folded.
-    pub(crate) fn commit_end(&self) -> Cursor {
-        Cursor { index: self.freed_index + 1, position: self.freed }
-    }
-
     /// Another replica asks to write our log.
     pub(super) fn prepare<F: Fabric>(
         &mut self,
@@ -232,7 +225,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         if wiring.port.fabric.is_gone(peer) {
             let event = Event::Heartbeat { slot: leader.slot, pulse: Pulse::Dead };
             self.core.step(event, &mut self.effects);
-            if self.granted == Some(peer) && wiring.port.fabric.has_died(peer) {
+            if self.reader.granted == Some(peer) && wiring.port.fabric.has_died(peer) {
                 self.core.step(Event::Group(GroupEvent::LeaderDied), &mut self.effects);
             }
         }

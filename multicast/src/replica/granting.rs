@@ -5,13 +5,13 @@ use skein_fabric::{Fabric, Peer, RegionKey};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::Asked;
 use skein_protocol::group::body::{Body as _, Payload, ReadMessage};
-use skein_protocol::group::frame::{self, Cursor, Frame};
+use skein_protocol::group::frame::{Cursor, Frame};
 use skein_protocol::ids::ReplicaId;
 use skein_protocol::message::{Head, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
 
 use super::Replica;
-use super::admission::announced;
+use super::log::announced;
 use crate::application::Application;
 use crate::election::{Election, Granted, Piece, place};
 use crate::mail::Key;
@@ -43,10 +43,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         let Some(peer) = wiring.peer_of(from) else { return };
         // Where memory is short, what we held as a leader may be what our log needs.
         self.leave_logs(wiring);
-        let granted = if planted(Mutant::GrantWithoutRevoking) && self.granted.is_some() {
+        let granted = if planted(Mutant::GrantWithoutRevoking) && self.reader.granted.is_some() {
             Ok(RegionKey([u8::MAX; 32]))
         } else {
-            wiring.port.fabric.grant(self.log, peer)
+            wiring.port.fabric.grant(self.memory.region, peer)
         };
         let key = match granted {
             Ok(key) => key.0,
@@ -55,12 +55,11 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
         };
         let (ballot, attempt) = (asked.question.ballot, asked.attempt);
-        self.granted = Some(peer);
-        self.grants += 1;
-        self.awaiting = true;
-        self.header_seen = self.header_there(&wiring.port.fabric);
+        self.reader.granted = Some(peer);
+        self.reader.grants += 1;
+        self.reader.await_leader(&self.memory, &wiring.port.fabric);
         self.core.log_mut().lags_no_more();
-        tracing::info!(replica = %self.id, to = %from, %ballot, end = self.runs.end().index - 1, "grants");
+        tracing::info!(replica = %self.id, to = %from, %ballot, end = self.memory.runs.end().index - 1, "grants");
         let at_ms = self.core.log().now_ms();
         self.tell_granted(asked, Answered { ballot, attempt, peer, key, at_ms }, wiring);
     }
@@ -75,7 +74,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         wiring: &mut Wiring<F, O>,
     ) {
         let (now, to) = (self.core.log().now_ms(), ReplicaId::new(self.id.group, asked.by));
-        let waits = self.awaiting && self.core.log().lagging().is_none();
+        let waits = self.reader.awaiting && self.core.log().lagging().is_none();
         let due = now >= answered.at_ms + self.config.group.patience_ms;
         if waits && due && wiring.has_sent_all(self.id, to) {
             self.paths.granted_again += 1;
@@ -89,22 +88,27 @@ impl<A: Application, O: Links> Replica<A, O> {
         answered: Answered,
         wiring: &mut Wiring<F, O>,
     ) {
-        self.answered = Some(answered);
+        self.reader.answered = Some(answered);
         let mut tail = Vec::new();
         let whole = self.collect(asked.from, &wiring.port.fabric, &mut tail);
         let granted = Granted {
             ballot: asked.question.ballot.to_word(),
             attempt: asked.attempt,
             incarnation: self.incarnation,
-            grant: self.grants,
+            grant: self.reader.grants,
             key: answered.key,
             named: self.core.log().named(),
-            runs: self.runs.iter().map(|(birth, first)| (birth.to_word(), place(first))).collect(),
-            end: place(self.runs.end()),
-            freed: self.freed,
+            runs: self
+                .memory
+                .runs
+                .iter()
+                .map(|(birth, first)| (birth.to_word(), place(first)))
+                .collect(),
+            end: place(self.memory.runs.end()),
+            freed: self.memory.freed,
             whole,
             applied: self.exchange.last_applied().number(),
-            held_from: self.held_from(&wiring.port.fabric),
+            held_from: self.memory.held_from(&wiring.port.fabric),
         };
         self.tell_member(asked.by, &Election::Granted(granted), &tail, wiring);
     }
@@ -112,16 +116,16 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Collects our log's entries from `from` on, and the payloads they do not hold. False if some
     /// of it is overwritten.
     fn collect<F: Fabric>(&self, from: Cursor, fabric: &F, into: &mut Vec<u8>) -> bool {
-        let end = self.runs.end();
-        let capacity = self.space.capacity();
+        let end = self.memory.runs.end();
+        let capacity = self.memory.space.capacity();
         if from.position + capacity < end.position {
             return false;
         }
         let mut at = from;
         while at.index < end.index {
-            let Some(bytes) = self.raw_entry(&mut at, fabric) else { return false };
+            let Some(bytes) = self.memory.raw_entry(&mut at, fabric) else { return false };
             let Some(frame) = Frame::parse(&bytes, at) else { return false };
-            if !self.is_of_our_log(&frame, at.index) {
+            if !self.memory.holds(&frame, at.index) {
                 return false;
             }
             let Some(body) = self.body(&frame) else { return false };
@@ -142,26 +146,5 @@ impl<A: Application, O: Links> Replica<A, O> {
             frame.step_over(&mut at, announced(&bytes));
         }
         true
-    }
-
-    /// Whether an entry that is found in our memory at an index is the one of our log. In front of a state that
-    /// was taken, memory still has what stood there before, and that may have been cut off.
-    pub(super) fn is_of_our_log(&self, frame: &Frame<'_>, index: u64) -> bool {
-        frame.is_pad() || self.runs.remembers(frame.birth, index)
-    }
-
-    /// The bytes of the entry at a cursor: of a pad, only its header.
-    pub(super) fn raw_entry<F: Fabric>(&self, at: &mut Cursor, fabric: &F) -> Option<Vec<u8>> {
-        let capacity = self.space.capacity();
-        let offset = at.offset(capacity);
-        let mut header = [0; frame::HEADER];
-        fabric.copy_out(self.log, offset, &mut header);
-        let len = frame::announced_len(&header, *at, capacity)?;
-        let mut bytes = header.to_vec();
-        if !frame::is_pad(&header) {
-            bytes.resize(len, 0);
-            fabric.copy_out(self.log, offset, &mut bytes);
-        }
-        Some(bytes)
     }
 }

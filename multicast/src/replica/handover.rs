@@ -6,6 +6,7 @@ use skein_protocol::group::GroupEvent;
 use skein_protocol::group::{Cause, Role};
 
 use super::Replica;
+use super::campaign::Wish;
 use crate::application::Application;
 use crate::operate::CommandError;
 use crate::wiring::Wiring;
@@ -14,14 +15,6 @@ use crate::wiring::Wiring;
 const WISH_MS: u64 = 10_000;
 /// A campaign that comes to nothing is repeated after so many patiences.
 const TRY_AGAIN: u64 = 20;
-
-/// An operator wants this replica to lead.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wish {
-    until_ms: u64,
-    /// The earliest time for the next campaign; `None` before the first.
-    next_ms: Option<u64>,
-}
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// Sets out to lead because an operator wants it: at once, or as soon as it can. One campaign may not
@@ -35,7 +28,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
         if !self.core.log().leads() {
             let until_ms = self.core.log().now_ms() + WISH_MS;
-            self.wish = Some(Wish { until_ms, next_ms: None });
+            self.campaign.wish = Some(Wish { until_ms, next_ms: None });
             self.pursue_wish(wiring);
         }
         Ok(())
@@ -43,20 +36,20 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// Once a tick: campaigns for an operator until it leads, or the operator waits no more.
     pub(super) fn pursue_wish<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
-        let Some(wish) = self.wish else { return };
+        let Some(wish) = self.campaign.wish else { return };
         let now = self.core.log().now_ms();
         if now >= wish.until_ms || self.core.log().won().is_some() {
-            self.wish = None;
+            self.campaign.wish = None;
             return;
         }
         // A replica that lacks what the leader's log does not hold any more cannot lead: it would only depose
         // a leader that is well.
         let lags = self.core.log().lagging().is_some();
         let whole = !lags && !self.takes_state() && !self.core.log().is_silent();
-        let due = wish.next_ms.is_none_or(|next| now >= next && !self.awaiting);
+        let due = wish.next_ms.is_none_or(|next| now >= next && !self.reader.awaiting);
         if whole && due && self.core.log().role() == Role::Follower {
             let next_ms = Some(now + TRY_AGAIN * self.config.group.patience_ms);
-            self.wish = Some(Wish { next_ms, ..wish });
+            self.campaign.wish = Some(Wish { next_ms, ..wish });
             self.set_out(Cause::Transfer, wiring);
         }
     }
@@ -65,8 +58,8 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// whether it did.
     pub(crate) fn hand_over<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
         let Some(slot) = self.core.hands_over() else { return false };
-        let follower = &self.followers[usize::from(slot)];
-        let lags = follower.freed + self.space.capacity() / 8 <= self.freed;
+        let follower = &self.writer.followers[usize::from(slot)];
+        let lags = follower.freed + self.memory.space.capacity() / 8 <= self.memory.freed;
         if lags || follower.joining.is_some() || self.core.log().sends_state().is_some() {
             return false;
         }

@@ -1,15 +1,16 @@
 //! One replica: words and bytes in, events, step, effects out.
 
 mod admission;
+mod campaign;
 mod divergence;
 mod election;
-mod footprint;
 mod gate;
 mod granting;
 mod handover;
+mod inspect;
+mod intake;
 mod log;
 mod orphans;
-mod reach;
 mod reads;
 mod received;
 mod recreation;
@@ -23,17 +24,15 @@ mod transfer;
 mod words;
 
 use crate::ordering::Links;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use skein_fabric::{Access, Fabric, FabricError, Peer, Region};
+use skein_fabric::{Fabric, FabricError};
 use skein_protocol::ballot::Ballot;
-use skein_protocol::group::frame::{Cursor, HEADER, PREAMBLE};
-use skein_protocol::group::runs::Runs;
-use skein_protocol::group::space::Space;
+use skein_protocol::group::frame::HEADER;
 use skein_protocol::group::transfer::Request;
 use skein_protocol::group::{Control, GroupConfig};
-use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use skein_protocol::ids::{GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::message::encode_name;
 use skein_protocol::ordering::{AnswerTo, Config, EffectOf, EventOf};
 use skein_protocol::properties::{About, Touch};
@@ -41,23 +40,22 @@ use skein_protocol::rank::Rank;
 use skein_protocol::step::{Effect, Event};
 use skein_protocol::view::View;
 
+use self::campaign::Campaign;
 use self::divergence::Divergence;
 use self::gate::ReplyGate;
-use self::granting::Answered;
-use self::handover::Wish;
-use self::log::Follower;
+use self::intake::Intake;
 pub(crate) use self::log::untag;
+use self::log::{LogMemory, LogReader, LogWriter};
 use self::reads::Reads;
-use self::recreation::Prepared;
+use self::recreation::Recreations;
 use self::results::{Exchanged, ResultExchange};
 use self::said::Deliveries;
-use self::status::Won;
 use self::transfer::StateTransfer;
 use crate::application::{Application, Delivery};
 use crate::batches::Batches;
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
-use crate::election::{Election, Granted};
+use crate::election::Election;
 use crate::payloads::Payloads;
 use crate::wiring::{Column, Note, Wiring};
 
@@ -138,68 +136,13 @@ pub(crate) struct Replica<A, O: Links> {
     config: Config,
     /// Which life this is.
     pub incarnation: u32,
-    /// Our copy of the group's log.
-    pub log: Region,
-    /// Who may write it, and how often anybody was let.
-    granted: Option<Peer>,
-    grants: u64,
-    /// The last grant of our log.
-    answered: Option<Answered>,
-    /// Whoever was let in has not begun to write, with other words than those seen before.
-    awaiting: bool,
-    header_seen: u64,
-    /// The births of the log's entries.
-    runs: Runs,
-    /// Destinations of the message that our log waits for, and the check of its payload.
-    lacking: (GroupSet, u64),
-    /// As leader: from where on our own copy is written in our ballot.
-    rewritten: Cursor,
-    /// As candidate: what others reported.
-    grants_received: Vec<Option<(Granted, Vec<u8>)>>,
-    /// What a replica has just told us with its grant, until it is known whether that counts.
-    heard_grant: Option<(Granted, Vec<u8>)>,
+    pub memory: LogMemory,
+    reader: LogReader,
+    writer: LogWriter,
+    campaign: Campaign,
     transfer: StateTransfer<A>,
-    /// A plan to recreate the group, and the token of the last one that was carried out.
-    prepared: Option<Prepared>,
-    recreated: Option<(u64, Ballot)>,
-    /// A message was refused since the last tick for what is kept for followers.
-    refused: bool,
-    /// The length of a payload that another group's leader relayed, and that still exceeds the budget while delivered ones
-    /// are kept. It is relayed again some ticks later.
-    refused_relay: Option<usize>,
-    /// As leader: a follower has yet to deliver so much that no session's message is taken.
-    throttled: bool,
-    /// Whether somebody waits for what followers do with what was appended: it is more than messages to our group alone
-    /// that are in the log whole, which the leader knows to be committed when its writes complete.
-    awaited: bool,
-    /// Whether it led, and which payload it waited for, when sessions' rings were last looked at.
-    reads_sessions: (bool, Option<MessageId>),
-    /// As a new leader: sessions sent us what nobody has logged.
-    unproposed: bool,
-    /// When we last set out to lead, and what came of it.
-    set_out_at: Option<Duration>,
-    /// It was said that there is no ballot left in which we could set out.
-    exhausted: bool,
-    /// An operator wants us to lead.
-    wish: Option<Wish>,
-    won: Option<Won>,
-    writes: u64,
-    /// Where our log begins in our memory: what is before was part of a state.
-    begun_at: Cursor,
-    /// From which position on our leader has set out to write what is before.
-    filled_from: Option<u64>,
-    /// The last entry of our log when the followers were last written.
-    written: u64,
-    space: Space,
-    /// Of the next entry to read, as follower.
-    cursor: Cursor,
-    followers: Vec<Follower>,
-    /// Ends of the entries that may not be overwritten yet: index, position.
-    ends: VecDeque<(u64, u64)>,
-    /// The last entry whose place may be used again, and where it ends.
-    pub freed_index: u64,
-    freed: u64,
-    freed_told: u64,
+    recreation: Recreations,
+    pub intake: Intake,
     exchange: ResultExchange,
     /// What was told last of the rank up to which our machine has applied everything.
     applied_told: Option<Rank>,
@@ -217,9 +160,6 @@ pub(crate) struct Replica<A, O: Links> {
     deliveries: Deliveries,
     /// What it has to tell other groups at its turn's end.
     pub outgoing: O::Outgoing,
-    /// So many entries of its log may be asked for by what it was told in this turn.
-    pub announced: usize,
-    entry: Vec<u8>,
     pub paths: ReplicaPaths,
     pub batches: Batches,
 }
@@ -233,7 +173,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         tuning: Tuning,
     ) -> Result<Self, FabricError> {
         let topology = wiring.topology;
-        let log = wiring.port.fabric.create(PREAMBLE + tuning.log_bytes, Access::Granted)?;
+        let memory = LogMemory::new(tuning.log_bytes, &mut wiring.port.fabric)?;
         let group = GroupConfig {
             me: id,
             incarnation,
@@ -249,7 +189,6 @@ impl<A: Application, O: Links> Replica<A, O> {
         };
         let (groups, fetch_after_ms) = (topology.groups, tuning.fetch_after_ms);
         let config = Config { group, groups, fetch_after_ms };
-        let replicas = usize::from(topology.replicas);
         Ok(Self {
             id,
             core: O::new(config, View::first(topology.replicas)),
@@ -259,41 +198,13 @@ impl<A: Application, O: Links> Replica<A, O> {
             topology,
             config,
             incarnation,
-            log,
-            granted: None,
-            grants: 0,
-            answered: None,
-            awaiting: true,
-            header_seen: 0,
-            runs: Runs::EMPTY,
-            lacking: (GroupSet::EMPTY, 0),
-            rewritten: Cursor::START,
-            grants_received: vec![None; replicas],
-            heard_grant: None,
+            memory,
+            reader: LogReader::new(),
+            writer: LogWriter::new(topology.replicas),
+            campaign: Campaign::new(topology.replicas),
             transfer: StateTransfer::default(),
-            prepared: None,
-            recreated: None,
-            refused: false,
-            refused_relay: None,
-            awaited: false,
-            throttled: false,
-            reads_sessions: (false, None),
-            unproposed: false,
-            set_out_at: None,
-            exhausted: false,
-            wish: None,
-            won: None,
-            writes: 0,
-            begun_at: Cursor::START,
-            filled_from: None,
-            written: 0,
-            space: Space::new(tuning.log_bytes as u64),
-            cursor: Cursor::START,
-            followers: vec![Follower::default(); replicas],
-            ends: VecDeque::new(),
-            freed_index: 0,
-            freed: 0,
-            freed_told: 0,
+            recreation: Recreations::default(),
+            intake: Intake::default(),
             exchange: ResultExchange::new(id, topology.groups),
             applied_told: None,
             told_after: 0,
@@ -306,8 +217,6 @@ impl<A: Application, O: Links> Replica<A, O> {
             effects: Vec::new(),
             deliveries: Deliveries::default(),
             outgoing: O::outgoing(id, topology.groups),
-            announced: 0,
-            entry: Vec::new(),
             paths: ReplicaPaths::default(),
             batches: Batches::default(),
         })
@@ -331,7 +240,8 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Its turn is over. What it has appended since its followers were written waits for the next one,
     /// and so does what followers may have by now that a leader keeps for them.
     pub(crate) fn rest(&mut self) {
-        let unwritten = self.core.log().leads() && self.written != self.core.log().last_index();
+        let unwritten =
+            self.core.log().leads() && self.writer.written != self.core.log().last_index();
         let left = unwritten || self.core.log().keeps_payloads() || !self.effects.is_empty();
         self.left = std::mem::take(&mut self.stirred) && (left || self.deliveries.are_cut_short());
     }
@@ -352,56 +262,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.let_in(wiring);
     }
 
-    /// Whether a datagram of `len` bytes from a session may be read now, when `assembling` bytes
-    /// of others are being put together. `sequence` says which message it is.
-    pub(crate) fn admits(
-        &mut self,
-        session: SessionId,
-        len: usize,
-        assembling: usize,
-        sequence: impl FnOnce() -> u64,
-    ) -> bool {
-        let large = len > self.tuning.inline_bytes_max;
-        let budget = self.tuning.held_bytes_max;
-        let within_budget = !large || self.payloads.large_bytes() + assembling + len <= budget;
-        let within_window = self.payloads.of_session(session) < self.tuning.window;
-        let has_room = !self.core.log().leads() || self.log_has_room();
-        self.paths.budget_full += u64::from(!within_budget);
-        let behind = self.core.log().leads() && self.throttled;
-        self.paths.follower_behind += u64::from(behind);
-        self.refused |= !within_budget || !within_window || behind;
-        self.paths.window_full += u64::from(!within_window);
-        self.paths.log_full += u64::from(!has_room);
-        // A group that has stopped takes nothing that it would not answer, and one that has many replies to repeat
-        // nothing that may ask for another.
-        let repeats = self.deliveries.has_many_repeats();
-        let has_room = has_room && !behind && !repeats && !self.is_stopped();
-        if within_window && within_budget {
-            return has_room;
-        }
-        // The message that the log waits for comes before any bound, and so do those of its session with
-        // lower numbers, which stand before it in the ring: no more than a window. Later ones wait. The
-        // session may send them for as long as the log stands, since the others of our group answer it.
-        has_room && self.log_waits_for(session, sequence)
-    }
-
-    /// Whether a datagram from another replica may be read now. A fetch always may: our log can be
-    /// full because the follower that asks waits for the payload, and holds everything back. And so
-    /// may whatever members of our group say: it can be full because we wait for their votes.
-    pub(crate) fn admits_from_replica(&self, from: GroupId, kind: Kind, len: usize) -> bool {
-        // Whoever speaks for an engine may be of our group, and speaks for others.
-        let proposes = kind == Kind::Propose;
-        let of_ours = from == self.id.group && !proposes;
-        let vital = matches!(kind, Kind::Fetch | Kind::Passed) || of_ours;
-        vital || !self.core.log().leads() || self.log_has_room_for(O::entries_for(kind, len))
-    }
-
     /// Everything readable was told: logs, writes and acknowledges what came together. Returns whether
     /// anything was announced to other groups.
     pub(crate) fn end_turn<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
         self.propose_held(wiring);
         self.core.step(Event::TurnEnd, &mut self.effects);
-        self.announced = 0;
+        self.intake.announced = 0;
         self.carry_out(wiring);
         let announced = O::tell_outgoing(&mut self.outgoing, wiring);
         self.write_followers(wiring);
@@ -453,7 +319,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                     if !self.log_has_room() {
                         break; // It asks again.
                     }
-                    self.announced += 1;
+                    self.intake.announced += 1;
                     let message = MessageId::new(SessionId(session), sequence);
                     self.core.step(Event::Lacked { message }, &mut self.effects);
                 }
@@ -626,7 +492,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.exchange.outgoing.tell(&self.core, wiring);
         self.carry_out(wiring);
         self.free_log(wiring);
-        self.throttled = self.core.log().is_somebody_behind();
+        self.intake.throttled = self.core.log().is_somebody_behind();
         if self.core.delivered() >= self.told_after + self.config.group.lag_max / TOLD_PER_LAG {
             self.tell_applied(wiring); // Or the leader would wait for the next tick.
         }

@@ -235,7 +235,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         {
             return;
         }
-        let (from, behind, query) = (self.core.read_from(), self.writes, query.to_vec());
+        let (from, behind, query) = (self.core.read_from(), self.writer.writes, query.to_vec());
         self.reads.ask(Asked { session, number, of, from, behind, since_ms, query });
     }
 

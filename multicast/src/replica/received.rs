@@ -21,20 +21,6 @@ use crate::election::Election;
 use crate::wiring::{Note, Wiring};
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Up to which length a session's messages will be found in the log, payload and all, if they matter:
-    /// there is no need to read them before. A leader has nobody to find them with.
-    pub(crate) fn finds_in_log(&self, session: SessionId) -> Option<usize> {
-        let waited_for = self.core.log().stalled_on().is_some_and(|m| m.session == session);
-        (!self.core.log().leads() && !waited_for).then_some(self.tuning.inline_bytes_max)
-    }
-
-    /// Whether it has just begun to lead, or to wait for a payload: what was left to be found in the log
-    /// is to be read.
-    pub(crate) fn reads_on(&mut self) -> bool {
-        let reads = (self.core.log().leads(), self.core.log().stalled_on());
-        std::mem::replace(&mut self.reads_sessions, reads) != reads && reads != (false, None)
-    }
-
     /// A payload is here that we have asked for. A leader that takes no messages has no use for it now: one
     /// that a member of its group sends is of a time when it did not lead.
     pub(crate) fn relayed<F: Fabric>(&mut self, datagram: &[u8], wiring: &mut Wiring<F, O>) {
@@ -48,7 +34,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         // evicted. An undelivered one may wait. The leader is relayed this message again.
         if beyond && !waited_for && (!leads || self.core.log().keeps_delivered()) {
             self.paths.budget_full += 1;
-            self.refused_relay = leads.then_some(payload.len());
+            self.intake.refused_relay = leads.then_some(payload.len());
         } else if self.has_use_for(message, wiring) {
             self.receive(message.session, head, payload, wiring);
             if beyond {
@@ -74,7 +60,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// for it; the log may be another by now. Of a session that is not here it would then be kept for ever.
     fn has_use_for<F: Fabric>(&self, message: MessageId, wiring: &Wiring<F, O>) -> bool {
         if self.core.log().leads() {
-            return self.log_has_room() && !self.throttled;
+            return self.log_has_room() && !self.intake.throttled;
         }
         let waited_for = self.core.log().stalled_on() == Some(message);
         waited_for || wiring.has_session(message.session, self.id)
@@ -108,7 +94,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         let new = !known && (self.core.log().leads() || !session.is_own());
         let lacking = self.core.log().stalled_on() == Some(message);
         if lacking
-            && !guard!(Mutant::PayloadNotCompared, self.lacking == (destinations, check(payload)))
+            && !guard!(
+                Mutant::PayloadNotCompared,
+                self.reader.lacking == (destinations, check(payload))
+            )
         {
             tracing::warn!(%message, "dropped other bytes than the log has of a message");
             return;
@@ -148,7 +137,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let inline = len <= self.tuning.inline_bytes_max;
         let event = Event::Received { message, low_water, destinations, inline };
         self.core.step(event, &mut self.effects);
-        self.announced += destinations.len() - 1;
+        self.intake.announced += destinations.len() - 1;
         self.carry_out(wiring);
     }
 
@@ -183,5 +172,13 @@ impl<A: Application, O: Links> Replica<A, O> {
         wiring.note(|| Note::Told(Touch { by: self.id, to: by, about }));
         wiring.send(self.id, by, Kind::Relay, &head, &held.bytes);
         wiring.keep(head);
+    }
+
+    /// Lets go of payloads that nothing will ask for any more, and that nothing else lets go of: of
+    /// messages that came again when their session had no need of them.
+    pub(crate) fn drop_useless(&mut self) {
+        let core = &self.core;
+        self.payloads.retain_all(|message| core.may_need(message));
+        self.payloads.tidy();
     }
 }

@@ -23,8 +23,17 @@ use crate::wiring::{Note, Wiring};
 const INCARNATIONS: u32 = 1 << 24;
 const CLOCKS: u64 = 1 << 53;
 
+/// What operators have asked for.
+#[derive(Default)]
+pub(super) struct Recreations {
+    /// A plan that waits to be confirmed.
+    prepared: Option<Prepared>,
+    /// The token of the last one that was carried out, and the ballot in which the group went on.
+    recreated: Option<(u64, Ballot)>,
+}
+
 /// A plan that an operator has asked for and not confirmed yet.
-pub(super) struct Prepared {
+struct Prepared {
     token: u64,
     plan: Recreation,
     until_ms: u64,
@@ -37,13 +46,13 @@ impl<A: Application, O: Links> Replica<A, O> {
         token: u64,
         plan: &Recreation,
     ) -> Result<(), CommandError> {
-        if self.recreated.is_some_and(|(done, _)| done == token) {
+        if self.recreation.recreated.is_some_and(|(done, _)| done == token) {
             return Ok(());
         }
-        self.prepared = None;
+        self.recreation.prepared = None;
         // Nobody has led the group since an earlier attempt reached this replica and not all others.
         let unfinished =
-            self.recreated.is_some_and(|(_, marker)| self.core.log().ballot() <= marker);
+            self.recreation.recreated.is_some_and(|(_, marker)| self.core.log().ballot() <= marker);
         // A learner does not know whether the group that has not let it in ever will.
         let lost = self.is_lost() || self.core.log().is_silent() || self.is_stopped();
         if !lost && !unfinished {
@@ -60,7 +69,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             return Err(CommandError::NoSurvivor(self.id.group));
         }
         let until_ms = self.core.log().now_ms() + PREPARED_FOR_MS;
-        self.prepared = Some(Prepared { token, plan: plan.clone(), until_ms });
+        self.recreation.prepared = Some(Prepared { token, plan: plan.clone(), until_ms });
         Ok(())
     }
 
@@ -82,11 +91,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         wiring: &mut Wiring<F, O>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) -> Result<(), CommandError> {
-        if self.recreated.is_some_and(|(done, _)| done == token) {
+        if self.recreation.recreated.is_some_and(|(done, _)| done == token) {
             return Ok(());
         }
         let now = self.core.log().now_ms();
-        let prepared = self.prepared.take_if(|it| it.token == token && now <= it.until_ms);
+        let prepared =
+            self.recreation.prepared.take_if(|it| it.token == token && now <= it.until_ms);
         let Some(Prepared { plan, .. }) = prepared else {
             return Err(CommandError::NotPrepared(self.id.group));
         };
@@ -95,7 +105,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let incarnation = incarnations[usize::from(first)];
         let marker =
             Ballot::revived(ballot_counter, first, incarnation).expect("a generation is left");
-        self.recreated = Some((token, marker));
+        self.recreation.recreated = Some((token, marker));
         if from.is_some() && self.core.log().promised() >= marker {
             return Ok(()); // It was given the survivor's state before it heard of the plan.
         }

@@ -16,15 +16,6 @@ use crate::operate::{
 };
 use crate::wiring::Wiring;
 
-/// The last campaign that was won, measured by our own clock.
-#[derive(Clone, Copy)]
-pub(super) struct Won {
-    ballot: u64,
-    cause: group::Cause,
-    took_us: u64,
-    at_ms: u64,
-}
-
 impl<A: Application, O: Links> Replica<A, O> {
     /// Evicts another replica, because an operator wants it.
     pub(crate) fn evict<F: Fabric>(
@@ -40,20 +31,6 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
         self.tell_core(GroupEvent::Evict { slot: whom.slot }, wiring);
         Ok(())
-    }
-
-    /// Takes note of how long a change of leader took, as soon as it is known.
-    pub(super) fn note_failover<F: Fabric>(&mut self, wiring: &Wiring<F, O>) {
-        let ballot = self.core.log().ballot().to_word();
-        if self.won.is_some_and(|won| won.ballot == ballot) {
-            return;
-        }
-        let Some(cause) = self.core.log().won() else { return };
-        let now = wiring.port.fabric.now();
-        let took = now.saturating_sub(self.set_out_at.unwrap_or(now));
-        let (took_us, at_ms) = (took.as_micros() as u64, self.core.log().now_ms());
-        tracing::info!(replica = %self.id, ?cause, took_us, "leads its group");
-        self.won = Some(Won { ballot, cause, took_us, at_ms });
     }
 
     pub(crate) fn status(&self, sessions: u64, rings_bytes: u64) -> ReplicaStatus {
@@ -112,7 +89,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             lost,
             available: available && !lost && self.is_trusted(),
             divergence: self.divergence_status(),
-            last_failover: self.won.map(|won| FailoverStatus {
+            last_failover: self.campaign.won.map(|won| FailoverStatus {
                 cause: cause(won.cause),
                 took_us: won.took_us,
                 ago_ms: now.saturating_sub(won.at_ms),
@@ -122,7 +99,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             holds_state: !blank,
             log_index: core.log().last_index(),
             log_birth: core.log().last_birth().to_word(),
-            log_position: self.cursor.position,
+            log_position: self.reader.cursor.position,
             commit_index: core.log().commit_index(),
             delivered: core.delivered(),
             pending: core.inspect().pending() as u64,
@@ -156,7 +133,7 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     fn waits_for(&self) -> Option<Waiting> {
         let follows = self.core.log().role() == group::Role::Follower;
-        if follows && self.awaiting {
+        if follows && self.reader.awaiting {
             Some(Waiting::Leader)
         } else if let Some(message) = self.core.log().stalled_on() {
             Some(Waiting::Payload(message.to_string()))

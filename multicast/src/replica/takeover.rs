@@ -25,7 +25,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         tail: &[u8],
         wiring: &mut Wiring<F, O>,
     ) {
-        let follower = &self.followers[usize::from(slot)];
+        let follower = &self.writer.followers[usize::from(slot)];
         let awaited = follower.log.is_none() && granted.attempt == follower.attempt;
         let leads = self.core.log().leads();
         if leads && !awaited {
@@ -41,10 +41,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         };
         // A leader takes nothing over.
         let tail = if leads { Vec::new() } else { tail.to_vec() };
-        self.heard_grant = Some((granted, tail));
+        self.campaign.heard_grant = Some((granted, tail));
         self.core.control(slot, grants, &mut self.effects);
         self.carry_out(wiring);
-        self.heard_grant = None;
+        self.campaign.heard_grant = None;
     }
 
     /// We are elected: takes over the log of slot `best`, and leads.
@@ -60,9 +60,9 @@ impl<A: Application, O: Links> Replica<A, O> {
             return;
         }
         self.learn_committed();
-        let end = self.runs.end();
-        self.space.resume(end, self.freed);
-        if !self.space.retains(self.freed, 2 * frame::HEADER as u64) {
+        let end = self.memory.runs.end();
+        self.memory.space.resume(end, self.memory.freed);
+        if !self.memory.space.retains(self.memory.freed, 2 * frame::HEADER as u64) {
             // As far as those know who have granted, the log is full of what is not committed. That is no error:
             // they need not know. The others are asked on, and this is tried again with each grant. One that knows
             // more says so with its grant, or sets out itself when nothing comes of us, and has room then.
@@ -74,63 +74,48 @@ impl<A: Application, O: Links> Replica<A, O> {
             tracing::info!(replica = %self.id, "has no room in its log for a ballot of its own yet");
             return;
         }
-        self.rewritten = end;
-        for follower in &mut self.followers {
-            follower.freed = self.freed;
+        self.memory.rewritten = end;
+        for follower in &mut self.writer.followers {
+            follower.freed = self.memory.freed;
         }
         tracing::info!(replica = %self.id, ballot = %self.core.log().promised(), end = end.index - 1, "leads");
         self.tell_core(GroupEvent::TookOver, wiring);
         self.exchange.ask_soon();
-        for (slot, grant) in std::mem::take(&mut self.grants_received).into_iter().enumerate() {
-            self.grants_received.push(None);
+        for (slot, grant) in
+            std::mem::take(&mut self.campaign.grants_received).into_iter().enumerate()
+        {
+            self.campaign.grants_received.push(None);
             // One that was asked anew since closes its log to this grant, and answers once more.
             if let Some((grant, _)) = grant
-                && grant.attempt == self.followers[slot].attempt
+                && grant.attempt == self.writer.followers[slot].attempt
             {
                 self.admit(slot as u8, &grant, wiring);
             }
         }
-        self.unproposed = true;
+        self.intake.unproposed = true;
         self.write_followers(wiring);
     }
 
     /// Whatever a granter has committed is part of the log that was adopted, and is committed here as well.
     fn learn_committed(&mut self) {
-        let granted = self.grants_received.iter().flatten();
+        let granted = self.campaign.grants_received.iter().flatten();
         let freed = granted.map(|(granted, _)| granted.freed).max().unwrap_or(0);
-        let committed = self.ends.iter().rev().find(|(_, end)| *end <= freed);
+        let committed = self.memory.ends.iter().rev().find(|(_, end)| *end <= freed);
         if let Some(index) = committed.map(|(index, _)| *index) {
             self.core.step(Event::Group(GroupEvent::Learned { index }), &mut self.effects);
-            self.pass_committed();
+            self.memory.pass_committed(self.core.log().commit_index());
         }
-    }
-
-    /// What sessions sent us and nobody has logged is ours to propose now, as far as the log has room.
-    pub(super) fn propose_held<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
-        if !self.unproposed || !self.core.log().leads() {
-            return;
-        }
-        for message in self.payloads.messages() {
-            if self.core.is_known(message) {
-                continue;
-            }
-            if !self.log_has_room() {
-                return;
-            }
-            self.receive_held(message, wiring);
-        }
-        self.unproposed = false;
     }
 
     /// Makes our log what slot `best` reported. False if what it reported does not reach back to
     /// what we have.
     fn adopt<F: Fabric>(&mut self, best: u8, wiring: &mut Wiring<F, O>) -> bool {
         // The grant stays: whoever's log is adopted in the end, this one is let in.
-        let Some((granted, tail)) = &mut self.grants_received[usize::from(best)] else {
+        let Some((granted, tail)) = &mut self.campaign.grants_received[usize::from(best)] else {
             return false;
         };
         let (runs, end, tail) = (granted.runs(), cursor(granted.end), std::mem::take(tail));
-        let Some(base) = self.runs.shared(&runs).filter(|_| granted.whole) else {
+        let Some(base) = self.memory.runs.shared(&runs).filter(|_| granted.whole) else {
             return false;
         };
         self.cut_log(base);
@@ -143,12 +128,12 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
             if self.core.log().stalled_on().is_some() {
                 // Nobody who reported has that payload any more: what comes behind it is not ours.
-                self.cut_log(self.end_of(self.core.log().last_index()));
+                self.cut_log(self.memory.end_of(self.core.log().last_index()));
                 break;
             }
         }
         self.core.step(Event::TurnEnd, &mut self.effects);
-        self.runs.end() == end
+        self.memory.runs.end() == end
     }
 
     fn take_payload(&mut self, bytes: &[u8]) {
@@ -160,30 +145,16 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// Puts an entry of another's log behind ours, as written by us.
     fn adopt_entry<F: Fabric>(&mut self, bytes: &[u8], ballot: Ballot, wiring: &mut Wiring<F, O>) {
-        let capacity = self.space.capacity();
-        let mut at = self.runs.end();
         let Some(position) = bytes.get(16..24).and_then(|word| word.try_into().ok()) else {
             return;
         };
-        let position = u64::from_le_bytes(position);
         let fabric = &mut wiring.port.fabric;
-        if position > at.position {
-            let offset = at.offset(capacity);
-            if at.position < position {
-                let mut pad = Vec::new();
-                frame::encode_pad(at, (position - at.position) as usize, ballot, &mut pad);
-                fabric.copy_in(self.log, offset, &pad);
-                at.position = position;
-            }
-        }
+        let at = self.memory.skip_to(u64::from_le_bytes(position), ballot, fabric);
         let Some(frame) = Frame::parse(bytes, at) else { return };
         let Some(body) = O::Body::read(&frame) else { return };
-        let mut rewritten = bytes.to_vec();
-        frame::rewrite(&mut rewritten, ballot);
-        let offset = at.offset(capacity);
-        fabric.copy_in(self.log, offset, &rewritten);
+        self.memory.put(at, &mut bytes.to_vec(), ballot, fabric);
         let (index, Frame { birth, time_ms, .. }) = (at.index, frame);
-        self.note_entry(index, birth, at.position + bytes.len() as u64);
+        self.memory.note(index, birth, at.position + bytes.len() as u64);
         self.take_entry(At { index, birth, time_ms }, &body, wiring);
     }
 }

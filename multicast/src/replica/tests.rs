@@ -174,7 +174,7 @@ impl Scene {
         let runs: Vec<(u64, Place)> = vec![(OLD.to_word(), place(first))];
         let granted = Granted {
             ballot: self.replica.core.log().promised().to_word(),
-            attempt: self.replica.followers[usize::from(slot)].attempt,
+            attempt: self.replica.writer.followers[usize::from(slot)].attempt,
             incarnation: 0,
             grant: 1,
             key: self.open_log(slot),

@@ -45,13 +45,13 @@ impl<A: Application, O: Links> Replica<A, O> {
             Column::Settled => Event::Settled { group: by.group, rank: Rank::new(word) },
             Column::Applied => Event::Applied { slot: by.slot, rank: Rank::from_word(word) },
             Column::Freed => {
-                let freed = &mut self.followers[usize::from(by.slot)].freed;
+                let freed = &mut self.writer.followers[usize::from(by.slot)].freed;
                 *freed = word.max(*freed);
                 return self.stir();
             }
         };
         self.stir();
         self.core.step(event, &mut self.effects);
-        self.throttled = self.core.log().is_somebody_behind();
+        self.intake.throttled = self.core.log().is_somebody_behind();
     }
 }

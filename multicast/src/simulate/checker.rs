@@ -260,8 +260,9 @@ impl<O: Driven> Onlooker<O> {
         for replica in replicas {
             check_memory(replica.id, &replica.footprint(sessions, waiting))?;
             // A candidate must find in some quorum's memory whatever is not committed.
-            if replica.freed_index > replica.core.log().commit_index() {
-                let evidence = format!("{} freed {} uncommitted", replica.id, replica.freed_index);
+            if replica.memory.freed_index > replica.core.log().commit_index() {
+                let evidence =
+                    format!("{} freed {} uncommitted", replica.id, replica.memory.freed_index);
                 return Err(Violation { property: "durability of the log", evidence });
             }
             if let Some(broken) = &replica.application.broken {

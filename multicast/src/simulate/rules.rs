@@ -479,14 +479,14 @@ pub(super) fn check_reach<O: Driven>(
     let needed = LazyCell::new(|| {
         let needed = counted.map(|(it, fabric)| {
             let shared = it.in_memory(*fabric, false).shared(leader.runs());
-            shared.unwrap_or(it.commit_end())
+            shared.unwrap_or(it.memory.commit_end())
         });
         needed.min_by_key(|it| it.position)
     });
     for (follower, fabric) in members.iter().filter(|(it, _)| leader.feeds_all_to(it)) {
-        let needed = needed.unwrap_or(follower.commit_end());
+        let needed = needed.unwrap_or(follower.memory.commit_end());
         let (_, leaders) = members.iter().find(|(it, _)| it.id == leader.id).expect("one of them");
-        let serves = || leader.found_from(*leaders).position <= needed.position;
+        let serves = || leader.memory.found_from(*leaders).position <= needed.position;
         if let Some(gap) = follower.gap_from(needed, *fabric)
             && serves()
         {

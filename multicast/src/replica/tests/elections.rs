@@ -14,7 +14,7 @@ fn who_granted_a_log_that_could_not_be_taken_over_is_let_in_all_the_same() {
     scene.grant(1, 4, true);
     assert!(scene.replica.core.log().leads());
     for slot in [1, 2] {
-        assert!(scene.replica.followers[slot].log.is_some(), "slot {slot} has granted");
+        assert!(scene.replica.writer.followers[slot].log.is_some(), "slot {slot} has granted");
     }
 }
 
@@ -41,7 +41,7 @@ fn a_new_leader_asks_soon_for_results_that_were_asked_for_in_vain_before() {
 #[test]
 fn who_has_no_room_for_a_ballot_leads_when_it_learns_what_is_committed() {
     let mut scene = Scene::new();
-    let places = scene.replica.space.capacity() / HEADER as u64;
+    let places = scene.replica.memory.space.capacity() / HEADER as u64;
     scene.grant(1, places, true);
     assert!(
         !scene.replica.core.log().leads(),
@@ -59,13 +59,13 @@ fn a_follower_that_lacks_what_is_not_committed_is_let_in_however_full_the_log_is
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     let mut results = 0;
-    while scene.replica.space.retains(0, RESERVE_FOR_CONTROL as u64) {
+    while scene.replica.memory.space.retains(0, RESERVE_FOR_CONTROL as u64) {
         results += 1;
         scene.exchange(&told(results..results + 1, 512));
     }
     assert_eq!(scene.replica.core.log().commit_index(), 0);
     scene.grant(2, 0, true);
-    assert!(scene.replica.followers[2].log.is_some(), "no state holds what it lacks");
+    assert!(scene.replica.writer.followers[2].log.is_some(), "no state holds what it lacks");
 }
 
 #[test]
@@ -89,13 +89,13 @@ fn an_answer_to_an_earlier_question_opens_no_log() {
     scene.grant(1, 0, true);
     let (late, tail) = scene.granted(2, 0, true);
     scene.replica.follower_lost(2);
-    let attempt = scene.replica.followers[2].attempt;
+    let attempt = scene.replica.writer.followers[2].attempt;
     scene.hear(2, &Election::Granted(late), &tail);
-    let follower = &scene.replica.followers[2];
+    let follower = &scene.replica.writer.followers[2];
     assert!(follower.log.is_none(), "the answer to the next one takes it back");
     assert_eq!(follower.attempt, attempt, "nor is there a reason to ask once more");
     scene.grant(2, 0, true);
-    assert!(scene.replica.followers[2].log.is_some());
+    assert!(scene.replica.writer.followers[2].log.is_some());
 }
 
 /// A log's memory is kept for as long as a former leader is attached to it.
@@ -107,7 +107,7 @@ fn logs_that_are_written_no_more_are_left() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     scene.grant(2, 0, true);
-    let [one, other] = [1, 2].map(|slot: usize| scene.replica.followers[slot].log.unwrap());
+    let [one, other] = [1, 2].map(|slot: usize| scene.replica.writer.followers[slot].log.unwrap());
     assert!(reaches(&mut scene, one) && reaches(&mut scene, other));
     scene.replica.follower_lost(1);
     scene.replica.tick(1, &mut scene.wiring);
@@ -122,7 +122,7 @@ fn a_grant_that_was_lost_is_told_again() {
     let mut scene = Scene::new();
     scene.pass(1);
     let ballot = scene.let_lead(1);
-    let (grants, granted) = (scene.replica.grants, scene.replica.granted);
+    let (grants, granted) = (scene.replica.reader.grants, scene.replica.reader.granted);
     let asks = |scene: &mut Scene| {
         let (leads, forced, attempt, commit) = (false, true, 0, place(Cursor::START));
         let (ballot, admitted) = (ballot.to_word(), vec![0; 3]);
@@ -137,7 +137,7 @@ fn a_grant_that_was_lost_is_told_again() {
     scene.refuse(1);
     assert_eq!(scene.told(1), 0, "the other has no memory for the channel");
     assert_eq!(asks(&mut scene), 1, "it is the same grant");
-    assert_eq!((scene.replica.grants, scene.replica.granted), (grants, granted));
+    assert_eq!((scene.replica.reader.grants, scene.replica.reader.granted), (grants, granted));
     scene.refuse(1);
     assert_eq!(asks(&mut scene), 0, "not with every question");
     scene.pass(1 + 2 * patience);
@@ -153,9 +153,9 @@ fn who_was_asked_anew_is_not_let_in_by_what_it_answered_before() {
     scene.replica.follower_lost(1);
     scene.hear(1, &Election::Granted(granted), &tail);
     assert!(scene.replica.core.log().leads(), "the promise counts all the same");
-    assert!(scene.replica.followers[1].log.is_none(), "it was asked anew");
+    assert!(scene.replica.writer.followers[1].log.is_none(), "it was asked anew");
     scene.grant(1, 1, true);
-    assert!(scene.replica.followers[1].log.is_some());
+    assert!(scene.replica.writer.followers[1].log.is_some());
 }
 
 #[test]
@@ -163,10 +163,10 @@ fn a_denial_of_an_earlier_ballot_deposes_nobody() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     scene.grant(2, 0, true);
-    let before = scene.replica.writes;
+    let before = scene.replica.writer.writes;
     scene.replica.touch_followers(u64::MAX, &mut scene.wiring);
-    assert_eq!(scene.replica.writes, before + 2);
-    let late = scene.replica.writes;
+    assert_eq!(scene.replica.writer.writes, before + 2);
+    let late = scene.replica.writer.writes;
     scene.let_lead(1);
     scene.replica.set_out(Cause::Start, &mut scene.wiring);
     scene.grant(1, 0, true);

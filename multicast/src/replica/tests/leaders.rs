@@ -8,7 +8,7 @@ fn announcements_that_come_together_leave_each_other_room() {
     scene.grant(1, 0, true);
     let most = (scene.replica.log_bytes() / 4) / 128;
     assert!(scene.replica.log_has_room_for(1 + most), "the first of a turn may be a few more");
-    scene.replica.announced = most - 1;
+    scene.replica.intake.announced = most - 1;
     assert!(scene.replica.log_has_room_for(1));
     assert!(!scene.replica.log_has_room_for(2), "what they take is kept free, and no more");
 }
@@ -17,9 +17,9 @@ fn announcements_that_come_together_leave_each_other_room() {
 fn who_has_applied_nothing_says_so_to_whoever_leads_it() {
     let mut scene = Scene::new();
     let ballot = scene.let_lead(1);
-    let (base, grant) = (Cursor::START, scene.replica.grants);
+    let (base, grant) = (Cursor::START, scene.replica.reader.grants);
     let header = Leadership { ballot, base, grant, first: 1, held_from: base.position }.encode();
-    scene.wiring.port.fabric.copy_in(scene.replica.log, 0, &header);
+    scene.wiring.port.fabric.copy_in(scene.replica.memory.region, 0, &header);
     scene.replica.read_log(&mut scene.wiring, usize::MAX);
     scene.replica.tell_applied(&mut scene.wiring);
     assert_eq!(

@@ -115,7 +115,7 @@ fn how_far_a_former_life_had_read_says_nothing_of_the_next_one() {
         scene.replica.follower_lost(2);
         let (granted, tail) = scene.granted(2, 0, true);
         scene.hear(2, &Election::Granted(Granted { freed, ..granted }), &tail);
-        assert_eq!(scene.replica.followers[2].freed, freed);
+        assert_eq!(scene.replica.writer.followers[2].freed, freed);
     }
 }
 
@@ -131,7 +131,7 @@ fn nobody_is_let_in_before_it_has_all_that_was_written() {
     let last = scene.replica.core.log().last_index();
     scene.replica.let_in(&mut scene.wiring);
     assert_eq!(scene.replica.core.log().last_index(), last, "what it lacks may be lost with us");
-    scene.replica.completed(2, scene.replica.writes);
+    scene.replica.completed(2, scene.replica.writer.writes);
     scene.replica.let_in(&mut scene.wiring);
     assert_eq!(scene.replica.core.log().last_index(), last, "nobody has said what it had applied");
     scene.replica.told(Column::Applied, ReplicaId::new(GroupId(0), 1), Rank::NOTHING.to_word());
@@ -147,13 +147,13 @@ fn the_log_is_kept_for_a_learner_from_where_its_state_ends() {
     scene.commit();
     scene.replica.free_log(&mut scene.wiring);
     // A former life had read as far as that.
-    scene.replica.followers[2].freed = 1 << 20;
+    scene.replica.writer.followers[2].freed = 1 << 20;
     let (incarnation, needs) = (1 << 10, Some(0));
     scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
     scene.replica.core.log_mut().sends_part(Left::Little);
     scene.replica.finish_sending(&mut scene.wiring);
     assert_eq!(scene.replica.core.log().sends_state(), Some((2, Stage::Sent)));
-    assert_eq!(scene.replica.followers[2].freed, scene.replica.freed);
+    assert_eq!(scene.replica.writer.followers[2].freed, scene.replica.memory.freed);
 }
 
 /// It refuses the state, in which there is less than in its log, and perhaps nothing is committed without it.
@@ -166,7 +166,7 @@ fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
         scene.replica.tell_core(GroupEvent::Evict { slot: 2 }, &mut scene.wiring);
         scene.commit();
         let mut results = 0;
-        while scene.replica.space.retains(0, RESERVE_FOR_CONTROL as u64) {
+        while scene.replica.memory.space.retains(0, RESERVE_FOR_CONTROL as u64) {
             results += 1;
             scene.exchange(&told(results..results + 1, 512));
         }
@@ -176,11 +176,11 @@ fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
         // It has all of our log, and frees nothing, for it knows of nothing that it is committed.
         let grants = |scene: &mut Scene| {
             let (mut granted, tail) = scene.granted(2, 0, true);
-            let runs = scene.replica.runs.clone();
+            let runs = scene.replica.memory.runs.clone();
             granted.runs = runs.iter().map(|(birth, at)| (birth.to_word(), place(at))).collect();
             granted.end = place(runs.end());
             scene.hear(2, &Election::Granted(granted), &tail);
-            scene.replica.followers[2].log.is_some()
+            scene.replica.writer.followers[2].log.is_some()
         };
         assert!(!grants(&mut scene), "what it keeps would outgrow its ring: it needs the state");
         let needs = Some(scene.replica.core.log().ballot().to_word());
@@ -188,7 +188,11 @@ fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
         scene.replica.core.log_mut().sends_part(Left::Little);
         scene.replica.finish_sending(&mut scene.wiring);
         assert_eq!(grants(&mut scene), beyond);
-        assert_eq!(scene.replica.followers[2].joining.is_some(), beyond, "it is let in later");
+        assert_eq!(
+            scene.replica.writer.followers[2].joining.is_some(),
+            beyond,
+            "it is let in later"
+        );
     }
 }
 
@@ -206,7 +210,7 @@ fn who_is_given_the_state_may_need_the_log_until_it_lets_us_in() {
     assert_eq!(scene.replica.core.log().sends_state(), Some((2, Stage::Sent)));
     // Slot 1 was given a state that stands for all of our log.
     let (mut granted, _) = scene.granted(1, 0, true);
-    let end = scene.replica.runs.end();
+    let end = scene.replica.memory.runs.end();
     granted.held_from = end.position;
     let fabric = &mut scene.wiring.port.fabric;
     assert_eq!(scene.replica.written_before(1, &granted, end, fabric), 0..end.position);
@@ -219,14 +223,14 @@ fn what_is_under_way_to_a_lost_follower_may_be_of_a_later_lap() {
     scene.grant(1, 0, true);
     scene.grant(2, 0, true);
     scene.replica.end_turn(&mut scene.wiring);
-    let last = scene.replica.writes;
+    let last = scene.replica.writer.writes;
     for slot in 1..3 {
-        assert!(!scene.replica.followers[slot].has_all());
+        assert!(!scene.replica.writer.followers[slot].has_all());
     }
     // All of what went to slot 2 has arrived.
     (0..=last).for_each(|number| scene.replica.completed(2, number));
     (1..3).for_each(|slot| scene.replica.follower_lost(slot));
-    scene.replica.space.free(64);
+    scene.replica.memory.space.free(64);
     assert_eq!([1, 2].map(|slot| scene.replica.overwrites_to(slot)), [64, 0]);
 }
 

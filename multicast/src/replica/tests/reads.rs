@@ -35,7 +35,7 @@ impl Scene {
     fn asks(&mut self, session: u64, number: u64, of: u8, query: &[u8]) {
         let question = [&number.to_le_bytes()[..], &[of], query].concat();
         self.replica.asked(SessionId(session), &question);
-        self.happens(GroupEvent::Landed { slot: 1, number: self.replica.writes + 1 });
+        self.happens(GroupEvent::Landed { slot: 1, number: self.replica.writer.writes + 1 });
         self.replica.answer_reads(&mut self.wiring);
     }
 }

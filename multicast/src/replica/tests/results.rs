@@ -113,9 +113,9 @@ fn what_is_cut_off_leaves_neither_its_end_nor_its_results() {
     let kept = scene.replica.core.log().last_index();
     scene.exchange(&told(2..4, 1));
     scene.let_lead(1);
-    let base = scene.replica.end_of(kept);
+    let base = scene.replica.memory.end_of(kept);
     scene.replica.cut_log(base);
     let left = scene.replica.exchange.waiting().map(|it| (it.index, it.message.sequence));
     assert!(left.eq([(kept, 1)]), "another entry may stand there");
-    assert_eq!(scene.replica.ends.back(), Some(&(kept, base.position)));
+    assert_eq!(scene.replica.memory.ends.back(), Some(&(kept, base.position)));
 }

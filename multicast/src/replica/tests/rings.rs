@@ -67,14 +67,18 @@ fn a_follower_that_stands_still_is_not_written_words_without_end() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     scene.commit();
-    let before = scene.replica.writes;
+    let before = scene.replica.writer.writes;
     for number in 0..1000_u64 {
         let mut question = number.to_le_bytes().to_vec();
         question.push(2);
         scene.replica.asked(SessionId(9), &question);
         scene.replica.seek_confirmation(&mut scene.wiring);
     }
-    assert!(scene.replica.writes - before < 100, "{} words wait", scene.replica.writes - before);
+    assert!(
+        scene.replica.writer.writes - before < 100,
+        "{} words wait",
+        scene.replica.writer.writes - before
+    );
 }
 
 #[test]
@@ -82,14 +86,18 @@ fn a_follower_is_lost_once_however_many_writes_to_it_fail() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     scene.grant(2, 0, true);
-    let before = scene.replica.followers[2].attempt;
+    let before = scene.replica.writer.followers[2].attempt;
     for _ in 0..3 {
         scene.replica.touch_followers(u64::MAX, &mut scene.wiring);
     }
-    for number in 1..=scene.replica.writes {
+    for number in 1..=scene.replica.writer.writes {
         scene.replica.failed(2, number, false);
     }
-    assert_eq!(scene.replica.followers[2].attempt, before + 1, "each time it would be asked anew");
+    assert_eq!(
+        scene.replica.writer.followers[2].attempt,
+        before + 1,
+        "each time it would be asked anew"
+    );
 }
 
 #[test]

@@ -13,9 +13,9 @@ fn what_was_cut_off_of_a_session_that_is_gone_is_forgotten() {
     assert_eq!((scene.replica.core.inspect().pending(), scene.replica.payloads.len()), (2, 2));
 
     let ballot = scene.let_lead(1);
-    let (base, grant) = (Cursor::START, scene.replica.grants);
+    let (base, grant) = (Cursor::START, scene.replica.reader.grants);
     let header = Leadership { ballot, base, grant, first: 1, held_from: base.position }.encode();
-    scene.wiring.port.fabric.copy_in(scene.replica.log, 0, &header);
+    scene.wiring.port.fabric.copy_in(scene.replica.memory.region, 0, &header);
     scene.replica.read_log(&mut scene.wiring, usize::MAX);
     assert_eq!(
         (scene.replica.core.log().ballot(), scene.replica.core.inspect().pending()),
@@ -216,7 +216,7 @@ fn what_stands_before_a_message_that_the_log_waits_for_may_exceed_the_budget() {
                 Event::Logged { index: 1, birth: OLD, time_ms: 0, record, held: false, last: true };
             scene.replica.core.step(event, &mut Vec::new());
             assert_eq!(scene.replica.core.log().stalled_on(), Some(message));
-            scene.replica.lacking = (destinations, skein_protocol::check::check(&[7; LEN]));
+            scene.replica.reader.lacking = (destinations, skein_protocol::check::check(&[7; LEN]));
         }
         let beyond = [1, 2, 2, 3, 4, 5].map(|sequence| {
             let head = Head { sequence, low_water: 1, destinations: GroupSet::first(1) };

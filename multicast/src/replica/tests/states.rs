@@ -73,7 +73,7 @@ fn a_campaign_for_an_operator_is_repeated_until_the_operator_waits_no_more() {
         if scene.replica.core.log().role() == Role::Candidate {
             // Another one outdoes it, and its words are here.
             scene.let_lead(1);
-            scene.replica.awaiting = false;
+            scene.replica.reader.awaiting = false;
         }
         let before = scene.replica.core.log().paths().campaigns;
         scene.pass(ms);
@@ -135,7 +135,7 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
     }
     let end = place(at);
     // Our own memory holds only what comes behind.
-    scene.replica.begun_at = at;
+    scene.replica.memory.begun_at = at;
     let logs = [(1, end, 0), (2, end, 1), (3, place(Cursor { index: 2, position: 64 }), 0)];
     for (slot, end, held_from) in logs {
         let (granted, _) = scene.granted(slot, 0, true);
@@ -143,7 +143,7 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
         let applied = if slot == 3 { 77 } else { 0 };
         let granted = Granted { runs, end, held_from, applied, named: vec![0; 5], ..granted };
         if slot == 3 {
-            let (fabric, log) = (&mut scene.wiring.port.fabric, scene.replica.log);
+            let (fabric, log) = (&mut scene.wiring.port.fabric, scene.replica.memory.region);
             fabric.copy_in(log, PREAMBLE + 64, &[0; 128]);
         }
         scene.hear(slot, &Election::Granted(granted), &tail);
@@ -154,8 +154,8 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
         scene.replica.tick(now_ms, &mut scene.wiring);
     }
     assert_eq!(scene.asks_to_lead(), Some(1), "the log of slot 2 begins too late");
-    let capacity = scene.replica.space.capacity();
-    let end = scene.replica.place(Cursor { index: 0, position: capacity - 8 }).position;
+    let capacity = scene.replica.memory.space.capacity();
+    let end = scene.replica.memory.place(Cursor { index: 0, position: capacity - 8 }).position;
     scene.happens(GroupEvent::OutOfReach { slot: 3, end: Some(end) });
     let mut server = |held_from: u64| {
         for (slot, held_from) in [(1, held_from), (2, u64::MAX)] {
@@ -193,11 +193,11 @@ fn a_log_is_held_from_where_it_was_written_in_front_of_a_state_if_it_is_whole() 
         if let Some(byte) = spoilt {
             bytes[byte] ^= 1;
         }
-        let (fabric, log) = (&mut wiring.port.fabric, replica.log);
+        let (fabric, log) = (&mut wiring.port.fabric, replica.memory.region);
         fabric.copy_in(log, PREAMBLE + 64, &bytes[64..]);
-        assert_eq!(replica.held_from(fabric), 192, "nobody has written anything");
-        replica.filled_from = Some(64);
-        assert_eq!(replica.held_from(fabric), held_from, "{what}");
+        assert_eq!(replica.memory.held_from(fabric), 192, "nobody has written anything");
+        replica.memory.filled_from = Some(64);
+        assert_eq!(replica.memory.held_from(fabric), held_from, "{what}");
     }
 }
 
@@ -208,21 +208,21 @@ fn a_log_is_held_from_the_first_entry_on_that_is_there() {
     scene.commit();
     scene.replica.free_log(&mut scene.wiring);
     let Scene { replica, wiring, .. } = &mut scene;
-    let (fabric, log) = (&mut wiring.port.fabric, replica.log);
-    assert_eq!(replica.held_from(fabric), 0);
+    let (fabric, log) = (&mut wiring.port.fabric, replica.memory.region);
+    assert_eq!(replica.memory.held_from(fabric), 0);
     let mut there = [0; 128];
     fabric.copy_out(log, PREAMBLE, &mut there);
     // A leader that is gone had begun to write what would have gone round the ring.
     fabric.copy_in(log, PREAMBLE, &[1; 72]);
-    assert_eq!(replica.held_from(fabric), 128);
+    assert_eq!(replica.memory.held_from(fabric), 128);
     // Another writes it anew, and ends halfway.
-    replica.filled_from = Some(0);
+    replica.memory.filled_from = Some(0);
     fabric.copy_in(log, PREAMBLE, &there[..64]);
-    assert_eq!(replica.held_from(fabric), 128, "an entry is missing in between");
+    assert_eq!(replica.memory.held_from(fabric), 128, "an entry is missing in between");
     assert_eq!(replica.gap_from(Cursor::START, fabric), Some(Cursor { index: 2, position: 64 }));
-    replica.filled_from = Some(0);
+    replica.memory.filled_from = Some(0);
     fabric.copy_in(log, PREAMBLE, &there);
-    assert_eq!(replica.held_from(fabric), 0);
+    assert_eq!(replica.memory.held_from(fabric), 0);
     assert_eq!(replica.gap_from(Cursor::START, fabric), None);
 }
 
@@ -231,14 +231,18 @@ fn what_a_next_leader_has_begun_to_write_takes_nothing_from_the_log() {
     let mut scene = Scene::new();
     scene.grant(1, 3, true);
     let Scene { replica, wiring, .. } = &mut scene;
-    let (fabric, log) = (&mut wiring.port.fabric, replica.log);
-    assert_eq!(replica.commit_end(), Cursor::START);
+    let (fabric, log) = (&mut wiring.port.fabric, replica.memory.region);
+    assert_eq!(replica.memory.commit_end(), Cursor::START);
     let mut there = [0; 64];
     fabric.copy_out(log, PREAMBLE, &mut there);
     fabric.copy_in(log, PREAMBLE, &[1; 64]);
-    assert_eq!(replica.held_from(fabric), 64);
+    assert_eq!(replica.memory.held_from(fabric), 64);
     fabric.copy_in(log, PREAMBLE, &there);
-    assert_eq!(replica.held_from(fabric), 0, "nothing of it was committed, and so overwritten");
+    assert_eq!(
+        replica.memory.held_from(fabric),
+        0,
+        "nothing of it was committed, and so overwritten"
+    );
 }
 
 #[test]
@@ -247,28 +251,29 @@ fn who_was_given_a_state_is_written_what_others_still_need_of_the_log() {
     scene.grant(1, 3, true);
     scene.commit();
     scene.replica.free_log(&mut scene.wiring);
-    let (end, adopted) = (scene.replica.runs.end(), scene.replica.rewritten.position);
+    let (end, adopted) = (scene.replica.memory.runs.end(), scene.replica.memory.rewritten.position);
     assert_eq!((adopted, end.position), (192, 256));
     // Whether it is written something in front of where its log goes on; from where on all is written in our
     // ballot, and stays as it is.
     let written = |scene: &mut Scene, held_from: u64| {
         scene.replica.follower_lost(2);
         let (granted, _) = scene.granted(2, 0, true);
-        let runs = scene.replica.runs.iter().map(|(birth, first)| (birth.to_word(), place(first)));
+        let runs =
+            scene.replica.memory.runs.iter().map(|(birth, first)| (birth.to_word(), place(first)));
         let runs = runs.collect();
         let granted = Granted { runs, end: place(end), held_from, freed: end.position, ..granted };
         scene.hear(2, &Election::Granted(granted), &[]);
-        let follower = &scene.replica.followers[2];
+        let follower = &scene.replica.writer.followers[2];
         assert_eq!((follower.log.is_some(), follower.sent), (true, end.position));
-        (!follower.has_all(), scene.replica.rewritten.position)
+        (!follower.has_all(), scene.replica.memory.rewritten.position)
     };
     let behind = end.position;
-    scene.replica.followers[1].freed = behind;
+    scene.replica.writer.followers[1].freed = behind;
     assert_eq!(written(&mut scene, behind), (false, adopted), "nobody needs it");
-    scene.replica.followers[1].freed = 0;
+    scene.replica.writer.followers[1].freed = 0;
     assert_eq!(written(&mut scene, 0), (false, adopted), "it holds that itself");
     assert_eq!(written(&mut scene, behind), (true, 0));
-    scene.replica.followers[1].freed = behind;
+    scene.replica.writer.followers[1].freed = behind;
     scene.replica.follower_lost(1);
     assert_eq!(written(&mut scene, behind), (true, 0), "slot 1 may need it: it has not let us in");
 }
@@ -351,8 +356,8 @@ fn what_another_log_has_left_in_front_of_a_state_is_told_to_nobody() {
                 Entry { birth, written: OLD, time_ms: 0, epoch: 1, body }.encode(at, &mut bytes);
                 at.pass(64);
             }
-            wiring.port.fabric.copy_in(replica.log, PREAMBLE, &bytes);
-            replica.rewritten = begin;
+            wiring.port.fabric.copy_in(replica.memory.region, PREAMBLE, &bytes);
+            replica.memory.rewritten = begin;
             let rewritten = replica.rewrite_from(Cursor::START, &mut wiring.port.fabric);
             let waits = |scene: &Scene| scene.channels(1).map(|(_, it)| it.waiting_bytes()).sum();
             let before: usize = waits(&scene);

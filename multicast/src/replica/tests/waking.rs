@@ -1,6 +1,6 @@
 //! A leader wakes followers at once or at its next tick.
 
-use super::super::log::UNREAD_MAX;
+use super::super::log::writer::UNREAD_MAX;
 use super::*;
 
 /// How many are woken at the end of the turn, and how many at the next tick; all of them are, then.
@@ -50,12 +50,12 @@ fn a_follower_is_woken_before_it_has_too_much_to_read() {
     scene.replica.end_turn(&mut scene.wiring);
     woken(&mut scene);
     let most = UNREAD_MAX.min(scene.replica.tuning.log_bytes as u64 / 16);
-    let (mut since, mut times) = (scene.replica.followers[1].sent, 0);
+    let (mut since, mut times) = (scene.replica.writer.followers[1].sent, 0);
     for sequence in 1..=12 {
         take(&mut scene, sequence, GroupSet::first(1), 100);
-        let unread = scene.replica.followers[1].sent - since;
+        let unread = scene.replica.writer.followers[1].sent - since;
         if unread >= most {
-            (since, times) = (scene.replica.followers[1].sent, times + 1);
+            (since, times) = (scene.replica.writer.followers[1].sent, times + 1);
         }
         let expected = if unread >= most { (2, 0) } else { (0, 2) };
         assert_eq!(woken(&mut scene), expected, "{unread} of {most} bytes");

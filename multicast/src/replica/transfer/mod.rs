@@ -43,12 +43,12 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// Whether more memories are lost than the group tolerates.
     pub(crate) fn is_lost(&self) -> bool {
-        self.core.log().is_lost(|slot| self.followers[usize::from(slot)].joining)
+        self.core.log().is_lost(|slot| self.writer.followers[usize::from(slot)].joining)
     }
 
     /// Whether an incarnation of the slot is known that our group has not let in.
     pub(super) fn has_lost_its_memory(&self, slot: u8) -> bool {
-        let joining = self.followers[usize::from(slot)].joining;
+        let joining = self.writer.followers[usize::from(slot)].joining;
         self.core.log().has_lost_its_memory(slot, joining)
     }
 }

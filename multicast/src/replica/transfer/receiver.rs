@@ -43,7 +43,7 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// Asks everybody of the group for a state, or to be let in, if it is time to.
     pub(crate) fn ask_for_state<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
-        if self.core.notices_lag(self.awaiting) {
+        if self.core.notices_lag(self.reader.awaiting) {
             tracing::info!(replica = %self.id, "waits for what nobody tells any more");
             self.paths.left_behind += 1;
         }
@@ -119,19 +119,14 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.application = application;
         // The new core has heard nothing of what others' words said to the old one.
         wiring.look_again(self.id);
-        self.cursor = end;
-        self.runs = runs;
-        self.ends.clear();
+        self.reader.cursor = end;
+        self.memory.begin_behind(runs);
         self.exchange.forget_logged();
-        (self.freed_index, self.freed, self.freed_told) = (end.index - 1, end.position, 0);
-        self.space.resume(end, end.position);
-        (self.begun_at, self.filled_from) = (end, None);
-        self.rewritten = end;
+        self.reader.freed_told = 0;
         // A leader that was let in before began where we do not stand any more: it must begin again.
-        self.grants += 1;
-        self.header_seen = self.header_there(&wiring.port.fabric);
-        self.awaiting = true;
-        self.answered = None;
+        self.reader.grants += 1;
+        self.reader.await_leader(&self.memory, &wiring.port.fabric);
+        self.reader.answered = None;
         self.state_is_new(false);
     }
 }

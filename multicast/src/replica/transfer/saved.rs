@@ -50,9 +50,9 @@ impl<A: Application, O: Links> Replica<A, O> {
     pub(super) fn save_order(&mut self) -> Vec<u8> {
         let mut core = Vec::new();
         self.core.save(&mut core);
-        self.pass_committed();
-        let end = self.commit_end();
-        let mut runs = self.runs.clone();
+        self.memory.pass_committed(self.core.log().commit_index());
+        let end = self.memory.commit_end();
+        let mut runs = self.memory.runs.clone();
         runs.truncate(end);
         let pending = self.payloads.messages();
         let pending = pending
@@ -112,8 +112,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         let end = cursor(order.end);
         let runs = Runs::new(runs, end);
         let counts = self.core.log().role() != Role::Blank && !self.core.log().is_suspended();
-        let more = counts && self.runs.end().index > end.index;
-        if more && self.runs.shared(&runs) == Some(end) && !planted(Mutant::OlderStateTaken) {
+        let more = counts && self.memory.runs.end().index > end.index;
+        if more && self.memory.runs.shared(&runs) == Some(end) && !planted(Mutant::OlderStateTaken)
+        {
             // Others may count on what we hold beyond: it must be in the state first.
             self.paths.copy_too_old += 1;
             self.stop_receiving();

@@ -110,13 +110,13 @@ impl<A: Application, O: Links> Replica<A, O> {
         wiring.note(|| Note::Gave { by, delivered });
         // The receiver must let us in again. Our log is kept for it until it has what it lacks.
         debug_assert_eq!(
-            self.freed_index,
+            self.memory.freed_index,
             self.core.log().commit_index(),
             "the log is kept from there on"
         );
-        let follower = &mut self.followers[usize::from(slot)];
+        let follower = &mut self.writer.followers[usize::from(slot)];
         follower.attempt += 1;
-        follower.freed = self.freed;
+        follower.freed = self.memory.freed;
     }
 
     fn send_part<F: Fabric>(

@@ -1,0 +1,232 @@
+//! What tests and the simulation look at: what a replica holds and waits for, and what its memory has of the log. Nothing here
+//! changes anything.
+
+use skein_fabric::Fabric;
+use skein_protocol::ballot::Ballot;
+use skein_protocol::group::Role;
+use skein_protocol::group::body::{Body as _, Payload, ReadMessage};
+use skein_protocol::group::frame::{self, Cursor, Frame, HEADER};
+use skein_protocol::group::runs::Runs;
+use skein_protocol::ids::MessageId;
+use skein_protocol::ordering::{Inspect as _, MessageStage};
+use skein_protocol::properties::Footprint;
+
+use super::Replica;
+use super::log::announced;
+use crate::application::Application;
+use crate::ordering::Links;
+use crate::wiring::{WAITING_MAX, members};
+
+impl<A: Application, O: Links> Replica<A, O> {
+    /// What it holds at this moment, and what it may.
+    pub(crate) fn footprint(&self, sessions: usize, waiting: usize) -> Footprint {
+        let groups = usize::from(self.topology.groups);
+        // What its log names it is given, whatever it holds already: nobody else can go on without. If it begins to
+        // lead then, it delivers that, and keeps it for followers that lag.
+        let logged = self.memory.ends.len()
+            + self.core.inspect().pending()
+            + self.core.log().inherited_payloads();
+        let logged = logged + self.payloads.beyond();
+        let large_bytes_max =
+            self.tuning.held_bytes_max + (sessions + logged) * self.tuning.payload_bytes_max;
+        Footprint {
+            pending: self.core.inspect().pending(),
+            payloads: self.payloads.len(),
+            large_bytes: self.payloads.large_bytes(),
+            beyond_budget: self.payloads.beyond(),
+            log_entries: self.memory.ends.len(),
+            waiting,
+            sessions,
+            window: self.tuning.window,
+            large_bytes_max,
+            log_entries_max: self.tuning.log_bytes / HEADER,
+            told_again_max: WAITING_MAX * members(self.topology) * groups,
+            groups,
+        }
+    }
+
+    /// What it waits for and holds, for people to read.
+    pub(crate) fn describe_waiting(&self) -> String {
+        let message = |message: &MessageId| {
+            let core = &self.core;
+            let (known, pending) =
+                (core.is_known(*message), core.stage_of(*message) == MessageStage::Pending);
+            format!("{message} (known: {known}, pending: {pending})")
+        };
+        let exchange = self.exchange.describe();
+        let stuck = self.core.inspect().describe_stuck();
+        let held: Vec<_> = self.payloads.messages().iter().map(message).collect();
+        let leaders = self.topology.all_groups().iter().map(|g| self.core.leader_of(g).to_string());
+        let leaders: Vec<_> = leaders.collect();
+        let feeds = self
+            .writer
+            .followers
+            .iter()
+            .map(|it| (it.log.is_some(), it.sent, it.attempt, it.joining));
+        let feeds: Vec<_> = feeds.collect();
+        format!(
+            "{}: {exchange}, is stuck with \
+            {stuck}, holds {held:?}, takes for leaders {leaders:?}, has promised {}, awaits its leader {}, reads \
+            on at {:?}, its log waits for {:?}, is left behind by {:?}, takes {}, has answered {:?}, feeds {feeds:?}",
+            self.id,
+            self.core.log().promised(),
+            self.reader.awaiting,
+            self.reader.cursor,
+            self.core.log().stalled_on(),
+            self.core.log().lagging(),
+            self.takes_state(),
+            self.reader.answered
+        )
+    }
+
+    /// Up to which index our log stays as we have read it: a leader that we let in may have said from
+    /// where on it is another.
+    pub(crate) fn keeps<F: Fabric>(&self, fabric: &F) -> u64 {
+        let last = self.core.log().last_index();
+        let header = self
+            .reader
+            .leadership(&self.memory, self.core.log().promised(), fabric)
+            .filter(|_| self.reader.awaiting && !self.core.log().leads());
+        header.map_or(last, |header| last.min(header.base.index - 1))
+    }
+
+    /// Up to which index our memory holds the log without a gap, payloads included: what a
+    /// candidate would find here.
+    pub(crate) fn holds<F: Fabric>(&self, fabric: &F) -> u64 {
+        self.would_report(fabric).end().index - 1
+    }
+
+    /// The births of our log's entries.
+    pub(crate) const fn runs(&self) -> &Runs {
+        &self.memory.runs
+    }
+
+    /// What we would report of our log if we closed it now.
+    pub(crate) fn would_report<F: Fabric>(&self, fabric: &F) -> Runs {
+        self.in_memory(fabric, true)
+    }
+
+    /// Up to which index our memory holds the log without a gap, whether we hold its payloads or not: those
+    /// may come yet, and what others had acknowledged be seen to be committed.
+    pub(crate) fn written_up_to<F: Fabric>(&self, fabric: &F) -> u64 {
+        self.in_memory(fabric, false).end().index - 1
+    }
+
+    /// The births of the entries in our memory; if `with_payloads`, up to the first whose payload we lack.
+    pub(crate) fn in_memory<F: Fabric>(&self, fabric: &F, with_payloads: bool) -> Runs {
+        let mut runs = self.memory.runs.clone();
+        if with_payloads && self.core.log().stalled_on().is_some() {
+            runs.truncate(self.memory.end_of(self.core.log().last_index()));
+            return runs;
+        }
+        if self.core.log().leads() || self.core.log().role() == Role::Blank {
+            return runs;
+        }
+        let (mut cursor, mut ballot) = (self.reader.cursor, self.core.log().ballot());
+        if self.reader.awaiting {
+            let Some(header) =
+                self.reader.leadership(&self.memory, self.core.log().promised(), fabric)
+            else {
+                return runs;
+            };
+            (cursor, ballot) = (header.base, header.ballot);
+            runs.truncate(header.base);
+        }
+        let capacity = self.tuning.log_bytes as u64;
+        loop {
+            let at = cursor.offset(capacity);
+            let mut header = [0; frame::HEADER];
+            fabric.copy_out(self.memory.region, at, &mut header);
+            let len = frame::announced_len(&header, cursor, capacity);
+            let Some(len) = len.filter(|_| !frame::is_pad(&header)) else {
+                let pad = Frame::decode(&header, cursor, ballot);
+                match (len, pad) {
+                    (Some(len), Ok(pad)) => pad.step_over(&mut cursor, len),
+                    _ => return runs,
+                }
+                continue;
+            };
+            let mut bytes = vec![0; len];
+            fabric.copy_out(self.memory.region, at, &mut bytes);
+            let Ok(frame) = Frame::decode(&bytes, cursor, ballot) else { return runs };
+            let Some(body) = O::Body::read(&frame) else { return runs };
+            if let Some(ReadMessage { message, destinations, payload, .. }) = body.message()
+                && let Payload::Held { check } = payload
+                && with_payloads
+                && !self.payloads.holds(message, destinations, check)
+            {
+                return runs;
+            }
+            frame.step_over(&mut cursor, len);
+            runs.push(frame.birth, cursor.position, self.memory.freed_index);
+        }
+    }
+
+    /// As leader: up to which position we have written a follower's log, if we may write it.
+    pub(crate) fn written_to(&self, slot: u8) -> Option<u64> {
+        let follower = &self.writer.followers[usize::from(slot)];
+        follower.log.is_some().then_some(follower.sent).filter(|_| self.core.log().leads())
+    }
+
+    /// As leader: in front of which position we may overwrite what a follower has of our log. One that we have let in
+    /// and lost since, perhaps in the same turn, was written so far and no further. But a card reads what a write takes when it
+    /// sends it, and we go on overwriting our own log.
+    pub(crate) fn overwrites_to(&self, slot: u8) -> u64 {
+        let (follower, freed) =
+            (&self.writer.followers[usize::from(slot)], self.memory.space.freed());
+        let overwrote = follower.sent.saturating_sub(self.memory.space.capacity());
+        if follower.log.is_some() || !follower.has_all() { freed } else { freed.min(overwrote) }
+    }
+
+    /// As follower of the leader of `ballot`: at which position we read on.
+    pub(crate) fn reads_at(&self, ballot: Ballot) -> Option<u64> {
+        let follows = self.core.log().promised() == ballot
+            && !self.reader.awaiting
+            && !self.core.log().leads();
+        follows.then_some(self.reader.cursor.position)
+    }
+
+    /// As leader: whether all that we have written of a follower's log is in its memory, and it reads on behind it.
+    pub(crate) fn feeds_all_to(&self, follower: &Self) -> bool {
+        let ours = &self.writer.followers[usize::from(follower.id.slot)];
+        let fed =
+            ours.log.is_some() && ours.has_all() && ours.sent >= self.memory.runs.end().position;
+        let follows =
+            follower.core.log().promised() == self.core.log().ballot() && !follower.reader.awaiting;
+        fed && self.core.log().leads() && follows && !follower.core.log().leads()
+    }
+
+    /// How often the log ring went round.
+    pub(crate) const fn laps(&self) -> u64 {
+        let position = if self.memory.space.cursor.position > self.reader.cursor.position {
+            self.memory.space.cursor.position
+        } else {
+            self.reader.cursor.position
+        };
+        position / self.memory.space.capacity()
+    }
+
+    /// Where our memory does not hold our log as we have read it: at no time anywhere, from what is committed on.
+    /// What stands in front of `floor` leaders may have overwritten.
+    pub(crate) fn lost_at<F: Fabric>(&self, floor: u64, fabric: &F) -> Option<Cursor> {
+        let mut at = self.memory.commit_end();
+        if floor > at.position {
+            at = self.memory.first_entry(floor, self.memory.runs.end().position, fabric)?;
+        }
+        self.gap_from(at, fabric)
+    }
+
+    /// The first entry of our log, from one on, that our memory does not hold as we have read it.
+    pub(crate) fn gap_from<F: Fabric>(&self, mut at: Cursor, fabric: &F) -> Option<Cursor> {
+        let last = self.keeps(fabric);
+        while at.index <= last {
+            let bytes = self.memory.raw_entry(&mut at, fabric);
+            let entry = bytes.as_ref().and_then(|bytes| Frame::parse(bytes, at));
+            match (&bytes, entry.filter(|it| self.memory.holds(it, at.index))) {
+                (Some(bytes), Some(entry)) => entry.step_over(&mut at, announced(bytes)),
+                _ => return Some(at),
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,108 @@
+//! What may be read now, and what waits in the rings: of sessions, and of other replicas.
+
+use skein_fabric::Fabric;
+use skein_protocol::ids::{GroupId, MessageId, SessionId};
+
+use super::Replica;
+use crate::application::Application;
+use crate::channel::Kind;
+use crate::ordering::Links;
+use crate::wiring::Wiring;
+
+/// What bounds how much is read.
+///
+/// **Invariant.** `announced` counts what was taken in this turn that may need an entry of a leader's log, and the log has room
+/// for all of it.
+#[derive(Default)]
+pub(crate) struct Intake {
+    /// So many entries of the log may be asked for by what was told in this turn.
+    pub(crate) announced: usize,
+    /// A message was refused since the last tick for what is kept for followers.
+    pub(super) refused: bool,
+    /// The length of a payload that another group's leader relayed, and that still exceeds the budget while delivered ones
+    /// are kept. It is relayed again some ticks later.
+    pub(super) refused_relay: Option<usize>,
+    /// As leader: a follower has yet to deliver so much that no session's message is taken.
+    pub(super) throttled: bool,
+    /// Whether it led, and which payload it waited for, when sessions' rings were last looked at.
+    pub(super) reads_sessions: (bool, Option<MessageId>),
+    /// As a new leader: sessions sent us what nobody has logged.
+    pub(super) unproposed: bool,
+}
+
+impl<A: Application, O: Links> Replica<A, O> {
+    /// Whether a datagram of `len` bytes from a session may be read now, when `assembling` bytes
+    /// of others are being put together. `sequence` says which message it is.
+    pub(crate) fn admits(
+        &mut self,
+        session: SessionId,
+        len: usize,
+        assembling: usize,
+        sequence: impl FnOnce() -> u64,
+    ) -> bool {
+        let large = len > self.tuning.inline_bytes_max;
+        let budget = self.tuning.held_bytes_max;
+        let within_budget = !large || self.payloads.large_bytes() + assembling + len <= budget;
+        let within_window = self.payloads.of_session(session) < self.tuning.window;
+        let has_room = !self.core.log().leads() || self.log_has_room();
+        self.paths.budget_full += u64::from(!within_budget);
+        let behind = self.core.log().leads() && self.intake.throttled;
+        self.paths.follower_behind += u64::from(behind);
+        self.intake.refused |= !within_budget || !within_window || behind;
+        self.paths.window_full += u64::from(!within_window);
+        self.paths.log_full += u64::from(!has_room);
+        // A group that has stopped takes nothing that it would not answer, and one that has many replies to repeat
+        // nothing that may ask for another.
+        let repeats = self.deliveries.has_many_repeats();
+        let has_room = has_room && !behind && !repeats && !self.is_stopped();
+        if within_window && within_budget {
+            return has_room;
+        }
+        // The message that the log waits for comes before any bound, and so do those of its session with
+        // lower numbers, which stand before it in the ring: no more than a window. Later ones wait. The
+        // session may send them for as long as the log stands, since the others of our group answer it.
+        has_room && self.log_waits_for(session, sequence)
+    }
+
+    /// Whether a datagram from another replica may be read now. A fetch always may: our log can be
+    /// full because the follower that asks waits for the payload, and holds everything back. And so
+    /// may whatever members of our group say: it can be full because we wait for their votes.
+    pub(crate) fn admits_from_replica(&self, from: GroupId, kind: Kind, len: usize) -> bool {
+        // Whoever speaks for an engine may be of our group, and speaks for others.
+        let proposes = kind == Kind::Propose;
+        let of_ours = from == self.id.group && !proposes;
+        let vital = matches!(kind, Kind::Fetch | Kind::Passed) || of_ours;
+        vital || !self.core.log().leads() || self.log_has_room_for(O::entries_for(kind, len))
+    }
+
+    /// Up to which length a session's messages will be found in the log, payload and all, if they matter:
+    /// there is no need to read them before. A leader has nobody to find them with.
+    pub(crate) fn finds_in_log(&self, session: SessionId) -> Option<usize> {
+        let waited_for = self.core.log().stalled_on().is_some_and(|m| m.session == session);
+        (!self.core.log().leads() && !waited_for).then_some(self.tuning.inline_bytes_max)
+    }
+
+    /// Whether it has just begun to lead, or to wait for a payload: what was left to be found in the log
+    /// is to be read.
+    pub(crate) fn reads_on(&mut self) -> bool {
+        let reads = (self.core.log().leads(), self.core.log().stalled_on());
+        std::mem::replace(&mut self.intake.reads_sessions, reads) != reads && reads != (false, None)
+    }
+
+    /// What sessions sent us and nobody has logged is ours to propose now, as far as the log has room.
+    pub(super) fn propose_held<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+        if !self.intake.unproposed || !self.core.log().leads() {
+            return;
+        }
+        for message in self.payloads.messages() {
+            if self.core.is_known(message) {
+                continue;
+            }
+            if !self.log_has_room() {
+                return;
+            }
+            self.receive_held(message, wiring);
+        }
+        self.intake.unproposed = false;
+    }
+}

@@ -1,0 +1,272 @@
+//! The log as a follower reads it, and as whoever is let in may write it.
+
+use skein_fabric::{Fabric, Peer};
+use skein_protocol::ballot::Ballot;
+use skein_protocol::group::body::{Body as _, Payload, ReadMessage};
+use skein_protocol::group::frame::{self, Cursor, Frame, Leadership};
+use skein_protocol::group::{GroupEvent, Role};
+use skein_protocol::guard;
+use skein_protocol::ids::GroupSet;
+use skein_protocol::mutants::{Mutant, planted};
+use skein_protocol::ordering::At;
+use skein_protocol::step::Event;
+
+use super::LogMemory;
+use crate::application::Application;
+use crate::ordering::Links;
+use crate::replica::Replica;
+use crate::replica::granting::Answered;
+use crate::wiring::{Note, Wiring};
+
+/// Entries up to this length are copied out at once, if they are as long as the one before.
+const ALIKE_MAX: usize = 256;
+
+/// Who may write our log, and how far we have read what is written.
+///
+/// **Invariants.**
+/// - While `awaiting`, nothing is read but the words with which a leader begins, and those are not what stood there when
+///   `header_seen` was.
+/// - Otherwise `cursor` is right behind the last entry of our copy, or behind the pad that follows it.
+pub(crate) struct LogReader {
+    /// Who may write it, and how often anybody was let.
+    pub(in crate::replica) granted: Option<Peer>,
+    pub(in crate::replica) grants: u64,
+    /// The last grant of our log.
+    pub(in crate::replica) answered: Option<Answered>,
+    /// Whoever was let in has not begun to write, with other words than those seen before.
+    pub(in crate::replica) awaiting: bool,
+    pub(in crate::replica) header_seen: u64,
+    /// Of the next entry to read, as follower.
+    pub(in crate::replica) cursor: Cursor,
+    /// Destinations of the message that our log waits for, and the check of its payload.
+    pub(in crate::replica) lacking: (GroupSet, u64),
+    /// Up to where we have told our leader that we need the log no more.
+    pub(in crate::replica) freed_told: u64,
+}
+
+impl LogReader {
+    /// Nobody was let in yet.
+    pub(in crate::replica) const fn new() -> Self {
+        Self {
+            granted: None,
+            grants: 0,
+            answered: None,
+            awaiting: true,
+            header_seen: 0,
+            cursor: Cursor::START,
+            lacking: (GroupSet::EMPTY, 0),
+            freed_told: 0,
+        }
+    }
+
+    /// From here on somebody's first words are awaited: none of those that stand there.
+    pub(in crate::replica) fn await_leader<F: Fabric>(&mut self, memory: &LogMemory, fabric: &F) {
+        self.awaiting = true;
+        let there = || fabric.load(memory.region, 0);
+        self.header_seen = if planted(Mutant::StaleHeaderTaken) { 0 } else { there() };
+    }
+
+    /// The words with which the leader that we let in begins, if they are there and whole. We have `promised` its ballot.
+    pub(in crate::replica) fn leadership<F: Fabric>(
+        &self,
+        memory: &LogMemory,
+        promised: Ballot,
+        fabric: &F,
+    ) -> Option<Leadership> {
+        let mut bytes = [0; frame::LEADERSHIP];
+        fabric.copy_out(memory.region, 0, &mut bytes);
+        Leadership::decode(&bytes).filter(|header| {
+            let of_this_grant = guard!(Mutant::StaleHeaderTaken, header.grant == self.grants);
+            header.ballot == promised && of_this_grant
+        })
+    }
+}
+
+impl<A: Application, O: Links> Replica<A, O> {
+    /// Lets nobody write our log any more, and reads what is whole in it.
+    pub(in crate::replica) fn close_log<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+        if planted(Mutant::ReadBeforeRevoked) {
+            self.read_log(wiring, usize::MAX);
+        }
+        if self.reader.granted.take().is_some()
+            && let Err(error) = wiring.port.fabric.revoke(self.memory.region)
+        {
+            // Without this guarantee nothing of the group's order can be relied on.
+            panic!("{}: the log cannot be closed to its old leader: {error}", self.id);
+        }
+        if !planted(Mutant::LogUnreadAtGrant) && !planted(Mutant::ReadBeforeRevoked) {
+            self.read_log(wiring, usize::MAX);
+        }
+        self.core.step(Event::TurnEnd, &mut self.effects);
+        self.carry_out(wiring);
+        self.free_log(wiring);
+        if self.core.log().stalled_on().is_some() && !planted(Mutant::StalledEntryReported) {
+            // An entry whose payload we lack is none of ours: nobody may count on us for it.
+            self.paths.closed_while_stalled += 1;
+            self.cut_log(self.memory.end_of(self.core.log().last_index()));
+        }
+    }
+
+    /// Does what need not be done when the next leader waits for it.
+    pub(crate) fn prepare_log<F: Fabric>(&self, wiring: &mut Wiring<F, O>) {
+        if self.core.log().leads() || !self.reader.awaiting {
+            wiring.port.fabric.prepare(self.memory.region);
+        }
+    }
+
+    /// Cuts off what our log holds behind `base`.
+    pub(in crate::replica) fn cut_log(&mut self, base: Cursor) {
+        let event = GroupEvent::CutOff { last: base.index - 1 };
+        self.core.step(Event::Group(event), &mut self.effects);
+        self.memory.cut(base);
+        self.reader.cursor = base;
+        self.exchange.truncate(base.index);
+    }
+
+    /// As follower, takes the words with which a new leader begins. Returns whether they are there.
+    fn read_leadership<F: Fabric>(&mut self, wiring: &Wiring<F, O>) -> bool {
+        let promised = self.core.log().promised();
+        let header = self.reader.leadership(&self.memory, promised, &wiring.port.fabric);
+        let Some(header) = header else {
+            self.paths.torn_header += 1;
+            return false;
+        };
+        self.reader.awaiting = false;
+        // It writes our log where that ends: nobody's state is needed.
+        self.transfer.received = None;
+        self.memory.filled_from = Some(header.held_from);
+        let Leadership { ballot, base, first, .. } = header;
+        let event = GroupEvent::Followed { ballot, base: base.index - 1, first };
+        self.core.step(Event::Group(event), &mut self.effects);
+        self.cut_log(header.base);
+        self.forget_unsent(wiring);
+        // The new leader knows nothing of what we told the old one.
+        (self.reader.freed_told, self.applied_told) = (0, None);
+        true
+    }
+
+    /// Payloads of what was cut off now are kept for those sessions only that are here to be answered:
+    /// what we multicast ourselves, or a session that is gone, may never be logged again, and then
+    /// nothing would end it.
+    pub(in crate::replica) fn forget_unsent<F: Fabric>(&mut self, wiring: &Wiring<F, O>) {
+        let (core, id) = (&self.core, self.id);
+        self.payloads.retain_all(|message| {
+            core.is_known(message) || wiring.has_session(message.session, id)
+        });
+    }
+
+    /// Whether [`read_log`](Self::read_log) would find something.
+    #[inline]
+    pub(crate) fn log_has_more<F: Fabric>(&self, fabric: &F) -> bool {
+        if self.core.log().leads() || self.core.log().role() == Role::Blank {
+            return false;
+        }
+        if self.reader.awaiting {
+            return fabric.load(self.memory.region, 0) != self.reader.header_seen;
+        }
+        if self.core.log().stalled_on().is_some() {
+            return false;
+        }
+        let mut cursor = self.reader.cursor;
+        let at = cursor.offset(self.tuning.log_bytes as u64);
+        guard!(
+            Mutant::LapNotChecked,
+            fabric.load(self.memory.region, at + frame::INDEX_AT) == cursor.index
+        )
+    }
+
+    /// As follower, takes what the leader has written, and no more entries when they are `most` bytes. Returns whether
+    /// there was anything.
+    pub(crate) fn read_log<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>, most: usize) -> bool {
+        let capacity = self.tuning.log_bytes as u64;
+        let (mut any, mut entries, mut taken) = (false, 0, 0);
+        let mut entry = std::mem::take(&mut self.memory.entry);
+        while taken < most as u64 && self.log_has_more(&wiring.port.fabric) {
+            let fabric = &wiring.port.fabric;
+            if self.reader.awaiting {
+                if !self.read_leadership(wiring) {
+                    break;
+                }
+                (any, taken) = (true, 0);
+                continue;
+            }
+            let at = self.reader.cursor.offset(capacity);
+            // Most are as long as the one before.
+            let alike = if entry.len() <= ALIKE_MAX { entry.len() } else { frame::HEADER };
+            let left = frame::PREAMBLE + self.tuning.log_bytes - at;
+            entry.resize(alike.clamp(frame::HEADER, left), 0);
+            fabric.copy_out(self.memory.region, at, &mut entry);
+            let header = entry.first_chunk().expect("a header at least");
+            let Some(len) = frame::announced_len(header, self.reader.cursor, capacity) else {
+                break;
+            };
+            // A pad announces the rest of the ring, of which only the header says anything.
+            if frame::is_pad(header) {
+                entry.truncate(frame::HEADER);
+            } else if len != entry.len() {
+                entry.resize(len, 0);
+                fabric.copy_out(self.memory.region, at, &mut entry);
+            }
+            let ballot = self.core.log().ballot();
+            let frame = Frame::decode(&entry, self.reader.cursor, ballot).ok();
+            let Some((frame, body)) = frame.and_then(|frame| Some((frame, self.body(&frame)?)))
+            else {
+                self.paths.torn_entry += 1;
+                break;
+            };
+            let index = self.reader.cursor.index;
+            frame.step_over(&mut self.reader.cursor, len);
+            // Room is given back at the end of the turn: nobody has written more until then.
+            taken += len as u64;
+            debug_assert!(taken <= capacity, "more was read in one look than a log holds");
+            if let Some(body) = body {
+                let Frame { birth, time_ms, .. } = frame;
+                self.memory.note(index, birth, self.reader.cursor.position);
+                self.take_entry(At { index, birth, time_ms }, &body, wiring);
+                entries += 1;
+            }
+            any = true;
+        }
+        self.batches.entries_per_look.note(entries);
+        self.memory.entry = entry;
+        if any {
+            self.stir();
+        }
+        any
+    }
+
+    /// What an entry says; `None` of a pad, which says nothing. `None` at all if it makes no sense.
+    #[expect(clippy::option_option, reason = "a pad is whole, and says nothing")]
+    pub(in crate::replica) fn body<'a>(&self, frame: &Frame<'a>) -> Option<Option<O::Body<'a>>> {
+        if frame.is_pad() { Some(None) } else { O::Body::read(frame).map(Some) }
+    }
+
+    /// Takes an entry that has its place in our log.
+    pub(in crate::replica) fn take_entry<F: Fabric>(
+        &mut self,
+        at: At,
+        body: &O::Body<'_>,
+        wiring: &mut Wiring<F, O>,
+    ) {
+        let index = at.index;
+        if wiring.journal.is_some() {
+            let by = self.id;
+            body.for_each_record(|record| wiring.note(|| Note::Logged { by, index, record }));
+        }
+        let mut held = true;
+        if let Some(ReadMessage { message, low_water, destinations, payload }) = body.message() {
+            match payload {
+                Payload::Inline(bytes) => {
+                    self.payloads.replace(message, low_water, destinations, bytes);
+                }
+                Payload::Held { check } => {
+                    self.reader.lacking = (destinations, check);
+                    held = self.payloads.keep_only(message, destinations, check);
+                }
+            }
+        } else if let Some((from, results)) = body.results() {
+            self.exchange.logged(index, from, results);
+        }
+        self.core.accept(at, body, held, &mut self.effects);
+    }
+}

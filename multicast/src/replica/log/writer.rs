@@ -1,0 +1,315 @@
+//! The log as a leader writes it: to its own copy, and from there to its followers.
+
+use std::ops::Range;
+
+use skein_fabric::{Fabric, Source};
+use skein_protocol::check::check;
+use skein_protocol::group::body::{Body as _, Contents, Draft as _, Payload, Stamp};
+use skein_protocol::group::frame::{self, PREAMBLE};
+use skein_protocol::group::transfer::Stage;
+use skein_protocol::group::{GroupEvent, LogRecord as _, LoggedMessage};
+use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_protocol::mutants::{Mutant, planted};
+use skein_protocol::results::Results;
+use skein_protocol::step::Event;
+
+use super::Follower;
+use crate::application::Application;
+use crate::ordering::Links;
+use crate::replica::Replica;
+use crate::replica::results::RESULTS_BYTES_MAX;
+use crate::wakes::Hurry;
+use crate::wiring::{Column, Note, Wiring};
+
+/// The most room that a leader keeps in its log for what a turn's announcements will need.
+const RESERVE_MAX: usize = 64 << 10;
+/// Of that room, what one announcement may take: three times what it needs, because the last
+/// message received in a turn may bring as many as there are groups.
+const RESERVE_PER_REMOTE: usize = 128;
+/// The slot map's epoch that log entries carry.
+const EPOCH: u32 = 1;
+
+/// The word of a follower's memory, in front of its log, that is written when nothing else is.
+const TOUCHED_AT: usize = PREAMBLE - 8;
+const _: () = assert!(TOUCHED_AT >= frame::LEADERSHIP);
+
+/// Writes that may be under way to a follower before it is written a word that only confirms: one that stands
+/// still behind a network would be written words without end.
+const UNDER_WAY_MAX: usize = 16;
+
+/// A sleeping follower is woken when it has so many bytes to read, though nobody waits for it: as leader it would have to
+/// read them all first.
+pub(in crate::replica) const UNREAD_MAX: u64 = 16 << 10;
+
+/// Of that room, what changes of the view and first entries of new ballots may take.
+pub(in crate::replica) const RESERVE_FOR_CONTROL: usize = 2 << 10;
+
+/// What a leader has written to its followers.
+///
+/// **Invariants.** A follower that lets us write has its log written up to `sent <= ` the end of our copy, and `written` is the
+/// last entry of our copy when all were written last. Numbers of writes rise over all followers, and `writes` is the last.
+pub(crate) struct LogWriter {
+    pub(in crate::replica) followers: Vec<Follower>,
+    /// The number of the last write.
+    pub(in crate::replica) writes: u64,
+    /// The last entry of our log when the followers were last written.
+    pub(in crate::replica) written: u64,
+    /// Whether somebody waits for what followers do with what was appended: it is more than messages to our group alone
+    /// that are in the log whole, which the leader knows to be committed when its writes complete.
+    pub(in crate::replica) awaited: bool,
+}
+
+impl LogWriter {
+    /// To so many slots, our own among them, of which none lets us write yet.
+    pub(in crate::replica) fn new(replicas: u8) -> Self {
+        let followers = vec![Follower::default(); usize::from(replicas)];
+        Self { followers, writes: 0, written: 0, awaited: false }
+    }
+}
+
+impl<A: Application, O: Links> Replica<A, O> {
+    /// Nothing more is written to a follower until it lets us in again.
+    pub(crate) fn follower_lost(&mut self, slot: u8) {
+        self.writer.followers[usize::from(slot)].lose();
+        self.core.step(Event::Group(GroupEvent::FeedsNoMore { slot }), &mut self.effects);
+    }
+
+    /// Detaches from logs of followers that are not written any more: their memory is kept for as long as
+    /// a former leader is attached.
+    pub(in crate::replica) fn leave_logs<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+        for log in self.writer.followers.iter_mut().flat_map(|follower| follower.left.drain(..)) {
+            wiring.port.fabric.detach(log);
+        }
+    }
+
+    /// Whether another message may be taken, or another announcement.
+    pub(crate) fn log_has_room(&self) -> bool {
+        self.log_has_room_for(1)
+    }
+
+    /// Whether so many announcements may be taken, of which the first in a turn may be a few more.
+    pub(in crate::replica) fn log_has_room_for(&self, announced: usize) -> bool {
+        let (groups, payload) = (self.topology.all_groups(), self.tuning.inline_bytes_max);
+        let largest = O::Body::longest(groups, payload, RESULTS_BYTES_MAX);
+        let reserve = RESERVE_MAX.min(self.tuning.log_bytes / 4);
+        let wanted = reserve + RESERVE_FOR_CONTROL + largest;
+        let within = self.intake.announced + announced <= reserve / RESERVE_PER_REMOTE;
+        (self.intake.announced == 0 || within) && self.memory.space.fits(wanted, largest)
+    }
+
+    /// Appends an entry to our own copy of the log; the record stands for all of it.
+    pub(in crate::replica) fn append<F: Fabric>(
+        &mut self,
+        wiring: &mut Wiring<F, O>,
+        index: u64,
+        time_ms: u64,
+        record: O::Record,
+    ) {
+        let ballot = self.core.log().ballot();
+        let mut results = wiring.borrow();
+        let contents = if let Some(LoggedMessage { message, inline, .. }) = record.message() {
+            let held = self.payloads.get(message).expect("proposed with its payload");
+            Contents::Payload(if inline {
+                Payload::Inline(&held.bytes)
+            } else {
+                Payload::Held { check: check(&held.bytes) }
+            })
+        } else if record.is_results() {
+            let from = self.exchange.entry(index, &mut results);
+            Contents::Results { from, results: Results(&results) }
+        } else {
+            Contents::None
+        };
+        let draft = self.core.draft(index, &record, contents);
+        if wiring.journal.is_some() {
+            let by = self.id;
+            draft.for_each_record(|record| wiring.note(|| Note::Logged { by, index, record }));
+        }
+        self.writer.awaited |= draft.is_awaited();
+        self.batches.proposals_per_entry.note(draft.proposals());
+        let stamp = Stamp { ballot, time_ms, epoch: EPOCH };
+        let padded = self.memory.append(index, &draft, stamp, &mut wiring.port.fabric);
+        drop(draft);
+        self.paths.padded += u64::from(padded);
+        // Should we step down, what is there to read comes after our own.
+        self.reader.cursor = self.memory.space.cursor;
+        wiring.keep(results);
+    }
+
+    /// Writes to each follower what it has not been written yet, however many entries that is.
+    pub(in crate::replica) fn write_followers<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+        let before = std::mem::replace(&mut self.writer.written, self.core.log().last_index());
+        let awaited = std::mem::take(&mut self.writer.awaited);
+        if !self.core.log().leads() {
+            return;
+        }
+        self.batches.entries_per_write.note(self.writer.written.saturating_sub(before) as usize);
+        let end = self.memory.space.cursor.position;
+        let unread_max = UNREAD_MAX.min(self.memory.space.capacity() / 16);
+        for slot in 0..self.topology.replicas {
+            let follower = &mut self.writer.followers[usize::from(slot)];
+            if follower.log.is_some() && follower.sent < end {
+                let from = std::mem::replace(&mut follower.sent, end);
+                follower.unread += end - from;
+                let hurries =
+                    awaited || follower.joining.is_some() || follower.unread >= unread_max;
+                let hurry = if hurries { Hurry::Now } else { Hurry::ByTick };
+                self.write_log(slot, from..end, self.core.log().last_index(), hurry, wiring);
+            }
+        }
+    }
+
+    /// Writes a part of our log to a follower; with it goes the log up to `index`.
+    pub(in crate::replica) fn write_log<F: Fabric>(
+        &mut self,
+        slot: u8,
+        part: Range<u64>,
+        index: u64,
+        hurry: Hurry,
+        wiring: &mut Wiring<F, O>,
+    ) {
+        let follower = &mut self.writer.followers[usize::from(slot)];
+        let Some(log) = follower.log.filter(|_| !part.is_empty()) else { return };
+        self.writer.writes += 1;
+        follower.post(self.writer.writes, index);
+        let tag = tag(self.id, slot, self.writer.writes);
+        let spans = skein_protocol::ring::spans(
+            self.memory.space.capacity(),
+            part.start,
+            part.end - part.start,
+        );
+        let last = usize::from(!spans[1].is_empty());
+        for (i, span) in spans.into_iter().enumerate().filter(|(_, span)| !span.is_empty()) {
+            let at = PREAMBLE + span.start;
+            let source = Source::Span { region: self.memory.region, at, len: span.len() };
+            let tag = (i == last).then_some(tag);
+            if let Err(error) = wiring.port.fabric.write(log, at, source, tag) {
+                tracing::debug!(%error, slot, "a follower's log cannot be written");
+                self.follower_lost(slot);
+                break;
+            }
+        }
+        if hurry == Hurry::Now {
+            self.writer.followers[usize::from(slot)].unread = 0;
+        }
+        if let Some(peer) = wiring.peer_of(ReplicaId::new(self.id.group, slot)) {
+            wiring.port.wakes.note(peer, hurry);
+        }
+    }
+
+    /// Writes to each follower that counts, so that what completes says that it lets us: one word in front of
+    /// the log, which nobody reads, unless something was posted behind write `number` anyhow.
+    /// Returns whether everybody was written to, or had been.
+    pub(in crate::replica) fn touch_followers<F: Fabric>(
+        &mut self,
+        number: u64,
+        wiring: &mut Wiring<F, O>,
+    ) -> bool {
+        let mut all = true;
+        for slot in 0..self.topology.replicas {
+            let follower = &mut self.writer.followers[usize::from(slot)];
+            let due = follower.posted <= number && follower.joining.is_none();
+            let Some(log) = follower.log.filter(|_| due) else { continue };
+            if follower.under_way.len() >= UNDER_WAY_MAX {
+                all = false;
+                continue;
+            }
+            self.writer.writes += 1;
+            let word = self.writer.writes.to_le_bytes();
+            let tag = tag(self.id, slot, self.writer.writes);
+            match wiring.port.fabric.write(log, TOUCHED_AT, Source::Inline(&word), Some(tag)) {
+                Ok(()) => follower.post(self.writer.writes, 0),
+                Err(error) => {
+                    tracing::debug!(%error, slot, "a follower's memory cannot be written");
+                    self.follower_lost(slot);
+                }
+            }
+        }
+        all
+    }
+
+    /// Entries that are committed, hence folded, need their place no more. The leader may overwrite
+    /// what everybody has freed.
+    pub(in crate::replica) fn free_log<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+        let mut commit = self.core.log().commit_index();
+        if planted(Mutant::FreedBeforeCommit) {
+            commit = self.core.log().last_index();
+        }
+        self.memory.pass_committed(commit);
+        if self.core.log().leads() {
+            self.let_go_of_evicted();
+            let others =
+                self.waited_for().map(|slot| self.writer.followers[usize::from(slot)].freed);
+            let freed = others.fold(self.memory.freed, u64::min);
+            self.memory.space.free(freed);
+        } else if self.memory.freed - self.reader.freed_told >= self.memory.space.capacity() / 8
+            && let Some(leader) = self.core.log().leader()
+        {
+            self.reader.freed_told = self.memory.freed;
+            wiring.tell_word(self.id, leader, Column::Freed, self.memory.freed);
+        }
+    }
+
+    /// What an evicted replica has not read may be overwritten from here on: nothing more is written
+    /// there.
+    fn let_go_of_evicted(&mut self) {
+        for slot in 0..self.topology.replicas {
+            let follower = &self.writer.followers[usize::from(slot)];
+            let fed = follower.log.is_some() && follower.joining.is_none();
+            if fed && self.core.log().view().member(slot).evicted {
+                self.follower_lost(slot);
+            }
+        }
+    }
+
+    /// The slots that may still need what our log holds.
+    pub(in crate::replica) fn waited_for(&self) -> impl Iterator<Item = u8> {
+        (0..self.topology.replicas).filter(|slot| {
+            let taught = self.core.log().sends_state() == Some((*slot, Stage::Sent));
+            let joins = self.writer.followers[usize::from(*slot)].joining.is_some()
+                && !planted(Mutant::LogNotHeldForJoiner);
+            let counts = !self.core.log().view().member(*slot).evicted;
+            *slot != self.id.slot && (counts || taught || joins)
+        })
+    }
+
+    /// A write of the log to a follower has completed.
+    pub(crate) fn completed(&mut self, slot: u8, number: u64) {
+        self.stir();
+        if let Some(index) = self.writer.followers[usize::from(slot)].completed(number) {
+            self.core.step(Event::Group(GroupEvent::Landed { slot, number }), &mut self.effects);
+            self.core.step(Event::Completed { slot, index }, &mut self.effects);
+        }
+    }
+
+    /// A write of the log to a follower was denied, or its end is not known. One of an earlier grant
+    /// says nothing of this one.
+    pub(crate) fn failed(&mut self, slot: u8, number: u64, denied: bool) {
+        self.stir();
+        if denied && planted(Mutant::DeniedLeaderGoesOn) {
+            return self.completed(slot, number);
+        }
+        if self.writer.followers[usize::from(slot)].completed(number).is_none() {
+            return;
+        }
+        // At each change of leader: the follower has let another one in, or its process has ended.
+        tracing::info!(group = %self.id.group, slot, denied, "a follower's log cannot be written");
+        self.follower_lost(slot);
+        // Many may be under way, and all of them fail.
+        self.writer.followers[usize::from(slot)].forget_writes();
+        if denied {
+            self.paths.denied += 1;
+            self.core.step(Event::Denied, &mut self.effects);
+        }
+    }
+}
+
+/// What a completion of a write of the log names: whose write, to whom, and its number.
+fn tag(id: ReplicaId, slot: u8, number: u64) -> u64 {
+    u64::from(id.group.0) << 57 | u64::from(slot) << 53 | number
+}
+
+/// Reads what [`tag`] wrote.
+pub(crate) const fn untag(tag: u64) -> (GroupId, u8, u64) {
+    (GroupId((tag >> 57) as u16), (tag >> 53 & 0xf) as u8, tag & ((1 << 53) - 1))
+}
