@@ -4,9 +4,6 @@ mod channels;
 mod pace;
 mod peers;
 
-use crate::ordering::Links;
-use skein_protocol::ordering::MessageStage;
-use skein_protocol::ramcast::Ramcast;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +15,8 @@ use skein_protocol::group::Control;
 use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
 use skein_protocol::message::Head;
 use skein_protocol::mutants::{Mutant, planted};
+use skein_protocol::ordering::MessageStage;
+use skein_protocol::ramcast::Ramcast;
 
 use self::channels::Reading;
 use self::pace::Pace;
@@ -26,6 +25,7 @@ use crate::batches::{Batches, Sizes};
 use crate::config::{Topology, Tuning, endpoint_name};
 use crate::mail::{Mail, Name, Purpose, WIRE_VERSION, replica};
 use crate::operate::{Command, CommandError, Identity, ReplicaStatus};
+use crate::ordering::Links;
 use crate::port::{Opening, Port, RingSizes};
 use crate::replica::{Replica, untag};
 use crate::roster::Roster;
@@ -338,7 +338,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     /// it last heard of one.
     pub(crate) fn hear_of_elections(&mut self, id: ReplicaId, count: u32) {
         if let Some(replica) = self.replicas.iter_mut().find(|replica| replica.id == id) {
-            let counter = replica.core.log().ballot_counter().saturating_add(count);
+            let counter = replica.core.log().inspect().ballot_counter().saturating_add(count);
             let other = (id.slot + 1) % replica.replicas();
             let promised = Ballot::new(counter, other, 0);
             replica.core.control(other, Control::Refused { promised }, &mut Vec::new());

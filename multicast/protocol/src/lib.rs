@@ -2,11 +2,11 @@
 //!
 //! No clock, no socket, no random number, no address and no memory that is not its own: this crate
 //! is `no_std` and holds no `unsafe`, so it cannot have them.
-//! What crosses its boundary is of four kinds. [`step`] has what happens and what follows. [`group::Control`] is what the
-//! replicas of a group tell each other of who leads it. A state is asked for, sent and taken in parts, as
-//! [`group::transfer`] says, and saved and restored whole. An operator evicts a replica, or has a group that was lost go on.
-//! Besides, what comes in numbers has calls of its own: other groups' proposals (`hear_together`, `accept_proposals`), what
-//! they have passed (`hear_passed`), what is delivered (`deliver`), and once a tick what holds a leader up (`relieve`).
+//! What crosses its boundary is one trait, [`ordering::OrderingProtocol`], which lists it by kind: [`step`] has what happens and
+//! what follows, [`group::Control`] what the replicas of a group tell each other of who leads and whose state is sent. Entries of
+//! the log are read and written in the ordering's own bytes ([`group::body`]), and a state is saved and restored whole. What comes
+//! in numbers has a form of its own: an entry of many records ([`accept`](ordering::OrderingProtocol::accept)), what is delivered,
+//! parts of a state; and, of RamCast alone, other groups' proposals and what they have passed.
 #![no_std]
 #![forbid(unsafe_code)]
 

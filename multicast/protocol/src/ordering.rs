@@ -10,7 +10,6 @@ use core::fmt::Debug;
 
 use crate::ballot::Ballot;
 use crate::group::body::{Body, Contents, Draft};
-use crate::group::transfer::{Answer, Request};
 use crate::group::{Backlog, Control, GroupConfig, GroupLog, LogRecord};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::rank::Rank;
@@ -118,12 +117,13 @@ pub trait OrderingProtocol: Sized {
     /// name has lost its memory and is [blank](crate::group::Role::Blank).
     fn new(config: Config, view: View) -> Self;
 
-    /// A replica of a group that begins anew, above a ballot counter and a clock that its former
-    /// self may have reached. Its time goes on where that one's was, and so does what that may have promised.
+    /// The same replica in a group that begins anew, above a ballot counter and a clock that its former
+    /// self, which we are, may have reached. Its time goes on where ours was, and so does what we may have promised.
     ///
     /// # Panics
     /// If [no generation is left](Ballot::recreated).
-    fn anew(config: Config, view: View, ballot_counter: u32, clock: u64, now_ms: u64) -> Self;
+    #[must_use]
+    fn anew(&self, view: View, ballot_counter: u32, clock: u64) -> Self;
 
     /// Appends what a replica needs to go on from our commit index.
     fn save(&mut self, into: &mut Vec<u8>);
@@ -177,16 +177,6 @@ pub trait OrderingProtocol: Sized {
     /// Whether an acceptance word of that group may let us go on. What it says is counted in any case,
     /// when something comes that rests on it.
     fn waits_for(&self, group: GroupId) -> bool;
-
-    // State transfer, as far as it depends on what is delivered.
-
-    /// A replica asks for our state, or to be let in. `trusted` says that our state is what our group holds.
-    fn asked_for_state(&mut self, request: &Request, trusted: bool) -> Answer;
-
-    /// Whether we have waited for so long for what the others of our group do not tell any more that we need a state: all
-    /// that counted have applied what we have not even delivered. `awaits_leader` says whether the first words of
-    /// whom we let lead are yet to come.
-    fn notices_lag(&mut self, awaits_leader: bool) -> bool;
 
     /// As leader: the slot that shall lead instead, if it is time to hand over.
     fn hands_over(&self) -> Option<u8>;

@@ -1,6 +1,5 @@
 //! What came through channels: which are read, how far, and whose it is.
 
-use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
 use skein_protocol::message::{Head, decode_name};
@@ -11,6 +10,7 @@ use crate::application::Application;
 use crate::batches::Sizes;
 use crate::channel::Kind;
 use crate::mail::{Purpose, replica};
+use crate::ordering::Links;
 
 /// Which channels are to be read, and what of them was.
 ///

@@ -1,6 +1,5 @@
 //! Peers that end, and sessions that end with them.
 
-use crate::ordering::Links;
 use skein_fabric::{Fabric, Peer};
 use skein_protocol::ids::SessionId;
 use skein_protocol::mutants::{Mutant, planted};
@@ -8,6 +7,7 @@ use skein_protocol::mutants::{Mutant, planted};
 use super::Engine;
 use crate::application::Application;
 use crate::mail::{Purpose, replica};
+use crate::ordering::Links;
 use crate::replica::Replica;
 
 /// How often a leader says that a session is dead, once in so many looks for dead peers, until its

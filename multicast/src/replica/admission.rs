@@ -1,6 +1,5 @@
 //! Whose logs a leader writes, whom it lets in, and without whom it goes on.
 
-use crate::ordering::Links;
 use std::ops::Range;
 
 use skein_fabric::{Fabric, RegionKey, Source};
@@ -16,6 +15,7 @@ use super::Replica;
 use super::log::RESERVE_FOR_CONTROL;
 use crate::application::Application;
 use crate::election::{Election, Granted, cursor};
+use crate::ordering::Links;
 use crate::wakes::Hurry;
 use crate::wiring::{Column, Wiring};
 
@@ -164,16 +164,8 @@ impl<A: Application, O: Links> Replica<A, O> {
             let Some(incarnation) = follower.joining.filter(|_| follower.has_all()) else {
                 continue;
             };
-            if self.core.log().view().names(slot, incarnation)
-                && !self.core.log().view().member(slot).evicted
-            {
-                self.writer.followers[usize::from(slot)].joining = None;
-                self.core.log_mut().asks_no_more(slot);
-                tracing::info!(replica = %self.id, slot, incarnation, "is let in");
-            } else {
-                let event = GroupEvent::CaughtUp { slot, incarnation };
-                self.core.step(Event::Group(event), &mut self.effects);
-            }
+            let event = GroupEvent::CaughtUp { slot, incarnation };
+            self.core.step(Event::Group(event), &mut self.effects);
         }
         self.carry_out(wiring);
     }

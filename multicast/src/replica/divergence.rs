@@ -9,18 +9,19 @@
 //! learner has refused a copy: what stands in its memory is not what it has executed. Where no digest is held by f+1,
 //! no replica of the group answers anybody, until one is: a replica that was silent may decide it.
 
-use crate::ordering::Links;
 use std::collections::VecDeque;
 
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
 use skein_protocol::divergence::{Comparison, Slots, compare};
-use skein_protocol::group::Role;
+use skein_protocol::group::{GroupEvent, Role};
+use skein_protocol::step::Event;
 
 use super::Replica;
 use crate::application::{Application, Digest};
 use crate::election::Election;
 use crate::operate::{Diverged, DivergenceStatus};
+use crate::ordering::Links;
 use crate::wiring::Wiring;
 
 /// How often digests are told while messages are delivered, and while they are not and somebody has not
@@ -346,7 +347,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     fn give_up_state<F: Fabric>(&mut self, others: Slots, wiring: &mut Wiring<F, O>) {
         if self.core.log().leads() {
             let well = |slot: &u8| {
-                !self.core.log().detector().suspects(*slot)
+                !self.core.log().inspect().detector().suspects(*slot)
                     && !self.core.log().view().member(*slot).evicted
             };
             if let Some(heir) = others.iter().find(well) {
@@ -357,8 +358,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             && self.core.log().role() == Role::Follower
             && self.core.log().lagging().is_none()
         {
-            let ballot = self.core.log().promised();
-            self.core.log_mut().lags_behind(ballot);
+            self.core.step(Event::Group(GroupEvent::NeedsState), &mut self.effects);
         }
     }
 

@@ -1,6 +1,5 @@
 //! Leader change where it meets memory: what is told of it, and what is done about it.
 
-use crate::ordering::Links;
 use skein_fabric::{Fabric, Peer};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::detector::Pulse;
@@ -14,6 +13,7 @@ use super::Replica;
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::election::{Election, Prepare, cursor, place};
+use crate::ordering::Links;
 use crate::wiring::{Note, Wiring};
 
 impl<A: Application, O: Links> Replica<A, O> {
@@ -27,7 +27,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
         self.tell_core(GroupEvent::Watched { trusted: self.is_trusted() }, wiring);
         self.pursue_wish(wiring);
-        self.give_up_unanswering();
+        self.tell_core(GroupEvent::SenderTick, wiring);
         self.evict_blockers();
         self.carry_out(wiring);
     }
@@ -130,6 +130,24 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.paths.learner_given_up += u64::from(!evicted);
                 self.stop_sending_to(slot);
                 self.follower_lost(slot);
+            }
+            GroupEffect::SendState { slot, incarnation, anew } => {
+                self.begin_sending(slot, incarnation, anew);
+            }
+            GroupEffect::DropCopy => self.give_up_copy(),
+            GroupEffect::GiveUpReceiver { slot, stage } => self.give_up_receiver(slot, stage),
+            GroupEffect::Accused { slot, incarnation } => {
+                let others = self.other_slots().filter(|it| *it != slot).collect();
+                self.accused_by((slot, incarnation), others);
+            }
+            GroupEffect::LeftBehind => {
+                tracing::info!(replica = %self.id, "waits for what nobody tells any more");
+                self.paths.left_behind += 1;
+            }
+            GroupEffect::AskForState(ask) => self.ask_for_state(ask, wiring),
+            GroupEffect::LetIn { slot, incarnation } => {
+                self.writer.followers[usize::from(slot)].joining = None;
+                tracing::info!(replica = %self.id, slot, incarnation, "is let in");
             }
             GroupEffect::Succeed { to } => {
                 let ballot = self.core.log().ballot().to_word();

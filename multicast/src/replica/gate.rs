@@ -1,6 +1,5 @@
 //! Replies that wait until what they rest on was passed by all who share it.
 
-use crate::ordering::Links;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use skein_protocol::step::Event;
 use super::{Replica, ReplicaPaths};
 use crate::application::Application;
 use crate::operate::HeldStatus;
+use crate::ordering::Links;
 use crate::wiring::Wiring;
 
 struct Held {

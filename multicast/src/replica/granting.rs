@@ -1,20 +1,21 @@
 //! Letting another replica write our log, and telling it what the log holds.
 
-use crate::ordering::Links;
 use skein_fabric::{Fabric, Peer, RegionKey};
 use skein_protocol::ballot::Ballot;
-use skein_protocol::group::Asked;
 use skein_protocol::group::body::{Body as _, Payload, ReadMessage};
 use skein_protocol::group::frame::{Cursor, Frame};
+use skein_protocol::group::{Asked, GroupEvent};
 use skein_protocol::ids::ReplicaId;
 use skein_protocol::message::{Head, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
+use skein_protocol::step::Event;
 
 use super::Replica;
 use super::log::announced;
 use crate::application::Application;
 use crate::election::{Election, Granted, Piece, place};
 use crate::mail::Key;
+use crate::ordering::Links;
 use crate::wiring::Wiring;
 
 /// A grant of our log.
@@ -58,7 +59,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.reader.granted = Some(peer);
         self.reader.grants += 1;
         self.reader.await_leader(&self.memory, &wiring.port.fabric);
-        self.core.log_mut().lags_no_more();
+        self.core.step(Event::Group(GroupEvent::Opened), &mut self.effects);
         tracing::info!(replica = %self.id, to = %from, %ballot, end = self.memory.runs.end().index - 1, "grants");
         let at_ms = self.core.log().now_ms();
         self.tell_granted(asked, Answered { ballot, attempt, peer, key, at_ms }, wiring);
@@ -128,7 +129,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             if !self.memory.holds(&frame, at.index) {
                 return false;
             }
-            let Some(body) = self.body(&frame) else { return false };
+            let Some(body) = Self::body(&frame) else { return false };
             if let Some(ReadMessage { message, payload, .. }) = body.and_then(|it| it.message())
                 && matches!(payload, Payload::Held { .. })
                 && let Some(held) = self.payloads.get(message)

@@ -1,14 +1,15 @@
-//! Leadership that moves in an orderly way: because an operator wants it, or so that leaders spread.
+//! What an operator wants of a group: another leader, or one replica less; and leaders that spread by themselves.
 
-use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::group::GroupEvent;
 use skein_protocol::group::{Cause, Role};
+use skein_protocol::ids::ReplicaId;
 
 use super::Replica;
 use super::campaign::Wish;
 use crate::application::Application;
 use crate::operate::CommandError;
+use crate::ordering::Links;
 use crate::wiring::Wiring;
 
 /// How long a replica goes on trying to lead that an operator wants to: as long as the operator waits.
@@ -52,6 +53,22 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.campaign.wish = Some(Wish { next_ms, ..wish });
             self.set_out(Cause::Transfer, wiring);
         }
+    }
+
+    /// Evicts another replica, because an operator wants it.
+    pub(crate) fn evict<F: Fabric>(
+        &mut self,
+        whom: ReplicaId,
+        wiring: &mut Wiring<F, O>,
+    ) -> Result<(), CommandError> {
+        if !self.core.log().leads() {
+            return Err(CommandError::NotLeader(whom.group));
+        }
+        if whom == self.id || whom.slot >= self.topology.replicas {
+            return Err(CommandError::NotEvictable(whom));
+        }
+        self.tell_core(GroupEvent::Evict { slot: whom.slot }, wiring);
+        Ok(())
     }
 
     /// As leader: asks the preferred replica to lead, if it is time for leaders to spread. Returns

@@ -16,7 +16,6 @@ mod received;
 mod recreation;
 mod results;
 mod said;
-mod status;
 mod takeover;
 #[cfg(test)]
 mod tests;
@@ -31,7 +30,7 @@ use skein_fabric::{Fabric, FabricError};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::frame::HEADER;
 use skein_protocol::group::transfer::Request;
-use skein_protocol::group::{Control, GroupConfig};
+use skein_protocol::group::{Control, GroupConfig, GroupEvent};
 use skein_protocol::ids::{GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::message::encode_name;
 use skein_protocol::ordering::{AnswerTo, Config, EffectOf, EventOf};
@@ -258,7 +257,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.carry_out(wiring);
         self.keep_group(wiring);
         self.compare_states(wiring);
-        self.ask_for_state(wiring);
+        self.tell_core(GroupEvent::ReceiverTick { awaits_leader: self.reader.awaiting }, wiring);
         self.let_in(wiring);
     }
 
@@ -297,16 +296,19 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.core.control(from.slot, refused, &mut self.effects);
             }
             Election::Behind { ballot } => {
-                self.core.log_mut().lags_behind(Ballot::from_word(ballot));
+                let behind = Control::Behind { ballot: Ballot::from_word(ballot) };
+                self.core.control(from.slot, behind, &mut self.effects);
             }
             Election::Ask { incarnation, needs, applied, taken } => {
-                self.asked_for_state(&Request {
+                let request = Request {
                     slot: from.slot,
                     incarnation,
                     needs: needs.map(Ballot::from_word),
                     applied: Rank::new(applied),
                     taken: taken.map(Into::into),
-                });
+                };
+                let asks = Control::Asks { request, trusted: self.is_trusted() };
+                self.core.control(from.slot, asks, &mut self.effects);
             }
             Election::Admitted { ballot, incarnation } => {
                 let ballot = Ballot::from_word(ballot);
@@ -344,7 +346,8 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.hear_digests(from.slot, Ballot::from_word(ballot), &digests);
             }
             Election::Malformed { copy, incarnation } => {
-                self.copy_is_malformed(from.slot, incarnation, copy);
+                let refused = Control::CopyRefused { incarnation, copy: copy.into() };
+                self.core.control(from.slot, refused, &mut self.effects);
             }
             Election::State(part) => self.take_part(from.slot, part, tail, wiring, fresh),
         }

@@ -4,13 +4,13 @@
 //! from us alone. So a leader asks the others of its group before it says that a session is dead. A session
 //! that any of them has a connection from is not, and goes on with all groups that it reaches.
 
-use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::ids::SessionId;
 
 use super::Replica;
 use crate::application::Application;
 use crate::election::Election;
+use crate::ordering::Links;
 use crate::wiring::Wiring;
 
 /// Sessions that others are asked about at once.

@@ -8,8 +8,6 @@
 
 mod gated;
 
-use crate::ordering::Links;
-use skein_protocol::ordering::{AnswerTo, OrderingProtocol};
 use std::collections::VecDeque;
 
 use skein_fabric::Fabric;
@@ -17,11 +15,13 @@ use skein_protocol::ballot::Ballot;
 use skein_protocol::group::{Control, GroupEvent};
 use skein_protocol::ids::{ReplicaId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
+use skein_protocol::ordering::{AnswerTo, OrderingProtocol};
 
 use self::gated::{Answer, Gated};
 use super::{Replica, ReplicaPaths};
 use crate::access::Of;
 use crate::application::Application;
+use crate::ordering::Links;
 use crate::wiring::Wiring;
 
 /// Reads that may wait, and how many bytes their questions may have. Who is not answered asks again.

@@ -3,7 +3,6 @@
 //! **Invariant.** Replicas of a group execute the same bytes under a name, whatever its session wrote to each of
 //! them: what a leader logs is what it holds, and a follower accepts an entry with that payload alone.
 
-use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::check::check;
 use skein_protocol::guard;
@@ -18,6 +17,7 @@ use super::Replica;
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::election::Election;
+use crate::ordering::Links;
 use crate::wiring::{Note, Wiring};
 
 impl<A: Application, O: Links> Replica<A, O> {

@@ -6,7 +6,6 @@
 //! for a while and changes nothing else. Only a second command, with the token of the first, carries
 //! the plan out.
 
-use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::runs::Runs;
@@ -17,6 +16,7 @@ use skein_protocol::view::View;
 use super::Replica;
 use crate::application::Application;
 use crate::operate::{CommandError, PREPARED_FOR_MS, Recreation};
+use crate::ordering::Links;
 use crate::wiring::{Note, Wiring};
 
 /// Bounds of what a plan may name: a ballot keeps 24 bits of an incarnation, and many clocks must be left.
@@ -81,7 +81,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             && plan.incarnations.iter().all(|incarnation| *incarnation < INCARNATIONS)
             && plan.from.is_none_or(|slot| slot < slots)
             && plan.clock < CLOCKS
-            && self.core.log().ballot_counter() < ballot_counter
+            && self.core.log().inspect().ballot_counter() < ballot_counter
     }
 
     /// Second phase: carries the plan out.
@@ -135,8 +135,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         wiring: &mut Wiring<F, O>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) {
-        let now_ms = self.core.log().now_ms();
-        let core = O::anew(self.config, view, ballot_counter, clock, now_ms);
+        let core = self.core.anew(view, ballot_counter, clock);
         self.begin_at(core, fresh(self.id), Runs::EMPTY, wiring);
         self.state_is_new(true);
         self.forget_shared_state();

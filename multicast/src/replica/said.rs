@@ -1,15 +1,15 @@
 //! What deliveries leave to be done: what the state machine said, until it is sent, and replies to repeat.
 
-use crate::ordering::Links;
-use skein_protocol::ordering::AnswerTo;
 use std::collections::VecDeque;
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupSet, MessageId, SessionId};
+use skein_protocol::ordering::AnswerTo;
 use skein_protocol::step::Event;
 
 use super::Replica;
 use crate::application::{Application, EXCHANGE_MAX, Outbox};
+use crate::ordering::Links;
 use crate::wiring::Wiring;
 
 /// No session's message is read while so many replies are to be repeated.

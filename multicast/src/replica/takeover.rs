@@ -1,6 +1,5 @@
 //! What a candidate does with grants: takes over the best log, and leads.
 
-use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::body::Body as _;
@@ -14,6 +13,7 @@ use skein_protocol::step::Event;
 use super::Replica;
 use crate::application::Application;
 use crate::election::{Election, Granted, Piece, cursor};
+use crate::ordering::Links;
 use crate::wiring::Wiring;
 
 impl<A: Application, O: Links> Replica<A, O> {
@@ -53,7 +53,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             // Whoever holds it may never find the time to set out: we would ask it again and again.
             tracing::info!(replica = %self.id, best, "is too far behind to lead");
             let ballot = self.core.log().promised();
-            self.core.log_mut().lags_behind(ballot);
+            self.core.step(Event::Group(GroupEvent::NeedsState), &mut self.effects);
             self.paths.handed_over += 1;
             let ballot = ballot.to_word();
             self.tell_member(best, &Election::Succeed { ballot }, &[], wiring);

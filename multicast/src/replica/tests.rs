@@ -191,7 +191,7 @@ impl Scene {
 
     /// It lets a member lead instead.
     fn let_lead(&mut self, slot: u8) -> Ballot {
-        let ballot = Ballot::new(self.replica.core.log().ballot_counter() + 1, slot, 0);
+        let ballot = Ballot::new(self.replica.core.log().inspect().ballot_counter() + 1, slot, 0);
         let (leads, forced, attempt, commit) = (false, true, 0, place(Cursor::START));
         let (ballot_word, admitted) = (ballot.to_word(), vec![0; 3]);
         let prepare = Prepare { ballot: ballot_word, leads, forced, attempt, commit, admitted };

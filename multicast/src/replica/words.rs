@@ -1,6 +1,5 @@
 //! Words that replicas write to each other: what the others have accepted, applied and freed, and what we have applied.
 
-use crate::ordering::Links;
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Acceptance;
 use skein_protocol::ids::ReplicaId;
@@ -9,6 +8,7 @@ use skein_protocol::step::Event;
 
 use super::Replica;
 use crate::application::Application;
+use crate::ordering::Links;
 use crate::wiring::{Column, Wiring};
 
 impl<A: Application, O: Links> Replica<A, O> {

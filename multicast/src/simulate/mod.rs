@@ -203,7 +203,7 @@ impl Failure {
         let end = seed + 1;
         let ordering = match ordering {
             Ordering::Ramcast => String::new(),
-            other => format!(" --ordering {other}"),
+            Ordering::Single => " --ordering single".to_owned(),
         };
         let reduced = match reduction.to_string() {
             text if text.is_empty() => text,

@@ -614,7 +614,7 @@ fn cover<O: Driven>(engine: &SimEngine<O>, coverage: &mut Coverage) {
     let (replicas, port) = engine.inside();
     coverage.ports.add(&port.paths);
     for replica in replicas {
-        coverage.group.add(replica.core.log().paths());
+        coverage.group.add(replica.core.log().inspect().paths());
         replica.core.cover(coverage);
         coverage.replicas.add(&replica.paths);
     }

@@ -180,8 +180,9 @@ impl Operator {
         let serves = |id: &&ReplicaId| of(id).core.inspect().can_be_revived(settled_clock);
         let goes_on = stage.scenario.seed.is_multiple_of(2);
         let survivors = members.iter().filter(|id| goes_on && serves(id));
-        let best =
-            |id: &&ReplicaId| (of(id).core.log().last_birth(), of(id).core.log().last_index());
+        let best = |id: &&ReplicaId| {
+            (of(id).core.log().inspect().last_birth(), of(id).core.log().last_index())
+        };
         let from = survivors.max_by_key(best).copied();
         match from {
             None => stage.onlooker.recreates(group),

@@ -368,7 +368,7 @@ impl Rules {
             if core.log().leads() {
                 self.firsts.insert((id.group, core.log().ballot()), core.log().first_index());
             }
-            let (commit, birth) = (core.log().commit_index(), core.log().commit_birth());
+            let (commit, birth) = (core.log().commit_index(), core.log().inspect().commit_birth());
             let (committed, ballot) =
                 self.committed.entry(id.group).or_insert((Runs::EMPTY, Ballot::ZERO));
             let most = committed.end().index - 1;
@@ -451,7 +451,7 @@ pub(super) fn check_counted<O: Driven>(
     fabric: &SimFabric,
 ) -> Result<(), Violation> {
     let (ballot, counted) =
-        (leader.core.log().ballot(), leader.core.log().counts_on(follower.id.slot));
+        (leader.core.log().ballot(), leader.core.log().inspect().counts_on(follower.id.slot));
     let lets_in = follower.core.log().promised() == ballot && !follower.core.log().is_silent();
     if !lets_in || counted <= follower.core.log().last_index() {
         return Ok(());

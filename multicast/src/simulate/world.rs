@@ -165,7 +165,7 @@ impl<O: Driven> Simulation<O> {
     /// Leaders spread by few requests, however often leadership has changed.
     fn check_spread(&self) -> Result<(), Violation> {
         for replica in self.nodes.engines().flat_map(|engine| engine.inside().0.iter()) {
-            let paths = replica.core.log().paths();
+            let paths = replica.core.log().inspect().paths();
             if paths.spread > 3 * paths.led {
                 let (id, spread, led) = (replica.id, paths.spread, paths.led);
                 let evidence =

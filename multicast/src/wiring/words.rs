@@ -1,11 +1,11 @@
 //! What replicas tell each other in words: who hears which, where it is written, and what has changed.
 
-use crate::ordering::Links;
 use skein_fabric::{Fabric, Source};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 
 use super::{Wiring, member, members};
 use crate::config::Topology;
+use crate::ordering::Links;
 
 /// Words that are looked at together, and those of them that are passed over together if none has changed.
 const WORDS_AT_ONCE: usize = 64;

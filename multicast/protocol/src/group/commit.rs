@@ -35,7 +35,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// As leader: up to which index we count on the memory of that slot.
-    pub fn counts_on(&self, slot: u8) -> u64 {
+    pub(crate) fn counts_on(&self, slot: u8) -> u64 {
         let accepted = self.accepted(slot);
         accepted.max(self.vouched_by_completion(slot, accepted))
     }

@@ -10,7 +10,7 @@ use core::time::Duration;
 use super::election::{Cause, Verdict};
 use super::frame::Cursor;
 use super::record::LogRecord;
-use super::transfer::Stage;
+use super::transfer::{Ask, CopyId, Request, Stage};
 use super::{GroupLog, Role};
 use crate::ballot::Ballot;
 use crate::guard;
@@ -100,6 +100,25 @@ pub enum Control<'a> {
     Succeed {
         /// Its ballot.
         ballot: Ballot,
+    },
+    /// It leads, and its log does not hold what we lack.
+    Behind {
+        /// Its ballot.
+        ballot: Ballot,
+    },
+    /// It asks for our state, or to be let in.
+    Asks {
+        /// What it asks for.
+        request: Request,
+        /// Whether our state is known to be what our group holds: otherwise it is sent to nobody.
+        trusted: bool,
+    },
+    /// It refuses a copy of our state, which is not what its digest says.
+    CopyRefused {
+        /// Its incarnation.
+        incarnation: u32,
+        /// Which copy.
+        copy: CopyId,
     },
 }
 
@@ -194,6 +213,25 @@ pub enum GroupEvent {
     },
     /// The process of our leader has certainly ended, so our promise of a lease is void.
     LeaderDied,
+    /// The replica that we granted our log to can write it now.
+    Opened,
+    /// We need the state of whom we have promised to let lead: the log that we were to take over does not reach back to the end
+    /// of ours, or our state is not the group's.
+    NeedsState,
+    /// Once a tick: a receiver of our state may have stopped.
+    SenderTick,
+    /// Once a tick: we may need a state.
+    ReceiverTick {
+        /// Whether the first words of the leader that we let write are yet to come.
+        awaits_leader: bool,
+    },
+    /// A slot is sent our state no more: we write its log, or it is gone.
+    StopsSending {
+        /// Which slot.
+        slot: u8,
+    },
+    /// What we have of another's state is of no use: it makes no sense, or is no state that we may take.
+    StopsReceiving,
 }
 
 /// Why our log is closed.
@@ -288,6 +326,43 @@ pub enum GroupEffect {
     Succeed {
         /// Slot of the next leader.
         to: u8,
+    },
+    /// Send our state to a replica, and write its log no more.
+    SendState {
+        /// Slot of the receiver.
+        slot: u8,
+        /// Incarnation of the receiver.
+        incarnation: u32,
+        /// Whether a copy is begun, and the one before is over; otherwise that goes on.
+        anew: bool,
+    },
+    /// Our state is sent to nobody any more: drop what was made of the copy.
+    DropCopy,
+    /// A receiver takes nothing more, or has all of our state and does not let us write its log: drop the copy. Other learners
+    /// would not be served for its sake.
+    GiveUpReceiver {
+        /// Which slot.
+        slot: u8,
+        /// How far it had come.
+        stage: Stage,
+    },
+    /// A receiver has refused our state, and all other replicas have one: one of them shall lead, and send its own to both.
+    Accused {
+        /// Slot of the receiver.
+        slot: u8,
+        /// Incarnation of the receiver.
+        incarnation: u32,
+    },
+    /// The others have applied for long what we cannot deliver: we are to ask for a state.
+    LeftBehind,
+    /// Ask all other replicas for a state, or to be let in.
+    AskForState(Ask),
+    /// A replica that had caught up counts by now.
+    LetIn {
+        /// Which slot.
+        slot: u8,
+        /// Which incarnation.
+        incarnation: u32,
     },
 }
 

@@ -301,13 +301,13 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// Whether we know that our group has admitted us, though we may not have folded our `Join`.
-    pub fn is_admitted(&self) -> bool {
+    pub(crate) fn is_admitted(&self) -> bool {
         let GroupConfig { me, incarnation, .. } = self.config;
         self.election.admitted_below.is_some() || self.members.view.names(me.slot, incarnation)
     }
 
     /// Whether, as far as heartbeats tell, f others are there.
-    pub fn has_quorum_alive(&self) -> bool {
+    pub(crate) fn has_quorum_alive(&self) -> bool {
         let alive = self.others().filter(|slot| !self.detector.suspects(*slot)).count();
         alive + 1 >= self.quorum()
     }

@@ -198,7 +198,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// Whether a promise keeps us from setting out to lead.
-    pub fn is_bound(&self) -> bool {
+    pub(crate) fn is_bound(&self) -> bool {
         let (me, life) = (self.config.me.slot, self.config.incarnation);
         self.is_bound_against(Ballot::new(self.election.promised.counter(), me, life))
     }

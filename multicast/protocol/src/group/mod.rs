@@ -36,6 +36,7 @@ pub(crate) mod entries;
 mod eviction;
 pub(crate) mod followers;
 pub mod frame;
+mod inspect;
 mod lag;
 pub(crate) mod lease;
 mod membership;
@@ -62,6 +63,7 @@ use self::entries::Entries;
 pub use self::eviction::Backlog;
 use self::eviction::Eviction;
 use self::followers::Followers;
+pub use self::inspect::GroupInspection;
 use self::lag::Lag;
 use self::lease::Lease;
 use self::membership::Membership;
@@ -180,6 +182,20 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
+    /// The same replica's log in a group that begins anew with `view`, above a ballot counter that we may have reached. Its time
+    /// goes on where ours was, and so does what we may have promised.
+    ///
+    /// # Panics
+    /// If [no generation is left](Ballot::recreated).
+    pub(crate) fn anew(&self, view: View, ballot_counter: u32) -> Self {
+        let mut anew = Self::new(self.config, view);
+        anew.begin_above(Ballot::recreated(ballot_counter).expect("a generation is left"));
+        anew.resume_time(self.now_ms);
+        anew.replaces(self);
+        anew.forget_transfers();
+        anew
+    }
+
     /// A replica of the same incarnation that begins anew without its log, because the others went on without it. It
     /// keeps its promises.
     #[must_use]
@@ -200,6 +216,7 @@ impl<R: LogRecord> GroupLog<R> {
         blank.words = self.words.clone();
         blank.lease = self.lease.owed();
         blank.paths = self.paths;
+        blank.replaces(self);
         blank
     }
 
@@ -248,7 +265,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// How often each path was taken that is not the common one.
-    pub const fn paths(&self) -> &GroupPaths {
+    pub(crate) const fn paths(&self) -> &GroupPaths {
         &self.paths
     }
 
@@ -273,7 +290,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// The highest ballot counter that we have heard of in our group.
-    pub fn ballot_counter(&self) -> u32 {
+    pub(crate) fn ballot_counter(&self) -> u32 {
         self.election.heard.max(self.election.promised.counter())
     }
 
@@ -283,7 +300,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// Who seems to be alive.
-    pub const fn detector(&self) -> &Detector {
+    pub(crate) const fn detector(&self) -> &Detector {
         &self.detector
     }
 
@@ -293,7 +310,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// The ballot of birth of the last entry in our log.
-    pub fn last_birth(&self) -> Ballot {
+    pub(crate) fn last_birth(&self) -> Ballot {
         self.entries.uncommitted.back().map_or(self.entries.commit_birth, |entry| entry.birth)
     }
 
@@ -303,7 +320,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// The ballot of birth of the entry there.
-    pub const fn commit_birth(&self) -> Ballot {
+    pub(crate) const fn commit_birth(&self) -> Ballot {
         self.entries.commit_birth
     }
 

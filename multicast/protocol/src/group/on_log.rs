@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::ordering::{Next, Ordering};
 use super::succession::is_left_behind;
-use super::transfer::{Answer, Request};
+use super::transfer::{Answer, Refusal, Request};
 use super::{Backlog, Control, GroupEffect, GroupEvent, GroupLog, Role};
 use crate::ballot::Ballot;
 use crate::ordering::{EffectOf, OrderingProtocol};
@@ -71,6 +71,17 @@ pub(crate) trait OnLog: OrderingProtocol {
                 log.lease_promised((from, incarnation), ballot, number, now);
             }
             Control::Succeed { ballot } => log.succeed(ballot, effects),
+            Control::Behind { ballot } => log.lags_behind(ballot),
+            Control::Asks { request, trusted } => self.answer(&request, trusted, effects),
+            Control::CopyRefused { incarnation, copy } => {
+                let refusal = log.copy_is_refused(from, incarnation, copy);
+                if refusal != Refusal::Stray {
+                    effects.push(GroupEffect::DropCopy.into());
+                }
+                if refusal == Refusal::Accuses {
+                    effects.push(GroupEffect::Accused { slot: from, incarnation }.into());
+                }
+            }
         }
     }
 
@@ -98,7 +109,9 @@ pub(crate) trait OnLog: OrderingProtocol {
             }
             GroupEvent::OutOfReach { slot, end } => self.log_mut().cannot_feed(slot, end),
             GroupEvent::FeedsNoMore { slot } => self.log_mut().feeds_no_more(slot),
-            GroupEvent::CaughtUp { slot, incarnation } => self.join(slot, incarnation, effects),
+            GroupEvent::CaughtUp { slot, incarnation } => {
+                self.caught_up(slot, incarnation, effects);
+            }
             GroupEvent::Evict { slot } => {
                 if self.evict(slot, effects) {
                     effects.push(GroupEffect::GiveUp { slot, evicted: true }.into());
@@ -116,6 +129,29 @@ pub(crate) trait OnLog: OrderingProtocol {
                 effects.push(GroupEffect::Succeed { to }.into());
             }
             GroupEvent::LeaderDied => self.log_mut().leader_has_died(),
+            GroupEvent::Opened => self.log_mut().lags_no_more(),
+            GroupEvent::NeedsState => {
+                let ballot = self.log().promised();
+                self.log_mut().lags_behind(ballot);
+            }
+            GroupEvent::SenderTick => {
+                let silent = self.log_mut().gives_up_unanswered();
+                let give_up = |(slot, stage)| GroupEffect::GiveUpReceiver { slot, stage };
+                effects.extend(silent.map(|it| Effect::Group(give_up(it))));
+            }
+            GroupEvent::ReceiverTick { awaits_leader } => {
+                if self.lags(awaits_leader) {
+                    effects.push(GroupEffect::LeftBehind.into());
+                }
+                let ask = self.log_mut().asks_for_state();
+                effects.extend(ask.map(|ask| Effect::Group(GroupEffect::AskForState(ask))));
+            }
+            GroupEvent::StopsSending { slot } => {
+                if self.log_mut().stops_sending(slot) {
+                    effects.push(GroupEffect::DropCopy.into());
+                }
+            }
+            GroupEvent::StopsReceiving => self.log_mut().stops_receiving(),
         }
     }
 
@@ -161,7 +197,19 @@ pub(crate) trait OnLog: OrderingProtocol {
         evict.map(|record| self.append(record.into(), effects)).is_some()
     }
 
-    /// Logs that an incarnation of a slot counts from here on, if it may: it holds all that this log holds.
+    /// An incarnation of a slot holds all that this log holds. If it does not count yet, logs that it does from here on, if
+    /// it may.
+    fn caught_up(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<EffectOf<Self>>) {
+        let view = self.log().view();
+        if view.names(slot, incarnation) && !view.member(slot).evicted {
+            self.log_mut().asks_no_more(slot);
+            effects.push(GroupEffect::LetIn { slot, incarnation }.into());
+        } else {
+            self.join(slot, incarnation, effects);
+        }
+    }
+
+    /// Logs that an incarnation of a slot counts from here on, if it may.
     fn join(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<EffectOf<Self>>) {
         let (log, deliveries) = self.log_and_deliveries();
         let join = log.join(slot, incarnation, &deliveries);
@@ -207,11 +255,17 @@ pub(crate) trait OnLog: OrderingProtocol {
         }
     }
 
-    /// What is answered to a replica that asks for our state, or to be let in.
-    fn answer(&mut self, request: &Request, trusted: bool) -> Answer {
+    /// Answers a replica that asks for our state, or to be let in.
+    fn answer(&mut self, request: &Request, trusted: bool, effects: &mut Vec<EffectOf<Self>>) {
+        let Request { slot, incarnation, .. } = *request;
         let next = if self.log().leads() { self.waits_first() } else { None };
         let (log, deliveries) = self.log_and_deliveries();
-        log.asked_for_state(request, trusted, next, &deliveries)
+        let anew = match log.asked_for_state(request, trusted, next, &deliveries) {
+            Answer::Nothing => return,
+            Answer::Resume => false,
+            Answer::Begin => true,
+        };
+        effects.push(GroupEffect::SendState { slot, incarnation, anew }.into());
     }
 
     /// Whether we have waited for so long for what the others do not tell any more that we need a state.
@@ -225,6 +279,7 @@ pub(crate) trait OnLog: OrderingProtocol {
     /// As the survivor of a lost group: all that our log holds is committed, in a group of this view. Our log must be
     /// closed to its leader, and read to its end, before.
     fn go_on(&mut self, marker: Ballot, view: View) {
+        self.log_mut().forget_transfers();
         self.promise(marker);
         self.fold(self.log().last_index());
         self.log_mut().revive(marker, view);
@@ -233,6 +288,7 @@ pub(crate) trait OnLog: OrderingProtocol {
     /// As any other replica of the group: nothing of ours counts until we have taken the survivor's
     /// state.
     fn suspend(&mut self, marker: Ballot) {
+        self.log_mut().forget_transfers();
         if self.log().role() != Role::Blank {
             self.promise(marker);
         }

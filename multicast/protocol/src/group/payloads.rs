@@ -148,14 +148,14 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// How many payloads are kept of messages that were logged before we led, and are delivered: a follower that the
     /// log waits for may lack them. No budget has admitted these.
-    pub fn inherited_payloads(&self) -> usize {
+    pub(crate) fn inherited_payloads(&self) -> usize {
         let first = self.entries.first;
         let inherited = |large: &&Large| large.delivered && large.index < first;
         self.payloads.kept.iter().filter(inherited).count()
     }
 
     /// Whether we keep the oldest payload that is not in the log, and was delivered, for that slot.
-    pub fn keeps_payload_for(&self, slot: u8) -> bool {
+    pub(super) fn keeps_payload_for(&self, slot: u8) -> bool {
         let oldest = self.payloads.kept.front().filter(|large| large.delivered);
         oldest.is_some_and(|large| self.accepted(slot) < large.index)
     }

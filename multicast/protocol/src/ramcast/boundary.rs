@@ -16,7 +16,6 @@ use super::{Effect, Event, Heard, Paths, Ramcast, Record, Told, leader};
 use crate::ballot::Ballot;
 use crate::group::body::{Body, Contents};
 use crate::group::on_log::OnLog as _;
-use crate::group::transfer::{Answer, Request};
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{Backlog, Control, GroupLog};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
@@ -64,12 +63,10 @@ impl OrderingProtocol for Ramcast {
         }
     }
 
-    fn anew(config: Config, view: View, ballot_counter: u32, clock: u64, now_ms: u64) -> Self {
-        let passed = Passed::anew(config.group.me.group, config.groups, clock);
-        let mut anew = Self { clock, passed, ..Self::new(config, view) };
-        anew.log.begin_above(Ballot::recreated(ballot_counter).expect("a generation is left"));
-        anew.log.resume_time(now_ms);
-        anew
+    fn anew(&self, view: View, ballot_counter: u32, clock: u64) -> Self {
+        let passed = Passed::anew(self.group(), self.config.groups, clock);
+        let log = self.log.anew(view.clone(), ballot_counter);
+        Self { log, clock, passed, ..Self::new(self.config, view) }
     }
 
     fn save(&mut self, into: &mut Vec<u8>) {
@@ -205,14 +202,6 @@ impl OrderingProtocol for Ramcast {
             return !self.log.is_all_committed() || self.log.keeps_payloads();
         }
         self.order.len() > 0
-    }
-
-    fn asked_for_state(&mut self, request: &Request, trusted: bool) -> Answer {
-        self.answer(request, trusted)
-    }
-
-    fn notices_lag(&mut self, awaits_leader: bool) -> bool {
-        self.lags(awaits_leader)
     }
 
     fn hands_over(&self) -> Option<u8> {

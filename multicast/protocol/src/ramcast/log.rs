@@ -236,7 +236,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-impl<'a> Body<'a> {
+impl Body<'_> {
     /// An entry's body of remotes that [`Entry::encode_remotes`] fills in.
     pub const REMOTES: Self = Body::Remotes(Remotes(&[]));
     /// An entry's body of decisions that [`Entry::encode_decided`] fills in.

@@ -8,7 +8,6 @@ use crate::ballot::Ballot;
 use crate::group::body::{Body as _, Contents};
 use crate::group::on_log::OnLog as _;
 use crate::group::ordering::NoOthers;
-use crate::group::transfer::{Answer, Request};
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{Backlog, Control, GroupLog};
 use crate::ids::{GroupId, MessageId, ReplicaId, SessionId};
@@ -42,11 +41,9 @@ impl OrderingProtocol for Single {
         }
     }
 
-    fn anew(config: Config, view: View, ballot_counter: u32, clock: u64, now_ms: u64) -> Self {
-        let mut anew = Self { base: clock, ..Self::new(config, view) };
-        anew.log.begin_above(Ballot::recreated(ballot_counter).expect("a generation is left"));
-        anew.log.resume_time(now_ms);
-        anew
+    fn anew(&self, view: View, ballot_counter: u32, clock: u64) -> Self {
+        let log = self.log.anew(view.clone(), ballot_counter);
+        Self { log, base: clock, ..Self::new(self.config, view) }
     }
 
     fn save(&mut self, into: &mut Vec<u8>) {
@@ -54,7 +51,7 @@ impl OrderingProtocol for Single {
     }
 
     fn restored(&self, saved: &[u8]) -> Result<Self, NotRestored> {
-        self.from_state(saved)
+        self.with_state(saved)
     }
 
     fn revive(&mut self, marker: Ballot, revival: Revival) {
@@ -134,14 +131,6 @@ impl OrderingProtocol for Single {
 
     fn waits_for(&self, _: GroupId) -> bool {
         !self.log.is_all_committed() || self.log.keeps_payloads()
-    }
-
-    fn asked_for_state(&mut self, request: &Request, trusted: bool) -> Answer {
-        self.answer(request, trusted)
-    }
-
-    fn notices_lag(&mut self, awaits_leader: bool) -> bool {
-        self.lags(awaits_leader)
     }
 
     fn hands_over(&self) -> Option<u8> {

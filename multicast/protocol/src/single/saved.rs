@@ -48,7 +48,7 @@ impl Single {
     }
 
     /// A replica of our incarnation that goes on from a saved state.
-    pub(super) fn from_state(&self, saved: &[u8]) -> Result<Self, NotRestored> {
+    pub(super) fn with_state(&self, saved: &[u8]) -> Result<Self, NotRestored> {
         let mut from = Reader(saved);
         let ballot = (|| (from.u8()? == VERSION).then(|| from.u64())?.map(Ballot::from_word))();
         let ballot = ballot.ok_or(NotRestored::Malformed)?;

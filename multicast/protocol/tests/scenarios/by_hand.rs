@@ -3,6 +3,7 @@
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::body::{Contents, Draft as _};
 use skein_protocol::group::frame::Cursor;
+use skein_protocol::group::transfer::Request;
 use skein_protocol::group::{
     Asked, Cause, Closing, Control, GroupEffect, GroupEvent, LogRecord as _, Question,
 };
@@ -20,7 +21,31 @@ pub(crate) enum Vote {
     GrantAgain,
 }
 
+/// What is answered to who asks for a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Nothing,
+    Resume,
+    Begin,
+}
+
 pub(crate) trait ByHand: OrderingProtocol {
+    /// Another replica asks for its state.
+    fn asked_for_state(&mut self, request: &Request, trusted: bool) -> Answer {
+        let asks = Control::Asks { request: *request, trusted };
+        match self.told(request.slot, asks)[..] {
+            [] => Answer::Nothing,
+            [GroupEffect::SendState { anew: false, .. }] => Answer::Resume,
+            [GroupEffect::SendState { anew: true, .. }] => Answer::Begin,
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    /// A slot is sent its state no more. Returns whether it was.
+    fn stops_sending(&mut self, slot: u8) -> bool {
+        self.happens(GroupEvent::StopsSending { slot }) == [GroupEffect::DropCopy]
+    }
+
     /// Something concerns the group alone. Returns what the group asks for.
     fn happens(&mut self, event: GroupEvent) -> Vec<GroupEffect> {
         let mut effects = Vec::new();
@@ -96,12 +121,11 @@ pub(crate) trait ByHand: OrderingProtocol {
     /// The records of the entry at `index`, which this one stands for.
     fn logged(&self, index: u64, record: Self::Record) -> Vec<Self::Record> {
         let mut records = Vec::new();
-        match record.first_item() {
-            None => records.push(record),
-            Some(_) => {
-                let draft = self.draft(index, &record, Contents::None);
-                draft.for_each_record(|record| records.push(record));
-            }
+        if record.first_item().is_some() {
+            let draft = self.draft(index, &record, Contents::None);
+            draft.for_each_record(|record| records.push(record));
+        } else {
+            records.push(record);
         }
         records
     }

@@ -119,7 +119,7 @@ fn a_groups_ballots_are_known_from_wherever_one_of_them_stands() {
     let acceptance = Acceptance { tag: Ballot::new(12, 1, 0).tag(), index: 3 };
     core.step(Event::Acknowledged { by: replica(2, 1), acceptance }, &mut Vec::new());
     assert_eq!(known(&core), [0, 12], "it stands in a word");
-    assert_eq!(core.inspect().counter_known_of(GroupId(0)), core.log().ballot_counter());
+    assert_eq!(core.inspect().counter_known_of(GroupId(0)), core.log().inspect().ballot_counter());
 }
 
 #[test]
@@ -180,7 +180,8 @@ fn a_groups_highest_clock_is_that_of_whatever_anybody_was_told_of_it() {
         (0, 70),
         "a group was done up to there"
     );
-    let other = Ramcast::anew(config(replica(1, 0), 0, 2, 3), View::first(3), 1, 80, 0);
+    let other =
+        Ramcast::new(config(replica(1, 0), 0, 2, 3), View::first(3)).anew(View::first(3), 1, 80);
     let mut report = Vec::new();
     other.report_passed(GroupSet::single(GroupId(1)), false, &mut report);
     core.hear_passed(replica(1, 0), &report, &mut Vec::new());

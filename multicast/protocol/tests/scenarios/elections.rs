@@ -5,7 +5,7 @@ use std::time::Duration;
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::frame::Cursor;
-use skein_protocol::group::transfer::{Answer, CopyId, Left, Part, Reception, Request};
+use skein_protocol::group::transfer::{CopyId, Left, Part, Reception, Request};
 use skein_protocol::group::{
     Asked, Closing, Control, GroupEffect, GroupEvent, GroupRecord, Question,
 };
@@ -16,7 +16,7 @@ use skein_protocol::ramcast::{Event, Record};
 use skein_protocol::rank::Rank;
 use skein_protocol::view::View;
 
-use crate::by_hand::{ByHand, Vote};
+use crate::by_hand::{Answer, ByHand, Vote};
 use crate::stage::{Stage, config, message, replica};
 
 /// Slot 1 of five in a group without a past, as it asks for votes.
@@ -79,7 +79,7 @@ fn a_grant_counts_only_from_a_life_that_the_best_log_names() {
     assert_eq!(core.granted(2, 0, (birth, 10), vec![0; 5]), None);
     assert_eq!(core.granted(3, 0, (birth, 11), vec![0, 0, 1, 0, 0]), None);
     assert_eq!(core.granted(2, 1, (birth, 11), vec![0, 0, 1, 0, 0]), Some(3));
-    assert_eq!(core.log().paths().grant_not_counted, 1);
+    assert_eq!(core.log().inspect().paths().grant_not_counted, 1);
 }
 
 /// Its group has admitted a later incarnation of the candidate.
@@ -189,7 +189,7 @@ fn what_is_told_for_another_slot_ballot_or_incarnation_is_not_heard() {
     let mut blank = Ramcast::new(config(replica(0, 3), 1, 1, 5), View::first(5));
     for (incarnation, admitted) in [(0, false), (2, false), (1, true)] {
         blank.hear_admitted(ballot, incarnation);
-        assert_eq!(blank.log().is_admitted(), admitted, "it is incarnation 1");
+        assert_eq!(blank.log().inspect().is_admitted(), admitted, "it is incarnation 1");
     }
 }
 
@@ -342,7 +342,7 @@ fn who_has_stepped_down_is_not_elected_by_a_grant_that_comes_late() {
     let core = stage.core(leader);
     core.step(Event::Denied, &mut Vec::new());
     assert_eq!(core.log().role(), Role::Follower);
-    let last = (core.log().last_birth(), core.log().last_index());
+    let last = (core.log().inspect().last_birth(), core.log().last_index());
     assert_eq!(core.granted(2, 0, last, vec![0; 3]), None);
 }
 
@@ -405,7 +405,7 @@ fn who_is_let_lead_though_suspected_has_as_long_as_one_of_whom_nothing_comes() {
         for _ in 0..500 {
             tick(&mut core, if suspected { Pulse::Missed } else { Pulse::Beat });
         }
-        assert_eq!(core.log().detector().suspects(2), suspected);
+        assert_eq!(core.log().inspect().detector().suspects(2), suspected);
         let ballot = Ballot::new(1, 2, 0);
         core.let_lead(ballot);
         if leads {
@@ -432,7 +432,7 @@ fn who_is_given_a_state_does_not_set_out_meanwhile() {
     core.step(Event::Tick { now_ms: 1 }, &mut Vec::new());
     let ballot = Ballot::new(1, 2, 0);
     core.let_lead(ballot);
-    core.log_mut().lags_behind(ballot);
+    core.happens(GroupEvent::NeedsState);
     let copy = CopyId { sender: 0, number: 1 };
     for now_ms in 2..1000 {
         for slot in [0, 2] {

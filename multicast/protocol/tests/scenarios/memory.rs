@@ -99,10 +99,13 @@ fn who_begins_anew_in_the_same_life_keeps_what_it_owes_and_knows() {
     // The state is of an earlier leader.
     core.takes(&saved(&mut leader(None)));
     let blank = core;
-    assert!(blank.log().is_admitted(), "somebody has folded its `Join`");
+    assert!(blank.log().inspect().is_admitted(), "somebody has folded its `Join`");
     assert_eq!((blank.log().now_ms(), blank.log().promised()), (7_000, promised));
     assert_eq!(blank.inspect().counter_known_of(GroupId(1)), 12, "by a word");
-    assert!(blank.log().detector().suspects(1) && !blank.log().detector().suspects(0));
+    assert!(
+        blank.log().inspect().detector().suspects(1)
+            && !blank.log().inspect().detector().suspects(0)
+    );
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn announced(from: ReplicaId, counter: u32, number: u64, clock: u64) -> Event {
 fn leads_again(core: &mut Ramcast) -> Vec<Record> {
     core.step(Event::Denied, &mut Vec::new());
     core.campaign(Cause::Silence);
-    let last = (core.log().last_birth(), core.log().last_index());
+    let last = (core.log().inspect().last_birth(), core.log().last_index());
     let named = core.log().named();
     core.granted(1, 0, last, named);
     let mut effects = Vec::new();
@@ -206,7 +209,7 @@ fn a_message_that_was_cut_off_with_its_leader_is_not_taken_for_logged() {
     core.begin_to_follow(other, core.log().commit_index(), core.log().commit_index() + 1);
     assert!(!core.is_known(message));
     core.campaign(Cause::Silence);
-    let last = (core.log().last_birth(), core.log().last_index());
+    let last = (core.log().inspect().last_birth(), core.log().last_index());
     core.granted(1, 0, last, vec![0; 3]);
     core.begin_to_lead(&mut Vec::new());
     let mut effects = Vec::new();

@@ -71,12 +71,12 @@ fn a_new_life_counts_by_no_word_of_its_former_one() {
     receive(&mut leader, 2, true);
     completed(&mut leader, slot, last + 2);
     assert_eq!(
-        leader.log().counts_on(slot),
+        leader.log().inspect().counts_on(slot),
         last,
         "the new life may lack the payload, and report nothing"
     );
     holds(&mut leader, slot, last + 1);
-    assert_eq!(leader.log().counts_on(slot), last + 2, "it has said so itself");
+    assert_eq!(leader.log().inspect().counts_on(slot), last + 2, "it has said so itself");
 }
 
 #[test]
@@ -98,10 +98,14 @@ fn completed_writes_count_up_to_the_first_payload_that_is_not_acknowledged() {
     ];
     for (acknowledged, counts, because) in cases {
         holds(&mut leader, 1, acknowledged);
-        assert_eq!(leader.log().counts_on(1), counts, "{because}");
+        assert_eq!(leader.log().inspect().counts_on(1), counts, "{because}");
     }
     completed(&mut leader, 1, 2);
-    assert_eq!(leader.log().counts_on(1), 6, "a completion that comes late takes nothing back");
+    assert_eq!(
+        leader.log().inspect().counts_on(1),
+        6,
+        "a completion that comes late takes nothing back"
+    );
 }
 
 #[test]
@@ -109,16 +113,18 @@ fn a_payload_is_kept_until_it_is_delivered_and_all_that_are_waited_for_have_it()
     let mut leader = leader(3);
     receive(&mut leader, 1, false);
     let (index, kept) = (leader.log().last_index(), message(1));
-    assert!(!leader.log().keeps_payload_for(2), "it is not delivered");
+    assert!(!leader.log().inspect().keeps_payload_for(2), "it is not delivered");
     assert!(!forgets(&holds(&mut leader, 1, index), 1));
     assert_eq!(leader.log().commit_index(), index);
     assert!(!forgets(&holds(&mut leader, 2, index), 1), "all have it, and it is not delivered");
     holds(&mut leader, 2, index - 1);
     assert_eq!(leader.deliver().map(|it| it.message), Some(kept));
     assert!(leader.log().keeps(kept) && leader.may_need(kept) && leader.log().keeps_payloads());
-    assert_eq!(leader.log().inherited_payloads(), 0, "it was logged by this leader");
+    assert_eq!(leader.log().inspect().inherited_payloads(), 0, "it was logged by this leader");
     assert!(leader.waits_for(GroupId(0)), "for the word of slot 2");
-    assert!(leader.log().keeps_payload_for(2) && !leader.log().keeps_payload_for(1));
+    assert!(
+        leader.log().inspect().keeps_payload_for(2) && !leader.log().inspect().keeps_payload_for(1)
+    );
     let mut effects = Vec::new();
     leader.step(Event::TurnEnd, &mut effects);
     assert!(!forgets(&effects, 1), "slot 2 may ask for it");
@@ -144,13 +150,17 @@ fn payloads_that_go_before_somebody_had_them_are_waited_for_up_to_the_last() {
     for slot in [3, 4] {
         completed(&mut leader, slot, last + 1);
     }
-    assert_eq!(leader.log().counts_on(3), last + 1, "it had both");
+    assert_eq!(leader.log().inspect().counts_on(3), last + 1, "it had both");
     for acknowledged in [evict, last - 1] {
         holds(&mut leader, 4, acknowledged);
-        assert_eq!(leader.log().counts_on(4), acknowledged, "it lacks the second for ever");
+        assert_eq!(
+            leader.log().inspect().counts_on(4),
+            acknowledged,
+            "it lacks the second for ever"
+        );
     }
     holds(&mut leader, 4, last);
-    assert_eq!(leader.log().counts_on(4), last + 1);
+    assert_eq!(leader.log().inspect().counts_on(4), last + 1);
 }
 
 #[test]
@@ -193,15 +203,15 @@ fn who_leads_no_more_lets_go_of_what_it_kept_and_of_nothing_else() {
         assert!(!leader.log().keeps_payloads());
         // It is elected again, and keeps what it has still to deliver.
         leader.campaign(Cause::Silence);
-        let last = (leader.log().last_birth(), leader.log().last_index());
+        let last = (leader.log().inspect().last_birth(), leader.log().last_index());
         leader.granted(1, 0, last, vec![0; 3]);
         leader.begin_to_lead(&mut Vec::new());
         assert!(leader.log().keeps(message(2)), "committed: {committed}");
-        assert_eq!(leader.log().inherited_payloads(), 0, "it is not delivered");
+        assert_eq!(leader.log().inspect().inherited_payloads(), 0, "it is not delivered");
         let last = leader.log().last_index();
         holds(&mut leader, 1, last);
         assert!(leader.deliver().is_some() && leader.log().keeps(message(2)));
-        assert_eq!(leader.log().inherited_payloads(), 1);
+        assert_eq!(leader.log().inspect().inherited_payloads(), 1);
     }
 }
 
@@ -213,7 +223,7 @@ fn what_was_kept_goes_when_its_leader_is_elected_again_at_once() {
     holds(&mut leader, 1, index);
     assert!(leader.deliver().is_some() && leader.log().keeps(message(1)));
     leader.campaign(Cause::Silence);
-    let birth = leader.log().last_birth();
+    let birth = leader.log().inspect().last_birth();
     leader.granted(1, 0, (birth, index), vec![0; 3]);
     let mut effects = Vec::new();
     leader.begin_to_lead(&mut effects);

@@ -156,7 +156,7 @@ fn what_completed_in_an_earlier_ballot_counts_for_nothing_in_this_one() {
     }
     stage.turn(leader);
     stage.complete(leader);
-    assert_eq!(stage.core(leader).log().counts_on(1), 6);
+    assert_eq!(stage.core(leader).log().inspect().counts_on(1), 6);
     // Another leads, who has none of it, and then the first one again, with what that one had.
     stage.run(next, &[replica(0, 3), replica(0, 4)]);
     stage.heal();
@@ -167,7 +167,7 @@ fn what_completed_in_an_earlier_ballot_counts_for_nothing_in_this_one() {
     stage.lose_writes(leader, other);
     stage.turn(leader);
     assert_eq!(
-        (stage.core(leader).log().last_index(), stage.core(leader).log().counts_on(1)),
+        (stage.core(leader).log().last_index(), stage.core(leader).log().inspect().counts_on(1)),
         (held + 5, held)
     );
 }
@@ -340,7 +340,8 @@ fn a_gap_in_the_log_is_no_log() {
 fn a_group_that_begins_anew_proposes_above_all_that_its_former_self_may_have() {
     let (mut effects, clock) = (Vec::new(), 100);
     let view = View::of([1 << 10, 1 << 10, 1 << 10]);
-    let mut leader = Ramcast::anew(config(replica(0, 0), 1 << 10, 2, 3), view, 7, clock, 0);
+    let mut leader =
+        Ramcast::new(config(replica(0, 0), 1 << 10, 2, 3), view.clone()).anew(view, 7, clock);
     let ballot = leader.campaign(Cause::Start);
     assert!(ballot > Ballot::new(8, 2, 0) && ballot.generation() == 1);
     for slot in 0..2 {

@@ -2,7 +2,7 @@
 
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::GroupRecord;
-use skein_protocol::group::transfer::{Answer, Left, Request};
+use skein_protocol::group::transfer::{Left, Request};
 use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::ordering::{Inspect as _, MessageStage, OrderingProtocol as _};
 use skein_protocol::ramcast::{Event, Record};
@@ -11,7 +11,7 @@ use skein_protocol::rank::Rank;
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
-use crate::by_hand::{ByHand, Vote};
+use crate::by_hand::{Answer, ByHand, Vote};
 use crate::stage::{config, message, replica, sends_state};
 
 /// The life of those that have lost their memory.
@@ -107,7 +107,7 @@ fn the_survivor_leads_when_f_others_have_its_state() {
         let request = Request { slot, incarnation: LIFE, needs, applied, taken: None };
         assert_eq!(core.asked_for_state(&request, true), Answer::Begin);
         core.log_mut().sends_part(Left::Nothing);
-        core.log_mut().stops_sending(slot);
+        core.stops_sending(slot);
     };
     assert!(!wants(&mut core), "nobody could elect it");
     has_seeded(&mut core, 2);
@@ -137,7 +137,7 @@ fn nobody_gives_the_state_away_when_somebody_leads_or_another_begins() {
     assert!(!seeds(&mut core, LIFE), "it follows");
     let mut core = revived();
     core.campaign(skein_protocol::ramcast::Cause::Start);
-    let last = (core.log().last_birth(), core.log().last_index());
+    let last = (core.log().inspect().last_birth(), core.log().last_index());
     for slot in [0, 2] {
         let named = core.log().named();
         core.granted(slot, LIFE, last, named);
@@ -168,7 +168,7 @@ fn who_has_no_state_promises_itself_to_the_new_generation_too() {
     let mut blank = Ramcast::new(config(replica(0, 0), LIFE, 2, 5), View::first(5));
     blank.waits_for_survivor(marker(7));
     assert_eq!(
-        (blank.log().promised(), blank.log().ballot_counter()),
+        (blank.log().promised(), blank.log().inspect().ballot_counter()),
         (marker(7), marker(7).counter())
     );
     assert!(!blank.log().is_suspended(), "it has nothing to keep");

@@ -9,7 +9,7 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::frame::Cursor;
 use skein_protocol::group::runs::Runs;
-use skein_protocol::group::transfer::{Answer, Request};
+use skein_protocol::group::transfer::Request;
 use skein_protocol::group::{GroupConfig, GroupEvent, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use skein_protocol::ordering::OrderingProtocol as _;
@@ -20,7 +20,7 @@ use skein_protocol::rank::Rank;
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
-use crate::by_hand::{ByHand, Vote};
+use crate::by_hand::{Answer, ByHand, Vote};
 
 /// An entry of a log: its index, where it was born, what it says.
 #[derive(Clone)]
@@ -89,7 +89,7 @@ pub(crate) fn sends_state(core: &mut Ramcast, slot: u8, incarnation: u32, applie
     let needs = Some(Ballot::ZERO);
     let request = Request { slot, incarnation, needs, applied, taken: None };
     let begins = core.asked_for_state(&request, true) == Answer::Begin;
-    assert_eq!(core.log_mut().stops_sending(slot), begins);
+    assert_eq!(core.stops_sending(slot), begins);
     begins
 }
 
@@ -367,7 +367,7 @@ impl Stage {
         node.forced = matches!(cause, Cause::Transfer | Cause::Succession | Cause::Outbid);
         node.writer = Some(ballot);
         let (life, last) =
-            (node.life, (node.core.log().last_birth(), node.core.log().last_index()));
+            (node.life, (node.core.log().inspect().last_birth(), node.core.log().last_index()));
         let named = node.core.log().named();
         let won = node.core.granted(id.slot, life, last, named);
         assert!(won.is_none(), "nobody is a quorum");
@@ -426,8 +426,11 @@ impl Stage {
     fn report(&mut self, by: ReplicaId, to: ReplicaId, ballot: Ballot) {
         let node = self.node(by);
         node.writer = Some(ballot);
-        let (birth, last, named) =
-            (node.core.log().last_birth(), node.core.log().last_index(), node.core.log().named());
+        let (birth, last, named) = (
+            node.core.log().inspect().last_birth(),
+            node.core.log().last_index(),
+            node.core.log().named(),
+        );
         let life = node.life;
         match birth {
             Ballot::ZERO => self.say(format_args!("{by} grants {ballot}; its log is empty")),
@@ -584,7 +587,7 @@ impl Stage {
                     }
                 }
                 Effect::Tell(Told::Announce { to, announcement }) => {
-                    self.announce(id, to, announcement)
+                    self.announce(id, to, announcement);
                 }
                 Effect::Acknowledge { groups, acceptance } => {
                     let index = acceptance.index;

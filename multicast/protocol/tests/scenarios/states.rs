@@ -213,7 +213,7 @@ fn who_is_dead_and_may_come_back_is_waited_for_until_it_is_evicted() {
     let mut stage = shared_without(slow);
     stage.told();
     stage.pass(5, &[slow]);
-    assert!(stage.core(replica(0, 0)).log().detector().suspects(slow.slot));
+    assert!(stage.core(replica(0, 0)).log().inspect().detector().suspects(slow.slot));
     assert!(!stage.told().contains("g0.0 tells"), "it has applied nothing");
 }
 
@@ -461,7 +461,7 @@ fn who_begins_anew_in_the_same_life_forgets_no_ballot_of_anybody() {
     core.step(Event::Heard(Heard::Announced { from, announcement }), &mut Vec::new());
     let blank = core.restored(&bytes).expect("what was saved");
     assert_eq!(blank.leader_of(GroupId(1)), from, "the state is of before it led");
-    assert_eq!(blank.log().ballot_counter(), ours.counter());
+    assert_eq!(blank.log().inspect().ballot_counter(), ours.counter());
 }
 
 #[test]

@@ -209,7 +209,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
             let ballot = self.core.log().ballot();
             let frame = Frame::decode(&entry, self.reader.cursor, ballot).ok();
-            let Some((frame, body)) = frame.and_then(|frame| Some((frame, self.body(&frame)?)))
+            let Some((frame, body)) = frame.and_then(|frame| Some((frame, Self::body(&frame)?)))
             else {
                 self.paths.torn_entry += 1;
                 break;
@@ -237,7 +237,7 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// What an entry says; `None` of a pad, which says nothing. `None` at all if it makes no sense.
     #[expect(clippy::option_option, reason = "a pad is whole, and says nothing")]
-    pub(in crate::replica) fn body<'a>(&self, frame: &Frame<'a>) -> Option<Option<O::Body<'a>>> {
+    pub(in crate::replica) fn body<'a>(frame: &Frame<'a>) -> Option<Option<O::Body<'a>>> {
         if frame.is_pad() { Some(None) } else { O::Body::read(frame).map(Some) }
     }
 

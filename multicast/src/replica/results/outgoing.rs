@@ -1,6 +1,5 @@
 //! Our machine's results for other groups.
 
-use crate::ordering::Links;
 use hashbrown::HashMap;
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
@@ -9,6 +8,7 @@ use skein_protocol::results::Results;
 
 use super::{RESULTS_BYTES_MAX, Told};
 use crate::channel::Kind;
+use crate::ordering::Links;
 use crate::replica::ReplicaPaths;
 use crate::wiring::{Note, Wiring};
 

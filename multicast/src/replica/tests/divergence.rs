@@ -119,7 +119,7 @@ fn a_learner_is_believed_once_and_only_where_another_has_a_state() {
     scene.replica.stop_sending();
     refuse(&mut scene, 1 << 10);
     assert!(scene.replica.is_trusted(), "slot 1 has no state, either: nobody could lead");
-    scene.replica.core.log_mut().asks_no_more(1);
+    scene.happens(GroupEvent::CaughtUp { slot: 1, incarnation: 0 });
     refuse(&mut scene, 1 << 10);
     assert!(!scene.replica.is_trusted());
     scene.replica.state_is_new(false);

@@ -128,9 +128,15 @@ fn a_promise_ends_with_the_process_of_its_leader_and_of_nobody_else() {
     let (leader, other) = (peer(&scene, 1), peer(&scene, 2));
     assert!(leader.is_some() && other.is_some() && leader != other);
     scene.replica.saw_death(2, other, &mut scene.wiring);
-    assert!(scene.replica.core.log().is_bound(), "its leader may answer by what was promised");
+    assert!(
+        scene.replica.core.log().inspect().is_bound(),
+        "its leader may answer by what was promised"
+    );
     scene.replica.saw_death(1, None, &mut scene.wiring);
-    assert!(scene.replica.core.log().is_bound(), "a connection may end that a process outlives");
+    assert!(
+        scene.replica.core.log().inspect().is_bound(),
+        "a connection may end that a process outlives"
+    );
     scene.replica.saw_death(1, leader, &mut scene.wiring);
-    assert!(!scene.replica.core.log().is_bound(), "who is dead answers nobody");
+    assert!(!scene.replica.core.log().inspect().is_bound(), "who is dead answers nobody");
 }

@@ -13,7 +13,7 @@ fn prepared(from: Option<u8>) -> (Scene, Recreation) {
         scene.hear(slot, &ask, &[]);
     }
     let incarnations = vec![0, 1 << 10, 1 << 10];
-    let ballot_counter = scene.replica.core.log().ballot_counter();
+    let ballot_counter = scene.replica.core.log().inspect().ballot_counter();
     let plan = Recreation { from, incarnations, ballot_counter, clock: 50, settled_clock: 0 };
     scene.replica.prepare_recreate(1, &plan).expect("the group is lost");
     (scene, plan)

@@ -53,7 +53,7 @@ fn a_replica_that_lacks_a_state_leads_for_an_operator_when_it_has_it_and_not_bef
         leader,
         "it would depose a leader that is well"
     );
-    scene.replica.core.log_mut().lags_no_more(); // As when it has taken the state.
+    scene.happens(GroupEvent::Opened); // As when it has taken the state.
     scene.pass(2_005);
     assert_eq!(
         (scene.replica.core.log().role(), scene.replica.core.log().promised().slot()),
@@ -75,9 +75,9 @@ fn a_campaign_for_an_operator_is_repeated_until_the_operator_waits_no_more() {
             scene.let_lead(1);
             scene.replica.reader.awaiting = false;
         }
-        let before = scene.replica.core.log().paths().campaigns;
+        let before = scene.replica.core.log().inspect().paths().campaigns;
         scene.pass(ms);
-        campaigns += scene.replica.core.log().paths().campaigns - before;
+        campaigns += scene.replica.core.log().inspect().paths().campaigns - before;
     }
     assert!((10..=26).contains(&campaigns), "{campaigns} in ten seconds");
     assert_eq!(scene.replica.core.log().role(), Role::Follower, "it gives up");

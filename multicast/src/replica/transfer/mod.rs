@@ -8,13 +8,13 @@ mod receiver;
 mod saved;
 mod sender;
 
-use crate::ordering::Links;
 use skein_protocol::group::transfer::{self, Extent};
 
 use self::receiver::Received;
 use super::Replica;
 use crate::application::Application;
 use crate::election::{CopyId, Part, Taken};
+use crate::ordering::Links;
 
 /// What a replica holds of copies of a state.
 pub(super) struct StateTransfer<A> {
@@ -36,7 +36,6 @@ impl<A> Default for StateTransfer<A> {
 impl<A: Application, O: Links> Replica<A, O> {
     /// An operator recreates our group: nothing of a state goes on its way any more.
     pub(super) fn forget_transfers(&mut self) {
-        self.core.log_mut().forget_transfers();
         self.give_up_copy();
         self.transfer.received = None;
     }

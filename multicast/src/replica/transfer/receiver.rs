@@ -1,17 +1,19 @@
 //! The state of another, as it is taken.
 
-use crate::ordering::Links;
 use std::time::Instant;
 
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
+use skein_protocol::group::GroupEvent;
 use skein_protocol::group::runs::Runs;
-use skein_protocol::group::transfer::Reception;
+use skein_protocol::group::transfer::{Ask, Reception};
 use skein_protocol::ids::ReplicaId;
+use skein_protocol::step::Event;
 
 use super::Replica;
 use crate::application::Application;
 use crate::election::{Content, Election, Part};
+use crate::ordering::Links;
 use crate::wiring::Wiring;
 
 /// A machine that is put together from the parts of a copy.
@@ -41,17 +43,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.transfer.received.as_ref().map(|received| received.bytes)
     }
 
-    /// Asks everybody of the group for a state, or to be let in, if it is time to.
-    pub(crate) fn ask_for_state<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
-        if self.core.notices_lag(self.reader.awaiting) {
-            tracing::info!(replica = %self.id, "waits for what nobody tells any more");
-            self.paths.left_behind += 1;
-        }
-        let Some(asked) = self.core.log_mut().asks_for_state() else { return };
-        let (incarnation, needs) = (self.incarnation, asked.needs.map(Ballot::to_word));
+    /// Asks everybody of the group for a state, or to be let in.
+    pub(in crate::replica) fn ask_for_state<F: Fabric>(&self, ask: Ask, wiring: &mut Wiring<F, O>) {
+        let (incarnation, needs) = (self.incarnation, ask.needs.map(Ballot::to_word));
         let applied = self.exchange.last_applied();
         for slot in self.other_slots() {
-            let taken = asked.taken.filter(|(from, _)| *from == slot);
+            let taken = ask.taken.filter(|(from, _)| *from == slot);
             let taken = taken.map(|(_, extent)| extent.into());
             let ask = Election::Ask { incarnation, needs, applied: applied.number(), taken };
             self.ask_member(slot, &ask, wiring);
@@ -99,20 +96,19 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// What was taken is of no use.
     pub(super) fn stop_receiving(&mut self) {
-        self.core.log_mut().stops_receiving();
+        self.core.step(Event::Group(GroupEvent::StopsReceiving), &mut self.effects);
         self.transfer.received = None;
     }
 
     /// Goes on from the end of `runs` with another core and state machine than before.
     pub(in crate::replica) fn begin_at<F: Fabric>(
         &mut self,
-        mut core: O,
+        core: O,
         application: A,
         runs: Runs,
         wiring: &mut Wiring<F, O>,
     ) {
         let end = runs.end();
-        core.log_mut().replaces(self.core.log());
         self.core = core;
         // What we were sending was of another machine.
         self.transfer.copying = false;

@@ -1,6 +1,5 @@
 //! The ordering state at the commit index, as it ends a copy.
 
-use crate::ordering::Links;
 use serde::{Deserialize, Serialize};
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
@@ -14,6 +13,7 @@ use skein_protocol::ordering::NotRestored;
 use super::Replica;
 use crate::application::Application;
 use crate::election::{Place, cursor, place};
+use crate::ordering::Links;
 use crate::replica::results::Saved;
 use crate::wiring::{Note, Wiring};
 

@@ -5,14 +5,16 @@
 //! whatever the receiver lacks, and the receiver is let in like any follower. A part is made only when the one before it
 //! is in the receiver's ring: the copy takes no memory to speak of.
 
-use crate::ordering::Links;
 use skein_fabric::Fabric;
-use skein_protocol::group::transfer::{self, Answer, Left, Refusal, Request, Stage};
+use skein_protocol::group::GroupEvent;
+use skein_protocol::group::transfer::{self, Left, Stage};
 use skein_protocol::ids::ReplicaId;
+use skein_protocol::step::Event;
 
 use super::Replica;
 use crate::application::Application;
-use crate::election::{Content, CopyId, Election, Part};
+use crate::election::{Content, Election, Part};
+use crate::ordering::Links;
 use crate::wiring::{Note, Wiring};
 
 /// Bytes of a part: it travels in one frame of a ring between replicas.
@@ -21,30 +23,22 @@ const PART_BYTES: usize = 48 << 10;
 const PARTS_PER_TURN: usize = 2;
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// A replica asks for our state, or to be let in.
-    pub(in crate::replica) fn asked_for_state(&mut self, request: &Request) {
-        let Request { slot, incarnation, .. } = *request;
-        match self.core.asked_for_state(request, self.is_trusted()) {
-            Answer::Nothing => {}
-            Answer::Resume => {
-                self.follower_lost(slot);
-                self.paths.copy_resumed += 1;
-            }
-            Answer::Begin => {
-                self.follower_lost(slot);
-                self.give_up_copy();
-                tracing::info!(replica = %self.id, slot, incarnation, "gives its state to a learner");
-                self.application.begin_copy();
-                (self.transfer.copying, self.transfer.sent_bytes) = (true, 0);
-            }
+    /// A replica is sent our state: a copy that is begun `anew`, or the one that it has a part of.
+    pub(in crate::replica) fn begin_sending(&mut self, slot: u8, incarnation: u32, anew: bool) {
+        self.follower_lost(slot);
+        if !anew {
+            self.paths.copy_resumed += 1;
+            return;
         }
+        self.give_up_copy();
+        tracing::info!(replica = %self.id, slot, incarnation, "gives its state to a learner");
+        self.application.begin_copy();
+        (self.transfer.copying, self.transfer.sent_bytes) = (true, 0);
     }
 
     /// We write the slot's log, or it is gone.
     pub(in crate::replica) fn stop_sending_to(&mut self, slot: u8) {
-        if self.core.log_mut().stops_sending(slot) {
-            self.give_up_copy();
-        }
+        self.core.step(Event::Group(GroupEvent::StopsSending { slot }), &mut self.effects);
     }
 
     /// Our state is not to be sent to anybody.
@@ -55,8 +49,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// A receiver that takes nothing more is sent nothing more.
-    pub(in crate::replica) fn give_up_unanswering(&mut self) {
-        let Some((slot, stage)) = self.core.log_mut().gives_up_unanswered() else { return };
+    pub(in crate::replica) fn give_up_receiver(&mut self, slot: u8, stage: Stage) {
         if !matches!(stage, Stage::Paused { .. }) {
             tracing::warn!(replica = %self.id, slot, "gives up a learner that does not answer");
             self.paths.learner_given_up += 1;
@@ -65,7 +58,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// The machine's copy is of no use any more, if there is one.
-    pub(super) fn give_up_copy(&mut self) {
+    pub(in crate::replica) fn give_up_copy(&mut self) {
         if std::mem::take(&mut self.transfer.copying) {
             self.application.give_up_copy();
         }
@@ -132,23 +125,5 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.transfer.sent_bytes += bytes.len() as u64;
         self.paths.parts_given += 1;
         self.tell_member(slot, &Election::State(part), bytes, wiring);
-    }
-
-    /// A receiver refuses a copy of our state. If that accuses us, another of those that count is to lead, and gives its
-    /// own state to both. Not twice for one receiver, whose own memory may be what fails.
-    pub(in crate::replica) fn copy_is_malformed(
-        &mut self,
-        slot: u8,
-        incarnation: u32,
-        copy: CopyId,
-    ) {
-        let refusal = self.core.log_mut().copy_is_refused(slot, incarnation, copy.into());
-        if refusal != Refusal::Stray {
-            self.give_up_copy();
-        }
-        if refusal == Refusal::Accuses {
-            let others = self.other_slots().filter(|it| *it != slot).collect();
-            self.accused_by((slot, incarnation), others);
-        }
     }
 }

@@ -55,7 +55,7 @@ impl Learners {
 
 impl<R: LogRecord> GroupLog<R> {
     /// Our log has let a slot in: it asks no more.
-    pub fn asks_no_more(&mut self, slot: u8) {
+    pub(crate) fn asks_no_more(&mut self, slot: u8) {
         self.transfer.learners.asking[usize::from(slot)] = None;
     }
 

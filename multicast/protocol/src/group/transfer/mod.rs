@@ -22,7 +22,8 @@ use self::learners::Learners;
 use self::receiver::Receiver;
 pub use self::receiver::{Ask, Reception};
 use self::sender::Sender;
-pub use self::sender::{Answer, Left, Refusal, Stage};
+pub(crate) use self::sender::{Answer, Refusal};
+pub use self::sender::{Left, Stage};
 use super::record::LogRecord;
 use super::{GroupLog, Role};
 use crate::ballot::Ballot;
@@ -93,14 +94,14 @@ impl Transfer {
 impl<R: LogRecord> GroupLog<R> {
     /// This log takes the place of a former one of the same replica: it remembers who has asked for a state and how many
     /// copies were begun. No transfer goes on: what was sent or taken was of the former state.
-    pub fn replaces(&mut self, former: &Self) {
+    pub(crate) fn replaces(&mut self, former: &Self) {
         self.transfer.sender = former.transfer.sender.replaced();
         self.transfer.receiver = former.transfer.receiver.replaced();
         self.transfer.learners = former.transfer.learners.clone();
     }
 
     /// An operator recreates our group: what was asked, sent or taken before says nothing any more.
-    pub fn forget_transfers(&mut self) {
+    pub(crate) fn forget_transfers(&mut self) {
         self.transfer.sender.stop();
         self.transfer.receiver.drop_copy();
         self.transfer.receiver.catch_up();

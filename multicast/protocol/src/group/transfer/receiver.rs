@@ -92,14 +92,14 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// The log of whoever leads in this ballot, or is elected in it, does not hold what we lack. What an earlier leader
     /// says late takes nothing back.
-    pub fn lags_behind(&mut self, ballot: Ballot) {
+    pub(crate) fn lags_behind(&mut self, ballot: Ballot) {
         if ballot == self.election.promised {
             self.transfer.receiver.lagging = Some(ballot);
         }
     }
 
     /// A leader is told anew where our log ends, and says anew whether its own reaches back to there.
-    pub fn lags_no_more(&mut self) {
+    pub(crate) fn lags_no_more(&mut self) {
         self.transfer.receiver.catch_up();
     }
 
@@ -126,7 +126,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// What to ask of all others, if it is time to: for a state, or to be let in. A learner says that it is there until it
     /// is let in, whether it needs a state or not: all members count the same learners, and so agree on whether the
     /// group is lost. A replica that has said that it has no state says so when it has one.
-    pub fn asks_for_state(&mut self) -> Option<Ask> {
+    pub(crate) fn asks_for_state(&mut self) -> Option<Ask> {
         let (me, now) = (self.config.me.slot, self.now_ms);
         let stateless = self.lacks_state();
         let needs = if stateless { Some(Ballot::ZERO) } else { self.lagging() };
@@ -171,7 +171,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// What was taken is of no use: it makes no sense, or no state that we may take.
-    pub fn stops_receiving(&mut self) {
+    pub(crate) fn stops_receiving(&mut self) {
         self.transfer.receiver.drop_copy();
     }
 }

@@ -20,7 +20,7 @@ const UNANSWERED_MS: u64 = 1_000;
 
 /// What a replica that asks is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// Nothing: it asks again if it needs something. What it asked for may be on its way.
     Nothing,
     /// The copy that it was sent goes on. We write its log no more.
@@ -59,7 +59,7 @@ pub enum Stage {
 
 /// What becomes of a copy that its receiver has refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// It is none that we send.
     Stray,
     /// It is given up.
@@ -212,14 +212,14 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// A slot is sent our state no more: we write its log, or it is gone. Returns whether a transfer to it is over.
-    pub fn stops_sending(&mut self, slot: u8) -> bool {
+    pub(crate) fn stops_sending(&mut self, slot: u8) -> bool {
         self.transfer.sender.sending.take_if(|sending| sending.slot == slot).is_some()
     }
 
     /// Gives up a receiver that takes nothing more, or has all of our state and does not let us write its log: other
     /// learners would not be served for its sake, and the log not be freed. If it goes on it asks anew. Returns who it
     /// was, and how far it had come.
-    pub fn gives_up_unanswered(&mut self) -> Option<(u8, Stage)> {
+    pub(crate) fn gives_up_unanswered(&mut self) -> Option<(u8, Stage)> {
         let now = self.now_ms;
         let silent = |it: &mut Sending| {
             now >= it.sent_ms + UNANSWERED_MS && !planted(Mutant::StoppedLearnerKept)
@@ -231,7 +231,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// A receiver refuses a copy of our state, which is not what its digest says. Either memory may have failed, and no
     /// digest tells whose: ours follows what was executed, and not what stands there now. It accuses us unless somebody
     /// else has no state, who may have been told so before.
-    pub fn copy_is_refused(&mut self, slot: u8, incarnation: u32, copy: CopyId) -> Refusal {
+    pub(crate) fn copy_is_refused(&mut self, slot: u8, incarnation: u32, copy: CopyId) -> Refusal {
         let ours =
             |it: &Sending| (it.slot, it.incarnation, it.sent.copy) == (slot, incarnation, copy);
         if !self.leads() || !self.transfer.sender.sending.as_ref().is_some_and(ours) {

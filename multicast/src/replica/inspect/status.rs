@@ -1,38 +1,18 @@
 //! What an operator sees of a replica, and may ask of it.
 
-use crate::ordering::Links;
-use skein_fabric::Fabric;
 use skein_protocol::group;
-use skein_protocol::group::GroupEvent;
 use skein_protocol::group::transfer::Stage;
-use skein_protocol::ids::ReplicaId;
 use skein_protocol::ordering::Inspect as _;
 
-use super::Replica;
 use crate::application::Application;
 use crate::operate::{
-    Cause, CommandError, Elections, FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus,
-    Role, StuckStatus, Waiting,
+    Cause, Elections, FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus, Role,
+    StuckStatus, Waiting,
 };
-use crate::wiring::Wiring;
+use crate::ordering::Links;
+use crate::replica::Replica;
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Evicts another replica, because an operator wants it.
-    pub(crate) fn evict<F: Fabric>(
-        &mut self,
-        whom: ReplicaId,
-        wiring: &mut Wiring<F, O>,
-    ) -> Result<(), CommandError> {
-        if !self.core.log().leads() {
-            return Err(CommandError::NotLeader(whom.group));
-        }
-        if whom == self.id || whom.slot >= self.topology.replicas {
-            return Err(CommandError::NotEvictable(whom));
-        }
-        self.tell_core(GroupEvent::Evict { slot: whom.slot }, wiring);
-        Ok(())
-    }
-
     pub(crate) fn status(&self, sessions: u64, rings_bytes: u64) -> ReplicaStatus {
         let core = &self.core;
         let now = core.log().now_ms();
@@ -44,7 +24,8 @@ impl<A: Application, O: Links> Replica<A, O> {
             _ => Role::Follower,
         };
         let leader = core.log().leader().filter(|_| !blank);
-        let alive = |slot: u8| slot == self.id.slot || !core.log().detector().suspects(slot);
+        let alive =
+            |slot: u8| slot == self.id.slot || !core.log().inspect().detector().suspects(slot);
         let members = core.log().view().members().iter().enumerate();
         let view = members.map(|(slot, member)| MemberStatus {
             slot: slot as u8,
@@ -54,7 +35,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         });
         let lost = self.is_lost();
         let available = match role {
-            Role::Leader => core.log().has_quorum_alive() && self.others_remember(),
+            Role::Leader => core.log().inspect().has_quorum_alive() && self.others_remember(),
             _ => leader.is_some_and(|leader| alive(leader.slot)),
         };
         let oldest = core.inspect().oldest_pending().map_or(now, |(since, _)| since);
@@ -70,7 +51,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             incarnation: self.incarnation,
             leader: leader.map(|leader| leader.slot),
             ballot: core.log().ballot().to_string(),
-            ballot_counter: core.log().ballot_counter(),
+            ballot_counter: core.log().inspect().ballot_counter(),
             ballot_counters: self
                 .topology
                 .all_groups()
@@ -98,7 +79,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             waits_for: self.waits_for(),
             holds_state: !blank,
             log_index: core.log().last_index(),
-            log_birth: core.log().last_birth().to_word(),
+            log_birth: core.log().inspect().last_birth().to_word(),
             log_position: self.reader.cursor.position,
             commit_index: core.log().commit_index(),
             delivered: core.delivered(),
@@ -115,14 +96,15 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Whether f others are there that have not lost their memory.
     fn others_remember(&self) -> bool {
         let remember = |slot: &u8| {
-            !self.core.log().detector().suspects(*slot) && !self.has_lost_its_memory(*slot)
+            !self.core.log().inspect().detector().suspects(*slot)
+                && !self.has_lost_its_memory(*slot)
         };
         let f = usize::from(self.topology.replicas) / 2;
         self.other_slots().filter(remember).count() >= f
     }
 
     fn elections(&self) -> Elections {
-        let paths = self.core.log().paths();
+        let paths = self.core.log().inspect().paths();
         Elections {
             campaigns: paths.campaigns,
             won: paths.led,

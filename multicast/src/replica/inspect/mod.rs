@@ -1,6 +1,8 @@
 //! What tests and the simulation look at: what a replica holds and waits for, and what its memory has of the log. Nothing here
 //! changes anything.
 
+mod status;
+
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::Role;
@@ -25,7 +27,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         // lead then, it delivers that, and keeps it for followers that lag.
         let logged = self.memory.ends.len()
             + self.core.inspect().pending()
-            + self.core.log().inherited_payloads();
+            + self.core.log().inspect().inherited_payloads();
         let logged = logged + self.payloads.beyond();
         let large_bytes_max =
             self.tuning.held_bytes_max + (sessions + logged) * self.tuning.payload_bytes_max;
