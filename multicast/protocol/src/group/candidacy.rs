@@ -104,7 +104,13 @@ impl<R: LogRecord> GroupLog<R> {
         due.filter(|_| !self.leads())
     }
 
-    /// Another is to lead: what was put off is not to be done any more.
+    /// The cause of a candidacy for which there is one now. What was put off for an operator stays an operator's choice,
+    /// whatever comes before it is due.
+    pub(super) fn prevailing(&self, cause: Cause) -> Cause {
+        self.election.put_off.filter(|put_off| *put_off == Cause::Transfer).unwrap_or(cause)
+    }
+
+    /// Another is to lead, or we have set out: what was put off is not to be done any more.
     pub(crate) fn forget_put_off(&mut self) {
         self.election.put_off = None;
     }

@@ -397,6 +397,7 @@ impl<R: LogRecord> GroupLog<R> {
         cause: Cause,
         effects: &mut Vec<E>,
     ) -> bool {
+        let cause = self.prevailing(cause);
         if self.puts_off(cause) {
             return false;
         }
@@ -408,10 +409,10 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// Our log is closed, and we lead no more.
     pub(crate) fn closed<E: From<GroupEffect>>(&mut self, then: Closing, effects: &mut Vec<E>) {
+        self.forget_put_off();
         match then {
             Closing::Grant(asked) => {
                 self.promise(asked.question.ballot);
-                self.forget_put_off();
                 effects.push(GroupEffect::Grant(asked).into());
             }
             Closing::SetOut(cause) => {

@@ -146,22 +146,56 @@ fn a_leader_writes_no_log_that_was_granted_to_another_ballot_of_its_own() {
     }
 }
 
+/// Slot 1 of three, at 1 s, that an operator asks to lead while its leader has a lease.
+fn put_off() -> (Stage, Ballot) {
+    let mut stage = Stage::new(1, 3);
+    let core = stage.core(replica(0, 1));
+    core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
+    let (ballot, now) = (core.log().ballot(), Duration::from_secs(1));
+    let lease = Control::Lease { ballot, number: 1, now };
+    assert_eq!(core.told(0, lease), [GroupEffect::PromiseLease { to: 0, ballot, number: 1 }]);
+    let cause = Cause::Transfer;
+    assert_eq!(core.happens(GroupEvent::SetOut { cause }), [], "its leader has a lease");
+    (stage, ballot)
+}
+
 #[test]
 fn a_candidacy_that_was_put_off_is_over_when_another_ballot_is_granted() {
     for grants in [false, true] {
-        let mut stage = Stage::new(1, 3);
+        let (mut stage, ballot) = put_off();
         let core = stage.core(replica(0, 1));
-        core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
-        let (ballot, now) = (core.log().ballot(), Duration::from_secs(1));
-        let lease = Control::Lease { ballot, number: 1, now };
-        assert_eq!(core.told(0, lease), [GroupEffect::PromiseLease { to: 0, ballot, number: 1 }]);
-        let cause = Cause::Transfer;
-        assert_eq!(core.happens(GroupEvent::SetOut { cause }), [], "its leader has a lease");
         if grants {
             core.let_lead(Ballot::new(ballot.counter() + 1, 2, 0));
         }
         core.step(Event::Tick { now_ms: 1_060 }, &mut Vec::new());
-        assert_eq!(core.wants_to_lead(), (!grants).then_some(cause));
+        assert_eq!(core.wants_to_lead(), (!grants).then_some(Cause::Transfer));
+    }
+}
+
+#[test]
+fn a_candidacy_that_was_put_off_is_over_when_the_replica_sets_out() {
+    let (mut stage, _) = put_off();
+    let core = stage.core(replica(0, 1));
+    core.step(Event::Tick { now_ms: 1_060 }, &mut Vec::new());
+    let (cause, then) = (Cause::Transfer, Closing::SetOut(Cause::Transfer));
+    assert_eq!(core.happens(GroupEvent::SetOut { cause }), [GroupEffect::CloseLog { then }]);
+    core.campaign(cause);
+    assert_eq!(core.wants_to_lead(), None, "a second ballot would void the grants of the first");
+}
+
+/// An operator's choice stays until leadership changes for another reason; a handover is none.
+#[test]
+fn what_is_put_off_for_an_operator_is_not_taken_for_a_handover() {
+    for waits in [false, true] {
+        let (mut stage, ballot) = put_off();
+        let core = stage.core(replica(0, 1));
+        let (succeed, cause) = (Control::Succeed { ballot }, Cause::Transfer);
+        if waits {
+            assert_eq!(core.told(0, succeed), [], "its leader has a lease");
+        }
+        core.step(Event::Tick { now_ms: 1_060 }, &mut Vec::new());
+        let effects = if waits { core.looks() } else { core.told(0, succeed) };
+        assert_eq!(effects, [GroupEffect::CloseLog { then: Closing::SetOut(cause) }]);
     }
 }
 

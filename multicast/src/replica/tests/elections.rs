@@ -176,6 +176,30 @@ fn a_denial_of_an_earlier_ballot_deposes_nobody() {
     assert!(scene.replica.core.log().leads(), "it says nothing of this ballot");
 }
 
+/// Leadership would go back to slot 0 otherwise, and a leader that is well would refuse.
+#[test]
+fn an_operators_wish_comes_before_a_candidacy_that_is_due_in_the_same_tick() {
+    for (wished, cause) in [(false, Cause::Silence), (true, Cause::Transfer)] {
+        let mut scene = Scene::new();
+        let leader = scene.let_lead(1);
+        scene.hear(1, &Election::Behind { ballot: leader.to_word() }, &[]);
+        scene.pass(1_000);
+        if wished {
+            scene.replica.transfer_here(&mut scene.wiring).unwrap();
+        }
+        // Nothing comes of the leader, and the state is there only when that has lasted too long.
+        (1_005..9_000).step_by(5).for_each(|now_ms| scene.pass(now_ms));
+        assert_eq!(scene.replica.core.log().role(), Role::Follower, "it lacks a state");
+        scene.replica.core.log_mut().lags_no_more();
+        let before = scene.replica.core.log().paths().campaigns;
+        scene.replica.tick(9_000, &mut scene.wiring);
+        assert_eq!(scene.replica.core.log().paths().campaigns, before + 1, "{cause:?}");
+        scene.grant(1, 0, true);
+        scene.commit();
+        assert_eq!(scene.replica.core.log().won(), Some(cause));
+    }
+}
+
 /// The last attempt of a generation.
 const fn last_of(generation: u32) -> u32 {
     generation << 24 | ((1 << 24) - 1)
