@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, process};
 
+/// Name of a worktree, in front of its commit and the number of the process that made it.
+const WORKTREE: &str = "skein-costs-of-";
+
 /// The bench of another commit.
 pub(super) struct Other {
     worktree: PathBuf,
@@ -24,7 +27,13 @@ impl Other {
             |arguments: &[&str]| said(Command::new("git").current_dir(package).args(arguments));
         let top = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
         let name = git(&["rev-parse", "--short=12", &format!("{commit}^{{commit}}")])?;
-        let worktree = env::temp_dir().join(format!("skein-costs-of-{name}-{}", process::id()));
+        for left in git(&["worktree", "list", "--porcelain"])?.lines().filter_map(left_behind) {
+            // Git keeps one locked for as long as it makes it: it takes a second `--force`.
+            if let Err(why) = git(&["worktree", "remove", "--force", "--force", left]) {
+                eprintln!("{left}, of a run that was killed, stays: {why}");
+            }
+        }
+        let worktree = env::temp_dir().join(format!("{WORKTREE}{name}-{}", process::id()));
         let there =
             worktree.to_str().ok_or("the directory for temporary files has no name in UTF-8")?;
         git(&["worktree", "add", "--quiet", "--detach", there, &name])?;
@@ -58,6 +67,16 @@ impl Drop for Other {
         let remove = ["worktree", "remove", "--force"];
         let _ = Command::new("git").args(remove).arg(&self.worktree).output();
     }
+}
+
+/// The worktree that a line of git's list names, if a run made it that was killed. One that another process has the number
+/// of meanwhile is left for a later run.
+fn left_behind(line: &str) -> Option<&str> {
+    let worktree = line.strip_prefix("worktree ")?;
+    let name = Path::new(worktree).file_name()?.to_str()?.strip_prefix(WORKTREE)?;
+    let maker: u32 = name.rsplit_once('-')?.1.parse().ok()?;
+    let runs = maker != process::id() && Path::new("/proc").join(maker.to_string()).exists();
+    (!runs).then_some(worktree)
 }
 
 /// What a command says if it succeeds, and else why it fails.
