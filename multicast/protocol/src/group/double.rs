@@ -182,13 +182,17 @@ impl World {
         }
         let ballot = me.log.campaign(Cause::Transfer);
         let report = |it: &Replica| (it.log.last_birth(), it.log.last_index());
-        let (last, named) = (report(me), me.log.named());
+        let (last, named, admitted) = (report(me), me.log.named(), me.log.admitted());
         let mut won = me.log.granted(slot as u8, self.incarnations[slot], last, named);
-        for other in 0..self.replicas.len() {
+        for (other, admitted) in admitted.into_iter().enumerate() {
             if other == slot || !all && self.below(3) == 0 {
                 continue;
             }
+            let incarnation = self.incarnations[other];
             let (me, it) = self.two(slot, other);
+            if admitted == incarnation {
+                it.log.hear_admitted(ballot);
+            }
             match it.log.judge(ballot, false, true) {
                 Verdict::Grant => it.promise(ballot),
                 Verdict::Refuse => {
@@ -198,7 +202,6 @@ impl World {
                 _ => continue,
             }
             let (last, named) = (report(it), it.log.named());
-            let incarnation = self.incarnations[other];
             let me = &mut self.replicas[slot];
             won = won.or(me.log.granted(other as u8, incarnation, last, named));
             if let Some(best) = won.take() {
