@@ -1,8 +1,8 @@
 //! The smallest ordering that stands on a group log, of one group's messages: the place of a message is its index.
 //!
 //! It knows what `docs/protocols/group-log.md` says and nothing else, and so shows that the page is enough. Leaders change,
-//! words come late or never, and replicas lose their memory and are admitted again, as a seed says; what one replica has
-//! delivered, all deliver, in the same places.
+//! also in turn between two that do not reach each other, words come late or never, and replicas lose their memory and are
+//! admitted again, as a seed says; what one replica has delivered, all deliver, in the same places.
 
 use alloc::vec::Vec;
 use std::vec;
@@ -96,9 +96,13 @@ struct World {
     /// The deliveries of the replica that has most.
     delivered: Vec<(u64, u64)>,
     messages: u64,
+    /// Two replicas that do not reach each other.
+    apart: Option<[usize; 2]>,
     random: u64,
     led: u32,
     joined: u32,
+    /// New leaders whose log lacked an entry that f+1 held.
+    overwrote: u32,
 }
 
 impl World {
@@ -108,9 +112,11 @@ impl World {
             incarnations: vec![0; usize::from(replicas)],
             delivered: Vec::new(),
             messages: 0,
+            apart: None,
             random: seed * 2 + 1,
             led: 0,
             joined: 0,
+            overwrote: 0,
         }
     }
 
@@ -122,6 +128,12 @@ impl World {
     fn two(&mut self, at: usize, other: usize) -> (&mut Replica, &mut Replica) {
         let [one, two] = self.replicas.get_disjoint_mut([at, other]).expect("two replicas");
         (one, two)
+    }
+
+    /// Whether what one replica writes and says comes to another.
+    fn reaches(&self, one: usize, other: usize) -> bool {
+        let apart = |two: [usize; 2]| two.contains(&one) && two.contains(&other);
+        one != other && !self.apart.is_some_and(apart)
     }
 
     /// Whether the leader may write that log; it asks, if it has not.
@@ -145,7 +157,8 @@ impl World {
 
     /// A leader writes a follower's log, up to a random entry.
     fn write(&mut self, leader: usize, slot: usize, all: bool) {
-        if leader == slot || !self.replicas[leader].log.leads() || !self.lets_in(leader, slot) {
+        let leads = self.reaches(leader, slot) && self.replicas[leader].log.leads();
+        if !leads || !self.lets_in(leader, slot) {
             return;
         }
         let incarnation = self.incarnations[slot];
@@ -185,7 +198,7 @@ impl World {
         let (last, named, admitted) = (report(me), me.log.named(), me.log.admitted());
         let mut won = me.log.granted(slot as u8, self.incarnations[slot], last, named);
         for (other, admitted) in admitted.into_iter().enumerate() {
-            if other == slot || !all && self.below(3) == 0 {
+            if !self.reaches(slot, other) || !all && self.below(3) == 0 {
                 continue;
             }
             let incarnation = self.incarnations[other];
@@ -211,12 +224,25 @@ impl World {
         }
     }
 
+    /// Whether f+1 hold an entry that this log lacks.
+    fn lacks_what_a_quorum_holds(&self, log: &[(Ballot, Record)]) -> bool {
+        let lacked = |it: &Replica| {
+            let at = it.shares(log);
+            it.memory.get(at).map(|entry| (at, *entry))
+        };
+        let lacked: Vec<_> = self.replicas.iter().filter_map(lacked).collect();
+        let held =
+            |entry| lacked.iter().filter(|it| *it == entry).count() * 2 > self.replicas.len();
+        lacked.iter().any(held)
+    }
+
     /// Takes over the best log, and leads.
     fn lead(&mut self, slot: usize, best: usize) {
         if !self.replicas[slot].log.is_named_by(best as u8) {
             return;
         }
         let adopted = self.replicas[best].memory.clone();
+        self.overwrote += u32::from(self.lacks_what_a_quorum_holds(&adopted));
         let me = &mut self.replicas[slot];
         let base = me.shares(&adopted);
         me.truncate(base);
@@ -285,11 +311,42 @@ impl World {
     /// One reads what another has said to hold, and as its leader what it has applied.
     fn hear(&mut self, by: usize, of: usize) {
         let (word, applied) = (self.replicas[of].word, self.replicas[of].log.commit_index());
-        if by != of && word != Acceptance::default() {
+        if self.reaches(by, of) && word != Acceptance::default() {
             let log = &mut self.replicas[by].log;
             log.acknowledged(of as u8, word);
             log.hear_applied(of as u8, Rank::new(applied));
         }
+    }
+
+    /// A leader logs a message.
+    fn log_message(&mut self, slot: usize) {
+        if self.replicas[slot].log.leads() {
+            self.messages += 1;
+            self.replicas[slot].append(Record::Message(self.messages));
+        }
+    }
+
+    /// Two replicas that do not reach each other lead in turn, and the others follow each of them for a moment. An entry that
+    /// one logged alone reaches others in a later ballot of the same one, and the other cuts it off: figure 8 of Raft's
+    /// paper.
+    fn quarrel(&mut self, one: usize, other: usize) {
+        self.apart = Some([one, other]);
+        for slot in [one, other].repeat(4) {
+            self.campaign(slot, false);
+            // The others may have granted a higher ballot. It has heard of that now.
+            if !self.replicas[slot].log.leads() {
+                self.campaign(slot, true);
+            }
+            self.log_message(slot);
+            for _ in 0..self.below(3) {
+                let follower = self.below(self.replicas.len());
+                self.write(slot, follower, false);
+                self.end_turn(follower);
+                self.hear(slot, follower);
+                self.end_turn(slot);
+            }
+        }
+        self.apart = None;
     }
 
     fn tick(&mut self, now_ms: u64) {
@@ -301,12 +358,11 @@ impl World {
     /// Something happens.
     fn step(&mut self) {
         let (one, other) = (self.below(self.replicas.len()), self.below(self.replicas.len()));
+        if one != other && self.below(64) == 0 {
+            self.quarrel(one, other);
+        }
         match self.below(64) {
-            0..16 if self.replicas[one].log.leads() => {
-                self.messages += 1;
-                let message = self.messages;
-                self.replicas[one].append(Record::Message(message));
-            }
+            0..16 if self.replicas[one].log.leads() => self.log_message(one),
             0..32 => self.write(one, other, false),
             32..46 => self.hear(one, other),
             46..58 => self.end_turn(one),
@@ -337,7 +393,7 @@ impl World {
 
 #[test]
 fn what_one_replica_delivers_all_deliver_in_the_same_places() {
-    let (mut led, mut joined, mut delivered) = (0, 0, 0);
+    let (mut led, mut joined, mut overwrote, mut delivered) = (0, 0, 0, 0);
     for seed in 0..400 {
         let mut world = World::new([3, 3, 5][seed % 3], seed as u64);
         for now_ms in 1..1_500 {
@@ -351,7 +407,8 @@ fn what_one_replica_delivers_all_deliver_in_the_same_places() {
             assert_eq!(it.log.commit_index(), it.log.last_index(), "seed {seed}, slot {slot}");
         }
         (led, joined) = (led + world.led, joined + world.joined);
-        delivered += before;
+        (overwrote, delivered) = (overwrote + world.overwrote, delivered + before);
     }
     assert!(led > 2_000 && joined > 400 && delivered > 10_000, "{led} {joined} {delivered}");
+    assert!(overwrote > 200, "{overwrote}");
 }

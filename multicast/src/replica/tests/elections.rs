@@ -190,10 +190,10 @@ fn an_operators_wish_comes_before_a_candidacy_that_is_due_in_the_same_tick() {
         // Nothing comes of the leader, and the state is there only when that has lasted too long.
         (1_005..9_000).step_by(5).for_each(|now_ms| scene.pass(now_ms));
         assert_eq!(scene.replica.core.log().role(), Role::Follower, "it lacks a state");
-        scene.replica.core.log_mut().lags_no_more();
-        let before = scene.replica.core.log().paths().campaigns;
+        scene.happens(GroupEvent::Opened);
+        let before = scene.replica.core.log().inspect().paths().campaigns;
         scene.replica.tick(9_000, &mut scene.wiring);
-        assert_eq!(scene.replica.core.log().paths().campaigns, before + 1, "{cause:?}");
+        assert_eq!(scene.replica.core.log().inspect().paths().campaigns, before + 1, "{cause:?}");
         scene.grant(1, 0, true);
         scene.commit();
         assert_eq!(scene.replica.core.log().won(), Some(cause));
