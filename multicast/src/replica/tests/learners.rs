@@ -272,6 +272,7 @@ fn the_machine_gives_a_copy_up_that_is_not_finished_when_its_transfer_is_over() 
         scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
         assert_eq!(scene.sends_to(), Some(2));
         then(&mut scene);
+        scene.replica.carry_out(&mut scene.wiring);
         assert_eq!(scene.replica.application.given_up, given_up, "{because}");
     }
 }
