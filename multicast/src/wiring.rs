@@ -8,7 +8,6 @@
 
 mod words;
 
-use crate::ordering::Links;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +25,7 @@ use crate::buffers::Buffers;
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, endpoint_name};
 use crate::mail::{Key, Mail, Purpose, WIRE_VERSION, key, name};
+use crate::ordering::Links;
 use crate::port::Port;
 use crate::roster::{Introduction, Roster, Seen};
 

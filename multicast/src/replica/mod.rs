@@ -22,7 +22,6 @@ mod tests;
 mod transfer;
 mod words;
 
-use crate::ordering::Links;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -55,6 +54,7 @@ use crate::batches::Batches;
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
 use crate::election::Election;
+use crate::ordering::Links;
 use crate::payloads::Payloads;
 use crate::wiring::{Column, Note, Wiring};
 

@@ -5,7 +5,6 @@ mod parts;
 mod saved;
 mod waited;
 
-use crate::ordering::Links;
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
@@ -28,6 +27,7 @@ use self::waited::Waited;
 use super::{Replica, ReplicaPaths};
 use crate::application::{Application, EXCHANGE_MAX};
 use crate::operate::ResultsStatus;
+use crate::ordering::Links;
 use crate::wiring::Wiring;
 
 /// Messages of which other groups' results are asked for in one tick.
