@@ -92,7 +92,7 @@ fn announces(effects: &[Effect]) -> Vec<(ReplicaId, Announcement)> {
 
 /// Two groups that have delivered message 1 everywhere.
 fn shared() -> Stage {
-    let mut stage = Stage::new(2, 3);
+    let mut stage = Stage::<Ramcast>::new(2, 3);
     for id in [replica(0, 0), replica(1, 0)] {
         stage.land(id, message(1), GroupSet::first(2));
     }

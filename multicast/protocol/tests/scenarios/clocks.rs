@@ -67,7 +67,7 @@ fn a_followers_clock_rises_to_all_that_its_log_says() {
 #[test]
 fn a_leaders_clock_rises_to_all_proposals_of_an_entry() {
     for clocks in [[40, 30], [30, 40]] {
-        let mut stage = Stage::new(3, 3);
+        let mut stage = Stage::<Ramcast>::new(3, 3);
         let core = stage.core(replica(0, 0));
         let (message, destinations, again) = (message(1), GroupSet::first(3), None);
         let received = Event::Received { message, low_water: 1, destinations, inline: true };
@@ -133,7 +133,7 @@ fn time_does_not_fall() {
 
 #[test]
 fn what_is_logged_is_pending_committed_or_not() {
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     let core = stage.core(replica(0, 0));
     let destinations = GroupSet::first(1);
     for number in [1, 2] {

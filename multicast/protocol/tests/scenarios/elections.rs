@@ -14,6 +14,7 @@ use skein_protocol::ordering::OrderingProtocol as _;
 use skein_protocol::ramcast::{Cause, Ramcast, Role};
 use skein_protocol::ramcast::{Event, Record};
 use skein_protocol::rank::Rank;
+use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
 use crate::by_hand::{Answer, ByHand, Vote};
@@ -97,7 +98,7 @@ fn a_candidate_that_the_best_log_does_not_name_takes_nothing_over() {
 #[test]
 fn a_replica_whose_state_is_not_the_groups_does_not_set_out() {
     let (leader, follower) = (replica(0, 0), replica(0, 1));
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     stage.pass(500, &[leader]);
     let core = stage.core(follower);
     assert_eq!(core.happens(GroupEvent::Watched { trusted: false }), []);
@@ -108,7 +109,7 @@ fn a_replica_whose_state_is_not_the_groups_does_not_set_out() {
 #[test]
 fn a_learner_is_asked_for_its_log_when_it_has_the_state_not_before() {
     let (leader, learner) = (replica(0, 0), replica(0, 2));
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     stage.restart(learner);
     let core = stage.core(leader);
     core.feeds_no_more(learner.slot);
@@ -130,7 +131,7 @@ fn a_learner_is_asked_for_its_log_when_it_has_the_state_not_before() {
 
 #[test]
 fn a_leader_writes_no_log_that_was_granted_to_another_ballot_of_its_own() {
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     let core = stage.core(replica(0, 0));
     let ballot = core.log().ballot();
     for (counter, admits) in [(ballot.counter() + 1, false), (ballot.counter(), true)] {
@@ -148,7 +149,7 @@ fn a_leader_writes_no_log_that_was_granted_to_another_ballot_of_its_own() {
 
 /// Slot 1 of three, at 1 s, that an operator asks to lead while its leader has a lease.
 fn put_off() -> (Stage, Ballot) {
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     let core = stage.core(replica(0, 1));
     core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
     let (ballot, now) = (core.log().ballot(), Duration::from_secs(1));
@@ -202,7 +203,7 @@ fn what_is_put_off_for_an_operator_is_not_taken_for_a_handover() {
 /// A replica speaks for its own slot and incarnation, and of the present ballot.
 #[test]
 fn what_is_told_for_another_slot_ballot_or_incarnation_is_not_heard() {
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     let core = stage.core(replica(0, 1));
     let (ballot, now) = (core.log().ballot(), Duration::from_millis(1));
     for (from, answers) in [(2, false), (0, true)] {
@@ -238,7 +239,7 @@ fn who_has_lost_its_memory_says_nothing() {
     assert_eq!(blank.wants_to_lead(), None);
     // With the state, but not let in, it follows whoever leads, and elects nobody.
     let (leader, learner) = (replica(0, 0), replica(0, 2));
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     stage.restart(learner);
     stage.teach(leader, learner);
     stage.turn(learner);
@@ -252,7 +253,7 @@ fn who_has_lost_its_memory_says_nothing() {
 #[test]
 fn an_evicted_life_keeps_its_vote_and_joins_again() {
     let (leader, evicted) = (replica(0, 0), replica(0, 2));
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     assert!(stage.evict(leader, 2) && !stage.evict(leader, 2), "once is enough");
     assert!(!stage.evict(leader, 1), "fewer than a quorum would be left");
     for id in [replica(0, 1), leader, evicted] {
@@ -269,7 +270,7 @@ fn an_evicted_life_keeps_its_vote_and_joins_again() {
 #[test]
 fn what_a_deposed_leader_logged_alone_is_not_remembered_and_its_time_does_not_fall() {
     let (old, new) = (replica(0, 0), replica(0, 1));
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     stage.pass(70, &[]);
     stage.land(old, message(1), GroupSet::first(1));
     stage.turn(old);
@@ -289,7 +290,7 @@ fn what_a_deposed_leader_logged_alone_is_not_remembered_and_its_time_does_not_fa
 #[test]
 fn a_change_of_the_view_that_was_cut_off_stands_in_nobodys_way() {
     let (old, new, third) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     stage.lose_writes(old, new);
     stage.lose_writes(old, third);
     assert!(stage.evict(old, 2));
@@ -313,7 +314,7 @@ fn a_change_of_the_view_that_was_cut_off_stands_in_nobodys_way() {
 fn a_new_leader_proposes_above_everything_that_may_have_been_delivered() {
     let both = GroupSet::first(2);
     let (g0, g1) = (replica(0, 0), replica(1, 0));
-    let mut stage = Stage::new(2, 3);
+    let mut stage = Stage::<Ramcast>::new(2, 3);
     for number in 11..20 {
         stage.land(g1, message(number), GroupSet::single(g1.group));
     }
@@ -325,19 +326,20 @@ fn a_new_leader_proposes_above_everything_that_may_have_been_delivered() {
     for id in [g1, g0, g1].into_iter().chain(followers).chain([g1, g0]).chain(followers) {
         stage.turn(id);
     }
-    let last = *stage.nodes[&g0].delivered.last().expect("m1 is delivered");
-    assert_eq!((last.0, last.1.group()), (1, g1.group), "it ended where g1 proposed it");
+    let (number, rank) = *stage.nodes[&g0].delivered.last().expect("m1 is delivered");
+    let last = Timestamp::from(rank);
+    assert_eq!((number, last.group()), (1, g1.group), "it ended where g1 proposed it");
     let next = replica(0, 1);
     stage.run(next, &[replica(0, 2)]);
     stage.land(next, message(2), GroupSet::single(next.group));
     stage.turn(next);
-    assert!(stage.core(next).inspect().clock() > last.1.clock());
+    assert!(stage.core(next).inspect().clock() > last.clock());
 }
 
 #[test]
 fn a_candidate_commits_nothing_in_the_ballot_that_it_has_left() {
     let (old, other, candidate) = (replica(0, 0), replica(0, 2), replica(0, 1));
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     stage.run(other, &[old]);
     stage.lose_writes(other, old);
     stage.lose_writes(other, candidate);
@@ -354,7 +356,7 @@ fn a_candidate_commits_nothing_in_the_ballot_that_it_has_left() {
 #[test]
 fn a_leader_outbids_whoever_has_the_same_counter_and_a_higher_slot() {
     let (leader, loser) = (replica(0, 1), replica(0, 4));
-    let mut stage = Stage::unled(1, 5);
+    let mut stage = Stage::<Ramcast>::unled(1, 5);
     stage.campaign(loser, Cause::Start);
     stage.campaign(leader, Cause::Start);
     for slot in [2, 3] {
@@ -370,7 +372,7 @@ fn a_leader_outbids_whoever_has_the_same_counter_and_a_higher_slot() {
 #[test]
 fn who_has_stepped_down_is_not_elected_by_a_grant_that_comes_late() {
     let leader = replica(0, 0);
-    let mut stage = Stage::unled(1, 3);
+    let mut stage = Stage::<Ramcast>::unled(1, 3);
     stage.campaign(leader, Cause::Start);
     stage.ask(leader, replica(0, 1));
     let core = stage.core(leader);
@@ -513,7 +515,7 @@ fn whoever_is_kept_from_running_has_not_waited() {
 /// and slot 1 holds.
 fn join_unseen(count: u8) -> Stage {
     let (leader, other, joiner) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = Stage::new(1, count);
+    let mut stage = Stage::<Ramcast>::new(1, count);
     stage.restart(joiner);
     stage.teach(leader, joiner);
     stage.turn(joiner);
@@ -560,7 +562,7 @@ fn a_join_that_may_be_lost_makes_nobody_grant() {
 #[test]
 fn who_was_told_that_it_is_admitted_says_nothing_of_an_earlier_ballot() {
     let (leader, joiner) = (replica(0, 0), replica(0, 2));
-    let mut stage = Stage::new(1, 5);
+    let mut stage = Stage::<Ramcast>::new(1, 5);
     stage.restart(joiner);
     stage.teach(leader, joiner);
     stage.turn(joiner);
@@ -595,7 +597,7 @@ fn who_was_told_that_it_is_admitted_says_nothing_of_an_earlier_ballot() {
 #[test]
 fn a_leader_tells_whoever_may_not_know_that_it_is_admitted() {
     let (leader, joiner) = (replica(0, 0), replica(0, 2));
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     stage.restart(joiner);
     stage.teach(leader, joiner);
     stage.turn(joiner);
@@ -620,7 +622,7 @@ fn a_leader_tells_whoever_may_not_know_that_it_is_admitted() {
 #[test]
 fn a_leader_tells_whoever_lets_it_in_again_that_it_is_admitted() {
     let (leader, joiner) = (replica(0, 0), replica(0, 2));
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     stage.restart(joiner);
     stage.teach(leader, joiner);
     stage.turn(joiner);
@@ -647,7 +649,7 @@ fn a_leader_tells_whoever_lets_it_in_again_that_it_is_admitted() {
 #[test]
 fn a_follower_that_alone_knows_of_a_join_tells_whom_it_admits() {
     let (leader, follower, joiner) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     stage.restart(joiner);
     stage.teach(leader, joiner);
     stage.turn(joiner);

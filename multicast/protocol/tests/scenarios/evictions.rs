@@ -32,7 +32,7 @@ fn given_up(
 #[test]
 fn a_full_log_waits_for_a_while_and_goes_on_without_who_holds_it_up() {
     let (leader, after) = (replica(0, 0), config(replica(0, 0), 0, 1, 3).group.evict_after_ms);
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     let core = stage.core(leader);
     let (full, room, behind) = (false, true, [100, 0, 90]);
     assert_eq!(given_up(core, 1, full, behind), None);
@@ -49,7 +49,7 @@ fn a_full_log_waits_for_a_while_and_goes_on_without_who_holds_it_up() {
 #[test]
 fn a_learner_that_holds_the_log_up_is_given_up_when_it_has_read_nothing_for_long() {
     let leader = replica(0, 0);
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     assert!(stage.evict(leader, 2));
     for id in [replica(0, 1), leader] {
         stage.turn(id);
@@ -71,7 +71,7 @@ fn a_learner_that_holds_the_log_up_is_given_up_when_it_has_read_nothing_for_long
 
 #[test]
 fn who_does_not_lead_waits_for_nobody() {
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     let core = stage.core(replica(0, 1));
     assert_eq!(
         [1, 10_000].map(|now_ms| given_up(core, now_ms, false, [100, 100, 0])),

@@ -52,7 +52,7 @@ fn received() -> Event {
 #[test]
 fn nobody_is_let_in_before_the_leaders_own_first_entry_is_committed() {
     let (old, new, learner) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     stage.restart(learner);
     stage.run(new, &[old]);
     let last = stage.core(new).log().last_index();
@@ -67,7 +67,7 @@ fn nobody_is_let_in_before_the_leaders_own_first_entry_is_committed() {
 #[test]
 fn a_leader_waits_for_itself() {
     let leader = replica(0, 0);
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     assert!(!stage.evict(leader, leader.slot));
     assert!(stage.evict(leader, 1));
 }
@@ -75,7 +75,7 @@ fn a_leader_waits_for_itself() {
 #[test]
 fn what_a_deposed_leader_announces_is_not_logged() {
     let (old, new) = (Ballot::new(1, 0, 0), Ballot::new(2, 1, 0));
-    let mut stage = Stage::new(2, 3);
+    let mut stage = Stage::<Ramcast>::new(2, 3);
     let core = stage.core(replica(0, 0));
     assert_eq!(logs(core, [received(), proposed(new, 9)]), [9]);
     assert_eq!(logs(core, [proposed(old, 7)]), []);
@@ -107,11 +107,11 @@ fn what_is_proposed_together_is_heard_as_if_it_came_one_after_the_other() {
     let received =
         || Event::Received { message: message(1), low_water: 1, destinations, inline: true };
     for together in [false, true] {
-        let mut stage = Stage::new(3, 3);
+        let mut stage = Stage::<Ramcast>::new(3, 3);
         logs(stage.core(replica(0, 0)), [received()]);
         for (known, proposals, expected, because) in &turns {
             if !known {
-                stage = Stage::new(3, 3);
+                stage = Stage::<Ramcast>::new(3, 3);
             }
             let core = stage.core(replica(0, 0));
             // What it logged before is committed.
@@ -146,7 +146,7 @@ fn what_is_proposed_together_is_heard_as_if_it_came_one_after_the_other() {
 #[test]
 fn what_was_announced_early_is_forgotten_by_who_leads_no_more() {
     let fetches = |deposed: bool| {
-        let mut stage = Stage::new(2, 3);
+        let mut stage = Stage::<Ramcast>::new(2, 3);
         let core = stage.core(replica(0, 0));
         assert_eq!(logs(core, [proposed(Ballot::new(1, 0, 0), 7)]), []);
         let mut effects = Vec::new();
@@ -163,7 +163,7 @@ fn what_was_announced_early_is_forgotten_by_who_leads_no_more() {
 #[test]
 fn the_time_that_entries_carry_never_falls() {
     let leader = replica(0, 1);
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     stage.pass(5, &[]);
     // Its former leader, whose clock is ahead, had said so.
     let core = stage.core(leader);
@@ -187,7 +187,7 @@ fn the_time_that_entries_carry_never_falls() {
 
 #[test]
 fn what_a_follower_reads_in_its_log_says_what_sessions_are_done_with() {
-    let mut stage = Stage::new(1, 3);
+    let mut stage = Stage::<Ramcast>::new(1, 3);
     let core = stage.core(replica(0, 1));
     let (index, birth) = (core.log().last_index() + 1, core.log().ballot());
     let (timestamp, destinations) = (Timestamp::new(1, GroupId(0)), GroupSet::first(1));

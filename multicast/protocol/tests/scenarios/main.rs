@@ -9,6 +9,7 @@ mod evictions;
 mod leaders;
 mod memory;
 mod payloads;
+mod played;
 mod quorums;
 mod revival;
 mod script;

@@ -171,7 +171,7 @@ fn what_was_to_be_logged_in_a_ballot_is_not_logged_in_the_next_one() {
         "its group may say something else by now"
     );
 
-    let mut stage = Stage::new(2, 3);
+    let mut stage = Stage::<Ramcast>::new(2, 3);
     for id in [replica(0, 0), replica(1, 0)] {
         stage.land(id, message(1), GroupSet::first(2));
     }
@@ -249,7 +249,7 @@ fn who_has_stepped_down_lets_others_go_first() {
 #[test]
 fn who_leads_again_tells_again_how_far_its_group_is_done() {
     let (leader, other) = (replica(0, 0), replica(0, 1));
-    let mut stage = Stage::new(2, 3);
+    let mut stage = Stage::<Ramcast>::new(2, 3);
     for id in [leader, replica(1, 0)] {
         stage.land(id, message(1), GroupSet::first(2));
     }
@@ -276,7 +276,7 @@ fn who_leads_again_tells_again_how_far_its_group_is_done() {
 #[test]
 fn a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds() {
     // Message 1 is delivered everywhere, and g1 may not know of this group's quorum any more.
-    let mut stage = Stage::new(2, 3);
+    let mut stage = Stage::<Ramcast>::new(2, 3);
     for id in [replica(0, 0), replica(1, 0)] {
         stage.land(id, message(1), GroupSet::first(2));
     }

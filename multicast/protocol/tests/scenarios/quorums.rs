@@ -147,7 +147,7 @@ fn completions_count_only_for_whoever_has_caught_up() {
 #[test]
 fn what_completed_in_an_earlier_ballot_counts_for_nothing_in_this_one() {
     let (leader, other, next) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = Stage::new(1, 5);
+    let mut stage = Stage::<Ramcast>::new(1, 5);
     for slot in 2..5 {
         stage.lose_writes(leader, replica(0, slot));
     }

@@ -26,12 +26,14 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use skein_protocol::group::Cause;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
-use skein_protocol::ramcast::Cause;
+use skein_protocol::ramcast::Ramcast;
 
+use crate::played::Played;
 use crate::stage::{self, Stage};
 
-fn command(stage: &mut Stage, line: &str) {
+fn command<O: Played>(stage: &mut Stage<O>, line: &str) {
     let mut words = line.split([' ', ',']).filter(|word| !word.is_empty());
     let first = words.next().expect("no empty commands");
     if first.contains('.') {
@@ -75,7 +77,11 @@ fn command(stage: &mut Stage, line: &str) {
 }
 
 /// What a replica does of its own accord.
-fn act<'a>(stage: &mut Stage, id: ReplicaId, mut words: impl Iterator<Item = &'a str>) {
+fn act<'a, O: Played>(
+    stage: &mut Stage<O>,
+    id: ReplicaId,
+    mut words: impl Iterator<Item = &'a str>,
+) {
     match words.next().expect("what it does") {
         "runs" => {
             stage.campaign(id, Cause::Silence);
@@ -105,7 +111,7 @@ fn replica(word: &str) -> ReplicaId {
 }
 
 /// The file as it should be.
-fn play(script: &str) -> String {
+fn play<O: Played>(script: &str) -> String {
     let mut stage = None;
     let mut written = String::new();
     let mut commands = Vec::new();
@@ -119,7 +125,7 @@ fn play(script: &str) -> String {
                 if let Some(shape) = line.strip_prefix("groups ") {
                     let (groups, replicas) = shape.split_once(" replicas ").expect("a shape");
                     let shape = (groups.parse().expect("a number"), replicas.parse().expect("one"));
-                    stage = Some(Stage::new(shape.0, shape.1));
+                    stage = Some(Stage::<O>::new(shape.0, shape.1));
                 } else {
                     command(stage.as_mut().expect("a cluster first"), line);
                 }
@@ -148,7 +154,7 @@ fn transcripts_are_as_written() {
             continue;
         }
         let script = std::fs::read_to_string(&path).expect("text");
-        let result = play(&script);
+        let result = play::<Ramcast>(&script);
         if std::env::var_os("UPDATE_TRANSCRIPTS").is_some() {
             std::fs::write(&path, &result).expect("a file that can be written");
         } else {

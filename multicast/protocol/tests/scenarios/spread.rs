@@ -3,7 +3,7 @@
 use skein_protocol::group::GroupEvent;
 use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::ordering::OrderingProtocol as _;
-use skein_protocol::ramcast::Cause;
+use skein_protocol::ramcast::{Cause, Ramcast};
 
 use crate::by_hand::ByHand;
 use crate::stage::{Stage, message, replica};
@@ -13,7 +13,7 @@ const WAIT_MS: u64 = 3_000;
 
 /// A cluster in which slot 1 leads g0, because slot 0 was silent. Slot 0 is a follower again.
 fn moved(groups: u16) -> Stage {
-    let mut stage = Stage::new(groups, 3);
+    let mut stage = Stage::<Ramcast>::new(groups, 3);
     // Time does not begin at 0.
     pass(&mut stage, 100);
     take_over(&mut stage);
@@ -92,7 +92,7 @@ fn a_request_is_repeated_twice_and_no_more() {
 
 #[test]
 fn a_leader_that_an_operator_asked_for_stays() {
-    let mut stage = Stage::new(2, 3);
+    let mut stage = Stage::<Ramcast>::new(2, 3);
     pass(&mut stage, 100);
     stage.run(replica(0, 1), &[replica(0, 0), replica(0, 2)]);
     settle(&mut stage);

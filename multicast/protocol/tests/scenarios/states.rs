@@ -19,7 +19,7 @@ use crate::stage::{Stage, config, message, replica, sends_state};
 /// g0's leader with a message of each kind: 1 delivered, 2 committed and pending, 3 only logged.
 fn busy() -> Stage {
     let (leader, both) = (replica(0, 0), GroupSet::first(2));
-    let mut stage = Stage::new(2, 3);
+    let mut stage = Stage::<Ramcast>::new(2, 3);
     let follow = |stage: &mut Stage| {
         for id in [leader, replica(0, 1), leader] {
             stage.turn(id);
@@ -77,7 +77,7 @@ fn a_state_is_what_is_committed_and_nothing_else() {
 fn who_has_the_state_of_a_later_leader_lets_no_earlier_one_in() {
     let (old, new, learner) = (replica(0, 0), replica(0, 1), replica(0, 4));
     let granters = [replica(0, 2), replica(0, 3)];
-    let mut stage = Stage::new(1, 5);
+    let mut stage = Stage::<Ramcast>::new(1, 5);
     stage.restart(learner);
     stage.run(new, &granters);
     for id in [granters[0], granters[1], new] {
@@ -113,7 +113,7 @@ fn a_state_that_makes_no_sense_is_refused() {
 
 /// Two groups that have a message in common, which all have delivered.
 fn shared() -> Stage {
-    let mut stage = Stage::new(2, 3);
+    let mut stage = Stage::<Ramcast>::new(2, 3);
     for id in [replica(0, 0), replica(1, 0)] {
         stage.land(id, message(1), GroupSet::first(2));
     }
@@ -124,10 +124,15 @@ fn shared() -> Stage {
     stage
 }
 
+/// Where the first message that a replica has delivered ended.
+fn ends(stage: &Stage, id: ReplicaId) -> Timestamp {
+    stage.nodes[&id].delivered[0].1.into()
+}
+
 #[test]
 fn what_is_owed_is_kept_until_every_destination_is_done() {
     let mut stage = shared();
-    let (leader, last) = (replica(0, 0), stage.nodes[&replica(0, 0)].delivered[0].1);
+    let (leader, last) = (replica(0, 0), ends(&stage, replica(0, 0)));
     let settled = |stage: &mut Stage, group, timestamp: Timestamp| {
         let mut effects = Vec::new();
         stage.core(leader).step(Event::Settled { group, rank: timestamp.into() }, &mut effects);
@@ -143,7 +148,7 @@ fn what_is_owed_is_kept_until_every_destination_is_done() {
 #[test]
 fn what_was_forgotten_is_over_for_a_group_that_begins_anew_and_for_nobody_else() {
     let mut stage = shared();
-    let last = stage.nodes[&replica(0, 0)].delivered[0].1;
+    let last = ends(&stage, replica(0, 0));
     let (leader, mut effects) = (stage.core(replica(0, 0)), Vec::new());
     for group in [GroupId(0), GroupId(1)] {
         leader.step(Event::Settled { group, rank: last.into() }, &mut effects);
@@ -178,7 +183,7 @@ fn what_was_forgotten_is_over_for_a_group_that_begins_anew_and_for_nobody_else()
 
 /// Two groups that have a message in common, which all have delivered but for `slow`, who did nothing.
 fn shared_without(slow: ReplicaId) -> Stage {
-    let mut stage = Stage::new(2, 3);
+    let mut stage = Stage::<Ramcast>::new(2, 3);
     for leader in [replica(0, 0), replica(1, 0)] {
         stage.land(leader, message(1), GroupSet::first(2));
     }
@@ -222,15 +227,15 @@ fn what_a_former_life_had_applied_the_next_one_may_lack() {
     let (leader, slot) = (replica(0, 0), 2);
     for applied in [false, true] {
         let mut stage = shared_without(replica(0, slot));
-        let (timestamp, now_ms) = (stage.nodes[&leader].delivered[0].1, 5);
+        let (rank, now_ms) = (stage.nodes[&leader].delivered[0].1, 5);
         let core = stage.core(leader);
         for slot in [1, slot] {
-            core.step(Event::Applied { slot, rank: timestamp.into() }, &mut Vec::new());
+            core.step(Event::Applied { slot, rank }, &mut Vec::new());
         }
-        core.step(Event::Applied { slot: leader.slot, rank: timestamp.into() }, &mut Vec::new());
+        core.step(Event::Applied { slot: leader.slot, rank }, &mut Vec::new());
         core.feeds(slot, 1);
         if applied {
-            core.step(Event::Applied { slot, rank: timestamp.into() }, &mut Vec::new());
+            core.step(Event::Applied { slot, rank }, &mut Vec::new());
         }
         let mut effects = Vec::new();
         core.step(Event::Tick { now_ms }, &mut effects);
@@ -242,7 +247,7 @@ fn what_a_former_life_had_applied_the_next_one_may_lack() {
 #[test]
 fn a_life_counts_only_when_it_has_applied_what_its_group_is_done_with() {
     let (old, new, slot, life) = (replica(0, 0), replica(0, 1), 2, 1);
-    let (none, all) = (Timestamp::ZERO, shared().nodes[&old].delivered[0].1);
+    let (none, all) = (Timestamp::ZERO, ends(&shared(), old));
     #[rustfmt::skip]
     let cases = [
         // said   another told  it has  counts  because
@@ -253,7 +258,7 @@ fn a_life_counts_only_when_it_has_applied_what_its_group_is_done_with() {
         (all,     Some(all),    all,    true,   "it needs nothing that was forgotten"),
     ];
     for (said, told, has, counts, because) in cases {
-        let mut stage = Stage::new(2, 3);
+        let mut stage = Stage::<Ramcast>::new(2, 3);
         stage.run(new, &[old]);
         let (core, mut effects) = (stage.core(new), Vec::new());
         let acceptance =
@@ -275,7 +280,7 @@ fn a_life_counts_only_when_it_has_applied_what_its_group_is_done_with() {
 #[test]
 fn who_told_before_its_join_was_known_to_be_committed_is_heard_all_the_same() {
     let [old, restarted, new, other, lost] = [0, 1, 2, 3, 4].map(|slot| replica(0, slot));
-    let mut stage = Stage::new(1, 5);
+    let mut stage = Stage::<Ramcast>::new(1, 5);
     let turns = |stage: &mut Stage, ids: &[ReplicaId]| {
         for id in ids.iter().chain(ids).chain(ids) {
             stage.turn(*id);
@@ -372,7 +377,7 @@ fn who_is_about_to_count_is_not_outrun_by_what_is_settled() {
 #[test]
 fn who_leads_again_does_not_know_what_others_have_applied() {
     let (first, second, restarted) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = Stage::new(2, 3);
+    let mut stage = Stage::<Ramcast>::new(2, 3);
     // Nobody but the one that dies can deliver m1.
     for (from, to) in stage.members(GroupId(1)).flat_map(|from| [(from, first), (from, second)]) {
         stage.lose_words(from, to);
@@ -382,8 +387,8 @@ fn who_leads_again_does_not_know_what_others_have_applied() {
     }
     turns_without(&mut stage, second);
     assert_eq!((stage.delivered(first), stage.delivered(restarted)), (vec![], vec![1]));
-    let timestamp = stage.nodes[&restarted].delivered[0].1;
-    let applied = Event::Applied { slot: restarted.slot, rank: timestamp.into() };
+    let rank = stage.nodes[&restarted].delivered[0].1;
+    let applied = Event::Applied { slot: restarted.slot, rank };
     stage.core(first).step(applied, &mut Vec::new());
     stage.restart(restarted);
     stage.turn(second);
@@ -402,8 +407,8 @@ fn who_leads_again_does_not_know_what_others_have_applied() {
     turns_without(&mut stage, restarted);
     assert_eq!(stage.delivered(first), [1]);
     let core = stage.core(first);
-    core.step(Event::Applied { slot: first.slot, rank: timestamp.into() }, &mut Vec::new());
-    let applied = Event::Applied { slot: second.slot, rank: timestamp.into() };
+    core.step(Event::Applied { slot: first.slot, rank }, &mut Vec::new());
+    let applied = Event::Applied { slot: second.slot, rank };
     let mut effects = Vec::new();
     core.step(applied, &mut effects);
     core.step(Event::Tick { now_ms: 9 }, &mut effects);
@@ -416,7 +421,7 @@ fn who_is_given_a_state_tells_others_what_it_holds_of_theirs_when_it_counts() {
     let (leader, other) = (replica(0, 0), replica(0, 2));
     for dies in [true, false] {
         // m1 is committed in g0, and g1 has not heard of it.
-        let mut stage = Stage::new(2, 3);
+        let mut stage = Stage::<Ramcast>::new(2, 3);
         stage.land(leader, message(1), GroupSet::first(2));
         for id in [leader, replica(0, 1), leader] {
             stage.turn(id);
@@ -513,7 +518,7 @@ fn nobody_is_evicted_for_whom_only_a_replica_that_is_left_behind_would_stay() {
 fn who_was_not_waited_for_and_leads_gives_no_state_before_it_has_delivered_what_was_logged_then() {
     let (leader, other, slow) = (replica(0, 0), replica(0, 1), replica(0, 2));
     for evicted in [false, true] {
-        let mut stage = Stage::new(2, 3);
+        let mut stage = Stage::<Ramcast>::new(2, 3);
         for id in [leader, replica(1, 0)] {
             stage.land(id, message(1), GroupSet::first(2));
         }
@@ -572,7 +577,7 @@ fn an_ended_session_stays_ended_in_a_state() {
 #[test]
 fn who_has_taken_an_older_state_is_waited_for_until_it_has_applied_that_again() {
     let (leader, other, back) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = Stage::new(2, 3);
+    let mut stage = Stage::<Ramcast>::new(2, 3);
     // Slot 2 alone can deliver m1, and says so.
     for (from, to) in stage.members(GroupId(1)).flat_map(|from| [(from, leader), (from, other)]) {
         stage.lose_words(from, to);
@@ -595,10 +600,10 @@ fn who_has_taken_an_older_state_is_waited_for_until_it_has_applied_that_again() 
     turns_without(&mut stage, back);
     assert_eq!((stage.delivered(leader), stage.delivered(other)), (vec![1], vec![1]));
     stage.told();
-    let timestamp = stage.nodes[&leader].applied;
+    let rank = stage.nodes[&leader].applied;
     let (core, mut effects) = (stage.core(leader), Vec::new());
-    core.step(Event::Applied { slot: leader.slot, rank: timestamp.into() }, &mut Vec::new());
-    core.step(Event::Applied { slot: other.slot, rank: timestamp.into() }, &mut effects);
+    core.step(Event::Applied { slot: leader.slot, rank }, &mut Vec::new());
+    core.step(Event::Applied { slot: other.slot, rank }, &mut effects);
     core.step(Event::Tick { now_ms: 9 }, &mut effects);
     let settles = effects.iter().any(|effect| matches!(effect, Effect::Settle { .. }));
     assert!(!settles, "g0.2 has not applied m1 in the state that it has now");
@@ -620,7 +625,7 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
         let core = stage.core(slow);
         core.feeds_no_more(ahead.slot);
         let (last, named) = ((Ballot::ZERO, 0), vec![0; 3]);
-        core.granted_having_applied(applied.into(), ahead.slot, 0, last, &named);
+        core.granted_having_applied(applied, ahead.slot, 0, last, &named);
         core.happens(GroupEvent::OutOfReach { slot: ahead.slot, end: Some(64) });
         stage.pass(500, &[old]);
         let core = stage.core(slow);
@@ -630,7 +635,7 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
             "it cannot take over the leader's log, and would ask it to lead"
         );
         assert_eq!(
-            sends_state(core, old.slot, 0, applied.into()),
+            sends_state(core, old.slot, 0, applied),
             !evicted,
             "one that was waited for lacks nothing that its group is done with"
         );

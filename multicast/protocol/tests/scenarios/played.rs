@@ -1,0 +1,89 @@
+//! The orderings that scenarios are played with: what each of them tells, and how that is written down.
+
+use skein_protocol::ids::ReplicaId;
+use skein_protocol::ramcast::announcement::Announcement;
+use skein_protocol::ramcast::{self, Heard, Ramcast, Told};
+use skein_protocol::rank::Rank;
+use skein_protocol::single::{self, Never, Single};
+use skein_protocol::timestamp::Timestamp;
+
+use crate::by_hand::ByHand;
+use crate::stage::Stage;
+
+/// An ordering whose replicas can be on stage.
+pub(crate) trait Played: ByHand {
+    /// Carries out what a replica tells others.
+    fn tell(stage: &mut Stage<Self>, by: ReplicaId, told: Self::Told);
+
+    /// A record of its own, as transcripts have it.
+    fn describe(record: &Self::Record) -> String;
+
+    /// A rank, as transcripts have it.
+    fn show(rank: Rank) -> String;
+}
+
+impl Played for Ramcast {
+    fn tell(stage: &mut Stage, by: ReplicaId, told: Told) {
+        match told {
+            Told::Propose { announcement } => {
+                for group in announcement.destinations.without(by.group).iter() {
+                    let to = stage.leader_of(by, group);
+                    announce(stage, by, to, announcement);
+                }
+            }
+            Told::Announce { to, announcement } => announce(stage, by, to, announcement),
+            Told::Pass { .. } => {}
+        }
+    }
+
+    fn describe(record: &ramcast::Record) -> String {
+        match record {
+            ramcast::Record::Exchange => "Exchange".to_owned(),
+            ramcast::Record::Local { message, timestamp, .. } => {
+                format!("Local m{} {timestamp}", message.sequence)
+            }
+            ramcast::Record::Remote(remote) => {
+                format!("Remote m{} {}", remote.message.sequence, remote.timestamp)
+            }
+            ramcast::Record::Decided(decision) => {
+                format!("Decided m{} {}", decision.message.sequence, decision.timestamp)
+            }
+            ramcast::Record::Raise { timestamp } => format!("Raise {timestamp}"),
+            ramcast::Record::Group(record) => unreachable!("{record:?} is the group's"),
+        }
+    }
+
+    fn show(rank: Rank) -> String {
+        Timestamp::from(rank).to_string()
+    }
+}
+
+fn announce(stage: &mut Stage, by: ReplicaId, to: ReplicaId, announcement: Announcement) {
+    let (name, at) = (announcement.message.sequence, announcement.timestamp);
+    let (index, ballot) = (announcement.index, announcement.ballot);
+    let again = if announcement.again.is_some() { ", and asks about it" } else { "" };
+    let of = match ballot.counter() {
+        1 => String::new(),
+        _ => format!(", {index} of {ballot}"),
+    };
+    stage.say(format_args!("{by} announces m{name} {at}{of} to {to}{again}"));
+    stage.send(to, Heard::Announced { from: by, announcement });
+}
+
+impl Played for Single {
+    fn tell(_: &mut Stage<Self>, _: ReplicaId, told: Never) {
+        match told {}
+    }
+
+    fn describe(record: &single::Record) -> String {
+        match record {
+            single::Record::Message { message, .. } => format!("Local m{}", message.sequence),
+            single::Record::Group(record) => unreachable!("{record:?} is the group's"),
+        }
+    }
+
+    /// With the group's name behind it, like a timestamp.
+    fn show(rank: Rank) -> String {
+        format!("{rank}@g0")
+    }
+}

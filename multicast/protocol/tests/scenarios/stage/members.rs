@@ -1,0 +1,62 @@
+//! Who counts: memory that is lost, states that are given, and changes of the view.
+
+use std::collections::VecDeque;
+
+use skein_protocol::ids::ReplicaId;
+
+use super::node::Node;
+use super::{Stage, place};
+use crate::played::Played;
+
+impl<O: Played> Stage<O> {
+    /// A replica's process is started anew, without its memory.
+    pub(crate) fn restart(&mut self, id: ReplicaId) {
+        let life = self.node(id).life + 1;
+        let (groups, count) = (self.groups, self.count);
+        *self.node(id) = Node::new(id, life, groups, count);
+        for member in self.members(id.group) {
+            self.node(member).feeding.remove(&id.slot);
+        }
+        self.told.retain(|(by, _), _| *by != id);
+        let words = self.told.iter().filter(|((_, to), _)| *to == id);
+        self.node(id).words = words.map(|((by, _), word)| (*by, *word)).collect();
+    }
+
+    /// A leader gives its state to a replica that has none, and writes its log from there on.
+    pub(crate) fn teach(&mut self, leader: ReplicaId, learner: ReplicaId) {
+        self.give_state(leader, learner);
+        self.ask(leader, learner);
+    }
+
+    /// A leader gives its state to a replica that has none.
+    pub(crate) fn give_state(&mut self, leader: ReplicaId, learner: ReplicaId) {
+        let mut state = Vec::new();
+        let node = self.node(leader);
+        node.core.save(&mut state);
+        let (commit, applied) = (node.core.log().commit_index(), node.applied);
+        let mut runs = node.runs.clone();
+        runs.truncate(place(commit));
+        let delivered = node.delivered.clone();
+        let node = self.node(learner);
+        node.core.takes(&state);
+        (node.runs, node.applied) = (runs, applied);
+        (node.log, node.delivered) = (Vec::new(), delivered);
+        (node.header, node.unread) = (None, VecDeque::new());
+        self.say(format_args!("{leader} gives {learner} its state, up to {commit}"));
+    }
+
+    /// A leader logs that a life of a follower counts from here on.
+    pub(crate) fn let_in(&mut self, leader: ReplicaId, follower: ReplicaId) {
+        let (mut effects, life) = (Vec::new(), self.node(follower).life);
+        self.core(leader).caught_up(follower.slot, life, &mut effects);
+        self.carry_out(leader, effects);
+    }
+
+    /// A leader logs that the log waits for a slot no more.
+    pub(crate) fn evict(&mut self, leader: ReplicaId, slot: u8) -> bool {
+        let mut effects = Vec::new();
+        let done = self.core(leader).evicts(slot, &mut effects);
+        self.carry_out(leader, effects);
+        done
+    }
+}

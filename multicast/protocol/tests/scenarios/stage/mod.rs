@@ -1,0 +1,297 @@
+//! A cluster in miniature: cores that are handed everything by hand, and what joins them in so far
+//! as an order of events depends on it. Logs that only the holder of a grant can write, headers,
+//! reports, adoption, and a state that is given away. The ordering of the cores is a parameter: RamCast, unless a scenario
+//! says something else.
+
+mod effects;
+mod lead;
+mod members;
+mod node;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use skein_protocol::ballot::{Acceptance, Ballot};
+use skein_protocol::detector::Pulse;
+use skein_protocol::group::frame::Cursor;
+use skein_protocol::group::transfer::Request;
+use skein_protocol::group::{Cause, GroupConfig};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use skein_protocol::ordering::{Config, EffectOf};
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::rank::Rank;
+use skein_protocol::step::Event;
+
+use self::node::{Header, Node};
+use crate::by_hand::Answer;
+use crate::played::Played;
+
+/// All of them.
+pub(crate) struct Stage<O: Played = Ramcast> {
+    pub(crate) nodes: BTreeMap<ReplicaId, Node<O>>,
+    groups: u16,
+    count: u8,
+    now_ms: u64,
+    /// Acceptance words as they were told last: they are told again to whoever comes back.
+    told: BTreeMap<(ReplicaId, ReplicaId), Acceptance>,
+    lost_words: BTreeSet<(ReplicaId, ReplicaId)>,
+    lost_writes: BTreeSet<(ReplicaId, ReplicaId)>,
+    /// What happened, in the words of the protocol.
+    pub(crate) out: String,
+}
+
+pub(crate) fn replica(group: u16, slot: u8) -> ReplicaId {
+    ReplicaId::new(GroupId(group), slot)
+}
+
+pub(crate) fn message(number: u64) -> MessageId {
+    MessageId::new(SessionId(1), number)
+}
+
+/// Whether an incarnation of a slot that has applied so much, and asks for anybody's state, is sent this one's.
+pub(crate) fn sends_state<O: Played>(
+    core: &mut O,
+    slot: u8,
+    incarnation: u32,
+    applied: Rank,
+) -> bool {
+    let needs = Some(Ballot::ZERO);
+    let request = Request { slot, incarnation, needs, applied, taken: None };
+    let begins = core.asked_for_state(&request, true) == Answer::Begin;
+    assert_eq!(core.stops_sending(slot), begins);
+    begins
+}
+
+pub(crate) fn config(me: ReplicaId, life: u32, groups: u16, replicas: u8) -> Config {
+    let group = GroupConfig {
+        me,
+        incarnation: life,
+        replicas,
+        patience_ms: 20,
+        beat_ms: 5,
+        missed_max: 20,
+        lease_ms: 40,
+        evict_after_ms: 100,
+        clock_skew_percent: 10,
+        // The leader of the only group has nobody to spread from.
+        spread_after_ms: if groups > 1 { 3_000 } else { 0 },
+        lag_max: 64,
+    };
+    Config { group, groups, fetch_after_ms: 20 }
+}
+
+/// A log's births, with every entry as long as any other.
+fn place(index: u64) -> Cursor {
+    Cursor { index: index + 1, position: index * 64 }
+}
+
+impl<O: Played> Stage<O> {
+    /// A cluster in which slot 0 of each group leads, and everybody knows it.
+    pub(crate) fn new(groups: u16, count: u8) -> Self {
+        let mut stage = Self::unled(groups, count);
+        for group in 0..groups {
+            let leader = replica(group, 0);
+            stage.campaign(leader, Cause::Start);
+            for slot in 1..count {
+                stage.ask(leader, replica(group, slot));
+            }
+        }
+        let all: Vec<_> = stage.nodes.keys().copied().collect();
+        for id in all.iter().chain(&all).copied() {
+            stage.turn(id);
+        }
+        stage.out.clear(); // It is the same everywhere.
+        stage
+    }
+
+    /// A cluster in which nobody has set out to lead.
+    pub(crate) fn unled(groups: u16, count: u8) -> Self {
+        let ids = (0..groups).flat_map(|group| (0..count).map(move |slot| replica(group, slot)));
+        Self {
+            nodes: ids.map(|id| (id, Node::new(id, 0, groups, count))).collect(),
+            groups,
+            count,
+            now_ms: 0,
+            told: BTreeMap::new(),
+            lost_words: BTreeSet::new(),
+            lost_writes: BTreeSet::new(),
+            out: String::new(),
+        }
+    }
+
+    pub(crate) fn node(&mut self, id: ReplicaId) -> &mut Node<O> {
+        self.nodes.get_mut(&id).expect("a replica of the cluster")
+    }
+
+    pub(crate) fn core(&mut self, id: ReplicaId) -> &mut O {
+        &mut self.node(id).core
+    }
+
+    /// What it has delivered: numbers of messages.
+    pub(crate) fn delivered(&self, id: ReplicaId) -> Vec<u64> {
+        self.nodes[&id].delivered.iter().map(|(number, _)| *number).collect()
+    }
+
+    /// What happened since this was asked last.
+    pub(crate) fn told(&mut self) -> String {
+        std::mem::take(&mut self.out)
+    }
+
+    pub(crate) fn say(&mut self, what: std::fmt::Arguments<'_>) {
+        writeln!(self.out, "{what}").expect("memory");
+    }
+
+    pub(crate) fn members(&self, group: GroupId) -> impl Iterator<Item = ReplicaId> + use<O> {
+        (0..self.count).map(move |slot| ReplicaId::new(group, slot))
+    }
+
+    /// Its acceptance words to the other are held back, until they are told anew.
+    pub(crate) fn lose_words(&mut self, from: ReplicaId, to: ReplicaId) {
+        self.lost_words.insert((from, to));
+    }
+
+    /// Its writes into the other's log do not arrive.
+    pub(crate) fn lose_writes(&mut self, from: ReplicaId, to: ReplicaId) {
+        self.lost_writes.insert((from, to));
+    }
+
+    /// Words and writes arrive again; words are told anew.
+    pub(crate) fn heal(&mut self) {
+        self.lost_words.clear();
+        self.lost_writes.clear();
+        for ((by, to), acceptance) in self.told.clone() {
+            self.node(to).words.insert(by, acceptance);
+        }
+    }
+
+    /// The others of its group see its heartbeats no more.
+    pub(crate) fn silence(&mut self, id: ReplicaId) {
+        for other in self.members(id.group).filter(|other| *other != id) {
+            for _ in 0..500 {
+                let event = Event::Heartbeat { slot: id.slot, pulse: Pulse::Missed };
+                self.core(other).step(event, &mut Vec::new());
+            }
+        }
+    }
+
+    /// The leader of a group, as far as a replica knows.
+    pub(crate) fn leader_of(&self, id: ReplicaId, group: GroupId) -> ReplicaId {
+        self.nodes[&id].core.leader_of(group)
+    }
+
+    /// Another group tells a replica something.
+    pub(crate) fn send(&mut self, to: ReplicaId, mail: O::Heard) {
+        self.node(to).mail.push_back(mail);
+    }
+
+    /// A session's message lands in a replica's memory.
+    pub(crate) fn land(&mut self, id: ReplicaId, message: MessageId, destinations: GroupSet) {
+        let node = self.node(id);
+        node.inbox.push_back((message, destinations));
+        node.held.insert(message, destinations);
+    }
+
+    /// The replica is told everything that has landed in its memory, and ends its turn.
+    pub(crate) fn turn(&mut self, id: ReplicaId) {
+        let mut effects = Vec::new();
+        let node = self.node(id);
+        for (by, acceptance) in std::mem::take(&mut node.words) {
+            node.core.step(Event::Acknowledged { by, acceptance }, &mut effects);
+        }
+        self.read_log(id, &mut effects);
+        let node = self.node(id);
+        for (message, destinations) in std::mem::take(&mut node.inbox) {
+            let received = Event::Received { message, low_water: 1, destinations, inline: true };
+            node.core.step(received, &mut effects);
+        }
+        for (message, destinations) in node.held.clone() {
+            if node.core.log().leads() && !node.core.is_known(message) {
+                let received =
+                    Event::Received { message, low_water: 1, destinations, inline: true };
+                node.core.step(received, &mut effects);
+            }
+        }
+        for heard in std::mem::take(&mut node.mail) {
+            node.core.step(Event::Heard(heard), &mut effects);
+        }
+        node.core.step(Event::TurnEnd, &mut effects);
+        self.carry_out(id, effects);
+        self.deliver(id);
+    }
+
+    fn read_log(&mut self, id: ReplicaId, effects: &mut Vec<EffectOf<O>>) {
+        let node = self.nodes.get_mut(&id).expect("a replica of the cluster");
+        if let Some(Header { ballot, base, first }) = node.header.take() {
+            let lost = node.core.log().last_index().saturating_sub(base.index - 1);
+            node.core.begin_to_follow(ballot, base.index - 1, first);
+            node.cut(base);
+            if lost > 0 {
+                let from = base.index;
+                writeln!(self.out, "{id} cuts its log off from {from} on").expect("memory");
+            }
+            let (slot, rank) = (id.slot, node.applied);
+            let leader = ReplicaId::new(id.group, ballot.slot());
+            self.core(leader).step(Event::Applied { slot, rank }, &mut Vec::new());
+        }
+        let node = self.nodes.get_mut(&id).expect("a replica of the cluster");
+        while let Some(entry) = node.unread.pop_front() {
+            node.take(entry, effects);
+        }
+    }
+
+    fn deliver(&mut self, id: ReplicaId) {
+        while let Some(next) = self.core(id).deliver() {
+            let (name, at) = (next.message.sequence, O::show(next.rank));
+            self.say(format_args!("{id} delivers m{name} at {at}"));
+            let node = self.node(id);
+            node.delivered.push((name, next.rank));
+            node.applied = next.rank;
+        }
+    }
+
+    /// The leader learns that all it wrote is in its followers' memory, or that it is denied.
+    pub(crate) fn complete(&mut self, id: ReplicaId) {
+        let (ballot, feeding) = (self.core(id).log().ballot(), self.node(id).feeding.clone());
+        for (slot, index) in feeding {
+            let follower = ReplicaId::new(id.group, slot);
+            if self.node(follower).writer == Some(ballot) {
+                if !self.lost_writes.contains(&(id, follower)) {
+                    self.core(id).step(Event::Completed { slot, index }, &mut Vec::new());
+                }
+            } else if self.core(id).log().leads() {
+                self.say(format_args!("{id} is denied by {follower}, and steps down"));
+                self.core(id).step(Event::Denied, &mut Vec::new());
+                self.node(id).feeding.clear();
+            }
+        }
+        self.deliver(id);
+    }
+
+    /// Time passes for all but those that are down: everybody is seen to be alive, and says how far
+    /// it has applied what it delivers.
+    pub(crate) fn pass(&mut self, ms: u64, down: &[ReplicaId]) {
+        self.now_ms += ms;
+        let up: Vec<_> = self.nodes.keys().copied().filter(|id| !down.contains(id)).collect();
+        for id in up.iter().copied() {
+            let others: Vec<_> = self.members(id.group).filter(|other| *other != id).collect();
+            for other in others {
+                let (slot, rank) = (other.slot, self.nodes[&other].applied);
+                let dead = down.contains(&other);
+                let pulse = if dead { Pulse::Dead } else { Pulse::Beat };
+                let core = self.core(id);
+                core.step(Event::Heartbeat { slot, pulse }, &mut Vec::new());
+                if !dead {
+                    core.step(Event::Applied { slot, rank }, &mut Vec::new());
+                }
+            }
+        }
+        for id in up {
+            let (now_ms, rank) = (self.now_ms, self.node(id).applied);
+            let mut effects = Vec::new();
+            let core = self.core(id);
+            core.step(Event::Applied { slot: id.slot, rank }, &mut effects);
+            core.step(Event::Tick { now_ms }, &mut effects);
+            self.carry_out(id, effects);
+        }
+    }
+}
