@@ -2,18 +2,26 @@
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
-use skein_protocol::group::GroupRecord;
+use skein_protocol::group::{Cause, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::ordering::{Inspect as _, MessageStage, OrderingProtocol as _};
+use skein_protocol::ramcast::Record;
 use skein_protocol::ramcast::announcement::Announcement;
 use skein_protocol::ramcast::log::Remote;
-use skein_protocol::ramcast::{Cause, Heard, Ramcast};
-use skein_protocol::ramcast::{Event, Record};
+use skein_protocol::ramcast::{Heard, Ramcast};
+use skein_protocol::step::Event;
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
 use crate::by_hand::ByHand;
+use crate::played::{Played, both};
 use crate::stage::{Stage, config, message, replica};
+
+both!(
+    time_does_not_fall,
+    what_is_logged_is_pending_committed_or_not,
+    whoever_is_not_first_gives_a_first_leader_time_from_its_own_first_tick_on,
+);
 
 /// Slot 1 of g0, one of three groups, follows slot 0.
 fn follower() -> Ramcast {
@@ -122,18 +130,16 @@ fn a_groups_ballots_are_known_from_wherever_one_of_them_stands() {
     assert_eq!(core.inspect().counter_known_of(GroupId(0)), core.log().inspect().ballot_counter());
 }
 
-#[test]
-fn time_does_not_fall() {
-    let mut core = follower();
+fn time_does_not_fall<O: Played>() {
+    let mut core = O::new(config(replica(0, 1), 0, 1, 3), View::first(3));
     for (now_ms, is) in [(10, 10), (5, 10), (11, 11)] {
         core.step(Event::Tick { now_ms }, &mut Vec::new());
         assert_eq!(core.log().now_ms(), is);
     }
 }
 
-#[test]
-fn what_is_logged_is_pending_committed_or_not() {
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+fn what_is_logged_is_pending_committed_or_not<O: Played>() {
+    let mut stage = Stage::<O>::new(1, 3);
     let core = stage.core(replica(0, 0));
     let destinations = GroupSet::first(1);
     for number in [1, 2] {
@@ -150,10 +156,9 @@ fn what_is_logged_is_pending_committed_or_not() {
     assert_eq!(core.inspect().pending(), 1);
 }
 
-#[test]
-fn whoever_is_not_first_gives_a_first_leader_time_from_its_own_first_tick_on() {
+fn whoever_is_not_first_gives_a_first_leader_time_from_its_own_first_tick_on<O: Played>() {
     let config = config(replica(0, 1), 0, 1, 3);
-    let mut core = Ramcast::new(config, View::first(3));
+    let mut core = O::new(config, View::first(3));
     let began = 1_000_000;
     let mut now_ms = began;
     let wanted = loop {

@@ -1,38 +1,39 @@
 //! Messages that come again, and what is said of them.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
+use skein_protocol::group::Cause;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use skein_protocol::ordering::{MessageStage, OrderingProtocol as _};
-use skein_protocol::ramcast::{Cause, Ramcast};
-use skein_protocol::ramcast::{Effect, Event};
+use skein_protocol::ordering::{EventOf, MessageStage};
+use skein_protocol::step::{Effect, Event};
 use skein_protocol::view::View;
 
-use crate::by_hand::ByHand;
+use crate::played::{Played, both};
 use crate::stage::config;
+
+both!(nothing_is_repeated_before_it_was_delivered,);
 
 const MESSAGE: MessageId = MessageId::new(SessionId(1), 1);
 
-fn received() -> Event {
+fn received<O: Played>() -> EventOf<O> {
     let destinations = GroupSet::single(GroupId(0));
     Event::Received { message: MESSAGE, low_water: 1, destinations, inline: true }
 }
 
 /// A session that sends a message again may do so before it is committed. A reply repeated then
 /// would be of a machine that has never heard of it.
-#[test]
-fn nothing_is_repeated_before_it_was_delivered() {
+fn nothing_is_repeated_before_it_was_delivered<O: Played>() {
     let me = ReplicaId::new(GroupId(0), 0);
     let config = config(me, 0, 1, 3);
-    let mut leader = Ramcast::new(config, View::first(3));
+    let mut leader = O::new(config, View::first(3));
     let mut effects = Vec::new();
     let ballot = leader.campaign(Cause::Start);
     for slot in 0..2 {
         let _ = leader.granted(slot, 0, (Ballot::default(), 0), vec![0; 3]);
     }
     leader.begin_to_lead(&mut effects);
-    let mut repeats = |leader: &mut Ramcast| {
+    let mut repeats = |leader: &mut O| {
         effects.clear();
-        leader.step(received(), &mut effects);
+        leader.step(received::<O>(), &mut effects);
         effects.iter().any(|effect| matches!(effect, Effect::Repeat { .. }))
     };
     assert!(!repeats(&mut leader), "it is new");

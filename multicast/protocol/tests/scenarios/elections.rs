@@ -2,34 +2,57 @@
 
 use std::time::Duration;
 
-use skein_protocol::ballot::{Acceptance, Ballot};
-use skein_protocol::detector::Pulse;
+use skein_protocol::ballot::Ballot;
 use skein_protocol::group::frame::Cursor;
-use skein_protocol::group::transfer::{CopyId, Left, Part, Reception, Request};
+use skein_protocol::group::transfer::{Left, Request};
 use skein_protocol::group::{
-    Asked, Closing, Control, GroupEffect, GroupEvent, GroupRecord, Question,
+    Asked, Cause, Closing, Control, GroupEffect, GroupEvent, Question, Role,
 };
 use skein_protocol::ids::GroupSet;
 use skein_protocol::ordering::OrderingProtocol as _;
-use skein_protocol::ramcast::{Cause, Ramcast, Role};
-use skein_protocol::ramcast::{Event, Record};
+use skein_protocol::ramcast::Ramcast;
 use skein_protocol::rank::Rank;
+use skein_protocol::step::Event;
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
-use crate::by_hand::{Answer, ByHand, Vote};
+use crate::by_hand::{Answer, Vote};
+use crate::played::{Played, both};
 use crate::stage::{Stage, config, message, replica};
 
+both!(
+    a_promise_never_falls,
+    #[should_panic(expected = "a promise is never taken back")]
+    nobody_promises_less,
+    #[should_panic(expected = "only whom we let in writes our log")]
+    nobody_follows_a_ballot_that_it_has_not_granted,
+    #[should_panic(expected = "nobody else writes the leader's log")]
+    nobody_but_a_leader_writes_its_log,
+    the_best_log_is_the_last_born_then_the_longest_never_ones_own,
+    a_grant_counts_only_from_a_life_that_the_best_log_names,
+    a_candidate_that_the_best_log_does_not_name_takes_nothing_over,
+    a_replica_whose_state_is_not_the_groups_does_not_set_out,
+    a_learner_is_asked_for_its_log_when_it_has_the_state_not_before,
+    a_leader_writes_no_log_that_was_granted_to_another_ballot_of_its_own,
+    what_is_told_for_another_slot_ballot_or_incarnation_is_not_heard,
+    who_has_lost_its_memory_says_nothing,
+    an_evicted_life_keeps_its_vote_and_joins_again,
+    what_a_deposed_leader_logged_alone_is_not_remembered_and_its_time_does_not_fall,
+    a_change_of_the_view_that_was_cut_off_stands_in_nobodys_way,
+    a_candidate_commits_nothing_in_the_ballot_that_it_has_left,
+    a_leader_outbids_whoever_has_the_same_counter_and_a_higher_slot,
+    who_has_stepped_down_is_not_elected_by_a_grant_that_comes_late,
+);
+
 /// Slot 1 of five in a group without a past, as it asks for votes.
-fn candidate() -> (Ramcast, Ballot) {
-    let mut core = Ramcast::new(config(replica(0, 1), 0, 1, 5), View::first(5));
+fn candidate<O: Played>() -> (O, Ballot) {
+    let mut core = O::new(config(replica(0, 1), 0, 1, 5), View::first(5));
     let ballot = core.campaign(Cause::Start);
     assert_eq!(core.granted(1, 0, (Ballot::ZERO, 0), vec![0; 5]), None);
     (core, ballot)
 }
 
-#[test]
-fn a_promise_never_falls() {
+fn a_promise_never_falls<O: Played>() {
     #[rustfmt::skip]
     let cases = [
         // asked for             forced  answer               because
@@ -40,22 +63,33 @@ fn a_promise_never_falls() {
         (Ballot::new(6, 0, 0),   true,   Vote::Grant,      "a higher counter"),
     ];
     for (ballot, forced, verdict, because) in cases {
-        let mut core = Ramcast::new(config(replica(0, 3), 0, 1, 5), View::first(5));
+        let mut core = O::new(config(replica(0, 3), 0, 1, 5), View::first(5));
         core.let_lead(Ballot::new(5, 2, 0));
         assert_eq!(core.judge(ballot, false, forced), verdict, "{because}");
     }
 }
 
-#[test]
-#[should_panic(expected = "a promise is never taken back")]
-fn nobody_promises_less() {
-    let mut core = Ramcast::new(config(replica(0, 3), 0, 1, 5), View::first(5));
+fn nobody_promises_less<O: Played>() {
+    let mut core = O::new(config(replica(0, 3), 0, 1, 5), View::first(5));
     core.let_lead(Ballot::new(5, 2, 0));
     core.let_lead(Ballot::new(5, 1, 0));
 }
 
-#[test]
-fn the_best_log_is_the_last_born_then_the_longest_never_ones_own() {
+fn nobody_follows_a_ballot_that_it_has_not_granted<O: Played>() {
+    let mut core = O::new(config(replica(0, 3), 0, 1, 5), View::first(5));
+    core.let_lead(Ballot::new(5, 2, 0));
+    core.begin_to_follow(Ballot::new(4, 2, 0), 0, 1);
+}
+
+fn nobody_but_a_leader_writes_its_log<O: Played>() {
+    let mut stage = Stage::<O>::new(1, 3);
+    let core = stage.core(replica(0, 0));
+    let (index, birth) = (core.log().last_index() + 1, core.log().ballot());
+    let (record, held, last) = (O::record(message(1), 1, GroupSet::first(1), true), true, true);
+    core.step(Event::Logged { index, birth, time_ms: 0, record, held, last }, &mut Vec::new());
+}
+
+fn the_best_log_is_the_last_born_then_the_longest_never_ones_own<O: Played>() {
     let (old, new) = (Ballot::new(1, 0, 0), Ballot::new(2, 3, 0));
     #[rustfmt::skip]
     let cases = [
@@ -65,16 +99,15 @@ fn the_best_log_is_the_last_born_then_the_longest_never_ones_own() {
         ((Ballot::ZERO, 0), (Ballot::ZERO, 0), 1, "nothing is copied when its own is as good"),
     ];
     for (second, third, adopted, because) in cases {
-        let (mut core, _) = candidate();
+        let (mut core, _) = candidate::<O>();
         assert_eq!(core.granted(2, 0, second, vec![0; 5]), None, "two of five are no quorum");
         assert_eq!(core.granted(2, 0, second, vec![0; 5]), None, "nobody counts twice");
         assert_eq!(core.granted(3, 0, third, vec![0; 5]), Some(adopted), "{because}");
     }
 }
 
-#[test]
-fn a_grant_counts_only_from_a_life_that_the_best_log_names() {
-    let (mut core, _) = candidate();
+fn a_grant_counts_only_from_a_life_that_the_best_log_names<O: Played>() {
+    let (mut core, _) = candidate::<O>();
     let birth = Ballot::new(1, 0, 0);
     // Slot 2 is in its life 1 by the log of slot 3; the one that granted first is over.
     assert_eq!(core.granted(2, 0, (birth, 10), vec![0; 5]), None);
@@ -84,21 +117,19 @@ fn a_grant_counts_only_from_a_life_that_the_best_log_names() {
 }
 
 /// Its group has admitted a later incarnation of the candidate.
-#[test]
-fn a_candidate_that_the_best_log_does_not_name_takes_nothing_over() {
+fn a_candidate_that_the_best_log_does_not_name_takes_nothing_over<O: Played>() {
     let birth = Ballot::new(1, 0, 0);
     for (incarnation, elected) in [(0, true), (1, false)] {
-        let (mut core, _) = candidate();
+        let (mut core, _) = candidate::<O>();
         let named = vec![0, incarnation, 0, 0, 0];
         let best = [2, 3, 4].map(|slot| core.granted(slot, 0, (birth, 11), named.clone()));
         assert_eq!(best.iter().any(Option::is_some), elected, "it is incarnation 0");
     }
 }
 
-#[test]
-fn a_replica_whose_state_is_not_the_groups_does_not_set_out() {
+fn a_replica_whose_state_is_not_the_groups_does_not_set_out<O: Played>() {
     let (leader, follower) = (replica(0, 0), replica(0, 1));
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+    let mut stage = Stage::<O>::new(1, 3);
     stage.pass(500, &[leader]);
     let core = stage.core(follower);
     assert_eq!(core.happens(GroupEvent::Watched { trusted: false }), []);
@@ -106,17 +137,16 @@ fn a_replica_whose_state_is_not_the_groups_does_not_set_out() {
     assert_eq!(core.happens(GroupEvent::Watched { trusted: true }), [close]);
 }
 
-#[test]
-fn a_learner_is_asked_for_its_log_when_it_has_the_state_not_before() {
+fn a_learner_is_asked_for_its_log_when_it_has_the_state_not_before<O: Played>() {
     let (leader, learner) = (replica(0, 0), replica(0, 2));
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+    let mut stage = Stage::<O>::new(1, 3);
     stage.restart(learner);
     let core = stage.core(leader);
     core.feeds_no_more(learner.slot);
     let ballot = core.log().ballot();
     let question = Question { ballot, leads: true, forced: false };
     let ask = GroupEffect::Ask { to: learner.slot, question };
-    let asks = |core: &mut Ramcast, now_ms| {
+    let asks = |core: &mut O, now_ms| {
         core.step(Event::Tick { now_ms }, &mut Vec::new());
         core.looks().contains(&ask)
     };
@@ -129,9 +159,8 @@ fn a_learner_is_asked_for_its_log_when_it_has_the_state_not_before() {
     assert!(asks(core, 2_000));
 }
 
-#[test]
-fn a_leader_writes_no_log_that_was_granted_to_another_ballot_of_its_own() {
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+fn a_leader_writes_no_log_that_was_granted_to_another_ballot_of_its_own<O: Played>() {
+    let mut stage = Stage::<O>::new(1, 3);
     let core = stage.core(replica(0, 0));
     let ballot = core.log().ballot();
     for (counter, admits) in [(ballot.counter() + 1, false), (ballot.counter(), true)] {
@@ -147,63 +176,9 @@ fn a_leader_writes_no_log_that_was_granted_to_another_ballot_of_its_own() {
     }
 }
 
-/// Slot 1 of three, at 1 s, that an operator asks to lead while its leader has a lease.
-fn put_off() -> (Stage, Ballot) {
-    let mut stage = Stage::<Ramcast>::new(1, 3);
-    let core = stage.core(replica(0, 1));
-    core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
-    let (ballot, now) = (core.log().ballot(), Duration::from_secs(1));
-    let lease = Control::Lease { ballot, number: 1, now };
-    assert_eq!(core.told(0, lease), [GroupEffect::PromiseLease { to: 0, ballot, number: 1 }]);
-    let cause = Cause::Transfer;
-    assert_eq!(core.happens(GroupEvent::SetOut { cause }), [], "its leader has a lease");
-    (stage, ballot)
-}
-
-#[test]
-fn a_candidacy_that_was_put_off_is_over_when_another_ballot_is_granted() {
-    for grants in [false, true] {
-        let (mut stage, ballot) = put_off();
-        let core = stage.core(replica(0, 1));
-        if grants {
-            core.let_lead(Ballot::new(ballot.counter() + 1, 2, 0));
-        }
-        core.step(Event::Tick { now_ms: 1_060 }, &mut Vec::new());
-        assert_eq!(core.wants_to_lead(), (!grants).then_some(Cause::Transfer));
-    }
-}
-
-#[test]
-fn a_candidacy_that_was_put_off_is_over_when_the_replica_sets_out() {
-    let (mut stage, _) = put_off();
-    let core = stage.core(replica(0, 1));
-    core.step(Event::Tick { now_ms: 1_060 }, &mut Vec::new());
-    let (cause, then) = (Cause::Transfer, Closing::SetOut(Cause::Transfer));
-    assert_eq!(core.happens(GroupEvent::SetOut { cause }), [GroupEffect::CloseLog { then }]);
-    core.campaign(cause);
-    assert_eq!(core.wants_to_lead(), None, "a second ballot would void the grants of the first");
-}
-
-/// An operator's choice stays until leadership changes for another reason; a handover is none.
-#[test]
-fn what_is_put_off_for_an_operator_is_not_taken_for_a_handover() {
-    for waits in [false, true] {
-        let (mut stage, ballot) = put_off();
-        let core = stage.core(replica(0, 1));
-        let (succeed, cause) = (Control::Succeed { ballot }, Cause::Transfer);
-        if waits {
-            assert_eq!(core.told(0, succeed), [], "its leader has a lease");
-        }
-        core.step(Event::Tick { now_ms: 1_060 }, &mut Vec::new());
-        let effects = if waits { core.looks() } else { core.told(0, succeed) };
-        assert_eq!(effects, [GroupEffect::CloseLog { then: Closing::SetOut(cause) }]);
-    }
-}
-
 /// A replica speaks for its own slot and incarnation, and of the present ballot.
-#[test]
-fn what_is_told_for_another_slot_ballot_or_incarnation_is_not_heard() {
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+fn what_is_told_for_another_slot_ballot_or_incarnation_is_not_heard<O: Played>() {
+    let mut stage = Stage::<O>::new(1, 3);
     let core = stage.core(replica(0, 1));
     let (ballot, now) = (core.log().ballot(), Duration::from_millis(1));
     for (from, answers) in [(2, false), (0, true)] {
@@ -221,16 +196,15 @@ fn what_is_told_for_another_slot_ballot_or_incarnation_is_not_heard() {
         let effects = core.told(0, Control::Succeed { ballot: of });
         assert_eq!(!effects.is_empty(), sets_out, "it has granted {ballot}");
     }
-    let mut blank = Ramcast::new(config(replica(0, 3), 1, 1, 5), View::first(5));
+    let mut blank = O::new(config(replica(0, 3), 1, 1, 5), View::first(5));
     for (incarnation, admitted) in [(0, false), (2, false), (1, true)] {
         blank.hear_admitted(ballot, incarnation);
         assert_eq!(blank.log().inspect().is_admitted(), admitted, "it is incarnation 1");
     }
 }
 
-#[test]
-fn who_has_lost_its_memory_says_nothing() {
-    let mut blank = Ramcast::new(config(replica(0, 3), 1, 1, 5), View::first(5));
+fn who_has_lost_its_memory_says_nothing<O: Played>() {
+    let mut blank = O::new(config(replica(0, 3), 1, 1, 5), View::first(5));
     assert_eq!(blank.log().role(), Role::Blank);
     for leads in [false, true] {
         let verdict = blank.judge(Ballot::new(9, 0, 0), leads, true);
@@ -239,7 +213,7 @@ fn who_has_lost_its_memory_says_nothing() {
     assert_eq!(blank.wants_to_lead(), None);
     // With the state, but not let in, it follows whoever leads, and elects nobody.
     let (leader, learner) = (replica(0, 0), replica(0, 2));
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+    let mut stage = Stage::<O>::new(1, 3);
     stage.restart(learner);
     stage.teach(leader, learner);
     stage.turn(learner);
@@ -250,10 +224,9 @@ fn who_has_lost_its_memory_says_nothing() {
     assert_eq!(core.wants_to_lead(), None);
 }
 
-#[test]
-fn an_evicted_life_keeps_its_vote_and_joins_again() {
+fn an_evicted_life_keeps_its_vote_and_joins_again<O: Played>() {
     let (leader, evicted) = (replica(0, 0), replica(0, 2));
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+    let mut stage = Stage::<O>::new(1, 3);
     assert!(stage.evict(leader, 2) && !stage.evict(leader, 2), "once is enough");
     assert!(!stage.evict(leader, 1), "fewer than a quorum would be left");
     for id in [replica(0, 1), leader, evicted] {
@@ -267,10 +240,9 @@ fn an_evicted_life_keeps_its_vote_and_joins_again() {
     assert!(!stage.core(leader).log().view().member(2).evicted);
 }
 
-#[test]
-fn what_a_deposed_leader_logged_alone_is_not_remembered_and_its_time_does_not_fall() {
+fn what_a_deposed_leader_logged_alone_is_not_remembered_and_its_time_does_not_fall<O: Played>() {
     let (old, new) = (replica(0, 0), replica(0, 1));
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+    let mut stage = Stage::<O>::new(1, 3);
     stage.pass(70, &[]);
     stage.land(old, message(1), GroupSet::first(1));
     stage.turn(old);
@@ -287,10 +259,9 @@ fn what_a_deposed_leader_logged_alone_is_not_remembered_and_its_time_does_not_fa
     assert!(stage.core(old).is_known(message(1)));
 }
 
-#[test]
-fn a_change_of_the_view_that_was_cut_off_stands_in_nobodys_way() {
+fn a_change_of_the_view_that_was_cut_off_stands_in_nobodys_way<O: Played>() {
     let (old, new, third) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+    let mut stage = Stage::<O>::new(1, 3);
     stage.lose_writes(old, new);
     stage.lose_writes(old, third);
     assert!(stage.evict(old, 2));
@@ -336,10 +307,9 @@ fn a_new_leader_proposes_above_everything_that_may_have_been_delivered() {
     assert!(stage.core(next).inspect().clock() > last.clock());
 }
 
-#[test]
-fn a_candidate_commits_nothing_in_the_ballot_that_it_has_left() {
+fn a_candidate_commits_nothing_in_the_ballot_that_it_has_left<O: Played>() {
     let (old, other, candidate) = (replica(0, 0), replica(0, 2), replica(0, 1));
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+    let mut stage = Stage::<O>::new(1, 3);
     stage.run(other, &[old]);
     stage.lose_writes(other, old);
     stage.lose_writes(other, candidate);
@@ -353,10 +323,9 @@ fn a_candidate_commits_nothing_in_the_ballot_that_it_has_left() {
     assert!(stage.delivered(candidate).is_empty());
 }
 
-#[test]
-fn a_leader_outbids_whoever_has_the_same_counter_and_a_higher_slot() {
+fn a_leader_outbids_whoever_has_the_same_counter_and_a_higher_slot<O: Played>() {
     let (leader, loser) = (replica(0, 1), replica(0, 4));
-    let mut stage = Stage::<Ramcast>::unled(1, 5);
+    let mut stage = Stage::<O>::unled(1, 5);
     stage.campaign(loser, Cause::Start);
     stage.campaign(leader, Cause::Start);
     for slot in [2, 3] {
@@ -369,10 +338,9 @@ fn a_leader_outbids_whoever_has_the_same_counter_and_a_higher_slot() {
     assert_eq!(stage.core(loser).log().promised(), stage.core(leader).log().promised());
 }
 
-#[test]
-fn who_has_stepped_down_is_not_elected_by_a_grant_that_comes_late() {
+fn who_has_stepped_down_is_not_elected_by_a_grant_that_comes_late<O: Played>() {
     let leader = replica(0, 0);
-    let mut stage = Stage::<Ramcast>::unled(1, 3);
+    let mut stage = Stage::<O>::unled(1, 3);
     stage.campaign(leader, Cause::Start);
     stage.ask(leader, replica(0, 1));
     let core = stage.core(leader);
@@ -380,321 +348,4 @@ fn who_has_stepped_down_is_not_elected_by_a_grant_that_comes_late() {
     assert_eq!(core.log().role(), Role::Follower);
     let last = (core.log().inspect().last_birth(), core.log().last_index());
     assert_eq!(core.granted(2, 0, last, vec![0; 3]), None);
-}
-
-#[test]
-fn whoever_lets_others_lead_in_vain_waits_longer_each_time() {
-    let config = config(replica(0, 1), 0, 1, 3);
-    let mut core = Ramcast::new(config, View::first(3));
-    let (mut now_ms, mut counter) = (1, 0);
-    let mut patiences = |core: &mut Ramcast, comes_to_something: bool| {
-        counter += 1;
-        let ballot = Ballot::new(counter, 2, 0);
-        core.let_lead(ballot);
-        if comes_to_something {
-            core.begin_to_follow(ballot, 0, 1);
-            return 0;
-        }
-        let began = now_ms;
-        while core.wants_to_lead().is_none() {
-            now_ms += 1;
-            for slot in [0, 2] {
-                core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
-            }
-            core.step(Event::Tick { now_ms }, &mut Vec::new());
-        }
-        (now_ms - began) / config.group.patience_ms
-    };
-    core.step(Event::Tick { now_ms: 1 }, &mut Vec::new());
-    // One more than that, since g0.0 would be first.
-    for expected in [12, 24, 48, 96, 96] {
-        assert_eq!(patiences(&mut core, false), expected + 1);
-    }
-    patiences(&mut core, true);
-    assert_eq!(patiences(&mut core, false), 12 + 1, "somebody led in between");
-}
-
-/// Words of slot 2 come, and its heartbeats do not.
-#[test]
-fn who_is_let_lead_though_suspected_has_as_long_as_one_of_whom_nothing_comes() {
-    #[rustfmt::skip]
-    let cases = [
-        // suspected  leads  pulse          patiences
-        (true,        false, Pulse::Missed, 12 + 1),
-        (true,        true,  Pulse::Missed, 12 + 1),
-        (true,        true,  Pulse::Dead,   1),
-        // It is suspected after 20 looks, which take a patience here.
-        (false,       true,  Pulse::Missed, 1 + 1),
-    ];
-    for (suspected, leads, pulse, expected) in cases {
-        let config = config(replica(0, 1), 0, 1, 3);
-        let mut core = Ramcast::new(config, View::first(3));
-        let mut now_ms = 0;
-        let mut tick = |core: &mut Ramcast, pulse| {
-            now_ms += 1;
-            for (slot, pulse) in [(0, Pulse::Beat), (2, pulse)] {
-                core.step(Event::Heartbeat { slot, pulse }, &mut Vec::new());
-            }
-            core.step(Event::Tick { now_ms }, &mut Vec::new());
-        };
-        tick(&mut core, Pulse::Beat);
-        for _ in 0..500 {
-            tick(&mut core, if suspected { Pulse::Missed } else { Pulse::Beat });
-        }
-        assert_eq!(core.log().inspect().detector().suspects(2), suspected);
-        let ballot = Ballot::new(1, 2, 0);
-        core.let_lead(ballot);
-        if leads {
-            core.begin_to_follow(ballot, 0, 1);
-        }
-        let mut waited = 0_u64;
-        while core.wants_to_lead().is_none() {
-            tick(&mut core, pulse);
-            waited += 1;
-        }
-        // Slot 0 would be first, and has one patience.
-        assert_eq!(
-            waited.div_ceil(config.group.patience_ms),
-            expected,
-            "{suspected} {leads} {pulse:?}"
-        );
-    }
-}
-
-#[test]
-fn who_is_given_a_state_does_not_set_out_meanwhile() {
-    let config = config(replica(0, 1), 0, 1, 3);
-    let mut core = Ramcast::new(config, View::first(3));
-    core.step(Event::Tick { now_ms: 1 }, &mut Vec::new());
-    let ballot = Ballot::new(1, 2, 0);
-    core.let_lead(ballot);
-    core.happens(GroupEvent::NeedsState);
-    let copy = CopyId { sender: 0, number: 1 };
-    for now_ms in 2..1000 {
-        for slot in [0, 2] {
-            core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
-        }
-        core.step(Event::Tick { now_ms }, &mut Vec::new());
-        assert_eq!(core.wants_to_lead(), None, "at {now_ms}");
-        let part = Part { incarnation: 0, copy, number: now_ms - 2 };
-        let first = if now_ms == 2 { Reception::First } else { Reception::Next };
-        assert_eq!(core.log_mut().takes_part(2, &part, false), first);
-    }
-    // But whoever gives it may die.
-    core.step(Event::Heartbeat { slot: 2, pulse: Pulse::Dead }, &mut Vec::new());
-    core.step(Event::Tick { now_ms: 1000 + config.group.patience_ms }, &mut Vec::new());
-    assert_eq!(core.wants_to_lead(), Some(Cause::Death));
-}
-
-#[test]
-fn whoever_is_kept_from_running_has_not_waited() {
-    let config = config(replica(0, 1), 0, 1, 3);
-    let ballot = Ballot::new(1, 2, 0);
-    let waits = 12 * config.group.patience_ms;
-    let mut core = Ramcast::new(config, View::first(3));
-    let tick = |core: &mut Ramcast, now_ms| {
-        for slot in [0, 2] {
-            core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
-        }
-        core.step(Event::Tick { now_ms }, &mut Vec::new());
-        core.wants_to_lead()
-    };
-    assert_eq!(tick(&mut core, 1), None);
-    core.let_lead(ballot);
-    // What its leader wrote meanwhile is read only after this tick.
-    assert_eq!(tick(&mut core, 1 + 10 * waits), None);
-    assert_eq!(core.judge(ballot, true, false), Vote::GrantAgain);
-    let mut now_ms = 1 + 10 * waits;
-    while tick(&mut core, now_ms).is_none() {
-        now_ms += config.group.patience_ms;
-    }
-    assert!(now_ms > 1 + 11 * waits, "its leader has just said that it leads");
-}
-
-/// Slot 2 of three, or of five, has lost its memory, has the state, and lacks its `Join`, which slot 0 has logged
-/// and slot 1 holds.
-fn join_unseen(count: u8) -> Stage {
-    let (leader, other, joiner) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = Stage::<Ramcast>::new(1, count);
-    stage.restart(joiner);
-    stage.teach(leader, joiner);
-    stage.turn(joiner);
-    for slot in 2..count {
-        stage.lose_writes(leader, replica(0, slot));
-    }
-    stage.let_in(leader, joiner);
-    stage.turn(other);
-    stage.turn(leader);
-    stage.told();
-    stage
-}
-
-#[test]
-fn who_has_not_seen_that_it_is_admitted_elects_whoever_has() {
-    let (leader, other, joiner) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = join_unseen(3);
-    let life = stage.nodes[&joiner].life;
-    assert!(stage.core(other).log().view().names(joiner.slot, life), "the Join is committed");
-    assert!(stage.core(joiner).log().is_silent(), "and the one it is about lacks it");
-    stage.restart(leader);
-    stage.heal();
-    stage.run(other, &[joiner]);
-    assert!(stage.core(other).log().leads(), "two of three have their memory: {}", stage.told());
-    for id in [joiner, other] {
-        stage.turn(id);
-    }
-    assert!(!stage.core(joiner).log().is_silent());
-    assert_eq!(stage.core(other).log().commit_index(), stage.core(other).log().last_index());
-}
-
-#[test]
-fn a_join_that_may_be_lost_makes_nobody_grant() {
-    let (other, joiner) = (replica(0, 1), replica(0, 2));
-    let mut stage = join_unseen(5);
-    let life = stage.nodes[&joiner].life;
-    assert_eq!(stage.core(other).log().named()[usize::from(joiner.slot)], life, "it is logged");
-    assert_eq!(stage.core(other).log().admitted()[usize::from(joiner.slot)], 0, "by two of five");
-    stage.run(other, &[joiner]);
-    let told = stage.told();
-    assert!(told.contains("g0.2 does not answer g0.1"), "{told}");
-}
-
-#[test]
-fn who_was_told_that_it_is_admitted_says_nothing_of_an_earlier_ballot() {
-    let (leader, joiner) = (replica(0, 0), replica(0, 2));
-    let mut stage = Stage::<Ramcast>::new(1, 5);
-    stage.restart(joiner);
-    stage.teach(leader, joiner);
-    stage.turn(joiner);
-    stage.let_in(leader, joiner);
-    stage.turn(joiner);
-    let core = stage.core(joiner);
-    let (old, join) = (core.log().ballot(), core.log().last_index());
-    let later = Ballot::new(old.counter() + 1, 1, 0);
-    // Another `Join` of it is committed by whoever leads since, and this one may be cut off.
-    core.hear_admitted(later, 1);
-    assert!(
-        core.log().is_silent(),
-        "what it says in {old} may count with what its former life had said"
-    );
-    core.let_lead(later);
-    core.begin_to_follow(later, join - 1, join);
-    assert!(core.log().is_silent(), "it has no Join of the later log");
-    core.step(
-        Event::Logged {
-            index: join,
-            birth: later,
-            time_ms: 0,
-            record: Record::Group(GroupRecord::Join { slot: joiner.slot, incarnation: 1 }),
-            held: true,
-            last: true,
-        },
-        &mut Vec::new(),
-    );
-    assert!(!core.log().is_silent(), "it holds that one, and knows that it is committed");
-}
-
-#[test]
-fn a_leader_tells_whoever_may_not_know_that_it_is_admitted() {
-    let (leader, joiner) = (replica(0, 0), replica(0, 2));
-    let mut stage = Stage::<Ramcast>::new(1, 3);
-    stage.restart(joiner);
-    stage.teach(leader, joiner);
-    stage.turn(joiner);
-    stage.let_in(leader, joiner);
-    assert!(!stage.core(leader).tells_admitted(joiner.slot), "it is not committed");
-    // The other's words do not reach the joiner, and then the other dies.
-    stage.lose_words(replica(0, 1), joiner);
-    for id in [replica(0, 1), leader, joiner] {
-        stage.turn(id);
-    }
-    stage.restart(replica(0, 1));
-    assert!(stage.core(joiner).log().is_silent());
-    assert!(stage.core(leader).tells_admitted(joiner.slot));
-    let ballot = stage.core(leader).log().ballot();
-    stage.core(joiner).hear_admitted(ballot, 1);
-    stage.turn(joiner);
-    stage.turn(leader);
-    assert!(!stage.core(leader).tells_admitted(joiner.slot), "it has acknowledged");
-}
-
-/// It asked to be let in again before the `Join` was committed, so nothing that was said then says so.
-#[test]
-fn a_leader_tells_whoever_lets_it_in_again_that_it_is_admitted() {
-    let (leader, joiner) = (replica(0, 0), replica(0, 2));
-    let mut stage = Stage::<Ramcast>::new(1, 3);
-    stage.restart(joiner);
-    stage.teach(leader, joiner);
-    stage.turn(joiner);
-    stage.let_in(leader, joiner);
-    stage.lose_words(replica(0, 1), joiner);
-    for id in [replica(0, 1), leader, joiner] {
-        stage.turn(id);
-    }
-    stage.restart(replica(0, 1));
-    let core = stage.core(leader);
-    let life = core.log().view().member(joiner.slot).incarnation;
-    core.feeds_no_more(joiner.slot);
-    assert!(!core.tells_admitted(joiner.slot), "it does not listen");
-    core.feeds(joiner.slot, life);
-    assert!(core.tells_admitted(joiner.slot), "or it would be silent for ever");
-    let ballot = core.log().ballot();
-    assert!(stage.core(joiner).log().is_silent());
-    stage.core(joiner).hear_admitted(ballot, 1);
-    stage.turn(joiner);
-    stage.turn(leader);
-    assert!(!stage.core(leader).tells_admitted(joiner.slot), "it has acknowledged");
-}
-
-#[test]
-fn a_follower_that_alone_knows_of_a_join_tells_whom_it_admits() {
-    let (leader, follower, joiner) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = Stage::<Ramcast>::new(1, 3);
-    stage.restart(joiner);
-    stage.teach(leader, joiner);
-    stage.turn(joiner);
-    stage.let_in(leader, joiner);
-    assert!(!stage.core(follower).tells_admitted(joiner.slot), "it has not read it");
-    // The follower's words reach nobody, so it alone sees that the `Join` is committed.
-    stage.lose_words(follower, leader);
-    stage.lose_words(follower, joiner);
-    for id in [follower, joiner] {
-        stage.turn(id);
-    }
-    assert!(stage.core(joiner).log().is_silent());
-    assert!(stage.core(follower).tells_admitted(joiner.slot));
-    let ballot = stage.core(follower).log().ballot();
-    stage.core(joiner).hear_admitted(ballot, 1);
-    stage.turn(joiner);
-    stage.turn(follower);
-    assert!(!stage.core(joiner).log().is_silent());
-    assert!(!stage.core(follower).tells_admitted(joiner.slot), "it has acknowledged");
-}
-
-#[test]
-fn who_has_led_waits_no_longer_for_others_than_whoever_has_not() {
-    let config = config(replica(0, 1), 0, 1, 3);
-    let mut core = Ramcast::new(config, View::first(3));
-    core.step(Event::Tick { now_ms: 1 }, &mut Vec::new());
-    for counter in 1..=3 {
-        core.let_lead(Ballot::new(counter, 2, 0));
-    }
-    let ballot = core.campaign(Cause::Silence);
-    core.granted(2, 0, (Ballot::ZERO, 0), vec![0; 3]);
-    core.begin_to_lead(&mut Vec::new());
-    let acceptance = Acceptance { tag: ballot.tag(), index: core.log().last_index() };
-    core.step(Event::Acknowledged { by: replica(0, 2), acceptance }, &mut Vec::new());
-    core.step(Event::TurnEnd, &mut Vec::new());
-    assert_eq!(core.log().commit_index(), core.log().first_index());
-    core.let_lead(Ballot::new(ballot.counter() + 1, 2, 0));
-    let mut now_ms = 1;
-    while core.wants_to_lead().is_none() {
-        now_ms += 1;
-        for slot in [0, 2] {
-            core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
-        }
-        core.step(Event::Tick { now_ms }, &mut Vec::new());
-    }
-    // One more than it stands back, since g0.0 would be first.
-    assert_eq!((now_ms - 1) / config.group.patience_ms, 12 + 1);
 }

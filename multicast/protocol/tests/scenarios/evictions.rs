@@ -2,18 +2,25 @@
 
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::{Backlog, GroupEffect};
-use skein_protocol::ordering::OrderingProtocol as _;
-use skein_protocol::ramcast::Ramcast;
-use skein_protocol::ramcast::{Effect, Event};
+use skein_protocol::step::{Effect, Event};
 
+use crate::played::{Played, both};
 use crate::stage::{Stage, config, replica};
+
+both!(
+    a_full_log_waits_for_a_while_and_goes_on_without_who_holds_it_up,
+    a_learner_that_holds_the_log_up_is_given_up_when_it_has_read_nothing_for_long,
+    who_does_not_lead_waits_for_nobody,
+    who_is_dead_for_long_is_waited_for_no_more,
+    who_was_evicted_and_is_elected_is_waited_for_again,
+);
 
 /// How long a learner may read nothing.
 const STOPPED_AFTER_MS: u64 = 1_000;
 
 /// Positions up to which the slots of three need the log no more, of which only the last one's is looked at.
-fn given_up(
-    core: &mut Ramcast,
+fn given_up<O: Played>(
+    core: &mut O,
     now_ms: u64,
     has_room: bool,
     freed: [u64; 3],
@@ -29,10 +36,9 @@ fn given_up(
     })
 }
 
-#[test]
-fn a_full_log_waits_for_a_while_and_goes_on_without_who_holds_it_up() {
+fn a_full_log_waits_for_a_while_and_goes_on_without_who_holds_it_up<O: Played>() {
     let (leader, after) = (replica(0, 0), config(replica(0, 0), 0, 1, 3).group.evict_after_ms);
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+    let mut stage = Stage::<O>::new(1, 3);
     let core = stage.core(leader);
     let (full, room, behind) = (false, true, [100, 0, 90]);
     assert_eq!(given_up(core, 1, full, behind), None);
@@ -46,10 +52,9 @@ fn a_full_log_waits_for_a_while_and_goes_on_without_who_holds_it_up() {
     assert_eq!(given_up(core, full_for_long + 1, full, behind), None, "it is logged already");
 }
 
-#[test]
-fn a_learner_that_holds_the_log_up_is_given_up_when_it_has_read_nothing_for_long() {
+fn a_learner_that_holds_the_log_up_is_given_up_when_it_has_read_nothing_for_long<O: Played>() {
     let leader = replica(0, 0);
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+    let mut stage = Stage::<O>::new(1, 3);
     assert!(stage.evict(leader, 2));
     for id in [replica(0, 1), leader] {
         stage.turn(id);
@@ -69,12 +74,42 @@ fn a_learner_that_holds_the_log_up_is_given_up_when_it_has_read_nothing_for_long
     assert_eq!(given_up(core, stopped + 2, false, [100, 0, 52]), given_up_now, "it is dead");
 }
 
-#[test]
-fn who_does_not_lead_waits_for_nobody() {
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+fn who_does_not_lead_waits_for_nobody<O: Played>() {
+    let mut stage = Stage::<O>::new(1, 3);
     let core = stage.core(replica(0, 1));
     assert_eq!(
         [1, 10_000].map(|now_ms| given_up(core, now_ms, false, [100, 100, 0])),
         [None, None]
     );
+}
+
+fn who_is_dead_for_long_is_waited_for_no_more<O: Played>() {
+    let (dead, for_ms) = (replica(0, 2), 4 * config(replica(0, 0), 0, 1, 3).group.patience_ms);
+    let mut stage = Stage::<O>::new(1, 3);
+    stage.pass(5, &[]);
+    stage.pass(5, &[dead]);
+    stage.pass(for_ms - 6, &[dead]);
+    assert_eq!(stage.told(), "", "a connection that broke looks the same for a moment");
+    stage.pass(1, &[dead]);
+    assert_eq!(stage.told(), "g0.0 logs 2: Evict 2\n");
+    stage.pass(for_ms, &[dead]);
+    assert_eq!(stage.told(), "", "once is enough");
+}
+
+fn who_was_evicted_and_is_elected_is_waited_for_again<O: Played>() {
+    let (old, evicted, other) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    let mut stage = Stage::<O>::new(1, 3);
+    assert!(stage.evict(old, evicted.slot));
+    for id in [other, evicted, old] {
+        stage.turn(id);
+    }
+    stage.run(evicted, &[other]);
+    stage.told();
+    stage.pass(5, &[]);
+    assert_eq!(stage.told(), "", "its own first entry is not committed");
+    stage.turn(other);
+    stage.turn(evicted);
+    stage.told();
+    stage.pass(5, &[]);
+    assert_eq!(stage.told(), "g0.1 logs 4: Join 1, life 0\n");
 }

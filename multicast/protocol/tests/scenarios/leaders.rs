@@ -2,18 +2,27 @@
 
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, GroupSet};
-use skein_protocol::ordering::OrderingProtocol as _;
+use skein_protocol::ordering::{EventOf, OrderingProtocol as _};
 use skein_protocol::ramcast::Ramcast;
 use skein_protocol::ramcast::announcement::{Announcement, Proposed};
 use skein_protocol::ramcast::log::Remote;
-use skein_protocol::ramcast::{Effect, Event, Heard, Record};
+use skein_protocol::ramcast::{Heard, Record};
+use skein_protocol::step::{Effect, Event};
 use skein_protocol::timestamp::Timestamp;
 
 use crate::by_hand::ByHand as _;
+use crate::played::{Played, both};
 use crate::stage::{Stage, message, replica};
 
+both!(
+    nobody_is_let_in_before_the_leaders_own_first_entry_is_committed,
+    a_leader_waits_for_itself,
+    the_time_that_entries_carry_never_falls,
+    what_a_follower_reads_in_its_log_says_what_sessions_are_done_with,
+);
+
 /// What g1's leader of a ballot proposes for message 1, which goes to both groups.
-fn proposed(ballot: Ballot, clock: u64) -> Event {
+fn proposed(ballot: Ballot, clock: u64) -> EventOf<Ramcast> {
     let announcement = Announcement {
         message: message(1),
         low_water: 1,
@@ -27,7 +36,7 @@ fn proposed(ballot: Ballot, clock: u64) -> Event {
 }
 
 /// What a replica logs of others' proposals in a turn in which it is told these things.
-fn logs(core: &mut Ramcast, events: impl IntoIterator<Item = Event>) -> Vec<u64> {
+fn logs(core: &mut Ramcast, events: impl IntoIterator<Item = EventOf<Ramcast>>) -> Vec<u64> {
     let mut effects = Vec::new();
     for event in events {
         core.step(event, &mut effects);
@@ -44,15 +53,14 @@ fn logs(core: &mut Ramcast, events: impl IntoIterator<Item = Event>) -> Vec<u64>
     records.flatten().filter_map(clock).collect()
 }
 
-fn received() -> Event {
+fn received() -> EventOf<Ramcast> {
     let (message, destinations) = (message(1), GroupSet::first(2));
     Event::Received { message, low_water: 1, destinations, inline: true }
 }
 
-#[test]
-fn nobody_is_let_in_before_the_leaders_own_first_entry_is_committed() {
+fn nobody_is_let_in_before_the_leaders_own_first_entry_is_committed<O: Played>() {
     let (old, new, learner) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+    let mut stage = Stage::<O>::new(1, 3);
     stage.restart(learner);
     stage.run(new, &[old]);
     let last = stage.core(new).log().last_index();
@@ -64,10 +72,9 @@ fn nobody_is_let_in_before_the_leaders_own_first_entry_is_committed() {
     assert_eq!(stage.core(new).log().last_index(), last + 1);
 }
 
-#[test]
-fn a_leader_waits_for_itself() {
+fn a_leader_waits_for_itself<O: Played>() {
     let leader = replica(0, 0);
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+    let mut stage = Stage::<O>::new(1, 3);
     assert!(!stage.evict(leader, leader.slot));
     assert!(stage.evict(leader, 1));
 }
@@ -160,23 +167,24 @@ fn what_was_announced_early_is_forgotten_by_who_leads_no_more() {
     assert!(!fetches(true), "and nobody else does");
 }
 
-#[test]
-fn the_time_that_entries_carry_never_falls() {
+fn the_time_that_entries_carry_never_falls<O: Played>() {
     let leader = replica(0, 1);
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+    let mut stage = Stage::<O>::new(1, 3);
     stage.pass(5, &[]);
     // Its former leader, whose clock is ahead, had said so.
     let core = stage.core(leader);
     let (index, birth) = (core.log().last_index() + 1, core.log().ballot());
-    let (record, held, last) = (Record::Exchange, true, true);
+    let (destinations, held, last) = (GroupSet::first(1), true, true);
+    let record = O::record(message(1), 1, destinations, true);
     let logged = Event::Logged { index, birth, time_ms: 7_000, record, held, last };
     core.step(logged, &mut Vec::new());
     stage.run(leader, &[replica(0, 2)]);
     let (mut times, core) = (Vec::new(), stage.core(leader));
-    for now_ms in [10, 400] {
-        let mut effects = Vec::new();
+    for (number, now_ms) in [(2, 10), (3, 400)] {
+        let (message, mut effects) = (message(number), Vec::new());
         core.step(Event::Tick { now_ms }, &mut effects);
-        core.step(Event::Exchanged, &mut effects);
+        let received = Event::Received { message, low_water: 1, destinations, inline: true };
+        core.step(received, &mut effects);
         times.extend(effects.into_iter().filter_map(|effect| match effect {
             Effect::Append { time_ms, .. } => Some(time_ms),
             _ => None,
@@ -185,16 +193,13 @@ fn the_time_that_entries_carry_never_falls() {
     assert_eq!(times, [7_005, 7_395], "and goes on from there");
 }
 
-#[test]
-fn what_a_follower_reads_in_its_log_says_what_sessions_are_done_with() {
-    let mut stage = Stage::<Ramcast>::new(1, 3);
+fn what_a_follower_reads_in_its_log_says_what_sessions_are_done_with<O: Played>() {
+    let mut stage = Stage::<O>::new(1, 3);
     let core = stage.core(replica(0, 1));
     let (index, birth) = (core.log().last_index() + 1, core.log().ballot());
-    let (timestamp, destinations) = (Timestamp::new(1, GroupId(0)), GroupSet::first(1));
-    let (message, low_water, inline) = (message(9), 8, true);
-    let record = Record::Local { message, low_water, timestamp, destinations, inline };
+    let record = O::record(message(9), 8, GroupSet::first(1), true);
     let (held, last) = (true, true);
     core.step(Event::Logged { index, birth, time_ms: 0, record, held, last }, &mut Vec::new());
-    assert!(core.is_known(self::message(7)), "it will never be proposed again");
-    assert!(!core.is_known(self::message(8)));
+    assert!(core.is_known(message(7)), "it will never be proposed again");
+    assert!(!core.is_known(message(8)));
 }

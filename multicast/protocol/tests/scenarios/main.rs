@@ -1,5 +1,6 @@
 //! Schedules: several cores, and every event in an order that somebody chose.
 
+mod admitted;
 mod asking;
 mod by_hand;
 mod clocks;
@@ -8,6 +9,7 @@ mod elections;
 mod evictions;
 mod leaders;
 mod memory;
+mod patience;
 mod payloads;
 mod played;
 mod quorums;

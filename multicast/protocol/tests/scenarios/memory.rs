@@ -3,27 +3,39 @@
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
-use skein_protocol::group::GroupRecord;
+use skein_protocol::group::{Cause, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
-use skein_protocol::ordering::{Inspect as _, MessageStage, OrderingProtocol as _};
+use skein_protocol::ordering::{
+    EffectOf, EventOf, Inspect as _, MessageStage, OrderingProtocol as _,
+};
 use skein_protocol::ramcast::announcement::Announcement;
-use skein_protocol::ramcast::{Cause, Heard, Ramcast};
-use skein_protocol::ramcast::{Effect, Event, Record};
+use skein_protocol::ramcast::{Heard, Ramcast, Record};
+use skein_protocol::step::{Effect, Event};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
 use crate::by_hand::ByHand;
+use crate::played::{Played, both};
 use crate::stage::{Stage, config, message, replica};
 
-/// The leader of g0 as its followers know it, with a message to both groups that is pending. A slot is
+both!(
+    who_takes_a_state_could_give_the_same_one,
+    who_begins_anew_in_the_same_life_keeps_what_it_owes_and_knows,
+    who_has_just_taken_a_state_gives_its_leader_time_to_write,
+    a_view_that_was_changing_goes_on_to_change_under_the_next_leader,
+    who_has_stepped_down_lets_others_go_first,
+    a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds,
+);
+
+/// The leader of g0 as its followers know it, with a message to all groups that is committed and not delivered. A slot is
 /// evicted, if that is asked for.
-fn leader(evicted: Option<u8>) -> Ramcast {
-    let mut core = Ramcast::new(config(replica(0, 0), 0, 2, 3), View::first(3));
+fn leader<O: Played>(evicted: Option<u8>) -> O {
+    let mut core = O::new(config(replica(0, 0), 0, O::GROUPS, 3), View::first(3));
     core.step(Event::Tick { now_ms: 5_000 }, &mut Vec::new());
     core.campaign(Cause::Start);
     core.granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
     core.begin_to_lead(&mut Vec::new());
-    let (message, destinations) = (message(1), GroupSet::first(2));
+    let (message, destinations) = (message(1), GroupSet::first(O::GROUPS));
     let event = Event::Received { message, low_water: 1, destinations, inline: true };
     core.step(event, &mut Vec::new());
     if let Some(slot) = evicted {
@@ -34,25 +46,24 @@ fn leader(evicted: Option<u8>) -> Ramcast {
 }
 
 /// A follower of g0 holds all of our log.
-fn accepted(core: &mut Ramcast, slot: u8) {
+fn accepted<O: Played>(core: &mut O, slot: u8) {
     let acceptance = Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
     core.step(Event::Acknowledged { by: replica(0, slot), acceptance }, &mut Vec::new());
     core.step(Event::TurnEnd, &mut Vec::new());
     assert_eq!(core.log().commit_index(), core.log().last_index());
 }
 
-fn saved(core: &mut Ramcast) -> Vec<u8> {
+fn saved<O: Played>(core: &mut O) -> Vec<u8> {
     let mut bytes = Vec::new();
     core.save(&mut bytes);
     bytes
 }
 
-#[test]
-fn who_takes_a_state_could_give_the_same_one() {
+fn who_takes_a_state_could_give_the_same_one<O: Played>() {
     for evicted in [None, Some(2)] {
-        let mut leader = leader(evicted);
+        let mut leader = leader::<O>(evicted);
         let state = saved(&mut leader);
-        let mut learner = Ramcast::new(config(replica(0, 2), 1, 2, 3), View::first(3));
+        let mut learner = O::new(config(replica(0, 2), 1, O::GROUPS, 3), View::first(3));
         learner.takes(&state);
         assert_eq!(learner.log().view(), leader.log().view());
         learner.begin_to_follow(
@@ -74,7 +85,7 @@ fn a_state_is_whole_for_a_life_that_is_waited_for() {
         (1,      None,    false, "the state is of before it counts"),
     ];
     for (life, evicted, whole, because) in cases {
-        let state = saved(&mut leader(evicted));
+        let state = saved(&mut leader::<Ramcast>(evicted));
         let mut learner = Ramcast::new(config(replica(0, 2), life, 2, 3), View::first(3));
         learner.takes(&state);
         assert!(learner.stage_of(message(1)) == MessageStage::Pending);
@@ -82,9 +93,8 @@ fn a_state_is_whole_for_a_life_that_is_waited_for() {
     }
 }
 
-#[test]
-fn who_begins_anew_in_the_same_life_keeps_what_it_owes_and_knows() {
-    let mut core = Ramcast::new(config(replica(0, 2), 1, 2, 3), View::first(3));
+fn who_begins_anew_in_the_same_life_keeps_what_it_owes_and_knows<O: Played>() {
+    let mut core = O::new(config(replica(0, 2), 1, O::GROUPS, 3), View::first(3));
     core.step(Event::Tick { now_ms: 7_000 }, &mut Vec::new());
     for _ in 0..500 {
         let pulse = Pulse::Missed;
@@ -93,15 +103,14 @@ fn who_begins_anew_in_the_same_life_keeps_what_it_owes_and_knows() {
     let promised = Ballot::new(5, 1, 0);
     core.hear_admitted(promised, 1);
     core.hear_admitted(Ballot::new(6, 1, 0), 1);
-    let acceptance = Acceptance { tag: Ballot::new(12, 1, 0).tag(), index: 3 };
-    core.step(Event::Acknowledged { by: replica(1, 1), acceptance }, &mut Vec::new());
+    core.hear_refusal(Ballot::new(9, 0, 0));
     core.waits_for_survivor(promised);
     // The state is of an earlier leader.
-    core.takes(&saved(&mut leader(None)));
+    core.takes(&saved(&mut leader::<O>(None)));
     let blank = core;
     assert!(blank.log().inspect().is_admitted(), "somebody has folded its `Join`");
     assert_eq!((blank.log().now_ms(), blank.log().promised()), (7_000, promised));
-    assert_eq!(blank.inspect().counter_known_of(GroupId(1)), 12, "by a word");
+    assert_eq!(blank.log().inspect().ballot_counter(), 9, "it has heard of that one");
     assert!(
         blank.log().inspect().detector().suspects(1)
             && !blank.log().inspect().detector().suspects(0)
@@ -109,10 +118,18 @@ fn who_begins_anew_in_the_same_life_keeps_what_it_owes_and_knows() {
 }
 
 #[test]
-fn who_has_just_taken_a_state_gives_its_leader_time_to_write() {
-    let config = config(replica(0, 2), 0, 2, 3);
-    let state = saved(&mut leader(None));
-    let mut core = Ramcast::new(config, View::first(3));
+fn who_begins_anew_in_the_same_life_keeps_what_another_groups_word_says() {
+    let mut core = Ramcast::new(config(replica(0, 2), 1, 2, 3), View::first(3));
+    let acceptance = Acceptance { tag: Ballot::new(12, 1, 0).tag(), index: 3 };
+    core.step(Event::Acknowledged { by: replica(1, 1), acceptance }, &mut Vec::new());
+    core.takes(&saved(&mut leader::<Ramcast>(None)));
+    assert_eq!(core.inspect().counter_known_of(GroupId(1)), 12);
+}
+
+fn who_has_just_taken_a_state_gives_its_leader_time_to_write<O: Played>() {
+    let config = config(replica(0, 2), 0, O::GROUPS, 3);
+    let state = saved(&mut leader::<O>(None));
+    let mut core = O::new(config, View::first(3));
     core.step(Event::Tick { now_ms: 7_000 }, &mut Vec::new());
     core.takes(&state);
     let mut now_ms = 7_000;
@@ -127,7 +144,7 @@ fn who_has_just_taken_a_state_gives_its_leader_time_to_write() {
     assert_eq!((now_ms - 7_000) / config.group.patience_ms, 16 + 1);
 }
 
-fn announced(from: ReplicaId, counter: u32, number: u64, clock: u64) -> Event {
+fn announced(from: ReplicaId, counter: u32, number: u64, clock: u64) -> EventOf<Ramcast> {
     let announcement = Announcement {
         message: message(number),
         low_water: 1,
@@ -141,7 +158,7 @@ fn announced(from: ReplicaId, counter: u32, number: u64, clock: u64) -> Event {
 }
 
 /// It steps down, and leads again. Returns what it appends.
-fn leads_again(core: &mut Ramcast) -> Vec<Record> {
+fn leads_again<O: Played>(core: &mut O) -> Vec<O::Record> {
     core.step(Event::Denied, &mut Vec::new());
     core.campaign(Cause::Silence);
     let last = (core.log().inspect().last_birth(), core.log().last_index());
@@ -150,10 +167,10 @@ fn leads_again(core: &mut Ramcast) -> Vec<Record> {
     let mut effects = Vec::new();
     core.begin_to_lead(&mut effects);
     core.step(Event::TurnEnd, &mut effects);
-    appended(&effects)
+    appended::<O>(&effects)
 }
 
-fn appended(effects: &[Effect]) -> Vec<Record> {
+fn appended<O: Played>(effects: &[EffectOf<O>]) -> Vec<O::Record> {
     let records = effects.iter().filter_map(|effect| match effect {
         Effect::Append { record, .. } => Some(*record),
         _ => None,
@@ -163,7 +180,7 @@ fn appended(effects: &[Effect]) -> Vec<Record> {
 
 #[test]
 fn what_was_to_be_logged_in_a_ballot_is_not_logged_in_the_next_one() {
-    let mut core = leader(None);
+    let mut core = leader::<Ramcast>(None);
     core.step(announced(replica(1, 0), 1, 1, 9), &mut Vec::new());
     assert_eq!(
         leads_again(&mut core),
@@ -189,17 +206,20 @@ fn what_was_to_be_logged_in_a_ballot_is_not_logged_in_the_next_one() {
     core.step(Event::Lacked { message: message(1) }, &mut Vec::new());
     let mut effects = Vec::new();
     core.step(Event::TurnEnd, &mut effects);
-    assert!(matches!(appended(&effects)[..], [Record::Decided(_)]), "what was logged may be lost");
+    assert!(
+        matches!(appended::<Ramcast>(&effects)[..], [Record::Decided(_)]),
+        "what was logged may be lost"
+    );
     core.step(Event::Denied, &mut effects);
     effects.clear();
     core.step(Event::Lacked { message: message(1) }, &mut Vec::new());
     core.step(Event::TurnEnd, &mut effects);
-    assert_eq!(appended(&effects), [], "nobody but a leader logs");
+    assert_eq!(appended::<Ramcast>(&effects), [], "nobody but a leader logs");
 }
 
 #[test]
 fn a_message_that_was_cut_off_with_its_leader_is_not_taken_for_logged() {
-    let mut core = leader(None);
+    let mut core = leader::<Ramcast>(None);
     let (message, destinations) = (message(2), GroupSet::first(2));
     let received = Event::Received { message, low_water: 1, destinations, inline: true };
     core.step(received, &mut Vec::new());
@@ -215,24 +235,22 @@ fn a_message_that_was_cut_off_with_its_leader_is_not_taken_for_logged() {
     let mut effects = Vec::new();
     core.step(announced(replica(1, 0), 1, 2, 9), &mut effects);
     core.step(Event::TurnEnd, &mut effects);
-    assert_eq!(appended(&effects), [], "it waits until the message is here");
+    assert_eq!(appended::<Ramcast>(&effects), [], "it waits until the message is here");
     core.step(received, &mut effects);
     core.step(Event::TurnEnd, &mut effects);
-    let logged = appended(&effects);
+    let logged = appended::<Ramcast>(&effects);
     assert!(matches!(logged[..], [Record::Local { .. }, Record::Remote(_)]), "{logged:?}");
 }
 
-#[test]
-fn a_view_that_was_changing_goes_on_to_change_under_the_next_leader() {
-    let mut core = leader(None);
+fn a_view_that_was_changing_goes_on_to_change_under_the_next_leader<O: Played>() {
+    let mut core = leader::<O>(None);
     assert!(core.evicts(2, &mut Vec::new()));
     leads_again(&mut core);
     assert!(!core.evicts(2, &mut Vec::new()), "it is logged, and may be committed");
 }
 
-#[test]
-fn who_has_stepped_down_lets_others_go_first() {
-    let mut core = leader(None);
+fn who_has_stepped_down_lets_others_go_first<O: Played>() {
+    let mut core = leader::<O>(None);
     core.step(Event::Denied, &mut Vec::new());
     let began = core.log().now_ms();
     while core.wants_to_lead().is_none() {
@@ -273,12 +291,12 @@ fn who_leads_again_tells_again_how_far_its_group_is_done() {
     assert!(tells(&mut stage), "what it told before may have been lost");
 }
 
-#[test]
-fn a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds() {
-    // Message 1 is delivered everywhere, and g1 may not know of this group's quorum any more.
-    let mut stage = Stage::<Ramcast>::new(2, 3);
-    for id in [replica(0, 0), replica(1, 0)] {
-        stage.land(id, message(1), GroupSet::first(2));
+fn a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds<O: Played>() {
+    // Message 1 is delivered everywhere, and another group may not know of this group's quorum any more.
+    let mut stage = Stage::<O>::new(O::GROUPS, 3);
+    let sharing = GroupSet::first(O::GROUPS);
+    for group in 0..O::GROUPS {
+        stage.land(replica(group, 0), message(1), sharing);
     }
     let all: Vec<_> = stage.nodes.keys().copied().collect();
     for id in all.iter().chain(&all).chain(&all) {
@@ -286,7 +304,7 @@ fn a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds() {
     }
     let core = stage.core(replica(0, 1));
     assert!(core.stage_of(message(1)) == MessageStage::Delivered);
-    let told = |core: &mut Ramcast| {
+    let told = |core: &mut O| {
         let mut effects = Vec::new();
         core.step(Event::TurnEnd, &mut effects);
         effects.into_iter().find_map(|effect| match effect {
@@ -300,8 +318,8 @@ fn a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds() {
     let cases = [
         // first entry  told to               because
         (last + 1,      GroupSet::first(1),   "others count nothing below the ballot's first entry"),
-        (last,          GroupSet::first(2),   "it holds that one already"),
-        (last - 1,      GroupSet::first(2),   "and what stands behind it"),
+        (last,          sharing,              "it holds that one already"),
+        (last - 1,      sharing,              "and what stands behind it"),
     ];
     for (i, (first, groups, because)) in (2..).zip(cases) {
         let ballot = Ballot::new(i, 2, 0);
@@ -314,10 +332,10 @@ fn a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds() {
     let birth = Ballot::new(9, 2, 0);
     core.let_lead(birth);
     core.begin_to_follow(birth, last, last + 1);
-    let (index, record) = (last + 1, Record::Group(GroupRecord::NewBallot));
+    let (index, record) = (last + 1, GroupRecord::NewBallot.into());
     core.step(
         Event::Logged { index, birth, time_ms: 0, record, held: true, last: true },
         &mut Vec::new(),
     );
-    assert_eq!(told(core), Some((GroupSet::first(2), index)));
+    assert_eq!(told(core), Some((sharing, index)));
 }

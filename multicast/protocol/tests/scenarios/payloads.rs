@@ -1,20 +1,33 @@
 //! Payloads that do not travel in the log: who is waited for, who counts without them, and when they go.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
-use skein_protocol::group::GroupRecord;
+use skein_protocol::group::{Cause, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
-use skein_protocol::ordering::OrderingProtocol as _;
-use skein_protocol::ramcast::{Cause, Ramcast};
-use skein_protocol::ramcast::{Effect, Event, Record};
-use skein_protocol::timestamp::Timestamp;
+use skein_protocol::ordering::EffectOf;
+use skein_protocol::rank::Rank;
+use skein_protocol::step::{Effect, Event};
 use skein_protocol::view::View;
 
-use crate::by_hand::ByHand;
+use crate::played::{Played, both};
 use crate::stage::{config, message, replica};
 
+both!(
+    a_new_life_counts_by_no_word_of_its_former_one,
+    completed_writes_count_up_to_the_first_payload_that_is_not_acknowledged,
+    a_payload_is_kept_until_it_is_delivered_and_all_that_are_waited_for_have_it,
+    payloads_that_go_before_somebody_had_them_are_waited_for_up_to_the_last,
+    who_was_evicted_counts_again_once_it_holds_the_payloads_that_nobody_keeps_for_it,
+    who_leads_no_more_lets_go_of_what_it_kept_and_of_nothing_else,
+    what_was_kept_goes_when_its_leader_is_elected_again_at_once,
+    a_follower_stalls_on_a_payload_until_that_one_is_here,
+    a_payload_for_which_the_log_waits_is_needed_though_its_session_is_done_with_it,
+    a_missing_payload_is_fetched_once_in_a_while,
+    an_entry_whose_payload_is_missing_is_forgotten_with_the_log_that_is_cut_off,
+);
+
 /// Slot 0 of so many, which leads in ballot 1.r0i0 and feeds all others. Its first entry is committed.
-fn leader(replicas: u8) -> Ramcast {
-    let mut leader = Ramcast::new(config(replica(0, 0), 0, 1, replicas), View::first(replicas));
+fn leader<O: Played>(replicas: u8) -> O {
+    let mut leader = O::new(config(replica(0, 0), 0, 1, replicas), View::first(replicas));
     leader.campaign(Cause::Start);
     for slot in 1..replicas {
         leader.granted(slot, 0, (Ballot::ZERO, 0), vec![0; usize::from(replicas)]);
@@ -22,7 +35,7 @@ fn leader(replicas: u8) -> Ramcast {
     leader.begin_to_lead(&mut Vec::new());
     for slot in 1..replicas {
         leader.feeds(slot, 0);
-        leader.step(Event::Applied { slot, rank: Timestamp::ZERO.into() }, &mut Vec::new());
+        leader.step(Event::Applied { slot, rank: Rank::NOTHING }, &mut Vec::new());
         holds(&mut leader, slot, 1);
     }
     assert_eq!(leader.log().commit_index(), 1);
@@ -30,7 +43,7 @@ fn leader(replicas: u8) -> Ramcast {
 }
 
 /// A member says that it holds our log up to there. Returns what we do at the turn's end.
-fn holds(core: &mut Ramcast, slot: u8, index: u64) -> Vec<Effect> {
+fn holds<O: Played>(core: &mut O, slot: u8, index: u64) -> Vec<EffectOf<O>> {
     let (by, mut effects) = (replica(0, slot), Vec::new());
     let acceptance = Acceptance { tag: core.log().ballot().tag(), index };
     core.step(Event::Acknowledged { by, acceptance }, &mut effects);
@@ -38,30 +51,30 @@ fn holds(core: &mut Ramcast, slot: u8, index: u64) -> Vec<Effect> {
     effects
 }
 
-fn receive(core: &mut Ramcast, number: u64, inline: bool) {
+fn receive<O: Played>(core: &mut O, number: u64, inline: bool) {
     let (message, destinations) = (message(number), GroupSet::first(1));
     let event = Event::Received { message, low_water: 1, destinations, inline };
     core.step(event, &mut Vec::new());
 }
 
-fn completed(core: &mut Ramcast, slot: u8, index: u64) {
+fn completed<O: Played>(core: &mut O, slot: u8, index: u64) {
     core.step(Event::Completed { slot, index }, &mut Vec::new());
     core.step(Event::TurnEnd, &mut Vec::new());
 }
 
-fn forgets(effects: &[Effect], number: u64) -> bool {
-    effects.contains(&Effect::Forget { message: message(number) })
+fn forgets<R, T>(effects: &[Effect<R, T>], number: u64) -> bool {
+    let goes = |it: &Effect<R, T>| matches!(it, Effect::Forget { message } if *message == self::message(number));
+    effects.iter().any(goes)
 }
 
-#[test]
-fn a_new_life_counts_by_no_word_of_its_former_one() {
+fn a_new_life_counts_by_no_word_of_its_former_one<O: Played>() {
     // The last entry is large, and the former life of slot 4 had acknowledged exactly that.
-    let (mut leader, slot, life) = (leader(5), 4, 1 << 10);
+    let (mut leader, slot, life) = (leader::<O>(5), 4, 1 << 10);
     receive(&mut leader, 1, false);
     let last = leader.log().last_index();
     holds(&mut leader, slot, last);
     leader.feeds(slot, life);
-    leader.step(Event::Applied { slot, rank: Timestamp::ZERO.into() }, &mut Vec::new());
+    leader.step(Event::Applied { slot, rank: Rank::NOTHING }, &mut Vec::new());
     leader.caught_up(slot, life, &mut Vec::new());
     assert_eq!(leader.log().last_index(), last + 1);
     for other in [1, 2] {
@@ -79,9 +92,8 @@ fn a_new_life_counts_by_no_word_of_its_former_one() {
     assert_eq!(leader.log().inspect().counts_on(slot), last + 2, "it has said so itself");
 }
 
-#[test]
-fn completed_writes_count_up_to_the_first_payload_that_is_not_acknowledged() {
-    let mut leader = leader(5);
+fn completed_writes_count_up_to_the_first_payload_that_is_not_acknowledged<O: Played>() {
+    let mut leader = leader::<O>(5);
     for (number, inline) in [(1, true), (2, false), (3, true), (4, false), (5, true)] {
         receive(&mut leader, number, inline);
     }
@@ -108,9 +120,8 @@ fn completed_writes_count_up_to_the_first_payload_that_is_not_acknowledged() {
     );
 }
 
-#[test]
-fn a_payload_is_kept_until_it_is_delivered_and_all_that_are_waited_for_have_it() {
-    let mut leader = leader(3);
+fn a_payload_is_kept_until_it_is_delivered_and_all_that_are_waited_for_have_it<O: Played>() {
+    let mut leader = leader::<O>(3);
     receive(&mut leader, 1, false);
     let (index, kept) = (leader.log().last_index(), message(1));
     assert!(!leader.log().inspect().keeps_payload_for(2), "it is not delivered");
@@ -132,9 +143,8 @@ fn a_payload_is_kept_until_it_is_delivered_and_all_that_are_waited_for_have_it()
     assert!(!leader.log().keeps(kept) && !leader.may_need(kept) && !leader.waits_for(GroupId(0)));
 }
 
-#[test]
-fn payloads_that_go_before_somebody_had_them_are_waited_for_up_to_the_last() {
-    let mut leader = leader(5);
+fn payloads_that_go_before_somebody_had_them_are_waited_for_up_to_the_last<O: Played>() {
+    let mut leader = leader::<O>(5);
     assert!(leader.evicts(4, &mut Vec::new()));
     let evict = leader.log().last_index();
     (1..4).for_each(|slot| _ = holds(&mut leader, slot, evict));
@@ -163,9 +173,8 @@ fn payloads_that_go_before_somebody_had_them_are_waited_for_up_to_the_last() {
     assert_eq!(leader.log().inspect().counts_on(4), last + 1);
 }
 
-#[test]
-fn who_was_evicted_counts_again_once_it_holds_the_payloads_that_nobody_keeps_for_it() {
-    let (mut leader, slot) = (leader(5), 4);
+fn who_was_evicted_counts_again_once_it_holds_the_payloads_that_nobody_keeps_for_it<O: Played>() {
+    let (mut leader, slot) = (leader::<O>(5), 4);
     assert!(leader.evicts(slot, &mut Vec::new()));
     receive(&mut leader, 1, false);
     let last = leader.log().last_index();
@@ -184,10 +193,9 @@ fn who_was_evicted_counts_again_once_it_holds_the_payloads_that_nobody_keeps_for
     }
 }
 
-#[test]
-fn who_leads_no_more_lets_go_of_what_it_kept_and_of_nothing_else() {
+fn who_leads_no_more_lets_go_of_what_it_kept_and_of_nothing_else<O: Played>() {
     for committed in [false, true] {
-        let mut leader = leader(3);
+        let mut leader = leader::<O>(3);
         receive(&mut leader, 1, false);
         let index = leader.log().last_index();
         holds(&mut leader, 1, index);
@@ -215,9 +223,8 @@ fn who_leads_no_more_lets_go_of_what_it_kept_and_of_nothing_else() {
     }
 }
 
-#[test]
-fn what_was_kept_goes_when_its_leader_is_elected_again_at_once() {
-    let mut leader = leader(3);
+fn what_was_kept_goes_when_its_leader_is_elected_again_at_once<O: Played>() {
+    let mut leader = leader::<O>(3);
     receive(&mut leader, 1, false);
     let index = leader.log().last_index();
     holds(&mut leader, 1, index);
@@ -231,17 +238,17 @@ fn what_was_kept_goes_when_its_leader_is_elected_again_at_once() {
 }
 
 /// Slot 1 of three, which follows slot 0 in 1.r0i0 and has read its first entry.
-fn follower() -> Ramcast {
-    let mut follower = Ramcast::new(config(replica(0, 1), 0, 1, 3), View::first(3));
+fn follower<O: Played>() -> O {
+    let mut follower = O::new(config(replica(0, 1), 0, 1, 3), View::first(3));
     follower.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
     let ballot = Ballot::new(1, 0, 0);
     follower.let_lead(ballot);
     follower.begin_to_follow(ballot, 0, 1);
-    logged(&mut follower, 1, Record::Group(GroupRecord::NewBallot), true);
+    logged(&mut follower, 1, GroupRecord::NewBallot.into(), true);
     follower
 }
 
-fn logged(core: &mut Ramcast, index: u64, record: Record, held: bool) -> Vec<Effect> {
+fn logged<O: Played>(core: &mut O, index: u64, record: O::Record, held: bool) -> Vec<EffectOf<O>> {
     let (birth, mut effects) = (core.log().ballot(), Vec::new());
     let event = Event::Logged { index, birth, time_ms: 0, record, held, last: true };
     core.step(event, &mut effects);
@@ -249,16 +256,13 @@ fn logged(core: &mut Ramcast, index: u64, record: Record, held: bool) -> Vec<Eff
     effects
 }
 
-fn large(number: u64, low_water: u64) -> Record {
-    let timestamp = Timestamp::new(number, GroupId(0));
-    let destinations = GroupSet::first(1);
-    Record::Local { message: message(number), low_water, timestamp, destinations, inline: false }
+fn large<O: Played>(number: u64, low_water: u64) -> O::Record {
+    O::record(message(number), low_water, GroupSet::first(1), false)
 }
 
-#[test]
-fn a_follower_stalls_on_a_payload_until_that_one_is_here() {
-    let mut follower = follower();
-    let effects = logged(&mut follower, 2, large(5, 1), false);
+fn a_follower_stalls_on_a_payload_until_that_one_is_here<O: Played>() {
+    let mut follower = follower::<O>();
+    let effects = logged(&mut follower, 2, large::<O>(5, 1), false);
     assert_eq!((follower.log().stalled_on(), follower.log().last_index()), (Some(message(5)), 1));
     assert!(!effects.iter().any(|it| matches!(it, Effect::Acknowledge { .. })));
     receive(&mut follower, 6, false);
@@ -267,39 +271,41 @@ fn a_follower_stalls_on_a_payload_until_that_one_is_here() {
     assert_eq!((follower.log().stalled_on(), follower.log().last_index()), (None, 2));
 }
 
-#[test]
-fn a_payload_for_which_the_log_waits_is_needed_though_its_session_is_done_with_it() {
-    let mut follower = follower();
+fn a_payload_for_which_the_log_waits_is_needed_though_its_session_is_done_with_it<O: Played>() {
+    let mut follower = follower::<O>();
     let other = MessageId::new(SessionId(2), 1);
     assert!(follower.may_need(other), "nobody knows it");
-    logged(&mut follower, 2, large(9, 8), true);
+    logged(&mut follower, 2, large::<O>(9, 8), true);
     assert!(!follower.may_need(message(5)), "it is known by its session's mark alone");
-    logged(&mut follower, 3, large(5, 1), false);
+    logged(&mut follower, 3, large::<O>(5, 1), false);
     assert!(follower.may_need(message(5)));
 }
 
-#[test]
-fn a_missing_payload_is_fetched_once_in_a_while() {
-    let mut follower = follower();
-    logged(&mut follower, 2, large(5, 1), false);
+fn a_missing_payload_is_fetched_once_in_a_while<O: Played>() {
+    let mut follower = follower::<O>();
+    logged(&mut follower, 2, large::<O>(5, 1), false);
     let mut fetched = Vec::new();
     for now_ms in 1_001..1_060 {
         let mut effects = Vec::new();
         follower.step(Event::Tick { now_ms }, &mut effects);
-        let fetches = Effect::Fetch { message: message(5), from: replica(0, 0) };
-        fetched.extend(effects.contains(&fetches).then_some(now_ms));
+        let fetches = effects.iter().any(|effect| match effect {
+            Effect::Fetch { message, from } => {
+                (*message, *from) == (self::message(5), replica(0, 0))
+            }
+            _ => false,
+        });
+        fetched.extend(fetches.then_some(now_ms));
     }
     assert_eq!(fetched, [1_020, 1_040], "of whoever leads, every 20 ms");
 }
 
-#[test]
-fn an_entry_whose_payload_is_missing_is_forgotten_with_the_log_that_is_cut_off() {
-    let mut follower = follower();
-    logged(&mut follower, 2, large(5, 1), false);
+fn an_entry_whose_payload_is_missing_is_forgotten_with_the_log_that_is_cut_off<O: Played>() {
+    let mut follower = follower::<O>();
+    logged(&mut follower, 2, large::<O>(5, 1), false);
     let later = Ballot::new(2, 2, 0);
     follower.let_lead(later);
     follower.begin_to_follow(later, 1, 2);
     assert_eq!(follower.log().stalled_on(), None);
-    logged(&mut follower, 2, Record::Group(GroupRecord::NewBallot), true);
+    logged(&mut follower, 2, GroupRecord::NewBallot.into(), true);
     assert_eq!(follower.log().last_index(), 2);
 }

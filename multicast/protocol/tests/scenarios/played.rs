@@ -1,6 +1,8 @@
 //! The orderings that scenarios are played with: what each of them tells, and how that is written down.
+//!
+//! A scenario of one group is a function of the ordering, and [`both`] makes a test of it for each.
 
-use skein_protocol::ids::ReplicaId;
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use skein_protocol::ramcast::announcement::Announcement;
 use skein_protocol::ramcast::{self, Heard, Ramcast, Told};
 use skein_protocol::rank::Rank;
@@ -10,10 +12,42 @@ use skein_protocol::timestamp::Timestamp;
 use crate::by_hand::ByHand;
 use crate::stage::Stage;
 
+/// Makes a test of each scenario for every ordering, in a module of the scenario's name. Those that are about timestamps,
+/// proposals, decisions, results or clocks, or about what two groups owe each other, are RamCast's alone.
+macro_rules! both {
+    ($($(#[$attribute:meta])* $name:ident),+ $(,)?) => {$(
+        mod $name {
+            #[test]
+            $(#[$attribute])*
+            fn ramcast() {
+                super::$name::<skein_protocol::ramcast::Ramcast>();
+            }
+
+            #[test]
+            $(#[$attribute])*
+            fn single() {
+                super::$name::<skein_protocol::single::Single>();
+            }
+        }
+    )+};
+}
+pub(crate) use both;
+
 /// An ordering whose replicas can be on stage.
 pub(crate) trait Played: ByHand {
+    /// The most groups that it orders in scenarios that are about one of them.
+    const GROUPS: u16;
+
     /// Carries out what a replica tells others.
     fn tell(stage: &mut Stage<Self>, by: ReplicaId, told: Self::Told);
+
+    /// The record of a message as the first group logs it. Numbers of messages rise along a log.
+    fn record(
+        message: MessageId,
+        low_water: u64,
+        destinations: GroupSet,
+        inline: bool,
+    ) -> Self::Record;
 
     /// A record of its own, as transcripts have it.
     fn describe(record: &Self::Record) -> String;
@@ -23,6 +57,8 @@ pub(crate) trait Played: ByHand {
 }
 
 impl Played for Ramcast {
+    const GROUPS: u16 = 2;
+
     fn tell(stage: &mut Stage, by: ReplicaId, told: Told) {
         match told {
             Told::Propose { announcement } => {
@@ -34,6 +70,16 @@ impl Played for Ramcast {
             Told::Announce { to, announcement } => announce(stage, by, to, announcement),
             Told::Pass { .. } => {}
         }
+    }
+
+    fn record(
+        message: MessageId,
+        low_water: u64,
+        destinations: GroupSet,
+        inline: bool,
+    ) -> ramcast::Record {
+        let timestamp = Timestamp::new(message.sequence, GroupId(0));
+        ramcast::Record::Local { message, low_water, timestamp, destinations, inline }
     }
 
     fn describe(record: &ramcast::Record) -> String {
@@ -71,8 +117,14 @@ fn announce(stage: &mut Stage, by: ReplicaId, to: ReplicaId, announcement: Annou
 }
 
 impl Played for Single {
+    const GROUPS: u16 = 1;
+
     fn tell(_: &mut Stage<Self>, _: ReplicaId, told: Never) {
         match told {}
+    }
+
+    fn record(message: MessageId, low_water: u64, _: GroupSet, inline: bool) -> single::Record {
+        single::Record::Message { message, low_water, inline }
     }
 
     fn describe(record: &single::Record) -> String {

@@ -1,31 +1,42 @@
 //! What counts towards a quorum, and what does not.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
-use skein_protocol::group::GroupRecord;
+use skein_protocol::group::{Cause, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
-use skein_protocol::ordering::OrderingProtocol as _;
+use skein_protocol::ordering::{EffectOf, OrderingProtocol as _};
 use skein_protocol::ramcast::announcement::Announcement;
-use skein_protocol::ramcast::{Cause, Heard, Ramcast, Told};
-use skein_protocol::ramcast::{Effect, Event, Record};
+use skein_protocol::ramcast::{Heard, Ramcast, Told};
 use skein_protocol::rank::Rank;
+use skein_protocol::step::{Effect, Event};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
 
 use crate::by_hand::ByHand;
+use crate::played::{Played, both};
 use crate::stage::{Stage, config, message, replica, sends_state};
 
-fn received(destinations: GroupSet) -> Event {
+both!(
+    an_acknowledgement_counts_only_for_the_ballot_it_names,
+    nothing_is_committed_below_the_ballots_first_entry,
+    completions_count_only_for_whoever_has_caught_up,
+    what_completed_in_an_earlier_ballot_counts_for_nothing_in_this_one,
+    completions_behind_a_payload_that_was_let_go_count_only_with_a_word,
+    #[should_panic(expected = "a follower never skips an entry")]
+    a_gap_in_the_log_is_no_log,
+);
+
+fn received<R, H>(destinations: GroupSet) -> Event<R, H> {
     Event::Received { message: message(1), low_water: 1, destinations, inline: true }
 }
 
-fn acknowledged(by: ReplicaId, ballot: Ballot, index: u64) -> Event {
+fn acknowledged<R, H>(by: ReplicaId, ballot: Ballot, index: u64) -> Event<R, H> {
     Event::Acknowledged { by, acceptance: Acceptance { tag: ballot.tag(), index } }
 }
 
 /// Slot 0 of g0, which leads in ballot 1.r0i0.
-fn leader(groups: u16) -> Ramcast {
+fn leader<O: Played>(groups: u16) -> O {
     let mut effects = Vec::new();
-    let mut leader = Ramcast::new(config(replica(0, 0), 0, groups, 3), View::first(3));
+    let mut leader = O::new(config(replica(0, 0), 0, groups, 3), View::first(3));
     let ballot = leader.campaign(Cause::Start);
     for slot in 0..2 {
         leader.granted(slot, 0, (Ballot::ZERO, 0), vec![0; 3]);
@@ -38,15 +49,14 @@ fn leader(groups: u16) -> Ramcast {
 }
 
 /// Slot 1 of g0, which follows slot 0 in a ballot whose own first entry is `first`.
-fn follower(ballot: Ballot, first: u64) -> Ramcast {
-    let mut follower = Ramcast::new(config(replica(0, 1), 0, 1, 3), View::first(3));
+fn follower<O: Played>(ballot: Ballot, first: u64) -> O {
+    let mut follower = O::new(config(replica(0, 1), 0, 1, 3), View::first(3));
     follower.let_lead(ballot);
     follower.begin_to_follow(ballot, 0, first);
     follower
 }
 
-#[test]
-fn an_acknowledgement_counts_only_for_the_ballot_it_names() {
+fn an_acknowledgement_counts_only_for_the_ballot_it_names<O: Played>() {
     let ours = Ballot::new(1, 0, 0);
     #[rustfmt::skip]
     let cases = [
@@ -57,14 +67,27 @@ fn an_acknowledgement_counts_only_for_the_ballot_it_names() {
     ];
     for (ballot, delivered, because) in cases {
         let mut effects = Vec::new();
-        let mut leader = self::leader(1);
+        let mut leader = self::leader::<O>(1);
         leader.step(received(GroupSet::first(1)), &mut effects);
         leader.step(acknowledged(replica(0, 1), ballot, 2), &mut effects);
         leader.step(Event::TurnEnd, &mut effects);
-        assert_eq!(leader.deliver().is_some(), delivered, "own group: {because}");
+        assert_eq!(leader.deliver().is_some(), delivered, "{because}");
+    }
+}
 
-        // The same between groups: g1 proposed in `ours`.
-        let mut leader = self::leader(2);
+#[test]
+fn a_word_of_another_group_counts_only_for_the_ballot_it_names() {
+    let ours = Ballot::new(1, 0, 0);
+    #[rustfmt::skip]
+    let cases = [
+        // acknowledged in       delivered  because
+        (ours,                   true,      "g1 has proposed in it"),
+        (Ballot::new(2, 0, 0),   false,     "g1's leader may have come back with another log"),
+        (Ballot::new(1, 1, 0),   false,     "another leader of g1 has another log"),
+    ];
+    for (ballot, delivered, because) in cases {
+        let mut effects = Vec::new();
+        let mut leader = self::leader::<Ramcast>(2);
         leader.step(received(GroupSet::first(2)), &mut effects);
         let announcement = Announcement {
             message: message(1),
@@ -82,48 +105,31 @@ fn an_acknowledgement_counts_only_for_the_ballot_it_names() {
         leader.step(Event::TurnEnd, &mut effects);
         leader.step(Event::Completed { slot: 1, index: 3 }, &mut effects);
         leader.step(acknowledged(replica(1, 2), ballot, 2), &mut effects);
-        assert_eq!(leader.deliver().is_some(), delivered, "other group: {because}");
+        assert_eq!(leader.deliver().is_some(), delivered, "{because}");
     }
 }
 
-#[test]
-fn nothing_is_committed_below_the_ballots_first_entry() {
+fn nothing_is_committed_below_the_ballots_first_entry<O: Played>() {
     let mut effects = Vec::new();
-    let mut follower = follower(Ballot::new(2, 0, 0), 2);
+    let mut follower = follower::<O>(Ballot::new(2, 0, 0), 2);
     let mut logged = |index, birth, record| {
         let event = Event::Logged { index, birth, time_ms: 0, record, held: true, last: true };
         follower.step(event, &mut effects);
         follower.step(Event::TurnEnd, &mut effects);
         follower.deliver().map(|deliver| deliver.message)
     };
-    let local = Record::Local {
-        message: message(1),
-        low_water: 1,
-        timestamp: Timestamp::new(1, GroupId(0)),
-        destinations: GroupSet::first(1),
-        inline: true,
-    };
+    let local = O::record(message(1), 1, GroupSet::first(1), true);
     // An adopted entry: leader and follower hold it, but in the new ballot nobody vouches for more.
     assert_eq!(logged(1, Ballot::new(1, 0, 0), local), None);
-    assert_eq!(
-        logged(2, Ballot::new(2, 0, 0), Record::Group(GroupRecord::NewBallot)),
-        Some(message(1))
-    );
+    assert_eq!(logged(2, Ballot::new(2, 0, 0), GroupRecord::NewBallot.into()), Some(message(1)));
 }
 
-#[test]
-fn completions_count_only_for_whoever_has_caught_up() {
+fn completions_count_only_for_whoever_has_caught_up<O: Played>() {
     let old = Ballot::new(1, 0, 0);
     let mut effects = Vec::new();
-    let mut core = follower(old, 1);
-    let local = Record::Local {
-        message: message(1),
-        low_water: 1,
-        timestamp: Timestamp::new(1, GroupId(0)),
-        destinations: GroupSet::first(1),
-        inline: false,
-    };
-    for (index, record) in [(1, Record::Group(GroupRecord::NewBallot)), (2, local)] {
+    let mut core = follower::<O>(old, 1);
+    let local = O::record(message(1), 1, GroupSet::first(1), false);
+    for (index, record) in [(1, GroupRecord::NewBallot.into()), (2, local)] {
         let event = Event::Logged { index, birth: old, time_ms: 0, record, held: true, last: true };
         core.step(event, &mut effects);
     }
@@ -144,10 +150,9 @@ fn completions_count_only_for_whoever_has_caught_up() {
     assert_eq!(core.log().commit_index(), core.log().last_index());
 }
 
-#[test]
-fn what_completed_in_an_earlier_ballot_counts_for_nothing_in_this_one() {
+fn what_completed_in_an_earlier_ballot_counts_for_nothing_in_this_one<O: Played>() {
     let (leader, other, next) = (replica(0, 0), replica(0, 1), replica(0, 2));
-    let mut stage = Stage::<Ramcast>::new(1, 5);
+    let mut stage = Stage::<O>::new(1, 5);
     for slot in 2..5 {
         stage.lose_writes(leader, replica(0, slot));
     }
@@ -175,7 +180,7 @@ fn what_completed_in_an_earlier_ballot_counts_for_nothing_in_this_one() {
 #[test]
 fn nothing_passes_a_message_by_on_a_proposal_that_may_be_lost() {
     let mut effects = Vec::new();
-    let mut leader = self::leader(2);
+    let mut leader = self::leader::<Ramcast>(2);
     let theirs = Ballot::new(1, 0, 0);
     let announced = |ballot, clock, index| {
         Event::Heard(Heard::Announced {
@@ -217,13 +222,12 @@ fn nothing_passes_a_message_by_on_a_proposal_that_may_be_lost() {
     assert_eq!(next, [message(1), message(2)]);
 }
 
-#[test]
-fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word() {
+fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word<O: Played>() {
     let mut effects = Vec::new();
-    let mut leader = self::leader(1);
+    let mut leader = self::leader::<O>(1);
     let ballot = leader.log().ballot();
     leader.feeds(2, 0);
-    let all = |leader: &mut Ramcast, slot, effects: &mut Vec<_>| {
+    let all = |leader: &mut O, slot, effects: &mut Vec<_>| {
         leader.step(acknowledged(replica(0, slot), ballot, leader.log().last_index()), effects);
         leader.step(Event::TurnEnd, effects);
         while leader.deliver().is_some() {}
@@ -265,7 +269,7 @@ fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word() {
 #[test]
 fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
     let mut effects = Vec::new();
-    let mut leader = self::leader(2);
+    let mut leader = self::leader::<Ramcast>(2);
     leader.step(received(GroupSet::first(2)), &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
     leader.step(Event::Completed { slot: 1, index: leader.log().last_index() }, &mut effects);
@@ -288,8 +292,8 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
 }
 
 /// A leader at one second, with a message to two groups that is committed and pending.
-fn leader_with_pending(effects: &mut Vec<Effect>) -> Ramcast {
-    let mut leader = self::leader(2);
+fn leader_with_pending(effects: &mut Vec<EffectOf<Ramcast>>) -> Ramcast {
+    let mut leader = self::leader::<Ramcast>(2);
     leader.step(Event::Tick { now_ms: 1000 }, effects);
     leader.step(received(GroupSet::first(2)), effects);
     leader.step(Event::TurnEnd, effects);
@@ -327,13 +331,11 @@ fn nobody_who_is_not_let_in_is_waited_for_to_lead() {
     }
 }
 
-#[test]
-#[should_panic(expected = "a follower never skips an entry")]
-fn a_gap_in_the_log_is_no_log() {
+fn a_gap_in_the_log_is_no_log<O: Played>() {
     let birth = Ballot::new(1, 0, 0);
-    let record = Record::Group(GroupRecord::NewBallot);
+    let record = GroupRecord::NewBallot.into();
     let event = Event::Logged { index: 2, birth, time_ms: 0, record, held: true, last: true };
-    follower(birth, 1).step(event, &mut Vec::new());
+    follower::<O>(birth, 1).step(event, &mut Vec::new());
 }
 
 #[test]
@@ -360,7 +362,7 @@ fn a_group_that_begins_anew_proposes_above_all_that_its_former_self_may_have() {
 #[test]
 fn a_leader_is_left_behind_by_who_has_applied_its_next_message_and_nothing_behind_it() {
     let mut effects = Vec::new();
-    let mut leader = self::leader(2);
+    let mut leader = self::leader::<Ramcast>(2);
     leader.step(received(GroupSet::first(2)), &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
     leader.step(Event::Completed { slot: 1, index: leader.log().last_index() }, &mut effects);

@@ -1,18 +1,28 @@
 //! A lost group that goes on from one replica's log: who counts, who keeps still, and until when.
 
-use skein_protocol::ballot::Ballot;
-use skein_protocol::group::GroupRecord;
+use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::group::transfer::{Left, Request};
-use skein_protocol::ids::{GroupId, GroupSet};
+use skein_protocol::group::{Cause, GroupRecord, Role};
+use skein_protocol::ids::GroupSet;
 use skein_protocol::ordering::{Inspect as _, MessageStage, OrderingProtocol as _};
-use skein_protocol::ramcast::{Event, Record};
-use skein_protocol::ramcast::{Ramcast, Role};
+use skein_protocol::ramcast::{Ramcast, Record};
 use skein_protocol::rank::Rank;
-use skein_protocol::timestamp::Timestamp;
+use skein_protocol::step::Event;
 use skein_protocol::view::View;
 
 use crate::by_hand::{Answer, ByHand, Vote};
+use crate::played::{Played, both};
 use crate::stage::{config, message, replica, sends_state};
+
+both!(
+    all_that_the_survivor_holds_is_committed_and_what_it_lacks_is_given_up,
+    what_a_group_that_begins_anew_delivers_is_above_all_that_its_former_self_may_have,
+    the_survivor_leads_when_f_others_have_its_state,
+    nobody_gives_the_state_away_when_somebody_leads_or_another_begins,
+    a_suspended_replica_keeps_still_whoever_asks,
+    who_has_no_state_promises_itself_to_the_new_generation_too,
+    a_state_of_a_former_generation_is_of_no_use,
+);
 
 /// The life of those that have lost their memory.
 const LIFE: u32 = 1 << 10;
@@ -27,26 +37,20 @@ fn marker(counter: u32) -> Ballot {
 }
 
 /// Whether it sends its state to that incarnation of slot 0.
-fn seeds(core: &mut Ramcast, incarnation: u32) -> bool {
+fn seeds<O: Played>(core: &mut O, incarnation: u32) -> bool {
     sends_state(core, 0, incarnation, Rank::NOTHING)
 }
 
-/// Slot 1 of five, which has read so much of its leader's log: a message to two groups at clock 50, of an
-/// earlier ballot; the ballot's first entry; and another one. Two of five hold them, as far as it knows.
-fn survivor(behind: Record) -> Ramcast {
-    let mut core = Ramcast::new(config(replica(0, 1), 0, 2, 5), View::first(5));
+/// Slot 1 of five, which has read so much of its leader's log: message 50, to all groups, of an earlier ballot; the
+/// ballot's first entry; and another one. Two of five hold them, as far as it knows.
+fn survivor<O: Played>(behind: O::Record) -> O {
+    let mut core = O::new(config(replica(0, 1), 0, O::GROUPS, 5), View::first(5));
     core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
     let (earlier, birth) = (Ballot::new(1, 2, 0), Ballot::new(2, 0, 0));
     core.let_lead(birth);
     core.begin_to_follow(birth, 0, 2);
-    let local = Record::Local {
-        message: message(1),
-        low_water: 1,
-        timestamp: Timestamp::new(50, GroupId(0)),
-        destinations: GroupSet::first(2),
-        inline: true,
-    };
-    let log = [(earlier, local), (birth, Record::Group(GroupRecord::NewBallot)), (birth, behind)];
+    let first = O::record(message(50), 1, GroupSet::first(O::GROUPS), true);
+    let log = [(earlier, first), (birth, GroupRecord::NewBallot.into()), (birth, behind)];
     for (index, (birth, record)) in (1..).zip(log) {
         let event = Event::Logged { index, birth, time_ms: 0, record, held: false, last: true };
         core.step(event, &mut Vec::new());
@@ -56,33 +60,60 @@ fn survivor(behind: Record) -> Ramcast {
     core
 }
 
+/// Another message, to one group.
+fn other<O: Played>(inline: bool) -> O::Record {
+    O::record(message(51), 1, GroupSet::first(1), inline)
+}
+
+fn all_that_the_survivor_holds_is_committed_and_what_it_lacks_is_given_up<O: Played>() {
+    let mut core = survivor::<O>(other::<O>(false));
+    assert_eq!(core.log().stalled_on(), Some(message(51)));
+    core.goes_on(marker(7), view(), 20);
+    assert_eq!((core.log().commit_index(), core.log().last_index()), (2, 2));
+    assert!(
+        core.stage_of(message(50)) == MessageStage::Pending && core.log().stalled_on().is_none()
+    );
+    assert_eq!((core.log().ballot(), core.log().promised()), (marker(7), marker(7)));
+    assert_eq!(core.log().first_index(), u64::MAX);
+    assert_eq!(core.log().view(), &view());
+}
+
 #[test]
-fn all_that_the_survivor_holds_is_committed_and_what_it_lacks_is_given_up() {
-    let timestamp = Timestamp::new(51, GroupId(0));
-    let destinations = GroupSet::first(1);
-    let large =
-        Record::Local { message: message(2), low_water: 1, timestamp, destinations, inline: false };
-    for (clock, is) in [(20, 50), (80, 80)] {
-        let mut core = survivor(large);
-        assert_eq!(core.log().stalled_on(), Some(message(2)));
-        core.goes_on(marker(7), view(), clock);
-        assert_eq!((core.log().commit_index(), core.log().last_index()), (2, 2));
-        assert!(
-            core.stage_of(message(1)) == MessageStage::Pending && core.log().stalled_on().is_none()
-        );
-        assert_eq!((core.log().ballot(), core.log().promised()), (marker(7), marker(7)));
-        assert_eq!((core.inspect().clock(), core.log().first_index()), (is, u64::MAX));
-        assert_eq!(core.log().view(), &view());
+fn the_survivors_clock_is_no_lower_than_any_that_was_reported() {
+    for (reported, is) in [(20, 50), (80, 80)] {
+        let mut core = survivor::<Ramcast>(other::<Ramcast>(false));
+        core.goes_on(marker(7), view(), reported);
+        assert_eq!(core.inspect().clock(), is);
     }
+}
+
+fn what_a_group_that_begins_anew_delivers_is_above_all_that_its_former_self_may_have<O: Played>() {
+    let (clock, now_ms) = (100, 5_000);
+    let (me, view) = (config(replica(0, 0), LIFE, 1, 3), View::of([LIFE; 3]));
+    let mut former = O::new(me, view.clone());
+    former.step(Event::Tick { now_ms }, &mut Vec::new());
+    let mut leader = former.anew(view, 7, clock);
+    let ballot = leader.campaign(Cause::Start);
+    assert!(ballot > Ballot::new(8, 2, 0) && ballot.generation() == 1);
+    assert_eq!(leader.log().now_ms(), now_ms);
+    leader.granted(1, LIFE, (Ballot::ZERO, 0), vec![LIFE; 3]);
+    leader.begin_to_lead(&mut Vec::new());
+    let (message, destinations) = (message(1), GroupSet::first(1));
+    let received = Event::Received { message, low_water: 1, destinations, inline: true };
+    leader.step(received, &mut Vec::new());
+    let acceptance = Acceptance { tag: ballot.tag(), index: leader.log().last_index() };
+    leader.step(Event::Acknowledged { by: replica(0, 1), acceptance }, &mut Vec::new());
+    let next = leader.deliver().expect("it is committed");
+    assert!(next.clock > clock && leader.inspect().highest_clock() >= next.clock, "{next:?}");
 }
 
 #[test]
 fn a_replica_that_may_lack_something_revives_nobody_and_who_was_chosen_lacks_nothing() {
-    assert!(survivor(Record::Exchange).inspect().can_be_revived(0));
-    let mut core = survivor(Record::Group(GroupRecord::Evict { slot: 1 }));
+    assert!(survivor::<Ramcast>(Record::Exchange).inspect().can_be_revived(0));
+    let mut core = survivor::<Ramcast>(GroupRecord::Evict { slot: 1 }.into());
     assert!(
         !core.inspect().can_be_revived(0),
-        "others may be done with message 1, and not have waited for it"
+        "others may be done with message 50, and not have waited for it"
     );
     core.goes_on(marker(7), view(), 0);
     assert!(core.inspect().can_be_revived(0), "nobody else holds more, an operator says");
@@ -90,19 +121,18 @@ fn a_replica_that_may_lack_something_revives_nobody_and_who_was_chosen_lacks_not
     assert_eq!((blank.log().role(), blank.inspect().can_be_revived(0)), (Role::Blank, false));
 }
 
-#[test]
-fn the_survivor_leads_when_f_others_have_its_state() {
-    let wants = |core: &mut Ramcast| {
+fn the_survivor_leads_when_f_others_have_its_state<O: Played>() {
+    let wants = |core: &mut O| {
         for _ in 0..100 {
             let now_ms = core.log().now_ms() + 10;
             core.step(Event::Tick { now_ms }, &mut Vec::new());
         }
         core.wants_to_lead().is_some()
     };
-    let mut core = survivor(Record::Exchange);
+    let mut core = survivor::<O>(other::<O>(true));
     core.goes_on(marker(7), view(), 0);
     assert!(seeds(&mut core, LIFE) && !seeds(&mut core, 0) && !seeds(&mut core, LIFE + 1));
-    let has_seeded = |core: &mut Ramcast, slot: u8| {
+    let has_seeded = |core: &mut O, slot: u8| {
         let (needs, applied) = (Some(Ballot::ZERO), Rank::NOTHING);
         let request = Request { slot, incarnation: LIFE, needs, applied, taken: None };
         assert_eq!(core.asked_for_state(&request, true), Answer::Begin);
@@ -119,10 +149,9 @@ fn the_survivor_leads_when_f_others_have_its_state() {
     assert!(wants(&mut core), "more than it takes do no harm");
 }
 
-#[test]
-fn nobody_gives_the_state_away_when_somebody_leads_or_another_begins() {
+fn nobody_gives_the_state_away_when_somebody_leads_or_another_begins<O: Played>() {
     let revived = || {
-        let mut core = survivor(Record::Exchange);
+        let mut core = survivor::<O>(other::<O>(true));
         core.goes_on(marker(7), view(), 0);
         assert!(seeds(&mut core, LIFE));
         core
@@ -136,7 +165,7 @@ fn nobody_gives_the_state_away_when_somebody_leads_or_another_begins() {
     core.begin_to_follow(elected, 3, 4);
     assert!(!seeds(&mut core, LIFE), "it follows");
     let mut core = revived();
-    core.campaign(skein_protocol::ramcast::Cause::Start);
+    core.campaign(Cause::Start);
     let last = (core.log().inspect().last_birth(), core.log().last_index());
     for slot in [0, 2] {
         let named = core.log().named();
@@ -148,9 +177,8 @@ fn nobody_gives_the_state_away_when_somebody_leads_or_another_begins() {
     assert!(!seeds(&mut core, LIFE), "it has led");
 }
 
-#[test]
-fn a_suspended_replica_keeps_still_whoever_asks() {
-    let mut core = survivor(Record::Exchange);
+fn a_suspended_replica_keeps_still_whoever_asks<O: Played>() {
+    let mut core = survivor::<O>(other::<O>(true));
     core.waits_for_survivor(marker(7));
     assert!(core.log().is_suspended() && core.log().is_silent());
     for leads in [false, true] {
@@ -163,9 +191,8 @@ fn a_suspended_replica_keeps_still_whoever_asks() {
     assert!(!core.log().is_suspended() && !core.log().is_silent());
 }
 
-#[test]
-fn who_has_no_state_promises_itself_to_the_new_generation_too() {
-    let mut blank = Ramcast::new(config(replica(0, 0), LIFE, 2, 5), View::first(5));
+fn who_has_no_state_promises_itself_to_the_new_generation_too<O: Played>() {
+    let mut blank = O::new(config(replica(0, 0), LIFE, O::GROUPS, 5), View::first(5));
     blank.waits_for_survivor(marker(7));
     assert_eq!(
         (blank.log().promised(), blank.log().inspect().ballot_counter()),
@@ -178,25 +205,23 @@ fn who_has_no_state_promises_itself_to_the_new_generation_too() {
 
 #[test]
 fn nobody_goes_on_from_what_waits_for_a_message_that_others_are_done_with() {
-    let to_one = Record::Local {
-        message: message(2),
-        low_water: 1,
-        timestamp: Timestamp::new(51, GroupId(0)),
-        destinations: GroupSet::first(1),
-        inline: true,
-    };
+    let to_one = other::<Ramcast>(true);
     #[rustfmt::skip]
     let cases = [
         // settled  serves  because
-        (49,        true,   "message 1 ends at 50 or later"),
-        (50,        false,  "message 1 may have ended, and nobody tells where"),
-        (60,        false,  "message 1 may have ended, and nobody tells where"),
+        (49,        true,   "message 50 ends at 50 or later"),
+        (50,        false,  "message 50 may have ended, and nobody tells where"),
+        (60,        false,  "message 50 may have ended, and nobody tells where"),
     ];
     for (settled, serves, because) in cases {
-        assert_eq!(survivor(to_one).inspect().can_be_revived(settled), serves, "{because}");
-        let mut committed = survivor(to_one);
+        assert_eq!(
+            survivor::<Ramcast>(to_one).inspect().can_be_revived(settled),
+            serves,
+            "{because}"
+        );
+        let mut committed = survivor::<Ramcast>(to_one);
         committed.goes_on(marker(7), view(), 0);
-        assert!(committed.stage_of(message(1)) == MessageStage::Pending);
+        assert!(committed.stage_of(message(50)) == MessageStage::Pending);
         assert_eq!(
             committed.inspect().can_be_revived(settled),
             serves,
@@ -205,14 +230,13 @@ fn nobody_goes_on_from_what_waits_for_a_message_that_others_are_done_with() {
     }
 }
 
-#[test]
-fn a_state_of_a_former_generation_is_of_no_use() {
+fn a_state_of_a_former_generation_is_of_no_use<O: Played>() {
     let (mut before, mut after) = (Vec::new(), Vec::new());
-    let mut core = survivor(Record::Exchange);
+    let mut core = survivor::<O>(other::<O>(true));
     core.save(&mut before);
     core.goes_on(marker(7), view(), 0);
     core.save(&mut after);
-    let mut blank = Ramcast::new(config(replica(0, 0), LIFE, 2, 5), View::first(5));
+    let mut blank = O::new(config(replica(0, 0), LIFE, O::GROUPS, 5), View::first(5));
     assert!(blank.restored(&before).is_ok() && blank.restored(&after).is_ok());
     blank.waits_for_survivor(marker(7));
     assert!(blank.restored(&before).is_err() && blank.restored(&after).is_ok());
@@ -225,23 +249,11 @@ fn who_is_waited_for_again_may_lack_what_was_logged_while_it_was_not() {
     let (earlier, birth) = (Ballot::new(1, 2, 0), Ballot::new(2, 0, 0));
     core.let_lead(birth);
     core.begin_to_follow(birth, 0, 3);
-    let local = Record::Local {
-        message: message(1),
-        low_water: 1,
-        timestamp: Timestamp::new(50, GroupId(0)),
-        destinations: GroupSet::first(2),
-        inline: true,
-    };
-    let (evict, join) = (
-        Record::Group(GroupRecord::Evict { slot: 1 }),
-        Record::Group(GroupRecord::Join { slot: 1, incarnation: 0 }),
-    );
-    let log = [
-        (earlier, evict),
-        (earlier, local),
-        (birth, Record::Group(GroupRecord::NewBallot)),
-        (birth, join),
-    ];
+    let local = Ramcast::record(message(1), 1, GroupSet::first(2), true);
+    let evict = GroupRecord::Evict { slot: 1 }.into();
+    let join = GroupRecord::Join { slot: 1, incarnation: 0 }.into();
+    let first = GroupRecord::NewBallot.into();
+    let log = [(earlier, evict), (earlier, local), (birth, first), (birth, join)];
     for (index, (birth, record)) in (1..).zip(log) {
         let event = Event::Logged { index, birth, time_ms: 0, record, held: true, last: true };
         core.step(event, &mut Vec::new());

@@ -1,26 +1,29 @@
 //! Leadership that goes back to slot 0 by itself.
 
-use skein_protocol::group::GroupEvent;
+use skein_protocol::group::{Cause, GroupEvent};
 use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::ordering::OrderingProtocol as _;
-use skein_protocol::ramcast::{Cause, Ramcast};
+use skein_protocol::ramcast::Ramcast;
 
 use crate::by_hand::ByHand;
+use crate::played::{Played, both};
 use crate::stage::{Stage, message, replica};
+
+both!(the_leader_of_a_single_group_stays,);
 
 /// As in `stage::config`.
 const WAIT_MS: u64 = 3_000;
 
 /// A cluster in which slot 1 leads g0, because slot 0 was silent. Slot 0 is a follower again.
-fn moved(groups: u16) -> Stage {
-    let mut stage = Stage::<Ramcast>::new(groups, 3);
+fn moved<O: Played>(groups: u16) -> Stage<O> {
+    let mut stage = Stage::<O>::new(groups, 3);
     // Time does not begin at 0.
     pass(&mut stage, 100);
     take_over(&mut stage);
     stage
 }
 
-fn take_over(stage: &mut Stage) {
+fn take_over<O: Played>(stage: &mut Stage<O>) {
     let (old, new, other) = (replica(0, 0), replica(0, 1), replica(0, 2));
     stage.silence(old);
     stage.campaign(new, Cause::Silence);
@@ -41,7 +44,7 @@ fn give_back(stage: &mut Stage) {
     assert!(stage.core(preferred).log().leads());
 }
 
-fn settle(stage: &mut Stage) {
+fn settle<O: Played>(stage: &mut Stage<O>) {
     let all: Vec<_> = stage.nodes.keys().copied().collect();
     for id in all.iter().chain(&all).chain(&all) {
         stage.turn(*id);
@@ -49,20 +52,20 @@ fn settle(stage: &mut Stage) {
 }
 
 /// Everybody is seen to be well for so long.
-fn pass(stage: &mut Stage, ms: u64) {
+fn pass<O: Played>(stage: &mut Stage<O>, ms: u64) {
     for _ in 0..ms / 5 {
         stage.pass(5, &[]);
     }
     settle(stage);
 }
 
-fn hands_over(stage: &mut Stage) -> Option<u8> {
+fn hands_over<O: Played>(stage: &mut Stage<O>) -> Option<u8> {
     stage.core(replica(0, 1)).hands_over()
 }
 
 #[test]
 fn a_leader_hands_over_to_slot_0_when_both_have_been_well_for_long() {
-    let mut stage = moved(2);
+    let mut stage = moved::<Ramcast>(2);
     assert_eq!(hands_over(&mut stage), None);
     pass(&mut stage, WAIT_MS - 50);
     assert_eq!(hands_over(&mut stage), None, "not so soon");
@@ -77,7 +80,7 @@ fn a_leader_hands_over_to_slot_0_when_both_have_been_well_for_long() {
 
 #[test]
 fn a_request_is_repeated_twice_and_no_more() {
-    let mut stage = moved(2);
+    let mut stage = moved::<Ramcast>(2);
     let mut asked = 0;
     for _ in 0..20 {
         pass(&mut stage, WAIT_MS + 50);
@@ -113,7 +116,7 @@ fn a_leader_that_an_operator_asked_for_stays() {
 
 #[test]
 fn nothing_is_handed_over_to_a_replica_that_has_not_caught_up() {
-    let mut stage = moved(2);
+    let mut stage = moved::<Ramcast>(2);
     pass(&mut stage, WAIT_MS + 50);
     assert_eq!(hands_over(&mut stage), Some(0));
     let leader = replica(0, 1);
@@ -125,7 +128,7 @@ fn nothing_is_handed_over_to_a_replica_that_has_not_caught_up() {
 
 #[test]
 fn nothing_is_handed_over_to_a_replica_that_was_silent_for_long() {
-    let mut stage = moved(2);
+    let mut stage = moved::<Ramcast>(2);
     pass(&mut stage, WAIT_MS + 50);
     stage.silence(replica(0, 0));
     assert_eq!(hands_over(&mut stage), None);
@@ -135,16 +138,15 @@ fn nothing_is_handed_over_to_a_replica_that_was_silent_for_long() {
     assert_eq!(hands_over(&mut stage), Some(0));
 }
 
-#[test]
-fn the_leader_of_a_single_group_stays() {
-    let mut stage = moved(1);
+fn the_leader_of_a_single_group_stays<O: Played>() {
+    let mut stage = moved::<O>(1);
     pass(&mut stage, 3 * WAIT_MS);
     assert_eq!(hands_over(&mut stage), None);
 }
 
 #[test]
 fn a_slot_0_that_falls_again_and_again_is_waited_for_longer_each_time() {
-    let mut stage = moved(2);
+    let mut stage = moved::<Ramcast>(2);
     let mut waited = Vec::new();
     for _ in 0..7 {
         let mut ms = 0;
