@@ -74,7 +74,8 @@ impl OrderingProtocol for Ramcast {
     }
 
     fn restored(&self, saved: &[u8]) -> Result<Self, NotRestored> {
-        if !self.is_current(saved) {
+        let saved_in = self.saved_in(saved).ok_or(NotRestored::Malformed)?;
+        if saved_in.generation() < self.log.promised().generation() {
             return Err(NotRestored::Outdated);
         }
         let mut restored = self.blank();

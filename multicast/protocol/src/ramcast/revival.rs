@@ -15,28 +15,27 @@
 //! meanwhile, the operator can begin with another.
 
 use super::Ramcast;
+use super::saved::VERSION;
 use crate::ballot::Ballot;
 use crate::bytes::Reader;
 
 impl Ramcast {
-    /// Whether a [saved](Self::save) state is of the generation in which our group goes on, or of a later
-    /// one. One that makes no sense is not.
-    pub(super) fn is_current(&self, saved: &[u8]) -> bool {
+    /// The ballot of the leader that has [saved](Self::save) a state. `None` if the state makes no sense.
+    pub(super) fn saved_in(&self, saved: &[u8]) -> Option<Ballot> {
         let mut from = Reader(saved);
-        let mut own_ballot = || {
+        if from.u8()? != VERSION {
+            return None;
+        }
+        for _ in 0..4 {
+            from.u64()?;
+        }
+        for _ in 0..self.config.group.replicas {
+            from.u32()?;
             from.u8()?;
-            for _ in 0..4 {
-                from.u64()?;
-            }
-            for _ in 0..self.config.group.replicas {
-                from.u32()?;
-                from.u8()?;
-            }
-            for _ in 0..self.group().index() {
-                from.u64()?;
-            }
-            from.u64().map(Ballot::from_word)
-        };
-        own_ballot().is_some_and(|ballot| ballot.generation() >= self.log.promised().generation())
+        }
+        for _ in 0..self.group().index() {
+            from.u64()?;
+        }
+        from.u64().map(Ballot::from_word)
     }
 }

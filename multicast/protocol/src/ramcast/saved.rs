@@ -15,7 +15,7 @@ use crate::ordering::OrderingProtocol;
 use crate::ramcast::Record;
 use crate::view::View;
 
-const VERSION: u8 = 4;
+pub(super) const VERSION: u8 = 4;
 
 impl Ramcast {
     /// Appends what a replica needs to go on from our commit index: the last index with its birth,

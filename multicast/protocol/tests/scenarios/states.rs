@@ -5,7 +5,7 @@ use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::{Cause, GroupEvent, GroupRecord, Role};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
-use skein_protocol::ordering::{EffectOf, MessageStage, OrderingProtocol as _};
+use skein_protocol::ordering::{EffectOf, MessageStage, NotRestored, OrderingProtocol as _};
 use skein_protocol::ramcast::announcement::Announcement;
 use skein_protocol::ramcast::{Heard, Ramcast, Told};
 use skein_protocol::rank::Rank;
@@ -115,15 +115,18 @@ fn who_has_the_state_of_a_later_leader_lets_no_earlier_one_in<O: Played>() {
 
 fn a_state_that_makes_no_sense_is_refused<O: Played>() {
     let bytes = saved(busy::<O>().core(replica(0, 0)));
+    let malformed = Some(NotRestored::Malformed);
     for cut in 0..bytes.len() {
-        assert!(blank::<O>().restored(&bytes[..cut]).is_err(), "cut off at {cut}");
+        assert_eq!(blank::<O>().restored(&bytes[..cut]).err(), malformed, "cut off at {cut}");
     }
     for at in 0..bytes.len() {
         let mut changed = bytes.clone();
         changed[at] ^= 0xff;
         let _ = blank::<O>().restored(&changed); // Sense or nonsense, but no panic.
     }
-    assert!(blank::<O>().restored(&[&bytes[..], &[0]].concat()).is_err(), "too long");
+    let (long, version) = ([&bytes[..], &[0]].concat(), [&[bytes[0] + 1], &bytes[1..]].concat());
+    assert_eq!(blank::<O>().restored(&long).err(), malformed, "it is too long");
+    assert_eq!(blank::<O>().restored(&version).err(), malformed, "it is of another version");
 }
 
 /// Two groups that have a message in common, which all have delivered.
