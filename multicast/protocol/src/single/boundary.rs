@@ -1,5 +1,8 @@
 //! The ordering at its boundary: what it is asked, and where the answer is.
 
+#[cfg(test)]
+mod tests;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 

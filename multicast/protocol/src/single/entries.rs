@@ -1,5 +1,8 @@
 //! What the entries of the log say: the group's own records, and messages.
 
+#[cfg(test)]
+mod tests;
+
 use alloc::vec::Vec;
 use core::convert::Infallible;
 

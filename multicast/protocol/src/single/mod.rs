@@ -14,6 +14,8 @@ mod entries;
 mod hooks;
 mod inspect;
 mod saved;
+#[cfg(test)]
+mod testing;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -58,7 +60,8 @@ pub struct Single {
     pending: VecDeque<Pending>,
     /// Messages delivered.
     delivered: u64,
-    /// The rank of an entry is this, and its index: a group that was recreated goes on above its former self.
+    /// The rank of an entry is this, and its index: a group that was recreated goes on above its former self. It is the same
+    /// at all replicas that count, and stands in no log: a group begins anew with one clock, and goes on from one state.
     base: u64,
     /// The last entry that others than we may have answered: of a former ballot.
     last_shared: u64,
@@ -164,5 +167,87 @@ impl Single {
         };
         self.log.delivers(&next);
         Some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::testing::{deliveries, follow, hold, leader, message, received, replica, step};
+    use super::*;
+    use crate::ballot::{Acceptance, Ballot};
+    use crate::group::body::{Body as _, Payload};
+    use crate::ids::{GroupId, ReplicaId};
+    use crate::ordering::At;
+    use crate::view::View;
+
+    #[test]
+    #[should_panic(expected = "it orders the messages of one group")]
+    fn several_groups_are_refused() {
+        let config = Config { groups: 2, ..testing::config(0, 0) };
+        Single::new(config, View::first(3));
+    }
+
+    #[test]
+    fn what_is_committed_is_delivered_in_log_order_and_nothing_else() {
+        let mut core = leader();
+        for (sequence, inline) in [(9, true), (3, false), (5, true)] {
+            step(&mut core, received(sequence, inline));
+        }
+        assert_eq!(deliveries(&mut core), [], "nobody else holds them");
+        hold(&mut core, 1);
+        step(&mut core, received(4, true));
+        assert_eq!(deliveries(&mut core), [(9, 2, 1), (3, 3, 2), (5, 4, 3)]);
+    }
+
+    /// What follows from reading an entry at that index, of a message whose payload is elsewhere.
+    fn reads(core: &mut Single, index: u64, sequence: u64, held: bool) -> Vec<Effect> {
+        let payload = Payload::Held { check: 7 };
+        let body = Body::Message { message: message(sequence), low_water: 1, payload };
+        assert_eq!(body.message().map(|it| it.message), Some(message(sequence)));
+        let (birth, mut effects) = (core.log.ballot(), Vec::new());
+        core.accept(At { index, birth, time_ms: 0 }, &body, held, &mut effects);
+        core.step(Event::TurnEnd, &mut effects);
+        effects
+    }
+
+    /// The index that is acknowledged.
+    fn acknowledges(effects: &[Effect]) -> Option<u64> {
+        effects.iter().find_map(|effect| match effect {
+            Effect::Acknowledge { acceptance, .. } => Some(acceptance.index),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn a_payload_that_is_missing_stalls_the_log_and_is_fetched_from_whoever_leads() {
+        let mut core = replica(1);
+        step(&mut core, Event::Tick { now_ms: 1_000 });
+        let ballot = Ballot::new(1, 2, 0);
+        follow(&mut core, ballot, 0);
+        step(&mut core, Event::TurnEnd);
+        assert_eq!(acknowledges(&reads(&mut core, 1, 5, true)), Some(1), "it is held");
+        assert_eq!(acknowledges(&reads(&mut core, 2, 6, false)), None);
+        assert_eq!((core.log.stalled_on(), core.log.last_index()), (Some(message(6)), 1));
+        assert!(!core.is_known(message(6)) && core.may_need(message(6)));
+        let mut fetched = vec![];
+        for now_ms in 1_001..1_050 {
+            for effect in step(&mut core, Event::Tick { now_ms }) {
+                fetched.push((now_ms, effect));
+            }
+        }
+        let from = ReplicaId::new(GroupId(0), 2);
+        let fetch = Effect::Fetch { message: message(6), from };
+        assert_eq!(fetched, [(1_020, fetch), (1_040, fetch)]);
+        step(&mut core, received(7, false));
+        assert_eq!(core.log.stalled_on(), Some(message(6)), "that is another one");
+        step(&mut core, received(6, false));
+        assert_eq!((core.log.stalled_on(), core.log.last_index()), (None, 2));
+        let acceptance = Acceptance { tag: ballot.tag(), index: 2 };
+        let groups = GroupSet::first(1);
+        let word = Effect::Acknowledge { groups, acceptance };
+        assert_eq!(step(&mut core, Event::TurnEnd), [word]);
+        assert_eq!(step(&mut core, Event::TurnEnd), [], "once is enough");
     }
 }

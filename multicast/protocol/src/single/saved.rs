@@ -84,3 +84,137 @@ impl Single {
         Some(Self { log, known, pending, delivered, base, ..Self::new(self.config, view) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Event;
+    use super::super::testing::{
+        anew, config, deliveries, elect, follow, hold, leader, message, received, step,
+    };
+    use super::*;
+    use crate::group::{Cause, GroupEvent, Role};
+    use crate::ids::{GroupId, SessionId};
+    use crate::ordering::{Inspect as _, MessageStage, Revival};
+
+    /// A leader of a group that was recreated, at time 7,000. Message 1 is delivered, 2 and 3 are committed, the payload of
+    /// 3 being elsewhere, and 9 is only logged. Slot 1 counts in its incarnation 3, slot 2 is waited for no more, and a
+    /// session has ended.
+    fn busy() -> Single {
+        let mut core = anew(View::of([0, 3, 0]), 100, 7_000);
+        let other = MessageId::new(SessionId(2), 1);
+        let destinations = crate::ids::GroupSet::single(GroupId(0));
+        let event = Event::Received { message: other, low_water: 1, destinations, inline: true };
+        step(&mut core, event);
+        step(&mut core, Event::Group(GroupEvent::Evict { slot: 2 }));
+        step(&mut core, received(1, true));
+        hold(&mut core, 1);
+        assert_eq!(deliveries(&mut core), [(1, 102, 1), (1, 104, 2)]);
+        step(&mut core, Event::SessionEnded { session: other.session });
+        for (sequence, inline) in [(2, true), (3, false)] {
+            step(&mut core, received(sequence, inline));
+        }
+        hold(&mut core, 1);
+        step(&mut core, received(9, true));
+        assert_eq!((core.log.commit_index(), core.log.last_index()), (6, 7));
+        core
+    }
+
+    fn saved(core: &mut Single) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        core.save(&mut bytes);
+        bytes
+    }
+
+    /// Slot 2, which has lost its memory.
+    fn blank() -> Single {
+        let mut blank = Single::new(config(2, 1), View::first(3));
+        step(&mut blank, Event::Tick { now_ms: 500 });
+        blank
+    }
+
+    #[test]
+    fn whoever_takes_a_state_goes_on_where_it_was_saved() {
+        let mut core = busy();
+        let bytes = saved(&mut core);
+        assert!(core.is_known(message(9)), "who saves forgets nothing");
+        let mut learner = blank().restored(&bytes).expect("what was saved");
+        assert_eq!(learner.log.role(), Role::Follower);
+        assert_eq!((learner.log.last_index(), learner.log.last_birth()), (6, core.log.ballot()));
+        assert_eq!(learner.log.promised(), core.log.ballot(), "it lets no earlier leader in");
+        assert_eq!(learner.log.view(), core.log.view());
+        assert_eq!(learner.log.last_time_ms(), 7_000);
+        assert_eq!(learner.delivered(), 2);
+        assert!(learner.has_ended(SessionId(2)) && !learner.has_ended(SessionId(1)));
+        for (number, stage) in [
+            (1, MessageStage::Delivered),
+            (2, MessageStage::Pending),
+            (3, MessageStage::Pending),
+            (9, MessageStage::Unknown),
+        ] {
+            assert_eq!(learner.stage_of(message(number)), stage, "message {number}");
+        }
+        assert_eq!(learner.inspect().oldest_pending(), Some((500, message(2))), "by its own time");
+        follow(&mut learner, core.log.ballot(), 6);
+        assert_eq!(saved(&mut learner), bytes, "it could give the same one");
+        let next = [core.deliver(), core.deliver(), core.deliver()];
+        assert_eq!([learner.deliver(), learner.deliver(), learner.deliver()], next);
+        assert!(next[1].is_some_and(|it| (it.rank.number(), it.time_ms) == (106, 7_000)));
+    }
+
+    #[test]
+    fn whoever_leads_after_it_took_a_state_keeps_the_payloads_that_are_pending() {
+        let bytes = saved(&mut busy());
+        let mut core = Single::new(config(1, 3), View::first(3)).restored(&bytes).expect("a state");
+        elect(&mut core, 0);
+        assert!(core.log.keeps(message(3)) && !core.log.keeps(message(2)));
+    }
+
+    #[test]
+    fn a_state_that_makes_no_sense_is_refused() {
+        let bytes = saved(&mut busy());
+        for cut in 0..bytes.len() {
+            let malformed = Some(NotRestored::Malformed);
+            assert_eq!(blank().restored(&bytes[..cut]).err(), malformed, "cut off at {cut}");
+        }
+        let refused = |bytes: &[u8]| blank().restored(bytes).err() == Some(NotRestored::Malformed);
+        assert!(refused(&[&bytes[..], &[0]].concat()), "it is too long");
+        assert!(refused(&[&[VERSION + 1], &bytes[1..]].concat()), "it is of another version");
+        for at in 0..bytes.len() {
+            for bits in [1, 0x80, 0xff] {
+                let mut changed = bytes.clone();
+                changed[at] ^= bits;
+                let _ = blank().restored(&changed); // Sense or nonsense, but no panic.
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_of_a_former_generation_is_outdated() {
+        let (mut core, slot) = (leader(), 0);
+        let before = saved(&mut core);
+        let marker = Ballot::revived(core.log.ballot_counter(), slot, 0).expect("a generation");
+        core.revive(marker, Revival::Survivor { view: View::first(3), clock: 0 });
+        let after = saved(&mut core);
+        assert!(blank().restored(&before).is_ok() && blank().restored(&after).is_ok());
+        let mut waiting = blank();
+        waiting.revive(marker, Revival::Other);
+        assert_eq!(waiting.restored(&before).err(), Some(NotRestored::Outdated));
+        let restored = waiting.restored(&after).expect("it is of this generation");
+        assert_eq!(restored.log.promised(), marker);
+        // One of a later generation is of use, too: whoever has saved it goes on from another marker.
+        let later = Ballot::revived(marker.counter(), slot, 0).expect("a generation");
+        core.revive(later, Revival::Survivor { view: View::first(3), clock: 0 });
+        assert!(waiting.restored(&saved(&mut core)).is_ok());
+    }
+
+    #[test]
+    fn what_was_promised_is_promised_whatever_the_state_says() {
+        let bytes = saved(&mut leader());
+        let mut core = blank();
+        let promised = Ballot::new(5, 1, 0);
+        core.log.promise(promised);
+        let mut restored = core.restored(&bytes).expect("a state");
+        assert_eq!(restored.log.promised(), promised);
+        assert!(restored.log.campaign(Cause::Silence) > promised);
+    }
+}

@@ -1,0 +1,98 @@
+//! What the tests of this module share: what happens to a replica, by hand.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Effect, Event, Single};
+use crate::ballot::{Acceptance, Ballot};
+use crate::group::{Cause, Closing, Control, GroupEvent, testing};
+use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use crate::ordering::{Config, OrderingProtocol as _};
+use crate::rank::Rank;
+use crate::view::View;
+
+/// An incarnation of a replica of three.
+pub(super) const fn config(slot: u8, incarnation: u32) -> Config {
+    let me = ReplicaId::new(GroupId(0), slot);
+    Config { group: testing::config(me, incarnation, 3), groups: 1, fetch_after_ms: 20 }
+}
+
+/// The first incarnation of a slot, with an empty log.
+pub(super) fn replica(slot: u8) -> Single {
+    Single::new(config(slot, 0), View::first(3))
+}
+
+/// A session's message.
+pub(super) const fn message(sequence: u64) -> MessageId {
+    MessageId::new(SessionId(1), sequence)
+}
+
+/// It has landed here.
+pub(super) fn received(sequence: u64, inline: bool) -> Event {
+    let (message, destinations) = (message(sequence), GroupSet::first(1));
+    Event::Received { message, low_water: 1, destinations, inline }
+}
+
+/// What follows from this.
+pub(super) fn step(core: &mut Single, event: Event) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    core.step(event, &mut effects);
+    effects
+}
+
+/// Sets out to lead and is elected by another slot, whose log ends where ours does.
+pub(super) fn elect(core: &mut Single, by: u8) -> Vec<Effect> {
+    let then = Closing::SetOut(Cause::Transfer);
+    step(core, Event::Group(GroupEvent::LogClosed { then }));
+    let (ballot, last) = (core.log.promised(), (core.log.last_birth(), core.log.last_index()));
+    let (named, applied) = (core.log.named(), Rank::NOTHING);
+    let incarnation = named[usize::from(by)];
+    let granted = Control::Granted { ballot, incarnation, last, named: &named, applied };
+    core.control(by, granted, &mut Vec::new());
+    step(core, Event::Group(GroupEvent::TookOver))
+}
+
+/// Slot 0 of three leads, and its first entry is committed.
+pub(super) fn leader() -> Single {
+    let mut core = replica(0);
+    elect(&mut core, 1);
+    hold(&mut core, 1);
+    assert_eq!(core.log.commit_index(), 1);
+    core
+}
+
+/// Slot 0 of a group that begins anew with this view, above this clock, and is led by it.
+pub(super) fn anew(view: View, clock: u64, now_ms: u64) -> Single {
+    let mut former = replica(0);
+    step(&mut former, Event::Tick { now_ms });
+    let mut core = former.anew(view, 1, clock);
+    elect(&mut core, 1);
+    core
+}
+
+/// That slot holds all that a leader has logged.
+pub(super) fn hold(core: &mut Single, slot: u8) -> Vec<Effect> {
+    let acceptance = Acceptance { tag: core.log.ballot().tag(), index: core.log.last_index() };
+    let by = ReplicaId::new(GroupId(0), slot);
+    let mut effects = step(core, Event::Acknowledged { by, acceptance });
+    effects.extend(step(core, Event::TurnEnd));
+    effects
+}
+
+/// Grants a ballot, unless that was done, whose leader writes our log from behind `base` on.
+pub(super) fn follow(core: &mut Single, ballot: Ballot, base: u64) {
+    if core.log.promised() < ballot {
+        core.log.promise(ballot);
+    }
+    step(core, Event::Group(GroupEvent::Followed { ballot, base, first: base + 1 }));
+}
+
+/// What is delivered by now: numbers, ranks, positions.
+pub(super) fn deliveries(core: &mut Single) -> Vec<(u64, u64, u64)> {
+    let mut all = vec![];
+    while let Some(next) = core.deliver() {
+        assert_eq!(next.clock, next.rank.number());
+        all.push((next.message.sequence, next.rank.number(), next.position));
+    }
+    all
+}
