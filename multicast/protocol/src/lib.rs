@@ -2,11 +2,16 @@
 //!
 //! No clock, no socket, no random number, no address and no memory that is not its own: this crate
 //! is `no_std` and holds no `unsafe`, so it cannot have them.
-//! What crosses its boundary is one trait, [`ordering::OrderingProtocol`], which lists it by kind: [`step`] has what happens and
-//! what follows, [`group::Control`] what the replicas of a group tell each other of who leads and whose state is sent. Entries of
-//! the log are read and written in the ordering's own bytes ([`group::body`]), and a state is saved and restored whole. What comes
-//! in numbers has a form of its own: an entry of many records ([`accept`](ordering::OrderingProtocol::accept)), what is delivered,
-//! parts of a state; and, of RamCast alone, other groups' proposals and what they have passed.
+//!
+//! The boundary to the caller has three parts:
+//! - the trait [`ordering::OrderingProtocol`]. [`step`] has its events and effects, [`group::Control`] the control messages
+//!   between the replicas of a group;
+//! - the [group log](group) that the trait lends: 29 methods and [`inspect`](group::GroupLog::inspect);
+//! - the log's bytes: [`group::frame`], [`group::space`], [`group::runs`] and [`group::body`]. The caller owns the ring, and so
+//!   a [`Space`](group::space::Space) and [`Runs`](group::runs::Runs).
+//!
+//! RamCast has three more methods, for batches from other groups: [`hear_together`](ramcast::Ramcast::hear_together),
+//! [`hear_passed`](ramcast::Ramcast::hear_passed) and [`report_passed`](ramcast::Ramcast::report_passed).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,9 @@
 //!
 //! An *ordering* decides in which order the replicas of a group deliver messages. It stands on a [group log](crate::group),
 //! which decides who leads, what is committed and who counts. It is pure: the driver tells it what happens, and does what
-//! follows. A driver is written once, for whatever ordering: it takes one as a type parameter, and calls nothing but this.
+//! follows. A driver is written once and takes the ordering as a type parameter. It calls this trait, the public methods of
+//! the group log that [`log`](OrderingProtocol::log) and [`log_mut`](OrderingProtocol::log_mut) lend, and the log's bytes
+//! ([`group`](crate::group) lists both).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -144,7 +146,7 @@ pub trait OrderingProtocol: Sized {
     /// Takes one event to its conclusion, appending what follows from it to `effects`.
     fn step(&mut self, event: EventOf<Self>, effects: &mut Vec<EffectOf<Self>>);
 
-    /// Takes in what another replica of our group tells us of who leads, appending what follows from it to `effects`.
+    /// Handles a control message of another replica of our group, about elections or state transfer, and appends the effects.
     fn control(&mut self, from: u8, control: Control<'_>, effects: &mut Vec<EffectOf<Self>>);
 
     /// As follower, takes the next entry of the log, as [`Logged`](Event::Logged) would its records one after the other.

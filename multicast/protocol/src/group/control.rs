@@ -1,4 +1,4 @@
-//! Leader election at the boundary: control messages between replicas, events, and effects.
+//! The group log's boundary: control messages between the replicas of a group, events, and effects.
 //!
 //! A replica closes its log to writers before it reports its content. Only the caller can close memory. So the effect
 //! [`CloseLog`](GroupEffect::CloseLog) carries the step that follows, and the caller returns that step in the event
@@ -167,14 +167,14 @@ pub enum GroupEvent {
         slot: u8,
         /// Incarnation of the follower.
         incarnation: u32,
-        /// Rank from which its memory holds its log.
+        /// Position from which its memory holds its log.
         held_from: u64,
     },
     /// A replica lets us write its log, and our log does not reach back to its end.
     OutOfReach {
         /// Slot of the follower.
         slot: u8,
-        /// Rank up to which its log equals ours; `None` if no such position is known.
+        /// Position up to which its log equals ours; `None` if unknown.
         end: Option<u64>,
     },
     /// We cannot write a follower's log any more, until it grants again.

@@ -20,7 +20,7 @@ pub(crate) struct Fed {
     pub(crate) told: bool,
     /// It was not admitted yet when it let us write its log.
     pub(super) joins: bool,
-    /// From which position on its memory held its log when it let us write that.
+    /// Position from which its memory held its log when it granted.
     pub(super) held_from: u64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Followers {
     pub(super) fed: Vec<Option<Fed>>,
     /// Up to where our writes to each completed.
     pub(super) completed: Vec<u64>,
-    /// Rank at which the log ends of each that has let us write it, if ours does not reach back to there.
+    /// Position at which the log of a granter ends, if ours does not reach back to it.
     pub(super) out_of_reach: Vec<Option<u64>>,
 }
 

@@ -9,20 +9,41 @@
 //! | `Followers` | what we know to be in the memory of those whose logs we write |
 //! | `Words` | what the replicas of our group have said to hold |
 //! | `Progress` | how far each replica has applied what its log says |
+//! | `Lag` | how many deliveries a follower is behind |
 //! | `Payloads` | payloads that are not in the log, and who may lack them |
 //! | `Lease` | promises to let nobody else lead |
 //! | `Spread` | when leadership goes back to slot 0 |
 //! | `Eviction` | since when others hold us up |
 //! | `Transfer` | who is sent our state, whose state we take, and who asks for one |
+//! | `detector: Detector` | which replicas seem to be alive, by their heartbeats |
+//! | `suspended: bool` | our group is recreated from another's state: ours counts for nothing |
+//! | `seeded: Option<u16>` | our group is recreated from our state: the slots that have it |
 //!
 //! **Invariant.** `commit <= last`, and what stands behind `commit` is in the uncommitted records, in rising index.
 //! `ballot <= promised`: whoever has let another lead counts nobody's words, and says nothing of what it holds, until
-//! that one's first words are read.
+//! that one's first words are read. `suspended` excludes `seeded`, and `seeded` is `None` once somebody leads.
 //!
 //! The log knows what a record says of the group ([`GroupRecord`]) and nothing else of it: the ordering has a type of
 //! its own for records ([`LogRecord`]), takes them as they are committed (`next_committed`), and is told what is cut off.
 //! Nor does it know how the ordering counts what it delivers: it compares those numbers ([`Rank`](crate::rank::Rank)), and asks for two of
 //! them (`Ordering`).
+//!
+//! **Public methods of [`GroupLog`]**, for the driver:
+//!
+//! | kind | methods |
+//! |---|---|
+//! | role and ballot | `role`, `leads`, `ballot`, `promised`, `leader`, `won`, `first_index` |
+//! | log and time | `last_index`, `commit_index`, `now_ms` |
+//! | view | `view`, `admitted`, `named`, `is_silent`, `is_suspended` |
+//! | leases and confirmed reads | `holds_lease`, `is_confirmed` |
+//! | lag of followers | `is_granter_behind`, `is_somebody_behind` |
+//! | payloads outside the log | `stalled_on`, `keeps`, `keeps_payloads`, `keeps_delivered` |
+//! | state transfer | `lagging`, `sends_state`, `is_lost`, `has_lost_its_memory` |
+//! | state transfer, `&mut self` | `takes_part`, `sends_part` |
+//! | inspection | `inspect` |
+//!
+//! The driver owns the log's bytes and uses these modules of the boundary directly: [`body`] and [`frame`] to read and write
+//! entries, [`space`] for room in the ring, [`runs`] for births by index.
 
 pub mod body;
 mod candidacy;
@@ -91,7 +112,7 @@ const START_PATIENCE: u64 = 40;
 pub struct GroupConfig {
     /// Who it is.
     pub me: ReplicaId,
-    /// In which of its incarnations. A view that does not name it makes it a learner.
+    /// Its incarnation. It is a learner unless the view names it.
     pub incarnation: u32,
     /// Replicas of the group.
     pub replicas: u8,

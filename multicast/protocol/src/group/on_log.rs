@@ -47,7 +47,7 @@ pub(crate) trait OnLog: OrderingProtocol {
 
     // What follows.
 
-    /// Another replica of our group tells us something of who leads.
+    /// Handles a control message of another replica of our group, about elections or state transfer.
     fn hear_control(&mut self, from: u8, control: Control<'_>, effects: &mut Vec<EffectOf<Self>>) {
         let log = self.log_mut();
         match control {
