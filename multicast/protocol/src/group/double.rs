@@ -1,8 +1,9 @@
 //! The smallest ordering that stands on a group log, of one group's messages: the place of a message is its index.
 //!
-//! It knows what `docs/protocols/group-log.md` says and nothing else, and so shows that the page is enough. Leaders change,
-//! also in turn between two that do not reach each other, words come late or never, and replicas lose their memory and are
-//! admitted again, as a seed says; what one replica has delivered, all deliver, in the same places.
+//! It tests the log without its boundary: it calls `judge`, `campaign`, `granted` and the like itself, and has no control messages
+//! and no [`OnLog`](super::on_log::OnLog). Leaders change, also in turn between two that do not reach each other, words come late
+//! or never, and replicas lose their memory and are admitted again, as a seed says; what one replica has delivered, all deliver,
+//! in the same places.
 
 use alloc::vec::Vec;
 use std::vec;
