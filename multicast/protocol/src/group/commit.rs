@@ -1,10 +1,13 @@
-//! What f+1 replicas hold, and who vouches for what.
+//! Commitment: what f+1 replicas hold, and who vouches for what.
 
 use core::cmp::Reverse;
 
 use super::followers::Fed;
 use super::record::{GroupRecord, LogRecord};
+use super::uncommitted::Uncommitted;
 use super::{GroupLog, Role, SLOTS};
+use crate::ballot::Ballot;
+use crate::guard;
 use crate::mutants::{Mutant, planted};
 
 /// The highest index up to which so many slots hold something; any, if none is needed.
@@ -23,6 +26,63 @@ pub(crate) fn held_by(replicas: u8, needed: usize, held: impl Fn(u8) -> u64) -> 
 }
 
 impl<R: LogRecord> GroupLog<R> {
+    /// Up to where the log is committed by now, if that is further than was known: the highest index that f+1 slots are
+    /// known to hold in our ballot. Whoever has let another lead commits nothing until it reads that one's first words:
+    /// what it logs meanwhile, its old leader has not.
+    pub(crate) fn newly_committed(&mut self) -> Option<u64> {
+        if !guard!(Mutant::LeftBallotCommits, self.keeps_ballot()) || self.is_all_committed() {
+            return None;
+        }
+        let (ballot, me) = (self.entries.ballot, self.config.me.slot);
+        // The leader has written all that a follower reads, and who reads it holds it.
+        let mut needed = self.quorum() - 1 - usize::from(planted(Mutant::CommitWithoutQuorum));
+        if me != ballot.slot() && guard!(Mutant::LearnerCountsItself, !self.is_silent()) {
+            needed = needed.saturating_sub(1);
+        }
+        let index = held_by(self.config.replicas, needed, |slot| match slot {
+            _ if slot == ballot.slot() || slot == me => 0,
+            _ if self.leads() => self.counts_on(slot),
+            _ => self.accepted(slot),
+        });
+        let index = index.min(self.entries.last);
+        let in_ballot = guard!(Mutant::CommitBelowNewBallot, index >= self.entries.first);
+        if !in_ballot || index <= self.entries.commit {
+            return None;
+        }
+        if self.leads() {
+            let words = |slot: &u8| self.accepted(*slot) >= index;
+            let by_words = self.others().filter(words).count();
+            let by_completion = by_words + 1 < self.quorum();
+            self.paths.committed_by_completion += u64::from(by_completion);
+        }
+        Some(index)
+    }
+
+    /// Everything up to `index` is committed: the records are taken one by one.
+    pub(crate) fn commit_to(&mut self, index: u64) {
+        self.entries.commit = index;
+    }
+
+    /// Takes the next record that is committed, if there is one.
+    pub(crate) fn next_committed(&mut self) -> Option<Uncommitted<R>> {
+        let entry = self.entries.uncommitted.pop_front(self.entries.commit)?;
+        self.entries.commit_birth = entry.birth;
+        Some(entry)
+    }
+
+    /// A leader's first entry is committed.
+    pub(crate) fn commits_new_ballot(&mut self, birth: Ballot) {
+        if self.leads() && birth == self.entries.ballot {
+            self.election.fruitless = 0;
+            self.paths.new_ballots += 1;
+        }
+    }
+
+    /// Whether what we log, commit and acknowledge is of the ballot that we have promised ourselves to.
+    pub(crate) fn keeps_ballot(&self) -> bool {
+        self.election.promised == self.entries.ballot
+    }
+
     /// Our write of the log up to `index` to the follower in `slot` is complete.
     pub(crate) fn complete(&mut self, slot: u8, index: u64) {
         if !self.leads() {

@@ -67,6 +67,7 @@ mod paths;
 pub(crate) mod payloads;
 mod progress;
 pub(crate) mod record;
+mod role;
 pub mod runs;
 pub mod space;
 mod spread;

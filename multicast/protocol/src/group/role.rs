@@ -1,0 +1,57 @@
+//! A replica takes up a ballot: as its leader, or as a follower of its leader. [`promise`](GroupLog::promise) and
+//! [`step_down`](GroupLog::step_down) end that.
+//!
+//! **Invariant.** `ballot == promised` from here on, until another ballot is promised.
+
+use super::record::{GroupRecord, LogRecord};
+use super::uncommitted::Uncommitted;
+use super::{GroupLog, Role};
+use crate::ballot::Ballot;
+
+impl<R: LogRecord> GroupLog<R> {
+    /// The leader of the ballot that we granted writes our log, behind what both have in common, which is all there is
+    /// by now. Its own first entry is, or will be, `first`.
+    pub(crate) fn follow(&mut self, ballot: Ballot, first: u64) {
+        self.seeded = None;
+        // The log is written where it ends: nobody's state is needed.
+        self.transfer.receiver.drop_copy();
+        self.paths.followed += u64::from(self.entries.ballot != ballot);
+        self.election.fruitless = 0;
+        (self.entries.ballot, self.entries.first) = (ballot, first);
+    }
+
+    /// The campaign is won, and our log is the one adopted: we log in our ballot, at times no lower than before.
+    pub(crate) fn begin_to_lead(&mut self) {
+        let campaign = self.election.campaign.as_ref().expect("won");
+        let ballot = campaign.ballot;
+        assert!(
+            self.payloads.stalled.is_none() && ballot == self.election.promised,
+            "the log is adopted whole"
+        );
+        self.role = Role::Leader;
+        self.spread.lead(self.now_ms, self.config.spread_after_ms);
+        self.seeded = None;
+        self.transfer.receiver.catch_up();
+        self.lease.clear();
+        self.entries.ballot = ballot;
+        self.followers.forget();
+        self.progress.lead(self.config.me.slot);
+        if self.entries.last_time_ms > 0 {
+            let (last, now) = (self.entries.last_time_ms.cast_signed(), self.now_ms.cast_signed());
+            self.entries.time_offset = last - now;
+        }
+        for Uncommitted { record, .. } in self.entries.uncommitted.iter() {
+            let changed = match record.of_group() {
+                Some(GroupRecord::Evict { slot } | GroupRecord::Join { slot, .. }) => 1 << slot,
+                Some(GroupRecord::NewBallot) | None => 0,
+            };
+            self.members.changing |= changed;
+        }
+        self.paths.led += 1;
+    }
+
+    /// We lead, and our ballot's first entry stands at `index`.
+    pub(crate) fn led_from(&mut self, index: u64) {
+        self.entries.first = index;
+    }
+}
