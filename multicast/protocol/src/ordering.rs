@@ -159,7 +159,8 @@ pub trait OrderingProtocol: Sized {
         effects: &mut Vec<EffectOf<Self>>,
     );
 
-    /// The entry at `index`, which an effect [appends](Effect::Append) with this record, and with what it takes of ours.
+    /// The entry at `index`, which an effect [appends](Effect::Append) with this record. `contents` is its part that the caller
+    /// holds. To be called before the next [`TurnEnd`](Event::TurnEnd): the ordering keeps what only the last turn has logged.
     fn draft<'a>(
         &'a self,
         index: u64,

@@ -27,7 +27,7 @@ pub enum Event<R, H> {
     },
     /// What only this ordering hears.
     Heard(H),
-    /// Results of another group are here and want a place in our log.
+    /// As leader: results of another group are here. The ordering appends their entry in this step, at index `last + 1`.
     Exchanged,
     /// The next record of our log became readable. Never comes to the leader, never out of order,
     /// never while

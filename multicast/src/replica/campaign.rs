@@ -13,7 +13,8 @@ use crate::wiring::Wiring;
 
 /// What a replica keeps of its attempts to lead.
 ///
-/// **Invariant.** Grants are kept from when we set out until we take over a log, or set out again; `heard` only while one is told.
+/// **Invariant.** Grants are kept from when we set out until we take over a log, or set out again; `heard_grant` only while one is
+/// handled.
 pub(super) struct Campaign {
     /// As candidate: what others reported, by slot, with what their logs hold.
     pub(super) grants_received: Vec<Option<(Granted, Vec<u8>)>>,

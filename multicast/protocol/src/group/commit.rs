@@ -60,6 +60,8 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// Everything up to `index` is committed: the records are taken one by one.
     pub(crate) fn commit_to(&mut self, index: u64) {
+        assert!(self.entries.commit <= index, "what is committed stays so");
+        assert!(index <= self.entries.last, "what is committed is logged");
         self.entries.commit = index;
     }
 
@@ -88,6 +90,7 @@ impl<R: LogRecord> GroupLog<R> {
         if !self.leads() {
             return;
         }
+        debug_assert!(index <= self.entries.last, "what is written is logged");
         let completed = &mut self.followers.completed[usize::from(slot)];
         *completed = index.max(*completed);
         let barred = self.payloads.kept.front().is_some_and(|large| large.index <= index);

@@ -93,6 +93,8 @@ pub(super) struct Campaign {
 }
 
 /// What a replica has promised, and its own candidacy.
+///
+/// **Invariants.** `heard >= promised.counter()`. While there is a `campaign`, `campaign.ballot == promised`.
 pub(crate) struct Election {
     /// The highest ballot that we have granted: nobody below it may write our log.
     pub(super) promised: Ballot,

@@ -12,7 +12,7 @@ use crate::ballot::Ballot;
 pub(crate) struct Entries<R: LogRecord> {
     /// The ballot in which we log: that of the last leader whose first words we have read.
     pub(super) ballot: Ballot,
-    /// Index of its first entry.
+    /// Index of the first entry of `ballot`.
     pub(super) first: u64,
     /// The last index: appended as leader, accepted as follower.
     pub(super) last: u64,
@@ -98,6 +98,7 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// As follower: an entry was read, or a record of it that is not the last.
     pub(crate) fn note_accepted(&mut self, index: u64, time_ms: u64, last: bool) {
+        debug_assert_eq!(index, self.entries.last + 1, "a follower never skips an entry");
         self.entries.last_time_ms = self.entries.last_time_ms.max(time_ms);
         if last {
             self.entries.last = index;

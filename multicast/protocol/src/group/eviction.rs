@@ -31,7 +31,7 @@ pub struct Backlog<'a> {
 
 /// Since when a leader is held up.
 ///
-/// **Invariant.** `since <= now` if something held us up when we looked last, and `None` otherwise.
+/// **Invariants.** `since_ms <= now` if something held us up when we looked last, and `None` otherwise. `moved[slot].0 <= now`.
 pub(super) struct Eviction {
     since_ms: Option<u64>,
     /// By slot, when `freed` was last seen to have risen, and to where.

@@ -25,6 +25,8 @@ pub(crate) struct Fed {
 }
 
 /// The followers of a leader, by slot.
+///
+/// **Invariants.** `completed <= last`. `from <= last + 1`; it is `last + 1` only while `joins`.
 pub(super) struct Followers {
     /// Those to which we write.
     pub(super) fed: Vec<Option<Fed>>,

@@ -167,10 +167,9 @@ pub struct GroupLog<R: LogRecord> {
     spread: Spread,
     eviction: Eviction,
     transfer: Transfer,
-    /// An operator recreates our group from another's state: ours counts for nothing.
+    /// An operator recreates our group from another's state: ours counts for nothing. It excludes `seeded`.
     suspended: bool,
-    /// An operator recreates our group from our state, and nobody leads yet: the slots that were given
-    /// it.
+    /// An operator recreates our group from our state, and nobody leads yet: the slots that were given it.
     seeded: Option<u16>,
     pub(crate) paths: GroupPaths,
 }

@@ -11,6 +11,9 @@ use crate::guard;
 use crate::mutants::Mutant;
 
 /// Acceptance words as last read here, by slot.
+///
+/// **Invariant.** As leader, `accepted(slot) <= last`. A follower may read words above its own `last`, so it commits no further
+/// than `last`.
 #[derive(Clone)]
 pub(super) struct Words(Vec<Acceptance>);
 

@@ -43,10 +43,10 @@ pub(super) struct Early {
     since_ms: u64,
 }
 
-/// What the entry at `index` has of all that was logged from the entry `from` on.
+/// What the entry at `index` has of all that the last turn's end has logged, from the entry `from` on.
 fn entry_of<T>(logged: &[T], from: u64, index: u64) -> &[T] {
     let at = index.checked_sub(from).and_then(|at| usize::try_from(at).ok());
-    at.and_then(|at| logged.chunks(REMOTES_MAX).nth(at)).unwrap_or_default()
+    at.and_then(|at| logged.chunks(REMOTES_MAX).nth(at)).expect("the last turn's end logged it")
 }
 
 impl Ramcast {

@@ -1,4 +1,4 @@
-//! What the entries of the log say, as RamCast orders: the body of each [frame], and its bytes.
+//! What the entries of the log say, as RamCast orders: the body of each [frame](crate::group::frame), and its bytes.
 
 use alloc::vec::Vec;
 

@@ -20,7 +20,7 @@ use crate::ballot::Ballot;
 use crate::bytes::Reader;
 
 impl Ramcast {
-    /// The ballot of the leader that has [saved](Self::save) a state. `None` if the state makes no sense.
+    /// The ballot of the leader that has [saved](Self::save_order) a state. `None` if the state makes no sense.
     pub(super) fn saved_in(&self, saved: &[u8]) -> Option<Ballot> {
         let mut from = Reader(saved);
         if from.u8()? != VERSION {

@@ -15,6 +15,7 @@ use skein_protocol::group::space::Space;
 /// - `ends` has every entry behind `freed_index`, in rising index, and none before it: `ends[0].0 == freed_index + 1`, and the
 ///   last one ends where `runs` does.
 /// - `freed <= runs.end().position`, and `freed_index` is committed.
+/// - `rewritten.position <= runs.end().position` as leader: all from `rewritten` on is written in our ballot.
 /// - What our memory holds in front of `begun_at` is no part of our log, unless all from `filled_from` on is.
 pub(crate) struct LogMemory {
     pub(in crate::replica) region: Region,
@@ -31,7 +32,7 @@ pub(crate) struct LogMemory {
     pub(in crate::replica) begun_at: Cursor,
     /// From which position on our leader has set out to write what is before.
     pub(in crate::replica) filled_from: Option<u64>,
-    /// As leader: from where on it is written in our ballot.
+    /// As leader: from here on the log is written in our ballot.
     pub(in crate::replica) rewritten: Cursor,
     /// For the bytes of an entry.
     pub(super) entry: Vec<u8>,
@@ -129,8 +130,7 @@ impl LogMemory {
         skip.is_some()
     }
 
-    /// As candidate: where an entry of another's log that stands at `position` there belongs behind ours. What is between
-    /// is skipped in `ballot`.
+    /// As candidate: cursor of the next adopted entry. Writes a pad in `ballot` up to `position` if there is a gap.
     pub(in crate::replica) fn skip_to<F: Fabric>(
         &self,
         position: u64,

@@ -24,8 +24,7 @@ const ALIKE_MAX: usize = 256;
 /// Who may write our log, and how far we have read what is written.
 ///
 /// **Invariants.**
-/// - While `awaiting`, nothing is read but the words with which a leader begins, and those are not what stood there when
-///   `header_seen` was.
+/// - While `awaiting`, only the header is read, and only if its first word differs from `header_seen`.
 /// - Otherwise `cursor` is right behind the last entry of our copy, or behind the pad that follows it.
 pub(crate) struct LogReader {
     /// Who may write it, and how often anybody was let.

@@ -23,7 +23,7 @@ use crate::wiring::{Column, Note, Wiring};
 
 /// The most room that a leader keeps in its log for what a turn's announcements will need.
 const RESERVE_MAX: usize = 64 << 10;
-/// Of that room, what one announcement may take: three times what it needs, because the last
+/// What one announcement may take of that room: three times what it needs, because the last
 /// message received in a turn may bring as many as there are groups.
 const RESERVE_PER_REMOTE: usize = 128;
 /// The slot map's epoch that log entries carry.
@@ -41,12 +41,12 @@ const UNDER_WAY_MAX: usize = 16;
 /// read them all first.
 pub(in crate::replica) const UNREAD_MAX: u64 = 16 << 10;
 
-/// Of that room, what changes of the view and first entries of new ballots may take.
+/// Room that a leader keeps besides, for changes of the view and first entries of new ballots.
 pub(in crate::replica) const RESERVE_FOR_CONTROL: usize = 2 << 10;
 
 /// What a leader has written to its followers.
 ///
-/// **Invariants.** A follower that lets us write has its log written up to `sent <= ` the end of our copy, and `written` is the
+/// **Invariants.** A follower that lets us write has its log written up to `sent <= space.cursor.position`, and `written` is the
 /// last entry of our copy when all were written last. Numbers of writes rise over all followers, and `writes` is the last.
 pub(crate) struct LogWriter {
     pub(in crate::replica) followers: Vec<Follower>,
