@@ -18,7 +18,7 @@
 //!
 //! **Invariant (leader change).** Everything in the pending table is committed, so a leader change
 //! takes nothing out of it. What is logged and not committed stands in the log behind `commit`, and may be cut
-//! off. (`group`, `election`, and `docs/protocols/failover.md`.)
+//! off. (`group`, `hooks`, and `docs/protocols/failover.md`.)
 //!
 //! Implements RamCast (Middleware '21) section 3.4, Algorithm 2. Departs from it as
 //! `docs/protocols/ramcast.md` says: timestamps live in one dense log per group instead of a slot
@@ -28,13 +28,13 @@
 pub mod announcement;
 mod boundary;
 mod commit;
+mod deliveries;
 mod delivery;
-mod election;
 mod follower;
+mod hooks;
 mod inspect;
 mod leader;
 pub mod log;
-mod membership;
 mod passed;
 mod paths;
 mod quorums;

@@ -1,7 +1,4 @@
-//! What our group's log asks of the order between groups, and what we log for it: who is evicted, who joins.
-//!
-//! The group log decides all of this, and knows nothing of timestamps: to it, they are numbers that rise with what is
-//! delivered.
+//! What the group log asks the order between groups, and timestamps as the ranks that it compares.
 
 use super::Ramcast;
 use super::delivery::Order;

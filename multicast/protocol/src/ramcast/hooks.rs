@@ -1,10 +1,9 @@
-//! What a change of leaders means for the order between groups: what is given up, taken over, and told again.
-//! Who leads is for the [group log](crate::group) to decide.
+//! The hooks of the [group log](crate::group): what a change of leaders gives up, takes over, and tells other groups again.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::membership::Deliveries;
+use super::deliveries::Deliveries;
 use super::{Effect, Ramcast, Record, Told};
 use crate::ballot::Ballot;
 use crate::group::on_log::OnLog;
