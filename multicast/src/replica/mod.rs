@@ -133,7 +133,7 @@ pub(crate) struct Replica<A, O: Links> {
     tuning: Tuning,
     pub topology: Topology,
     config: Config,
-    /// Which life this is.
+    /// Number of this incarnation.
     pub incarnation: u32,
     pub memory: LogMemory,
     reader: LogReader,
@@ -383,7 +383,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                         rank,
                         view: self.core.log().view().clone(),
                     });
-                    let (groups, word) = (GroupSet::single(group), rank.number());
+                    let (groups, word) = (GroupSet::single(group), rank.to_word());
                     wiring.tell_groups(by, groups, Column::Settled, word);
                 }
                 Effect::Resend { message, to } => {

@@ -42,7 +42,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     fn told_seldom(&mut self, column: Column, by: ReplicaId, word: u64) {
         let event = match column {
             Column::Accepted => unreachable!("it is heard often"),
-            Column::Settled => Event::Settled { group: by.group, rank: Rank::new(word) },
+            Column::Settled => Event::Settled { group: by.group, rank: Rank::from_word(word) },
             Column::Applied => Event::Applied { slot: by.slot, rank: Rank::from_word(word) },
             Column::Freed => {
                 let freed = &mut self.writer.followers[usize::from(by.slot)].freed;
