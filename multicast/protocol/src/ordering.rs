@@ -119,8 +119,8 @@ pub trait OrderingProtocol: Sized {
     /// name has lost its memory and is [blank](crate::group::Role::Blank).
     fn new(config: Config, view: View) -> Self;
 
-    /// The same replica in a group that begins anew, above a ballot counter and a clock that its former
-    /// self, which we are, may have reached. Its time goes on where ours was, and so does what we may have promised.
+    /// The same replica in a group that is recreated, above a ballot counter and a clock that the group may have
+    /// reached before. Its time goes on from ours, and our promises hold.
     ///
     /// # Panics
     /// If [no generation is left](Ballot::recreated).

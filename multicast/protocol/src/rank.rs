@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// Where a group delivers a message. Ranks rise with each delivery of a group, and all its replicas deliver a message at
-/// the same one. Everything above an ordering compares them, and reads nothing else in them.
+/// the same rank. Code above an ordering compares ranks and does no arithmetic with them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(u64);
 

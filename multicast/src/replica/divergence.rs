@@ -77,7 +77,7 @@ pub(super) struct Divergence {
     found: Option<Found>,
     /// Of others: told until all hold the same again.
     others: Option<Found>,
-    /// Who has accused us, by slot the last life.
+    /// Who has accused us, by slot the last incarnation.
     accusers: Vec<(u8, u32)>,
 }
 
@@ -327,7 +327,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// A learner's life has refused a copy of our state, and these others have a state.
+    /// An incarnation of a learner has refused a copy of our state, and these others have a state.
     pub(super) fn accused_by(&mut self, accuser: (u8, u32), others: Slots) {
         let counts = |slot: &u8| !self.core.log().view().member(*slot).evicted;
         let others: Slots = others.iter().filter(counts).collect();

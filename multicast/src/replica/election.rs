@@ -20,8 +20,8 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Once a tick: takes in who is alive, sets out to lead if it is time, asks those who have not
     /// answered, and lets in or evicts whom the log waits for.
     ///
-    /// An operator's wish comes before a candidacy of our own that is due as well. That one would take its place, though a
-    /// leader that is well may refuse it, and leadership may go back to slot 0 after it.
+    /// An operator's wish comes before a candidacy of our own that is due as well. Otherwise that candidacy would replace the
+    /// wish; but a leader that is well may refuse it, and leadership may go back to slot 0 after it.
     pub(crate) fn keep_group<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
         for slot in self.other_slots() {
             let beats = wiring.beats(ReplicaId::new(self.id.group, slot));

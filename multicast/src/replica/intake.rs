@@ -24,7 +24,7 @@ pub(crate) struct Intake {
     pub(super) refused_relay: Option<usize>,
     /// As leader: a follower has yet to deliver so much that no session's message is taken.
     pub(super) throttled: bool,
-    /// Whether it led, and which payload it waited for, when sessions' rings were last looked at.
+    /// Role (true: leader) and awaited payload at the last scan of the sessions' rings.
     pub(super) reads_sessions: (bool, Option<MessageId>),
     /// As a new leader: sessions sent us what nobody has logged.
     pub(super) unproposed: bool,

@@ -1,4 +1,4 @@
-//! What an entry says, as its ordering reads and writes it; and what of that its replica has a part in.
+//! The body of an entry: its ordering reads and writes it, and the replica adds payloads and results.
 
 use alloc::vec::Vec;
 
@@ -89,7 +89,7 @@ pub trait Body<'a>: Copy {
     fn longest(destinations: GroupSet, payload: usize, results: usize) -> usize;
 }
 
-/// What an entry that is to be written holds of its replica's.
+/// The part of an entry to be written that the replica holds.
 #[derive(Clone, Copy, Debug)]
 pub enum Contents<'a> {
     /// Nothing.
@@ -131,8 +131,8 @@ pub trait Draft {
     /// they hold a payload.
     fn is_awaited(&self) -> bool;
 
-    /// How many proposals of other groups it has.
-    fn proposals(&self) -> usize;
+    /// How many [items](super::LogRecord::Item) it has.
+    fn items(&self) -> usize;
 
     /// Tells `each` what it says, record by record.
     fn for_each_record(&self, each: impl FnMut(Self::Record));

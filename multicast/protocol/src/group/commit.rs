@@ -103,7 +103,7 @@ impl<R: LogRecord> GroupLog<R> {
         accepted.max(self.vouched_by_completion(slot, accepted))
     }
 
-    /// Write completions count only for a life of the follower that counts, and only up to the first
+    /// Write completions count only for an incarnation of the follower that counts, and only up to the first
     /// entry whose payload it may lack; from there on only its word does. Whoever has just let us in
     /// may lack payloads that we have delivered and forgotten: its word must first cover what was
     /// logged then.
@@ -135,11 +135,11 @@ impl<R: LogRecord> GroupLog<R> {
         if self.role == Role::Blank || self.suspended {
             return true;
         }
-        let (me, life) = (self.config.me.slot, self.config.incarnation);
+        let (me, incarnation) = (self.config.me.slot, self.config.incarnation);
         if planted(Mutant::LetInTooEarly) {
-            return self.named()[usize::from(me)] != life;
+            return self.named()[usize::from(me)] != incarnation;
         }
-        !self.members.view.names(me, life) && !self.holds_join()
+        !self.members.view.names(me, incarnation) && !self.holds_join()
     }
 
     /// Whether our log holds a `Join` of ours that is not folded here, but committed as we were told.

@@ -9,11 +9,11 @@
 //!
 //! **Invariant (confirmation).** When a leader is confirmed, no ballot above its own had f+1 grants when it
 //! was asked. It has granted none itself, and neither had f others whose memory it has written since. Every
-//! f+1 that grant another ballot have one of these slots in common. Its life there was another one: if a later
+//! f+1 that grant another ballot have one of these slots in common. Its incarnation there was another one: if a later
 //! one, that grants only when its `Join` is committed, and by then the log of whoever leads names it; if
 //! an earlier one, its grant counts for nobody, because every log that can be adopted names the one that we
-//! count. For both, the leader counts only lives whose `Join` it knows to be committed, with no other one
-//! logged behind it. A life that is dead may be counted: it has granted nothing either.
+//! count. For both, the leader counts only incarnations whose `Join` it knows to be committed, with no other one
+//! logged behind it. An incarnation that is dead may be counted: it has granted nothing either.
 //!
 //! So whatever anybody was answered before the question was delivered in our ballot or an earlier one, as a
 //! [lease](super::lease) would say of the same moment; what is to be delivered before the read is made is the

@@ -6,7 +6,7 @@
 //! a candidate hears of, and the log with the highest (birth of the last entry, length) holds all
 //! of it.
 //!
-//! **Invariant (memory).** A grant counts only from a life that the adopted log's view names: one
+//! **Invariant (memory).** A grant counts only from an incarnation that the adopted log's view names: one
 //! that lost its memory may have promised, or held, anything before. And an incarnation grants nothing
 //! before its `Join` is committed.
 //!
@@ -75,7 +75,7 @@ pub(crate) enum Verdict {
 struct Grant {
     incarnation: u32,
     last: (Ballot, u64),
-    /// The lives that its log's view names, by slot.
+    /// The incarnations that its log's view names, by slot.
     named: Vec<u32>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Election {
     /// The lowest ballot of whose candidate, or leader, we know that its committed view contains our incarnation:
     /// our `Join` is committed in its log, though we may not have folded it.
     pub(super) admitted_below: Option<Ballot>,
-    /// Since when we know that the leader's slot lives on without its memory.
+    /// Time at which the leader was seen to have restarted without its state.
     pub(super) replaced_ms: Option<u64>,
     /// When we made our last promise.
     pub(super) promised_ms: u64,
@@ -232,8 +232,8 @@ impl<R: LogRecord> GroupLog<R> {
         self.forget_put_off();
     }
 
-    /// A life of a slot asks for a state: if an earlier one led us, or should have, it is dead,
-    /// however well the slot's heart beats.
+    /// An incarnation of a slot asks for a state. If an earlier one led us, or should have, that one is dead,
+    /// whatever the slot's heartbeats say.
     pub(super) fn saw_learner(&mut self, slot: u8, incarnation: u32) {
         let leads = slot == self.election.promised.slot() && slot != self.config.me.slot;
         if leads
@@ -356,8 +356,8 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
-    /// A replica has granted our ballot and reports the end of its log, and the lives that its view
-    /// names. Returns the slot whose log is to be adopted, once f+1 lives that count have granted.
+    /// A replica has granted our ballot and reports the end of its log, and the incarnations that its view
+    /// names. Returns the slot whose log is to be adopted, once f+1 incarnations that count have granted.
     pub(crate) fn granted(
         &mut self,
         slot: u8,
@@ -400,7 +400,7 @@ impl<R: LogRecord> GroupLog<R> {
         Some(best as u8)
     }
 
-    /// Whether a life of ours counts in the view that `slot` has reported.
+    /// Whether our incarnation counts in the view that `slot` has reported.
     pub(super) fn is_named_by(&self, slot: u8) -> bool {
         let grant =
             self.election.campaign.as_ref().and_then(|c| c.grants[usize::from(slot)].as_ref());
@@ -414,7 +414,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.members.view.members().iter().map(|member| member.incarnation).collect()
     }
 
-    /// The lives that the view at the end of our log names.
+    /// The incarnations that the view at the end of our log names.
     pub fn named(&self) -> Vec<u32> {
         let mut view = self.members.view.clone();
         for entry in self.entries.uncommitted.iter() {

@@ -1,14 +1,14 @@
 //! How many deliveries a follower is behind its leader.
 //!
-//! A follower that hears its leader and not the quorums of other groups reads its log, gives the log's room
-//! back, and cannot deliver what it has read: that stays in its pending table, and in what every other group
-//! keeps for it. The room of the log bounds neither. So a leader takes no message of a session while a
-//! follower that it feeds has yet to deliver `lag_max` messages that the leader has delivered.
+//! A follower may read its log, give the log's room back, and yet not deliver what it has read, since a delivery
+//! may rest on what other groups tell. It holds those messages, and other groups keep what they tell of them. The
+//! room of the log bounds neither. So a leader takes no message of a session while a follower that it feeds has
+//! yet to deliver `lag_max` messages that the leader has delivered.
 //!
 //! **Liveness.** The follower needs no new message to catch up: whatever it lacks was delivered by the leader,
-//! which logs decisions when it is [asked](crate::ordering::OrderingProtocol::lacks). One that does not catch up all the same is evicted,
-//! like one that does not give the log's room back, and is given the state; one that is not fed is not waited for
-//! here.
+//! which helps when it is [asked](crate::ordering::OrderingProtocol::lacks). One that does not catch up all the same
+//! is evicted, like one that does not give the log's room back, and is given the state; one that is not fed is not
+//! waited for here.
 
 use alloc::collections::VecDeque;
 

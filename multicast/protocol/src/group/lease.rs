@@ -12,9 +12,9 @@
 //! L·(1-ρ)/(1+ρ) by its clock, which is at most L/(1+ρ) of true time, and the promise lasts that long
 //! at least. The leader and f others are f+1, so every f+1 that grant another ballot have one of them
 //! in common. If that is the leader, it leads no more. If not, it grants after its promise is over,
-//! unless it is another life of that slot: which grants only when its `Join` is committed, and by then
-//! the log of whoever leads names it. The leader counts no promise of a life that the end of its own
-//! log does not name, and a life that is not let in promises nothing.
+//! unless it is another incarnation of that slot: which grants only when its `Join` is committed, and by then
+//! the log of whoever leads names it. The leader counts no promise of an incarnation that the end of its own
+//! log does not name, and an incarnation that is not admitted promises nothing.
 //!
 //! **Who is known to be dead** answers nobody: promises made to it are void at once. So a leader that
 //! is killed is followed as fast as if there were no leases.
@@ -51,7 +51,7 @@ pub(super) struct Lease {
     /// As leader: what was asked and may still be answered, by number, and when that was.
     asked: VecDeque<(u64, Duration)>,
     last_number: u64,
-    /// By slot: the life that promised, and when it had been asked.
+    /// By slot: the incarnation that promised, and when it had been asked.
     promised: Vec<Option<(u32, Duration)>>,
     /// Until when we may support nobody's candidacy, but that of the leader of this ballot.
     bound: Option<(Option<Ballot>, u64)>,
@@ -66,7 +66,7 @@ impl Lease {
         Self { asked, last_number, promised, bound: None, closed_until: 0 }
     }
 
-    /// What a replica that begins anew in the same life goes on to owe.
+    /// What a replica that begins anew in the same incarnation goes on to owe.
     pub(super) fn owed(&self) -> Self {
         let bound = self.bound;
         Self { bound, ..Self::new(self.promised.len() as u8) }
@@ -90,7 +90,7 @@ impl<R: LogRecord> GroupLog<R> {
         lease * (100 - skew) / (100 + skew)
     }
 
-    /// The life of a slot that the end of our log names.
+    /// The incarnation of a slot that the end of our log names.
     pub(super) fn named_at_end(&self, slot: u8) -> u32 {
         let joins = |entry: &Uncommitted<R>| match entry.record.of_group() {
             Some(GroupRecord::Join { slot: joined, incarnation }) if joined == slot => {
@@ -116,8 +116,8 @@ impl<R: LogRecord> GroupLog<R> {
         let mut asked = [Duration::ZERO; u8::MAX as usize];
         let mut count = 0;
         for slot in self.others() {
-            let Some((life, at)) = self.lease.promised[usize::from(slot)] else { continue };
-            if life == self.named_at_end(slot) {
+            let Some((incarnation, at)) = self.lease.promised[usize::from(slot)] else { continue };
+            if incarnation == self.named_at_end(slot) {
                 asked[count] = at;
                 count += 1;
             }
@@ -167,7 +167,7 @@ impl<R: LogRecord> GroupLog<R> {
         follows
     }
 
-    /// A life of a slot has promised what we asked in `ballot` under `number`.
+    /// An incarnation of a slot has promised what we asked in `ballot` under `number`.
     pub(crate) fn lease_promised(
         &mut self,
         (slot, incarnation): (u8, u32),
@@ -182,7 +182,7 @@ impl<R: LogRecord> GroupLog<R> {
         let Some(&(_, at)) = asked else { return };
         let at = if planted(Mutant::LeaseFromPromise) { now } else { at };
         let promised = &mut self.lease.promised[usize::from(slot)];
-        if promised.is_none_or(|(life, before)| life != incarnation || before < at) {
+        if promised.is_none_or(|(by, before)| by != incarnation || before < at) {
             *promised = Some((incarnation, at));
         }
     }
@@ -199,8 +199,8 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// Whether a promise keeps us from setting out to lead.
     pub(crate) fn is_bound(&self) -> bool {
-        let (me, life) = (self.config.me.slot, self.config.incarnation);
-        self.is_bound_against(Ballot::new(self.election.promised.counter(), me, life))
+        let (me, own) = (self.config.me.slot, self.config.incarnation);
+        self.is_bound_against(Ballot::new(self.election.promised.counter(), me, own))
     }
 
     /// Somebody is to lead, we perhaps, as soon as our promise is over: it must not go on for ever.

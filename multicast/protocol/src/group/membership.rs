@@ -23,19 +23,20 @@ pub(crate) struct Membership {
     pub(super) changing: u16,
     /// Index of the last `Join` of each slot that was folded here; 0 if there was none.
     joins: Vec<u64>,
-    /// Our group may be done with what is logged before this, though we have not delivered it.
-    pub(super) doubtful: u64,
+    /// Recovery barrier: our group may be done with entries below this index that we have not delivered. 0 if with none;
+    /// `u64::MAX` while we are evicted.
+    pub(super) recovery_barrier: u64,
 }
 
 impl Membership {
     pub(super) fn new(view: View) -> Self {
         let joins = vec![0; view.members().len()];
-        Self { view, changing: 0, joins, doubtful: 0 }
+        Self { view, changing: 0, joins, recovery_barrier: 0 }
     }
 
     /// An operator declares a view.
     pub(super) fn declare(&mut self, view: View) {
-        (self.view, self.changing, self.doubtful) = (view, 0, 0);
+        (self.view, self.changing, self.recovery_barrier) = (view, 0, 0);
     }
 }
 
@@ -44,7 +45,7 @@ impl<R: LogRecord> GroupLog<R> {
     pub(crate) fn commits_evict(&mut self, slot: u8) {
         self.members.view.evict(slot);
         if slot == self.config.me.slot {
-            self.members.doubtful = u64::MAX;
+            self.members.recovery_barrier = u64::MAX;
         }
         self.members.changing &= !(1 << slot);
     }
@@ -61,7 +62,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.members.joins[usize::from(slot)] = index;
         self.paths.joined += u64::from(self.leads());
         if slot == self.config.me.slot {
-            self.members.doubtful = index;
+            self.members.recovery_barrier = index;
         }
     }
 

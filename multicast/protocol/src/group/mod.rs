@@ -261,7 +261,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.role = Role::Follower;
         let member = self.members.view.member(self.config.me.slot);
         let waited_for = member.incarnation == self.config.incarnation && !member.evicted;
-        self.members.doubtful = if waited_for { 0 } else { u64::MAX };
+        self.members.recovery_barrier = if waited_for { 0 } else { u64::MAX };
     }
 
     /// The clock of a replica that begins anew goes on where that of its former self was, and so does

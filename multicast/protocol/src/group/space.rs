@@ -8,8 +8,8 @@ use crate::ring;
 /// The leader's account of a log ring: where the next entry goes, and what may be overwritten.
 ///
 /// **Invariant.** An entry's bytes stay until every follower has reported them free, that is,
-/// committed and folded into its pending table; not until the message is delivered, or a ring full
-/// of `Local`s would have no room for the `Remote`s that deliver them.
+/// committed and folded; not until what it says is delivered, or a full ring would have no room for
+/// the entries that a delivery may need.
 #[derive(Clone, Debug)]
 pub struct Space {
     capacity: u64,

@@ -23,7 +23,7 @@ impl<R: LogRecord> GroupLog<R> {
         let evict = GroupRecord::Evict { slot: self.config.me.slot };
         let mut uncommitted = self.uncommitted();
         let evicted = uncommitted.any(|entry| entry.record.of_group() == Some(evict));
-        let until = if evicted { u64::MAX } else { self.members.doubtful };
+        let until = if evicted { u64::MAX } else { self.members.recovery_barrier };
         let until = until.min(self.entries.first);
         let lacks = |index: u64, record: &R| index < until && record.rests_on_others();
         until == 0

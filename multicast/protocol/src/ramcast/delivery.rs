@@ -64,7 +64,7 @@ struct Several {
     until: u64,
 }
 
-/// Of no more places than this, one is found sooner by looking at each than in a table.
+/// Linear search is faster than the table up to this many places.
 const FEW: usize = 64;
 
 /// Where assertions are on, what is folded in is compared with so many before it: in the simulator, which has small

@@ -61,7 +61,7 @@ impl Ramcast {
     ) {
         let new = self.known.insert(message, low_water);
         let awaits_delivery = |this: &Self| this.stage_of(message) != MessageStage::Delivered;
-        // That one is of what was done and comes again; what is under way is logged twice by the other.
+        // Duplicate of a delivered message, for one mutant; the other logs twice what is not delivered yet.
         let done_again = planted(Mutant::DuplicateExecuted)
             && !destinations.has_several()
             && !awaits_delivery(self);

@@ -387,7 +387,7 @@ impl body::Draft for Draft<'_> {
         }
     }
 
-    fn proposals(&self) -> usize {
+    fn items(&self) -> usize {
         if let Self::Remotes(remotes) = self { remotes.len() } else { 0 }
     }
 

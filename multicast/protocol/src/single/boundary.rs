@@ -91,7 +91,7 @@ impl OrderingProtocol for Single {
             Event::Denied => self.step_down(),
             Event::Group(event) => self.happens(event, effects),
             Event::TurnEnd => self.end_turn(effects),
-            // What comes of other groups, which there are none of, and of those who wait for them.
+            // There are no other groups, so nobody waits for them.
             Event::Exchanged
             | Event::Settled { .. }
             | Event::Waits { .. }
@@ -154,7 +154,7 @@ impl OrderingProtocol for Single {
         true
     }
 
-    /// How far our log must be committed: what it was sent in our ballot nobody answers but we.
+    /// Our log must be committed up to here. Only we answer what was logged later, in our ballot.
     fn read_from(&self) -> (u64, u64) {
         (0, self.last_shared)
     }

@@ -182,7 +182,7 @@ impl body::Draft for Draft<'_> {
         !matches!(self.0, Body::Message { payload: Payload::Inline(_), .. })
     }
 
-    fn proposals(&self) -> usize {
+    fn items(&self) -> usize {
         0
     }
 

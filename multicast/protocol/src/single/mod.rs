@@ -36,7 +36,7 @@ pub type Event = crate::step::Event<Record, Never>;
 /// An effect of this ordering's.
 pub type Effect = crate::step::Effect<Record, Never>;
 
-/// What is never heard from other groups, nor told to them.
+/// Uninhabited: there are no other groups to hear from or to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Never {}
 
@@ -60,10 +60,10 @@ pub struct Single {
     pending: VecDeque<Pending>,
     /// Messages delivered.
     delivered: u64,
-    /// The rank of an entry is this, and its index: a group that was recreated goes on above its former self. It is the same
-    /// at all replicas that count, and stands in no log: a group begins anew with one clock, and goes on from one state.
+    /// The rank of an entry is `base + index`: a recreated group goes on above the ranks that it had before. It is the same at
+    /// all replicas that count, and stands in no log: a group begins anew with one clock, and goes on from one state.
     base: u64,
-    /// The last entry that others than we may have answered: of a former ballot.
+    /// Index of our ballot's first entry. Other leaders may have answered what stands before it.
     last_shared: u64,
     /// As follower: our acceptance word is owed at the end of this turn.
     owed: bool,

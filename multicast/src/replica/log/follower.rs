@@ -20,7 +20,7 @@ pub(crate) struct Follower {
     pub(super) posted: u64,
     /// Raised when it must let us in again.
     pub(in crate::replica) attempt: u32,
-    /// The life to be let in when it has all of the log.
+    /// The incarnation to be admitted when it has all of the log.
     pub(in crate::replica) joining: Option<u32>,
     /// Writes under way: their numbers, and up to which index they go.
     pub(super) under_way: VecDeque<(u64, u64)>,

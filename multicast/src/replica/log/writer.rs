@@ -126,7 +126,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             draft.for_each_record(|record| wiring.note(|| Note::Logged { by, index, record }));
         }
         self.writer.awaited |= draft.is_awaited();
-        self.batches.proposals_per_entry.note(draft.proposals());
+        self.batches.proposals_per_entry.note(draft.items());
         let stamp = Stamp { ballot, time_ms, epoch: EPOCH };
         let padded = self.memory.append(index, &draft, stamp, &mut wiring.port.fabric);
         drop(draft);
