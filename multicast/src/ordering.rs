@@ -14,7 +14,7 @@ use crate::wiring::Wiring;
 /// Everything else is the same for all: a replica, and an engine, take the ordering as a type parameter. Other crates can name it,
 /// to be generic in it themselves.
 #[expect(private_interfaces, reason = "only this crate can implement it")]
-pub trait Links: OrderingProtocol<Record: Send, Told: Send> + Send + 'static {
+pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'static {
     /// What a replica has to tell other groups at its turn's end.
     type Outgoing: Send;
     /// What the replicas of an engine tell others together.
@@ -32,7 +32,7 @@ pub trait Links: OrderingProtocol<Record: Send, Told: Send> + Send + 'static {
     /// Tells others what the ordering tells them, now or at the turn's end.
     fn tell<F: Fabric, A: Application>(
         replica: &mut Replica<A, Self>,
-        told: Self::Told,
+        told: Self::PeerEffect,
         wiring: &mut Wiring<F, Self>,
     );
 

@@ -87,9 +87,9 @@ pub struct At {
 }
 
 /// The event of an ordering.
-pub type EventOf<O> = Event<<O as OrderingProtocol>::Record, <O as OrderingProtocol>::Heard>;
+pub type EventOf<O> = Event<<O as OrderingProtocol>::Record, <O as OrderingProtocol>::PeerEvent>;
 /// The effect of an ordering.
-pub type EffectOf<O> = Effect<<O as OrderingProtocol>::Record, <O as OrderingProtocol>::Told>;
+pub type EffectOf<O> = Effect<<O as OrderingProtocol>::Record, <O as OrderingProtocol>::PeerEffect>;
 
 /// One replica's part of an order.
 ///
@@ -108,10 +108,10 @@ pub trait OrderingProtocol: Sized {
     type Inspection<'a>: Inspect
     where
         Self: 'a;
-    /// What only this ordering hears.
-    type Heard: Copy + Debug;
-    /// What only this ordering tells others.
-    type Told: Copy + Debug;
+    /// Events from other replicas that only this ordering has.
+    type PeerEvent: Copy + Debug;
+    /// Effects for other replicas that only this ordering has.
+    type PeerEffect: Copy + Debug;
 
     // How a replica begins.
 

@@ -6,7 +6,7 @@ use crate::group::{GroupEffect, GroupEvent};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::rank::Rank;
 
-/// Something that happened. `R` is what the ordering's log entries say, and `H` what only this ordering hears.
+/// Something that happened. `R` is what the ordering's log entries say, and `H` an event that only this ordering has.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<R, H> {
     /// Time has passed. The clock is the caller's and only rises.
@@ -25,7 +25,7 @@ pub enum Event<R, H> {
         /// Whether its payload is small enough for the log.
         inline: bool,
     },
-    /// What only this ordering hears.
+    /// An event from another replica that only this ordering has.
     Heard(H),
     /// As leader: results of another group are here. The ordering appends their entry in this step, at index `last + 1`.
     Exchanged,
@@ -131,7 +131,7 @@ pub enum Effect<R, T> {
         /// What it says.
         record: R,
     },
-    /// What only this ordering tells others.
+    /// Tell other replicas what only this ordering tells.
     Tell(T),
     /// Write our acceptance word to every other replica of these groups, our own among them.
     Acknowledge {
@@ -154,8 +154,8 @@ pub enum Effect<R, T> {
         /// To whose leader.
         to: GroupId,
     },
-    /// Nobody needs to be told any more what our state machine exchanged about a message.
-    Settled {
+    /// Drop what our state machine exchanged about a message: nobody needs it any more.
+    DropResult {
         /// Which message.
         message: MessageId,
     },

@@ -5,7 +5,7 @@ use skein_protocol::ids::{GroupSet, ReplicaId};
 use skein_protocol::ordering::OrderingProtocol as _;
 use skein_protocol::properties::{About, Touch};
 use skein_protocol::ramcast::announcement::{Announcement, Proposals, Proposed};
-use skein_protocol::ramcast::{Event, Heard, Ramcast};
+use skein_protocol::ramcast::{Event, PeerEvent, Ramcast};
 
 use super::gathered;
 use crate::application::Application;
@@ -23,7 +23,7 @@ impl<A: Application> Replica<A, Ramcast> {
             && self.topology.all_groups().contains_all(announcement.destinations);
         if sane {
             self.intake.announced += 1;
-            self.step(Event::Heard(Heard::Announced { from, announcement }));
+            self.step(Event::Heard(PeerEvent::Announced { from, announcement }));
         }
     }
 
@@ -49,7 +49,7 @@ impl<A: Application> Replica<A, Ramcast> {
         self.stir();
         if self.core.hear_passed(from, report, &mut self.effects) && self.log_has_room() {
             self.intake.announced += 1; // It may need an entry. If there is no room, it asks again.
-            self.step(Event::Heard(Heard::Awaited { by: from.group }));
+            self.step(Event::Heard(PeerEvent::Awaited { by: from.group }));
         }
         self.carry_out(wiring);
     }

@@ -10,7 +10,7 @@ use skein_protocol::ids::ReplicaId;
 use skein_protocol::ordering::OrderingProtocol as _;
 use skein_protocol::properties::{About, Touch};
 use skein_protocol::ramcast::announcement::{Announcement, Proposed};
-use skein_protocol::ramcast::{Ramcast, Told};
+use skein_protocol::ramcast::{PeerEffect, Ramcast};
 
 use self::announcements::Announcements;
 use self::gathered::Gathered;
@@ -43,12 +43,12 @@ impl Links for Ramcast {
 
     fn tell<F: Fabric, A: Application>(
         replica: &mut Replica<A, Self>,
-        told: Told,
+        told: PeerEffect,
         wiring: &mut Wiring<F, Self>,
     ) {
         let by = replica.id;
         match told {
-            Told::Propose { announcement } => {
+            PeerEffect::Propose { announcement } => {
                 let about = About::Message(announcement.message);
                 if wiring.journal.is_some() {
                     for group in announcement.destinations.without(by.group).iter() {
@@ -58,7 +58,7 @@ impl Links for Ramcast {
                 }
                 wiring.propose(&announcement, |group| replica.core.leader_of(group));
             }
-            Told::Announce { to, announcement } => {
+            PeerEffect::Announce { to, announcement } => {
                 let about = About::Message(announcement.message);
                 wiring.note(|| Note::Told(Touch { by, to, about }));
                 if announcement.again.is_some() {
@@ -70,7 +70,7 @@ impl Links for Ramcast {
                     replica.outgoing.push(to, &announcement, wiring);
                 }
             }
-            Told::Pass { to, rows, asks } => replica.tell_passed(to, rows, asks, wiring),
+            PeerEffect::Pass { to, rows, asks } => replica.tell_passed(to, rows, asks, wiring),
         }
     }
 

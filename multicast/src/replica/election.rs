@@ -148,7 +148,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.paths.left_behind += 1;
             }
             GroupEffect::AskForState(ask) => self.ask_for_state(ask, wiring),
-            GroupEffect::LetIn { slot, incarnation } => {
+            GroupEffect::IsMember { slot, incarnation } => {
                 self.writer.followers[usize::from(slot)].joining = None;
                 tracing::info!(replica = %self.id, slot, incarnation, "is let in");
             }

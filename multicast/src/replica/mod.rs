@@ -390,7 +390,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                     let (core, paths) = (&self.core, &mut self.paths);
                     self.exchange.outgoing.resend(message, to, core, wiring, paths);
                 }
-                Effect::Settled { message } => self.exchange.outgoing.settled(message),
+                Effect::DropResult { message } => self.exchange.outgoing.settled(message),
                 Effect::Acknowledge { groups, acceptance } => {
                     let (about, word) = (About::Log(acceptance), acceptance.to_word());
                     if wiring.journal.is_some() {

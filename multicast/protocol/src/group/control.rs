@@ -357,8 +357,8 @@ pub enum GroupEffect {
     LeftBehind,
     /// Ask all other replicas for a state, or to be let in.
     AskForState(Ask),
-    /// A replica that had caught up counts by now.
-    LetIn {
+    /// A replica that has caught up is a member of the view that is committed.
+    IsMember {
         /// Which slot.
         slot: u8,
         /// Which incarnation.

@@ -203,7 +203,7 @@ pub(crate) trait OnLog: OrderingProtocol {
         let view = self.log().view();
         if view.names(slot, incarnation) && !view.member(slot).evicted {
             self.log_mut().asks_no_more(slot);
-            effects.push(GroupEffect::LetIn { slot, incarnation }.into());
+            effects.push(GroupEffect::IsMember { slot, incarnation }.into());
         } else {
             self.join(slot, incarnation, effects);
         }

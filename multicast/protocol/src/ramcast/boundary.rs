@@ -12,7 +12,7 @@ use super::log::{self, Draft};
 use super::passed::Passed;
 use super::quorums::Quorums;
 use super::shared::Shared;
-use super::{Effect, Event, Heard, Paths, Ramcast, Record, Told, leader};
+use super::{Effect, Event, Paths, PeerEffect, PeerEvent, Ramcast, Record, leader};
 use crate::ballot::Ballot;
 use crate::group::body::{Body, Contents};
 use crate::group::on_log::OnLog as _;
@@ -30,8 +30,8 @@ impl OrderingProtocol for Ramcast {
     type Body<'a> = log::Body<'a>;
     type Draft<'a> = Draft<'a>;
     type Inspection<'a> = Inspection<'a>;
-    type Heard = Heard;
-    type Told = Told;
+    type PeerEvent = PeerEvent;
+    type PeerEffect = PeerEffect;
 
     fn new(config: Config, view: View) -> Self {
         Self {
@@ -112,10 +112,10 @@ impl OrderingProtocol for Ramcast {
                     self.unstall(message);
                 }
             }
-            Event::Heard(Heard::Announced { from, announcement }) => {
+            Event::Heard(PeerEvent::Announced { from, announcement }) => {
                 self.hear(from, &announcement, effects);
             }
-            Event::Heard(Heard::Awaited { by }) => self.raise_for(by, effects),
+            Event::Heard(PeerEvent::Awaited { by }) => self.raise_for(by, effects),
             Event::Exchanged => {
                 assert!(self.log.leads(), "only the leader logs results");
                 self.append(Record::Exchange, effects);

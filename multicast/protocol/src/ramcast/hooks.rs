@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::deliveries::Deliveries;
-use super::{Effect, Ramcast, Record, Told};
+use super::{Effect, PeerEffect, Ramcast, Record};
 use crate::ballot::Ballot;
 use crate::group::on_log::OnLog;
 use crate::group::ordering::Next;
@@ -158,7 +158,7 @@ impl Ramcast {
         for slot in 0..self.config.group.replicas {
             let to = ReplicaId::new(group, slot);
             if to != self.leader_of(group) {
-                effects.push(Effect::Tell(Told::Announce { to, announcement }));
+                effects.push(Effect::Tell(PeerEffect::Announce { to, announcement }));
             }
         }
     }

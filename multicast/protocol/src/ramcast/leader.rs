@@ -6,7 +6,7 @@ use super::Ramcast;
 use super::announcement::{Announcement, Proposed};
 use super::delivery::Proposal;
 use super::log::{Decision, REMOTES_MAX, Remote};
-use super::{Effect, Record, Told};
+use super::{Effect, PeerEffect, Record};
 use crate::ballot::Ballot;
 use crate::group::GroupRecord;
 use crate::group::on_log::OnLog as _;
@@ -88,7 +88,7 @@ impl Ramcast {
         let (ballot, again) = (self.log.ballot(), None);
         let announcement =
             Announcement { message, low_water, destinations, timestamp, ballot, index, again };
-        effects.push(Effect::Tell(Told::Propose { announcement }));
+        effects.push(Effect::Tell(PeerEffect::Propose { announcement }));
         if let Some(early) = self.early.remove(&message) {
             self.remotes.extend(early.announced.iter().map(|it| it.of(message)));
             self.lists.keep(early.announced);
@@ -142,7 +142,7 @@ impl Ramcast {
     }
 
     /// Takes in what leaders of one engine propose together for a message, as
-    /// [`Announced`](super::Heard::Announced) would one after the other.
+    /// [`Announced`](super::PeerEvent::Announced) would one after the other.
     pub fn hear_together(
         &mut self,
         proposed: &Proposed,
@@ -219,7 +219,7 @@ impl Ramcast {
                 let (ballot, index) = (self.log.ballot(), self.log.first_index());
                 let timestamp = Timestamp::over(self.group());
                 let over = Announcement { timestamp, ballot, index, again: None, ..*announcement };
-                effects.push(Effect::Tell(Told::Announce { to: from, announcement: over }));
+                effects.push(Effect::Tell(PeerEffect::Announce { to: from, announcement: over }));
             }
             return;
         };
@@ -244,7 +244,7 @@ impl Ramcast {
             return;
         }
         if let Some(announcement) = self.announcement(message, again) {
-            effects.push(Effect::Tell(Told::Announce { to, announcement }));
+            effects.push(Effect::Tell(PeerEffect::Announce { to, announcement }));
         }
         if self.shared.get(message).is_some() {
             effects.push(Effect::Resend { message, to: to.group });

@@ -57,7 +57,7 @@ use self::leader::Early;
 use self::passed::Passed;
 pub use self::paths::Paths;
 use self::quorums::Quorums;
-pub use self::record::{Effect, Event, Heard, Record, Told};
+pub use self::record::{Effect, Event, PeerEffect, PeerEvent, Record};
 use self::shared::Shared;
 use crate::ballot::Ballot;
 use crate::group::GroupLog;

@@ -43,7 +43,7 @@ use alloc::vec::Vec;
 
 use super::delivery::Pending;
 use super::shared::LastWith;
-use super::{Effect, Ramcast, Record, Told, Uncommitted};
+use super::{Effect, PeerEffect, Ramcast, Record, Uncommitted};
 use crate::bytes::{Reader, Writer};
 use crate::group::on_log::OnLog as _;
 use crate::guard;
@@ -478,7 +478,7 @@ impl Ramcast {
                 if !rows.is_empty() {
                     self.paths.rows_relayed += u64::from(!rows.without(own).is_empty());
                     let to = self.leader_of(group);
-                    effects.push(Effect::Tell(Told::Pass { to, rows, asks: false }));
+                    effects.push(Effect::Tell(PeerEffect::Pass { to, rows, asks: false }));
                 }
             }
         }
@@ -486,7 +486,7 @@ impl Ramcast {
     }
 
     /// A replica of another group, or our leader, tells what it knows. Returns whether it asks what we
-    /// know: then it [waits for us](super::Heard::Awaited).
+    /// know: then it [waits for us](super::PeerEvent::Awaited).
     pub fn hear_passed(
         &mut self,
         from: ReplicaId,
@@ -497,7 +497,7 @@ impl Ramcast {
         if asks {
             self.paths.asked_what_passed += 1;
             let (rows, _) = self.passed.reach();
-            effects.push(Effect::Tell(Told::Pass { to: from, rows, asks: false }));
+            effects.push(Effect::Tell(PeerEffect::Pass { to: from, rows, asks: false }));
         }
         asks
     }
@@ -570,7 +570,7 @@ impl Ramcast {
             let rows = GroupSet::single(own);
             effects.extend(self.log.others().map(|slot| {
                 let to = ReplicaId::new(own, slot);
-                Effect::Tell(Told::Pass { to, rows, asks: false })
+                Effect::Tell(PeerEffect::Pass { to, rows, asks: false })
             }));
         }
         if passed >= delivered || passed != self.passed.stands.0 {
@@ -585,7 +585,7 @@ impl Ramcast {
         for group in self.passed.row(own).shares.iter() {
             for slot in 0..self.config.group.replicas {
                 let to = ReplicaId::new(group, slot);
-                effects.push(Effect::Tell(Told::Pass { to, rows, asks: true }));
+                effects.push(Effect::Tell(PeerEffect::Pass { to, rows, asks: true }));
             }
         }
     }

@@ -7,9 +7,9 @@ use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::timestamp::Timestamp;
 
 /// An event of RamCast's.
-pub type Event = crate::step::Event<Record, Heard>;
+pub type Event = crate::step::Event<Record, PeerEvent>;
 /// An effect of RamCast's.
-pub type Effect = crate::step::Effect<Record, Told>;
+pub type Effect = crate::step::Effect<Record, PeerEffect>;
 
 /// What a log entry says, without payloads. A merged entry is several of these under one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl LogRecord for Record {
 
 /// What replicas of other groups tell.
 #[derive(Clone, Copy, Debug)]
-pub enum Heard {
+pub enum PeerEvent {
     /// Another group's leader told us its proposal.
     Announced {
         /// Who.
@@ -111,7 +111,7 @@ pub enum Heard {
 
 /// What is told to replicas of other groups, or of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum PeerEffect {
     /// Tell the leaders of all other groups that a message goes to, as far as we know who leads them, what
     /// we propose.
     Propose {

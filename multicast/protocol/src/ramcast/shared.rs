@@ -156,7 +156,7 @@ impl Shared {
             if over {
                 last.remove(&message.message);
                 decided.remove(&message.message);
-                effects.push(Effect::Settled { message: message.message });
+                effects.push(Effect::DropResult { message: message.message });
             }
             !over
         });

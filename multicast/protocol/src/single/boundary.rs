@@ -25,8 +25,8 @@ impl OrderingProtocol for Single {
     type Body<'a> = Body<'a>;
     type Draft<'a> = Draft<'a>;
     type Inspection<'a> = Inspection<'a>;
-    type Heard = Never;
-    type Told = Never;
+    type PeerEvent = Never;
+    type PeerEffect = Never;
 
     /// # Panics
     /// If there is more than one group.

@@ -9,7 +9,7 @@ use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::ordering::OrderingProtocol as _;
 use skein_protocol::ramcast::announcement::{Announcement, Proposed};
 use skein_protocol::ramcast::log::{Decision, Remote};
-use skein_protocol::ramcast::{Cause, Heard, Ramcast, Told};
+use skein_protocol::ramcast::{Cause, PeerEffect, PeerEvent, Ramcast};
 use skein_protocol::ramcast::{Effect, Event, Record};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
@@ -32,7 +32,7 @@ fn announced(number: u64, ballot: Ballot, clock: u64, again: Option<Timestamp>) 
         index: 2,
         again,
     };
-    Event::Heard(Heard::Announced { from: replica(1, ballot.slot()), announcement })
+    Event::Heard(PeerEvent::Announced { from: replica(1, ballot.slot()), announcement })
 }
 
 fn received(number: u64) -> Event {
@@ -84,7 +84,7 @@ fn logs(core: &mut Ramcast) -> Vec<u64> {
 /// What is announced, to whom.
 fn announces(effects: &[Effect]) -> Vec<(ReplicaId, Announcement)> {
     let announced = effects.iter().filter_map(|effect| match effect {
-        Effect::Tell(Told::Announce { to, announcement }) => Some((*to, *announcement)),
+        Effect::Tell(PeerEffect::Announce { to, announcement }) => Some((*to, *announcement)),
         _ => None,
     });
     announced.collect()

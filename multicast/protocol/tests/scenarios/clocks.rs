@@ -8,7 +8,7 @@ use skein_protocol::ordering::{Inspect as _, MessageStage, OrderingProtocol as _
 use skein_protocol::ramcast::Record;
 use skein_protocol::ramcast::announcement::Announcement;
 use skein_protocol::ramcast::log::Remote;
-use skein_protocol::ramcast::{Heard, Ramcast};
+use skein_protocol::ramcast::{PeerEvent, Ramcast};
 use skein_protocol::step::Event;
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
@@ -92,7 +92,7 @@ fn a_leaders_clock_rises_to_all_proposals_of_an_entry() {
                 again,
             };
             let from = replica(group, 0);
-            core.step(Event::Heard(Heard::Announced { from, announcement }), &mut Vec::new());
+            core.step(Event::Heard(PeerEvent::Announced { from, announcement }), &mut Vec::new());
         }
         core.step(Event::TurnEnd, &mut Vec::new());
         assert_eq!(core.inspect().clock(), 40, "{clocks:?}");

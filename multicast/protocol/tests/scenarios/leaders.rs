@@ -6,7 +6,7 @@ use skein_protocol::ordering::{EventOf, OrderingProtocol as _};
 use skein_protocol::ramcast::Ramcast;
 use skein_protocol::ramcast::announcement::{Announcement, Proposed};
 use skein_protocol::ramcast::log::Remote;
-use skein_protocol::ramcast::{Heard, Record};
+use skein_protocol::ramcast::{PeerEvent, Record};
 use skein_protocol::step::{Effect, Event};
 use skein_protocol::timestamp::Timestamp;
 
@@ -32,7 +32,7 @@ fn proposed(ballot: Ballot, clock: u64) -> EventOf<Ramcast> {
         index: 2,
         again: None,
     };
-    Event::Heard(Heard::Announced { from: replica(1, ballot.slot()), announcement })
+    Event::Heard(PeerEvent::Announced { from: replica(1, ballot.slot()), announcement })
 }
 
 /// What a replica logs of others' proposals in a turn in which it is told these things.
@@ -142,7 +142,7 @@ fn what_is_proposed_together_is_heard_as_if_it_came_one_after_the_other() {
                     again,
                 };
                 let from = replica(timestamp.group().0, ballot.slot());
-                core.step(Event::Heard(Heard::Announced { from, announcement }), &mut effects);
+                core.step(Event::Heard(PeerEvent::Announced { from, announcement }), &mut effects);
             }
             let received = proposals.is_empty().then(received);
             assert_eq!(&logs(core, received), expected, "{because}, together: {together}");

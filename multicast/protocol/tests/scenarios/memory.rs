@@ -9,7 +9,7 @@ use skein_protocol::ordering::{
     EffectOf, EventOf, Inspect as _, MessageStage, OrderingProtocol as _,
 };
 use skein_protocol::ramcast::announcement::Announcement;
-use skein_protocol::ramcast::{Heard, Ramcast, Record};
+use skein_protocol::ramcast::{PeerEvent, Ramcast, Record};
 use skein_protocol::step::{Effect, Event};
 use skein_protocol::timestamp::Timestamp;
 use skein_protocol::view::View;
@@ -154,7 +154,7 @@ fn announced(from: ReplicaId, counter: u32, number: u64, clock: u64) -> EventOf<
         index: 2,
         again: None,
     };
-    Event::Heard(Heard::Announced { from, announcement })
+    Event::Heard(PeerEvent::Announced { from, announcement })
 }
 
 /// It steps down, and leads again. Returns what it appends.

@@ -4,7 +4,7 @@
 
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use skein_protocol::ramcast::announcement::Announcement;
-use skein_protocol::ramcast::{self, Heard, Ramcast, Told};
+use skein_protocol::ramcast::{self, PeerEvent, Ramcast, PeerEffect};
 use skein_protocol::rank::Rank;
 use skein_protocol::single::{self, Never, Single};
 use skein_protocol::timestamp::Timestamp;
@@ -39,7 +39,7 @@ pub(crate) trait Played: ByHand {
     const GROUPS: u16;
 
     /// Carries out what a replica tells others.
-    fn tell(stage: &mut Stage<Self>, by: ReplicaId, told: Self::Told);
+    fn tell(stage: &mut Stage<Self>, by: ReplicaId, told: Self::PeerEffect);
 
     /// The record of a message as the first group logs it. Numbers of messages rise along a log.
     fn record(
@@ -59,16 +59,16 @@ pub(crate) trait Played: ByHand {
 impl Played for Ramcast {
     const GROUPS: u16 = 2;
 
-    fn tell(stage: &mut Stage, by: ReplicaId, told: Told) {
+    fn tell(stage: &mut Stage, by: ReplicaId, told: PeerEffect) {
         match told {
-            Told::Propose { announcement } => {
+            PeerEffect::Propose { announcement } => {
                 for group in announcement.destinations.without(by.group).iter() {
                     let to = stage.leader_of(by, group);
                     announce(stage, by, to, announcement);
                 }
             }
-            Told::Announce { to, announcement } => announce(stage, by, to, announcement),
-            Told::Pass { .. } => {}
+            PeerEffect::Announce { to, announcement } => announce(stage, by, to, announcement),
+            PeerEffect::Pass { .. } => {}
         }
     }
 
@@ -113,7 +113,7 @@ fn announce(stage: &mut Stage, by: ReplicaId, to: ReplicaId, announcement: Annou
         _ => format!(", {index} of {ballot}"),
     };
     stage.say(format_args!("{by} announces m{name} {at}{of} to {to}{again}"));
-    stage.send(to, Heard::Announced { from: by, announcement });
+    stage.send(to, PeerEvent::Announced { from: by, announcement });
 }
 
 impl Played for Single {

@@ -5,7 +5,7 @@ use skein_protocol::group::{Cause, GroupRecord};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::ordering::{EffectOf, OrderingProtocol as _};
 use skein_protocol::ramcast::announcement::Announcement;
-use skein_protocol::ramcast::{Heard, Ramcast, Told};
+use skein_protocol::ramcast::{PeerEvent, Ramcast, PeerEffect};
 use skein_protocol::rank::Rank;
 use skein_protocol::step::{Effect, Event};
 use skein_protocol::timestamp::Timestamp;
@@ -99,7 +99,7 @@ fn a_word_of_another_group_counts_only_for_the_ballot_it_names() {
             again: None,
         };
         leader.step(
-            Event::Heard(Heard::Announced { from: replica(1, 0), announcement }),
+            Event::Heard(PeerEvent::Announced { from: replica(1, 0), announcement }),
             &mut effects,
         );
         leader.step(Event::TurnEnd, &mut effects);
@@ -185,7 +185,7 @@ fn nothing_passes_a_message_by_on_a_proposal_that_may_be_lost() {
     let mut leader = self::leader::<Ramcast>(2);
     let theirs = Ballot::new(1, 0, 0);
     let announced = |ballot, clock, index| {
-        Event::Heard(Heard::Announced {
+        Event::Heard(PeerEvent::Announced {
             from: replica(1, 0),
             announcement: Announcement {
                 message: message(1),
@@ -354,7 +354,7 @@ fn a_group_that_begins_anew_proposes_above_all_that_its_former_self_may_have() {
     leader.begin_to_lead(&mut effects);
     leader.step(received(GroupSet::first(2)), &mut effects);
     let proposed = effects.iter().find_map(|effect| match effect {
-        Effect::Tell(Told::Propose { announcement }) => Some(announcement.timestamp),
+        Effect::Tell(PeerEffect::Propose { announcement }) => Some(announcement.timestamp),
         _ => None,
     });
     let former = Timestamp::new(clock, GroupId(0));

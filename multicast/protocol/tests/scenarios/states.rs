@@ -7,7 +7,7 @@ use skein_protocol::group::{Cause, GroupEvent, GroupRecord, Role};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
 use skein_protocol::ordering::{EffectOf, MessageStage, NotRestored, OrderingProtocol as _};
 use skein_protocol::ramcast::announcement::Announcement;
-use skein_protocol::ramcast::{Heard, Ramcast, Told};
+use skein_protocol::ramcast::{PeerEvent, Ramcast, PeerEffect};
 use skein_protocol::rank::Rank;
 use skein_protocol::step::{Effect, Event};
 use skein_protocol::timestamp::Timestamp;
@@ -155,7 +155,7 @@ fn what_is_owed_is_kept_until_every_destination_is_done() {
         let mut effects = Vec::new();
         stage.core(leader).step(Event::Settled { group, rank: timestamp.into() }, &mut effects);
         stage.core(leader).step(Event::Tick { now_ms: 1 }, &mut effects);
-        effects.contains(&Effect::Settled { message: message(1) })
+        effects.contains(&Effect::DropResult { message: message(1) })
     };
     let before = Timestamp::from_word(last.to_word() - 1);
     assert!(!settled(&mut stage, GroupId(1), last), "our own group is not done");
@@ -172,7 +172,7 @@ fn what_was_forgotten_is_over_for_a_group_that_begins_anew_and_for_nobody_else()
         leader.step(Event::Settled { group, rank: last.into() }, &mut effects);
     }
     leader.step(Event::Tick { now_ms: 1 }, &mut effects);
-    assert!(effects.contains(&Effect::Settled { message: message(1) }));
+    assert!(effects.contains(&Effect::DropResult { message: message(1) }));
     let mut is_over = |from: ReplicaId, ballot, timestamp| {
         let (message, destinations) = (message(1), GroupSet::first(2));
         let again = Some(timestamp);
@@ -186,8 +186,8 @@ fn what_was_forgotten_is_over_for_a_group_that_begins_anew_and_for_nobody_else()
             again,
         };
         effects.clear();
-        leader.step(Event::Heard(Heard::Announced { from, announcement }), &mut effects);
-        let says_so = |effect: &EffectOf<Ramcast>| matches!(effect, Effect::Tell(Told::Announce { announcement, .. }) if announcement.timestamp.is_over());
+        leader.step(Event::Heard(PeerEvent::Announced { from, announcement }), &mut effects);
+        let says_so = |effect: &EffectOf<Ramcast>| matches!(effect, Effect::Tell(PeerEffect::Announce { announcement, .. }) if announcement.timestamp.is_over());
         effects.iter().any(says_so)
     };
     let (lags, later) = (Ballot::new(2, 1, 0), Timestamp::new(last.clock() + 1, GroupId(1)));
@@ -480,7 +480,7 @@ fn who_begins_anew_in_the_same_life_forgets_no_ballot_of_anybody() {
         again: None,
     };
     let from = replica(1, theirs.slot());
-    core.step(Event::Heard(Heard::Announced { from, announcement }), &mut Vec::new());
+    core.step(Event::Heard(PeerEvent::Announced { from, announcement }), &mut Vec::new());
     let blank = core.restored(&bytes).expect("what was saved");
     assert_eq!(blank.leader_of(GroupId(1)), from, "the state is of before it led");
     assert_eq!(blank.log().inspect().ballot_counter(), ours.counter());

@@ -14,7 +14,7 @@ use crate::ordering::OrderingProtocol as _;
 use crate::ramcast::announcement::Announcement;
 use crate::ramcast::testing::config;
 use crate::ramcast::{Cause, Config, Ramcast};
-use crate::ramcast::{Event, Heard};
+use crate::ramcast::{Event, PeerEvent};
 use crate::timestamp::Timestamp;
 use crate::view::View;
 
@@ -372,7 +372,7 @@ fn a_read_waits_for_all_that_was_logged_with_others_when_it_came() {
     let (message, destinations) = (theirs.message, theirs.destinations);
     let received = Event::Received { message, low_water: 1, destinations, inline: true };
     core.step(received, &mut Vec::new());
-    let announced = Event::Heard(Heard::Announced {
+    let announced = Event::Heard(PeerEvent::Announced {
         from: ReplicaId::new(GroupId(1), 0),
         announcement: theirs,
     });

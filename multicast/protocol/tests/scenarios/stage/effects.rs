@@ -43,7 +43,7 @@ impl<O: Played> Stage<O> {
                 Effect::Forget { .. }
                 | Effect::Group(_)
                 | Effect::Resend { .. }
-                | Effect::Settled { .. } => {}
+                | Effect::DropResult { .. } => {}
             }
         }
         if self.core(id).log().leads() {

@@ -180,7 +180,7 @@ impl<O: Played> Stage<O> {
     }
 
     /// Another group tells a replica something.
-    pub(crate) fn send(&mut self, to: ReplicaId, mail: O::Heard) {
+    pub(crate) fn send(&mut self, to: ReplicaId, mail: O::PeerEvent) {
         self.node(to).mail.push_back(mail);
     }
 

@@ -50,7 +50,7 @@ pub(crate) struct Node<O: Played = Ramcast> {
     /// All that have: whoever leads after another proposes what nobody has logged.
     pub(super) held: BTreeMap<MessageId, GroupSet>,
     /// What other groups have told and it has not heard yet.
-    pub(super) mail: VecDeque<O::Heard>,
+    pub(super) mail: VecDeque<O::PeerEvent>,
     pub(super) words: BTreeMap<ReplicaId, Acceptance>,
     pub(crate) applied: Rank,
     pub(crate) delivered: Vec<(u64, Rank)>,
