@@ -21,7 +21,7 @@ impl Ballot {
     /// Below every ballot of a leader.
     pub const ZERO: Self = Self(0);
 
-    /// Round `counter` of the replica in `slot`, in its life number `incarnation` (24 bits).
+    /// Round `counter` of the replica in `slot`, in incarnation `incarnation` (24 bits).
     pub const fn new(counter: u32, slot: u8, incarnation: u32) -> Self {
         assert!(incarnation < 1 << INCARNATION_BITS, "incarnations are exhausted");
         Self(
@@ -76,7 +76,7 @@ impl Ballot {
         (self.0 >> INCARNATION_BITS) as u8
     }
 
-    /// The life of the leader.
+    /// Incarnation of the leader.
     pub const fn incarnation(self) -> u32 {
         (self.0 & ((1 << INCARNATION_BITS) - 1)) as u32
     }

@@ -11,10 +11,10 @@ impl Rank {
     /// Before all that is delivered.
     pub const NOTHING: Self = Self(0);
 
-    /// Words below this are no ranks of messages.
+    /// The lowest rank of a message.
     pub const LEAST: u64 = 2;
 
-    /// As the ordering counts: a message's is no lower than [`LEAST`](Self::LEAST).
+    /// The rank with this number. A message's is at least [`LEAST`](Self::LEAST).
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
