@@ -4,7 +4,7 @@
 
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use skein_protocol::ramcast::announcement::Announcement;
-use skein_protocol::ramcast::{self, PeerEvent, Ramcast, PeerEffect};
+use skein_protocol::ramcast::{self, PeerEffect, PeerEvent, Ramcast};
 use skein_protocol::rank::Rank;
 use skein_protocol::single::{self, Never, Single};
 use skein_protocol::timestamp::Timestamp;

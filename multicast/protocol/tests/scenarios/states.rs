@@ -7,7 +7,7 @@ use skein_protocol::group::{Cause, GroupEvent, GroupRecord, Role};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
 use skein_protocol::ordering::{EffectOf, MessageStage, NotRestored, OrderingProtocol as _};
 use skein_protocol::ramcast::announcement::Announcement;
-use skein_protocol::ramcast::{PeerEvent, Ramcast, PeerEffect};
+use skein_protocol::ramcast::{PeerEffect, PeerEvent, Ramcast};
 use skein_protocol::rank::Rank;
 use skein_protocol::step::{Effect, Event};
 use skein_protocol::timestamp::Timestamp;

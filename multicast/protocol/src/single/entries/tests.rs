@@ -47,7 +47,7 @@ fn an_entry_is_read_as_it_was_written() {
     for (record, contents, awaited) in entries() {
         let draft = Draft::of(&record, contents);
         assert_eq!(draft.is_awaited(), awaited, "{record:?}");
-        assert_eq!(draft.proposals(), 0);
+        assert_eq!(draft.items(), 0);
         assert_eq!(records(|each| draft.for_each_record(each)), [record]);
         let bytes = written(&record, contents);
         let frame = Frame::decode(&bytes, CURSOR, BALLOT).expect("it is whole");
