@@ -1,4 +1,4 @@
-//! Our own attempts to lead: what others granted, how long it took, and what an operator wants.
+//! Our own attempts to lead: what others granted, and how long it took.
 
 use std::time::Duration;
 
@@ -26,31 +26,14 @@ pub(super) struct Campaign {
     pub(super) won: Option<Won>,
     /// It was said that there is no ballot left in which we could set out.
     pub(super) exhausted: bool,
-    /// An operator wants us to lead.
-    pub(super) wish: Option<Wish>,
 }
 
 impl Campaign {
     /// None, in a group of so many replicas.
     pub(super) fn new(replicas: u8) -> Self {
         let grants_received = vec![None; usize::from(replicas)];
-        Self {
-            grants_received,
-            heard_grant: None,
-            set_out_at: None,
-            won: None,
-            exhausted: false,
-            wish: None,
-        }
+        Self { grants_received, heard_grant: None, set_out_at: None, won: None, exhausted: false }
     }
-}
-
-/// An operator wants this replica to lead.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wish {
-    pub(super) until_ms: u64,
-    /// The earliest time for the next campaign; `None` before the first.
-    pub(super) next_ms: Option<u64>,
 }
 
 /// The last campaign that was won, measured by our own clock.

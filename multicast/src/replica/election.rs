@@ -58,14 +58,6 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.carry_out(wiring);
     }
 
-    /// Sets out to lead, as soon as what it has promised allows it to; unless it would answer from a state that is not
-    /// the group's.
-    pub(crate) fn set_out<F: Fabric>(&mut self, cause: Cause, wiring: &mut Wiring<F, O>) {
-        if self.is_trusted() {
-            self.tell_core(GroupEvent::SetOut { cause }, wiring);
-        }
-    }
-
     /// Does what the group asks for.
     pub(super) fn carry_out_of_group<F: Fabric>(
         &mut self,

@@ -2,24 +2,16 @@
 
 use skein_fabric::Fabric;
 use skein_protocol::group::GroupEvent;
-use skein_protocol::group::{Cause, Role};
 use skein_protocol::ids::ReplicaId;
 
 use super::Replica;
-use super::campaign::Wish;
 use crate::application::Application;
 use crate::operate::CommandError;
 use crate::ordering::Links;
 use crate::wiring::Wiring;
 
-/// How long a replica goes on trying to lead that an operator wants to: as long as the operator waits.
-const WISH_MS: u64 = 10_000;
-/// A campaign that comes to nothing is repeated after so many patiences.
-const TRY_AGAIN: u64 = 20;
-
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Sets out to lead because an operator wants it: at once, or as soon as it can. One campaign may not
-    /// be enough. A replica that stood still may have to take a state first, and another candidate may win.
+    /// Sets out to lead because an operator wants it: at once, or as soon as it can.
     pub(crate) fn transfer_here<F: Fabric>(
         &mut self,
         wiring: &mut Wiring<F, O>,
@@ -27,32 +19,15 @@ impl<A: Application, O: Links> Replica<A, O> {
         if self.core.log().is_silent() || !self.is_trusted() {
             return Err(CommandError::Learner(self.id.group));
         }
-        if !self.core.log().leads() {
-            let until_ms = self.core.log().now_ms() + WISH_MS;
-            self.campaign.wish = Some(Wish { until_ms, next_ms: None });
-            self.pursue_wish(wiring);
-        }
+        self.tell_core(GroupEvent::WantedToLead, wiring);
+        self.pursue_wish(wiring);
         Ok(())
     }
 
     /// Once a tick: campaigns for an operator until it leads, or the operator waits no more.
     pub(super) fn pursue_wish<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
-        let Some(wish) = self.campaign.wish else { return };
-        let now = self.core.log().now_ms();
-        if now >= wish.until_ms || self.core.log().won().is_some() {
-            self.campaign.wish = None;
-            return;
-        }
-        // A replica that lacks what the leader's log does not hold any more cannot lead: it would only depose
-        // a leader that is well.
-        let lags = self.core.log().lagging().is_some();
-        let whole = !lags && !self.takes_state() && !self.core.log().is_silent();
-        let due = wish.next_ms.is_none_or(|next| now >= next && !self.reader.awaiting);
-        if whole && due && self.core.log().role() == Role::Follower {
-            let next_ms = Some(now + TRY_AGAIN * self.config.group.patience_ms);
-            self.campaign.wish = Some(Wish { next_ms, ..wish });
-            self.set_out(Cause::Transfer, wiring);
-        }
+        let (trusted, awaits_leader) = (self.is_trusted(), self.reader.awaiting);
+        self.tell_core(GroupEvent::WishTick { trusted, awaits_leader }, wiring);
     }
 
     /// Evicts another replica, because an operator wants it.

@@ -121,6 +121,13 @@ impl Application for Nothing {
     }
 }
 
+impl Replica<Nothing, Ramcast> {
+    /// Sets out to lead, as soon as what it has promised allows it to.
+    fn set_out(&mut self, cause: Cause, wiring: &mut Wiring<SimFabric, Ramcast>) {
+        self.tell_core(GroupEvent::SetOut { cause }, wiring);
+    }
+}
+
 /// Slot 0 of a group, and the other two processes.
 struct Scene {
     replica: Replica<Nothing, Ramcast>,

@@ -135,6 +135,15 @@ pub enum GroupEvent {
         /// The reason.
         cause: Cause,
     },
+    /// An operator wants us to lead.
+    WantedToLead,
+    /// Once a tick, and when an operator has said so: we may be wanted to lead.
+    WishTick {
+        /// As in [`Watched`](Self::Watched).
+        trusted: bool,
+        /// As in [`ReceiverTick`](Self::ReceiverTick).
+        awaits_leader: bool,
+    },
     /// Our log is closed to all writers, and all its entries were reported.
     LogClosed {
         /// The step that [`CloseLog`](GroupEffect::CloseLog) carried.

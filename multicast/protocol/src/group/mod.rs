@@ -14,6 +14,7 @@
 //! | `Lease` | promises to let nobody else lead |
 //! | `Spread` | when leadership goes back to slot 0 |
 //! | `Eviction` | since when others hold us up |
+//! | `Wish` | until when an operator wants us to lead |
 //! | `Transfer` | who is sent our state, whose state we take, and who asks for one |
 //! | `detector: Detector` | which replicas seem to be alive, by their heartbeats |
 //! | `suspended: bool` | our group is recreated from another's state: ours counts for nothing |
@@ -76,6 +77,7 @@ pub(crate) mod succession;
 pub(crate) mod testing;
 pub mod transfer;
 pub(crate) mod uncommitted;
+mod wish;
 pub(crate) mod words;
 
 pub use self::control::{Asked, Closing, Control, GroupEffect, GroupEvent, Question};
@@ -95,6 +97,7 @@ use self::progress::Progress;
 pub use self::record::{GroupRecord, LogRecord, LoggedMessage};
 use self::spread::Spread;
 use self::transfer::Transfer;
+use self::wish::Wish;
 use self::words::Words;
 use crate::ballot::Ballot;
 use crate::detector::Detector;
@@ -166,6 +169,7 @@ pub struct GroupLog<R: LogRecord> {
     lease: Lease,
     spread: Spread,
     eviction: Eviction,
+    wish: Wish,
     transfer: Transfer,
     /// An operator recreates our group from another's state: ours counts for nothing. It excludes `seeded`.
     suspended: bool,
@@ -196,6 +200,7 @@ impl<R: LogRecord> GroupLog<R> {
             lease: Lease::new(config.replicas),
             spread: Spread::default(),
             eviction: Eviction::new(config.replicas),
+            wish: Wish::default(),
             transfer: Transfer::new(config.replicas),
             suspended: false,
             seeded: None,
@@ -214,6 +219,7 @@ impl<R: LogRecord> GroupLog<R> {
         anew.resume_time(self.now_ms);
         anew.replaces(self);
         anew.forget_transfers();
+        anew.wish = self.wish;
         anew
     }
 
@@ -236,6 +242,7 @@ impl<R: LogRecord> GroupLog<R> {
         blank.detector = self.detector.clone();
         blank.words = self.words.clone();
         blank.lease = self.lease.owed();
+        blank.wish = self.wish;
         blank.paths = self.paths;
         blank.replaces(self);
         blank

@@ -96,6 +96,10 @@ pub(crate) trait OnLog: OrderingProtocol {
             GroupEvent::SetOut { cause } => {
                 self.log_mut().set_out(cause, effects);
             }
+            GroupEvent::WantedToLead => self.log_mut().is_wanted_to_lead(),
+            GroupEvent::WishTick { trusted, awaits_leader } => {
+                self.log_mut().pursue_wish(trusted, awaits_leader, effects);
+            }
             GroupEvent::LogClosed { then } => {
                 self.depose();
                 self.log_mut().closed(then, effects);

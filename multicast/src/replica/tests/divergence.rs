@@ -48,7 +48,7 @@ fn who_has_diverged_does_not_set_out_to_lead() {
     let ballot = scene.replica.core.log().ballot();
     hear(&mut scene, ballot, 7);
     let leader = scene.let_lead(1);
-    scene.replica.set_out(Cause::Silence, &mut scene.wiring);
+    scene.hear(1, &Election::Succeed { ballot: leader.to_word() }, &[]);
     assert_eq!(
         scene.replica.core.log().promised(),
         leader,

@@ -108,6 +108,11 @@ impl<R: LogRecord> GroupLog<R> {
         self.transfer.learners.forget();
     }
 
+    /// Whether we have a part of a state that we take.
+    pub(super) const fn takes_state(&self) -> bool {
+        self.transfer.receiver.takes()
+    }
+
     /// Whether we have no state that counts in our group.
     fn lacks_state(&self) -> bool {
         self.role == Role::Blank || self.suspended

@@ -72,6 +72,10 @@ impl Receiver {
         self.receiving = None;
     }
 
+    pub(super) const fn takes(&self) -> bool {
+        self.receiving.is_some()
+    }
+
     pub(in crate::group) fn catch_up(&mut self) {
         self.lagging = None;
     }
