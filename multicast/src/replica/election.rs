@@ -89,7 +89,13 @@ impl<A: Application, O: Links> Replica<A, O> {
                         self.close_log(wiring);
                         self.report(asked, wiring);
                     }
-                    Some(answered) => self.report_again(asked, answered, wiring),
+                    Some(_) => self.asked_again(asked, wiring),
+                }
+            }
+            GroupEffect::TellGrant(asked) => {
+                if let Some(answered) = self.reader.answered {
+                    self.paths.granted_again += 1;
+                    self.tell_granted(asked, answered, wiring);
                 }
             }
             GroupEffect::Refuse { to, promised } => {

@@ -25,8 +25,6 @@ pub(super) struct Answered {
     attempt: u32,
     peer: Peer,
     key: Key,
-    /// When it was told last.
-    at_ms: u64,
 }
 
 impl Answered {
@@ -61,29 +59,17 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.reader.await_leader(&self.memory, &wiring.port.fabric);
         self.core.step(Event::Group(GroupEvent::Opened), &mut self.effects);
         tracing::info!(replica = %self.id, to = %from, %ballot, end = self.memory.runs.end().index - 1, "grants");
-        let at_ms = self.core.log().now_ms();
-        self.tell_granted(asked, Answered { ballot, attempt, peer, key, at_ms }, wiring);
+        self.tell_granted(asked, Answered { ballot, attempt, peer, key }, wiring);
     }
 
-    /// Tells the same grant once more, if nothing has come of it for long. It was lost, or the answer to it
-    /// was, where a channel was refused for lack of memory: what waited for it is gone, and nobody else would say
-    /// it again. Until a leader's first words are here our log is what it was.
-    pub(super) fn report_again<F: Fabric>(
-        &mut self,
-        asked: Asked,
-        answered: Answered,
-        wiring: &mut Wiring<F, O>,
-    ) {
-        let (now, to) = (self.core.log().now_ms(), ReplicaId::new(self.id.group, asked.by));
-        let waits = self.reader.awaiting && self.core.log().lagging().is_none();
-        let due = now >= answered.at_ms + self.config.group.patience_ms;
-        if waits && due && wiring.has_sent_all(self.id, to) {
-            self.paths.granted_again += 1;
-            self.tell_granted(asked, Answered { at_ms: now, ..answered }, wiring);
-        }
+    /// Whoever was granted our log asks for the same again.
+    pub(super) fn asked_again<F: Fabric>(&mut self, asked: Asked, wiring: &mut Wiring<F, O>) {
+        let sent = wiring.has_sent_all(self.id, ReplicaId::new(self.id.group, asked.by));
+        let awaits_leader = self.reader.awaiting;
+        self.tell_core(GroupEvent::AskedAgain { asked, awaits_leader, sent }, wiring);
     }
 
-    fn tell_granted<F: Fabric>(
+    pub(super) fn tell_granted<F: Fabric>(
         &mut self,
         asked: Asked,
         answered: Answered,

@@ -222,8 +222,17 @@ pub enum GroupEvent {
     },
     /// The process of our leader has certainly ended, so our promise of a lease is void.
     LeaderDied,
-    /// The replica that we granted our log to can write it now.
+    /// The replica that we granted our log to can write it now, and is told so.
     Opened,
+    /// A replica asks for a grant that it was told already, over a connection that has not changed since.
+    AskedAgain {
+        /// The request.
+        asked: Asked,
+        /// As in [`ReceiverTick`](Self::ReceiverTick).
+        awaits_leader: bool,
+        /// Whether nothing that we have told it is still to be sent.
+        sent: bool,
+    },
     /// We need the state of whom we have promised to let lead: the log that we were to take over does not reach back to the end
     /// of ours, or our state is not the group's.
     NeedsState,
@@ -281,6 +290,8 @@ pub enum GroupEffect {
     Grant(Asked),
     /// Grant the same request again: the answer or the connection was lost.
     GrantAgain(Asked),
+    /// Tell a replica once more that it may write our log, which it has asked for [again](GroupEvent::AskedAgain).
+    TellGrant(Asked),
     /// Refuse a replica's ballot.
     Refuse {
         /// Slot of the receiver.
@@ -416,6 +427,24 @@ impl<R: LogRecord> GroupLog<R> {
         can
     }
 
+    /// A replica asks again that may write our log already. It is told so once more, if nothing has come of it for long.
+    /// The grant was lost, or the answer to it was, where a channel was refused for lack of memory: what waited for it is
+    /// gone, and nobody else would say it again. Until a leader's first words are here our log is what it was.
+    pub(crate) fn asked_again<E: From<GroupEffect>>(
+        &mut self,
+        asked: Asked,
+        awaits_leader: bool,
+        sent: bool,
+        effects: &mut Vec<E>,
+    ) {
+        let waits = awaits_leader && self.lagging().is_none();
+        let due = self.now_ms >= self.election.granted_ms + self.config.patience_ms;
+        if waits && due && sent {
+            self.election.granted_ms = self.now_ms;
+            effects.push(GroupEffect::TellGrant(asked).into());
+        }
+    }
+
     /// Our log is closed, and we lead no more.
     pub(crate) fn closed<E: From<GroupEffect>>(&mut self, then: Closing, effects: &mut Vec<E>) {
         self.forget_put_off();
@@ -506,5 +535,63 @@ impl<R: LogRecord> GroupLog<R> {
         let takes = |to: &u8| matches!(self.sends_state(), Some((slot, Stage::Sending { .. })) if slot == *to);
         let asked = self.others().filter(|to| !answered(to) && !takes(to));
         effects.extend(asked.map(|to| GroupEffect::Ask { to, question }.into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Record, config};
+    use super::*;
+    use crate::ids::{GroupId, ReplicaId};
+    use crate::view::View;
+
+    const START_MS: u64 = 1_000;
+    /// The ballot that slot 1 has let slot 0 lead in.
+    const LED: Ballot = Ballot::new(1, 0, 0);
+
+    fn asked() -> Asked {
+        let question = Question { ballot: LED, leads: true, forced: false };
+        Asked { by: 0, question, attempt: 0, from: Cursor::START }
+    }
+
+    /// Slot 1 of three, which has just opened its log to slot 0.
+    fn granter() -> GroupLog<Record> {
+        let me = ReplicaId::new(GroupId(0), 1);
+        let mut log = GroupLog::new(config(me, 0, 3), View::first(3));
+        log.tick(START_MS);
+        log.promise(LED);
+        log.opened();
+        log
+    }
+
+    /// Whether it tells its grant once more when it is asked at that time.
+    fn tells(log: &mut GroupLog<Record>, now_ms: u64, awaits_leader: bool, sent: bool) -> bool {
+        log.tick(now_ms);
+        let mut effects: Vec<GroupEffect> = Vec::new();
+        log.asked_again(asked(), awaits_leader, sent, &mut effects);
+        assert!(effects.iter().all(|it| *it == GroupEffect::TellGrant(asked())), "{effects:?}");
+        !effects.is_empty()
+    }
+
+    #[test]
+    fn a_grant_is_told_again_once_a_patience() {
+        let mut log = granter();
+        let asks = [1_000, 1_019, 1_020, 1_021, 1_039, 1_040];
+        let told = asks.map(|now_ms| tells(&mut log, now_ms, true, true));
+        assert_eq!(told, [false, false, true, false, false, true]);
+    }
+
+    #[test]
+    fn a_grant_is_told_again_only_while_nothing_has_come_of_it() {
+        let mut log = granter();
+        assert!(!tells(&mut log, 1_100, false, true), "the leader has begun");
+        assert!(!tells(&mut log, 1_100, true, false), "it is still to be sent");
+        log.lags_behind(LED);
+        assert!(
+            !tells(&mut log, 1_100, true, true),
+            "the leader's log does not reach back to ours"
+        );
+        log.lags_no_more();
+        assert!(tells(&mut log, 1_100, true, true));
     }
 }

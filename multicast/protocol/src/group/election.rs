@@ -114,6 +114,8 @@ pub(crate) struct Election {
     pub(super) put_off: Option<Cause>,
     /// When we last asked for grants.
     pub(super) asked_ms: Option<u64>,
+    /// When we last told a replica that it may write our log.
+    pub(super) granted_ms: u64,
     /// Ballots that we have promised ourselves to since we last knew a leader.
     pub(super) fruitless: u32,
 }
@@ -131,6 +133,7 @@ impl Election {
             retry_ms,
             put_off: None,
             asked_ms: None,
+            granted_ms: 0,
             fruitless: 0,
         }
     }
@@ -185,6 +188,13 @@ impl<R: LogRecord> GroupLog<R> {
         self.election.retry_ms = self.stands_back();
         self.transfer.sender.pause();
         self.paths.promised += 1;
+    }
+
+    /// The replica that we granted our log to can write it now. A leader is told anew where our log ends, and says anew
+    /// whether its own reaches back to there.
+    pub(crate) fn opened(&mut self) {
+        self.lags_no_more();
+        self.election.granted_ms = self.now_ms;
     }
 
     /// We lead no more: what we did not see committed is not ours to commit.

@@ -133,7 +133,10 @@ pub(crate) trait OnLog: OrderingProtocol {
                 effects.push(GroupEffect::Succeed { to }.into());
             }
             GroupEvent::LeaderDied => self.log_mut().leader_has_died(),
-            GroupEvent::Opened => self.log_mut().lags_no_more(),
+            GroupEvent::Opened => self.log_mut().opened(),
+            GroupEvent::AskedAgain { asked, awaits_leader, sent } => {
+                self.log_mut().asked_again(asked, awaits_leader, sent, effects);
+            }
             GroupEvent::NeedsState => {
                 let ballot = self.log().promised();
                 self.log_mut().lags_behind(ballot);
