@@ -15,7 +15,6 @@ use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
 use skein_protocol::divergence::{Comparison, Slots, compare};
 use skein_protocol::group::{GroupEvent, Role};
-use skein_protocol::step::Event;
 
 use super::Replica;
 use crate::application::{Application, Digest};
@@ -174,7 +173,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.judge_rounds(now, wiring);
         }
         if let Some(others) = self.divergence.takes_anew() {
-            self.give_up_state(others, wiring);
+            self.tell_core(GroupEvent::Diverged { held_by: others }, wiring);
         }
     }
 
@@ -341,25 +340,6 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.divergence.accusers.push(accuser);
         let position = self.application.digests().last().map_or(0, |digest| digest.position);
         self.found_divergence(What::Accused(others), position, self.core.log().now_ms());
-    }
-
-    /// Our state is not the group's: as leader, has one of those lead who hold it; then asks for it.
-    fn give_up_state<F: Fabric>(&mut self, others: Slots, wiring: &mut Wiring<F, O>) {
-        if self.core.log().leads() {
-            let well = |slot: &u8| {
-                !self.core.log().inspect().detector().suspects(*slot)
-                    && !self.core.log().view().member(*slot).evicted
-            };
-            if let Some(heir) = others.iter().find(well) {
-                let ballot = self.core.log().ballot().to_word();
-                self.ask_member(heir, &Election::Succeed { ballot }, wiring);
-            }
-        } else if self.core.log().leader().is_some_and(|leader| leader != self.id)
-            && self.core.log().role() == Role::Follower
-            && self.core.log().lagging().is_none()
-        {
-            self.core.step(Event::Group(GroupEvent::NeedsState), &mut self.effects);
-        }
     }
 
     /// What is the matter now, or else what was.

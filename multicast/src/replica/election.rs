@@ -150,9 +150,13 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.writer.followers[usize::from(slot)].joining = None;
                 tracing::info!(replica = %self.id, slot, incarnation, "is let in");
             }
-            GroupEffect::Succeed { to } => {
-                let ballot = self.core.log().ballot().to_word();
-                self.ask_member(to, &Election::Succeed { ballot }, wiring);
+            GroupEffect::Succeed { to, ballot } => {
+                let succeed = Election::Succeed { ballot: ballot.to_word() };
+                if self.core.log().leads() {
+                    self.ask_member(to, &succeed, wiring); // It is asked again.
+                } else {
+                    self.tell_member(to, &succeed, &[], wiring);
+                }
             }
         }
     }

@@ -12,7 +12,7 @@ use skein_protocol::step::Event;
 
 use super::Replica;
 use crate::application::Application;
-use crate::election::{Election, Granted, Piece, cursor};
+use crate::election::{Granted, Piece, cursor};
 use crate::ordering::Links;
 use crate::wiring::Wiring;
 
@@ -50,13 +50,9 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// We are elected: takes over the log of slot `best`, and leads.
     pub(super) fn take_over_log<F: Fabric>(&mut self, best: u8, wiring: &mut Wiring<F, O>) {
         if best != self.id.slot && !self.adopt(best, wiring) {
-            // Whoever holds it may never find the time to set out: we would ask it again and again.
             tracing::info!(replica = %self.id, best, "is too far behind to lead");
-            let ballot = self.core.log().promised();
-            self.core.step(Event::Group(GroupEvent::NeedsState), &mut self.effects);
             self.paths.handed_over += 1;
-            let ballot = ballot.to_word();
-            self.tell_member(best, &Election::Succeed { ballot }, &[], wiring);
+            self.tell_core(GroupEvent::CannotAdopt { of: best }, wiring);
             return;
         }
         self.learn_committed();

@@ -13,6 +13,7 @@ use super::record::LogRecord;
 use super::transfer::{Ask, CopyId, Request, Stage};
 use super::{GroupLog, Role};
 use crate::ballot::Ballot;
+use crate::divergence::Slots;
 use crate::guard;
 use crate::mutants::Mutant;
 use crate::rank::Rank;
@@ -233,9 +234,17 @@ pub enum GroupEvent {
         /// Whether nothing that we have told it is still to be sent.
         sent: bool,
     },
-    /// We need the state of whom we have promised to let lead: the log that we were to take over does not reach back to the end
-    /// of ours, or our state is not the group's.
-    NeedsState,
+    /// As candidate, we cannot adopt the log named by [`TakeOver`](GroupEffect::TakeOver): it does not reach back to the end
+    /// of ours.
+    CannotAdopt {
+        /// Slot of the log.
+        of: u8,
+    },
+    /// Once a tick while it is so: our state is not the group's.
+    Diverged {
+        /// Slots of those who hold the group's.
+        held_by: Slots,
+    },
     /// Once a tick: a receiver of our state may have stopped.
     SenderTick,
     /// Once a tick: we may need a state.
@@ -346,6 +355,8 @@ pub enum GroupEffect {
     Succeed {
         /// Slot of the next leader.
         to: u8,
+        /// The ballot in which we lead, or are a candidate.
+        ballot: Ballot,
     },
     /// Send our state to a replica, and write its log no more.
     SendState {

@@ -130,17 +130,15 @@ pub(crate) trait OnLog: OrderingProtocol {
             }
             GroupEvent::HandsOver { to } => {
                 self.log_mut().has_handed_over();
-                effects.push(GroupEffect::Succeed { to }.into());
+                effects.push(self.log().asks_to_succeed(to).into());
             }
             GroupEvent::LeaderDied => self.log_mut().leader_has_died(),
             GroupEvent::Opened => self.log_mut().opened(),
             GroupEvent::AskedAgain { asked, awaits_leader, sent } => {
                 self.log_mut().asked_again(asked, awaits_leader, sent, effects);
             }
-            GroupEvent::NeedsState => {
-                let ballot = self.log().promised();
-                self.log_mut().lags_behind(ballot);
-            }
+            GroupEvent::CannotAdopt { of } => self.log_mut().cannot_adopt(of, effects),
+            GroupEvent::Diverged { held_by } => self.log_mut().gives_up_state(held_by, effects),
             GroupEvent::SenderTick => {
                 let silent = self.log_mut().gives_up_unanswered();
                 let give_up = |(slot, stage)| GroupEffect::GiveUpReceiver { slot, stage };
@@ -249,7 +247,7 @@ pub(crate) trait OnLog: OrderingProtocol {
         let heir = self.heir();
         let (log, deliveries) = self.log_and_deliveries();
         let heir = heir.or_else(|| log.other_server(&deliveries));
-        effects.extend(heir.map(|to| Effect::Group(GroupEffect::Succeed { to })));
+        effects.extend(heir.map(|to| Effect::Group(log.asks_to_succeed(to))));
     }
 
     /// As leader, once a tick: goes on without those that hold us up for too long, if they can be spared.

@@ -1,10 +1,13 @@
 //! Whether a leader has all that its group is done with, whom its state is of use to, and who leads instead.
 
-use super::GroupLog;
+use alloc::vec::Vec;
+
 use super::followers::Fed;
 use super::ordering::{Next, Ordering};
 use super::record::{GroupRecord, LogRecord};
 use super::spread::HEIR_PATIENCE;
+use super::{GroupEffect, GroupLog, Role};
+use crate::divergence::Slots;
 use crate::guard;
 use crate::mutants::{Mutant, planted};
 use crate::rank::Rank;
@@ -111,9 +114,137 @@ impl<R: LogRecord> GroupLog<R> {
             && !self.is_whole(ordering)
     }
 
+    /// As leader: asks another to lead.
+    pub(crate) fn asks_to_succeed(&self, to: u8) -> GroupEffect {
+        GroupEffect::Succeed { to, ballot: self.ballot() }
+    }
+
+    /// As candidate that is elected for the log of another, which it cannot adopt: that one shall lead, and give us its state.
+    /// It may never find the time to set out by itself: we would ask it again and again.
+    pub(crate) fn cannot_adopt<E: From<GroupEffect>>(&mut self, of: u8, effects: &mut Vec<E>) {
+        let ballot = self.promised();
+        self.lags_behind(ballot);
+        effects.push(GroupEffect::Succeed { to: of, ballot }.into());
+    }
+
+    /// Our state is not the group's: as leader, has one of those lead who hold that; then needs the leader's.
+    pub(crate) fn gives_up_state<E: From<GroupEffect>>(
+        &mut self,
+        held_by: Slots,
+        effects: &mut Vec<E>,
+    ) {
+        let me = self.config.me;
+        if self.leads() {
+            let well = |slot: &u8| {
+                !self.detector.suspects(*slot) && !self.members.view.member(*slot).evicted
+            };
+            let heir = held_by.iter().find(well);
+            effects.extend(heir.map(|to| self.asks_to_succeed(to).into()));
+        } else if self.role == Role::Follower
+            && self.lagging().is_none()
+            && self.leader().is_some_and(|leader| leader != me)
+        {
+            self.lags_behind(self.promised());
+        }
+    }
+
     /// As leader: the slot that shall lead instead, if it is time to hand over: one that holds and has applied what others
     /// have.
     pub(crate) fn hands_over(&self, ordering: &impl Ordering) -> Option<u8> {
         self.preferred().filter(|slot| self.applied_by(*slot) >= ordering.done())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec;
+
+    use super::super::Cause;
+    use super::super::testing::{Record, config};
+    use super::super::uncommitted::Uncommitted;
+    use super::*;
+    use crate::ballot::Ballot;
+    use crate::detector::Pulse;
+    use crate::ids::{GroupId, ReplicaId};
+    use crate::view::View;
+
+    /// The ballot that slot 1 has let slot 0 lead in.
+    const LED: Ballot = Ballot::new(1, 0, 0);
+
+    /// Slot 1 of five.
+    fn log() -> GroupLog<Record> {
+        let mut log = GroupLog::new(config(ReplicaId::new(GroupId(0), 1), 0, 5), View::first(5));
+        log.tick(1_000);
+        log
+    }
+
+    fn leader() -> GroupLog<Record> {
+        let mut log = log();
+        log.campaign(Cause::Start);
+        for slot in [2, 3] {
+            log.granted(slot, 0, (log.last_birth(), log.last_index()), vec![0; 5]);
+        }
+        log.begin_to_lead();
+        let (index, birth, time_ms) = log.next_entry();
+        log.push(Uncommitted { index, birth, time_ms, record: GroupRecord::NewBallot.into() });
+        log.led_from(index);
+        log
+    }
+
+    fn follower() -> GroupLog<Record> {
+        let mut log = log();
+        log.promise(LED);
+        log.follow(LED, 1);
+        log
+    }
+
+    fn diverged(log: &mut GroupLog<Record>, held_by: &[u8]) -> Vec<GroupEffect> {
+        let mut effects = Vec::new();
+        log.gives_up_state(held_by.iter().copied().collect(), &mut effects);
+        effects
+    }
+
+    #[test]
+    fn a_leader_that_has_diverged_asks_the_first_that_is_well_and_counts() {
+        let mut log = leader();
+        let ballot = log.ballot();
+        assert_eq!(diverged(&mut log, &[2, 3]), [GroupEffect::Succeed { to: 2, ballot }]);
+        log.saw_pulse(2, Pulse::Dead);
+        log.members.view.evict(3);
+        assert_eq!(diverged(&mut log, &[2, 3]), []);
+        assert_eq!(diverged(&mut log, &[2, 3, 4]), [GroupEffect::Succeed { to: 4, ballot }]);
+        assert_eq!(log.lagging(), None, "it takes no state while it leads");
+    }
+
+    #[test]
+    fn a_follower_that_has_diverged_needs_the_state_of_its_leader() {
+        let mut candidate = log();
+        candidate.campaign(Cause::Start);
+        let mut own = follower();
+        let ours = Ballot::new(2, 1, 0);
+        own.promise(ours);
+        own.follow(ours, 1);
+        #[rustfmt::skip]
+        let cases = [
+            // it         needs the state of   because
+            (follower(),  Some(LED),           "it follows"),
+            (log(),       None,                "nobody leads"),
+            (candidate,   None,                "it may lead itself"),
+            (own,         None,                "it is to lead itself"),
+        ];
+        for (mut log, lagging, because) in cases {
+            assert_eq!(diverged(&mut log, &[0, 2]), [], "{because}");
+            assert_eq!(log.lagging(), lagging, "{because}");
+        }
+    }
+
+    #[test]
+    fn a_candidate_asks_whose_log_it_cannot_adopt_and_needs_a_state() {
+        let mut log = follower();
+        let ballot = log.campaign(Cause::Silence);
+        let mut effects: Vec<GroupEffect> = Vec::new();
+        log.cannot_adopt(3, &mut effects);
+        assert_eq!(effects, [GroupEffect::Succeed { to: 3, ballot }]);
+        assert_eq!(log.lagging(), Some(ballot));
     }
 }

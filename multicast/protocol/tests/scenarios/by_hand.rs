@@ -184,7 +184,7 @@ pub(crate) trait ByHand: OrderingProtocol {
     /// Whom it asks to lead instead.
     fn heir(&mut self) -> Option<u8> {
         self.looks().iter().find_map(|effect| match effect {
-            GroupEffect::Succeed { to } => Some(*to),
+            GroupEffect::Succeed { to, .. } => Some(*to),
             _ => None,
         })
     }

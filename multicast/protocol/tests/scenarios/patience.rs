@@ -157,7 +157,7 @@ fn who_is_given_a_state_does_not_set_out_meanwhile<O: Played>() {
     core.step(Event::Tick { now_ms: 1 }, &mut Vec::new());
     let ballot = Ballot::new(1, 2, 0);
     core.let_lead(ballot);
-    core.happens(GroupEvent::NeedsState);
+    core.told(2, Control::Behind { ballot });
     let copy = CopyId { sender: 0, number: 1 };
     for now_ms in 2..1000 {
         for slot in [0, 2] {
