@@ -138,7 +138,8 @@ fn a_leader_that_cannot_deliver_for_long_what_a_follower_has_applied_asks_that_o
         step(core, Event::Tick { now_ms });
         step(core, Event::Group(GroupEvent::Watched { trusted: true }))
     };
-    let succeed = Effect::Group(GroupEffect::Succeed { to: slot });
+    let ballot = core.log().promised();
+    let succeed = Effect::Group(GroupEffect::Succeed { to: slot, ballot });
     assert!(!watched(&mut core, 1, 2_000).contains(&succeed), "nobody has applied it");
     assert!(watched(&mut core, 2, 3_000).contains(&succeed));
     assert!(core.deliver().is_some());
