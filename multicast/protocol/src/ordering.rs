@@ -120,7 +120,8 @@ pub trait OrderingProtocol: Sized {
     fn new(config: Config, view: View) -> Self;
 
     /// The same replica in a group that is recreated, above a ballot counter and a clock that the group may have
-    /// reached before. Its time goes on from ours, and our promises hold.
+    /// reached before. All replicas of the group are given the same view, counter and clock. Its time goes on from ours,
+    /// and our promises hold.
     ///
     /// # Panics
     /// If [no generation is left](Ballot::recreated).
@@ -269,7 +270,8 @@ pub trait Inspect {
     /// Delivered messages to several groups that are kept, since somebody may not be done with them.
     fn owes(&self) -> usize;
 
-    /// Up to where our group has passed, as far as we know.
+    /// Up to where everything is known to be passed that our group delivers and that shares a destination with other groups.
+    /// [`NOTHING`](Rank::NOTHING) in an ordering of a single group, where all ranks count as passed.
     fn passed(&self) -> Rank;
 
     /// Messages in our log that are not delivered here.

@@ -11,7 +11,8 @@ impl Rank {
     /// Before all that is delivered.
     pub const NOTHING: Self = Self(0);
 
-    /// The lowest rank of a message.
+    /// The lowest rank of a message. Words [0 and 1](Self::to_word) say that nothing was delivered. A group's first entry is
+    /// its leader's ballot, so an ordering whose ranks are indices begins at 2.
     pub const LEAST: u64 = 2;
 
     /// The rank with this number. A message's is at least [`LEAST`](Self::LEAST).

@@ -42,7 +42,7 @@ pub(crate) trait OnLog: OrderingProtocol {
     /// The campaign is won, and our log is the one adopted: begins to lead.
     fn lead(&mut self, effects: &mut Vec<EffectOf<Self>>);
 
-    /// We lead no more: what we did not see committed is not ours to commit.
+    /// We lead no more: what we did not see committed is not ours to commit. It may be called of a replica that does not lead.
     fn step_down(&mut self);
 
     // What follows.
