@@ -6,7 +6,7 @@ use super::followers::Fed;
 use super::ordering::{Next, Ordering};
 use super::record::{GroupRecord, LogRecord};
 use super::spread::HEIR_PATIENCE;
-use super::{GroupEffect, GroupLog, Role};
+use super::{GroupEffect, GroupLog};
 use crate::divergence::Slots;
 use crate::guard;
 use crate::mutants::{Mutant, planted};
@@ -133,17 +133,13 @@ impl<R: LogRecord> GroupLog<R> {
         held_by: Slots,
         effects: &mut Vec<E>,
     ) {
-        let me = self.config.me;
         if self.leads() {
             let well = |slot: &u8| {
                 !self.detector.suspects(*slot) && !self.members.view.member(*slot).evicted
             };
             let heir = held_by.iter().find(well);
             effects.extend(heir.map(|to| self.asks_to_succeed(to).into()));
-        } else if self.role == Role::Follower
-            && self.lagging().is_none()
-            && self.leader().is_some_and(|leader| leader != me)
-        {
+        } else if self.leader().is_some() {
             self.lags_behind(self.promised());
         }
     }
