@@ -20,7 +20,7 @@ pub struct Delivery<'a> {
     pub position: u64,
     /// The leader's clock when it logged the message, in milliseconds: replicated time.
     pub time_ms: u64,
-    /// What was multicast.
+    /// The payload that was multicast.
     pub payload: &'a [u8],
     /// Whether what this replica answers goes out, as it leads. The one thing in which replicas differ: one
     /// that does not answer may leave undone what changes nothing, and has nothing to

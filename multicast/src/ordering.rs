@@ -15,9 +15,9 @@ use crate::wiring::Wiring;
 /// to be generic in it themselves.
 #[expect(private_interfaces, reason = "only this crate can implement it")]
 pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'static {
-    /// What a replica has to tell other groups at its turn's end.
+    /// Messages that a replica tells other groups at its turn's end.
     type Outgoing: Send;
-    /// What the replicas of an engine tell others together.
+    /// Messages that the replicas of an engine tell others together.
     type Together: Send;
 
     /// Nothing, of one replica.

@@ -57,7 +57,7 @@ pub enum Revival {
     /// From its own state, in a group of this view, whose other replicas take it: all that its log holds is committed. The
     /// log must be closed to its leader, and read to its end, before. Clocks begin above `clock`.
     Survivor {
-        /// Who counts.
+        /// The replicas that count.
         view: View,
         /// The highest clock that a replica of the cluster has reported.
         clock: u64,

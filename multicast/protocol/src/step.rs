@@ -149,31 +149,31 @@ pub enum Effect<R, T> {
     },
     /// Send again what our state machine exchanged about a message.
     Resend {
-        /// Which message.
+        /// The message.
         message: MessageId,
         /// To whose leader.
         to: GroupId,
     },
     /// Drop what our state machine exchanged about a message: nobody needs it any more.
     DropResult {
-        /// Which message.
+        /// The message.
         message: MessageId,
     },
     /// Ask a replica for a message whose payload we miss.
     Fetch {
-        /// Which message.
+        /// The message.
         message: MessageId,
         /// Whom.
         from: ReplicaId,
     },
     /// Nobody can ask us for this message's payload any more: let go of it.
     Forget {
-        /// Which message.
+        /// The message.
         message: MessageId,
     },
     /// The message was delivered before: its session may have missed the reply.
     Repeat {
-        /// Which message.
+        /// The message.
         message: MessageId,
     },
 }
@@ -181,7 +181,7 @@ pub enum Effect<R, T> {
 /// A message's place in the order is decided, and it is this one's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deliver {
-    /// Which message.
+    /// The message.
     pub message: MessageId,
     /// Its session's low-water mark.
     pub low_water: u64,

@@ -11,7 +11,7 @@ use crate::election::Granted;
 use crate::ordering::Links;
 use crate::wiring::Wiring;
 
-/// What a replica keeps of its attempts to lead.
+/// A replica's attempts to lead.
 ///
 /// **Invariant.** Grants are kept from when we set out until we take over a log, or set out again; `heard_grant` only while one is
 /// handled.

@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "default", value_name = "NAME", value_parser = profile)]
     #[arg(help = format!("Which mix of faults: {}", Profile::ALL.map(|p| p.name).join(", ")))]
     profile: Profile,
-    /// What orders: RamCast, or the smallest ordering, of one group
+    /// The ordering protocol: RamCast, or the smallest one, which orders a single group
     #[arg(long, default_value_t = Ordering::Ramcast, value_name = "NAME", conflicts_with = "store")]
     ordering: Ordering,
     /// Divides the seeds over all profiles, as the gate divides its own

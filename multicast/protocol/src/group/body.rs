@@ -57,13 +57,13 @@ impl<'a> Payload<'a> {
 /// A message that an entry gives its place, as it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadMessage<'a> {
-    /// Which message.
+    /// The message.
     pub message: MessageId,
     /// Its session's low-water mark.
     pub low_water: u64,
     /// All its destinations.
     pub destinations: GroupSet,
-    /// What was multicast.
+    /// The payload that was multicast.
     pub payload: Payload<'a>,
 }
 
@@ -105,7 +105,7 @@ pub enum Contents<'a> {
     },
 }
 
-/// What the header of an entry that is to be written says beside its place.
+/// The header of an entry that is to be written, without its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The ballot in which it is appended.

@@ -109,7 +109,7 @@ pub enum Control<'a> {
     },
     /// It asks for our state, or to be let in.
     Asks {
-        /// What it asks for.
+        /// The request.
         request: Request,
         /// Whether our state is known to be what our group holds: otherwise it is sent to nobody.
         trusted: bool,
@@ -118,7 +118,7 @@ pub enum Control<'a> {
     CopyRefused {
         /// Its incarnation.
         incarnation: u32,
-        /// Which copy.
+        /// The copy.
         copy: CopyId,
     },
 }
@@ -254,10 +254,10 @@ pub enum GroupEvent {
     },
     /// A slot is sent our state no more: we write its log, or it is gone.
     StopsSending {
-        /// Which slot.
+        /// The slot of the replica.
         slot: u8,
     },
-    /// What we have of another's state is of no use: it makes no sense, or is no state that we may take.
+    /// Our copy of another replica's state is dropped: it makes no sense, or is no state that we may take.
     StopsReceiving,
 }
 
@@ -372,7 +372,7 @@ pub enum GroupEffect {
     /// A receiver takes nothing more, or has all of our state and does not let us write its log: drop the copy. Other learners
     /// would not be served for its sake.
     GiveUpReceiver {
-        /// Which slot.
+        /// The slot of the replica.
         slot: u8,
         /// How far it had come.
         stage: Stage,
@@ -390,9 +390,9 @@ pub enum GroupEffect {
     AskForState(Ask),
     /// A replica that has caught up is a member of the view that is committed.
     IsMember {
-        /// Which slot.
+        /// The slot of the replica.
         slot: u8,
-        /// Which incarnation.
+        /// The incarnation of the replica.
         incarnation: u32,
     },
 }

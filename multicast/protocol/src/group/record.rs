@@ -13,14 +13,14 @@ pub enum GroupRecord {
     NewBallot,
     /// The log waits for this slot no more until its next `Join`.
     Evict {
-        /// Which slot.
+        /// The slot of the replica.
         slot: u8,
     },
     /// This incarnation of the slot counts from here on.
     Join {
-        /// Which slot.
+        /// The slot of the replica.
         slot: u8,
-        /// Which incarnation.
+        /// The incarnation of the replica.
         incarnation: u32,
     },
 }
@@ -73,7 +73,7 @@ impl GroupRecord {
 /// A message, as the log of one of its groups has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoggedMessage {
-    /// Which message.
+    /// The message.
     pub message: MessageId,
     /// All its destinations.
     pub destinations: GroupSet,

@@ -11,7 +11,7 @@ use crate::timestamp::Timestamp;
 /// A leader tells another destination group's leader what its group proposes for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// Which message.
+    /// The message.
     pub message: MessageId,
     /// Its session's low-water mark.
     pub low_water: u64,
@@ -70,7 +70,7 @@ impl Announcement {
 /// propose stands behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proposed {
-    /// Which message.
+    /// The message.
     pub message: MessageId,
     /// Its session's low-water mark.
     pub low_water: u64,

@@ -73,7 +73,7 @@ pub enum Body<'a> {
     Group(GroupRecord),
     /// The group's proposal for a message.
     Local {
-        /// Which message.
+        /// The message.
         message: MessageId,
         /// Its session's low-water mark.
         low_water: u64,
@@ -81,7 +81,7 @@ pub enum Body<'a> {
         timestamp: Timestamp,
         /// All its destinations.
         destinations: GroupSet,
-        /// What was multicast.
+        /// The payload that was multicast.
         payload: Payload<'a>,
     },
     /// Other groups' proposals that the leader read together.

@@ -18,7 +18,7 @@ pub enum Record {
     Group(GroupRecord),
     /// The group's proposal for a message.
     Local {
-        /// Which message.
+        /// The message.
         message: MessageId,
         /// Its session's low-water mark.
         low_water: u64,

@@ -24,7 +24,7 @@ pub enum Record {
     Group(GroupRecord),
     /// A message has its place in the order.
     Message {
-        /// Which message.
+        /// The message.
         message: MessageId,
         /// Its session's low-water mark.
         low_water: u64,
@@ -77,11 +77,11 @@ pub enum Body<'a> {
     Group(GroupRecord),
     /// A message has its place in the order.
     Message {
-        /// Which message.
+        /// The message.
         message: MessageId,
         /// Its session's low-water mark.
         low_water: u64,
-        /// What was multicast.
+        /// The payload that was multicast.
         payload: Payload<'a>,
     },
 }

@@ -44,7 +44,7 @@ pub struct CopyId {
 /// How far a copy has come, at its sender or at its receiver: all parts below `next`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Which copy.
+    /// The copy.
     pub copy: CopyId,
     /// Number of the next part.
     pub next: u64,
