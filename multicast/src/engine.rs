@@ -361,6 +361,11 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         (&self.replicas, &self.wiring.port)
     }
 
+    /// The last life of a node that we have met or heard of.
+    pub(crate) fn life_of(&self, node: u16) -> Option<u32> {
+        self.wiring.roster.known(node).map(|seen| seen.life)
+    }
+
     /// A session that one of our replicas hears and takes for gone all the same, where connections may return.
     pub(crate) fn taken_for_gone(&self) -> Option<(ReplicaId, SessionId)> {
         let gone = |it: &Replica<A, O>| {

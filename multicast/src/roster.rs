@@ -5,8 +5,11 @@
 //! Every node remembers of each other node the highest incarnation that it has met or heard of, and
 //! tells what it remembers to whom it meets. It has nothing to do with a process of a lower incarnation,
 //! with another process of the same one, or with another identity, unless an operator has made that one
-//! the node's replacement.
+//! the node's replacement. Where two nodes have met two processes of one incarnation, neither process may
+//! speak for the node from when they learn it of each other: one of the two has forgotten what the other
+//! promised, and nobody can tell which.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,13 +22,16 @@ use skein_protocol::mutants::Mutant;
 pub struct Seen {
     /// How often an operator had made another host the node's replacement.
     pub replaced: u32,
-    /// Drawn at random with the node's directory, and again for each replacement.
+    /// Drawn at random with the node's directory, and again for each replacement; never [`NOBODYS`].
     pub identity: u64,
     /// How often the node had been started before.
     pub life: u32,
-    /// Drawn at random by the process.
+    /// Drawn at random by the process; never [`NOBODYS`].
     pub process: u64,
 }
+
+/// The identity, or the process, of an incarnation of which two were seen.
+pub const NOBODYS: u64 = 0;
 
 /// What a process says of itself when it meets another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +112,21 @@ impl Seen {
         }
     }
 
+    /// What is known of a node by whoever knew `self` and hears of `other`: the same for all who heard of
+    /// both, in whatever order.
+    fn and(self, other: Self) -> Self {
+        let one = |a, b| if a == b { a } else { NOBODYS };
+        match self.rank().cmp(&other.rank()) {
+            Ordering::Greater => self,
+            Ordering::Less => other,
+            Ordering::Equal => Self {
+                identity: one(self.identity, other.identity),
+                process: one(self.process, other.process),
+                ..self
+            },
+        }
+    }
+
     fn rank(self) -> (u32, u32) {
         (self.replaced, self.life)
     }
@@ -120,7 +141,7 @@ impl Roster {
 
     /// Of a cluster whose processes keep nothing on a disk.
     pub fn unrecorded(node: u16, life: u32) -> Self {
-        let own = Seen { replaced: 0, identity: 0, life, process: life.into() };
+        let own = Seen { replaced: 0, identity: 1, life, process: u64::from(life) + 1 };
         Self::new(node, own, BTreeMap::new())
     }
 
@@ -200,9 +221,10 @@ impl Roster {
 
 impl State {
     fn learn(&mut self, node: u16, seen: Seen) {
-        let news = self.others.get(&node).is_none_or(|known| known.rank() < seen.rank());
-        if news {
-            self.others.insert(node, seen);
+        let known = self.others.get(&node).copied();
+        let both = known.map_or(seen, |known| known.and(seen));
+        if known != Some(both) {
+            self.others.insert(node, both);
             self.news = true;
         }
     }
@@ -258,6 +280,55 @@ mod tests {
         let back = roster.meet(1, &introduction(seen(0, 7, 0)));
         assert_eq!(back, Err(Mistrust::WentBack { node: 1, life: 0, known: 4 }));
         assert_eq!(roster.successor(), None, "what others know of us is before us");
+    }
+
+    #[test]
+    fn two_processes_of_one_start_are_both_refused_by_whoever_hears_of_both() {
+        let (one, other) = (seen(0, 7, 4), Seen { process: 1, ..seen(0, 7, 4) });
+        let back = Err(Mistrust::WentBack { node: 1, life: 4, known: 4 });
+        let met = BTreeMap::from([(1, one), (2, seen(0, 3, 0))]);
+        let roster = Roster::new(0, seen(0, 1, 0), met);
+        let witness = |known| Introduction { seen: seen(0, 3, 0), known: vec![(1, known)] };
+        roster.meet(2, &witness(one)).unwrap();
+        assert!(roster.trusts(1, one) && !roster.take_news(), "it is known");
+        roster.meet(2, &witness(other)).unwrap();
+        assert!(!roster.trusts(1, one) && !roster.trusts(1, other) && roster.take_news());
+        assert_eq!(roster.meet(1, &introduction(one)), back);
+        assert_eq!(roster.meet(1, &introduction(other)), back);
+        roster.meet(2, &witness(one)).unwrap();
+        assert!(!roster.trusts(1, one) && !roster.take_news(), "nothing undoes it");
+        let told = roster.known(1).unwrap();
+        let third = Roster::new(2, seen(0, 3, 0), BTreeMap::from([(1, other)]));
+        third.meet(0, &Introduction { seen: seen(0, 1, 0), known: vec![(1, told)] }).unwrap();
+        assert_eq!(
+            (third.trusts(1, other), third.known(1)),
+            (false, Some(told)),
+            "others learn it"
+        );
+        let process = Roster::new(1, one, BTreeMap::new());
+        process.refused(told);
+        assert_eq!(process.successor().map(|(_, why)| Err(why)), Some(back), "it learns it itself");
+        assert_eq!(
+            roster.meet(1, &introduction(seen(0, 7, 5))),
+            Ok(()),
+            "its next start is its own"
+        );
+    }
+
+    #[test]
+    fn two_hosts_that_count_the_same_are_both_refused_by_whoever_hears_of_both() {
+        let (one, other) = (seen(1, 7, 4), seen(1, 8, 4));
+        let roster = Roster::new(0, seen(0, 1, 0), BTreeMap::from([(1, one)]));
+        roster.meet(2, &Introduction { seen: seen(0, 3, 0), known: vec![(1, other)] }).unwrap();
+        for host in [one, other, seen(1, 7, 5), seen(1, 8, 5)] {
+            let met = roster.meet(1, &introduction(host));
+            assert_eq!(met, Err(Mistrust::OtherIdentity { node: 1 }), "{host:?}");
+        }
+        assert_eq!(
+            roster.meet(1, &introduction(seen(2, 8, 5))),
+            Ok(()),
+            "one is made the node again"
+        );
     }
 
     #[test]

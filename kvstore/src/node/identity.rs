@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use skein_multicast::roster::Seen;
+use skein_multicast::roster::{NOBODYS, Seen};
 
 use super::directory::{Directory, DirectoryError, failed};
 use super::files;
@@ -30,7 +30,12 @@ pub(super) struct Peers {
 
 /// The text of an identity file: of a host that is the node's first, or of its replacement.
 pub(super) fn draw(replaced: u32) -> String {
-    format!("{replaced} {:016x}\n", rand::random::<u64>())
+    format!("{replaced} {:016x}\n", random())
+}
+
+/// A number that no other host has drawn, and no other process.
+pub(super) fn random() -> u64 {
+    rand::random_range(NOBODYS + 1..=u64::MAX)
 }
 
 /// How often the node was replaced, and its random number.

@@ -276,7 +276,7 @@ struct Start<'a> {
 fn roster(directory: &Directory, node: u16, life: u32) -> Result<Roster, DirectoryError> {
     let (replaced, identity) = identity::read(&directory.node_identity(node))?;
     let peers = identity::peers(&directory.node_peers(node))?;
-    let own = Seen { replaced, identity, life, process: rand::random() };
+    let own = Seen { replaced, identity, life, process: identity::random() };
     Ok(Roster::new(node, own, peers.others))
 }
 

@@ -382,9 +382,8 @@ impl Injector {
             Kind::WrongLife { node, lacks, lasts } => {
                 let node = nodes.node(node);
                 nodes.crash(node, stage);
-                nodes.start_wrongly(node, lacks, stage);
                 self.counts.node_crashes += 1;
-                self.counts.wrong_lives += 1;
+                self.counts.wrong_lives += u64::from(nodes.start_wrongly(node, lacks, stage));
                 self.ends.push((now + lasts, Undo::Restart(node)));
             }
             Kind::Elections { group, slot, count } => {

@@ -160,7 +160,7 @@ impl<O: Driven> Nodes<O> {
     /// What another process of a node knows: who it is.
     fn draw_roster(&mut self, node: u16, life: u32) -> Arc<Roster> {
         self.started += 1;
-        let own = Seen { replaced: 0, identity: 0, life, process: self.started };
+        let own = Seen { replaced: 0, identity: 1, life, process: self.started };
         Arc::new(Roster::new(node, own, BTreeMap::new()))
     }
 
@@ -171,14 +171,22 @@ impl<O: Driven> Nodes<O> {
 
     /// A node that died runs again as if it had been started less often, in a life that others have met or one
     /// before it: a life in which it failed to start would be as good as any. What it does is looked at by nobody,
-    /// for its replicas are none of their groups'.
-    pub(super) fn start_wrongly(&mut self, node: u16, lacks: u32, stage: &mut Stage<O>) {
+    /// for its replicas are none of their groups'. That holds only if all others that run have met that life or a
+    /// later one: whoever has not takes it in, and Skein claims nothing for what the two may do while those that
+    /// have are away. Without that nothing is started. Returns whether it was.
+    pub(super) fn start_wrongly(&mut self, node: u16, lacks: u32, stage: &mut Stage<O>) -> bool {
         let life = self.ran[usize::from(node)].saturating_sub(lacks);
+        let others = self.processes.iter().filter(|process| process.node != node);
+        let knows = |engine: &SimEngine<O>| engine.life_of(node).is_some_and(|known| known >= life);
+        if !others.filter_map(|process| process.engine.as_ref()).all(knows) {
+            return false;
+        }
         let roster = self.draw_roster(node, life);
         let Self { topology, processes, .. } = self;
         for process in processes.iter_mut().filter(|process| process.node == node) {
             process.impostor = Some(process.run(*topology, life, &roster, stage));
         }
+        true
     }
 
     /// A node dies with all it remembers.
