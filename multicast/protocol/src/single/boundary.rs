@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use super::{Body, Draft, Effect, Event, Inspection, Never, Record, Single};
 use crate::ballot::Ballot;
+use crate::divergence::Slots;
 use crate::group::body::{Body as _, Contents};
 use crate::group::on_log::OnLog as _;
 use crate::group::ordering::NoOthers;
@@ -136,8 +137,8 @@ impl OrderingProtocol for Single {
         !self.log.is_all_committed() || self.log.keeps_payloads()
     }
 
-    fn hands_over(&self) -> Option<u8> {
-        self.log.hands_over(&NoOthers)
+    fn hands_over(&self, lag: Slots) -> Option<u8> {
+        self.log.hands_over(lag, &NoOthers)
     }
 
     /// Whatever is committed is delivered at once.

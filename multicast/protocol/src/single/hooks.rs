@@ -19,8 +19,8 @@ impl OnLog for Single {
     }
 
     fn waits_first(&mut self) -> Option<Next> {
-        let Pending { index, since_ms, .. } = *self.pending.front()?;
-        Some(Next { least: self.rank(index), since_ms })
+        let Pending { rank, since_ms, .. } = *self.pending.front()?;
+        Some(Next { least: rank, since_ms })
     }
 
     fn append(&mut self, record: Record, effects: &mut Vec<Effect>) -> u64 {
@@ -35,8 +35,9 @@ impl OnLog for Single {
         while let Some(Uncommitted { index, birth, time_ms, record }) = self.log.next_committed() {
             match record {
                 Record::Message { message, low_water, inline } => {
-                    let since_ms = self.log.now_ms();
-                    let pending = Pending { message, low_water, index, time_ms, since_ms, inline };
+                    let (rank, since_ms) = (self.rank(index), self.log.now_ms());
+                    let pending =
+                        Pending { message, low_water, index, rank, time_ms, since_ms, inline };
                     self.pending.push_back(pending);
                 }
                 Record::Group(GroupRecord::NewBallot) => self.log.commits_new_ballot(birth),

@@ -46,6 +46,7 @@ struct Pending {
     message: MessageId,
     low_water: u64,
     index: u64,
+    rank: Rank,
     time_ms: u64,
     /// Since when it waits, by our time.
     since_ms: u64,
@@ -60,8 +61,9 @@ pub struct Single {
     pending: VecDeque<Pending>,
     /// Messages delivered.
     delivered: u64,
-    /// The rank of an entry is `base + index`: a recreated group goes on above the ranks that it had before. It is the same at
-    /// all replicas that count, and stands in no log: a group begins anew with one clock, and goes on from one state.
+    /// The rank of an entry that is not committed is `base + index`: a recreated group goes on above the ranks that it had
+    /// before. It is the same at all replicas that count, and stands in no log: a group begins anew with one clock, and goes on
+    /// from one state. What is committed keeps the rank that others may have delivered it at.
     base: u64,
     /// Index of our ballot's first entry. Other leaders may have answered what stands before it.
     last_shared: u64,
@@ -153,9 +155,8 @@ impl Single {
     }
 
     fn next(&mut self) -> Option<Deliver> {
-        let Pending { message, low_water, index, time_ms, .. } = self.pending.pop_front()?;
+        let Pending { message, low_water, rank, time_ms, .. } = self.pending.pop_front()?;
         self.delivered += 1;
-        let rank = self.rank(index);
         let next = Deliver {
             message,
             low_water,

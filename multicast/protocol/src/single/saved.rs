@@ -9,6 +9,7 @@ use crate::bytes::{Reader, Writer};
 use crate::ids::MessageId;
 use crate::known::Known;
 use crate::ordering::{NotRestored, OrderingProtocol as _};
+use crate::rank::Rank;
 use crate::view::View;
 
 const VERSION: u8 = 1;
@@ -27,9 +28,9 @@ impl Single {
             out.u8(u8::from(member.evicted));
         }
         out.u64(self.pending.len() as u64);
-        for Pending { message, low_water, index, time_ms, inline, .. } in &self.pending {
+        for Pending { message, low_water, index, rank, time_ms, inline, .. } in &self.pending {
             out.message(*message);
-            out.words([*low_water, *index, *time_ms]);
+            out.words([*low_water, *index, rank.number(), *time_ms]);
             out.u8(u8::from(*inline));
         }
         // What stands behind the commit index may be lost, and then it must not be known.
@@ -71,9 +72,18 @@ impl Single {
         let mut pending = VecDeque::new();
         for _ in 0..from.u64()? {
             let message = from.message()?;
-            let [low_water, index, time_ms] = from.words()?;
-            let (since_ms, inline) = (self.log.now_ms(), from.u8()? != 0);
-            pending.push_back(Pending { message, low_water, index, time_ms, since_ms, inline });
+            let [low_water, index, rank, time_ms] = from.words()?;
+            let (rank, since_ms) = (Rank::new(rank), self.log.now_ms());
+            let inline = from.u8()? != 0;
+            pending.push_back(Pending {
+                message,
+                low_water,
+                index,
+                rank,
+                time_ms,
+                since_ms,
+                inline,
+            });
         }
         let known = Known::restore(from)?;
         if !from.0.is_empty() {

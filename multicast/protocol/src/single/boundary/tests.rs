@@ -25,8 +25,9 @@ fn ranks_of_a_group_that_begins_anew_are_above_the_clock_that_it_is_given() {
 }
 
 #[test]
-fn ranks_of_a_group_that_goes_on_are_above_its_own_and_above_any_clock_that_was_reported() {
-    for (clock, first) in [(50, 103), (200, 203)] {
+fn a_group_that_goes_on_delivers_what_it_holds_at_the_ranks_of_before_and_the_rest_above_the_clock()
+{
+    for (clock, first) in [(50, 105), (200, 205)] {
         let mut core = anew(View::first(3), 100, 0);
         step(&mut core, received(1, true));
         hold(&mut core, 1);
@@ -34,7 +35,19 @@ fn ranks_of_a_group_that_goes_on_are_above_its_own_and_above_any_clock_that_was_
         step(&mut core, received(2, true));
         let marker = Ballot::revived(core.log.ballot_counter(), 0, 0).expect("a generation");
         core.revive(marker, Revival::Survivor { view: View::first(3), clock });
-        assert_eq!(deliveries(&mut core), [(2, first, 2)], "all that it holds is committed");
+        let mut saved = Vec::new();
+        core.save(&mut saved);
+        let blank = Single::new(config(2, 1), View::first(3));
+        let mut learner = blank.restored(&saved).expect("it is of use");
+        assert_eq!(core.waits_first().map(|next| next.least), Some(Rank::new(103)));
+        for core in [&mut core, &mut learner] {
+            // Another replica may have delivered it, and told its session and others at which rank.
+            assert_eq!(deliveries(core), [(2, 103, 2)], "all that it holds is committed");
+        }
+        elect(&mut core, 1);
+        step(&mut core, received(3, true));
+        hold(&mut core, 1);
+        assert_eq!(deliveries(&mut core), [(3, first, 3)]);
     }
 }
 
