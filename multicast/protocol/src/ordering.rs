@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::fmt::Debug;
 
 use crate::ballot::Ballot;
+use crate::divergence::Slots;
 use crate::group::body::{Body, Contents, Draft};
 use crate::group::{Backlog, Control, GroupConfig, GroupLog, LogRecord};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
@@ -182,8 +183,9 @@ pub trait OrderingProtocol: Sized {
     /// when something comes that rests on it.
     fn waits_for(&self, group: GroupId) -> bool;
 
-    /// As leader: the slot that shall lead instead, if it is time to hand over.
-    fn hands_over(&self) -> Option<u8>;
+    /// As leader: the slot that shall lead instead, if it is time to hand over. It is none of those that `lag`: that have
+    /// not let go of a large part of their logs that we have, or of those that join.
+    fn hands_over(&self, lag: Slots) -> Option<u8>;
 
     /// As follower: messages that have waited for too long for what others tell nobody any more. Our leader is to be asked.
     fn lacks(&mut self) -> Vec<MessageId>;

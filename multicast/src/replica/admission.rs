@@ -3,10 +3,9 @@
 use std::ops::Range;
 
 use skein_fabric::{Fabric, RegionKey, Source};
+use skein_protocol::group::admission::{Admission, OpenedLog, written_before};
 use skein_protocol::group::frame::{Cursor, Leadership};
-use skein_protocol::group::transfer::Stage;
 use skein_protocol::group::{Backlog, GroupEvent, SLOTS};
-use skein_protocol::guard;
 use skein_protocol::ids::{MessageId, ReplicaId};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::step::Event;
@@ -30,8 +29,6 @@ impl<A: Application, O: Links> Replica<A, O> {
     ) {
         let follower = ReplicaId::new(self.id.group, slot);
         let Some(peer) = wiring.peer_of(follower) else { return };
-        let member = self.core.log().view().member(slot);
-        let named = member.incarnation == granted.incarnation;
         let shared = self.memory.runs.shared(&granted.runs());
         let theirs = cursor(granted.end);
         let wrong =
@@ -43,19 +40,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         let kept = |base: &Cursor| base.position >= self.memory.freed;
         let base =
             base.filter(|base| kept(base) || self.memory.space.retains(base.position, reserve));
-        // A learner that could not deliver what it was fed would only be fed more: it needs the state.
-        let learns = !named || member.evicted;
-        // But it refuses our state if its log goes on behind our last committed entry: others may count on that, and perhaps
-        // we can commit nothing without it. Then it is fed.
-        let given = self.core.log().sends_state() == Some((slot, Stage::Sent));
-        let committed = self.core.log().commit_index();
-        let refuses = given && base.is_some_and(|base| base.index - 1 > committed);
-        let needs_state = learns && (planted(Mutant::KeptLogNotFed) || !refuses);
-        let base = base.filter(|_| !(needs_state && self.core.log().is_granter_behind(slot)));
-        // Nor one that sees nothing committed, as it hears its leader alone: what it keeps of its log would grow with
-        // each time that it is let in.
+        let (incarnation, held_from) = (granted.incarnation, granted.held_from);
         let fits = self.memory.space.retains(granted.freed, reserve);
-        let base = base.filter(|_| guard!(Mutant::LogKeptBeyondRing, fits || !needs_state));
+        let opened = OpenedLog { slot, incarnation, base, fits };
+        let Admission { base, joins } = self.core.log().admits(&opened);
         let base = base.filter(|base| self.rewrite_from(*base, &mut wiring.port.fabric));
         let Some(base) = base else {
             // It answers this ballot again only as long as it has not heard of this.
@@ -75,8 +63,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         };
         let (ballot, grant) = (self.core.log().ballot(), granted.grant);
         let before = self.written_before(slot, granted, base, &mut wiring.port.fabric);
-        let (first, held_from) = (self.core.log().first_index(), before.start);
-        let header = Leadership { ballot, base, grant, first, held_from }.encode();
+        let first = self.core.log().first_index();
+        let header = Leadership { ballot, base, grant, first, held_from: before.start }.encode();
         // What it has applied it tells when it has this header; what it told before may be a former life's.
         wiring.forget_word(self.id, follower, Column::Applied);
         if let Err(error) = wiring.port.fabric.write(log, 0, Source::Inline(&header), None) {
@@ -90,25 +78,18 @@ impl<A: Application, O: Links> Replica<A, O> {
         // A quorum may lack what this follower is yet to be written.
         self.writer.awaited = true;
         self.memory.space.hold(if fits { base.position.min(granted.freed) } else { base.position });
-        ours.joining = learns.then_some(granted.incarnation);
+        ours.joining = joins.then_some(incarnation);
         self.stop_sending_to(slot);
         self.paths.admitted += 1;
-        let (incarnation, held_from) = (granted.incarnation, granted.held_from);
         let event = GroupEvent::Feeds { slot, incarnation, held_from };
         self.core.step(Event::Group(event), &mut self.effects);
         self.write_log(slot, before, 0, Hurry::Now, wiring);
         tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");
     }
 
-    /// As leader: the part of our log in front of all that a replica's memory holds of it, which we write to it as
-    /// well when it lets us write its log from `base` on. **Invariant.** Of what a replica still needs that counts,
-    /// every log that counts has all that is committed, in memory: else, once the others are gone, a leader that was
-    /// given a state can bring nobody up to date who has applied more than that state, and must not give it away
-    /// either.
-    ///
-    /// What the replica holds itself is never written again: a write that ends halfway would take from it what it has
-    /// acknowledged. And we make that part written in our ballot first, since a later follower may need it so: what
-    /// is under way must not change, for a card reads it when it sends it.
+    /// As leader: what we [also write](written_before) of our log to a replica that lets us write its log from `base` on, as
+    /// far as our memory holds it. We make that part written in our ballot first, since a later follower may need it so:
+    /// what is under way must not change, for a card reads it when it sends it.
     pub(super) fn written_before<F: Fabric>(
         &mut self,
         slot: u8,
@@ -126,14 +107,13 @@ impl<A: Application, O: Links> Replica<A, O> {
         });
         let needed = needed.fold(self.memory.freed, u64::min);
         let nothing = base.position..base.position;
-        if needed >= granted.held_from || planted(Mutant::LogBeforeStateNotWritten) {
+        let Range { start, end } = written_before(base.position, granted.held_from, needed);
+        if start == end {
             return nothing;
         }
-        let again = planted(Mutant::HeldLogWritten);
-        let to = if again { base.position } else { granted.held_from.min(base.position) };
-        let from = needed.max(self.memory.held_from(fabric)).min(to);
-        let Some(first) = self.memory.first_entry(from, to, fabric) else { return nothing };
-        if self.rewrite_from(first, fabric) { from..to } else { nothing }
+        let from = start.max(self.memory.held_from(fabric)).min(end);
+        let Some(first) = self.memory.first_entry(from, end, fabric) else { return nothing };
+        if self.rewrite_from(first, fabric) { from..end } else { nothing }
     }
 
     /// Makes what our log holds from `base` on written in our ballot, as a follower expects it. False if it is not there.

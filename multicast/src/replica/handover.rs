@@ -49,12 +49,13 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// As leader: asks the preferred replica to lead, if it is time for leaders to spread. Returns
     /// whether it did.
     pub(crate) fn hand_over<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
-        let Some(slot) = self.core.hands_over() else { return false };
-        let follower = &self.writer.followers[usize::from(slot)];
-        let lags = follower.freed + self.memory.space.capacity() / 8 <= self.memory.freed;
-        if lags || follower.joining.is_some() || self.core.log().sends_state().is_some() {
-            return false;
-        }
+        let capacity = self.memory.space.capacity();
+        let lags = |slot: &u8| {
+            let follower = &self.writer.followers[usize::from(*slot)];
+            follower.joining.is_some() || follower.freed + capacity / 8 <= self.memory.freed
+        };
+        let lag = (0..self.topology.replicas).filter(lags).collect();
+        let Some(slot) = self.core.hands_over(lag) else { return false };
         tracing::info!(replica = %self.id, slot, "hands over, so that leaders spread");
         self.tell_core(GroupEvent::HandsOver { to: slot }, wiring);
         true

@@ -41,7 +41,7 @@ impl Lag {
 
     /// Delivery number `delivered` has this rank.
     #[inline]
-    fn note(&mut self, delivered: u64, rank: Rank) {
+    pub(super) fn note(&mut self, delivered: u64, rank: Rank) {
         self.delivered = delivered;
         if delivered >= self.next {
             self.mark(delivered, rank);
@@ -86,7 +86,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// As leader: whether a replica that is about to let us write its log has as many to deliver already.
-    pub fn is_granter_behind(&self, slot: u8) -> bool {
+    pub(super) fn is_granter_behind(&self, slot: u8) -> bool {
         self.lag.is_full(self.granter_applied(slot)) && !planted(Mutant::LagNotBounded)
     }
 

@@ -37,7 +37,7 @@
 //! | log and time | `last_index`, `commit_index`, `now_ms` |
 //! | view | `view`, `admitted`, `named`, `is_silent`, `is_suspended` |
 //! | leases and confirmed reads | `holds_lease`, `is_confirmed` |
-//! | lag of followers | `is_granter_behind`, `is_somebody_behind` |
+//! | followers | `admits`, `keeps_log_for`, `is_somebody_behind` |
 //! | payloads outside the log | `stalled_on`, `keeps`, `keeps_payloads`, `keeps_delivered` |
 //! | state transfer | `lagging`, `sends_state`, `is_lost`, `has_lost_its_memory` |
 //! | state transfer, `&mut self` | `takes_part`, `sends_part` |
@@ -46,6 +46,7 @@
 //! The driver owns the log's bytes and uses these modules of the boundary directly: [`body`] and [`frame`] to read and write
 //! entries, [`space`] for room in the ring, [`runs`] for births by index.
 
+pub mod admission;
 pub mod body;
 mod candidacy;
 pub(crate) mod commit;

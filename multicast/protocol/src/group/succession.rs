@@ -145,47 +145,24 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// As leader: the slot that shall lead instead, if it is time to hand over: one that holds and has applied what others
-    /// have.
-    pub(crate) fn hands_over(&self, ordering: &impl Ordering) -> Option<u8> {
-        self.preferred().filter(|slot| self.applied_by(*slot) >= ordering.done())
+    /// have and is not among those that `lag` with their logs, while nobody is sent our state.
+    pub(crate) fn hands_over(&self, lag: Slots, ordering: &impl Ordering) -> Option<u8> {
+        let well = |slot: &u8| self.applied_by(*slot) >= ordering.done() && !lag.contains(*slot);
+        self.preferred().filter(well).filter(|_| self.sends_state().is_none())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::vec;
 
     use super::super::Cause;
-    use super::super::testing::{Record, config};
-    use super::super::uncommitted::Uncommitted;
+    use super::super::testing::{Record, leader, log};
     use super::*;
     use crate::ballot::Ballot;
     use crate::detector::Pulse;
-    use crate::ids::{GroupId, ReplicaId};
-    use crate::view::View;
 
     /// The ballot that slot 1 has let slot 0 lead in.
     const LED: Ballot = Ballot::new(1, 0, 0);
-
-    /// Slot 1 of five.
-    fn log() -> GroupLog<Record> {
-        let mut log = GroupLog::new(config(ReplicaId::new(GroupId(0), 1), 0, 5), View::first(5));
-        log.tick(1_000);
-        log
-    }
-
-    fn leader() -> GroupLog<Record> {
-        let mut log = log();
-        log.campaign(Cause::Start);
-        for slot in [2, 3] {
-            log.granted(slot, 0, (log.last_birth(), log.last_index()), vec![0; 5]);
-        }
-        log.begin_to_lead();
-        let (index, birth, time_ms) = log.next_entry();
-        log.push(Uncommitted { index, birth, time_ms, record: GroupRecord::NewBallot.into() });
-        log.led_from(index);
-        log
-    }
 
     fn follower() -> GroupLog<Record> {
         let mut log = log();

@@ -1,9 +1,12 @@
 //! What tests of the log, and of orderings on it, share.
 
 use core::convert::Infallible;
+use std::vec;
 
-use super::{GroupConfig, GroupRecord, LogRecord, LoggedMessage};
-use crate::ids::ReplicaId;
+use super::uncommitted::Uncommitted;
+use super::{Cause, GroupConfig, GroupLog, GroupRecord, LogRecord, LoggedMessage};
+use crate::ids::{GroupId, ReplicaId};
+use crate::view::View;
 
 /// One incarnation of a replica.
 pub(crate) const fn config(me: ReplicaId, incarnation: u32, replicas: u8) -> GroupConfig {
@@ -20,6 +23,27 @@ pub(crate) const fn config(me: ReplicaId, incarnation: u32, replicas: u8) -> Gro
         spread_after_ms: 0,
         lag_max: 64,
     }
+}
+
+/// The log of slot 1 of five.
+pub(crate) fn log() -> GroupLog<Record> {
+    let mut log = GroupLog::new(config(ReplicaId::new(GroupId(0), 1), 0, 5), View::first(5));
+    log.tick(1_000);
+    log
+}
+
+/// The same, which leads; its own ballot is all that its log says, and is not committed.
+pub(crate) fn leader() -> GroupLog<Record> {
+    let mut log = log();
+    log.campaign(Cause::Start);
+    for slot in [2, 3] {
+        log.granted(slot, 0, (log.last_birth(), log.last_index()), vec![0; 5]);
+    }
+    log.begin_to_lead();
+    let (index, birth, time_ms) = log.next_entry();
+    log.push(Uncommitted { index, birth, time_ms, record: GroupRecord::NewBallot.into() });
+    log.led_from(index);
+    log
 }
 
 /// The group's record, or a message.

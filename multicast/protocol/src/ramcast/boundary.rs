@@ -14,6 +14,7 @@ use super::quorums::Quorums;
 use super::shared::Shared;
 use super::{Effect, Event, Paths, PeerEffect, PeerEvent, Ramcast, Record, leader};
 use crate::ballot::Ballot;
+use crate::divergence::Slots;
 use crate::group::body::{Body, Contents};
 use crate::group::on_log::OnLog as _;
 use crate::group::uncommitted::Uncommitted;
@@ -205,8 +206,8 @@ impl OrderingProtocol for Ramcast {
         self.order.len() > 0
     }
 
-    fn hands_over(&self) -> Option<u8> {
-        self.log.hands_over(&self.deliveries())
+    fn hands_over(&self, lag: Slots) -> Option<u8> {
+        self.log.hands_over(lag, &self.deliveries())
     }
 
     fn lacks(&mut self) -> Vec<MessageId> {

@@ -1,11 +1,15 @@
 //! Leadership that goes back to slot 0 by itself.
 
+use skein_protocol::ballot::Ballot;
+use skein_protocol::divergence::Slots;
+use skein_protocol::group::transfer::Request;
 use skein_protocol::group::{Cause, GroupEvent};
 use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::ordering::OrderingProtocol as _;
 use skein_protocol::ramcast::Ramcast;
+use skein_protocol::rank::Rank;
 
-use crate::by_hand::ByHand;
+use crate::by_hand::{Answer, ByHand};
 use crate::played::{Played, both};
 use crate::stage::{Stage, message, replica};
 
@@ -60,7 +64,7 @@ fn pass<O: Played>(stage: &mut Stage<O>, ms: u64) {
 }
 
 fn hands_over<O: Played>(stage: &mut Stage<O>) -> Option<u8> {
-    stage.core(replica(0, 1)).hands_over()
+    stage.core(replica(0, 1)).hands_over(Slots::default())
 }
 
 #[test]
@@ -74,7 +78,7 @@ fn a_leader_hands_over_to_slot_0_when_both_have_been_well_for_long() {
     give_back(&mut stage);
     pass(&mut stage, 2 * WAIT_MS);
     for slot in 0..3 {
-        assert_eq!(stage.core(replica(0, slot)).hands_over(), None, "slot {slot}");
+        assert_eq!(stage.core(replica(0, slot)).hands_over(Slots::default()), None, "slot {slot}");
     }
 }
 
@@ -124,6 +128,25 @@ fn nothing_is_handed_over_to_a_replica_that_has_not_caught_up() {
     stage.land(leader, message(1), GroupSet::single(GroupId(0)));
     settle(&mut stage);
     assert_eq!(hands_over(&mut stage), None, "it lacks what is committed");
+}
+
+#[test]
+fn nothing_is_handed_over_to_a_replica_that_lags_with_its_log_or_while_another_is_sent_our_state() {
+    let mut stage = moved::<Ramcast>(2);
+    pass(&mut stage, WAIT_MS + 50);
+    let leader = stage.core(replica(0, 1));
+    let lags = |slots: &[u8]| slots.iter().copied().collect::<Slots>();
+    assert_eq!(leader.hands_over(lags(&[0])), None);
+    assert_eq!(leader.hands_over(lags(&[2])), Some(0));
+    let request = Request {
+        slot: 2,
+        incarnation: 1,
+        needs: Some(Ballot::ZERO),
+        applied: Rank::NOTHING,
+        taken: None,
+    };
+    assert_eq!(leader.asked_for_state(&request, true), Answer::Begin);
+    assert_eq!(leader.hands_over(lags(&[])), None);
 }
 
 #[test]

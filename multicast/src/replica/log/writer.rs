@@ -6,7 +6,6 @@ use skein_fabric::{Fabric, Source};
 use skein_protocol::check::check;
 use skein_protocol::group::body::{Body as _, Contents, Draft as _, Payload, Stamp};
 use skein_protocol::group::frame::{self, PREAMBLE};
-use skein_protocol::group::transfer::Stage;
 use skein_protocol::group::{GroupEvent, LogRecord as _, LoggedMessage};
 use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_protocol::mutants::{Mutant, planted};
@@ -265,11 +264,8 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// The slots that may still need what our log holds.
     pub(in crate::replica) fn waited_for(&self) -> impl Iterator<Item = u8> {
         (0..self.topology.replicas).filter(|slot| {
-            let taught = self.core.log().sends_state() == Some((*slot, Stage::Sent));
-            let joins = self.writer.followers[usize::from(*slot)].joining.is_some()
-                && !planted(Mutant::LogNotHeldForJoiner);
-            let counts = !self.core.log().view().member(*slot).evicted;
-            *slot != self.id.slot && (counts || taught || joins)
+            let joins = self.writer.followers[usize::from(*slot)].joining.is_some();
+            self.core.log().keeps_log_for(*slot, joins)
         })
     }
 
