@@ -122,9 +122,10 @@ impl Application for Nothing {
 }
 
 impl Replica<Nothing, Ramcast> {
-    /// Sets out to lead, as soon as what it has promised allows it to.
+    /// Sets out to lead, whatever it has promised.
     fn set_out(&mut self, cause: Cause, wiring: &mut Wiring<SimFabric, Ramcast>) {
-        self.tell_core(GroupEvent::SetOut { cause }, wiring);
+        self.effects.push(GroupEffect::CloseLog { then: Closing::SetOut(cause) }.into());
+        self.carry_out(wiring);
     }
 }
 

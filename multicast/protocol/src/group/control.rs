@@ -131,11 +131,6 @@ pub enum GroupEvent {
         /// False if our state is known to differ from the group's: then we do not set out.
         trusted: bool,
     },
-    /// We are to set out to lead as soon as our promises allow it.
-    SetOut {
-        /// The reason.
-        cause: Cause,
-    },
     /// An operator wants us to lead.
     WantedToLead,
     /// Once a tick, and when an operator has said so: we may be wanted to lead.

@@ -93,9 +93,6 @@ pub(crate) trait OnLog: OrderingProtocol {
                     self.hand_to_heir(effects);
                 }
             }
-            GroupEvent::SetOut { cause } => {
-                self.log_mut().set_out(cause, effects);
-            }
             GroupEvent::WantedToLead => self.log_mut().is_wanted_to_lead(),
             GroupEvent::WishTick { trusted, awaits_leader } => {
                 self.log_mut().pursue_wish(trusted, awaits_leader, effects);

@@ -24,6 +24,8 @@ both!(
     who_has_led_waits_no_longer_for_others_than_whoever_has_not,
 );
 
+const WISH_TICK: GroupEvent = GroupEvent::WishTick { trusted: true, awaits_leader: false };
+
 /// Slot 1 of three, at 1 s, that an operator asks to lead while its leader has a lease.
 fn put_off<O: Played>() -> (Stage<O>, Ballot) {
     let mut stage = Stage::<O>::new(1, 3);
@@ -32,8 +34,8 @@ fn put_off<O: Played>() -> (Stage<O>, Ballot) {
     let (ballot, now) = (core.log().ballot(), Duration::from_secs(1));
     let lease = Control::Lease { ballot, number: 1, now };
     assert_eq!(core.told(0, lease), [GroupEffect::PromiseLease { to: 0, ballot, number: 1 }]);
-    let cause = Cause::Transfer;
-    assert_eq!(core.happens(GroupEvent::SetOut { cause }), [], "its leader has a lease");
+    core.happens(GroupEvent::WantedToLead);
+    assert_eq!(core.happens(WISH_TICK), [], "its leader has a lease");
     (stage, ballot)
 }
 
@@ -53,8 +55,10 @@ fn a_candidacy_that_was_put_off_is_over_when_the_replica_sets_out<O: Played>() {
     let (mut stage, _) = put_off::<O>();
     let core = stage.core(replica(0, 1));
     core.step(Event::Tick { now_ms: 1_060 }, &mut Vec::new());
-    let (cause, then) = (Cause::Transfer, Closing::SetOut(Cause::Transfer));
-    assert_eq!(core.happens(GroupEvent::SetOut { cause }), [GroupEffect::CloseLog { then }]);
+    let cause = Cause::Transfer;
+    core.happens(GroupEvent::WantedToLead);
+    let then = Closing::SetOut(cause);
+    assert_eq!(core.happens(WISH_TICK), [GroupEffect::CloseLog { then }]);
     core.campaign(cause);
     assert_eq!(core.wants_to_lead(), None, "a second ballot would void the grants of the first");
 }

@@ -215,7 +215,7 @@ fn who_has_no_ballot_left_does_not_set_out() {
         let prepare = Prepare { ballot: word, leads, forced, attempt, commit, admitted };
         scene.hear(1, &Election::Prepare(prepare), &[]);
         assert_eq!(scene.replica.core.log().promised(), ballot);
-        scene.replica.set_out(Cause::Transfer, &mut scene.wiring);
+        scene.replica.transfer_here(&mut scene.wiring).unwrap();
         assert_eq!(scene.replica.core.log().promised() > ballot, sets_out, "{ballot}");
         assert_eq!(scene.replica.core.log().promised().generation(), 0);
     }
