@@ -47,8 +47,8 @@ pub(crate) enum Kind {
     Message = 1,
     /// Replica to session: the sequence number and the reply.
     Reply = 2,
-    /// Replica to replica: proposals that are told again, or to a new leader.
-    Announce = 3,
+    /// Replica to replica: what the ordering tells. A leader that takes it may log entries for it.
+    Order = 3,
     /// Replica to replica: send me this message.
     Fetch = 4,
     /// The answer: session, head, payload.
@@ -57,26 +57,26 @@ pub(crate) enum Kind {
     Exchange = 6,
     /// Within a group: about who leads it, and who is in it.
     Election = 7,
-    /// Replica to replica: what was delivered and passed.
-    Passed = 8,
+    /// Replica to replica: what the ordering tells, and no entry follows from. It is taken whether or not the log has room.
+    Progress = 8,
     /// Session to replica: something to answer that is not ordered.
     Query = 9,
     /// The answer, after the query's number.
     Answer = 10,
-    /// Engine to engine: what leaders propose.
-    Propose = 11,
+    /// Engine to engine: like `Order`, from all replicas of the one to those of the other.
+    OrderTogether = 11,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
         use Kind::{
-            Announce, Answer, Election, Exchange, Fetch, Message, Passed, Propose, Query, Relay,
-            Reply,
+            Answer, Election, Exchange, Fetch, Message, Order, OrderTogether, Progress, Query,
+            Relay, Reply,
         };
         // In the order of their numbers, from 1.
         #[rustfmt::skip]
         const KINDS: [Kind; 11] = [
-            Message, Reply, Announce, Fetch, Relay, Exchange, Election, Passed, Query, Answer, Propose,
+            Message, Reply, Order, Fetch, Relay, Exchange, Election, Progress, Query, Answer, OrderTogether,
         ];
         KINDS.get(usize::from(byte.wrapping_sub(1))).copied()
     }

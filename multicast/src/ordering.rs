@@ -1,7 +1,7 @@
 //! What a driver does for one ordering alone: how what that tells other groups travels.
 
 use skein_fabric::Fabric;
-use skein_protocol::ids::ReplicaId;
+use skein_protocol::ids::{GroupSet, ReplicaId};
 use skein_protocol::ordering::OrderingProtocol;
 
 use crate::application::Application;
@@ -26,8 +26,11 @@ pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'stat
     /// Nothing, of one engine.
     fn together(groups: u16) -> Self::Together;
 
-    /// How many entries of a leader's log a datagram of that kind and length may ask for.
+    /// How many entries a leader may log for a datagram of that kind and length.
     fn entries_for(kind: Kind, len: usize) -> usize;
+
+    /// How many entries a leader may log for a message behind its own entry.
+    fn entries_behind(destinations: GroupSet) -> usize;
 
     /// Tells others what the ordering tells them, now or at the turn's end.
     fn tell<F: Fabric, A: Application>(

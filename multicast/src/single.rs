@@ -1,7 +1,7 @@
 //! The ordering of one group as it is driven: there is nobody else to tell anything.
 
 use skein_fabric::Fabric;
-use skein_protocol::ids::ReplicaId;
+use skein_protocol::ids::{GroupSet, ReplicaId};
 use skein_protocol::single::{Never, Single};
 
 use crate::application::Application;
@@ -21,6 +21,10 @@ impl Links for Single {
 
     fn entries_for(_: Kind, _: usize) -> usize {
         1
+    }
+
+    fn entries_behind(_: GroupSet) -> usize {
+        0
     }
 
     fn tell<F: Fabric, A: Application>(

@@ -39,8 +39,8 @@ type EngineId = (u16, u16);
 /// what a ring between replicas holds by default.
 const RELAYS_HERE_MAX: usize = 256 << 10;
 
-/// No more proposals wait for room in a leader's log: what is not heard is told again on demand.
-const PROPOSED_HERE_MAX: usize = 256 << 10;
+/// No more of what replicas tell together waits for room in a leader's log here: what is not heard is told again on demand.
+const TOGETHER_HERE_MAX: usize = 256 << 10;
 
 /// Longer datagrams within an engine leave no buffer for others.
 const BUFFER_BYTES_MAX: usize = 4 << 10;
@@ -160,9 +160,9 @@ pub(crate) struct Wiring<F, O: Links> {
     told_here: bool,
     /// To replicas of this very engine.
     pub loopback: VecDeque<Datagram>,
-    /// Bytes of relayed payloads among those, and of what is proposed to each replica.
+    /// Bytes of relayed payloads among those, and of what others here tell each replica together.
     relays_here: usize,
-    proposed_here: Vec<usize>,
+    together_here: Vec<usize>,
     /// What replicas here tell others together.
     pub together: O::Together,
     /// For such, and for whatever else waits for a while.
@@ -226,7 +226,7 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
             window,
             meanings: meanings(topology, &local),
             audiences: vec![Audience::default(); local.len()],
-            proposed_here: vec![0; local.len()],
+            together_here: vec![0; local.len()],
             places,
             words,
             words_seen: vec![0; len / 8],
@@ -489,7 +489,7 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
             // asked for again and again would keep everything else from its place.
             let told_again = matches!(
                 kind,
-                Kind::Announce | Kind::Propose | Kind::Exchange | Kind::Fetch | Kind::Passed
+                Kind::Order | Kind::OrderTogether | Kind::Exchange | Kind::Fetch | Kind::Progress
             );
             let waits = |channel: &Channel| {
                 channel.waiting() >= WAITING_MAX || channel.holds(kind, head, body)
@@ -541,9 +541,9 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
         let datagram = self.loopback.pop_front()?;
         match datagram.kind {
             Kind::Relay => self.relays_here -= datagram.bytes.len(),
-            Kind::Propose => {
+            Kind::OrderTogether => {
                 let row = usize::from(self.place(datagram.to).row);
-                self.proposed_here[row] -= datagram.bytes.len();
+                self.together_here[row] -= datagram.bytes.len();
             }
             _ => {}
         }
@@ -554,20 +554,20 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
     pub(crate) fn keep_here(&mut self, datagram: Datagram) {
         match datagram.kind {
             Kind::Relay => self.relays_here += datagram.bytes.len(),
-            Kind::Propose => {
+            Kind::OrderTogether => {
                 let row = usize::from(self.place(datagram.to).row);
-                self.proposed_here[row] += datagram.bytes.len();
+                self.together_here[row] += datagram.bytes.len();
             }
             _ => {}
         }
         self.loopback.push_back(datagram);
     }
 
-    /// Queues what is proposed to a leader here, unless too much waits for room in its log already.
-    pub(crate) fn propose_here(&mut self, from: ReplicaId, to: ReplicaId, proposed: &[u8]) {
-        if self.proposed_here[usize::from(self.place(to).row)] < PROPOSED_HERE_MAX {
-            let bytes = self.buffers.copy(proposed);
-            self.keep_here(Datagram { from, to, kind: Kind::Propose, bytes });
+    /// Queues what replicas here tell a leader here together, unless too much waits for room in its log already.
+    pub(crate) fn keep_together_here(&mut self, from: ReplicaId, to: ReplicaId, told: &[u8]) {
+        if self.together_here[usize::from(self.place(to).row)] < TOGETHER_HERE_MAX {
+            let bytes = self.buffers.copy(told);
+            self.keep_here(Datagram { from, to, kind: Kind::OrderTogether, bytes });
         }
     }
 

@@ -167,7 +167,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                     self.take_from_replica(at, replica(from), next.kind, &datagram);
                 }
                 Purpose::Engine { from, .. } => {
-                    if next.kind == Kind::Propose {
+                    if next.kind == Kind::OrderTogether {
                         let from = replica(from);
                         O::hear_engine(&mut self.replicas, from, &datagram, &mut self.wiring);
                     }
@@ -211,7 +211,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     fn take_from_replica(&mut self, at: usize, from: ReplicaId, kind: Kind, datagram: &[u8]) {
         let ours = &mut self.replicas[at];
         match kind {
-            Kind::Announce | Kind::Propose | Kind::Passed => {
+            Kind::Order | Kind::OrderTogether | Kind::Progress => {
                 O::hear(ours, from, kind, datagram, &mut self.wiring);
             }
             Kind::Fetch => {

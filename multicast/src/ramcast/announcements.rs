@@ -66,7 +66,7 @@ impl Announcements {
         let batch = &mut self.batches[group.index()];
         if batch.count > 0 {
             let to = ReplicaId::new(group, batch.slot);
-            wiring.send(self.by, to, Kind::Announce, &batch.bytes, &[]);
+            wiring.send(self.by, to, Kind::Order, &batch.bytes, &[]);
             batch.count = 0;
             batch.bytes.clear();
         }

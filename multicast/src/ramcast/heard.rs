@@ -22,7 +22,7 @@ impl<A: Application> Replica<A, Ramcast> {
             && announcement.destinations.contains(self.id.group)
             && self.topology.all_groups().contains_all(announcement.destinations);
         if sane {
-            self.intake.announced += 1;
+            self.intake.may_log += 1;
             self.step(Event::Heard(PeerEvent::Announced { from, announcement }));
         }
     }
@@ -33,7 +33,7 @@ impl<A: Application> Replica<A, Ramcast> {
         let own = self.id.group;
         if proposed.destinations.contains(own) {
             self.stir();
-            self.intake.announced += proposals.len();
+            self.intake.may_log += proposals.len();
             let others = proposals.iter().filter(|it| it.group() != own);
             self.core.hear_together(proposed, others, &mut self.effects);
         }
@@ -48,7 +48,7 @@ impl<A: Application> Replica<A, Ramcast> {
     ) {
         self.stir();
         if self.core.hear_passed(from, report, &mut self.effects) && self.log_has_room() {
-            self.intake.announced += 1; // It may need an entry. If there is no room, it asks again.
+            self.intake.may_log += 1; // It may need an entry. If there is no room, it asks again.
             self.step(Event::Heard(PeerEvent::Awaited { by: from.group }));
         }
         self.carry_out(wiring);
@@ -67,9 +67,9 @@ impl<A: Application> Replica<A, Ramcast> {
         let mut bytes = wiring.borrow();
         self.core.report_passed(rows, asks, &mut bytes);
         if asks {
-            wiring.ask(self.id, to, Kind::Passed, &bytes);
+            wiring.ask(self.id, to, Kind::Progress, &bytes);
         } else {
-            wiring.send(self.id, to, Kind::Passed, &bytes, &[]);
+            wiring.send(self.id, to, Kind::Progress, &bytes, &[]);
         }
         wiring.keep(bytes);
     }
@@ -88,10 +88,10 @@ pub(super) fn take_proposals<F: Fabric, A: Application>(
     }
     let mut hear = std::mem::take(&mut wiring.together.hear);
     for (at, ours) in replicas.iter().enumerate().filter(|(_, it)| it.core.log().leads()) {
-        if ours.admits_from_replica(from.group, Kind::Propose, datagram.len()) {
+        if ours.admits_from_replica(from.group, Kind::OrderTogether, datagram.len()) {
             hear.push(at);
         } else {
-            wiring.propose_here(from, ours.id, datagram);
+            wiring.keep_together_here(from, ours.id, datagram);
         }
     }
     let mut rest = datagram;

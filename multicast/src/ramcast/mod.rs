@@ -6,7 +6,7 @@ mod heard;
 mod proposals;
 
 use skein_fabric::Fabric;
-use skein_protocol::ids::ReplicaId;
+use skein_protocol::ids::{GroupSet, ReplicaId};
 use skein_protocol::ordering::OrderingProtocol as _;
 use skein_protocol::properties::{About, Touch};
 use skein_protocol::ramcast::announcement::{Announcement, Proposed};
@@ -35,10 +35,15 @@ impl Links for Ramcast {
 
     fn entries_for(kind: Kind, len: usize) -> usize {
         match kind {
-            Kind::Announce => len / Announcement::BYTES_MIN,
-            Kind::Propose => len / Proposed::PROPOSAL_BYTES,
+            Kind::Order => len / Announcement::BYTES_MIN,
+            Kind::OrderTogether => len / Proposed::PROPOSAL_BYTES,
             _ => 1,
         }
+    }
+
+    /// What each other group proposes.
+    fn entries_behind(destinations: GroupSet) -> usize {
+        destinations.len() - 1
     }
 
     fn tell<F: Fabric, A: Application>(
@@ -64,7 +69,7 @@ impl Links for Ramcast {
                 if announcement.again.is_some() {
                     let mut bytes = wiring.borrow();
                     announcement.encode(&mut bytes);
-                    wiring.ask(by, to, Kind::Announce, &bytes);
+                    wiring.ask(by, to, Kind::Order, &bytes);
                     wiring.keep(bytes);
                 } else {
                     replica.outgoing.push(to, &announcement, wiring);
@@ -94,13 +99,13 @@ impl Links for Ramcast {
     ) {
         let mut rest = datagram;
         match kind {
-            Kind::Announce => {
+            Kind::Order => {
                 while let Some((announcement, next)) = Announcement::decode(rest) {
                     replica.announced(from, announcement);
                     rest = next;
                 }
             }
-            Kind::Propose => {
+            Kind::OrderTogether => {
                 while let Some((proposed, proposals, next)) = Proposed::decode(rest) {
                     if wiring.may_propose(from, proposed.destinations, &proposals) {
                         replica.proposed(&proposed, &proposals);
@@ -108,7 +113,7 @@ impl Links for Ramcast {
                     rest = next;
                 }
             }
-            Kind::Passed => replica.hear_passed(from, datagram, wiring),
+            Kind::Progress => replica.hear_passed(from, datagram, wiring),
             _ => {}
         }
     }

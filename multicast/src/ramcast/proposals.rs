@@ -37,14 +37,14 @@ impl<F: Fabric> Wiring<F, Ramcast> {
                 continue;
             }
             gathered.tell(GroupSet::single(leader.group), &mut together, |bytes| {
-                self.propose_here(from, leader, bytes);
+                self.keep_together_here(from, leader, bytes);
             });
         }
         for engine in 0..self.engines() {
             let there = |it: &ReplicaId| self.number_of_engine(*it) == Some(engine as u16);
             let to: GroupSet = gathered.leaders().filter(there).map(|it| it.group).collect();
             gathered.tell(to, &mut together, |bytes| {
-                self.send_to_engine(engine, Kind::Propose, bytes);
+                self.send_to_engine(engine, Kind::OrderTogether, bytes);
             });
         }
         self.keep(together);

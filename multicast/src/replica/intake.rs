@@ -11,12 +11,11 @@ use crate::wiring::Wiring;
 
 /// What bounds how much is read.
 ///
-/// **Invariant.** `announced` counts what was taken in this turn that may need an entry of a leader's log, and the log has room
-/// for all of it.
+/// **Invariant.** A leader's log has room for `may_log` entries.
 #[derive(Default)]
 pub(crate) struct Intake {
-    /// So many entries of the log may be asked for by what was told in this turn.
-    pub(crate) announced: usize,
+    /// As leader: so many entries may be logged for what was taken in this turn.
+    pub(crate) may_log: usize,
     /// A message was refused since the last tick for what is kept for followers.
     pub(super) refused: bool,
     /// The length of a payload that another group's leader relayed, and that still exceeds the budget while delivered ones
@@ -69,9 +68,8 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// may whatever members of our group say: it can be full because we wait for their votes.
     pub(crate) fn admits_from_replica(&self, from: GroupId, kind: Kind, len: usize) -> bool {
         // Whoever speaks for an engine may be of our group, and speaks for others.
-        let proposes = kind == Kind::Propose;
-        let of_ours = from == self.id.group && !proposes;
-        let vital = matches!(kind, Kind::Fetch | Kind::Passed) || of_ours;
+        let of_ours = from == self.id.group && kind != Kind::OrderTogether;
+        let vital = matches!(kind, Kind::Fetch | Kind::Progress) || of_ours;
         vital || !self.core.log().leads() || self.log_has_room_for(O::entries_for(kind, len))
     }
 

@@ -266,7 +266,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     pub(crate) fn end_turn<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
         self.propose_held(wiring);
         self.core.step(Event::TurnEnd, &mut self.effects);
-        self.intake.announced = 0;
+        self.intake.may_log = 0;
         self.carry_out(wiring);
         let announced = O::tell_outgoing(&mut self.outgoing, wiring);
         self.write_followers(wiring);
@@ -321,7 +321,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                     if !self.log_has_room() {
                         break; // It asks again.
                     }
-                    self.intake.announced += 1;
+                    self.intake.may_log += 1;
                     let message = MessageId::new(SessionId(session), sequence);
                     self.core.step(Event::Lacked { message }, &mut self.effects);
                 }

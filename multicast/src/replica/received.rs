@@ -137,7 +137,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let inline = len <= self.tuning.inline_bytes_max;
         let event = Event::Received { message, low_water, destinations, inline };
         self.core.step(event, &mut self.effects);
-        self.intake.announced += destinations.len() - 1;
+        self.intake.may_log += O::entries_behind(destinations);
         self.carry_out(wiring);
     }
 

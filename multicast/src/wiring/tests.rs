@@ -82,7 +82,7 @@ fn what_is_proposed_is_told_to_whom_its_proposer_took_for_the_leader() {
     wiring.propose(&announcement(2), |group| ReplicaId::new(group, 1));
     assert!(wiring.tell_proposals() && !wiring.tell_proposals(), "it is told once");
     let here = wiring.next_here().expect("g0.1 is here");
-    assert_eq!((here.to, here.kind), (ReplicaId::new(GroupId(0), 1), Kind::Propose));
+    assert_eq!((here.to, here.kind), (ReplicaId::new(GroupId(0), 1), Kind::OrderTogether));
     let (proposed, _, rest) = Proposed::decode(&here.bytes).expect("what was told");
     assert_eq!((proposed.message.sequence, rest.len()), (2, 0), "1 is for g0.0, on node 0");
     assert!(wiring.next_here().is_none());
@@ -94,14 +94,14 @@ fn no_more_is_kept_for_a_leader_without_room_than_a_ring_would_hold() {
     let (from, proposed) = (wiring.local[1], [0; 1000]);
     let kept = |wiring: &Wiring<_, Ramcast>| wiring.loopback.len() * proposed.len();
     for _ in 0..1000 {
-        wiring.propose_here(from, wiring.local[0], &proposed);
+        wiring.keep_together_here(from, wiring.local[0], &proposed);
     }
     let most = kept(&wiring);
-    assert!((PROPOSED_HERE_MAX..PROPOSED_HERE_MAX + 2000).contains(&most), "{most}");
-    wiring.propose_here(from, wiring.local[2], &proposed);
+    assert!((TOGETHER_HERE_MAX..TOGETHER_HERE_MAX + 2000).contains(&most), "{most}");
+    wiring.keep_together_here(from, wiring.local[2], &proposed);
     assert_eq!(kept(&wiring), most + proposed.len(), "another has room");
     wiring.next_here().expect("some are kept");
-    wiring.propose_here(from, wiring.local[0], &proposed);
+    wiring.keep_together_here(from, wiring.local[0], &proposed);
     assert_eq!(kept(&wiring), most + proposed.len(), "and so has who has heard some of it");
 }
 

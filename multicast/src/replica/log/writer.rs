@@ -20,11 +20,11 @@ use crate::replica::results::RESULTS_BYTES_MAX;
 use crate::wakes::Hurry;
 use crate::wiring::{Column, Note, Wiring};
 
-/// The most room that a leader keeps in its log for what a turn's announcements will need.
+/// The most room that a leader keeps in its log for what is to be logged beside messages for what comes in a turn.
 const RESERVE_MAX: usize = 64 << 10;
-/// What one announcement may take of that room: three times what it needs, because the last
+/// What one such entry may take of that room: three times what another group's proposal needs, because the last
 /// message received in a turn may bring as many as there are groups.
-const RESERVE_PER_REMOTE: usize = 128;
+const RESERVE_PER_ENTRY: usize = 128;
 /// The slot map's epoch that log entries carry.
 const EPOCH: u32 = 1;
 
@@ -81,19 +81,19 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Whether another message may be taken, or another announcement.
+    /// Whether another message may be taken, or something else that an entry is logged for.
     pub(crate) fn log_has_room(&self) -> bool {
         self.log_has_room_for(1)
     }
 
-    /// Whether so many announcements may be taken, of which the first in a turn may be a few more.
-    pub(in crate::replica) fn log_has_room_for(&self, announced: usize) -> bool {
+    /// Whether something may be taken that so many entries are logged for. The first in a turn may need a few more.
+    pub(in crate::replica) fn log_has_room_for(&self, entries: usize) -> bool {
         let (groups, payload) = (self.topology.all_groups(), self.tuning.inline_bytes_max);
         let largest = O::Body::longest(groups, payload, RESULTS_BYTES_MAX);
         let reserve = RESERVE_MAX.min(self.tuning.log_bytes / 4);
         let wanted = reserve + RESERVE_FOR_CONTROL + largest;
-        let within = self.intake.announced + announced <= reserve / RESERVE_PER_REMOTE;
-        (self.intake.announced == 0 || within) && self.memory.space.fits(wanted, largest)
+        let within = self.intake.may_log + entries <= reserve / RESERVE_PER_ENTRY;
+        (self.intake.may_log == 0 || within) && self.memory.space.fits(wanted, largest)
     }
 
     /// Appends an entry to our own copy of the log; the record stands for all of it.

@@ -8,7 +8,7 @@ fn announcements_that_come_together_leave_each_other_room() {
     scene.grant(1, 0, true);
     let most = (scene.replica.log_bytes() / 4) / 128;
     assert!(scene.replica.log_has_room_for(1 + most), "the first of a turn may be a few more");
-    scene.replica.intake.announced = most - 1;
+    scene.replica.intake.may_log = most - 1;
     assert!(scene.replica.log_has_room_for(1));
     assert!(!scene.replica.log_has_room_for(2), "what they take is kept free, and no more");
 }

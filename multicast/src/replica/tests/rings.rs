@@ -19,9 +19,9 @@ fn a_full_log_keeps_nobody_of_the_group_from_being_heard() {
     for kind in [Kind::Election, Kind::Fetch, Kind::Relay] {
         assert!(scene.replica.admits_from_replica(ours, kind, 1), "{kind:?}");
     }
-    assert!(!scene.replica.admits_from_replica(other, Kind::Announce, 1));
+    assert!(!scene.replica.admits_from_replica(other, Kind::Order, 1));
     let engine = "who names a replica of ours may speak for all that run beside it";
-    assert!(!scene.replica.admits_from_replica(ours, Kind::Propose, 1), "{engine}");
+    assert!(!scene.replica.admits_from_replica(ours, Kind::OrderTogether, 1), "{engine}");
     scene.replica.relayed(&relay(SessionId(1), sent + 1), &mut scene.wiring);
     assert_eq!(scene.replica.core.log().last_index(), last, "it has no room");
 }
@@ -37,8 +37,8 @@ fn what_waits_for_room_already_is_not_told_again_behind_it() {
         (Kind::Fetch,     b"ab", b"c",  false, "it waits already"),
         (Kind::Fetch,     b"a",  b"bc", false, "it is the same to who reads it"),
         (Kind::Fetch,     b"ab", b"",   true,  "it is the beginning of another"),
-        (Kind::Announce,  b"ab", b"c",  true,  "another kind is another datagram"),
-        (Kind::Announce,  b"ab", b"c",  false, "whatever else was told meanwhile"),
+        (Kind::Order,  b"ab", b"c",  true,  "another kind is another datagram"),
+        (Kind::Order,  b"ab", b"c",  false, "whatever else was told meanwhile"),
         (Kind::Relay,     b"ab", b"c",  true,  "its payload is told once"),
         (Kind::Relay,     b"ab", b"c",  true,  "and twice if it is sent twice"),
     ];
@@ -54,7 +54,7 @@ fn what_is_told_again_on_demand_does_not_wait_for_who_stands_still() {
     let mut scene = Scene::new();
     let (ours, other) = (scene.replica.id, ReplicaId::new(GroupId(0), 2));
     for number in 0..1000_u64 {
-        scene.wiring.send(ours, other, Kind::Announce, &number.to_le_bytes(), &[]);
+        scene.wiring.send(ours, other, Kind::Order, &number.to_le_bytes(), &[]);
     }
     let waiting = scene.told(2);
     assert!(waiting < 200, "{waiting} wait, and each can be told again");
