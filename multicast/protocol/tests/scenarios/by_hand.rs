@@ -174,6 +174,15 @@ pub(crate) trait ByHand: OrderingProtocol {
         })
     }
 
+    /// Whether it does not set out to lead yet.
+    ///
+    /// # Panics
+    /// If it has not for very long.
+    fn still_waits(&mut self) -> bool {
+        assert!(self.log().now_ms() < 1_000_000, "it never sets out");
+        self.wants_to_lead().is_none()
+    }
+
     /// Whether it tells that slot that it is admitted.
     fn tells_admitted(&mut self, slot: u8) -> bool {
         let tells =

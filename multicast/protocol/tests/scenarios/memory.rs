@@ -133,7 +133,7 @@ fn who_has_just_taken_a_state_gives_its_leader_time_to_write<O: Played>() {
     core.step(Event::Tick { now_ms: 7_000 }, &mut Vec::new());
     core.takes(&state);
     let mut now_ms = 7_000;
-    while core.wants_to_lead().is_none() {
+    while core.still_waits() {
         now_ms += 10;
         for slot in [0, 1] {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
@@ -253,7 +253,7 @@ fn who_has_stepped_down_lets_others_go_first<O: Played>() {
     let mut core = leader::<O>(None);
     core.step(Event::Denied, &mut Vec::new());
     let began = core.log().now_ms();
-    while core.wants_to_lead().is_none() {
+    while core.still_waits() {
         let now_ms = core.log().now_ms() + 10;
         for slot in [1, 2] {
             core.step(Event::Heartbeat { slot, pulse: Pulse::Beat }, &mut Vec::new());
