@@ -33,8 +33,7 @@ use std::time::Duration;
 use skein_fabric::sim::Counters;
 use skein_protocol::group::GroupPaths;
 use skein_protocol::properties::Violation;
-use skein_protocol::ramcast::{Paths, Ramcast};
-use skein_protocol::single::Single;
+use skein_protocol::ramcast::Paths;
 
 pub use self::campaign::{Campaign, Part, ProfileTally, SHARES, Tally, on_threads};
 pub use self::faults::{Fault, Kind, Mix, Target};
@@ -124,10 +123,7 @@ pub fn run(seed: u64, profile: Profile, trace: bool) -> Result<Report, Box<Failu
 
 /// Runs a scenario.
 pub fn run_scenario(scenario: &Scenario, trace: bool) -> Result<Report, Box<Failure>> {
-    match scenario.ordering {
-        Ordering::Ramcast => run_ordered_by::<Ramcast>(scenario, trace),
-        Ordering::Single => run_ordered_by::<Single>(scenario, trace),
-    }
+    scenario.ordering.run(scenario, trace)
 }
 
 fn run_ordered_by<O: Driven>(scenario: &Scenario, trace: bool) -> Result<Report, Box<Failure>> {
@@ -201,10 +197,7 @@ impl Failure {
     pub fn replay(&self) -> String {
         let Scenario { seed, profile, ordering, reduction, .. } = &self.scenario;
         let end = seed + 1;
-        let ordering = match ordering {
-            Ordering::Ramcast => String::new(),
-            Ordering::Single => " --ordering single".to_owned(),
-        };
+        let ordering = ordering.option();
         let reduced = match reduction.to_string() {
             text if text.is_empty() => text,
             text => format!(" --reduced {text}"),

@@ -78,7 +78,7 @@ const QUIET: Mix = Mix {
 const PLAIN: Profile = Profile {
     name: "",
     about: "",
-    ordering: Ordering::Ramcast,
+    ordering: Ordering::DEFAULT,
     faults: (4, 12),
     mix: QUIET,
     messages: (100, 200),
@@ -508,7 +508,7 @@ impl Profile {
     pub fn ordered_by(self, ordering: Ordering) -> Option<Self> {
         let uneven = self.surroundings == Some(Surroundings::Uneven);
         let of_several = self.overlaps || self.severed || self.relayed || uneven;
-        let can = ordering != Ordering::Single || !of_several;
+        let can = ordering.orders_several_groups() || !of_several;
         can.then_some(Self { ordering, ..self })
     }
 

@@ -92,7 +92,7 @@ impl Scenario {
             () if profile.learners => 2 + rng.below(3) as u16,
             () => 1 + rng.below(4) as u16,
         };
-        let groups = if profile.ordering == Ordering::Single { 1 } else { groups };
+        let groups = if profile.ordering.orders_several_groups() { groups } else { 1 };
         let topology = Topology {
             nodes: u16::from(replicas) + rng.below(2) as u16,
             groups,
@@ -210,7 +210,7 @@ impl Scenario {
         // Likewise of its own generator. One group is lost again and again, and another has no replica on the
         // nodes that die: it keeps what it was told by all former selves of the first.
         let mut rng = Rng::new(seed ^ 0x1057_a9a1);
-        let several = profile.ordering != Ordering::Single;
+        let several = profile.ordering.orders_several_groups();
         if profile.loses && several && replicas > 1 && rng.one_in(3) {
             scenario.topology.nodes = 2 * u16::from(replicas);
             scenario.topology.groups = scenario.topology.groups.max(u16::from(replicas) + 1);

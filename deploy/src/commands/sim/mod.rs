@@ -49,8 +49,8 @@ pub(crate) struct Args {
     #[arg(long, default_value = "default", value_name = "NAME", value_parser = profile)]
     #[arg(help = format!("Which mix of faults: {}", Profile::ALL.map(|p| p.name).join(", ")))]
     profile: Profile,
-    /// The ordering protocol: RamCast, or the smallest one, which orders a single group
-    #[arg(long, default_value_t = Ordering::Ramcast, value_name = "NAME", conflicts_with = "store")]
+    #[arg(long, default_value_t = Ordering::DEFAULT, value_name = "NAME", conflicts_with = "store")]
+    #[arg(help = format!("The ordering protocol: {}", Ordering::ALL.map(Ordering::about).join(", or ")))]
     ordering: Ordering,
     /// Divides the seeds over all profiles, as the gate divides its own
     #[arg(long, conflicts_with_all = ["profile", "trace", "store"])]
@@ -161,8 +161,8 @@ impl Args {
         let files = Files::open(&self)?;
         let ordering = self.ordering;
         let mut kept = Kept::all();
-        // They were found with RamCast, and what they draw is another thing for any other.
-        kept.retain(|_| ordering == Ordering::Ramcast);
+        // A seed was kept for the ordering that it failed with. Another ordering draws another scenario from it.
+        kept.retain(|it| it.profile.ordering == ordering);
         if let Some(failures) = &files.failures {
             let known = failures.known(of_a_profile, Kept::parse)?;
             let ordered = |it: Kept| Some(Kept { profile: it.profile.ordered_by(ordering)?, ..it });

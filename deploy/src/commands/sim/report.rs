@@ -98,8 +98,8 @@ impl Summary {
             let what = failure.violation.to_string();
             format!("{seed} {profile} {:.160}", what.lines().next().unwrap_or_default())
         };
-        // A run that ended at a failure says nothing about what can be hit, and paths between groups are RamCast's.
-        let whole = failure.is_none() && ordering == Ordering::Ramcast;
+        // A run that ended at a failure says nothing about what can be hit.
+        let whole = failure.is_none() && ordering.reaches_all_counters();
         Self {
             profile,
             ordering: ordering.to_string(),
