@@ -10,10 +10,10 @@ use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use skein_kvstore::node::admin::{self, Action, CallError};
-use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::status::NodeStatus;
+use skein_cluster::directory::Directory;
 use skein_multicast::operate::{Diverged, DivergenceStatus, ReplicaStatus};
+use skein_node::admin::{self, Action, CallError};
+use skein_node::status::NodeStatus;
 
 /// How often we look whether something has ended.
 const POLL: Duration = Duration::from_millis(5);

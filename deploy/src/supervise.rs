@@ -20,7 +20,7 @@ use anyhow::{Context, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use skein_kvstore::node::directory::{Directory, DirectoryError};
+use skein_cluster::directory::{Directory, DirectoryError};
 use skein_multicast::operate::Identity;
 
 /// A node that ran for less than this has died again.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
 use skein_client::ReadMode;
-use skein_kvstore::node::directory::Directory;
+use skein_cluster::directory::Directory;
 use skein_workloads::bench::{self, BankPlan, RetwisPlan, SmallBankPlan, Terms, YcsbPlan};
 use skein_workloads::keys::Distribution;
 use skein_workloads::mix::Mix;

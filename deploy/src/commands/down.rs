@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use rustix::process::Signal;
-use skein_kvstore::node::claim::Claim;
-use skein_kvstore::node::directory::{Directory, DirectoryError, Manifest};
-use skein_kvstore::node::regions;
+use skein_cluster::claim::Claim;
+use skein_cluster::directory::{Directory, DirectoryError, Manifest};
+use skein_cluster::regions;
 
 use crate::args::Global;
 use crate::cluster;

@@ -7,16 +7,16 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use serde::Serialize;
-use skein_kvstore::Build;
-use skein_kvstore::config::ClusterConfig;
-use skein_kvstore::node::admin::CallError;
-use skein_kvstore::node::directory::{Directory, DirectoryError, Supervisor};
-use skein_kvstore::node::network::elsewhere;
-use skein_kvstore::node::status::{GoneNode, NodeStatus, RefusedNode, ReplicaReport};
+use skein_cluster::Build;
+use skein_cluster::config::ClusterConfig;
+use skein_cluster::directory::{Directory, DirectoryError, Supervisor};
+use skein_cluster::network::elsewhere;
 use skein_multicast::operate::{
     FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus, Role, StuckStatus,
 };
 use skein_multicast::protocol::ids::GroupId;
+use skein_node::admin::CallError;
+use skein_node::status::{GoneNode, NodeStatus, RefusedNode, ReplicaReport};
 
 use super::screen::{Key, Screen};
 use super::status_table;

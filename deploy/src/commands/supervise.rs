@@ -6,9 +6,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use skein_kvstore::node::claim::{Claim, Kept};
-use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::network;
+use skein_cluster::claim::{Claim, Kept};
+use skein_cluster::directory::Directory;
+use skein_cluster::network;
 
 use super::up::{Event, tell_of_nodes};
 use crate::args::Global;

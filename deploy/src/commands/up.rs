@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use signal_hook::consts::SIGINT;
-use skein_kvstore::config::{ClusterConfig, FabricKind, Footprint, show_bytes};
-use skein_kvstore::node::admin;
-use skein_kvstore::node::claim::Claim;
-use skein_kvstore::node::directory::{Directory, Manifest};
+use skein_cluster::claim::Claim;
+use skein_cluster::config::{ClusterConfig, FabricKind, Footprint, show_bytes};
+use skein_cluster::directory::{Directory, Manifest};
+use skein_node::admin;
 
 use super::supervise::{self, Happened, Upkeep, say_of_cluster};
 use crate::args::Global;

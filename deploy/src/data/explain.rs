@@ -4,11 +4,11 @@
 use std::fmt::Write;
 
 use skein_client::{Error, GroupId, GroupSet, Unavailability};
-use skein_kvstore::node::admin::CallError;
-use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::status::ReplicaReport;
+use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_multicast::operate::Role;
+use skein_node::admin::CallError;
+use skein_node::status::ReplicaReport;
 
 use crate::args::Global;
 use crate::cluster;

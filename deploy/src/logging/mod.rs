@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use skein_kvstore::node::status::LogLosses;
+use skein_node::status::LogLosses;
 use tracing_subscriber::filter::Directive;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;

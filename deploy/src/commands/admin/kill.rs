@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use clap::ValueEnum;
 use rustix::process::Signal;
-use skein_kvstore::node::admin::is_paused;
+use skein_node::admin::is_paused;
 
 use super::POLL;
 use super::view::Running;

@@ -5,9 +5,9 @@ mod survivors;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use skein_kvstore::node::admin::{Action, CallError};
 use skein_multicast::operate::{Recreation, ballot_counter_of, settled_clock_of};
 use skein_multicast::protocol::ids::{GroupId, ReplicaId};
+use skein_node::admin::{Action, CallError};
 
 use super::view::{Running, View};
 use super::{DONE_WITHIN, POLL};

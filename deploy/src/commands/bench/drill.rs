@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use rustix::process::Signal;
-use skein_kvstore::node::directory::Directory;
+use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_workloads::bench::{Phase, Watch};
 use skein_workloads::generator::Progress;

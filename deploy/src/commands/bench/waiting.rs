@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use skein_kvstore::node::admin;
-use skein_kvstore::node::directory::Directory;
+use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_multicast::operate::{ReplicaStatus, Role};
+use skein_node::admin;
 use skein_workloads::report::WaitingReport;
 
 /// What the leaders of all groups say of themselves, as far as they can be asked.

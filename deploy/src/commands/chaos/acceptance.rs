@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use skein_kvstore::config::{ClusterConfig, Draft, FabricKind};
+use skein_cluster::config::{ClusterConfig, Draft, FabricKind};
 use skein_workloads::chaos::report::Report;
 use skein_workloads::chaos::schedule::Kind;
 use skein_workloads::chaos::silence::Silences;
@@ -198,7 +198,7 @@ pub(super) fn run(plan: &Plan, faults: u32, verbose: u8, json: bool) -> anyhow::
         good: cases.iter().all(|line| line.good),
         faults,
         seed: plan.seed,
-        skein: skein_kvstore::BUILD.text().to_owned(),
+        skein: skein_cluster::BUILD.text().to_owned(),
         date: date::now(),
         command: date::command(),
         machine: Machine::here(),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use skein_client::{Driver, ReadMode};
-use skein_kvstore::node::directory::Directory;
+use skein_cluster::directory::Directory;
 use skein_kvstore::slots::SlotMap;
 use skein_workloads::chaos::load::{self, Gauge, Plan, Sink};
 use skein_workloads::chaos::objects::{Mix, Objects};

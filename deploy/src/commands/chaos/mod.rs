@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use skein_kvstore::config::{ClusterConfig, Encryption, FabricKind};
+use skein_cluster::config::{ClusterConfig, Encryption, FabricKind};
 use skein_workloads::bench::any_seed;
 use skein_workloads::chaos::report::Report;
 use skein_workloads::chaos::schedule::{Kind, STOP_MAX, Target};

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use skein_kvstore::node::admin::{self, Action};
-use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::status::{NodeStatus, ReplicaReport};
+use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_multicast::operate::Role;
 use skein_multicast::protocol::ids::GroupId;
+use skein_node::admin::{self, Action};
+use skein_node::status::{NodeStatus, ReplicaReport};
 use skein_workloads::chaos::schedule::View;
 use skein_workloads::history::now;
 

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use skein_client::{Driver, ReadMode};
+use skein_cluster::BUILD;
+use skein_cluster::directory::{Directory, RunningCluster};
 use skein_fabric::any::AnyFabric;
-use skein_kvstore::BUILD;
-use skein_kvstore::node::admin::{self, Action};
-use skein_kvstore::node::directory::{Directory, RunningCluster};
-use skein_kvstore::node::status::NodeStatus;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::Topology;
+use skein_node::admin::{self, Action};
+use skein_node::status::NodeStatus;
 use skein_workloads::bench::{Phase, Watch};
 use skein_workloads::chaos::load::{self, Gauge};
 use skein_workloads::chaos::objects::{Mix, Objects, TOKEN_BYTES};

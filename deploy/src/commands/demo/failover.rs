@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rustix::process::Signal;
 use serde::Serialize;
-use skein_kvstore::node::directory::Directory;
+use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_workloads::bench::{Phase, Watch};
 use skein_workloads::chart;

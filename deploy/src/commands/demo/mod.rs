@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use skein_client::ReadMode;
-use skein_kvstore::config::ClusterConfig;
+use skein_cluster::config::ClusterConfig;
 use skein_workloads::bench::{self, BankPlan, Terms, YcsbPlan};
 use skein_workloads::chart::{Paint, grouped};
 use skein_workloads::mix::Mix;
@@ -209,7 +209,7 @@ impl Show {
 
     fn title(&self, config: &ClusterConfig) -> anyhow::Result<()> {
         let topology = config.topology;
-        let build = skein_kvstore::BUILD.text();
+        let build = skein_cluster::BUILD.text();
         self.say(&format!(
             "skein {build}: {} nodes as processes of this machine, {} groups of {} replicas\n\n",
             topology.nodes, topology.groups, topology.replicas
