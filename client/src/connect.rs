@@ -1,7 +1,6 @@
 //! From a cluster's directory to a driver.
 
 use std::path::Path;
-
 use std::time::Duration;
 
 use skein_cluster::directory::{Directory, DirectoryError, Ground, RunningCluster};

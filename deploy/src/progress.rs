@@ -7,8 +7,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use skein_checker::chart::grouped;
 use skein_workloads::bench::{Phase, Watch};
-use skein_workloads::chart::grouped;
 use skein_workloads::generator::Progress;
 
 const STOP: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];

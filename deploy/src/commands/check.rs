@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use skein_workloads::chart::{Paint, grouped};
-use skein_workloads::check::{Checker, ElleModel, Order};
-use skein_workloads::history::{Header, ReadError, Reader};
-use skein_workloads::verify::{Verdict, Verifier};
+use skein_checker::chart::{Paint, grouped};
+use skein_checker::check::{Checker, ElleModel, Order};
+use skein_checker::history::{Header, ReadError, Reader};
+use skein_checker::verify::{Verdict, Verifier};
 
 use crate::exit::{Exit, usage};
 

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use skein_fabric::Constants;
 use skein_fabric::tcp::{Book, Net, Security, Tls, TlsError};
+use skein_kvstore::machine::behaviour;
 use skein_multicast::WIRE_VERSION;
 use skein_multicast::config::endpoint_name;
 
 use crate::config::{ClusterConfig, Network, engine_address};
-use skein_kvstore::machine::behaviour;
 
 /// The authority's certificate, in the directory of certificates.
 pub const AUTHORITY: &str = "authority.pem";

@@ -4,12 +4,12 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use skein_fabric::Fabric;
+use skein_kvstore::machine::Machine;
+use skein_kvstore::machine::digest::Digesting;
 use skein_multicast::engine::Engine;
 use skein_protocol::ids::ReplicaId;
 
 use crate::status::StateDigest;
-use skein_kvstore::machine::Machine;
-use skein_kvstore::machine::digest::Digesting;
 
 /// How long a digest may take. While messages are delivered all the time, it is never done.
 const WITHIN: Duration = Duration::from_secs(20);

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use skein_fabric::Fabric;
 use skein_fabric::wait::{Waiter, Waiting, ask_for_short_slices};
+use skein_kvstore::machine::Machine;
+use skein_kvstore::wire::Request;
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Command, CommandError};
 
 use crate::digests::{Digests, Taking};
 use crate::status::{RefusedNode, ReplicaReport};
-use skein_kvstore::machine::Machine;
-use skein_kvstore::wire::Request;
 
 /// Questions that may wait for one engine.
 const QUESTIONS_MAX: usize = 8;

@@ -10,8 +10,18 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use skein_cluster::config::{ClusterConfig, FabricKind};
+use skein_cluster::directory::{Directory, DirectoryError, Manifest, failed};
+use skein_cluster::identity;
+use skein_cluster::lives;
+use skein_cluster::lock::{Holder, Lock};
+use skein_cluster::network::{self, Who};
+use skein_cluster::regions::Regions;
+use skein_cluster::shared;
 use skein_fabric::shm::Host;
 use skein_fabric::{Fabric, FabricError};
+use skein_kvstore::machine::Machine;
+use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::endpoint_name;
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Command, CommandError, Identity};
@@ -23,16 +33,6 @@ use crate::digests::{Awaited, Digests, GivenUp};
 use crate::engine::{self, Control, EngineStatus};
 use crate::status::{GoneNode, LogLosses, NodeStatus, ReplicaReport, resident_bytes};
 use crate::upkeep::{self, Upkeep};
-use skein_cluster::config::{ClusterConfig, FabricKind};
-use skein_cluster::directory::{Directory, DirectoryError, Manifest, failed};
-use skein_cluster::identity;
-use skein_cluster::lives;
-use skein_cluster::lock::{Holder, Lock};
-use skein_cluster::network::{self, Who};
-use skein_cluster::regions::Regions;
-use skein_cluster::shared;
-use skein_kvstore::machine::Machine;
-use skein_kvstore::slots::SlotMap;
 
 /// How long an engine may take to answer. It answers between two turns, and no turn is
 /// long; but it may have to wait for a core.

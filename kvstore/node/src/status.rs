@@ -3,9 +3,8 @@
 use std::sync::atomic::AtomicU64;
 
 use serde::{Deserialize, Serialize};
-use skein_multicast::operate::{ReplicaStatus, Role};
-
 use skein_cluster::Build;
+use skein_multicast::operate::{ReplicaStatus, Role};
 
 /// A node, as it sees itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,13 +7,14 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::admin::Server;
 use skein_cluster::directory::{Directory, DirectoryError, failed};
 use skein_cluster::files;
 use skein_cluster::identity;
 use skein_cluster::lives;
 use skein_cluster::lock::Lock;
 use skein_cluster::shared::Shared;
+
+use crate::admin::Server;
 
 /// How often a node looks after its files.
 pub(super) const EVERY: Duration = Duration::from_secs(1);

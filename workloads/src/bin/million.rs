@@ -9,7 +9,7 @@
 //! With `hot`, all lists are one, which is read as a whole each time: what is read is then the square
 //! of what is written.
 
-#[path = "../../tests/simulated/mod.rs"]
+#[path = "../../checker/tests/simulated/mod.rs"]
 mod simulated;
 
 use std::fs::File;
@@ -17,8 +17,8 @@ use std::io::{BufWriter, Write};
 use std::time::Instant;
 
 use simulated::{Plan, header, history};
-use skein_workloads::check::check;
-use skein_workloads::history::{Reader, Record, line};
+use skein_checker::check::check;
+use skein_checker::history::{Reader, Record, line};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

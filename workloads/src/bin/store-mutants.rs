@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use skein_checker::check::check;
+use skein_checker::history::{ReadError, Reader};
+use skein_checker::verify::verify;
 use skein_multicast::simulate::keep_panics_quiet;
 use skein_protocol::mutants::{Mutant, plant};
-use skein_workloads::check::check;
-use skein_workloads::history::{ReadError, Reader};
 use skein_workloads::simulate::{Run, run};
-use skein_workloads::verify::verify;
 
 /// Seeds that a mutant may live through.
 const SEEDS: u64 = 2_000;

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use skein_checker::chart::{Paint, grouped};
 use skein_cluster::config::{ClusterConfig, Draft, FabricKind};
 use skein_workloads::chaos::report::Report;
 use skein_workloads::chaos::schedule::Kind;
 use skein_workloads::chaos::silence::Silences;
-use skein_workloads::chart::{Paint, grouped};
 use skein_workloads::report::{Machine, date};
 
 use super::faults::End;

@@ -10,12 +10,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use skein_checker::history::{Record, Scribe, line};
 use skein_client::{Driver, ReadMode};
 use skein_cluster::directory::Directory;
 use skein_kvstore::slots::SlotMap;
 use skein_workloads::chaos::load::{self, Gauge, Plan, Sink};
 use skein_workloads::chaos::objects::{Mix, Objects};
-use skein_workloads::history::{Record, Scribe, line};
 
 use crate::args::Global;
 use crate::exit::Exit;
@@ -132,7 +132,7 @@ impl<'a> Clients<'a> {
             thread::sleep(POLL);
         }
         thread::sleep(after);
-        let (t, pid) = (skein_workloads::history::now(), running.child.id());
+        let (t, pid) = (skein_checker::history::now(), running.child.id());
         running.end()?;
         Ok((t, pid))
     }

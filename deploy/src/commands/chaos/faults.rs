@@ -5,12 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use skein_checker::history::{Fault as Noted, Record, Recorder, Scribe, now};
 use skein_multicast::config::Topology;
 use skein_multicast::protocol::ids::GroupId;
 use skein_node::admin::Action;
 use skein_workloads::chaos::report::Injected;
 use skein_workloads::chaos::schedule::{Fault, Moment, Parting, Schedule};
-use skein_workloads::history::{Fault as Noted, Record, Recorder, Scribe, now};
 
 use super::client::Clients;
 use super::hosts::Hosts;

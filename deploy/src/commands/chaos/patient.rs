@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rustix::process::Signal;
+use skein_checker::history::now;
 use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_multicast::operate::Role;
@@ -11,7 +12,6 @@ use skein_multicast::protocol::ids::GroupId;
 use skein_node::admin::{self, Action};
 use skein_node::status::{NodeStatus, ReplicaReport};
 use skein_workloads::chaos::schedule::View;
-use skein_workloads::history::now;
 
 use crate::cluster::{ask, signal_holder};
 

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use skein_checker::history::{Digest, FORMAT, Header, Record, Recorder, Scribe, now};
 use skein_client::{Driver, ReadMode};
 use skein_cluster::BUILD;
 use skein_cluster::directory::{Directory, RunningCluster};
@@ -23,7 +24,6 @@ use skein_workloads::chaos::report::{About, Injected, Report, State};
 use skein_workloads::chaos::schedule::{Kind, Schedule, Target};
 use skein_workloads::chaos::state::{Over, Records, Survey};
 use skein_workloads::generator::{self, Settings, Workload};
-use skein_workloads::history::{Digest, FORMAT, Header, Record, Recorder, Scribe, now};
 
 use super::super::check::{Looked, look};
 use super::client::Clients;

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rustix::process::Signal;
 use serde::Serialize;
+use skein_checker::chart;
 use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_workloads::bench::{Phase, Watch};
-use skein_workloads::chart;
 use skein_workloads::generator::Progress;
 use skein_workloads::report::{Report, Timeline};
 

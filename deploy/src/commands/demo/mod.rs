@@ -9,15 +9,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use skein_checker::chart::{Paint, grouped};
 use skein_client::ReadMode;
 use skein_cluster::config::ClusterConfig;
 use skein_workloads::bench::{self, BankPlan, Terms, YcsbPlan};
-use skein_workloads::chart::{Paint, grouped};
 use skein_workloads::mix::Mix;
 use skein_workloads::report::Report;
 
 use self::failover::{Failover, Killer};
-
 use crate::args::Global;
 use crate::cluster;
 use crate::exit::Exit;

@@ -13,9 +13,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use skein_fabric::wait::Waiting;
-use skein_multicast::config::{Conflict, Topology, Tuning};
-
 use skein_kvstore::limits::Limits;
+use skein_multicast::config::{Conflict, Topology, Tuning};
 
 pub use draft::{ConfigError, Draft};
 pub use footprint::Footprint;

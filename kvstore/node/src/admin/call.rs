@@ -4,10 +4,11 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use skein_cluster::directory::Directory;
+
 use super::{Action, Problem, Response, VERSION};
 use crate::socket;
 use crate::status::NodeStatus;
-use skein_cluster::directory::Directory;
 
 /// Larger than any response of ours.
 const RESPONSE_BYTES_MAX: u64 = 1 << 20;

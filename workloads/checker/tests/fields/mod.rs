@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use skein_workloads::history::{End, Header, Invoke, Op, Out, Record, RecordHeader, Return};
+use skein_checker::history::{End, Header, Invoke, Op, Out, Record, RecordHeader, Return};
 
 use super::simulated;
 

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use skein_workloads::check::{Effort, Order, check, check_within};
-use skein_workloads::history::{Op, Out, Record};
+use skein_checker::check::{Effort, Order, check, check_within};
+use skein_checker::history::{Op, Out, Record};
 
 use self::simulated::{Plan, TOKEN_BYTES, header, history};
 

@@ -3,10 +3,27 @@
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use skein_checker::history::{Invoke, Process, Record, RecordHeader, Scribe, Unanswered, now};
 use skein_client::{Error, ReadMode, Reply, SessionKey, Ticket, Transaction};
 
-use super::{Invoke, Process, Record, RecordHeader, Scribe, now};
 use crate::generator::Sessions;
+
+/// How process `p`'s operation ended, told at `t`.
+pub(crate) fn end(
+    t: u64,
+    p: Process,
+    result: &Result<Reply, Error>,
+    record: Option<&RecordHeader>,
+) -> Record {
+    match result {
+        Ok(reply) => Record::ok(t, p, reply, record),
+        Err(error) => {
+            let unanswered = Unanswered { t, p, why: error.to_string() };
+            let nothing = error.had_no_effect();
+            if nothing { Record::Fail(unanswered) } else { Record::Unknown(unanswered) }
+        }
+    }
+}
 
 /// Sessions, and what is asked and answered in them.
 ///
@@ -55,7 +72,7 @@ impl<S: Sessions> Sessions for Recorded<S> {
             }
             Err(error) => {
                 let told = Err(error);
-                let end = Record::end(now(), process, &told, self.record.as_ref());
+                let end = end(now(), process, &told, self.record.as_ref());
                 if matches!(end, Record::Fail(_)) {
                     self.free.entry(session).or_default().push(process);
                 }
@@ -72,7 +89,7 @@ impl<S: Sessions> Sessions for Recorded<S> {
         let Self { sessions, scribe, record, free, under_way, .. } = self;
         sessions.poll(&mut |ticket, result| {
             if let Some(process) = under_way.remove(&ticket) {
-                let end = Record::end(now(), process, &result, record.as_ref());
+                let end = end(now(), process, &result, record.as_ref());
                 if !matches!(end, Record::Unknown(_)) {
                     free.entry(ticket.session).or_default().push(process);
                 }
@@ -97,5 +114,20 @@ impl<S: Sessions> Sessions for Recorded<S> {
 
     fn reads_stale(&self, transaction: &Transaction) -> bool {
         self.sessions.reads_stale(transaction)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_client::GroupSet;
+
+    use super::*;
+
+    #[test]
+    fn only_what_certainly_had_no_effect_is_a_failure() {
+        let (after, silent) = (Duration::from_secs(5), GroupSet::EMPTY);
+        let ended = |error| end(1, 2, &Err(error), None);
+        assert!(matches!(ended(Error::WindowFull { window: 4 }), Record::Fail(_)));
+        assert!(matches!(ended(Error::UnknownOutcome { after, silent }), Record::Unknown(_)));
     }
 }

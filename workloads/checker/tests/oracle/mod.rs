@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use skein_workloads::history::{Guard, Invoke, Op, Out, Record};
+use skein_checker::history::{Guard, Invoke, Op, Out, Record};
 
 /// What was asked for, and what is known of it.
 struct Transaction {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use skein_workloads::check::{Effort, Order, check_within};
-use skein_workloads::history::Reader;
+use skein_checker::check::{Effort, Order, check_within};
+use skein_checker::history::Reader;
 
 /// File, what is found, what the literature calls it, and a part of the explanation.
 #[rustfmt::skip]

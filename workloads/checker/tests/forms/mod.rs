@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use skein_kvstore::range::RangeDigest;
-use skein_protocol::ids::GroupId;
-use skein_workloads::history::{
+use skein_checker::history::{
     End, Final, Guard, Held, Invoke, Op, Out, Record, Return, Unanswered,
 };
+use skein_kvstore::range::RangeDigest;
+use skein_protocol::ids::GroupId;
 
 /// Everything is of one group.
 pub(crate) fn held_now(pairs: &[(&[u8], &[u8])]) -> Vec<Held> {

@@ -7,8 +7,10 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use skein_client::{Compare, Outcome, Test, Transaction};
-use skein_client::{Guard as ClientGuard, Operation as ClientOperation};
+use skein_kvstore::command::{
+    Compare, Guard as ClientGuard, Operation as ClientOperation, Test, Transaction,
+};
+use skein_kvstore::reply::Outcome;
 
 use super::{Guard, Held, Invoke, Op, Out, Process, RecordHeader};
 
@@ -111,7 +113,7 @@ pub(super) fn out(outcome: &Outcome, record: Option<&RecordHeader>) -> Out {
 }
 
 /// A value as a history has it: of a record what its fields are known by. What is no record is told as it is.
-pub(crate) fn short(value: &[u8], record: Option<&RecordHeader>) -> String {
+pub fn short(value: &[u8], record: Option<&RecordHeader>) -> String {
     let Some(record) = record.filter(|one| value.len() == one.whole_len()) else {
         return text(value);
     };

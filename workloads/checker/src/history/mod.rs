@@ -10,24 +10,20 @@
 
 mod coverage;
 mod reader;
-mod recorded;
 mod recorder;
 mod words;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use skein_client::{Error, Reply};
+use skein_kvstore::reply::Reply;
 use skein_multicast::config::Topology;
 
 pub use coverage::Coverage;
 pub use reader::{ReadError, Reader};
-pub use recorded::Recorded;
 pub use recorder::{Recorder, Scribe, line};
 pub(crate) use words::readable;
-pub use words::{bytes, text};
-
-pub(crate) use words::short;
+pub use words::{bytes, short, text};
 
 /// The version of the format.
 pub const FORMAT: u32 = 3;
@@ -362,33 +358,15 @@ pub fn now() -> u64 {
 }
 
 impl Record {
-    /// How process `p`'s operation ended, told at `t`.
-    pub fn end(
-        t: u64,
-        p: Process,
-        result: &Result<Reply, Error>,
-        record: Option<&RecordHeader>,
-    ) -> Self {
-        match result {
-            Ok(reply) => Self::Ok(Return {
-                t,
-                p,
-                held: reply.held,
-                out: reply.outcomes.iter().map(|outcome| words::out(outcome, record)).collect(),
-            }),
-            Err(error) => {
-                let unanswered = Unanswered { t, p, why: error.to_string() };
-                let nothing = error.had_no_effect();
-                if nothing { Self::Fail(unanswered) } else { Self::Unknown(unanswered) }
-            }
-        }
+    /// What process `p`'s operation came to, told at `t`.
+    pub fn ok(t: u64, p: Process, reply: &Reply, record: Option<&RecordHeader>) -> Self {
+        let out = reply.outcomes.iter().map(|outcome| words::out(outcome, record)).collect();
+        Self::Ok(Return { t, p, held: reply.held, out })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use skein_client::GroupSet;
-
     use super::*;
 
     #[test]
@@ -433,13 +411,5 @@ mod tests {
             assert_eq!(serde_json::to_string(&record).unwrap(), line);
             assert_eq!(serde_json::from_str::<Record>(line).unwrap(), record);
         }
-    }
-
-    #[test]
-    fn only_what_certainly_had_no_effect_is_a_failure() {
-        let (after, silent) = (Duration::from_secs(5), GroupSet::EMPTY);
-        let end = |error| Record::end(1, 2, &Err(error), None);
-        assert!(matches!(end(Error::WindowFull { window: 4 }), Record::Fail(_)));
-        assert!(matches!(end(Error::UnknownOutcome { after, silent }), Record::Unknown(_)));
     }
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use skein_workloads::check::{Checker, ElleModel};
-use skein_workloads::history::{ReadError, Reader};
-use skein_workloads::verify::Verifier;
+use skein_checker::check::{Checker, ElleModel};
+use skein_checker::history::{ReadError, Reader};
+use skein_checker::verify::Verifier;
 
 /// Reads a history as `skein check` does. Returns whether it is right.
 fn look(bytes: &[u8]) -> Result<bool, ReadError> {

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use skein_multicast::config::Topology;
-use skein_workloads::history::{
+use skein_checker::history::{
     End, FORMAT, Final, Header, Invoke, Op, Out, Record, Return, Unanswered,
 };
+use skein_multicast::config::Topology;
 
 /// Bytes of a value.
 pub(crate) const TOKEN_BYTES: usize = 8;

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use skein_workloads::check::{Effort, Order, check_within};
-use skein_workloads::history::Reader;
+use skein_checker::check::{Effort, Order, check_within};
+use skein_checker::history::Reader;
 
 const HEADER: &str = r#"{"header":{"format":3,"workload":"projections","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null}}"#;
 

@@ -6,8 +6,8 @@ mod grown;
 
 use std::path::Path;
 
-use skein_workloads::check::{Order, check};
-use skein_workloads::history::Reader;
+use skein_checker::check::{Order, check};
+use skein_checker::history::Reader;
 
 const HEADER: &str = r#""format":3,"workload":"partial","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null"#;
 const RECORD: &str = r#","record":{"fields":2,"field_bytes":5,"token_at":1,"token_bytes":2}"#;
@@ -341,7 +341,7 @@ fn conditions_are_explained_in_words() {
     ] {
         let asked = format!(r#""if":[{guard}],"ops":[{{"put":["k","v1"]}}]"#);
         let order = look(&text("", &[(&asked, r#"ok "out":[{"version":1}]"#)]));
-        let text = order.text(skein_workloads::chart::Paint(false));
+        let text = order.text(skein_checker::chart::Paint(false));
         assert!(text.contains(&format!("its conditions held: {words}\n")), "{text}");
         assert!(!text.contains('\0'), "{text}");
     }
