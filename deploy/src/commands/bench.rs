@@ -13,6 +13,7 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use skein_client::ReadMode;
 use skein_cluster::directory::Directory;
+use skein_node::nodes;
 use skein_workloads::bench::{self, BankPlan, RetwisPlan, SmallBankPlan, Terms, YcsbPlan};
 use skein_workloads::keys::Distribution;
 use skein_workloads::mix::Mix;
@@ -22,7 +23,6 @@ use skein_workloads::ycsb::CLIENTS_MAX;
 
 use self::drill::Drill;
 use crate::args::Global;
-use crate::cluster;
 use crate::data::Reading;
 use crate::exit::{Exit, usage};
 use crate::output::tell;
@@ -358,7 +358,7 @@ impl Run {
             }
         }
         beside.end()?;
-        let diverged = cluster::divergences(dir);
+        let diverged = nodes::divergences(dir);
         for line in &diverged {
             tell(format_args!(
                 "skein: replicas have diverged, and the numbers mean nothing: {line}"

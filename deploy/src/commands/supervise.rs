@@ -9,12 +9,12 @@ use anyhow::{Context, bail};
 use skein_cluster::claim::{Claim, Kept};
 use skein_cluster::directory::Directory;
 use skein_cluster::network;
+use skein_node::supervise::{Plan, Supervisor};
 
 use super::up::{Event, tell_of_nodes};
 use crate::args::Global;
 use crate::exit::Exit;
 use crate::output::tell;
-use crate::supervise::{Plan, Supervisor};
 use crate::{background, signals};
 
 /// Keeps the nodes of a running cluster running, if nobody else does

@@ -10,10 +10,9 @@ use skein_multicast::config::Topology;
 use skein_multicast::operate::Role;
 use skein_multicast::protocol::ids::GroupId;
 use skein_node::admin::{self, Action};
+use skein_node::nodes::{SignalError, ask, signal_holder};
 use skein_node::status::{NodeStatus, ReplicaReport};
 use skein_workloads::chaos::schedule::View;
-
-use crate::cluster::{ask, signal_holder};
 
 /// How long a node may take to answer before it counts as missing.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
@@ -59,7 +58,7 @@ impl Patient {
         &mut self,
         nodes: &[u16],
         signal: Signal,
-    ) -> anyhow::Result<u64> {
+    ) -> Result<u64, SignalError> {
         let t = now();
         for node in nodes {
             signal_holder(|| self.pid(*node), signal)?;

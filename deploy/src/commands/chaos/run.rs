@@ -16,7 +16,9 @@ use skein_fabric::any::AnyFabric;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::Topology;
 use skein_node::admin::{self, Action};
+use skein_node::nodes::{self, ask};
 use skein_node::status::NodeStatus;
+use skein_node::supervise::{self, Supervisor};
 use skein_workloads::bench::{Phase, Watch};
 use skein_workloads::chaos::load::{self, Gauge};
 use skein_workloads::chaos::objects::{Mix, Objects, TOKEN_BYTES};
@@ -30,11 +32,9 @@ use super::client::Clients;
 use super::faults::{Chaos, End};
 use super::hosts::Hosts;
 use super::patient::{Lives, Patient};
-use crate::cluster::{self, ask};
 use crate::exit::usage;
 use crate::output::tell;
 use crate::progress::{Bars, Interrupt};
-use crate::supervise::{self, Supervisor};
 
 /// Before the first fault, and after the last recovery.
 const QUIET: Duration = Duration::from_secs(2);
@@ -315,7 +315,7 @@ impl<'a> Run<'a> {
             }
             Err(error) => problems.push(format!("comparing replicas: {error:#}")),
         }
-        problems.extend(cluster::divergences(self.directory.path()));
+        problems.extend(nodes::divergences(self.directory.path()));
         problems
     }
 
@@ -400,7 +400,7 @@ fn supervise_for_now(
     };
     let supervisor = Supervisor::start(plan, |ended| {
         if let Err(error) = ended {
-            tell(format_args!("{error:#}"));
+            tell(format_args!("{:#}", anyhow::Error::new(error)));
         }
     })?;
     supervisor.restart();

@@ -120,7 +120,7 @@ impl<W: Watch> Watch for Killer<'_, W> {
                     let well_after = thread::spawn(move || wait(&patient, node, killed));
                     self.killed = Some(Killed { at, well_after });
                 }
-                Err(error) => self.problem = Some(format!("{error:#}")),
+                Err(error) => self.problem = Some(format!("{:#}", anyhow::Error::new(error))),
             }
         }
         self.watch.progress(progress)

@@ -12,13 +12,13 @@ use serde::Serialize;
 use skein_checker::chart::{Paint, grouped};
 use skein_client::ReadMode;
 use skein_cluster::config::ClusterConfig;
+use skein_node::nodes;
 use skein_workloads::bench::{self, BankPlan, Terms, YcsbPlan};
 use skein_workloads::mix::Mix;
 use skein_workloads::report::Report;
 
 use self::failover::{Failover, Killer};
 use crate::args::Global;
-use crate::cluster;
 use crate::exit::Exit;
 use crate::own::Own;
 use crate::progress::{Bars, Interrupt};
@@ -177,7 +177,7 @@ fn open_bank(
         show.failover(failover, &report)?;
     }
     findings.problems.extend(problems);
-    findings.problems.extend(cluster::divergences(dir));
+    findings.problems.extend(nodes::divergences(dir));
     (findings.bank, findings.failover) = (Some(report), failover);
     Ok(())
 }

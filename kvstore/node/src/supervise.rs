@@ -3,6 +3,9 @@
 //! A thread of its own sleeps until a process ends, an order comes, or it is time to start a process
 //! again. It starts them itself, because a child may ask to end with the *thread* that made it.
 //! Nodes that others have started are followed just so; only how they ended cannot be told.
+//!
+//! A node is this program, called with the arguments `node --dir DIR --index N` and flags of `skein node`: the
+//! calling program must have that subcommand.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -16,7 +19,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -45,17 +47,19 @@ const HOLD: u8 = b'h';
 
 /// How nodes are started.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) directory: Directory,
-    pub(crate) nodes: u16,
+pub struct Plan {
+    /// The cluster's directory.
+    pub directory: Directory,
+    /// The number of nodes in the cluster.
+    pub nodes: u16,
     /// Nodes that other hosts run.
-    pub(crate) elsewhere: BTreeSet<u16>,
+    pub elsewhere: BTreeSet<u16>,
     /// How many times `-v` was given.
-    pub(crate) verbose: u8,
+    pub verbose: u8,
     /// They leave the terminal and go on without us; otherwise they end with us.
-    pub(crate) detached: bool,
+    pub detached: bool,
     /// Each runs in the network namespace whose name is this and its number, if it is given.
-    pub(crate) namespaces: Option<String>,
+    pub namespaces: Option<String>,
 }
 
 impl Plan {
@@ -67,18 +71,19 @@ impl Plan {
 
 /// What has become of a node's process.
 #[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) node: u16,
+pub struct Ended {
+    /// The node.
+    pub node: u16,
     /// In words that follow its name.
-    pub(crate) how: String,
+    pub how: String,
     next: Next,
     /// Nodes that run, or are about to.
-    pub(crate) left: usize,
+    pub left: usize,
 }
 
 /// What follows from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+enum Next {
     /// It is started again, as that life of it.
     Restart { life: u32, delay: Duration },
     /// Somebody else has started it.
@@ -105,21 +110,56 @@ impl fmt::Display for Ended {
     }
 }
 
+/// What keeps a supervisor from its work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SuperviseError {
+    /// There is no supervisor, and no node was started.
+    #[error("cannot {attempt}")]
+    NoSupervisor {
+        /// What failed.
+        attempt: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A node was not started. Once [`Supervisor::restart`] was called, it is tried again.
+    #[error("cannot {attempt}")]
+    NotStarted {
+        /// What failed, and for which node.
+        attempt: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A node that has died waits until its files are mended, and is started then.
+    #[error("node {node} is not started: {why}")]
+    Damaged {
+        /// The node.
+        node: u16,
+        /// What is wrong with its files, and what to do about it.
+        why: DirectoryError,
+    },
+}
+
 /// The one who starts nodes and keeps them running. Dropping it starts no more, and waits for those
 /// that end with us.
-pub(crate) struct Supervisor {
+pub struct Supervisor {
     orders: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Supervisor {
-    /// Starts every node that does not run, unless it was told to stop. What becomes of them is told to `tell`. None is started
-    /// again before [`restart`](Self::restart).
-    pub(crate) fn start(
+    /// Starts every node that does not run, unless it was told to stop. What becomes of them is told to `tell`, on
+    /// the supervisor's thread. None is started again before [`restart`](Self::restart).
+    ///
+    /// # Errors
+    ///
+    /// [`SuperviseError::NoSupervisor`] is returned. The other errors concern single nodes, and are told to `tell`.
+    pub fn start(
         plan: Plan,
-        tell: impl Fn(anyhow::Result<Ended>) + Send + 'static,
-    ) -> anyhow::Result<Self> {
-        let (orders, ours) = UnixStream::pair().context("cannot make a socket")?;
+        tell: impl Fn(Result<Ended, SuperviseError>) + Send + 'static,
+    ) -> Result<Self, SuperviseError> {
+        let failed = |attempt| move |source| SuperviseError::NoSupervisor { attempt, source };
+        let (orders, ours) = UnixStream::pair().map_err(failed("make a socket"))?;
         let now = Instant::now();
         let fresh = |node| {
             let due = plan.starts(node).then_some(now);
@@ -128,18 +168,18 @@ impl Supervisor {
         let nodes = (0..plan.nodes).map(fresh).collect();
         let mut crew = Crew { plan, nodes, restart: false, orders: ours, tell: Box::new(tell) };
         let thread = thread::Builder::new().name("supervisor".into()).spawn(move || crew.run());
-        let thread = thread.context("cannot start a thread")?;
+        let thread = thread.map_err(failed("start a thread"))?;
         Ok(Self { orders: Some(orders), thread: Some(thread) })
     }
 
     /// From now on whatever has died or dies is started again.
-    pub(crate) fn restart(&self) {
+    pub fn restart(&self) {
         self.order(RESTART);
     }
 
     /// From now on nothing is started. What had only just been started, and holds nothing yet by
     /// which others could find it, is killed. All that is so when this returns.
-    pub(crate) fn hold(&self) {
+    pub fn hold(&self) {
         self.order(HOLD);
     }
 
@@ -167,7 +207,7 @@ struct Crew {
     nodes: Vec<Watched>,
     restart: bool,
     orders: UnixStream,
-    tell: Box<dyn Fn(anyhow::Result<Ended>) + Send>,
+    tell: Box<dyn Fn(Result<Ended, SuperviseError>) + Send>,
 }
 
 /// One node.
@@ -284,13 +324,13 @@ impl Crew {
         let process = match self.adopt(number) {
             Some(process) => Ok(process),
             None => match self.waits_for_its_files(number) {
-                Some(error) => {
+                Some(why) => {
                     let watched = &mut self.nodes[node];
                     watched.due = Some(Instant::now() + DAMAGED_POLL);
                     watched.damaged_polls += 1;
                     // A file that is only missing is made anew before that.
                     if watched.damaged_polls == DAMAGED_POLLS_TOLD {
-                        (self.tell)(Err(anyhow!("node {number} is not started: {error}")));
+                        (self.tell)(Err(SuperviseError::Damaged { node: number, why }));
                     }
                     return;
                 }
@@ -328,9 +368,10 @@ impl Crew {
         holds.then_some(Process { pid, handle, child: None })
     }
 
-    fn spawn(&self, node: u16) -> anyhow::Result<Process> {
-        let child = self.command(node)?.spawn();
-        let mut child = child.with_context(|| format!("cannot start node {node}"))?;
+    fn spawn(&self, node: u16) -> Result<Process, SuperviseError> {
+        let failed = |attempt| move |source| SuperviseError::NotStarted { attempt, source };
+        let command = self.command(node).map_err(failed("find this program".to_owned()));
+        let mut child = command?.spawn().map_err(failed(format!("start node {node}")))?;
         let pid = child.id();
         // Not yet waited for, so the number is the child's.
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a child's number");
@@ -339,19 +380,19 @@ impl Crew {
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                Err(error).with_context(|| format!("cannot follow node {node}"))
+                Err(failed(format!("follow node {node}"))(error.into()))
             }
         }
     }
 
-    fn command(&self, node: u16) -> anyhow::Result<Command> {
+    fn command(&self, node: u16) -> io::Result<Command> {
         let Plan { directory, verbose, detached, namespaces, .. } = &self.plan;
         // The node writes this file itself. What the system says for it when it dies goes there too,
         // and a file that cannot be written keeps no node from starting.
         let mut options = OpenOptions::new();
         let log = options.create(true).append(true).mode(0o600).open(directory.log(node));
         let log = log.map_or_else(|_| Stdio::null(), Stdio::from);
-        let us = std::env::current_exe().context("cannot find this program")?;
+        let us = std::env::current_exe()?;
         let mut command = match namespaces {
             None => Command::new(us),
             // It becomes the node: their process is the same.

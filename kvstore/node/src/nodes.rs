@@ -1,19 +1,21 @@
 //! The nodes of a cluster, seen from outside: what they are doing, and how to stop them.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use skein_cluster::directory::Directory;
 use skein_multicast::operate::{Diverged, DivergenceStatus, ReplicaStatus};
-use skein_node::admin::{self, Action, CallError};
-use skein_node::status::NodeStatus;
+
+use crate::admin::{self, Action, CallError};
+use crate::status::NodeStatus;
 
 /// How often we look whether something has ended.
 const POLL: Duration = Duration::from_millis(5);
@@ -24,14 +26,39 @@ const END_WITHIN: Duration = Duration::from_secs(3);
 /// How long the kernel may take to end a killed process: it has memory to give back.
 const KILL_WITHIN: Duration = Duration::from_secs(30);
 
+/// A process that cannot be signalled: usually because it is another user's.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot signal process {pid}")]
+pub struct SignalError {
+    /// The process.
+    pub pid: u32,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+/// Why nodes were not stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StopError {
+    /// One of them cannot be signalled.
+    #[error(transparent)]
+    Signal(#[from] SignalError),
+    /// One of them was killed, and the kernel has not ended it in time.
+    #[error("a node in {} has been killed and does not end", dir.display())]
+    Stuck {
+        /// The cluster's directory.
+        dir: PathBuf,
+    },
+}
+
 /// What each of the nodes says of itself, asked all at once.
-pub(crate) fn statuses(directory: &Directory, nodes: u16) -> Vec<Result<NodeStatus, CallError>> {
+pub fn statuses(directory: &Directory, nodes: u16) -> Vec<Result<NodeStatus, CallError>> {
     ask(nodes, |node| admin::status(directory, node))
 }
 
 /// What the nodes of the cluster in `dir` say of replicas that have diverged, a line each: whatever was
 /// measured on them is worth nothing. Nodes of other hosts are not asked.
-pub(crate) fn divergences(dir: &Path) -> Vec<String> {
+pub fn divergences(dir: &Path) -> Vec<String> {
     let Ok(directory) = Directory::at(dir) else { return Vec::new() };
     let Ok(manifest) = directory.manifest() else { return Vec::new() };
     let answers = statuses(&directory, manifest.nodes);
@@ -39,7 +66,7 @@ pub(crate) fn divergences(dir: &Path) -> Vec<String> {
 }
 
 /// What these nodes say of replicas that have diverged, a line each.
-pub(crate) fn diverged<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> Vec<String> {
+fn diverged<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> Vec<String> {
     let replicas = statuses
         .into_iter()
         .flat_map(|status| status.replicas.iter().map(|replica| (status.node, &replica.order)));
@@ -62,7 +89,12 @@ pub(crate) fn diverged<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -
     replicas.filter_map(line).collect()
 }
 
-pub(crate) fn ask<T: Send>(nodes: u16, one: impl Fn(u16) -> T + Sync) -> Vec<T> {
+/// Calls `one` for each of the nodes, each on a thread of its own. Returns their answers in the nodes' order.
+///
+/// # Panics
+///
+/// If `one` panics.
+pub fn ask<T: Send>(nodes: u16, one: impl Fn(u16) -> T + Sync) -> Vec<T> {
     let one = &one;
     thread::scope(|scope| {
         let asked: Vec<_> = (0..nodes).map(|node| scope.spawn(move || one(node))).collect();
@@ -72,8 +104,8 @@ pub(crate) fn ask<T: Send>(nodes: u16, one: impl Fn(u16) -> T + Sync) -> Vec<T> 
 
 /// How many keys the nodes that answer hold, each counted once: for each group what the replica that
 /// is furthest says.
-pub(crate) fn keys<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> u64 {
-    let mut groups = std::collections::BTreeMap::<u16, (u64, u64)>::new();
+pub fn keys<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> u64 {
+    let mut groups = BTreeMap::<u16, (u64, u64)>::new();
     for replica in statuses.into_iter().flat_map(|status| &status.replicas) {
         let furthest = groups.entry(replica.order.group).or_default();
         *furthest = (*furthest).max((replica.order.delivered, replica.keys));
@@ -83,12 +115,16 @@ pub(crate) fn keys<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> u6
 
 /// Stops the nodes that are running: lets them finish what is under way together, then ends them,
 /// then kills what does not end. `hurry` is asked all the time whether to skip the first.
-pub(crate) fn stop_nodes(
+///
+/// # Errors
+///
+/// Some of the nodes still run then.
+pub fn stop(
     directory: &Directory,
     nodes: u16,
     stop_within: Duration,
     hurry: &mut dyn FnMut() -> bool,
-) -> anyhow::Result<()> {
+) -> Result<(), StopError> {
     let running = || (0..nodes).any(|node| directory.node_or_dying(node).is_some());
     if !running() {
         return Ok(());
@@ -112,29 +148,33 @@ pub(crate) fn stop_nodes(
             ending.extend(signal_nodes(directory, nodes, Signal::KILL)?);
             (killed, deadline) = (true, Instant::now() + KILL_WITHIN);
         } else if killed && Instant::now() >= deadline {
-            bail!("a node in {} has been killed and does not end", directory.path().display());
+            return Err(StopError::Stuck { dir: directory.path().to_owned() });
         }
         thread::sleep(POLL);
     }
     Ok(())
 }
 
-fn signal_nodes(directory: &Directory, nodes: u16, signal: Signal) -> anyhow::Result<Vec<OwnedFd>> {
+fn signal_nodes(
+    directory: &Directory,
+    nodes: u16,
+    signal: Signal,
+) -> Result<Vec<OwnedFd>, SignalError> {
     let pid = |node| move || directory.node_or_dying(node).map(|holder| holder.pid);
     (0..nodes).filter_map(|node| signal_holder(pid(node), signal).transpose()).collect()
 }
 
 /// Signals the process that `holder` names, if there is one, and no other that may have got its
 /// number since. Returns a handle on it.
-pub(crate) fn signal_holder(
+pub fn signal_holder(
     holder: impl Fn() -> Option<u32>,
     signal: Signal,
-) -> anyhow::Result<Option<OwnedFd>> {
-    let Some(number) = holder() else { return Ok(None) };
-    let Some(pid) = i32::try_from(number).ok().and_then(Pid::from_raw) else { return Ok(None) };
-    let told = match pidfd_open(pid, PidfdFlags::empty()) {
+) -> Result<Option<OwnedFd>, SignalError> {
+    let Some(pid) = holder() else { return Ok(None) };
+    let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+    let told = match pidfd_open(number, PidfdFlags::empty()) {
         // It still holds what it held before we had a handle on it, so the handle is the holder's.
-        Ok(handle) if holder() == Some(number) => {
+        Ok(handle) if holder() == Some(pid) => {
             pidfd_send_signal(&handle, signal).map(|()| Some(handle))
         }
         Ok(_) => return Ok(None),
@@ -143,18 +183,18 @@ pub(crate) fn signal_holder(
     match told {
         Err(Errno::SRCH) => Ok(None),
         Ok(handle) => Ok(handle),
-        Err(error) => Err(error).with_context(|| format!("cannot signal process {number}")),
+        Err(error) => Err(SignalError { pid, source: error.into() }),
     }
 }
 
 /// Whether all of the process is gone, and with it whatever it held.
-pub(crate) fn has_ended(process: &OwnedFd) -> bool {
+pub fn has_ended(process: &OwnedFd) -> bool {
     ends_within(process, Duration::ZERO)
 }
 
 /// Waits for processes that have let go of their locks already, which the kernel does on the way to
 /// their end and not when it comes.
-pub(crate) fn await_end(ending: &[OwnedFd]) {
+pub fn await_end(ending: &[OwnedFd]) {
     for process in ending {
         ends_within(process, END_WITHIN);
     }
