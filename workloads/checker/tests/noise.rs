@@ -6,24 +6,16 @@ use std::path::{Path, PathBuf};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use skein_checker::check::{Checker, ElleModel};
+use skein_checker::check::ElleModel;
 use skein_checker::history::{ReadError, Reader};
-use skein_checker::verify::Verifier;
 
 /// Reads a history as `skein check` does. Returns whether it is right.
 fn look(bytes: &[u8]) -> Result<bool, ReadError> {
-    let reader = Reader::over(bytes, Path::new("spoilt"))?;
-    let header = reader.header.clone();
-    let (mut verifier, mut checker) = (Verifier::new(&header), Checker::new(&header));
-    for record in reader {
-        let record = record?;
-        checker.take(&record)?;
-        verifier.take(record);
-    }
+    let (verdict, mut checker) = skein_checker::judge(Reader::over(bytes, Path::new("spoilt"))?)?;
     for model in [ElleModel::ListAppend, ElleModel::RwRegister] {
         checker.write_edn(model, &mut std::io::sink()).expect("it goes nowhere");
     }
-    Ok(verifier.finish().is_good() & checker.finish().strictly_serializable)
+    Ok(verdict.is_good() & checker.finish().strictly_serializable)
 }
 
 fn catalogue() -> Vec<String> {

@@ -12,10 +12,9 @@ use rustix::process::Signal;
 use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_workloads::bench::{Phase, Watch};
+use skein_workloads::chaos::patient::Patient;
 use skein_workloads::generator::Progress;
 use skein_workloads::report::Event;
-
-use super::super::chaos::patient::Patient;
 
 /// How soon it is noticed that the load has ended before its time.
 const POLL: Duration = Duration::from_millis(50);

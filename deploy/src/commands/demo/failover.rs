@@ -12,10 +12,9 @@ use skein_checker::chart;
 use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_workloads::bench::{Phase, Watch};
+use skein_workloads::chaos::patient::{Lives, Patient};
 use skein_workloads::generator::Progress;
 use skein_workloads::report::{Report, Timeline};
-
-use super::super::chaos::patient::{Lives, Patient};
 
 /// How long a node may take from its death to being a follower again.
 const READMITTED_WITHIN: Duration = Duration::from_secs(20);

@@ -9,12 +9,15 @@ use skein_checker::history::{Fault as Noted, Record, Recorder, Scribe, now};
 use skein_multicast::config::Topology;
 use skein_multicast::protocol::ids::GroupId;
 use skein_node::admin::Action;
-use skein_workloads::chaos::report::Injected;
-use skein_workloads::chaos::schedule::{Fault, Moment, Parting, Schedule};
+use skein_node::nodes::SignalError;
 
-use super::client::Clients;
-use super::hosts::Hosts;
+use super::clients::{ClientError, Clients};
+use super::hosts::{Hosts, HostsError};
 use super::patient::{Patient, Seen};
+use super::report::Injected;
+use super::run::End;
+use super::schedule::{Fault, Moment, Parting, Schedule};
+use super::with_causes;
 
 const TICK: Duration = Duration::from_millis(5);
 /// How often the nodes are asked how they are. Not right after a fault: the answers take time from
@@ -55,14 +58,13 @@ struct Away {
     parting: Option<Parting>,
 }
 
-/// When to come to an end.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum End {
-    After(Duration),
-    /// So many kills, of nodes or clients.
-    Kills(usize),
-    /// So many faults of any kind.
-    Faults(usize),
+/// Why a fault was not done.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+enum FaultError {
+    Signal(#[from] SignalError),
+    Hosts(#[from] HostsError),
+    Client(#[from] ClientError),
 }
 
 impl<'a> Chaos<'a> {
@@ -165,7 +167,7 @@ impl<'a> Chaos<'a> {
             Fault::Partition(node, parting, time) => self.part(node, parting, time, &seen),
         };
         if let Err(error) = done {
-            self.problems.push(format!("{error:#}"));
+            self.problems.push(with_causes(&error));
         }
         self.looked = Some(Instant::now() + LOOK_AFTER);
         true
@@ -178,7 +180,7 @@ impl<'a> Chaos<'a> {
         nodes: &[u16],
         seen: &Seen,
         time: Option<Duration>,
-    ) -> anyhow::Result<()> {
+    ) -> Result<(), FaultError> {
         let pids: Vec<_> = nodes.iter().map(|node| self.patient.pid(*node)).collect();
         let t = self.patient.signal(nodes, signal)?;
         let mut led_by_all = Vec::new();
@@ -197,7 +199,7 @@ impl<'a> Chaos<'a> {
     }
 
     /// The last time is a stop like another.
-    fn stutter(&mut self, node: u16, moments: &[Moment], seen: &Seen) -> anyhow::Result<()> {
+    fn stutter(&mut self, node: u16, moments: &[Moment], seen: &Seen) -> Result<(), FaultError> {
         let Some((last, moments)) = moments.split_last() else { return Ok(()) };
         for Moment { stopped, goes_on } in moments {
             self.patient.signal(&[node], Signal::STOP)?;
@@ -209,7 +211,7 @@ impl<'a> Chaos<'a> {
     }
 
     /// All of them stand still before the first goes on.
-    fn pause(&mut self, paused: &[(u16, Duration)], seen: &Seen) -> anyhow::Result<()> {
+    fn pause(&mut self, paused: &[(u16, Duration)], seen: &Seen) -> Result<(), FaultError> {
         let nodes: Vec<u16> = paused.iter().map(|(node, _)| *node).collect();
         self.signal_nodes("pause", Signal::STOP, &nodes, seen, Some(Duration::ZERO))?;
         for (node, time) in paused {
@@ -253,7 +255,7 @@ impl<'a> Chaos<'a> {
         parting: Parting,
         time: Duration,
         seen: &Seen,
-    ) -> anyhow::Result<()> {
+    ) -> Result<(), FaultError> {
         let hosts = self.hosts.expect("partitions are asked for only where there are hosts");
         let (t, what, led, pid) = (now(), "partition", seen.led_by(node), seen.pid(node));
         hosts.part(node, &parting)?;
@@ -267,7 +269,7 @@ impl<'a> Chaos<'a> {
 
     /// Joins a node to those from whom it was parted, or lets one go on that was stopped. Returns when, and
     /// what that is called.
-    fn end(&mut self, node: u16) -> anyhow::Result<(u64, &'static str)> {
+    fn end(&mut self, node: u16) -> Result<(u64, &'static str), FaultError> {
         let parting = self.away.get_mut(&node).and_then(|away| away.parting.take());
         match (parting, self.hosts) {
             (Some(parting), Some(hosts)) => {
@@ -278,7 +280,7 @@ impl<'a> Chaos<'a> {
         }
     }
 
-    fn kill_a_client(&mut self) -> anyhow::Result<()> {
+    fn kill_a_client(&mut self) -> Result<(), FaultError> {
         let after = self.schedule.gap() / 10;
         let (t, pid) = self.clients.kill_one(self.recorder.scribe(), after)?;
         let what = "client-kill";
@@ -306,7 +308,7 @@ impl<'a> Chaos<'a> {
                     let what = what.to_owned();
                     self.note(Noted { t, what, node: Some(node), pid, led: Vec::new() });
                 }
-                Err(error) => self.problems.push(format!("{error:#}")),
+                Err(error) => self.problems.push(with_causes(&error)),
             }
             self.away.entry(node).and_modify(|away| away.until = None);
         }

@@ -5,21 +5,50 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context, bail};
 use rustix::fd::AsFd;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use skein_workloads::chaos::schedule::Parting;
+
+use super::schedule::Parting;
 
 const PORT: u16 = 7400;
 /// Made so far: each has a name of its own.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
+/// What keeps hosts from being made, entered or parted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostsError {
+    /// Install `ip`.
+    #[error("there is no `ip` command")]
+    NoCommand(#[source] io::Error),
+    /// `ip` refuses: most likely for want of root.
+    #[error("`ip {arguments}`: {said}")]
+    Refused {
+        /// What it was asked.
+        arguments: String,
+        /// What it said.
+        said: String,
+    },
+    /// This thread cannot go to a host.
+    #[error("cannot {attempt} {}", namespace.display())]
+    Entry {
+        /// What failed.
+        attempt: &'static str,
+        /// The host's namespace.
+        namespace: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
 /// A few namespaces and a switch. They are removed when this is dropped.
-pub(super) struct Hosts {
+pub struct Hosts {
     /// What the names of all namespaces begin with.
     name: String,
     nodes: u16,
@@ -70,18 +99,23 @@ impl Cuts {
     }
 }
 
-fn ip(arguments: &str) -> anyhow::Result<()> {
+fn ip(arguments: &str) -> Result<(), HostsError> {
     let output = Command::new("ip").args(arguments.split(' ')).output();
-    let output = output.context("there is no `ip` command")?;
+    let output = output.map_err(HostsError::NoCommand)?;
     if !output.status.success() {
-        bail!("`ip {arguments}`: {}", String::from_utf8_lossy(&output.stderr).trim());
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(HostsError::Refused { arguments: arguments.to_owned(), said });
     }
     Ok(())
 }
 
 impl Hosts {
-    /// One host for each node, and one for clients.
-    pub(super) fn join(nodes: u16) -> anyhow::Result<Self> {
+    /// Makes one host for each node, and one for clients.
+    ///
+    /// # Errors
+    ///
+    /// What was made until then is removed.
+    pub fn join(nodes: u16) -> Result<Self, HostsError> {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("skein{}x{number}", std::process::id());
         let hosts = Self { name, nodes, cuts: Mutex::default() };
@@ -102,25 +136,33 @@ impl Hosts {
     }
 
     /// The names of the nodes' namespaces, which end with their numbers.
-    pub(super) fn prefix(&self) -> String {
+    pub fn prefix(&self) -> String {
         format!("{}-", self.name)
     }
 
     /// Where the nodes listen.
-    pub(super) fn addresses(&self) -> Vec<String> {
+    pub fn addresses(&self) -> Vec<String> {
         (0..self.nodes).map(|node| format!("{}:{PORT}", Self::address(node))).collect()
     }
 
     /// Takes this thread, and those that it starts, to the host of the clients.
-    pub(super) fn enter(&self) -> anyhow::Result<()> {
-        let path = format!("/var/run/netns/{}", self.host(self.nodes));
-        let namespace = File::open(&path).with_context(|| format!("cannot open {path}"))?;
+    ///
+    /// # Errors
+    ///
+    /// The thread stays where it was.
+    pub fn enter(&self) -> Result<(), HostsError> {
+        let path = PathBuf::from(format!("/var/run/netns/{}", self.host(self.nodes)));
+        let failed = |attempt| {
+            let namespace = path.clone();
+            move |source| HostsError::Entry { attempt, namespace, source }
+        };
+        let namespace = File::open(&path).map_err(failed("open"))?;
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-            .with_context(|| format!("cannot enter {path}"))
+            .map_err(|error| failed("enter")(error.into()))
     }
 
     /// Parts a node from others: wholly, or, where that fails, not at all.
-    pub(super) fn part(&self, node: u16, parting: &Parting) -> anyhow::Result<()> {
+    pub(super) fn part(&self, node: u16, parting: &Parting) -> Result<(), HostsError> {
         let cuts = Cut::of(node, parting);
         for (i, cut) in cuts.iter().enumerate() {
             if let Err(error) = self.cut(*cut) {
@@ -135,23 +177,23 @@ impl Hosts {
     }
 
     /// Joins it to them again, but for what another partition keeps cut.
-    pub(super) fn mend(&self, node: u16, parting: &Parting) -> anyhow::Result<()> {
+    pub(super) fn mend(&self, node: u16, parting: &Parting) -> Result<(), HostsError> {
         let joined: Vec<_> =
             Cut::of(node, parting).into_iter().map(|cut| self.join_again(cut)).collect();
         joined.into_iter().collect()
     }
 
-    fn cut(&self, cut: Cut) -> anyhow::Result<()> {
+    fn cut(&self, cut: Cut) -> Result<(), HostsError> {
         let first = self.cuts.lock().expect("nobody panics with it").add(cut);
         if first { self.change(cut, true) } else { Ok(()) }
     }
 
-    fn join_again(&self, cut: Cut) -> anyhow::Result<()> {
+    fn join_again(&self, cut: Cut) -> Result<(), HostsError> {
         let last = self.cuts.lock().expect("nobody panics with it").take(cut);
         if last { self.change(cut, false) } else { Ok(()) }
     }
 
-    fn change(&self, cut: Cut, part: bool) -> anyhow::Result<()> {
+    fn change(&self, cut: Cut, part: bool) -> Result<(), HostsError> {
         match cut {
             Cut::Link(host) => {
                 let to = if part { "down" } else { "up" };
@@ -214,7 +256,7 @@ mod tests {
     fn hosts_that_are_parted_twice_are_joined_again() {
         let hosts = match Hosts::join(2) {
             Ok(hosts) => hosts,
-            Err(why) => return eprintln!("not run, it takes network namespaces: {why:#}"),
+            Err(why) => return eprintln!("not run, it takes network namespaces: {why}"),
         };
         let routes = || {
             let output = Command::new("ip")

@@ -12,7 +12,8 @@ use skein_multicast::protocol::ids::GroupId;
 use skein_node::admin::{self, Action};
 use skein_node::nodes::{SignalError, ask, signal_holder};
 use skein_node::status::{NodeStatus, ReplicaReport};
-use skein_workloads::chaos::schedule::View;
+
+use super::schedule::View;
 
 /// How long a node may take to answer before it counts as missing.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
@@ -21,24 +22,25 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 const YOUNG_MS: u64 = 2_200;
 
 /// A cluster under faults. Whatever happens, what was stopped goes on when this is dropped.
-pub(in super::super) struct Patient {
+pub struct Patient {
     directory: Directory,
     topology: Topology,
     stopped: BTreeSet<u16>,
 }
 
 /// What the nodes that answer say of themselves.
-pub(in super::super) struct Seen {
+pub struct Seen {
     nodes: BTreeMap<u16, NodeStatus>,
 }
 
 impl Patient {
-    pub(in super::super) fn new(directory: Directory, topology: Topology) -> Self {
+    /// The cluster in `directory`, none of whose nodes was stopped by us.
+    pub fn new(directory: Directory, topology: Topology) -> Self {
         Self { directory, topology, stopped: BTreeSet::new() }
     }
 
     /// Asks all nodes that are not stopped.
-    pub(in super::super) fn look(&self) -> Seen {
+    pub fn look(&self) -> Seen {
         let statuses = ask(self.topology.nodes, |node| {
             let stopped = self.stopped.contains(&node);
             let status = || admin::call(&self.directory, node, Action::Status, ANSWER_WITHIN);
@@ -49,16 +51,16 @@ impl Patient {
     }
 
     /// The process that runs `node`.
-    pub(in super::super) fn pid(&self, node: u16) -> Option<u32> {
+    pub fn pid(&self, node: u16) -> Option<u32> {
         self.directory.node(node).map(|holder| holder.pid)
     }
 
     /// Sends a signal to each of the nodes. Returns when, just before the first.
-    pub(in super::super) fn signal(
-        &mut self,
-        nodes: &[u16],
-        signal: Signal,
-    ) -> Result<u64, SignalError> {
+    ///
+    /// # Errors
+    ///
+    /// Those that come after the one that cannot be signalled are not signalled either.
+    pub fn signal(&mut self, nodes: &[u16], signal: Signal) -> Result<u64, SignalError> {
         let t = now();
         for node in nodes {
             signal_holder(|| self.pid(*node), signal)?;
@@ -73,7 +75,7 @@ impl Patient {
     }
 
     /// Asks a node to do something, which it may refuse.
-    pub(in super::super) fn tell(&self, node: u16, action: Action) {
+    pub(super) fn tell(&self, node: u16, action: Action) {
         if let Err(error) = admin::call(&self.directory, node, action, ANSWER_WITHIN) {
             tracing::debug!(%error, node, "it does not do what it was told");
         }
@@ -90,21 +92,21 @@ impl Drop for Patient {
 }
 
 /// How often each node had been started, at some moment.
-pub(in super::super) struct Lives {
+pub struct Lives {
     directory: Directory,
     before: Vec<u32>,
 }
 
 impl Lives {
     /// Now.
-    pub(in super::super) fn of(directory: &Directory, nodes: u16) -> Self {
+    pub fn of(directory: &Directory, nodes: u16) -> Self {
         let before = (0..nodes).map(|node| directory.lives(node).unwrap_or_default()).collect();
         Self { directory: directory.clone(), before }
     }
 
     /// A node that was started more often since than `expected` has died by itself. Says so, with
     /// what it said.
-    pub(in super::super) fn unexpected(&self, expected: &BTreeMap<u16, u32>) -> Vec<String> {
+    pub fn unexpected(&self, expected: &BTreeMap<u16, u32>) -> Vec<String> {
         let now = Self::of(&self.directory, self.before.len() as u16).before;
         let more = |((node, before), now): ((u16, &u32), u32)| {
             let expected = expected.get(&node).copied().unwrap_or_default();
@@ -128,7 +130,7 @@ fn last_words(directory: &Directory, node: u16) -> String {
 
 impl Seen {
     /// What the schedule wants to know; `away` are nodes that are known to be missing.
-    pub(in super::super) fn view(&self, topology: Topology, away: &BTreeSet<u16>) -> View {
+    pub fn view(&self, topology: Topology, away: &BTreeSet<u16>) -> View {
         let leader = |group| self.leader(group).map(|(node, _)| node);
         let missing =
             (0..topology.nodes).filter(|node| away.contains(node) || !self.is_well(*node));
@@ -143,14 +145,14 @@ impl Seen {
     }
 
     /// The groups that `node` leads.
-    pub(in super::super) fn led_by(&self, node: u16) -> Vec<u16> {
+    pub fn led_by(&self, node: u16) -> Vec<u16> {
         let replicas = self.nodes.get(&node).into_iter().flat_map(|status| &status.replicas);
         let groups = replicas.map(|replica| replica.order.group);
         groups.filter(|group| self.leader(*group).is_some_and(|(at, _)| at == node)).collect()
     }
 
     /// The node that leads `group`.
-    pub(in super::super) fn leader_of(&self, group: GroupId) -> Option<u16> {
+    pub(super) fn leader_of(&self, group: GroupId) -> Option<u16> {
         self.leader(group.0).map(|(node, _)| node)
     }
 
@@ -167,12 +169,12 @@ impl Seen {
     }
 
     /// The process that `node` says it is.
-    pub(in super::super) fn pid(&self, node: u16) -> Option<u32> {
+    pub fn pid(&self, node: u16) -> Option<u32> {
         self.nodes.get(&node).map(|status| status.pid)
     }
 
     /// Whether every replica of `node` leads, or follows a leader that counts it as a member.
-    pub(in super::super) fn is_well(&self, node: u16) -> bool {
+    pub fn is_well(&self, node: u16) -> bool {
         self.nodes
             .get(&node)
             .is_some_and(|status| status.replicas.iter().all(|replica| self.counts(replica)))

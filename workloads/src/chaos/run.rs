@@ -1,40 +1,37 @@
 //! One run, from the first record put to the report.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fs, io, thread};
 
-use anyhow::{Context, bail};
-use skein_checker::history::{Digest, FORMAT, Header, Record, Recorder, Scribe, now};
-use skein_client::{Driver, ReadMode};
+use skein_checker::history::{
+    Digest, FORMAT, Header, ReadError, Reader, Record, Recorder, Scribe, now,
+};
+use skein_client::{ConnectError, Driver, Error, ReadMode};
 use skein_cluster::BUILD;
-use skein_cluster::directory::{Directory, RunningCluster};
+use skein_cluster::directory::{Directory, DirectoryError, RunningCluster};
 use skein_fabric::any::AnyFabric;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::Topology;
-use skein_node::admin::{self, Action};
+use skein_node::admin::{self, Action, CallError};
 use skein_node::nodes::{self, ask};
 use skein_node::status::NodeStatus;
-use skein_node::supervise::{self, Supervisor};
-use skein_workloads::bench::{Phase, Watch};
-use skein_workloads::chaos::load::{self, Gauge};
-use skein_workloads::chaos::objects::{Mix, Objects, TOKEN_BYTES};
-use skein_workloads::chaos::report::{About, Injected, Report, State};
-use skein_workloads::chaos::schedule::{Kind, Schedule, Target};
-use skein_workloads::chaos::state::{Over, Records, Survey};
-use skein_workloads::generator::{self, Settings, Workload};
+use skein_node::supervise::{self, SuperviseError, Supervisor};
 
-use super::super::check::{Looked, look};
-use super::client::Clients;
-use super::faults::{Chaos, End};
+use super::clients::{ClientCommand, Clients, Task};
+use super::faults::Chaos;
 use super::hosts::Hosts;
+use super::load::{self, Gauge};
+use super::objects::{Mix, Objects, TOKEN_BYTES};
 use super::patient::{Lives, Patient};
-use crate::exit::usage;
-use crate::output::tell;
-use crate::progress::{Bars, Interrupt};
+use super::report::{About, Injected, Report, State};
+use super::schedule::{Kind, Schedule, Target};
+use super::state::{Over, Records, Survey};
+use super::with_causes;
+use crate::bench::{Phase, Watch};
+use crate::generator::{self, Settings, Workload};
 
 /// Before the first fault, and after the last recovery.
 const QUIET: Duration = Duration::from_secs(2);
@@ -47,31 +44,149 @@ const MANY_AT_A_TIME: usize = MANY.clients;
 /// The number of the writer of this process; those of clients that are killed come after it.
 const WRITER: u16 = 1;
 
+/// When to come to an end.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    /// So long after the first fault may come.
+    After(Duration),
+    /// So many kills, of nodes or clients.
+    Kills(usize),
+    /// So many faults of any kind.
+    Faults(usize),
+}
+
 /// What to do.
-#[derive(Clone)]
-pub(super) struct Plan {
-    pub(super) end: End,
-    pub(super) kinds: Vec<Kind>,
-    pub(super) target: Target,
-    pub(super) stop_max: Duration,
-    pub(super) clients: usize,
-    pub(super) rate: Option<f64>,
-    pub(super) records: u64,
-    pub(super) value_bytes: usize,
-    pub(super) read_modes: Vec<ReadMode>,
-    pub(super) seed: u64,
-    pub(super) history: Option<PathBuf>,
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// When no more faults are done.
+    pub end: End,
+    /// The kinds of faults.
+    pub kinds: Vec<Kind>,
+    /// The nodes that they are done to.
+    pub target: Target,
+    /// The longest that a node is stopped.
+    pub stop_max: Duration,
+    /// Sessions, each with one operation under way.
+    pub clients: usize,
+    /// Operations a second of all sessions; without it as many as are answered.
+    pub rate: Option<f64>,
+    /// Records that are put before the first fault.
+    pub records: u64,
+    /// Bytes of the value of each record.
+    pub value_bytes: usize,
+    /// How what only reads is done: some of it in each of these ways.
+    pub read_modes: Vec<ReadMode>,
+    /// What all choices are drawn from.
+    pub seed: u64,
+    /// Where the history is kept. Without it, it is kept in the temporary directory, and only if something is
+    /// wrong.
+    pub history: Option<PathBuf>,
+}
+
+/// What a run needs of the program that it is part of.
+#[derive(Clone, Copy)]
+pub struct Program {
+    /// Makes the command that runs a client in a process of its own.
+    pub client: ClientCommand,
+    /// Is told of nodes that cannot be started again.
+    pub tell: fn(SuperviseError),
+}
+
+/// Somebody who looks on at a run, and may want it to end.
+pub trait Observer: Watch {
+    /// A part begins of which no measure is known.
+    fn message(&mut self, what: &'static str);
+    /// Faults begin.
+    fn begin_faults(&mut self);
+    /// How far the faults are. Called every few milliseconds until [`end`](Self::end).
+    fn faults(&mut self, so_far: SoFar);
+    /// What had begun has ended.
+    fn end(&mut self);
+    /// Whether the run is to end early. Once true, it stays so.
+    fn asked(&self) -> bool;
+}
+
+/// How far the faults of a run are.
+#[derive(Clone, Copy, Debug)]
+pub struct SoFar {
+    /// The time since faults began.
+    pub elapsed: Duration,
+    /// Operations that were answered.
+    pub answered: u64,
+    /// Operations that failed, or of which nobody knows.
+    pub unanswered: u64,
+    /// The number of faults.
+    pub faults: usize,
+}
+
+/// Why there is no report of a run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Leave that kind of faults out, or take a cluster with larger groups.
+    #[error(
+        "{} takes groups of three replicas at least, and this cluster's have {replicas}",
+        kind.name()
+    )]
+    TooFewReplicas {
+        /// The kind.
+        kind: Kind,
+        /// Replicas of each group.
+        replicas: u8,
+    },
+    /// Put smaller records.
+    #[error("values of {bytes} bytes are over this cluster's limits.value_bytes_max, {max}")]
+    ValueTooLong {
+        /// What was asked for.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// No cluster runs in the directory, or none for this build.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// Nothing would start nodes again.
+    #[error(transparent)]
+    Supervise(#[from] SuperviseError),
+    /// The cluster's memory is out of reach.
+    #[error("cannot reach the cluster's memory")]
+    Unreachable(#[source] ConnectError),
+    /// The cluster does not take the records.
+    #[error("cannot put the records: {0}")]
+    Records(String),
+    /// The cluster does not take the first transaction of the load.
+    #[error("cannot open the accounts")]
+    Accounts(#[source] Error),
+    /// The history cannot be written: name another file, or make room.
+    #[error("cannot write {}", path.display())]
+    History {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The history cannot be read again.
+    #[error(transparent)]
+    Judgement(#[from] ReadError),
+}
+
+/// Why digests of all replicas were not got in time.
+#[derive(Debug, thiserror::Error)]
+enum DigestsError {
+    #[error("{0} messages are still pending")]
+    Pending(u64),
+    #[error(transparent)]
+    Call(#[from] CallError),
 }
 
 /// A run on a cluster.
-pub(super) struct Run<'a> {
+pub struct Run<'a> {
     plan: Plan,
+    program: Program,
     directory: Directory,
     running: RunningCluster,
     driver: Driver<AnyFabric>,
     records: Records,
-    bars: Bars,
-    interrupt: Interrupt,
     /// The nodes' hosts, if they can be parted.
     hosts: Option<&'a Hosts>,
     /// Starts again what was killed, if nobody else does.
@@ -79,73 +194,73 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// On the cluster in `dir`, if it can bear what is planned.
-    pub(super) fn on(
+    /// Will do what is planned to the cluster in `dir`, whose nodes run on `hosts` if they are to be parted. Nodes
+    /// that nobody supervises are supervised until this is dropped.
+    ///
+    /// # Errors
+    ///
+    /// No fault was done.
+    pub fn on(
         dir: &Path,
         plan: Plan,
-        interrupt: Interrupt,
+        program: Program,
         hosts: Option<&'a Hosts>,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self, RunError> {
         let running = Directory::connect(dir)?;
         let topology = running.config.topology;
         let of_nodes = plan.kinds.iter().find(|kind| **kind != Kind::ClientKill);
         if let Some(kind) = of_nodes.filter(|_| topology.replicas < 3) {
-            return Err(usage(format!(
-                "{} takes groups of three replicas at least, and this cluster's have {}: leave it out of --faults",
-                kind.name(),
-                topology.replicas
-            )));
+            return Err(RunError::TooFewReplicas { kind: *kind, replicas: topology.replicas });
         }
         let max = running.config.limits.value_bytes_max;
         if plan.value_bytes > max {
-            return Err(usage(format!(
-                "--value-size {} is over this cluster's limits.value_bytes_max, {max}",
-                plan.value_bytes
-            )));
+            return Err(RunError::ValueTooLong { bytes: plan.value_bytes, max });
         }
         let directory = Directory::at(dir)?;
         let is_kept = directory.supervisor().is_some_and(|keeper| keeper.restarts);
         let namespaces = hosts.map(Hosts::prefix);
         let supervisor = (!is_kept)
-            .then(|| supervise_for_now(&directory, topology.nodes, namespaces))
+            .then(|| supervise_for_now(&directory, topology.nodes, namespaces, program.tell))
             .transpose()?;
-        let driver = Driver::to(&running).context("cannot reach the cluster's memory")?;
+        let driver = Driver::to(&running).map_err(RunError::Unreachable)?;
         // So that no key is one of another run.
         let run = format!("{:x}", now() ^ u64::from(std::process::id()) << 40);
         let records = Records { count: plan.records, value_bytes: plan.value_bytes, run };
-        let bars = Bars::new(interrupt.clone());
         Ok(Self {
             plan,
+            program,
             directory,
             running,
             driver,
             records,
-            bars,
-            interrupt,
             hosts,
             _supervisor: supervisor,
         })
     }
 
-    /// Everything.
-    pub(super) fn drive(mut self) -> anyhow::Result<Report> {
+    /// Puts the records, does faults under a load, reads everything back, compares the replicas and checks the
+    /// history. Returns the report, not yet [judged](Report::judged): others may have problems to add.
+    ///
+    /// # Errors
+    ///
+    /// The faults that were done have ended, and what was written of the history is kept.
+    pub fn drive(mut self, observer: &mut dyn Observer) -> Result<Report, RunError> {
         let topology = self.running.config.topology;
-        let load_s = self.fill()?;
+        let load_s = self.fill(observer)?;
         let began = now();
         let slots = SlotMap::even(topology.groups);
         let objects = Objects::new(&self.records.run, &slots, topology.groups, began);
-        generator::once(&mut self.driver, &objects.opening())
-            .context("cannot open the accounts")?;
+        generator::once(&mut self.driver, &objects.opening()).map_err(RunError::Accounts)?;
         let path = self.history();
-        let recorder = Recorder::create(&path, self.header(&objects, began))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        let unwritten = |source| RunError::History { path: path.clone(), source };
+        let recorder = Recorder::create(&path, self.header(&objects, began)).map_err(unwritten)?;
 
         let lives = Lives::of(&self.directory, topology.nodes);
         let gauge = Gauge::default();
         let (loaded, done, ended, mut problems) = thread::scope(|scope| {
             let scribe = recorder.scribe();
             let load = scope.spawn(|| self.load(&objects, scribe, &gauge));
-            let (done, ended, problems) = self.under_chaos(&recorder, began, &gauge);
+            let (done, ended, problems) = self.under_chaos(&recorder, began, &gauge, observer);
             gauge.stop.store(true, Ordering::Relaxed);
             let loaded = load.join().expect("the load does not panic");
             (loaded, done, ended, problems)
@@ -163,14 +278,15 @@ impl<'a> Run<'a> {
             state,
             ran: [began, ended],
         };
-        problems.extend(self.look_again(&recorder));
-        if self.interrupt.asked() {
+        problems.extend(self.look_again(&recorder, observer));
+        if observer.asked() {
             problems.push("interrupted".to_owned());
         }
-        recorder.finish().with_context(|| format!("cannot write {}", path.display()))?;
-        self.bars.message("checking the history");
-        let Looked { verdict, order, .. } = look(&path)?;
-        self.bars.end();
+        recorder.finish().map_err(unwritten)?;
+        observer.message("checking the history");
+        let (verdict, checker) = skein_checker::judge(Reader::open(&path)?)?;
+        let order = checker.finish();
+        observer.end();
         if order.answered == 0 {
             problems.push("nothing was answered: there is nothing to judge".to_owned());
         }
@@ -187,24 +303,28 @@ impl<'a> Run<'a> {
     }
 
     /// Puts the records. Returns how long it took.
-    fn fill(&mut self) -> anyhow::Result<f64> {
+    fn fill(&mut self, observer: &mut dyn Observer) -> Result<f64, RunError> {
         if self.plan.records == 0 {
             return Ok(0.0);
         }
         let clock = Instant::now();
-        self.bars.begin(Phase::Load(self.plan.records));
+        observer.begin(Phase::Load(self.plan.records));
         let mut put = Over::put(self.records.clone(), MANY_AT_A_TIME);
-        if let Some(why) = self.many(&mut put, false) {
-            bail!("cannot put the records: {why}");
+        if let Some(why) = self.many(&mut put, false, observer) {
+            return Err(RunError::Records(why));
         }
         Ok((clock.elapsed().as_secs_f64() * 1e3).round() / 1e3)
     }
 
     /// Does everything there is to do, many at a time; also what is left of it when somebody wants to
     /// end, if it is `owed`. Returns what went wrong, if something did.
-    fn many(&mut self, workload: &mut impl Workload, owed: bool) -> Option<String> {
-        let bars = &mut self.bars;
-        let mut watch = |progress| bars.progress(progress) || owed;
+    fn many(
+        &mut self,
+        workload: &mut impl Workload,
+        owed: bool,
+        observer: &mut dyn Observer,
+    ) -> Option<String> {
+        let mut watch = |progress| observer.progress(progress) || owed;
         let done = generator::run(&mut self.driver, workload, MANY, &mut watch);
         done.ended_early.or(done.errors.first)
     }
@@ -256,6 +376,7 @@ impl<'a> Run<'a> {
         recorder: &Recorder,
         began: u64,
         gauge: &Gauge,
+        observer: &mut dyn Observer,
     ) -> (Vec<Injected>, u64, Vec<String>) {
         let Plan { end, kinds, target, stop_max, seed, .. } = &self.plan;
         let topology = self.running.config.topology;
@@ -265,55 +386,54 @@ impl<'a> Run<'a> {
             Duration::from_millis(tuning.heartbeat_ms * u64::from(tuning.heartbeats_missed_max));
         let schedule = Schedule::new(topology, kinds.clone(), *target, silence, *seed);
         let dir = self.directory.path();
-        let clients = Clients::new(dir, &self.records.run, began, *seed, WRITER);
+        let task = Task { run: self.records.run.clone(), began, seed: *seed, writer: WRITER };
+        let clients = Clients::new(dir, self.program.client, task);
         let mut chaos = Chaos::new(patient, schedule, clients, recorder, topology, *stop_max);
         chaos.hosts = self.hosts;
         let clock = Instant::now();
-        let line = self.bars.line();
+        observer.begin_faults();
         let mut watch = |done: &[Injected]| {
-            line.set_message(format!(
-                "{:.0} s, {} answers, {} without, {} faults",
-                clock.elapsed().as_secs_f64(),
-                gauge.answered.load(Ordering::Relaxed),
-                gauge.unanswered.load(Ordering::Relaxed),
-                done.len(),
-            ));
-            line.tick();
-            !self.interrupt.asked()
+            observer.faults(SoFar {
+                elapsed: clock.elapsed(),
+                answered: gauge.answered.load(Ordering::Relaxed),
+                unanswered: gauge.unanswered.load(Ordering::Relaxed),
+                faults: done.len(),
+            });
+            !observer.asked()
         };
         thread::sleep(QUIET);
         chaos.run(*end, &mut watch);
         let problems = chaos.heal(&mut watch);
         thread::sleep(QUIET);
-        line.finish_and_clear();
+        observer.end();
         (std::mem::take(&mut chaos.done), now(), problems)
     }
 
     /// Reads everything back, and asks every replica what it holds.
-    fn look_again(&mut self, recorder: &Recorder) -> Vec<String> {
+    fn look_again(&mut self, recorder: &Recorder, observer: &mut dyn Observer) -> Vec<String> {
         let mut problems = Vec::new();
         let mut scribe = recorder.scribe();
         let keys: Vec<String> = recorder.keys().into_iter().collect();
-        self.bars.begin(Phase::Load(keys.len() as u64 + self.plan.records));
+        observer.begin(Phase::Load(keys.len() as u64 + self.plan.records));
         let mut survey = Survey::new(keys, MANY_AT_A_TIME, None);
-        if let Some(why) = self.many(&mut survey, true) {
+        if let Some(why) = self.many(&mut survey, true, observer) {
             problems.push(format!("reading everything back: {why}"));
         }
         survey.found.into_iter().for_each(|found| scribe.note(Record::Final(found)));
         if self.plan.records > 0 {
             let mut look = Over::look(self.records.clone(), MANY_AT_A_TIME);
-            if let Some(why) = self.many(&mut look, true) {
+            if let Some(why) = self.many(&mut look, true, observer) {
                 problems.push(format!("reading the records back: {why}"));
             }
         }
-        self.bars.message("comparing replicas");
+        observer.message("comparing replicas");
         match self.digests() {
             Ok(digests) => {
                 for digest in digests {
                     scribe.note(Record::Digest(digest));
                 }
             }
-            Err(error) => problems.push(format!("comparing replicas: {error:#}")),
+            Err(error) => problems.push(format!("comparing replicas: {}", with_causes(&error))),
         }
         problems.extend(nodes::divergences(self.directory.path()));
         problems
@@ -321,7 +441,7 @@ impl<'a> Run<'a> {
 
     /// What every replica holds, once those of a group are at one position and nothing is pending; or
     /// the last that they said.
-    fn digests(&self) -> anyhow::Result<Vec<Digest>> {
+    fn digests(&self) -> Result<Vec<Digest>, DigestsError> {
         let deadline = Instant::now() + AGREE_WITHIN;
         let Topology { nodes, .. } = self.running.config.topology;
         loop {
@@ -338,7 +458,7 @@ impl<'a> Run<'a> {
                         return Ok(digests);
                     }
                     if late && pending > 0 {
-                        bail!("{pending} messages are still pending");
+                        return Err(DigestsError::Pending(pending));
                     }
                     if late {
                         return Ok(digests);
@@ -389,7 +509,8 @@ fn supervise_for_now(
     directory: &Directory,
     nodes: u16,
     namespaces: Option<String>,
-) -> anyhow::Result<Supervisor> {
+    tell: fn(SuperviseError),
+) -> Result<Supervisor, SuperviseError> {
     let plan = supervise::Plan {
         directory: directory.clone(),
         nodes,
@@ -398,9 +519,9 @@ fn supervise_for_now(
         detached: true,
         namespaces,
     };
-    let supervisor = Supervisor::start(plan, |ended| {
+    let supervisor = Supervisor::start(plan, move |ended| {
         if let Err(error) = ended {
-            tell(format_args!("{:#}", anyhow::Error::new(error)));
+            tell(error);
         }
     })?;
     supervisor.restart();
