@@ -21,9 +21,9 @@ use skein_workloads::multicast::cores;
 use skein_workloads::report::Report;
 use skein_workloads::retwis::{TRANSACTION_KEYS, TWEET};
 use skein_workloads::smallbank::SmallBank;
+use skein_workloads::waiting;
 
 use super::super::recorded::{About, Recording};
-use super::waiting;
 use crate::exit::usage;
 
 /// Measures the cluster in `dir` with YCSB, and records it at `history`.

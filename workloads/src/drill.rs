@@ -7,24 +7,37 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
 use rustix::process::Signal;
-use skein_cluster::directory::Directory;
+use skein_cluster::directory::{Directory, DirectoryError};
 use skein_multicast::config::Topology;
-use skein_workloads::bench::{Phase, Watch};
-use skein_workloads::chaos::patient::Patient;
-use skein_workloads::generator::Progress;
-use skein_workloads::report::Event;
+use skein_node::nodes::SignalError;
+
+use crate::bench::{Phase, Watch};
+use crate::chaos::patient::Patient;
+use crate::generator::Progress;
+use crate::report::Event;
 
 /// How soon it is noticed that the load has ended before its time.
 const POLL: Duration = Duration::from_millis(50);
 
+/// Why a leader was not killed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DrillError {
+    /// No node that answers leads a group.
+    #[error("no group has a leader that could be killed")]
+    NoLeader,
+    /// The leader cannot be signalled.
+    #[error(transparent)]
+    Signal(#[from] SignalError),
+}
+
 /// Looks on while a load runs, and has whoever leads most groups killed at given times.
-pub(super) struct Drill<'a, W> {
+pub struct Drill<'a, W> {
     watch: &'a mut W,
     /// Until the load runs.
     plan: Option<Plan>,
-    killer: Option<JoinHandle<anyhow::Result<Vec<Killed>>>>,
+    killer: Option<JoinHandle<Result<Vec<Killed>, DrillError>>>,
     warm_up: Duration,
     /// When the load began to run.
     began: Option<Instant>,
@@ -45,14 +58,19 @@ struct Killed {
 }
 
 impl<'a, W: Watch> Drill<'a, W> {
-    /// Will kill nodes of the cluster in `dir` when the load was measured for so long.
-    pub(super) fn new(
+    /// Will kill nodes of the cluster in `dir` when the load was measured for so long. Passes everything on to
+    /// `watch`.
+    ///
+    /// # Errors
+    ///
+    /// `dir` is no directory of a cluster.
+    pub fn new(
         dir: &Path,
         topology: Topology,
         kills: &[Duration],
         warm_up: Duration,
         watch: &'a mut W,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self, DirectoryError> {
         let mut times: Vec<_> = kills.iter().map(|kill| warm_up + *kill).collect();
         times.sort_unstable();
         let patient = Patient::new(Directory::at(dir)?, topology);
@@ -62,7 +80,11 @@ impl<'a, W: Watch> Drill<'a, W> {
     }
 
     /// The load has ended. Returns what was done.
-    pub(super) fn end(self) -> anyhow::Result<Vec<Event>> {
+    ///
+    /// # Errors
+    ///
+    /// A leader was not killed; those after it were not killed either.
+    pub fn end(self) -> Result<Vec<Event>, DrillError> {
         self.over.store(true, Ordering::Relaxed);
         let Some(killer) = self.killer else { return Ok(Vec::new()) };
         let killed = killer.join().expect("killing does not panic")?;
@@ -95,7 +117,7 @@ impl<W: Watch> Watch for Drill<'_, W> {
 }
 
 impl Plan {
-    fn carry_out(mut self, began: Instant, over: &AtomicBool) -> anyhow::Result<Vec<Killed>> {
+    fn carry_out(mut self, began: Instant, over: &AtomicBool) -> Result<Vec<Killed>, DrillError> {
         let mut killed = Vec::new();
         for time in std::mem::take(&mut self.times) {
             while let Some(left) = (began + time).checked_duration_since(Instant::now()) {
@@ -110,7 +132,7 @@ impl Plan {
                 |node: &u16| leaders.iter().filter(|leader| **leader == Some(*node)).count();
             let node = (0..self.topology.nodes).rev().max_by_key(leads);
             let Some(node) = node.filter(|node| leads(node) > 0) else {
-                bail!("no group has a leader that could be killed");
+                return Err(DrillError::NoLeader);
             };
             let at = Instant::now();
             self.patient.signal(&[node], Signal::KILL)?;

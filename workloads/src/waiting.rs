@@ -7,10 +7,11 @@ use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_multicast::operate::{ReplicaStatus, Role};
 use skein_node::admin;
-use skein_workloads::report::WaitingReport;
 
-/// What the leaders of all groups say of themselves, as far as they can be asked.
-pub(super) fn leaders(dir: &Path, topology: Topology) -> Vec<ReplicaStatus> {
+use crate::report::WaitingReport;
+
+/// What the leaders of all groups of the cluster in `dir` say of themselves, as far as they can be asked.
+pub fn leaders(dir: &Path, topology: Topology) -> Vec<ReplicaStatus> {
     let Ok(directory) = Directory::at(dir) else { return Vec::new() };
     let running = (0..topology.nodes).filter(|node| directory.node(*node).is_some());
     let statuses = running.filter_map(|node| admin::status(&directory, node).ok());
@@ -21,7 +22,7 @@ pub(super) fn leaders(dir: &Path, topology: Topology) -> Vec<ReplicaStatus> {
 }
 
 /// How much those who led before, and led after, have waited in between.
-pub(super) fn between(
+pub fn between(
     before: &[ReplicaStatus],
     after: &[ReplicaStatus],
     elapsed: Duration,
