@@ -1,12 +1,11 @@
 //! From a cluster's directory to a driver.
 
 use std::path::Path;
-
 use std::time::Duration;
 
+use skein_cluster::directory::{Directory, DirectoryError, Ground, RunningCluster};
 use skein_fabric::FabricError;
 use skein_fabric::any::AnyFabric;
-use skein_kvstore::node::directory::{Directory, DirectoryError, Ground, RunningCluster};
 use skein_kvstore::slots::SlotMap;
 
 use crate::driver::{Driver, Shape};

@@ -83,6 +83,7 @@ pub mod driver;
 mod error;
 mod interactive;
 mod ledger;
+#[cfg(feature = "local")]
 pub mod local;
 mod operations;
 mod reads;

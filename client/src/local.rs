@@ -42,16 +42,16 @@ mod node;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use skein_cluster::directory::Ground;
 use skein_fabric::FabricError;
 use skein_fabric::any::AnyFabric;
 use skein_fabric::shm::Host;
 use skein_fabric::wait::Waiting;
 use skein_kvstore::limits::Limits;
-use skein_kvstore::node::directory::Ground;
-use skein_kvstore::node::engine::EngineStatus;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::{Conflict, Topology, Tuning};
 use skein_multicast::operate::{ReplicaStatus, Role};
+use skein_node::engine::EngineStatus;
 
 use self::node::Node;
 use crate::asynchronous::{self, Io};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser};
-use skein_kvstore::node::directory;
+use skein_cluster::directory;
 
 use crate::commands::Command;
 
@@ -16,7 +16,7 @@ Exit codes:
 
 /// A replicated, sharded key-value store: every operation takes effect in one strict order.
 #[derive(Parser)]
-#[command(name = "skein", version = skein_kvstore::BUILD.text(), after_help = EXIT_CODES)]
+#[command(name = "skein", version = skein_cluster::BUILD.text(), after_help = EXIT_CODES)]
 #[command(propagate_version = true, max_term_width = 100)]
 pub(crate) struct Skein {
     #[command(flatten)]

@@ -2,7 +2,6 @@
 
 mod args;
 mod background;
-mod cluster;
 mod commands;
 mod data;
 mod exit;
@@ -15,7 +14,6 @@ mod ports;
 mod progress;
 mod shape;
 mod signals;
-mod supervise;
 
 use std::process::ExitCode;
 

@@ -3,9 +3,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use skein_kvstore::config::ClusterConfig;
-use skein_kvstore::node::claim::Claim;
-use skein_kvstore::node::directory::Directory;
+use skein_cluster::claim::Claim;
+use skein_cluster::config::ClusterConfig;
+use skein_cluster::directory::Directory;
 
 use crate::commands::up::Started;
 

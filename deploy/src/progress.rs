@@ -7,8 +7,9 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use skein_checker::chart::grouped;
 use skein_workloads::bench::{Phase, Watch};
-use skein_workloads::chart::grouped;
+use skein_workloads::chaos::run::{Observer, SoFar};
 use skein_workloads::generator::Progress;
 
 const STOP: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
@@ -114,5 +115,33 @@ impl Watch for Bars {
         self.bar.set_message(format!("{}/s{errors}", grouped(per_second)));
         self.last = progress;
         !self.interrupt.asked()
+    }
+}
+
+impl Observer for Bars {
+    fn message(&mut self, what: &'static str) {
+        Self::message(self, what);
+    }
+
+    fn begin_faults(&mut self) {
+        Self::end(self);
+        self.bar = self.line();
+    }
+
+    fn faults(&mut self, so_far: SoFar) {
+        let SoFar { elapsed, answered, unanswered, faults } = so_far;
+        let seconds = elapsed.as_secs_f64();
+        self.bar.set_message(format!(
+            "{seconds:.0} s, {answered} answers, {unanswered} without, {faults} faults"
+        ));
+        self.bar.tick();
+    }
+
+    fn end(&mut self) {
+        Self::end(self);
+    }
+
+    fn asked(&self) -> bool {
+        Self::asked(self)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use skein_kvstore::config::{ClusterConfig, Draft, FabricKind};
+use skein_cluster::config::{ClusterConfig, Draft, FabricKind};
 
 use crate::exit::usage;
 

@@ -1,12 +1,9 @@
 //! The replicated, sharded key-value store: what delivery does.
 
-mod build;
 pub mod command;
-pub mod config;
 pub mod limits;
 pub mod look;
 pub mod machine;
-pub mod node;
 pub mod number;
 pub mod plan;
 pub mod range;
@@ -16,5 +13,3 @@ pub mod slots;
 pub mod store;
 mod text;
 pub mod wire;
-
-pub use build::{BUILD, Build};

@@ -30,7 +30,7 @@ impl Arrivals {
     /// About how many there will be, from the later of `from` and the next one to `until`.
     pub(crate) fn between(&self, from: Instant, until: Instant) -> u64 {
         let left = until.saturating_duration_since(from.max(self.next));
-        crate::chart::whole(left.as_secs_f64() / self.mean)
+        skein_checker::chart::whole(left.as_secs_f64() / self.mean)
     }
 }
 

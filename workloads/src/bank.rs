@@ -7,11 +7,11 @@
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use skein_checker::history::BankHeader;
 use skein_client::{Compare, Operation, Outcome, Reply, Test, Transaction};
 use skein_kvstore::slots::SlotMap;
 
 use crate::generator::{Fault, Step, Workload};
-use crate::history::BankHeader;
 use crate::keys;
 
 /// What each account is opened with: little enough that transfers are often declined.

@@ -4,10 +4,10 @@
 //! patches the hundred bytes of one field within the value, and reads take the whole record.
 
 use rand::{Rng, RngExt};
+use skein_checker::history::RecordHeader;
 use skein_kvstore::command::{Operation, Transaction};
 use skein_kvstore::reply::Page;
 
-use crate::history::RecordHeader;
 use crate::keys::{self, Distribution};
 
 /// Fields in a record.

@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use skein_checker::chart;
 use skein_multicast::config::Topology;
 
 use crate::bank::Bank;
 use crate::bench::Terms;
-use crate::chart;
 use crate::generator::{Errors, Measured, TIMELINE_INTERVAL};
 use crate::neighbours::Neighbours;
 use crate::smallbank::SmallBank;
@@ -519,9 +519,8 @@ pub(crate) fn millis(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use skein_kvstore::slots::SlotMap;
-
     use skein_client::ReadMode;
+    use skein_kvstore::slots::SlotMap;
 
     use super::*;
     use crate::generator::{Settings, once, run};

@@ -7,10 +7,10 @@
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use skein_checker::history::RecordHeader;
 use skein_client::{Operation, Outcome, Reply, Transaction};
 
 use crate::generator::{Fault, Step, Workload};
-use crate::history::RecordHeader;
 use crate::keys::{self, Chooser, Distribution};
 use crate::mix::{self, FIELD_BYTES, RECORD, Text, has_mark};
 

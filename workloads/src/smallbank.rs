@@ -11,10 +11,10 @@
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use skein_checker::history::BankHeader;
 use skein_client::{Compare, Operation, Outcome, Reply, Test, Transaction};
 
 use crate::generator::{Fault, Step, Workload};
-use crate::history::BankHeader;
 use crate::{keys, mix};
 
 /// What each account is opened with, in cents: so much that money hardly ever runs out.

@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use skein_checker::check::{Order, check};
+use skein_checker::history::{BankHeader, FORMAT, Header, Reader, Record, Recorder};
+use skein_checker::verify::{Verdict, verify};
 use skein_client::ReadMode;
 use skein_client::local::Cluster;
 use skein_client::{Driver, Operation, Transaction};
@@ -13,12 +16,10 @@ use skein_multicast::config::Topology;
 use skein_workloads::bank::Bank;
 use skein_workloads::bench::{self, BankPlan, Phase, Terms, Watch, YcsbPlan};
 use skein_workloads::chaos::state::Survey;
-use skein_workloads::check::{Order, check};
 use skein_workloads::generator::{self, Progress, Settings};
-use skein_workloads::history::{BankHeader, FORMAT, Header, Reader, Record, Recorded, Recorder};
 use skein_workloads::mix::{CORE, Kind, RECORD};
+use skein_workloads::recorded::Recorded;
 use skein_workloads::report::Report;
-use skein_workloads::verify::{Verdict, verify};
 
 const GROUPS: u16 = 4;
 const ACCOUNTS: usize = 16;

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
+use skein_checker::history::{Coverage, Record};
 use skein_multicast::config::Topology;
-use skein_workloads::history::{Coverage, Record};
 use skein_workloads::simulate::{Small, run, run_small};
 
 /// What every test run runs.

@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use skein_cluster::directory::Directory;
 use skein_fabric::any::{AnyFabric, AnyWaker};
 use skein_fabric::fork::Process;
 use skein_fabric::wait::ask_for_short_slices;
-use skein_kvstore::node::directory::Directory;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Reply;
 use skein_protocol::ids::GroupSet;
@@ -106,6 +106,7 @@ impl Io {
     }
 
     /// Starts a thread for `driver`.
+    #[cfg(feature = "local")]
     pub(crate) fn over(mut driver: Driver<AnyFabric>) -> Result<Arc<Self>, ConnectError> {
         let (commands, received) = channel();
         let told = Arc::<Told>::default();

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use skein_fabric::shm::Host;
 use skein_kvstore::machine::Machine;
-use skein_kvstore::node::engine::{self, Control, EngineStatus};
 use skein_multicast::config::endpoint_name;
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::Identity;
+use skein_node::engine::{self, Control, EngineStatus};
 
 use super::StartError;
 use crate::driver::Shape;

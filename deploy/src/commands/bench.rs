@@ -1,10 +1,8 @@
 //! `skein bench`: how fast, and was it right.
 
-mod drill;
 mod idle;
 pub(super) mod measure;
 pub(super) mod neighbours;
-mod waiting;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -12,17 +10,17 @@ use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
 use skein_client::ReadMode;
-use skein_kvstore::node::directory::Directory;
+use skein_cluster::directory::Directory;
+use skein_node::nodes;
 use skein_workloads::bench::{self, BankPlan, RetwisPlan, SmallBankPlan, Terms, YcsbPlan};
+use skein_workloads::drill::Drill;
 use skein_workloads::keys::Distribution;
 use skein_workloads::mix::Mix;
 use skein_workloads::neighbours::Neighbours;
 use skein_workloads::report::Report;
 use skein_workloads::ycsb::CLIENTS_MAX;
 
-use self::drill::Drill;
 use crate::args::Global;
-use crate::cluster;
 use crate::data::Reading;
 use crate::exit::{Exit, usage};
 use crate::output::tell;
@@ -358,7 +356,7 @@ impl Run {
             }
         }
         beside.end()?;
-        let diverged = cluster::divergences(dir);
+        let diverged = nodes::divergences(dir);
         for line in &diverged {
             tell(format_args!(
                 "skein: replicas have diverged, and the numbers mean nothing: {line}"

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use serde::Serialize;
-use skein_workloads::chart::{Paint, grouped};
-use skein_workloads::check::{Checker, ElleModel, Order};
-use skein_workloads::history::{Header, ReadError, Reader};
-use skein_workloads::verify::{Verdict, Verifier};
+use skein_checker::chart::{Paint, grouped};
+use skein_checker::check::{Checker, ElleModel, Order};
+use skein_checker::history::Reader;
+use skein_checker::verify::Verdict;
 
 use crate::exit::{Exit, usage};
 
@@ -53,7 +53,9 @@ struct Report {
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let clock = Instant::now();
-        let (header, verdict, mut checker) = read(&self.history).map_err(usage)?;
+        let reader = Reader::open(&self.history).map_err(usage)?;
+        let header = reader.header.clone();
+        let (verdict, mut checker) = skein_checker::judge(reader).map_err(usage)?;
         if let Some(name) = &self.edn {
             for model in [ElleModel::ListAppend, ElleModel::RwRegister] {
                 write_edn(&mut checker, model, name)?;
@@ -83,35 +85,6 @@ impl Args {
         }
         Ok(report.exit())
     }
-}
-
-/// What a history says.
-pub(super) struct Looked {
-    /// Of every key by itself, of the replicas, and of the money.
-    pub(super) verdict: Verdict,
-    /// Of all transactions together.
-    pub(super) order: Order,
-}
-
-/// Reads the history at `path`, and checks it in both ways.
-pub(super) fn look(path: &Path) -> Result<Looked, ReadError> {
-    let (_, verdict, checker) = read(path)?;
-    Ok(Looked { verdict, order: checker.finish() })
-}
-
-/// Reads the history at `path` once, for both checks.
-fn read(path: &Path) -> Result<(Header, Verdict, Checker), ReadError> {
-    let reader = Reader::open(path)?;
-    let header = reader.header.clone();
-    let mut verifier = Verifier::new(&header);
-    let mut checker = Checker::new(&header);
-    for record in reader {
-        let record = record?;
-        checker.take(&record)?;
-        verifier.take(record);
-    }
-    let verdict = verifier.finish();
-    Ok((header, verdict, checker))
 }
 
 fn write_edn(checker: &mut Checker, model: ElleModel, name: &Path) -> anyhow::Result<()> {

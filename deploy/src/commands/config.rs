@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use skein_kvstore::config::Draft;
+use skein_cluster::config::Draft;
 
 use crate::args::Global;
 use crate::exit::{Exit, usage};

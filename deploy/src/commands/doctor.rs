@@ -6,12 +6,12 @@ use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
-use skein_fabric::adapters::{Gid, Port, Wish, adapters, choose};
-use skein_kvstore::config::{
+use skein_cluster::config::{
     ClusterConfig, Draft, Footprint, SHARED_MEMORY, machine_memory, show_bytes,
 };
-use skein_kvstore::node::directory::{Directory, DirectoryError};
-use skein_kvstore::node::regions::free_bytes;
+use skein_cluster::directory::{Directory, DirectoryError};
+use skein_cluster::regions::free_bytes;
+use skein_fabric::adapters::{Gid, Port, Wish, adapters, choose};
 
 use crate::args::Global;
 use crate::exit::Exit;

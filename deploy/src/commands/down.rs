@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use rustix::process::Signal;
-use skein_kvstore::node::claim::Claim;
-use skein_kvstore::node::directory::{Directory, DirectoryError, Manifest};
-use skein_kvstore::node::regions;
+use skein_cluster::claim::Claim;
+use skein_cluster::directory::{Directory, DirectoryError, Manifest};
+use skein_cluster::regions;
+use skein_node::nodes;
 
 use crate::args::Global;
-use crate::cluster;
 use crate::exit::{Exit, usage};
 use crate::output::tell;
 
@@ -94,7 +94,7 @@ impl Args {
             if let Some(claim) = &mut claim {
                 claim.stopping()?;
             }
-            cluster::stop_nodes(directory, nodes, Duration::ZERO, &mut || false)?;
+            nodes::stop(directory, nodes, Duration::ZERO, &mut || false)?;
             claim.map_or(Ok(()), Claim::clear)?;
         }
         tell("stopped, and nothing is left");
@@ -118,9 +118,9 @@ fn end_strays(directory: &Directory) -> anyhow::Result<()> {
         let mut ending = Vec::new();
         for stray in &strays[..now] {
             let still = || directory.strays().into_iter().find(|it| it == stray).map(|it| it.pid);
-            ending.extend(cluster::signal_holder(still, signal)?);
+            ending.extend(nodes::signal_holder(still, signal)?);
         }
-        cluster::await_end(&ending);
+        nodes::await_end(&ending);
     }
 }
 
@@ -131,8 +131,8 @@ fn alive(directory: &Directory, manifest: &Manifest) -> usize {
 
 /// What would be lost, if anything would.
 fn at_stake(directory: &Directory, manifest: &Manifest) -> Option<String> {
-    let statuses = cluster::statuses(directory, manifest.nodes);
-    let keys = cluster::keys(statuses.iter().flatten());
+    let statuses = nodes::statuses(directory, manifest.nodes);
+    let keys = nodes::keys(statuses.iter().flatten());
     let answers = statuses.iter().flatten().count();
     // Counted afterwards: one that did not answer may have died.
     let alive = alive(directory, manifest);
@@ -178,7 +178,7 @@ fn stop(directory: &Directory, manifest: &Manifest) -> anyhow::Result<()> {
         Err(error) => return Err(error.into()),
     }
     claim.stopping()?;
-    cluster::stop_nodes(directory, manifest.nodes, within, &mut || false)?;
+    nodes::stop(directory, manifest.nodes, within, &mut || false)?;
     // Nodes of a directory that was removed a moment ago, which are not found by its files yet.
     end_strays(directory)?;
     Ok(claim.clear()?)
@@ -191,23 +191,23 @@ fn claim(
     take: impl Fn(&Directory) -> Result<Claim, DirectoryError>,
 ) -> anyhow::Result<Option<Claim>> {
     let strays = || directory.strays().into_iter().find(|stray| stray.role == "supervisor");
-    let stray = cluster::signal_holder(|| strays().map(|stray| stray.pid), Signal::TERM)?;
-    cluster::await_end(stray.as_slice());
+    let stray = nodes::signal_holder(|| strays().map(|stray| stray.pid), Signal::TERM)?;
+    nodes::await_end(stray.as_slice());
     let keeper = || directory.keeper_or_dying();
     let supervisor = || keeper().filter(|keeper| keeper.role != "down").map(|keeper| keeper.pid);
     // An `up` that is there stops its cluster itself, and says so where it runs. A supervisor in the
     // background ends, and leaves the nodes to us.
-    let ending = cluster::signal_holder(supervisor, Signal::TERM)?;
+    let ending = nodes::signal_holder(supervisor, Signal::TERM)?;
     let deadline = Instant::now() + within + UP_WITHIN;
     while let Some(by) = keeper() {
         if Instant::now() >= deadline {
             tracing::warn!(by.pid, "the process that keeps the cluster does not end and is killed");
-            cluster::signal_holder(|| keeper().map(|keeper| keeper.pid), Signal::KILL)?;
+            nodes::signal_holder(|| keeper().map(|keeper| keeper.pid), Signal::KILL)?;
             break;
         }
         std::thread::sleep(POLL);
     }
-    cluster::await_end(ending.as_slice());
+    nodes::await_end(ending.as_slice());
     loop {
         match take(directory) {
             Ok(claim) => return Ok(Some(claim)),
@@ -215,7 +215,7 @@ fn claim(
             Err(DirectoryError::NoCluster { .. }) => return Ok(None),
             Err(DirectoryError::InUse { .. }) if Instant::now() < deadline + UP_WITHIN => {
                 // Another may have begun to supervise in the meantime.
-                cluster::signal_holder(supervisor, Signal::TERM)?;
+                nodes::signal_holder(supervisor, Signal::TERM)?;
                 std::thread::sleep(POLL);
             }
             Err(error) => return Err(error.into()),

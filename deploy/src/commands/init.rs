@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use skein_kvstore::config::Draft;
-use skein_kvstore::node::directory::Directory;
+use skein_cluster::config::Draft;
+use skein_cluster::directory::Directory;
 
 use crate::args::Global;
 use crate::exit::{Exit, usage};

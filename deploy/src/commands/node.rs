@@ -4,8 +4,8 @@ use std::os::unix::net::UnixStream;
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
-use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::process::{self, NodeError};
+use skein_cluster::directory::Directory;
+use skein_node::process::{self, NodeError};
 
 use crate::args::Global;
 use crate::exit::{Exit, usage};

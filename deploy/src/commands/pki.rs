@@ -12,9 +12,9 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
-use skein_kvstore::config::Draft;
-use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::network::{AUTHORITY, Who};
+use skein_cluster::config::Draft;
+use skein_cluster::directory::Directory;
+use skein_cluster::network::{AUTHORITY, Who};
 use skein_multicast::config::Topology;
 
 use crate::args::Global;

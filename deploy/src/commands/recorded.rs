@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
+use skein_checker::history::{BankHeader, FORMAT, Header, Record, RecordHeader, Recorder, now};
 use skein_client::Driver;
 use skein_fabric::any::AnyFabric;
 use skein_workloads::bench::{Cluster, Phase, Watch};
 use skein_workloads::chaos::state::Survey;
 use skein_workloads::generator::{self, Settings};
-use skein_workloads::history::{
-    BankHeader, FORMAT, Header, Record, RecordHeader, Recorded, Recorder, now,
-};
+use skein_workloads::recorded::Recorded;
 
 /// Many at a time, for it is not measured.
 const MANY: Settings = Settings::to_the_end(8, 8);

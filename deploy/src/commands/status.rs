@@ -7,22 +7,23 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use serde::Serialize;
-use skein_kvstore::Build;
-use skein_kvstore::config::ClusterConfig;
-use skein_kvstore::node::admin::CallError;
-use skein_kvstore::node::directory::{Directory, DirectoryError, Supervisor};
-use skein_kvstore::node::network::elsewhere;
-use skein_kvstore::node::status::{GoneNode, NodeStatus, RefusedNode, ReplicaReport};
+use skein_cluster::Build;
+use skein_cluster::config::ClusterConfig;
+use skein_cluster::directory::{Directory, DirectoryError, Supervisor};
+use skein_cluster::network::elsewhere;
 use skein_multicast::operate::{
     FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus, Role, StuckStatus,
 };
 use skein_multicast::protocol::ids::GroupId;
+use skein_node::admin::CallError;
+use skein_node::nodes;
+use skein_node::status::{GoneNode, NodeStatus, RefusedNode, ReplicaReport};
 
 use super::screen::{Key, Screen};
 use super::status_table;
 use crate::args::Global;
 use crate::exit::Exit;
-use crate::{cluster, signals};
+use crate::signals;
 
 /// How often --watch looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -214,8 +215,8 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
     }
     let running = Directory::connect(dir)?;
     let directory = Directory::at(dir)?;
-    let answers = cluster::statuses(&directory, running.manifest.nodes);
-    let keys = cluster::keys(answers.iter().flatten());
+    let answers = nodes::statuses(&directory, running.manifest.nodes);
+    let keys = nodes::keys(answers.iter().flatten());
     let mut groups = groups(&running.config, answers.iter().flatten());
     // Where hosts make themselves ready on their own, a node that never lived here lives elsewhere.
     let several = running.config.network.fabric.is_network() && directory.keeper().is_none();

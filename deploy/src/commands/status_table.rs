@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use skein_kvstore::config::show_bytes;
-use skein_kvstore::node::directory::Supervisor;
+use skein_cluster::config::show_bytes;
+use skein_cluster::directory::Supervisor;
 use skein_multicast::operate::{
     Cause, Diverged, DivergenceStatus, FailoverStatus, MemberStatus, ReplicaStatus, Role,
 };

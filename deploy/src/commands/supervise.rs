@@ -6,15 +6,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use skein_kvstore::node::claim::{Claim, Kept};
-use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::network;
+use skein_cluster::claim::{Claim, Kept};
+use skein_cluster::directory::Directory;
+use skein_cluster::network;
+use skein_node::supervise::{Plan, Supervisor};
 
 use super::up::{Event, tell_of_nodes};
 use crate::args::Global;
 use crate::exit::Exit;
 use crate::output::tell;
-use crate::supervise::{Plan, Supervisor};
 use crate::{background, signals};
 
 /// Keeps the nodes of a running cluster running, if nobody else does

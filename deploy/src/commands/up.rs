@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use signal_hook::consts::SIGINT;
-use skein_kvstore::config::{ClusterConfig, FabricKind, Footprint, show_bytes};
-use skein_kvstore::node::admin;
-use skein_kvstore::node::claim::Claim;
-use skein_kvstore::node::directory::{Directory, Manifest};
+use skein_cluster::claim::Claim;
+use skein_cluster::config::{ClusterConfig, FabricKind, Footprint, show_bytes};
+use skein_cluster::directory::{Directory, Manifest};
+use skein_node::supervise::{Ended, Plan, SuperviseError, Supervisor};
+use skein_node::{admin, nodes};
 
 use super::supervise::{self, Happened, Upkeep, say_of_cluster};
 use crate::args::Global;
 use crate::exit::Exit;
 use crate::output::tell;
 use crate::shape::Shape;
-use crate::supervise::{Ended, Plan, Supervisor};
-use crate::{background, cluster, logging, ports, signals};
+use crate::{background, logging, ports, signals};
 
 /// How long the nodes may take to become ready. They have memory to reserve, and the machine may be
 /// slow.
@@ -211,8 +211,8 @@ impl Started {
 
     /// How many keys the nodes hold that answer.
     fn keys(&self) -> u64 {
-        let statuses = cluster::statuses(&self.directory, self.manifest.nodes);
-        cluster::keys(statuses.iter().flatten())
+        let statuses = nodes::statuses(&self.directory, self.manifest.nodes);
+        nodes::keys(statuses.iter().flatten())
     }
 
     /// Has the next line of the terminal be an event.
@@ -238,7 +238,7 @@ impl Started {
             hurry |= events.try_iter().any(|event| matches!(event, Event::Signal(_)));
             hurry
         };
-        cluster::stop_nodes(&directory, manifest.nodes, within, &mut hear)?;
+        nodes::stop(&directory, manifest.nodes, within, &mut hear)?;
         drop(supervisor);
         Ok(claim.clear()?)
     }
@@ -257,10 +257,10 @@ enum Stayed {
 /// Passes on what a supervisor tells.
 pub(super) fn tell_of_nodes(
     sender: Sender<Event>,
-) -> impl Fn(anyhow::Result<Ended>) + Send + 'static {
+) -> impl Fn(Result<Ended, SuperviseError>) + Send + 'static {
     move |ended| {
         // Nobody listens any more only while everything ends.
-        let _ = sender.send(Event::Node(ended));
+        let _ = sender.send(Event::Node(ended.map_err(Into::into)));
     }
 }
 

@@ -4,14 +4,14 @@
 use std::fmt::Write;
 
 use skein_client::{Error, GroupId, GroupSet, Unavailability};
-use skein_kvstore::node::admin::CallError;
-use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::status::ReplicaReport;
+use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_multicast::operate::Role;
+use skein_node::admin::CallError;
+use skein_node::nodes;
+use skein_node::status::ReplicaReport;
 
 use crate::args::Global;
-use crate::cluster;
 
 /// The error, and beneath it a line for each group that has something to do with it.
 pub(super) fn explained(error: Error, global: &Global) -> anyhow::Error {
@@ -47,7 +47,7 @@ impl Seen {
         let config = directory.config().ok()?;
         let topology = config.topology;
         let (mut replicas, mut mute) = (Vec::new(), Vec::new());
-        let all = cluster::statuses(&directory, topology.nodes);
+        let all = nodes::statuses(&directory, topology.nodes);
         for (node, status) in (0..topology.nodes).zip(all) {
             match status {
                 Ok(status) => replicas.extend(status.replicas),

@@ -15,7 +15,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use skein_kvstore::node::status::LogLosses;
+use limit::Limiter;
+use outlet::Outlet;
+use skein_node::status::LogLosses;
 use tracing_subscriber::filter::Directive;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -23,8 +25,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::exit::usage;
-use limit::Limiter;
-use outlet::Outlet;
 
 const VARIABLE: &str = "SKEIN_LOG";
 /// Target of lines about the log itself and about panics: they are not counted against any limit.

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use skein_kvstore::node::status::LogLosses;
+use skein_node::status::LogLosses;
 
 use super::OWN;
 use super::file::LogFile;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use skein_kvstore::node::admin::is_paused;
+use skein_node::admin::is_paused;
 
 /// For what takes milliseconds, on a machine that has much else to do.
 const LONG_ENOUGH: Duration = Duration::from_mins(1);

@@ -12,7 +12,7 @@ use crate::store::Store;
 
 /// A hash under way.
 #[derive(Clone, Default)]
-pub(crate) struct Digesting {
+pub struct Digesting {
     position: Version,
     next: Key,
     hash: Xxh3,
@@ -27,11 +27,7 @@ impl<S: Store> Machine<S> {
 
     /// Takes the hash a little further, over about `bytes` bytes. Returns it when it is whole, with
     /// the position at which it is true.
-    pub(crate) fn digest_part(
-        &self,
-        under_way: &mut Digesting,
-        bytes: usize,
-    ) -> Option<(Version, u64)> {
+    pub fn digest_part(&self, under_way: &mut Digesting, bytes: usize) -> Option<(Version, u64)> {
         if !self.under_way.is_empty() {
             // Of what was delivered some has taken effect, and some has yet to.
             *under_way = Digesting::default();

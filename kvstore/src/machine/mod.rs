@@ -20,7 +20,7 @@
 pub(crate) mod branch;
 mod checkpoints;
 mod copy;
-pub(crate) mod digest;
+pub mod digest;
 mod exchange;
 mod execute;
 mod footprint;
@@ -103,7 +103,7 @@ const BEHAVIOUR: u32 = 1;
 
 /// What the store does with a command besides what the configuration says: its version, and what is
 /// counted and remembered of sessions.
-pub(crate) fn behaviour() -> Constants {
+pub fn behaviour() -> Constants {
     Constants::default()
         .with("behaviour", BEHAVIOUR)
         .with("word_bits", usize::BITS)

@@ -4,7 +4,7 @@
 //! could make: code under test asks [`guard!`](crate::guard) or [`planted`] where the guard stands.
 //! Without the cargo feature `mutants` both are constants, and nothing of this is in the binary.
 //! With it, one mutant at a time can be planted in a process. `cargo run --profile simulation
-//! --features mutants --example mutants` shows for each of them the seed that kills it.
+//! --features mutants --bin mutants` shows for each of them the seed that kills it.
 
 macro_rules! mutants {
     ($($(#[doc = $about:literal])+ $name:ident,)+) => {

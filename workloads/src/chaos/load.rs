@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use skein_checker::history::{Invoke, Process, Record, Unanswered, now};
 use skein_client::{Error, Operation, ReadMode, Reply, SessionKey, Ticket, Transaction};
 
 use super::objects::{Asker, Mix, Objects};
 use crate::generator::Sessions;
-use crate::history::{Invoke, Process, Record, Unanswered, now};
+use crate::recorded::end;
 
 /// Where records go: to a history, or to another process that keeps one.
 pub trait Sink {
@@ -26,7 +27,7 @@ pub trait Sink {
     fn idle(&mut self) {}
 }
 
-impl Sink for crate::history::Scribe {
+impl Sink for skein_checker::history::Scribe {
     fn invoked(&mut self, record: Record) {
         self.note(record);
     }
@@ -196,7 +197,7 @@ impl<'a, K: Sink> Load<'a, K> {
         let now = now();
         let clients = self.plan.clients;
         let interval = self.plan.rate.map_or(0.0, |rate| 1e9 * clients as f64 / rate.max(1e-3));
-        let interval = crate::chart::whole(interval);
+        let interval = skein_checker::chart::whole(interval);
         for client in 0..clients as u64 {
             // Spread over the interval.
             let due = now + interval * client / clients.max(1) as u64;
@@ -295,7 +296,7 @@ impl<'a, K: Sink> Load<'a, K> {
 
     fn end(&mut self, under_way: UnderWay, at: u64, result: Result<Reply, Error>) {
         let UnderWay { lane: number, process, invoked, many, asked } = under_way;
-        let record = Record::end(at, process, &result, None);
+        let record = end(at, process, &result, None);
         // Who does not know what it has done goes on under another name.
         let process = if matches!(record, Record::Unknown(_)) { self.process() } else { process };
         self.sink.ended(record);
@@ -346,6 +347,8 @@ impl<'a, K: Sink> Load<'a, K> {
 mod tests {
     use std::path::Path;
 
+    use skein_checker::history::{Digest, End, Header, Op};
+    use skein_checker::verify::{Verdict, verify};
     use skein_client::GroupSet;
     use skein_kvstore::slots::SlotMap;
     use skein_multicast::config::Topology;
@@ -354,9 +357,7 @@ mod tests {
     use crate::chaos::objects::TOKEN_BYTES;
     use crate::chaos::state::Survey;
     use crate::generator::{Settings, once};
-    use crate::history::{Digest, End, Header, Op};
     use crate::model::Model;
-    use crate::verify::{Verdict, verify};
 
     const PLAN: Plan = Plan {
         clients: 4,
@@ -400,7 +401,7 @@ mod tests {
             run(&mut || lent.take(), &objects, &PLAN, &mut kept, &gauge)
         });
         let header = Header {
-            format: crate::history::FORMAT,
+            format: skein_checker::history::FORMAT,
             workload: "chaos".into(),
             skein: "test".into(),
             cluster: topology,
@@ -444,7 +445,7 @@ mod tests {
             serde_json::to_string(&Record::Header(Box::new(header))).unwrap().into_bytes();
         lines.push(b'\n');
         lines.extend(records);
-        let reader = crate::history::Reader::over(&lines[..], Path::new("test")).unwrap();
+        let reader = skein_checker::history::Reader::over(&lines[..], Path::new("test")).unwrap();
         let header = reader.header.clone();
         (verify(&header, reader).unwrap(), loaded)
     }

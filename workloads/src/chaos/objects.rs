@@ -9,12 +9,12 @@
 use hashbrown::HashMap;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use skein_checker::history::BankHeader;
 use skein_client::{Compare, Operation, Outcome, ReadMode, Reply, Test, Transaction};
 use skein_kvstore::slots::SlotMap;
 use skein_protocol::ids::GroupId;
 
 use super::cells::{Cells, Memory};
-use crate::history::BankHeader;
 use crate::keys;
 
 /// Bytes of each token: four hexadecimal digits of its writer, eight of its number.

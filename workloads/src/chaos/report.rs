@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use skein_checker::chart::{self, Paint, grouped};
+use skein_checker::check::Order;
+use skein_checker::verify::Verdict;
 use skein_multicast::config::Topology;
 
 use super::load::{Loaded, Probe, Sample};
 use super::silence::{self, ByKind, Silence};
-use crate::chart::{self, Paint, grouped};
-use crate::check::Order;
 use crate::report::{Machine, Timeline, date};
-use crate::verify::Verdict;
 
 /// A fault as it was done.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use skein_checker::chart::Paint;
 
 use super::load::Loaded;
 use super::report::{Event, Injected};
-use crate::chart::Paint;
 
 /// The longest silence after one fault, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! What is put there before a run, and what stands there after it.
 
+use skein_checker::history::{Final, RecordHeader, now, short};
 use skein_client::{Operation, Outcome, Reply, Transaction};
 
 use crate::generator::{Fault, Step, Workload};
-use crate::history::{Final, RecordHeader, now, short};
 use crate::keys;
 
 /// Records that nothing touches: state to be copied to those who lost it.
@@ -155,9 +155,10 @@ impl Workload for Survey {
 
 #[cfg(test)]
 mod tests {
+    use skein_checker::history::text;
+
     use super::*;
     use crate::generator::{Settings, run};
-    use crate::history::text;
     use crate::model::Model;
 
     const SETTINGS: Settings = Settings::to_the_end(4, 2);

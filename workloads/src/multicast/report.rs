@@ -7,11 +7,11 @@ use std::fmt::Write as _;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use skein_checker::chart;
 use skein_multicast::batches::Batches;
 use skein_multicast::config::Topology;
 
 use super::load::{Measured, Plan};
-use crate::chart;
 use crate::generator::histogram;
 use crate::neighbours::Neighbours;
 use crate::report::{Latency, Machine, date, micros, millis};

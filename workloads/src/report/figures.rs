@@ -522,8 +522,8 @@ fn around(
     timeline: &Timeline,
 ) -> Vec<Figure> {
     let interval = timeline.interval_ms;
-    let step = crate::chart::whole((STEP_MS / interval).ceil()).max(1) as usize;
-    let index = |seconds: f64| crate::chart::whole(seconds * 1e3 / interval) as usize;
+    let step = skein_checker::chart::whole((STEP_MS / interval).ceil()).max(1) as usize;
+    let index = |seconds: f64| skein_checker::chart::whole(seconds * 1e3 / interval) as usize;
     // Steps begin at the moment, so that none is half before it.
     let back = (index(BEFORE_S) / step).min(index(moment) / step) * step;
     let from = index(moment) - back;

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use skein_checker::chart::{grouped, whole};
+
 use super::figures::{Figure, figures};
 use super::plot::escaped;
 use super::source::{self, Chaos, Idle, Multicast, Peers, Source, Store, What};
-use crate::chart::{grouped, whole};
 
 /// A page, and its pictures by themselves.
 #[derive(Clone, Debug)]

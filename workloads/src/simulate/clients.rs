@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use skein_checker::history::{Final, Invoke, Process, Record, Unanswered, text};
 use skein_client::{Driver, Error, Operation, Outcome, ReadMode, SessionKey, Shape, Ticket};
 use skein_client::{Reply, Transaction};
 use skein_fabric::sim::{Rng, SimFabric, World};
@@ -10,7 +11,7 @@ use skein_protocol::ids::SessionId;
 
 use super::Style;
 use crate::chaos::objects::{Asker, Objects};
-use crate::history::{Final, Invoke, Process, Record, Unanswered, text};
+use crate::recorded::end;
 
 /// A client sleeps so long at most: what it asks next, nobody wakes it for.
 const NAP: Duration = Duration::from_micros(500);
@@ -179,7 +180,7 @@ impl Drop for Client {
 
 impl Lane {
     fn end(&mut self, result: &Result<Reply, Error>, tape: &mut Tape) {
-        let record = Record::end(tape.now(), self.process, result, None);
+        let record = end(tape.now(), self.process, result, None);
         self.asks = None;
         if matches!(record, Record::Unknown(_)) {
             // Who does not know what it has done goes on under another name.

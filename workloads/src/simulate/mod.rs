@@ -18,6 +18,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
+use skein_checker::chart::Paint;
+use skein_checker::check::check;
+use skein_checker::history::{Coverage, End, FORMAT, Header, Op, ReadError, Record, line};
+use skein_checker::verify::verify;
 use skein_client::{ReadMode, Reply, Shape, Transaction, Waiting};
 use skein_fabric::sim::{Rng, SimConfig, World};
 use skein_kvstore::limits::Limits;
@@ -29,10 +33,6 @@ use self::clients::{Client, Tape, found, reading};
 use self::faults::{Faults, Weights};
 use self::nodes::Nodes;
 use crate::chaos::objects::{Mix, Objects, TOKEN_BYTES};
-use crate::chart::Paint;
-use crate::check::check;
-use crate::history::{Coverage, End, FORMAT, Header, Op, ReadError, Record, line};
-use crate::verify::verify;
 
 const NODES: u16 = 3;
 /// Client processes; now and then one is killed, and another takes its place.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use skein_checker::history::Digest;
 use skein_fabric::sim::{SimFabric, World};
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_kvstore::limits::Limits;
@@ -13,8 +14,6 @@ use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Identity, Role};
 use skein_protocol::ids::ReplicaId;
-
-use crate::history::Digest;
 
 /// Sessions that a node ends with one message.
 const EXPIRED_MAX: usize = 16;

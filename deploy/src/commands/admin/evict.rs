@@ -1,8 +1,8 @@
 //! `skein admin evict`
 
 use anyhow::bail;
-use skein_kvstore::node::admin::Action;
-use skein_kvstore::node::status::ReplicaReport;
+use skein_node::admin::Action;
+use skein_node::status::ReplicaReport;
 
 use super::DONE_WITHIN;
 use super::view::{Running, name};

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use clap::ValueEnum;
 use rustix::process::Signal;
-use skein_kvstore::node::admin::is_paused;
+use skein_node::admin::is_paused;
+use skein_node::nodes::{has_ended, signal_holder};
 
 use super::POLL;
 use super::view::Running;
 use crate::args::Global;
-use crate::cluster::{has_ended, signal_holder};
 use crate::exit::Exit;
 
 /// How long the kernel may take to do what a signal says: a killed process has memory to give back.

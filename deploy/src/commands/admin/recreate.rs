@@ -5,15 +5,15 @@ mod survivors;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use skein_kvstore::node::admin::{Action, CallError};
 use skein_multicast::operate::{Recreation, ballot_counter_of, settled_clock_of};
 use skein_multicast::protocol::ids::{GroupId, ReplicaId};
+use skein_node::admin::{Action, CallError};
+use survivors::{discards, explain, has_stopped, is_lost, stopped, survivor};
 
 use super::view::{Running, View};
 use super::{DONE_WITHIN, POLL};
 use crate::args::Global;
 use crate::exit::{Exit, usage};
-use survivors::{discards, explain, has_stopped, is_lost, stopped, survivor};
 
 /// How long the replicas of a group may take to agree that it is lost: each hears of the others'
 /// new incarnations within a fraction of that.

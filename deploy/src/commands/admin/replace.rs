@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use anyhow::bail;
-use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::identity::{self, Replacement};
-use skein_kvstore::node::network::elsewhere;
+use skein_cluster::directory::Directory;
+use skein_cluster::identity::{self, Replacement};
+use skein_cluster::network::elsewhere;
 
 use crate::args::Global;
 use crate::exit::{Exit, usage};

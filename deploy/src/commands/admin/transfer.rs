@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use anyhow::bail;
-use skein_kvstore::node::admin::Action;
-use skein_kvstore::node::status::ReplicaReport;
 use skein_multicast::operate::Role;
 use skein_multicast::protocol::ids::{GroupId, ReplicaId};
+use skein_node::admin::Action;
+use skein_node::status::ReplicaReport;
 
 use super::DONE_WITHIN;
 use super::view::{Running, View, name};

@@ -3,17 +3,17 @@
 use std::time::Instant;
 
 use anyhow::anyhow;
-use skein_kvstore::config::ClusterConfig;
-use skein_kvstore::node::admin::{self, Action, CallError};
-use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::status::{NodeStatus, ReplicaReport};
+use skein_cluster::config::ClusterConfig;
+use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_multicast::operate::Role;
 use skein_multicast::protocol::ids::{GroupId, ReplicaId};
+use skein_node::admin::{self, Action, CallError};
+use skein_node::nodes;
+use skein_node::status::{NodeStatus, ReplicaReport};
 
 use super::{ANSWER_WITHIN, DONE_WITHIN, POLL};
 use crate::args::Global;
-use crate::cluster;
 use crate::exit::usage;
 
 /// A running cluster.
@@ -66,7 +66,7 @@ impl Running {
     }
 
     pub(super) fn view(&self) -> View {
-        View { nodes: cluster::statuses(&self.directory, self.topology.nodes) }
+        View { nodes: nodes::statuses(&self.directory, self.topology.nodes) }
     }
 
     /// Asks a node for something; what keeps it from being done is said with what to do next.

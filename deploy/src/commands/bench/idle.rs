@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
+use skein_checker::chart::Paint;
 use skein_client::Client;
-use skein_kvstore::BUILD;
-use skein_kvstore::node::directory::Directory;
+use skein_cluster::BUILD;
+use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
-use skein_workloads::chart::Paint;
 use skein_workloads::multicast::cores;
 use skein_workloads::report::{Machine, date};
 

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use skein_client::Driver;
+use skein_cluster::BUILD;
+use skein_cluster::config::ClusterConfig;
+use skein_cluster::directory::Directory;
 use skein_fabric::any::AnyFabric;
-use skein_kvstore::BUILD;
-use skein_kvstore::config::ClusterConfig;
-use skein_kvstore::node::admin;
-use skein_kvstore::node::directory::Directory;
-use skein_kvstore::node::status::NodeStatus;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::Topology;
+use skein_node::admin;
+use skein_node::status::NodeStatus;
 use skein_workloads::bench::{
     self, BankPlan, Cluster, RetwisPlan, SmallBankPlan, Terms, Watch, YcsbPlan,
 };
@@ -21,9 +21,9 @@ use skein_workloads::multicast::cores;
 use skein_workloads::report::Report;
 use skein_workloads::retwis::{TRANSACTION_KEYS, TWEET};
 use skein_workloads::smallbank::SmallBank;
+use skein_workloads::waiting;
 
 use super::super::recorded::{About, Recording};
-use super::waiting;
 use crate::exit::usage;
 
 /// Measures the cluster in `dir` with YCSB, and records it at `history`.

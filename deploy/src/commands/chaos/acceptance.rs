@@ -5,17 +5,16 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use skein_kvstore::config::{ClusterConfig, Draft, FabricKind};
+use skein_checker::chart::{Paint, grouped};
+use skein_cluster::config::{ClusterConfig, Draft, FabricKind};
+use skein_workloads::chaos::hosts::Hosts;
 use skein_workloads::chaos::report::Report;
+use skein_workloads::chaos::run::{End, Plan};
 use skein_workloads::chaos::schedule::Kind;
 use skein_workloads::chaos::silence::Silences;
-use skein_workloads::chart::{Paint, grouped};
 use skein_workloads::report::{Machine, date};
 
-use super::faults::End;
-use super::hosts::Hosts;
 use super::on_its_own;
-use super::run::Plan;
 use crate::exit::Exit;
 use crate::output::{say, tell};
 use crate::progress::Interrupt;
@@ -168,7 +167,8 @@ struct Acceptance {
 /// case.
 pub(super) fn run(plan: &Plan, faults: u32, verbose: u8, json: bool) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen_and_stay()?;
-    let partitions_not_run = Hosts::join(1).err().map(|why| format!("{why:#}"));
+    let partitions_not_run =
+        Hosts::join(1).err().map(|why| format!("{:#}", anyhow::Error::new(why)));
     let mut cases = Vec::new();
     for (number, case) in Case::all().enumerate() {
         if interrupt.asked() {
@@ -198,7 +198,7 @@ pub(super) fn run(plan: &Plan, faults: u32, verbose: u8, json: bool) -> anyhow::
         good: cases.iter().all(|line| line.good),
         faults,
         seed: plan.seed,
-        skein: skein_kvstore::BUILD.text().to_owned(),
+        skein: skein_cluster::BUILD.text().to_owned(),
         date: date::now(),
         command: date::command(),
         machine: Machine::here(),

@@ -2,31 +2,26 @@
 
 mod acceptance;
 pub(super) mod client;
-mod faults;
-mod hosts;
-pub(super) mod patient;
-mod run;
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use skein_kvstore::config::{ClusterConfig, Encryption, FabricKind};
+use skein_cluster::config::{ClusterConfig, Encryption, FabricKind};
 use skein_workloads::bench::any_seed;
+use skein_workloads::chaos::hosts::Hosts;
 use skein_workloads::chaos::report::Report;
+use skein_workloads::chaos::run::{End, Plan, Program, Run, RunError};
 use skein_workloads::chaos::schedule::{Kind, STOP_MAX, Target};
 
-use self::faults::End;
-use self::hosts::Hosts;
-use self::run::{Plan, Run};
 use crate::args::Global;
 use crate::data::Mode;
 use crate::exit::{Exit, usage};
 use crate::own::Own;
-use crate::progress::Interrupt;
+use crate::progress::{Bars, Interrupt};
 use crate::shape::Shape;
 
 /// What the directories of its own clusters are called, in the temporary directory.
@@ -163,11 +158,37 @@ fn on_hosts(
 ) -> anyhow::Result<Report> {
     let own = Own::start(DIR_PREFIX, None, config, verbose, hosts.map(Hosts::prefix))?;
     let dir = own.dir().to_owned();
-    let report = Run::on(&dir, plan, interrupt, hosts).and_then(Run::drive);
+    let report = drive(&dir, plan, interrupt, hosts);
     let left = own.stop();
     let mut report = report?;
     report.problems.extend(left);
     Ok(report.judged())
+}
+
+/// A run on the cluster in `dir`.
+fn drive(
+    dir: &Path,
+    plan: Plan,
+    interrupt: Interrupt,
+    hosts: Option<&Hosts>,
+) -> anyhow::Result<Report> {
+    let program = Program {
+        client: client::command,
+        tell: |error| crate::output::tell(format_args!("{:#}", anyhow::Error::new(error))),
+    };
+    let run = Run::on(dir, plan, program, hosts);
+    run.and_then(|run| run.drive(&mut Bars::new(interrupt))).map_err(explained)
+}
+
+/// The error, as bad usage if it is of what the caller has asked for.
+fn explained(error: RunError) -> anyhow::Error {
+    match error {
+        RunError::TooFewReplicas { .. } => usage(format!("{error}: leave it out of --faults")),
+        RunError::ValueTooLong { bytes, max } => usage(format!(
+            "--value-size {bytes} is over this cluster's limits.value_bytes_max, {max}"
+        )),
+        other => other.into(),
+    }
 }
 
 impl Args {
@@ -194,7 +215,7 @@ impl Args {
                     "partition takes a cluster of its own, whose nodes are on hosts that can be parted: leave out --dir and SKEIN_DIR",
                 ));
             }
-            Run::on(&dir, plan, interrupt, None)?.drive()?.judged()
+            drive(&dir, plan, interrupt, None)?.judged()
         } else {
             on_its_own(self.own_config()?, plan, interrupt, global.verbose)?
         };

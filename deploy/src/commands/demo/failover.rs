@@ -8,14 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rustix::process::Signal;
 use serde::Serialize;
-use skein_kvstore::node::directory::Directory;
+use skein_checker::chart;
+use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_workloads::bench::{Phase, Watch};
-use skein_workloads::chart;
+use skein_workloads::chaos::patient::{Lives, Patient};
 use skein_workloads::generator::Progress;
 use skein_workloads::report::{Report, Timeline};
-
-use super::super::chaos::patient::{Lives, Patient};
 
 /// How long a node may take from its death to being a follower again.
 const READMITTED_WITHIN: Duration = Duration::from_secs(20);
@@ -120,7 +119,7 @@ impl<W: Watch> Watch for Killer<'_, W> {
                     let well_after = thread::spawn(move || wait(&patient, node, killed));
                     self.killed = Some(Killed { at, well_after });
                 }
-                Err(error) => self.problem = Some(format!("{error:#}")),
+                Err(error) => self.problem = Some(format!("{:#}", anyhow::Error::new(error))),
             }
         }
         self.watch.progress(progress)

@@ -9,17 +9,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use skein_checker::chart::{Paint, grouped};
 use skein_client::ReadMode;
-use skein_kvstore::config::ClusterConfig;
+use skein_cluster::config::ClusterConfig;
+use skein_node::nodes;
 use skein_workloads::bench::{self, BankPlan, Terms, YcsbPlan};
-use skein_workloads::chart::{Paint, grouped};
 use skein_workloads::mix::Mix;
 use skein_workloads::report::Report;
 
 use self::failover::{Failover, Killer};
-
 use crate::args::Global;
-use crate::cluster;
 use crate::exit::Exit;
 use crate::own::Own;
 use crate::progress::{Bars, Interrupt};
@@ -178,7 +177,7 @@ fn open_bank(
         show.failover(failover, &report)?;
     }
     findings.problems.extend(problems);
-    findings.problems.extend(cluster::divergences(dir));
+    findings.problems.extend(nodes::divergences(dir));
     (findings.bank, findings.failover) = (Some(report), failover);
     Ok(())
 }
@@ -209,7 +208,7 @@ impl Show {
 
     fn title(&self, config: &ClusterConfig) -> anyhow::Result<()> {
         let topology = config.topology;
-        let build = skein_kvstore::BUILD.text();
+        let build = skein_cluster::BUILD.text();
         self.say(&format!(
             "skein {build}: {} nodes as processes of this machine, {} groups of {} replicas\n\n",
             topology.nodes, topology.groups, topology.replicas

@@ -8,10 +8,10 @@ use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, bail};
+use skein_cluster::regions::Scratch;
 use skein_fabric::FabricError;
 use skein_fabric::any::AnyFabric;
 use skein_fabric::shm::Host;
-use skein_kvstore::node::regions::Scratch;
 use skein_multicast::batches::Batches;
 use skein_multicast::config::Topology;
 use skein_workloads::multicast::cores;

@@ -7,8 +7,8 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use skein_cluster::BUILD;
 use skein_fabric::wait::Waiting;
-use skein_kvstore::BUILD;
 use skein_multicast::access::Access;
 use skein_multicast::config::{Topology, Tuning};
 use skein_workloads::bench::{Phase, Watch, any_seed};

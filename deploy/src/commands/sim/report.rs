@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use serde::Serialize;
+use skein_checker::chart::grouped;
 use skein_multicast::simulate::{Failure, Ordering, ProfileTally, Tally};
-use skein_workloads::chart::grouped;
 
 /// Events that are shown of a failure.
 const EVENTS_SHOWN: usize = 60;

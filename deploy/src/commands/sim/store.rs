@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use serde::Serialize;
+use skein_checker::chart::grouped;
+use skein_checker::history::Coverage;
 use skein_multicast::simulate::on_threads;
-use skein_workloads::chart::grouped;
-use skein_workloads::history::Coverage;
 use skein_workloads::simulate::{Run, run};
 
 use super::failures::STORE;

@@ -212,9 +212,9 @@ fn line(text: &mut String, topology: Topology, survivor: &Survivor<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use skein_kvstore::node::admin::CallError;
-    use skein_kvstore::node::status::{NodeStatus, ReplicaReport};
     use skein_multicast::operate::{Diverged, DivergenceStatus};
+    use skein_node::admin::CallError;
+    use skein_node::status::{NodeStatus, ReplicaReport};
 
     use super::*;
     use crate::data::example_replica;
@@ -227,7 +227,7 @@ mod tests {
             life: 0,
             pid: 1,
             cluster: "c".into(),
-            build: skein_kvstore::BUILD.owned(),
+            build: skein_cluster::BUILD.owned(),
             uptime_ms: 1,
             ready: false,
             draining: false,

@@ -1,0 +1,169 @@
+//! A cluster's configuration: one TOML file over the defaults, refused where it cannot work.
+//!
+//! A [`Draft`] remembers where each entry came from, so that what is wrong with it is said with file
+//! and line. [`Draft::finish`] parses it into a [`ClusterConfig`], which has passed every check.
+
+mod draft;
+mod entries;
+mod footprint;
+mod network;
+mod sizes;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use skein_fabric::wait::Waiting;
+use skein_kvstore::limits::Limits;
+use skein_multicast::config::{Conflict, Topology, Tuning};
+
+pub use draft::{ConfigError, Draft};
+pub use footprint::Footprint;
+pub use network::{ANY_GID, Encryption, FabricKind, Network};
+pub use sizes::{exact_bytes, parse_bytes, show_bytes};
+
+use draft::Setting;
+pub(crate) use network::engine_address;
+
+use entries::{ENTRIES, Kind, SECTIONS};
+
+/// Everything that decides how a cluster is laid out and behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    /// Nodes, groups, replicas, engines.
+    pub topology: Topology,
+    /// How they reach each other.
+    pub network: Network,
+    /// What the store accepts.
+    pub limits: Limits,
+    /// Sizes of memory and bounds of queues.
+    pub tuning: Tuning,
+    /// What an engine thread does when there is nothing to do.
+    pub waiting: Waiting,
+    /// Where the directory with the cluster's shared memory is made.
+    pub region_root: PathBuf,
+    /// How long a node that stops may take to finish what is under way, in milliseconds.
+    pub stop_within_ms: u64,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self {
+            topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
+            network: Network::default(),
+            limits: Limits::default(),
+            tuning: Tuning::default(),
+            waiting: Waiting::Adaptive,
+            region_root: PathBuf::from(SHARED_MEMORY),
+            stop_within_ms: 2_000,
+        }
+    }
+}
+
+/// Where Linux keeps shared memory.
+pub const SHARED_MEMORY: &str = "/dev/shm";
+
+impl ClusterConfig {
+    /// The settings, if any, that cannot work, alone or together.
+    pub fn check(&self) -> Result<(), Conflict> {
+        self.topology.check()?;
+        self.network.check(self.topology)?;
+        self.limits.check()?;
+        self.tuning.check()?;
+        let (limits, tuning) = (&self.limits, &self.tuning);
+        let largest = limits.transaction_bytes_max as u64;
+        let size = |name: &str, bytes: u64| format!("{name} = {}", exact_bytes(bytes));
+        #[rustfmt::skip]
+        let rules: [(bool, String, String, &'static str); 3] = [
+            (limits.transaction_bytes_max <= tuning.payload_bytes_max,
+             size("limits.transaction_bytes_max", largest),
+             size("tuning.payload_bytes_max", tuning.payload_bytes_max as u64),
+             "a transaction must fit into a payload"),
+            (limits.group_bytes_max(&self.topology) >= 2 * largest,
+             size("limits.memory_bytes_max", limits.memory_bytes_max),
+             size("limits.transaction_bytes_max", largest),
+             "each replica of a node must have room for two of the largest transactions"),
+            (tuning.rings_bytes_max >= 2 * tuning.ring_bytes_max,
+             size("tuning.rings_bytes_max", tuning.rings_bytes_max as u64),
+             size("tuning.ring_bytes_max", tuning.ring_bytes_max as u64),
+             "an engine must have room for two rings that have grown"),
+        ];
+        match rules.into_iter().find(|(holds, ..)| !holds) {
+            Some((_, first, second, why)) => Err(Conflict { first, second, why }),
+            None => Ok(()),
+        }
+    }
+
+    /// The settings, if any, with which the cluster does not fit into `memory` bytes.
+    pub fn check_memory(&self, memory: u64) -> Result<(), Conflict> {
+        let nodes = if self.network.is_one_host() { u64::from(self.topology.nodes) } else { 1 };
+        let size = |name: &str, bytes: u64| format!("{name} = {}", exact_bytes(bytes));
+        if self.limits.memory_bytes_max.saturating_mul(nodes) > memory {
+            return Err(Conflict {
+                first: size("limits.memory_bytes_max", self.limits.memory_bytes_max),
+                second: format!("topology.nodes = {nodes}"),
+                why: "all nodes run on this machine, and it has not that much memory",
+            });
+        }
+        let shared = Footprint::of(self).at_start() / u64::from(self.topology.nodes) * nodes;
+        let all = self.limits.memory_bytes_max * nodes + shared;
+        if all > memory {
+            return Err(Conflict {
+                first: size("limits.memory_bytes_max", self.limits.memory_bytes_max),
+                second: size("tuning.log_bytes", self.tuning.log_bytes as u64),
+                why: "what the nodes may hold and their logs and rings together are more than the memory of this machine",
+            });
+        }
+        Ok(())
+    }
+
+    /// The whole configuration as TOML with a comment for each entry. Reading it gives the same
+    /// configuration again.
+    pub fn print(&self) -> String {
+        let draft = Draft::from(self);
+        let mut text = String::from("# The configuration of a Skein cluster.\n");
+        for (section, about) in SECTIONS {
+            let _ = write!(text, "\n# {about}\n[{section}]\n");
+            for entry in ENTRIES.iter().filter(|entry| entry.section == section) {
+                let value = match (draft.get(entry), entry.kind) {
+                    (Setting::Number(number), Kind::Bytes) => match exact_bytes(*number) {
+                        size if size.ends_with('B') => format!("\"{size}\""),
+                        plain => plain,
+                    },
+                    (Setting::Number(number), _) => number.to_string(),
+                    (Setting::Text(text), _) => toml::Value::String(text.clone()).to_string(),
+                    (Setting::List(list), _) => toml::Value::from(list.clone()).to_string(),
+                };
+                for line in wrapped(entry.about, 98) {
+                    let _ = writeln!(text, "# {line}");
+                }
+                let _ = writeln!(text, "{} = {value}", entry.name);
+            }
+        }
+        text
+    }
+}
+
+/// `text` in lines of at most `width` characters.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// The memory of this machine, or of the container we are in, in bytes; if that can be told.
+pub fn machine_memory() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let total = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10;
+    let ceiling = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let ceiling = ceiling.and_then(|text| text.trim().parse::<u64>().ok());
+    Some(ceiling.map_or(total, |ceiling| ceiling.min(total)))
+}

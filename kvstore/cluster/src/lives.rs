@@ -1,0 +1,91 @@
+//! How often a node has been started: the number that tells its lives apart.
+//!
+//! **Invariant (no life is lived twice).** `nodeN.life` holds the number of lives that have begun.
+//! Only who holds the node's lock raises it, on the disk and under its name before anything is promised
+//! in the new life; so whenever a process is killed, the next one gets a higher number. A start that
+//! fails before that, for want of a port, a certificate or memory, has said nothing to anybody and
+//! begins no life: the replicas of a new cluster count in their first life alone. The file is made with
+//! the cluster: one that is missing is damage, and never the first life.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use skein_multicast::operate::Identity;
+
+use crate::directory::{DirectoryError, failed};
+use crate::files;
+
+/// Before the first life.
+pub(crate) const NONE: &str = "0\n";
+
+/// How many lives have begun.
+pub fn begun(path: &Path) -> Result<u32, DirectoryError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(damaged(path, "it is missing"));
+        }
+        // No text at all.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => String::new(),
+        Err(error) => return Err(failed("read", path)(error)),
+    };
+    let number = text.strip_suffix('\n').and_then(|text| text.parse().ok());
+    number.ok_or_else(|| damaged(path, "it holds no number"))
+}
+
+/// The number of the next life; `None` if there have been as many as there may be.
+pub fn next(path: &Path) -> Result<Option<u32>, DirectoryError> {
+    Ok(Some(begun(path)?).filter(|life| *life < Identity::LIVES_MAX))
+}
+
+/// Begins the life with this number, which is the next.
+pub fn begin(path: &Path, life: u32) -> Result<(), DirectoryError> {
+    store(path, life + 1).map_err(failed("write", path))
+}
+
+/// Replaces the number, for good once this returns.
+pub(crate) fn store(path: &Path, lives: u32) -> io::Result<()> {
+    files::replace_or_overwrite(path, &format!("{lives}\n"))
+}
+
+fn damaged(file: &Path, why: &'static str) -> DirectoryError {
+    DirectoryError::LivesDamaged { file: file.to_owned(), why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_life_is_a_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node0.life");
+        fs::write(&path, NONE).unwrap();
+        for life in 0..3 {
+            assert_eq!(next(&path).unwrap(), Some(life));
+            assert_eq!(begun(&path).unwrap(), life, "not begun yet");
+            begin(&path, life).unwrap();
+            assert_eq!(begun(&path).unwrap(), life + 1);
+        }
+        // Killed after it had begun to write.
+        fs::write(dir.path().join(".node0.life.new"), "1").unwrap();
+        assert_eq!(next(&path).unwrap(), Some(3));
+        begin(&path, 3).unwrap();
+        fs::write(&path, format!("{}\n", Identity::LIVES_MAX)).unwrap();
+        assert_eq!(next(&path).unwrap(), None);
+        assert_eq!(begun(&path).unwrap(), Identity::LIVES_MAX);
+    }
+
+    #[test]
+    fn a_damaged_count_is_no_first_life() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node0.life");
+        assert!(next(&path).unwrap_err().to_string().contains("missing"));
+        for text in ["", "\n", "3", "-1\n", "one\n", "99999999999\n"] {
+            fs::write(&path, text).unwrap();
+            assert!(next(&path).unwrap_err().to_string().contains("holds no number"), "{text:?}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text, "nothing is overwritten");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The directory of a cluster's shared memory: `skein-UID-CLUSTER`, in a file system in memory.
+//!
+//! Whoever starts the cluster and every node hold it locked (shared). One that nobody holds was
+//! abandoned, for instance because its cluster was killed and its `--dir` deleted; the next `up` on
+//! this machine removes it. It is locked before it gets its name, so that nobody takes it for
+//! abandoned in between.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+
+use crate::config::{ClusterConfig, Footprint, SHARED_MEMORY, show_bytes};
+use crate::directory::{Directory, DirectoryError, MANIFEST, Manifest, failed, uid};
+
+/// A held directory of shared memory.
+#[derive(Debug)]
+pub struct Regions {
+    _held: File,
+}
+
+impl Regions {
+    /// Makes the directory, held.
+    pub(crate) fn make(path: &Path) -> Result<Self, DirectoryError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let early = path.with_file_name(format!(".{name}"));
+        let made = DirBuilder::new().mode(0o700).create(&early);
+        made.map_err(failed("make the directory", &early))?;
+        let held = Self::hold(&early)?;
+        fs::rename(&early, path).map_err(failed("make the directory", path))?;
+        Ok(held)
+    }
+
+    /// Holds that of a running cluster.
+    pub fn hold_of(directory: &Directory, manifest: &Manifest) -> Result<Self, DirectoryError> {
+        if !manifest.regions.is_dir() {
+            let (dir, regions) = (directory.path().to_owned(), manifest.regions.clone());
+            return Err(DirectoryError::MemoryGone { dir, regions });
+        }
+        Self::hold(&manifest.regions)
+    }
+
+    /// Holds one that is there.
+    fn hold(path: &Path) -> Result<Self, DirectoryError> {
+        let held = File::open(path).map_err(failed("open", path))?;
+        held.lock_shared().map_err(failed("lock", path))?;
+        Ok(Self { _held: held })
+    }
+}
+
+/// Shared memory for processes that are no cluster. Goes when this is dropped; what one that was
+/// killed has left is removed like that of a cluster.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    held: Option<Regions>,
+}
+
+impl Scratch {
+    /// Makes it, where clusters have theirs unless told otherwise.
+    pub fn make() -> Result<Self, DirectoryError> {
+        let root = root(&ClusterConfig::default(), &mut |warning| tracing::warn!(warning))?;
+        sweep(&root);
+        let path = path(&root, &format!("{:016x}", rand::random::<u64>()));
+        let held = Some(Regions::make(&path)?);
+        Ok(Self { path, held })
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.held = None;
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "shared memory stays");
+        }
+    }
+}
+
+/// The place for the shared memory of the cluster of that name.
+pub(crate) fn path(root: &Path, cluster: &str) -> PathBuf {
+    root.join(format!("skein-{}-{cluster}", uid()))
+}
+
+/// The root to use: what the configuration says; in its place, if that is the default and cannot be
+/// used here, the temporary directory.
+pub(crate) fn root(
+    config: &ClusterConfig,
+    warn: &mut dyn FnMut(String),
+) -> Result<PathBuf, DirectoryError> {
+    let root = &config.region_root;
+    let usable = |path: &Path| match fs::metadata(path) {
+        Ok(about) if !about.is_dir() => Err(ErrorKind::NotADirectory.into()),
+        Ok(_) => Ok(access(path, Access::WRITE_OK | Access::EXEC_OK)?),
+        Err(error) => Err(error),
+    };
+    let Err(error) = usable(root) else { return Ok(root.clone()) };
+    if root != Path::new(SHARED_MEMORY) {
+        return Err(failed("use node.region_root =", root)(error));
+    }
+    let temporary = std::env::temp_dir();
+    usable(&temporary).map_err(failed("use the temporary directory", &temporary))?;
+    warn(format!(
+        "{SHARED_MEMORY} cannot be used ({error}): the cluster's memory goes to {}, which may be on \
+         a disk and slow; mount a tmpfs at {SHARED_MEMORY}, or set node.region_root",
+        temporary.display()
+    ));
+    Ok(temporary)
+}
+
+/// Refuses if the file system of `root` has no room for the cluster to start. Warns if it has none
+/// for what it may grow to.
+pub(crate) fn check_room(
+    root: &Path,
+    footprint: &Footprint,
+    warn: &mut dyn FnMut(String),
+) -> Result<(), DirectoryError> {
+    let free = free_bytes(root).map_err(failed("ask for free space in", root))?;
+    let (needed, most) = (footprint.at_start(), footprint.most());
+    if needed > free {
+        return Err(DirectoryError::NoRoom {
+            root: root.to_owned(),
+            needed: show_bytes(needed),
+            free: show_bytes(free),
+        });
+    }
+    if most > free {
+        let (most, free, root) = (show_bytes(most), show_bytes(free), root.display());
+        warn(format!(
+            "with many sessions the cluster can grow to {most} of shared memory, and {root} has \
+             {free} free: sessions that find no room are refused; enlarge it, or lower \
+             tuning.rings_bytes_max"
+        ));
+    }
+    Ok(())
+}
+
+/// Bytes that this user may still write to the file system that holds `path`.
+pub fn free_bytes(path: &Path) -> std::io::Result<u64> {
+    let about = rustix::fs::statvfs(path)?;
+    Ok(about.f_bavail.saturating_mul(about.f_frsize))
+}
+
+/// Removes the shared memory of a cluster. The name is checked, so that no manifest, whatever it
+/// says, makes us remove anything else.
+pub(crate) fn remove(manifest: &Manifest) -> Result<(), DirectoryError> {
+    let Some(root) = manifest.regions.parent() else { return Ok(()) };
+    // On a network there is none, and that is the cluster's directory, whatever it is called.
+    let no_memory = manifest.regions.join(MANIFEST).exists();
+    if no_memory || cluster_of(&manifest.regions) != Some(&manifest.cluster) {
+        return Ok(());
+    }
+    let name = manifest.regions.file_name().unwrap_or_default().to_string_lossy();
+    for path in [manifest.regions.clone(), root.join(format!(".{name}"))] {
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(failed("remove", &path)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Removes what nobody holds. Failing to is no reason not to start.
+pub(crate) fn sweep(root: &Path) {
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if cluster_of(&path).is_none() {
+            continue;
+        }
+        let Ok(dir) = File::open(&path) else { continue };
+        let abandoned = dir.try_lock().is_ok()
+            && skein_fabric::shm::Host::at(&path).is_ok_and(|host| host.live().is_empty());
+        if abandoned && fs::remove_dir_all(&path).is_ok() {
+            tracing::info!(path = %path.display(), "removed abandoned shared memory");
+        }
+    }
+}
+
+/// Removes what nobody holds, where clusters have their memory unless told otherwise.
+pub fn sweep_abandoned() {
+    if let Ok(root) = root(&ClusterConfig::default(), &mut |_| ()) {
+        sweep(&root);
+    }
+}
+
+/// The cluster to which a directory of this user's shared memory belongs, going by its name.
+fn cluster_of(path: &Path) -> Option<&str> {
+    let cluster = path.file_name()?.to_str()?.strip_prefix(&format!("skein-{}-", uid()))?;
+    let whole = cluster.len() == 16 && cluster.bytes().all(|b| b.is_ascii_hexdigit());
+    whole.then_some(cluster)
+}

@@ -1,0 +1,70 @@
+//! The files of a cluster's directory that are the same for all its processes.
+
+use std::io::ErrorKind;
+
+use crate::directory::{CONFIG, Directory, DirectoryError, MANIFEST, failed};
+use crate::files;
+
+/// The files that are the same for all processes of a cluster, as they were when this one began.
+#[derive(Debug)]
+pub struct Shared {
+    directory: Directory,
+    cluster: String,
+    manifest: String,
+    config: String,
+}
+
+impl Shared {
+    /// As they are now.
+    pub fn read(directory: &Directory) -> Result<Self, DirectoryError> {
+        let read = |name| {
+            let path = directory.path().join(name);
+            std::fs::read_to_string(&path).map_err(failed("read", &path))
+        };
+        Ok(Self {
+            cluster: directory.manifest()?.cluster,
+            manifest: read(MANIFEST)?,
+            config: read(CONFIG)?,
+            directory: directory.clone(),
+        })
+    }
+
+    /// The directory that they stand in.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Makes anew what is missing. Returns whether anything was.
+    pub fn restore(&self) -> Result<bool, DirectoryError> {
+        let dir = self.directory.path();
+        let mut restored = false;
+        match self.directory.manifest() {
+            Ok(manifest) if manifest.cluster == self.cluster => {}
+            Ok(_) => {
+                let dir = dir.to_owned();
+                return Err(DirectoryError::Taken { dir, cluster: self.cluster.clone() });
+            }
+            Err(DirectoryError::NoCluster { .. } | DirectoryError::Damaged { .. }) => {
+                files::make_directory(dir).map_err(failed("make the directory", dir))?;
+                self.write(MANIFEST, &self.manifest)?;
+                restored = true;
+            }
+            Err(error) => return Err(error),
+        }
+        if is_missing(&dir.join(CONFIG)) {
+            self.write(CONFIG, &self.config)?;
+            restored = true;
+        }
+        Ok(restored)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), DirectoryError> {
+        let path = self.directory.path().join(name);
+        files::replace(&path, text).map_err(failed("write", &path))
+    }
+}
+
+/// Whether nothing is at `path`, rather than something that cannot be looked at.
+pub fn is_missing(path: &std::path::Path) -> bool {
+    std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+}

@@ -1,0 +1,234 @@
+//! The loop of an engine thread, and how other threads talk to it between two turns.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use skein_fabric::Fabric;
+use skein_fabric::wait::{Waiter, Waiting, ask_for_short_slices};
+use skein_kvstore::machine::Machine;
+use skein_kvstore::wire::Request;
+use skein_multicast::engine::Engine;
+use skein_multicast::operate::{Command, CommandError};
+
+use crate::digests::{Digests, Taking};
+use crate::status::{RefusedNode, ReplicaReport};
+
+/// Questions that may wait for one engine.
+const QUESTIONS_MAX: usize = 8;
+
+/// Sessions that one message ends: small enough to travel in the log, which a node that asks for it
+/// finds at once.
+const EXPIRED_MAX: usize = 256;
+
+/// How often an engine that is kept from turning looks whether it still is.
+const PAUSE_NAP: Duration = Duration::from_millis(1);
+
+/// What an operator sees of an engine.
+#[derive(Clone, Debug, Default)]
+pub struct EngineStatus {
+    /// Whether it has met every replica it talks to.
+    pub connected: bool,
+    /// Its replicas.
+    pub replicas: Vec<ReplicaReport>,
+    /// Other nodes that it refuses, and why.
+    pub refused: Vec<RefusedNode>,
+}
+
+/// Something that another thread wants of an engine, and where it waits for the answer.
+#[derive(Debug)]
+enum Question {
+    Status(SyncSender<EngineStatus>),
+    Command(Command, SyncSender<Result<(), CommandError>>),
+    Digest(SyncSender<Digests>),
+}
+
+/// The other threads' side of an engine. Dropping it stops the engine.
+pub struct Control {
+    questions: SyncSender<Question>,
+    shared: Arc<Shared>,
+    wake: Box<dyn FnMut() + Send>,
+}
+
+/// The engine's side.
+#[derive(Debug)]
+pub struct Requests {
+    questions: Receiver<Question>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    pause: AtomicBool,
+    /// Questions sent and not yet taken.
+    asked: AtomicUsize,
+}
+
+/// The two ends between an engine and the other threads. `wake` must wake the engine if it is
+/// parked; see [`Waker`](skein_fabric::shm::Waker).
+pub fn control(wake: impl FnMut() + Send + 'static) -> (Control, Requests) {
+    let (sender, receiver) = sync_channel(QUESTIONS_MAX);
+    let shared = Arc::<Shared>::default();
+    let control = Control { questions: sender, shared: shared.clone(), wake: Box::new(wake) };
+    (control, Requests { questions: receiver, shared })
+}
+
+impl Control {
+    /// What the engine is doing, if it says so within `longest`.
+    pub fn status(&mut self, longest: Duration) -> Option<EngineStatus> {
+        self.ask(Question::Status, longest)
+    }
+
+    /// What came of `command`, if the engine says so within `longest`.
+    pub fn command(
+        &mut self,
+        command: Command,
+        longest: Duration,
+    ) -> Option<Result<(), CommandError>> {
+        self.ask(|answer| Question::Command(command, answer), longest)
+    }
+
+    /// What its replicas hold, as soon as nothing has been delivered for long enough to tell.
+    pub(super) fn digests(&mut self) -> Receiver<Digests> {
+        let (sender, answer) = sync_channel(1);
+        // If it is not taken, nobody answers: that is told by the receiver.
+        self.send(Question::Digest(sender));
+        answer
+    }
+
+    fn ask<T>(
+        &mut self,
+        question: impl FnOnce(SyncSender<T>) -> Question,
+        longest: Duration,
+    ) -> Option<T> {
+        let (sender, answer) = sync_channel(1);
+        self.send(question(sender));
+        answer.recv_timeout(longest).ok()
+    }
+
+    /// Sends a question, unless too many wait: then it is dropped, and its asker's hope with it.
+    fn send(&mut self, question: Question) {
+        self.shared.asked.fetch_add(1, Ordering::SeqCst);
+        if self.questions.try_send(question).is_err() {
+            self.shared.asked.fetch_sub(1, Ordering::SeqCst);
+            return;
+        }
+        (self.wake)();
+    }
+
+    /// Keeps the engine from turning, as a stopped process is kept; or lets it go on.
+    pub fn pause(&mut self, pause: bool) {
+        self.shared.pause.store(pause, Ordering::SeqCst);
+        (self.wake)();
+    }
+
+    /// Ends the engine's loop after the turn it is in.
+    pub fn stop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        (self.wake)();
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+impl Requests {
+    fn is_empty(&self) -> bool {
+        self.shared.asked.load(Ordering::SeqCst) == 0 && !self.stopped() && !self.paused()
+    }
+
+    fn stopped(&self) -> bool {
+        self.shared.stop.load(Ordering::SeqCst)
+    }
+
+    fn paused(&self) -> bool {
+        self.shared.pause.load(Ordering::SeqCst)
+    }
+
+    fn answer<F: Fabric>(&self, engine: &mut Engine<F, Machine>, digests: &mut Taking) {
+        if self.shared.asked.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        while let Ok(question) = self.questions.try_recv() {
+            self.shared.asked.fetch_sub(1, Ordering::SeqCst);
+            // Whoever asked may have given up waiting.
+            match question {
+                Question::Status(answer) => _ = answer.try_send(status(engine)),
+                Question::Command(command, answer) => {
+                    tracing::info!(?command, "told by an operator");
+                    let _ = answer.try_send(engine.command(&command));
+                }
+                Question::Digest(answer) => digests.ask(answer),
+            }
+        }
+    }
+}
+
+fn status<F: Fabric>(engine: &Engine<F, Machine>) -> EngineStatus {
+    let mut replicas: Vec<_> = engine
+        .status()
+        .into_iter()
+        .map(|order| ReplicaReport { order, keys: 0, store_bytes: 0, digest: None })
+        .collect();
+    for (replica, machine) in engine.applications() {
+        let of = |report: &&mut ReplicaReport| {
+            (report.order.group, report.order.slot) == (replica.group.0, replica.slot)
+        };
+        if let Some(report) = replicas.iter_mut().find(of) {
+            report.keys = machine.keys();
+            report.store_bytes = machine.bytes();
+        }
+    }
+    let refused = engine.refusals();
+    let refused = refused.map(|(node, why)| RefusedNode { node, why: why.to_owned() });
+    EngineStatus { connected: engine.connected(), refused: refused.collect(), replicas }
+}
+
+/// Turns `engine` on a thread of its own until [stopped](Control::stop). Shared by node processes and by clusters
+/// inside other processes. `bereaved` is called when the process of a peer has ended: what it left on the
+/// host is not for an engine to remove, for that takes longer than a turn should.
+pub fn run<F: Fabric>(
+    engine: &mut Engine<F, Machine>,
+    waiting: Waiting,
+    requests: &Requests,
+    bereaved: &mut dyn FnMut(),
+) {
+    ask_for_short_slices();
+    let mut waiter = Waiter::new(waiting);
+    let mut digests = Taking::default();
+    while !requests.stopped() {
+        if requests.paused() {
+            thread::sleep(PAUSE_NAP);
+            continue;
+        }
+        let mut worked = engine.turn();
+        requests.answer(engine, &mut digests);
+        worked |= digests.go_on(engine);
+        let dead = engine.take_dead_sessions(EXPIRED_MAX);
+        if !dead.is_empty() {
+            tracing::info!(sessions = dead.len(), "their processes have ended; they expire");
+            engine.originate(&Request::Expire(dead).encode());
+        }
+        if engine.take_bereaved() {
+            bereaved();
+        }
+        if worked {
+            waiter.worked(engine.fabric());
+        } else {
+            engine.wait(&mut waiter, &|| requests.is_empty());
+        }
+    }
+}

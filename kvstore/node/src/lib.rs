@@ -1,0 +1,12 @@
+//! A node: one process, its engine threads, and how operators speak to it; and the node processes of a cluster,
+//! seen from outside.
+
+pub mod admin;
+mod digests;
+pub mod engine;
+pub mod nodes;
+pub mod process;
+mod socket;
+pub mod status;
+pub mod supervise;
+mod upkeep;

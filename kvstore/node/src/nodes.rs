@@ -1,0 +1,206 @@
+//! The nodes of a cluster, seen from outside: what they are doing, and how to stop them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use skein_cluster::directory::Directory;
+use skein_multicast::operate::{Diverged, DivergenceStatus, ReplicaStatus};
+
+use crate::admin::{self, Action, CallError};
+use crate::status::NodeStatus;
+
+/// How often we look whether something has ended.
+const POLL: Duration = Duration::from_millis(5);
+/// How long a node may take to answer that it has drained, once the time for that is over.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// How long a node may take to end when nothing is left to do.
+const END_WITHIN: Duration = Duration::from_secs(3);
+/// How long the kernel may take to end a killed process: it has memory to give back.
+const KILL_WITHIN: Duration = Duration::from_secs(30);
+
+/// A process that cannot be signalled: usually because it is another user's.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot signal process {pid}")]
+pub struct SignalError {
+    /// The process.
+    pub pid: u32,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+/// Why nodes were not stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StopError {
+    /// One of them cannot be signalled.
+    #[error(transparent)]
+    Signal(#[from] SignalError),
+    /// One of them was killed, and the kernel has not ended it in time.
+    #[error("a node in {} has been killed and does not end", dir.display())]
+    Stuck {
+        /// The cluster's directory.
+        dir: PathBuf,
+    },
+}
+
+/// What each of the nodes says of itself, asked all at once.
+pub fn statuses(directory: &Directory, nodes: u16) -> Vec<Result<NodeStatus, CallError>> {
+    ask(nodes, |node| admin::status(directory, node))
+}
+
+/// What the nodes of the cluster in `dir` say of replicas that have diverged, a line each: whatever was
+/// measured on them is worth nothing. Nodes of other hosts are not asked.
+pub fn divergences(dir: &Path) -> Vec<String> {
+    let Ok(directory) = Directory::at(dir) else { return Vec::new() };
+    let Ok(manifest) = directory.manifest() else { return Vec::new() };
+    let answers = statuses(&directory, manifest.nodes);
+    diverged(answers.iter().flatten())
+}
+
+/// What these nodes say of replicas that have diverged, a line each.
+fn diverged<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> Vec<String> {
+    let replicas = statuses
+        .into_iter()
+        .flat_map(|status| status.replicas.iter().map(|replica| (status.node, &replica.order)));
+    let line = |(node, order): (u16, &ReplicaStatus)| {
+        let DivergenceStatus { what, slots, position, recovered, .. } =
+            order.divergence.as_ref()?;
+        let (group, slot) = (order.group, order.slot);
+        let names: Vec<_> = slots.iter().map(|slot| format!("g{group}.{slot}")).collect();
+        let names = names.join(", ");
+        let since = match (what, recovered) {
+            (_, true) => "and took the state anew",
+            (Diverged::Own, false) => "and is taking the state anew",
+            (Diverged::Others, false) => "as the others of the group say",
+            (Diverged::All, false) => "and no state is held by f+1 of them: the group has stopped",
+        };
+        Some(format!(
+            "n{node}: g{group}.{slot} says that {names} diverged at position {position}, {since}"
+        ))
+    };
+    replicas.filter_map(line).collect()
+}
+
+/// Calls `one` for each of the nodes, each on a thread of its own. Returns their answers in the nodes' order.
+///
+/// # Panics
+///
+/// If `one` panics.
+pub fn ask<T: Send>(nodes: u16, one: impl Fn(u16) -> T + Sync) -> Vec<T> {
+    let one = &one;
+    thread::scope(|scope| {
+        let asked: Vec<_> = (0..nodes).map(|node| scope.spawn(move || one(node))).collect();
+        asked.into_iter().map(|asked| asked.join().expect("asking does not panic")).collect()
+    })
+}
+
+/// How many keys the nodes that answer hold, each counted once: for each group what the replica that
+/// is furthest says.
+pub fn keys<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> u64 {
+    let mut groups = BTreeMap::<u16, (u64, u64)>::new();
+    for replica in statuses.into_iter().flat_map(|status| &status.replicas) {
+        let furthest = groups.entry(replica.order.group).or_default();
+        *furthest = (*furthest).max((replica.order.delivered, replica.keys));
+    }
+    groups.values().map(|(_, keys)| keys).sum()
+}
+
+/// Stops the nodes that are running: lets them finish what is under way together, then ends them,
+/// then kills what does not end. `hurry` is asked all the time whether to skip the first.
+///
+/// # Errors
+///
+/// Some of the nodes still run then.
+pub fn stop(
+    directory: &Directory,
+    nodes: u16,
+    stop_within: Duration,
+    hurry: &mut dyn FnMut() -> bool,
+) -> Result<(), StopError> {
+    let running = || (0..nodes).any(|node| directory.node_or_dying(node).is_some());
+    if !running() {
+        return Ok(());
+    }
+    // Together, because one that has ended no longer acknowledges what another waits for.
+    let (drained, draining) = channel();
+    let asker = directory.clone();
+    thread::spawn(move || {
+        let longest = stop_within + ANSWER_WITHIN;
+        let _ = ask(nodes, |node| admin::call(&asker, node, Action::Drain, longest));
+        let _ = drained.send(());
+    });
+    while draining.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) && !hurry() && running() {}
+    // Nodes that have drained do not do so again.
+    let mut ending = signal_nodes(directory, nodes, Signal::TERM)?;
+    let mut deadline = Instant::now() + END_WITHIN;
+    let mut killed = false;
+    while running() || !ending.iter().all(has_ended) {
+        if !killed && (hurry() || Instant::now() >= deadline) {
+            tracing::warn!("nodes that do not end are killed");
+            ending.extend(signal_nodes(directory, nodes, Signal::KILL)?);
+            (killed, deadline) = (true, Instant::now() + KILL_WITHIN);
+        } else if killed && Instant::now() >= deadline {
+            return Err(StopError::Stuck { dir: directory.path().to_owned() });
+        }
+        thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+fn signal_nodes(
+    directory: &Directory,
+    nodes: u16,
+    signal: Signal,
+) -> Result<Vec<OwnedFd>, SignalError> {
+    let pid = |node| move || directory.node_or_dying(node).map(|holder| holder.pid);
+    (0..nodes).filter_map(|node| signal_holder(pid(node), signal).transpose()).collect()
+}
+
+/// Signals the process that `holder` names, if there is one, and no other that may have got its
+/// number since. Returns a handle on it.
+pub fn signal_holder(
+    holder: impl Fn() -> Option<u32>,
+    signal: Signal,
+) -> Result<Option<OwnedFd>, SignalError> {
+    let Some(pid) = holder() else { return Ok(None) };
+    let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+    let told = match pidfd_open(number, PidfdFlags::empty()) {
+        // It still holds what it held before we had a handle on it, so the handle is the holder's.
+        Ok(handle) if holder() == Some(pid) => {
+            pidfd_send_signal(&handle, signal).map(|()| Some(handle))
+        }
+        Ok(_) => return Ok(None),
+        Err(error) => Err(error),
+    };
+    match told {
+        Err(Errno::SRCH) => Ok(None),
+        Ok(handle) => Ok(handle),
+        Err(error) => Err(SignalError { pid, source: error.into() }),
+    }
+}
+
+/// Whether all of the process is gone, and with it whatever it held.
+pub fn has_ended(process: &OwnedFd) -> bool {
+    ends_within(process, Duration::ZERO)
+}
+
+/// Waits for processes that have let go of their locks already, which the kernel does on the way to
+/// their end and not when it comes.
+pub fn await_end(ending: &[OwnedFd]) {
+    for process in ending {
+        ends_within(process, END_WITHIN);
+    }
+}
+
+fn ends_within(process: &OwnedFd, within: Duration) -> bool {
+    let within = Timespec::try_from(within).expect("a short time");
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&within)).is_ok_and(|ended| ended > 0)
+}

@@ -1,0 +1,646 @@
+//! A node process from its start to its end.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use skein_cluster::config::{ClusterConfig, FabricKind};
+use skein_cluster::directory::{Directory, DirectoryError, Manifest, failed};
+use skein_cluster::identity;
+use skein_cluster::lives;
+use skein_cluster::lock::{Holder, Lock};
+use skein_cluster::network::{self, Who};
+use skein_cluster::regions::Regions;
+use skein_cluster::shared;
+use skein_fabric::shm::Host;
+use skein_fabric::{Fabric, FabricError};
+use skein_kvstore::machine::Machine;
+use skein_kvstore::slots::SlotMap;
+use skein_multicast::config::endpoint_name;
+use skein_multicast::engine::Engine;
+use skein_multicast::operate::{Command, CommandError, Identity};
+use skein_multicast::roster::{Mistrust, Roster, Seen};
+use skein_protocol::ids::{GroupId, ReplicaId};
+
+use crate::admin::{Action, Answer, Problem, ProblemKind, Response, Server, Wanted};
+use crate::digests::{Awaited, Digests, GivenUp};
+use crate::engine::{self, Control, EngineStatus};
+use crate::status::{GoneNode, LogLosses, NodeStatus, ReplicaReport, resident_bytes};
+use crate::upkeep::{self, Upkeep};
+
+/// How long an engine may take to answer. It answers between two turns, and no turn is
+/// long; but it may have to wait for a core.
+const ENGINE_WAIT_MAX: Duration = Duration::from_secs(3);
+/// How often a draining node looks whether it has finished.
+const DRAIN_POLL: Duration = Duration::from_millis(5);
+
+/// How often what dead clients have left is looked for, though nobody says that there is any.
+const CLEAN_AGAIN: Duration = Duration::from_secs(10);
+
+/// What engine threads say by the alarm. Any other byte is a signal.
+const ENDED: u8 = b'e';
+const BEREAVED: u8 = b'b';
+
+/// Why a node ended otherwise than by being stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The cluster's directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// Only `skein up` starts nodes, and knows how many there are.
+    #[error("no node {node} in a cluster of {nodes}: they are numbered from 0")]
+    NoSuchNode {
+        /// The node asked for.
+        node: u16,
+        /// How many there are.
+        nodes: u16,
+    },
+    /// Its address is another host's.
+    #[error(
+        "node {node} does not belong on this host: {address} is no address of it; start the node on its own host, or correct network.addresses on all hosts"
+    )]
+    Elsewhere {
+        /// The node.
+        node: u16,
+        /// Where it belongs.
+        address: String,
+    },
+    /// It runs already.
+    #[error("node {node} is running already, as process {}", .holder.pid)]
+    Running {
+        /// The node.
+        node: u16,
+        /// Its process.
+        holder: Holder,
+    },
+    /// It would come too late.
+    #[error("node {node} does not start: the cluster is being stopped by process {}", .by.pid)]
+    Stopping {
+        /// The node.
+        node: u16,
+        /// Who stops it.
+        by: Holder,
+    },
+    /// The numbers that tell its lives apart are used up.
+    #[error(
+        "node {node} of this cluster has been started {lives} times, and that is as often as its lives can be told apart; move what you need into a new cluster"
+    )]
+    TooManyLives {
+        /// The node.
+        node: u16,
+        /// How often.
+        lives: u32,
+    },
+    /// No memory, or another problem with it.
+    #[error("the node cannot meet the others: {0}")]
+    Fabric(#[from] FabricError),
+    /// The others know another process to be this node.
+    #[error("the other nodes refuse this one: {why}{}", instead(.why))]
+    Refused {
+        /// What is wrong with it.
+        why: Mistrust,
+    },
+    /// An engine thread panicked; it has said why.
+    #[error("engine thread {engine} has panicked")]
+    Panicked {
+        /// Its number.
+        engine: usize,
+    },
+}
+
+/// What to do where it is the other host that must go.
+fn instead(why: &Mistrust) -> String {
+    let Mistrust::Replaced { node } = why else { return String::new() };
+    format!(
+        "; if it is the other one that is to end, make sure that it does not come back, and `skein admin \
+         replace {node}` here makes this one node {node}"
+    )
+}
+
+struct Worker {
+    control: Control,
+    thread: JoinHandle<()>,
+}
+
+/// What the node is up to.
+enum Phase {
+    Serving,
+    /// Delivers what it knows of, until `deadline`; then tells `asked`, and ends if `stop`.
+    Draining {
+        deadline: Instant,
+        asked: Vec<Answer>,
+        stop: bool,
+    },
+}
+
+struct Node {
+    directory: Directory,
+    manifest: Manifest,
+    config: ClusterConfig,
+    number: u16,
+    started: Instant,
+    workers: Vec<Worker>,
+    phase: Phase,
+    /// Drained since it was last asked to: what it was to finish is finished.
+    drained: bool,
+    /// Told by an operator to stop, who does not want it to be started again.
+    dismissed: bool,
+    life: u32,
+    /// Who runs the other nodes, as far as is known here.
+    roster: Arc<Roster>,
+    /// That could not be written down.
+    forgets: bool,
+    /// Those who wait for digests.
+    digesting: Vec<(Answer, Awaited)>,
+    /// Other nodes that were seen to be gone: in which life, and when.
+    gone: BTreeMap<u16, (u32, Instant)>,
+    upkeep: Upkeep,
+    /// When to look again for what dead clients have left.
+    clean_again: Instant,
+    log: Arc<LogLosses>,
+}
+
+/// Runs `node` of the cluster in `directory` until it is told to stop: by its admin interface, or by
+/// a byte to read from `alarm`. `alarm_end` is the other end; engine threads use it too. `log` counts
+/// what the process's log lacks.
+pub fn run(
+    directory: &Directory,
+    node: u16,
+    mut alarm: UnixStream,
+    alarm_end: &UnixStream,
+    log: Arc<LogLosses>,
+) -> Result<(), NodeError> {
+    let manifest = directory.manifest()?;
+    manifest.check_build(directory)?;
+    let config = directory.config()?;
+    if node >= config.topology.nodes {
+        return Err(NodeError::NoSuchNode { node, nodes: config.topology.nodes });
+    }
+    // Before anything is written down of it, by which it would look like a node of this host.
+    if let Some(address) = network::elsewhere(&config, node) {
+        return Err(NodeError::Elsewhere { node, address: address.to_owned() });
+    }
+    let mut lock = take_lock(directory, node)?;
+    let _regions = Regions::hold_of(directory, &manifest)?;
+    // An engine never waits for the thread that hears the alarm.
+    for end in [&alarm, alarm_end] {
+        end.set_nonblocking(true).map_err(failed("prepare", directory.path()))?;
+    }
+    let lives_file = directory.node_lives(node);
+    let life = lives::next(&lives_file)?
+        .ok_or(NodeError::TooManyLives { node, lives: Identity::LIVES_MAX })?;
+    let roster = Arc::new(roster(directory, node, life)?);
+    let upkeep = Upkeep::begin(directory, node, life)?;
+    // What can fail for want of a certificate, a port or memory comes first.
+    let start = Start { manifest: &manifest, config: &config, node, life, roster: &roster };
+    let begin = || lives::begin(&lives_file, life);
+    let workers = start_engines(start, alarm_end, begin)?;
+    let mut this = Node {
+        workers,
+        roster,
+        forgets: false,
+        directory: directory.clone(),
+        manifest,
+        config,
+        number: node,
+        started: Instant::now(),
+        phase: Phase::Serving,
+        drained: false,
+        dismissed: false,
+        life,
+        digesting: Vec::new(),
+        gone: BTreeMap::new(),
+        upkeep,
+        clean_again: Instant::now() + CLEAN_AGAIN,
+        log,
+    };
+    let mut server = Server::new(directory.socket(node));
+    tracing::info!(node, life, cluster = this.manifest.cluster, "the node is running");
+    this.serve(&mut server, &mut alarm, &mut lock);
+    // Nobody shall connect to a node that is ending.
+    let _ = fs::remove_file(directory.socket(node));
+    let engines = this.stop_engines();
+    if this.dismissed {
+        // If it cannot be said, the node will be started again.
+        let _ = lock.sign("stopped");
+    }
+    tracing::info!(node, "the node has stopped");
+    match this.roster.successor() {
+        Some((_, why)) => engines.and(Err(NodeError::Refused { why })),
+        None => engines,
+    }
+}
+
+/// Makes sure that the node does not run already, and that the cluster is not being stopped: who
+/// stops it says so first and looks for nodes then, so that one of the two sees the other.
+fn take_lock(directory: &Directory, node: u16) -> Result<Lock, NodeError> {
+    let path = directory.node_lock(node);
+    if let Some(holder) = directory.node(node) {
+        return Err(NodeError::Running { node, holder });
+    }
+    let lock = match Lock::take_old(&path, "node") {
+        Ok(Ok(lock)) => lock,
+        Err(error) => {
+            // Cleared meanwhile, most likely.
+            directory.manifest()?;
+            return Err(failed("lock", &path)(error).into());
+        }
+        Ok(Err(holder)) => {
+            let holder = holder.unwrap_or(Holder { role: "node".into(), pid: 0 });
+            return Err(NodeError::Running { node, holder });
+        }
+    };
+    match directory.keeper() {
+        Some(by) if by.role == "down" => Err(NodeError::Stopping { node, by }),
+        _ => Ok(lock),
+    }
+}
+
+/// What the engines of a node are started with.
+#[derive(Clone, Copy)]
+struct Start<'a> {
+    manifest: &'a Manifest,
+    config: &'a ClusterConfig,
+    node: u16,
+    life: u32,
+    roster: &'a Arc<Roster>,
+}
+
+/// Who a node says that it is, and what it remembers of the others.
+fn roster(directory: &Directory, node: u16, life: u32) -> Result<Roster, DirectoryError> {
+    let (replaced, identity) = identity::read(&directory.node_identity(node))?;
+    let peers = identity::peers(&directory.node_peers(node))?;
+    let own = Seen { replaced, identity, life, process: identity::random() };
+    Ok(Roster::new(node, own, peers.others))
+}
+
+/// Starts an engine for each of a node's fabrics. `begin` begins the node's life.
+fn start_engines(
+    start: Start<'_>,
+    alarm: &UnixStream,
+    begin: impl FnOnce() -> Result<(), DirectoryError>,
+) -> Result<Vec<Worker>, NodeError> {
+    let Start { manifest, config, node, .. } = start;
+    match config.network.fabric {
+        FabricKind::Shm => {
+            let host = Host::at(&manifest.regions)?;
+            start_engines_on(start, alarm, begin, |name| {
+                let fabric = host.join(name)?;
+                let mut waker = fabric.waker();
+                Ok((fabric, move || waker.wake()))
+            })
+        }
+        FabricKind::Tcp => {
+            let net = network::net(config, &manifest.cluster, Who::Node(node));
+            let net = net.map_err(DirectoryError::from)?;
+            start_engines_on(start, alarm, begin, |name| {
+                let fabric = net.join(name)?;
+                let mut waker = fabric.waker();
+                Ok((fabric, move || waker.wake()))
+            })
+        }
+        #[cfg(feature = "verbs")]
+        FabricKind::Verbs => {
+            let net = network::net(config, &manifest.cluster, Who::Node(node));
+            let net = net.map_err(DirectoryError::from)?;
+            let cards = network::cards(config);
+            start_engines_on(start, alarm, begin, |name| {
+                let fabric = skein_fabric::verbs::VerbsFabric::join(&net, name, &cards)?;
+                let mut waker = fabric.waker();
+                Ok((fabric, move || waker.wake()))
+            })
+        }
+        #[cfg(not(feature = "verbs"))]
+        FabricKind::Verbs => Err(DirectoryError::from(network::NetworkError::NoVerbs).into()),
+    }
+}
+
+/// Starts engines, which `join` under their names. All of them have their places and their memory
+/// before the node's life begins, and none takes a turn before.
+fn start_engines_on<F: Fabric + Send + 'static, W: FnMut() + Send + 'static>(
+    start: Start<'_>,
+    alarm: &UnixStream,
+    begin: impl FnOnce() -> Result<(), DirectoryError>,
+    join: impl Fn(&str) -> Result<(F, W), FabricError>,
+) -> Result<Vec<Worker>, NodeError> {
+    let Start { manifest, config, node, life, roster } = start;
+    let topology = config.topology;
+    let slots = SlotMap::even(topology.groups);
+    let mut engines = Vec::new();
+    for number in 0..topology.engines {
+        let name = endpoint_name(node, number);
+        let (fabric, wake) = join(&name)?;
+        let (slots, limits) = (slots.clone(), config.limits);
+        let machine = move |replica| Machine::new(replica, &topology, slots.clone(), limits);
+        let me = Identity { node, engine: number, life };
+        let roster = Arc::clone(roster);
+        let engine = Engine::with_roster(fabric, topology, config.tuning, me, roster, machine)?;
+        engines.push((name, engine, wake));
+    }
+    begin()?;
+    let mut workers = Vec::new();
+    for (name, mut engine, wake) in engines {
+        let (control, requests) = engine::control(wake);
+        let waiting = config.waiting;
+        let alarm = Alarm(alarm.try_clone().map_err(failed("prepare", &manifest.regions))?);
+        let thread = thread::Builder::new()
+            .name(name)
+            .spawn(move || {
+                let bereaved = &mut || alarm.ring(BEREAVED);
+                engine::run(&mut engine, waiting, &requests, bereaved);
+            })
+            .map_err(failed("start a thread of", &manifest.regions))?;
+        workers.push(Worker { control, thread });
+    }
+    Ok(workers)
+}
+
+/// Rings when an engine thread ends, however it ends.
+struct Alarm(UnixStream);
+
+impl Alarm {
+    fn ring(&self, why: u8) {
+        // If it cannot be rung, nobody is left to hear it.
+        let _ = io::Write::write(&mut &self.0, &[why]);
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.ring(ENDED);
+    }
+}
+
+impl Node {
+    /// Answers requests until it is time to stop.
+    fn serve(&mut self, server: &mut Server, alarm: &mut UnixStream, lock: &mut Lock) {
+        loop {
+            let looked = self.upkeep.look(lock, server);
+            self.remember_peers(looked);
+            if self.roster.successor().is_some() {
+                // It may have been learned since, and `skein admin replace` goes on from it.
+                self.remember_peers(true);
+                return;
+            }
+            if self.clean_again <= Instant::now() {
+                // Of clients that were killed before any engine had met them.
+                self.clean_up();
+            }
+            let longest = match self.phase {
+                Phase::Serving if self.digesting.is_empty() => upkeep::EVERY,
+                _ => DRAIN_POLL,
+            };
+            for wanted in server.wait(alarm.as_fd(), longest) {
+                match wanted {
+                    Wanted::Action(from, action) => self.act(server, from, action),
+                    Wanted::Signal => {
+                        let mut bytes = [0; 64];
+                        let len = alarm.read(&mut bytes).unwrap_or(0);
+                        if bytes[..len].contains(&BEREAVED) {
+                            self.look_for_gone();
+                            self.clean_up();
+                        }
+                        if bytes[..len].iter().all(|byte| *byte == BEREAVED) {
+                            continue;
+                        }
+                        if bytes[..len].contains(&ENDED) {
+                            return; // What ended it is found when it is joined.
+                        }
+                        tracing::info!("told to stop by a signal");
+                        self.drain(None, true);
+                    }
+                }
+            }
+            self.tell_digests(server);
+            if self.finish(server) {
+                return;
+            }
+        }
+    }
+
+    fn act(&mut self, server: &mut Server, from: Answer, action: Action) {
+        match action {
+            Action::Status => {
+                let response = self.response();
+                server.answer(from, &response);
+            }
+            Action::Digest => {
+                let engines = self.workers.iter_mut().map(|worker| worker.control.digests());
+                self.digesting.push((from, Awaited::new(engines.collect())));
+            }
+            Action::Drain => self.drain(Some(from), false),
+            Action::Stop => {
+                tracing::info!("told to stop by the admin interface");
+                self.dismissed = true;
+                self.drain(None, true);
+                let response = self.response();
+                server.answer(from, &response);
+            }
+            Action::Lead { group } => self.command(server, from, Command::Lead(GroupId(group))),
+            Action::Evict { group, slot } => {
+                self.command(server, from, Command::Evict(ReplicaId::new(GroupId(group), slot)));
+            }
+            Action::PrepareRecreate { group, token, plan } => {
+                let group = GroupId(group);
+                self.command(server, from, Command::PrepareRecreate { group, token, plan });
+            }
+            Action::CommitRecreate { group, token } => {
+                self.command(server, from, Command::Recreate { group: GroupId(group), token });
+            }
+        }
+    }
+
+    /// Has the engine do it that runs the group. The answer is what that engine says then.
+    fn command(&mut self, server: &mut Server, from: Answer, command: Command) {
+        let group = match &command {
+            Command::Lead(group)
+            | Command::PrepareRecreate { group, .. }
+            | Command::Recreate { group, .. } => *group,
+            Command::Evict(replica) => replica.group,
+        };
+        let engine = self.config.topology.engine_of(group);
+        let done = if group.0 < self.config.topology.groups {
+            self.workers[usize::from(engine)].control.command(command, ENGINE_WAIT_MAX)
+        } else {
+            Some(Err(CommandError::NotHere(group)))
+        };
+        let response = match done {
+            Some(Ok(())) => self.response(),
+            Some(Err(error)) => Response::Error(Problem {
+                kind: ProblemKind::from(error),
+                message: error.to_string(),
+            }),
+            None => Response::Error(Problem::busy()),
+        };
+        server.answer(from, &response);
+    }
+
+    /// Answers those who have waited for digests.
+    fn tell_digests(&mut self, server: &mut Server) {
+        for (from, mut awaited) in std::mem::take(&mut self.digesting) {
+            match awaited.poll() {
+                None => self.digesting.push((from, awaited)),
+                Some(digests) => server.answer(from, &self.digested(digests)),
+            }
+        }
+    }
+
+    fn digested(&mut self, digests: Result<Digests, GivenUp>) -> Response {
+        let Ok(digests) = digests else {
+            let what = "messages are delivered all the time: ask for digests when nothing goes on";
+            return Response::Error(Problem::busy_with(what));
+        };
+        let mut response = self.response();
+        if let Response::Ok(status) = &mut response {
+            for report in &mut status.replicas {
+                let id = ReplicaId::new(GroupId(report.order.group), report.order.slot);
+                let found = digests.iter().find(|(replica, _)| *replica == id);
+                report.digest = found.map(|(_, digest)| digest.clone());
+            }
+        }
+        response
+    }
+
+    /// Begins to drain, or joins in.
+    fn drain(&mut self, from: Option<Answer>, and_stop: bool) {
+        if matches!(self.phase, Phase::Serving) {
+            // A node that was drained and is then stopped has had its time.
+            let time = if and_stop && self.drained { 0 } else { self.config.stop_within_ms };
+            let deadline = Instant::now() + Duration::from_millis(time);
+            self.phase = Phase::Draining { deadline, asked: Vec::new(), stop: false };
+        }
+        if let Phase::Draining { asked, stop, .. } = &mut self.phase {
+            asked.extend(from);
+            *stop |= and_stop;
+        }
+    }
+
+    /// Whether it has drained, and is to stop.
+    fn finish(&mut self, server: &mut Server) -> bool {
+        let Phase::Draining { deadline, .. } = self.phase else { return false };
+        let late = Instant::now() >= deadline;
+        if !late && self.status().is_none_or(|status| status.pending() > 0) {
+            return false;
+        }
+        if late && !self.drained {
+            tracing::warn!("messages were still under way when the time to drain was over");
+        }
+        self.drained = true;
+        let response = self.response();
+        let phase = std::mem::replace(&mut self.phase, Phase::Serving);
+        let Phase::Draining { asked, stop, .. } = phase else { return false };
+        for from in asked {
+            server.answer(from, &response);
+        }
+        stop
+    }
+
+    fn response(&mut self) -> Response {
+        match self.status() {
+            Some(status) => Response::Ok(Box::new(status)),
+            None => Response::Error(Problem::busy()),
+        }
+    }
+
+    fn status(&mut self) -> Option<NodeStatus> {
+        let ask = |worker: &mut Worker| worker.control.status(ENGINE_WAIT_MAX);
+        let engines: Option<Vec<EngineStatus>> = self.workers.iter_mut().map(ask).collect();
+        let engines = engines?;
+        let mut refused: Vec<_> =
+            engines.iter().flat_map(|engine| engine.refused.clone()).collect();
+        refused.dedup();
+        let replicas: Vec<_> = engines.into_iter().flat_map(|engine| engine.replicas).collect();
+        self.look_for_gone();
+        let gone = |(node, (life, since)): (&u16, &(u32, Instant))| GoneNode {
+            node: *node,
+            life: *life,
+            for_ms: since.elapsed().as_millis() as u64,
+        };
+        Some(NodeStatus {
+            node: self.number,
+            life: self.life,
+            pid: std::process::id(),
+            cluster: self.manifest.cluster.clone(),
+            build: self.manifest.build.clone(),
+            uptime_ms: self.started.elapsed().as_millis() as u64,
+            ready: replicas.iter().all(ReplicaReport::serves),
+            draining: self.drained || !matches!(self.phase, Phase::Serving),
+            resident_bytes: resident_bytes(),
+            log_lines_lost: self.log.lost.load(Ordering::Relaxed),
+            log_lines_left_out: self.log.left_out.load(Ordering::Relaxed),
+            directory_problem: self.upkeep.problem().map(str::to_owned),
+            replicas,
+            gone: self.gone.iter().map(gone).collect(),
+            refused,
+        })
+    }
+
+    /// Notes which of the other nodes do not run, and since when they are not seen to.
+    fn look_for_gone(&mut self) {
+        for node in (0..self.manifest.nodes).filter(|node| *node != self.number) {
+            let lives = self.directory.lives(node).unwrap_or_default();
+            match (self.directory.node(node), lives.checked_sub(1)) {
+                (None, Some(life)) => {
+                    let since = self.gone.entry(node).or_insert_with(|| (life, Instant::now()));
+                    if since.0 != life {
+                        *since = (life, Instant::now());
+                    }
+                }
+                _ => _ = self.gone.remove(&node),
+            }
+        }
+    }
+
+    /// Writes down what was learned of the other nodes: whoever starts in our place must know it.
+    /// What was lost of it, or could not be written, is only if that is `due`.
+    fn remember_peers(&mut self, due: bool) {
+        let path = self.directory.node_peers(self.number);
+        let lost = || self.forgets || shared::is_missing(&path);
+        let to_save = self.roster.take_news() || due && lost();
+        if !to_save {
+            return;
+        }
+        let successor = self.roster.successor().map(|(seen, _)| seen);
+        let peers = identity::Peers { successor, others: self.roster.others() };
+        let saved = identity::save(&path, &peers);
+        if let Err(error) = &saved
+            && !self.forgets
+        {
+            tracing::warn!(%error, file = %path.display(), "what is known of the other nodes is not kept");
+        }
+        self.forgets = saved.is_err();
+    }
+
+    /// Removes what clients that were killed have left. The next one to join would, too.
+    fn clean_up(&mut self) {
+        self.clean_again = Instant::now() + CLEAN_AGAIN;
+        if self.config.network.fabric != FabricKind::Shm {
+            return;
+        }
+        let cleaned = Host::at(&self.manifest.regions).and_then(|host| host.clean_dead());
+        match cleaned {
+            Ok(report) => tracing::debug!(?report, "removed what dead processes left"),
+            Err(error) => tracing::warn!(%error, "what dead processes left stays"),
+        }
+    }
+
+    /// Ends the engine threads and says what had ended one before.
+    fn stop_engines(&mut self) -> Result<(), NodeError> {
+        for worker in &mut self.workers {
+            worker.control.stop();
+        }
+        let mut end = Ok(());
+        for (engine, worker) in self.workers.drain(..).enumerate() {
+            let ended = worker.thread.join().map_err(|_| NodeError::Panicked { engine });
+            end = end.and(ended);
+        }
+        end
+    }
+}

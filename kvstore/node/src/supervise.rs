@@ -1,0 +1,506 @@
+//! The node processes of a cluster, started and kept running.
+//!
+//! A thread of its own sleeps until a process ends, an order comes, or it is time to start a process
+//! again. It starts them itself, because a child may ask to end with the *thread* that made it.
+//! Nodes that others have started are followed just so; only how they ended cannot be told.
+//!
+//! A node is this program, called with the arguments `node --dir DIR --index N` and flags of `skein node`: the
+//! calling program must have that subcommand.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Write as _};
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use skein_cluster::directory::{Directory, DirectoryError};
+use skein_multicast::operate::Identity;
+
+/// A node that ran for less than this has died again.
+const AGAIN_WITHIN: Duration = Duration::from_secs(2);
+/// How long it waits the first time: as long as the others may need the cores to choose a leader
+/// among themselves, and the host to clean up after it.
+const DELAY_FIRST: Duration = Duration::from_millis(50);
+/// How long the second time, and at most.
+const DELAY_MIN: Duration = Duration::from_millis(100);
+const DELAY_MAX: Duration = Duration::from_secs(5);
+/// How often a node is looked at that cannot start because files of its directory are gone.
+const DAMAGED_POLL: Duration = Duration::from_secs(1);
+/// After how many such looks it is told.
+const DAMAGED_POLLS_TOLD: u32 = 4;
+
+/// How a node ends that must not be started as it was, with bad usage.
+const USAGE: i32 = 2;
+
+/// Orders to the thread, a byte each.
+const RESTART: u8 = b'r';
+const HOLD: u8 = b'h';
+
+/// How nodes are started.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The cluster's directory.
+    pub directory: Directory,
+    /// The number of nodes in the cluster.
+    pub nodes: u16,
+    /// Nodes that other hosts run.
+    pub elsewhere: BTreeSet<u16>,
+    /// How many times `-v` was given.
+    pub verbose: u8,
+    /// They leave the terminal and go on without us; otherwise they end with us.
+    pub detached: bool,
+    /// Each runs in the network namespace whose name is this and its number, if it is given.
+    pub namespaces: Option<String>,
+}
+
+impl Plan {
+    /// Whether the node is to run here.
+    fn starts(&self, node: u16) -> bool {
+        !self.elsewhere.contains(&node) && !self.directory.was_stopped(node)
+    }
+}
+
+/// What has become of a node's process.
+#[derive(Debug)]
+pub struct Ended {
+    /// The node.
+    pub node: u16,
+    /// In words that follow its name.
+    pub how: String,
+    next: Next,
+    /// Nodes that run, or are about to.
+    pub left: usize,
+}
+
+/// What follows from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Next {
+    /// It is started again, as that life of it.
+    Restart { life: u32, delay: Duration },
+    /// Somebody else has started it.
+    Taken { pid: u32 },
+    /// It stays as it is, and why.
+    Stays(String),
+}
+
+impl fmt::Display for Ended {
+    /// One line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { node, how, next, .. } = self;
+        write!(f, "node {node} {how}")?;
+        match next {
+            Next::Restart { life, delay } if *delay == DELAY_FIRST => {
+                write!(f, "; it starts again, as life {life}")
+            }
+            Next::Restart { life, delay } => {
+                write!(f, "; it starts again in {} ms, as life {life}", delay.as_millis())
+            }
+            Next::Taken { pid } => write!(f, "; process {pid} runs it now, started by another"),
+            Next::Stays(why) => write!(f, "; {why}"),
+        }
+    }
+}
+
+/// What keeps a supervisor from its work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SuperviseError {
+    /// There is no supervisor, and no node was started.
+    #[error("cannot {attempt}")]
+    NoSupervisor {
+        /// What failed.
+        attempt: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A node was not started. Once [`Supervisor::restart`] was called, it is tried again.
+    #[error("cannot {attempt}")]
+    NotStarted {
+        /// What failed, and for which node.
+        attempt: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A node that has died waits until its files are mended, and is started then.
+    #[error("node {node} is not started: {why}")]
+    Damaged {
+        /// The node.
+        node: u16,
+        /// What is wrong with its files, and what to do about it.
+        why: DirectoryError,
+    },
+}
+
+/// The one who starts nodes and keeps them running. Dropping it starts no more, and waits for those
+/// that end with us.
+pub struct Supervisor {
+    orders: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Supervisor {
+    /// Starts every node that does not run, unless it was told to stop. What becomes of them is told to `tell`, on
+    /// the supervisor's thread. None is started again before [`restart`](Self::restart).
+    ///
+    /// # Errors
+    ///
+    /// [`SuperviseError::NoSupervisor`] is returned. The other errors concern single nodes, and are told to `tell`.
+    pub fn start(
+        plan: Plan,
+        tell: impl Fn(Result<Ended, SuperviseError>) + Send + 'static,
+    ) -> Result<Self, SuperviseError> {
+        let failed = |attempt| move |source| SuperviseError::NoSupervisor { attempt, source };
+        let (orders, ours) = UnixStream::pair().map_err(failed("make a socket"))?;
+        let now = Instant::now();
+        let fresh = |node| {
+            let due = plan.starts(node).then_some(now);
+            Watched { process: None, due, since: now, again: 0, damaged_polls: 0 }
+        };
+        let nodes = (0..plan.nodes).map(fresh).collect();
+        let mut crew = Crew { plan, nodes, restart: false, orders: ours, tell: Box::new(tell) };
+        let thread = thread::Builder::new().name("supervisor".into()).spawn(move || crew.run());
+        let thread = thread.map_err(failed("start a thread"))?;
+        Ok(Self { orders: Some(orders), thread: Some(thread) })
+    }
+
+    /// From now on whatever has died or dies is started again.
+    pub fn restart(&self) {
+        self.order(RESTART);
+    }
+
+    /// From now on nothing is started. What had only just been started, and holds nothing yet by
+    /// which others could find it, is killed. All that is so when this returns.
+    pub fn hold(&self) {
+        self.order(HOLD);
+    }
+
+    fn order(&self, order: u8) {
+        let Some(mut orders) = self.orders.as_ref() else { return };
+        // It answers when it is done; if it is not there any more, it does nothing either.
+        if orders.write_all(&[order]).is_ok() {
+            let _ = orders.read(&mut [0]);
+        }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread.
+struct Crew {
+    plan: Plan,
+    nodes: Vec<Watched>,
+    restart: bool,
+    orders: UnixStream,
+    tell: Box<dyn Fn(Result<Ended, SuperviseError>) + Send>,
+}
+
+/// One node.
+struct Watched {
+    process: Option<Process>,
+    /// When to start it.
+    due: Option<Instant>,
+    /// When it was started last.
+    since: Instant,
+    /// The number of times in a row that it died soon after its start.
+    again: u32,
+    /// The number of times in a row that its files were found damaged.
+    damaged_polls: u32,
+}
+
+struct Process {
+    pid: u32,
+    /// A number could come to mean another process.
+    handle: OwnedFd,
+    /// Unless another has started it.
+    child: Option<Child>,
+}
+
+impl Crew {
+    fn run(&mut self) {
+        loop {
+            self.start_due();
+            let (ordered, ended) = self.wait();
+            for node in ended {
+                self.ended(node);
+            }
+            if ordered && !self.obey() {
+                break;
+            }
+        }
+        if self.plan.detached {
+            return;
+        }
+        // They would be told when this thread ends; so they are told now, and may take their time.
+        let processes = self.nodes.iter_mut().filter_map(|watched| watched.process.take());
+        let mut ours: Vec<_> = processes.filter(|process| process.child.is_some()).collect();
+        for process in &ours {
+            let _ = pidfd_send_signal(&process.handle, Signal::TERM);
+        }
+        for child in ours.iter_mut().filter_map(|process| process.child.as_mut()) {
+            let _ = child.wait();
+        }
+    }
+
+    /// Sleeps until something happens: whether there is an order, and which nodes have ended.
+    fn wait(&self) -> (bool, Vec<usize>) {
+        let due = self.nodes.iter().filter_map(|watched| watched.due).min();
+        let timeout = due.map(|due| {
+            let left = due.saturating_duration_since(Instant::now());
+            Timespec::try_from(left).unwrap_or_default()
+        });
+        let nodes = self.nodes.iter().enumerate();
+        let followed: Vec<(usize, BorrowedFd<'_>)> = nodes
+            .filter_map(|(i, node)| Some((i, node.process.as_ref()?.handle.as_fd())))
+            .collect();
+        let mut fds = vec![PollFd::from_borrowed_fd(self.orders.as_fd(), PollFlags::IN)];
+        fds.extend(followed.iter().map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                tracing::error!(%error, "cannot wait for nodes to end");
+                thread::sleep(DELAY_MIN);
+            }
+        }
+        let happened: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let ended = followed.iter().zip(&happened[1..]).filter(|(_, happened)| **happened);
+        (happened[0], ended.map(|((node, _), _)| *node).collect())
+    }
+
+    /// Does as it is told. False: nobody is there to tell us anything any more.
+    fn obey(&mut self) -> bool {
+        let mut order = [0];
+        match self.orders.read(&mut order) {
+            Ok(1) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
+            _ => return false,
+        }
+        self.restart = order[0] == RESTART;
+        for (node, watched) in (0..).zip(&mut self.nodes) {
+            watched.due = None;
+            match &mut watched.process {
+                None if self.restart && self.plan.starts(node) => {
+                    watched.due = Some(Instant::now());
+                }
+                Some(Process { pid, child: Some(child), .. }) if !self.restart => {
+                    let found = self.plan.directory.node(node);
+                    if found.is_none_or(|holder| holder.pid != *pid) {
+                        let _ = child.kill().and_then(|()| child.wait());
+                        watched.process = None;
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.orders.write_all(&order).is_ok()
+    }
+
+    fn start_due(&mut self) {
+        let now = Instant::now();
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].due.is_some_and(|due| due <= now) {
+                self.start(node);
+            }
+        }
+    }
+
+    fn start(&mut self, node: usize) {
+        let number = node as u16;
+        let process = match self.adopt(number) {
+            Some(process) => Ok(process),
+            None => match self.waits_for_its_files(number) {
+                Some(why) => {
+                    let watched = &mut self.nodes[node];
+                    watched.due = Some(Instant::now() + DAMAGED_POLL);
+                    watched.damaged_polls += 1;
+                    // A file that is only missing is made anew before that.
+                    if watched.damaged_polls == DAMAGED_POLLS_TOLD {
+                        (self.tell)(Err(SuperviseError::Damaged { node: number, why }));
+                    }
+                    return;
+                }
+                None => self.spawn(number),
+            },
+        };
+        let watched = &mut self.nodes[node];
+        (watched.since, watched.damaged_polls) = (Instant::now(), 0);
+        match process {
+            Ok(process) => {
+                watched.process = Some(process);
+                watched.due = None;
+            }
+            Err(error) => {
+                watched.again += 1;
+                watched.due = self.restart.then(|| Instant::now() + delay(watched.again));
+                (self.tell)(Err(error));
+            }
+        }
+    }
+
+    /// What is wrong with the directory, if the node has died and it does not say which life would be
+    /// its next.
+    fn waits_for_its_files(&self, node: u16) -> Option<DirectoryError> {
+        self.plan.directory.lives(node).err().filter(|_| self.restart)
+    }
+
+    /// Follows the process that runs the node already.
+    fn adopt(&self, node: u16) -> Option<Process> {
+        let pid = self.plan.directory.node(node)?.pid;
+        let number = Pid::from_raw(i32::try_from(pid).ok()?)?;
+        let handle = pidfd_open(number, PidfdFlags::empty()).ok()?;
+        // It still holds the node after we had a handle on it, so the handle is the holder's.
+        let holds = self.plan.directory.node(node).is_some_and(|holder| holder.pid == pid);
+        holds.then_some(Process { pid, handle, child: None })
+    }
+
+    fn spawn(&self, node: u16) -> Result<Process, SuperviseError> {
+        let failed = |attempt| move |source| SuperviseError::NotStarted { attempt, source };
+        let command = self.command(node).map_err(failed("find this program".to_owned()));
+        let mut child = command?.spawn().map_err(failed(format!("start node {node}")))?;
+        let pid = child.id();
+        // Not yet waited for, so the number is the child's.
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a child's number");
+        match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(handle) => Ok(Process { pid, handle, child: Some(child) }),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(failed(format!("follow node {node}"))(error.into()))
+            }
+        }
+    }
+
+    fn command(&self, node: u16) -> io::Result<Command> {
+        let Plan { directory, verbose, detached, namespaces, .. } = &self.plan;
+        // The node writes this file itself. What the system says for it when it dies goes there too,
+        // and a file that cannot be written keeps no node from starting.
+        let mut options = OpenOptions::new();
+        let log = options.create(true).append(true).mode(0o600).open(directory.log(node));
+        let log = log.map_or_else(|_| Stdio::null(), Stdio::from);
+        let us = std::env::current_exe()?;
+        let mut command = match namespaces {
+            None => Command::new(us),
+            // It becomes the node: their process is the same.
+            Some(prefix) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", &format!("{prefix}{node}")]).arg(us);
+                command
+            }
+        };
+        command.arg("node").arg("--dir").arg(directory.path());
+        command.arg("--index").arg(node.to_string()).arg("--log-file");
+        command.args((0..*verbose).map(|_| "-v"));
+        if *detached {
+            command.arg("--detached");
+        } else {
+            command.arg("--with-parent").arg(std::process::id().to_string());
+            // Ctrl-C is for us, who stop them in an orderly way.
+            command.process_group(0);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        Ok(command)
+    }
+
+    fn ended(&mut self, node: usize) {
+        let number = node as u16;
+        let Some(process) = self.nodes[node].process.take() else { return };
+        let mut refused = false;
+        let how = match process.child {
+            Some(mut child) => {
+                let status = child.wait();
+                let code = status.as_ref().ok().and_then(ExitStatus::code);
+                refused = code == Some(USAGE);
+                let mut how = how(status);
+                // Its log is in the same directory, and cannot say so.
+                if code.is_some_and(|code| code != 0)
+                    && let Some(error) = self.plan.directory.unwritable()
+                {
+                    let _ =
+                        write!(how, ": {error}, and a start that is not written down may not be");
+                }
+                how
+            }
+            None => "has ended; how is known only to the process that had started it".into(),
+        };
+        let taken = self.adopt(number);
+        let lives = self.plan.directory.lives(number);
+        let watched = &mut self.nodes[node];
+        watched.again = if watched.since.elapsed() < AGAIN_WITHIN { watched.again + 1 } else { 0 };
+        let next = match (taken, lives) {
+            (Some(process), _) => {
+                let pid = process.pid;
+                (watched.process, watched.since) = (Some(process), Instant::now());
+                Next::Taken { pid }
+            }
+            _ if refused => Next::Stays(
+                "it does not belong here, as its log says, and is not started again".into(),
+            ),
+            _ if !self.restart => Next::Stays("it is not started again".into()),
+            _ if self.plan.directory.was_stopped(number) => {
+                Next::Stays("it was told to stop, and is not started again".into())
+            }
+            (None, Ok(lives)) if lives >= Identity::LIVES_MAX => {
+                Next::Stays("it cannot be started again: its lives are used up".into())
+            }
+            (None, Ok(life)) => {
+                let delay = delay(watched.again);
+                watched.due = Some(Instant::now() + delay);
+                Next::Restart { life, delay }
+            }
+            (None, Err(error)) => {
+                watched.due = Some(Instant::now() + DAMAGED_POLL);
+                Next::Stays(format!("it is started again when this is mended: {error}"))
+            }
+        };
+        let busy = |watched: &&Watched| watched.process.is_some() || watched.due.is_some();
+        let left = self.nodes.iter().filter(busy).count();
+        (self.tell)(Ok(Ended { node: number, how, next, left }));
+    }
+}
+
+/// How long a node waits that has died so often in a row, each time soon after it was started.
+fn delay(again: u32) -> Duration {
+    match again.checked_sub(2) {
+        None => DELAY_FIRST,
+        Some(doublings) => DELAY_MIN.saturating_mul(1 << doublings.min(16)).min(DELAY_MAX),
+    }
+}
+
+fn how(status: io::Result<ExitStatus>) -> String {
+    match status.map(|status| (status.code(), status.signal())) {
+        Ok((Some(0), _)) => "has ended in an orderly way".into(),
+        Ok((Some(code), _)) => format!("has ended with exit code {code}"),
+        Ok((None, Some(signal))) => match signal_hook::low_level::signal_name(signal) {
+            Some(name) => format!("was killed by signal {signal} ({name})"),
+            None => format!("was killed by signal {signal}"),
+        },
+        _ => "has ended".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_dies_again_and_again_waits_longer_each_time() {
+        let delays: Vec<u128> = (0..10).map(|again| delay(again).as_millis()).collect();
+        assert_eq!(delays, [50, 50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+        assert_eq!(delay(u32::MAX), DELAY_MAX);
+    }
+}

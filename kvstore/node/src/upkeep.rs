@@ -1,0 +1,98 @@
+//! What a running node does about files of its own that are gone.
+//!
+//! **Invariant.** Nothing that happens to the cluster's directory ends a node. A node can be found as
+//! long as its directory can be written: within [`EVERY`] it makes anew what was removed or damaged.
+//! It changes nothing in a directory that holds the manifest of another cluster.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use skein_cluster::directory::{Directory, DirectoryError, failed};
+use skein_cluster::files;
+use skein_cluster::identity;
+use skein_cluster::lives;
+use skein_cluster::lock::Lock;
+use skein_cluster::shared::Shared;
+
+use crate::admin::Server;
+
+/// How often a node looks after its files.
+pub(super) const EVERY: Duration = Duration::from_secs(1);
+
+/// A node's care for its files.
+pub(super) struct Upkeep {
+    shared: Shared,
+    /// What says who the node is, and how often it was started.
+    own: [(PathBuf, String); 2],
+    again: Instant,
+    problem: Option<String>,
+}
+
+impl Upkeep {
+    /// Remembers the files as they are, or will be when the node has begun its life.
+    pub(super) fn begin(
+        directory: &Directory,
+        node: u16,
+        life: u32,
+    ) -> Result<Self, DirectoryError> {
+        let path = directory.node_identity(node);
+        let identity = std::fs::read_to_string(&path).map_err(failed("read", &path))?;
+        Ok(Self {
+            shared: Shared::read(directory)?,
+            own: [(path, identity), (directory.node_lives(node), format!("{}\n", life + 1))],
+            again: Instant::now(),
+            problem: None,
+        })
+    }
+
+    /// What keeps the node from being found, if anything does.
+    pub(super) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    /// Looks after the files, if it is time to. Returns whether it was.
+    pub(super) fn look(&mut self, lock: &mut Lock, server: &mut Server) -> bool {
+        let now = Instant::now();
+        if now < self.again {
+            return false;
+        }
+        self.again = now + EVERY;
+        let problem = match self.restore(lock, server) {
+            Ok(false) => None,
+            Ok(true) => {
+                let dir = self.shared.directory().path().display();
+                tracing::error!(%dir, "files of the running cluster were gone; they are made anew");
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        if problem != self.problem {
+            if let Some(problem) = &problem {
+                tracing::error!("the node runs on, and commands may not find it: {problem}");
+            } else {
+                tracing::warn!("the node can be found again");
+            }
+            self.problem = problem;
+        }
+        true
+    }
+
+    fn restore(&self, lock: &mut Lock, server: &mut Server) -> Result<bool, DirectoryError> {
+        let mut restored = self.shared.restore()?;
+        let [(identity, _), (life, _)] = &self.own;
+        let damaged = [identity::read(identity).err(), lives::begun(life).err()];
+        // Before the lock: who finds that may start the node when this process has ended.
+        for ((path, text), error) in self.own.iter().zip(damaged) {
+            if matches!(error, Some(DirectoryError::LivesDamaged { .. })) {
+                files::replace_or_overwrite(path, text).map_err(failed("write", path))?;
+                restored = true;
+            }
+        }
+        if !lock.is_current() {
+            restored = true;
+            lock.take_again().map_err(failed("lock", lock.path()))?;
+        }
+        restored |= server.listen().map_err(failed("listen at", server.path()))?;
+        Ok(restored)
+    }
+}

@@ -1,0 +1,250 @@
+//! Takes out one guard after the other, and shows for each the seed that notices.
+//!
+//! ```console
+//! $ cargo run --profile simulation -p skein-multicast --features mutants --bin mutants
+//! $ … --bin mutants -- --part 3/8 --seeds 1000      # every eighth of them, from the third on
+//! $ … --bin mutants -- --only LapNotChecked
+//! $ … --bin mutants -- --only LapNotChecked --profile laggards --fresh 1000000
+//! ```
+//!
+//! Seeds that noticed something once are tried first. With `--fresh` they are not: seeds that nobody has run
+//! count from that number, so that a kill does not rest on a seed that somebody has kept. A mutant that
+//! `killers.txt` lists takes longer than others, and may live through a budget of such seeds: it is named then.
+//!
+//! A seed that fails with all guards in place too proves nothing: each that fails is run again
+//! without the mutant and must pass, or the next one is tried. A mutant that lives through all its
+//! seeds is a hole in the simulator: the exit code is 1, and its name is said.
+//!
+//! Each mutant has a process to itself, since it may take the process with it; as many run at a time
+//! as there are cores.
+
+use std::io;
+use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Instant;
+
+use skein_multicast::protocol::mutants::{Mutant, plant};
+use skein_multicast::simulate::{Failure, Kept, Profile, run};
+
+/// Seeds that a mutant may live through, over all profiles.
+const SEEDS: u64 = 5000;
+/// Profiles, and how many seeds of each are tried before it is the next one's turn, over and over.
+const ROUND: [(&str, u64); 25] = [
+    ("default", 10),
+    ("elections", 14),
+    ("crashes", 6),
+    ("laggards", 8),
+    ("forks", 8),
+    ("deaf", 4),
+    ("partitions", 3),
+    ("absent", 2),
+    ("stalls", 2),
+    ("severed", 2),
+    ("twins", 3),
+    ("overlaps", 3),
+    ("leases", 4),
+    ("confirmed", 8),
+    ("losses", 2),
+    ("learners", 4),
+    ("clients", 3),
+    ("networks", 3),
+    ("calm", 2),
+    ("uneven", 3),
+    ("clocks", 3),
+    ("scarce", 3),
+    ("starts", 3),
+    ("stops", 3),
+    ("aged", 3),
+];
+
+struct Args {
+    part: (usize, usize),
+    seeds: u64,
+    only: Option<Mutant>,
+    hunt: Ground,
+}
+
+/// Where seeds are looked for.
+#[derive(Clone, Copy, Default)]
+struct Ground {
+    /// Of each profile, from this one on, and none that was kept.
+    fresh: Option<u64>,
+    /// Of this profile alone.
+    profile: Option<Profile>,
+}
+
+fn args() -> Option<Args> {
+    let mut args = Args { part: (0, 1), seeds: SEEDS, only: None, hunt: Ground::default() };
+    let mut given = std::env::args().skip(1);
+    while let Some(name) = given.next() {
+        let value = given.next()?;
+        match name.as_str() {
+            "--part" => {
+                let (k, n) = value.split_once('/')?;
+                args.part = (k.parse().ok()?, n.parse().ok().filter(|n| *n > 0)?);
+            }
+            "--seeds" => args.seeds = value.parse().ok()?,
+            "--only" => args.only = Some(Mutant::named(&value)?),
+            "--fresh" => args.hunt.fresh = Some(value.parse().ok()?),
+            "--profile" => args.hunt.profile = Some(Profile::named(&value)?),
+            _ => return None,
+        }
+    }
+    Some(args)
+}
+
+/// What became of a mutant.
+struct Hunt {
+    /// Seeds in which it was planted.
+    tried: u64,
+    /// Those that fail with all guards in place too.
+    failing: Vec<(&'static str, u64)>,
+    killer: Option<Box<Failure>>,
+}
+
+impl Hunt {
+    /// Looks for a seed that fails with the mutant, and passes without it.
+    fn run(mutant: Mutant, seeds: u64, ground: Ground) -> Self {
+        let mut hunt = Self { tried: 0, failing: Vec::new(), killer: None };
+        let seeds = usize::try_from(seeds).unwrap_or(usize::MAX);
+        for (name, seed) in ground.schedule(mutant).take(seeds) {
+            let profile = Profile::named(name).expect("a profile of that name");
+            hunt.tried += 1;
+            plant(Some(mutant));
+            let planted = run(seed, profile, false);
+            plant(None);
+            let Err(failure) = planted else { continue };
+            if run(seed, profile, false).is_ok() {
+                hunt.killer = Some(failure);
+                break;
+            }
+            hunt.failing.push((name, seed));
+        }
+        hunt
+    }
+}
+
+/// The seed that noticed it last, if that took long to find: `multicast/tests/killers.txt`.
+fn known_killer(mutant: Mutant) -> Option<(&'static str, u64)> {
+    let lines = include_str!("../../tests/killers.txt").lines();
+    lines.filter(|line| !line.starts_with('#')).find_map(|line| {
+        let mut words = line.split(' ');
+        let (name, seed, profile) = (words.next()?, words.next()?, words.next()?);
+        (name == mutant.name()).then(|| (profile, seed.parse().expect("a number")))
+    })
+}
+
+impl Ground {
+    /// What is tried: seeds that found something once, then all seeds of all profiles.
+    fn schedule(self, mutant: Mutant) -> impl Iterator<Item = (&'static str, u64)> {
+        let known = known_killer(mutant);
+        let kept = Kept::all().into_iter().map(|kept| (kept.profile.name, kept.seed));
+        let kept = known.into_iter().chain(kept).filter(move |_| self.fresh.is_none());
+        let first = self.fresh.unwrap_or(0);
+        let all = (0..).flat_map(move |round| {
+            let seeds = move |(name, count)| {
+                (first + round * count..first + (round + 1) * count).map(move |seed| (name, seed))
+            };
+            ROUND.into_iter().flat_map(seeds)
+        });
+        let fits = move |name: &str| self.profile.is_none_or(|profile| profile.name == name);
+        kept.chain(all).filter(move |(name, _)| fits(name))
+    }
+
+    /// The same, for a process that is to do it.
+    fn to_args(self) -> Vec<String> {
+        let fresh = self.fresh.map(|first| ["--fresh".to_owned(), first.to_string()]);
+        let profile = self.profile.map(|it| ["--profile".to_owned(), it.name.to_owned()]);
+        fresh.into_iter().chain(profile).flatten().collect()
+    }
+}
+
+/// Plants one mutant, and says what became of it.
+fn try_one(mutant: Mutant, seeds: u64, ground: Ground) -> ExitCode {
+    // What a run panics with is a way to be killed.
+    std::panic::set_hook(Box::new(|_| {}));
+    let begun = Instant::now();
+    let Hunt { tried, failing, killer } = Hunt::run(mutant, seeds, ground);
+    let took = begun.elapsed().as_secs_f64();
+    let verdict = killer.as_ref().map_or_else(
+        || format!("LIVES through {tried} seeds"),
+        |failure| {
+            let (seed, property) = (failure.scenario.seed, failure.violation.property);
+            let profile = failure.scenario.profile;
+            format!("seed {seed} of {profile} breaks {property}, and passes without it")
+        },
+    );
+    println!("{mutant:?}: {verdict} (number {tried}, {took:.1} s)\n    {}", mutant.about());
+    if !failing.is_empty() {
+        println!("    not counted, since they fail without it too: {failing:?}");
+    }
+    if killer.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Tries one mutant after the other in processes of their own. Returns those that live.
+fn try_all(mutants: &[Mutant], seeds: u64, ground: Ground) -> io::Result<Vec<Mutant>> {
+    let program = std::env::current_exe()?;
+    let left = Mutex::new(mutants.iter());
+    let alive = Mutex::new(Vec::new());
+    let work = || -> io::Result<()> {
+        loop {
+            let Some(mutant) = left.lock().expect("nobody panics with it").next() else {
+                return Ok(());
+            };
+            let (only, count) = (format!("{mutant:?}"), seeds.to_string());
+            let mut command = Command::new(&program);
+            command.args(["--only", &only, "--seeds", &count]).args(ground.to_args());
+            let output = command.output()?;
+            let mut alive = alive.lock().expect("nobody panics with it");
+            print!("{}", String::from_utf8_lossy(&output.stdout));
+            if !output.status.success() {
+                eprint!("{}", String::from_utf8_lossy(&output.stderr));
+                alive.push(*mutant);
+            }
+        }
+    };
+    let cores = thread::available_parallelism().map_or(2, Into::into);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("it does not panic"))
+    })?;
+    Ok(alive.into_inner().expect("nobody panics with it"))
+}
+
+fn main() -> ExitCode {
+    let Some(Args { part: (k, n), seeds, only, hunt }) = args() else {
+        eprintln!(
+            "usage: mutants [--part K/N] [--seeds COUNT] [--only NAME] [--fresh FIRST] [--profile NAME]"
+        );
+        return ExitCode::from(2);
+    };
+    if let Some(mutant) = only {
+        return try_one(mutant, seeds, hunt);
+    }
+    let others = [Mutant::OF_THE_STORE, Mutant::ON_DEMAND];
+    let ours = Mutant::ALL.iter().filter(|it| !others.iter().any(|those| those.contains(it)));
+    let chosen: Vec<_> = ours.copied().skip(k % n).step_by(n).collect();
+    let takes_long = |it: &Mutant| hunt.fresh.is_some() && known_killer(*it).is_some();
+    let alive = try_all(&chosen, seeds, hunt).map(|mut alive| {
+        let slow: Vec<_> = alive.extract_if(.., |it| takes_long(it)).collect();
+        if !slow.is_empty() {
+            println!("noticed by seeds that were kept, and not by {seeds} fresh ones: {slow:?}");
+        }
+        alive
+    });
+    match alive {
+        Ok(alive) if alive.is_empty() => {
+            println!("{} mutants, and each was noticed", chosen.len());
+            ExitCode::SUCCESS
+        }
+        Ok(alive) => {
+            println!("nobody notices that these guards are gone: {alive:?}");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("cannot run a process for a mutant: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

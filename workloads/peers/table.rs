@@ -1,0 +1,84 @@
+//! Medians of what was measured in turn, and how many times Skein does what another store does.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde_json::json;
+use skein_workloads::multicast::report::Spread;
+use skein_workloads::neighbours::Neighbours;
+use skein_workloads::report::{Machine, date};
+
+use crate::{Line, Outcome};
+
+/// Over several runs.
+fn spread(lines: &[Line], what: fn(&Line) -> f64) -> Spread {
+    Spread::of(lines.iter().map(what))
+}
+
+/// What was asked for by how many clients, with the cores kept awake, and beside whom.
+type Load = (String, usize, bool, Option<Neighbours>);
+
+/// The lines of a file, by load and store.
+fn read(file: &str) -> Outcome<BTreeMap<Load, BTreeMap<String, Vec<Line>>>> {
+    let mut runs: BTreeMap<Load, BTreeMap<String, Vec<Line>>> = BTreeMap::new();
+    for line in fs::read_to_string(file)?.lines() {
+        let line: Line = serde_json::from_str(line)?;
+        let load = (line.asked.clone(), line.clients, line.awake, line.neighbours);
+        runs.entry(load).or_default().entry(line.store.clone()).or_default().push(line);
+    }
+    Ok(runs)
+}
+
+/// Prints a report that `skein report` shows.
+pub(crate) fn report(file: &str) -> Outcome<()> {
+    let mut peers = Vec::new();
+    for ((asked, clients, awake, neighbours), stores) in read(file)? {
+        for (store, lines) in stores {
+            peers.push(json!({
+                "store": store, "asked": asked, "clients": clients, "awake": awake,
+                "neighbours": neighbours, "rounds": lines.len(),
+                "ops_per_s": spread(&lines, |line| line.ops_per_s),
+                "p50_us": spread(&lines, |line| line.p50_us),
+                "p99_us": spread(&lines, |line| line.p99_us),
+                "errors": lines.iter().map(|line| line.errors).sum::<u64>(),
+            }));
+        }
+    }
+    let report = json!({
+        "workload": "peers", "skein": skein_cluster::BUILD.to_string(), "date": date::now(),
+        "command": "workloads/peers/run", "machine": Machine::here(),
+        "topology": {"nodes": 3, "groups": 2, "replicas": 3, "engines": 1},
+        "peers": peers,
+    });
+    println!("{report}");
+    Ok(())
+}
+
+/// Prints a table of the lines of a file.
+pub(crate) fn print(file: &str) -> Outcome<()> {
+    let runs = read(file)?;
+    println!(
+        "| what | clients | store | operations/s (lowest to highest) | p50 µs | p99 µs | errors | skein does × | skein-ordered × |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for ((asked, clients, awake, neighbours), stores) in runs {
+        let beside = neighbours.map_or_else(String::new, |it| format!(", beside {it}"));
+        let clients = format!("{clients}{}{beside}", if awake { ", awake" } else { "" });
+        let rate = |lines: &[Line]| spread(lines, |line| line.ops_per_s);
+        let ours =
+            ["skein", "skein-ordered"].map(|ours| stores.get(ours).map(|lines| rate(lines).median));
+        for (store, lines) in &stores {
+            let Spread { median, low, high } = rate(lines);
+            let p50 = spread(lines, |line| line.p50_us).median;
+            let p99 = spread(lines, |line| line.p99_us).median;
+            let errors: u64 = lines.iter().map(|line| line.errors).sum();
+            let [skein, ordered] = ours.map(|ours| {
+                ours.map_or_else(|| "–".to_owned(), |ours| format!("{:.1}", ours / median))
+            });
+            println!(
+                "| {asked} | {clients} | {store} | {median:.0} ({low:.0} to {high:.0}) | {p50:.1} | {p99:.1} | {errors} | {skein} | {ordered} |"
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Takes out one guard after the other, and shows for each the seed of the store's simulation that
+//! notices, and what the check of its history says, read from a file as `skein check` does.
+//!
+//! ```console
+//! $ cargo run --profile simulation -p skein-workloads --features mutants --bin store-mutants
+//! $ … --bin store-mutants -- --only LeaseNotCheckedAgain --history lease.jsonl   # for `skein check`
+//! ```
+//!
+//! A seed that fails with all guards in place too proves nothing: each that fails is run again without
+//! the mutant and must pass. One in which somebody stumbles shows no client anything: only histories
+//! count that come to their end, and that the checks find wrong. A mutant that lives through all its
+//! seeds is a hole: the exit code is 1.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use skein_checker::check::check;
+use skein_checker::history::{ReadError, Reader};
+use skein_checker::verify::verify;
+use skein_multicast::simulate::keep_panics_quiet;
+use skein_protocol::mutants::{Mutant, plant};
+use skein_workloads::simulate::{Run, run};
+
+/// Seeds that a mutant may live through.
+const SEEDS: u64 = 2_000;
+/// Guards of the protocol whose loss a client sees. The others are of the store.
+const OF_THE_PROTOCOL: [Mutant; 3] =
+    [Mutant::RepliesNotGated, Mutant::LeaseNotCheckedAgain, Mutant::DuplicateExecuted];
+
+#[derive(Default)]
+struct Args {
+    only: Option<Mutant>,
+    seeds: Option<u64>,
+    history: Option<PathBuf>,
+}
+
+fn args() -> Option<Args> {
+    let mut args = Args::default();
+    let mut given = std::env::args().skip(1);
+    while let Some(name) = given.next() {
+        let value = given.next()?;
+        match name.as_str() {
+            "--only" => args.only = Some(Mutant::named(&value)?),
+            "--seeds" => args.seeds = Some(value.parse().ok()?),
+            "--history" => args.history = Some(PathBuf::from(value)),
+            _ => return None,
+        }
+    }
+    Some(args)
+}
+
+/// Looks for a seed that fails with the mutant, and passes without it. Returns it, and its run.
+fn hunt(mutant: Mutant, seeds: u64) -> Option<(u64, Run)> {
+    for seed in 0..seeds {
+        plant(Some(mutant));
+        let planted = run(seed);
+        plant(None);
+        if planted.wrong.is_none() {
+            continue;
+        }
+        match run(seed).wrong {
+            None if !planted.judged => {
+                let wrong = planted.wrong.as_deref().unwrap_or_default();
+                println!("seed {seed} has no history to judge: {}", wrong.trim());
+            }
+            None => return Some((seed, planted)),
+            Some(wrong) => println!("seed {seed} fails without any mutant:\n{wrong}"),
+        }
+    }
+    None
+}
+
+/// Keeps the history at `path`, and reads and checks it there. Returns whether it is right.
+fn look_again(run: &Run, path: &Path) -> Result<bool, ReadError> {
+    run.keep(path).map_err(|source| ReadError::System { path: path.to_owned(), source })?;
+    let header = Reader::open(path)?.header;
+    let order = check(&header, Reader::open(path)?)?;
+    Ok(order.strictly_serializable && verify(&header, Reader::open(path)?)?.is_good())
+}
+
+fn main() -> ExitCode {
+    let Some(Args { only, seeds, history }) = args() else {
+        eprintln!("usage: store [--only NAME] [--seeds COUNT] [--history FILE]");
+        return ExitCode::from(2);
+    };
+    keep_panics_quiet();
+    let all = OF_THE_PROTOCOL.iter().chain(Mutant::OF_THE_STORE).copied();
+    let mut alive = Vec::new();
+    for mutant in all.filter(|mutant| only.is_none_or(|only| only == *mutant)) {
+        let begun = Instant::now();
+        let (name, about) = (mutant.name(), mutant.about());
+        let Some((seed, run)) = hunt(mutant, seeds.unwrap_or(SEEDS)) else {
+            println!("{name}: LIVES ({:.1} s)\n", begun.elapsed().as_secs_f64());
+            alive.push(name);
+            continue;
+        };
+        let took = begun.elapsed().as_secs_f64();
+        println!("{name}: seed {seed} ({took:.1} s), which passes without it\n    {about}");
+        println!("{}", run.wrong.as_deref().unwrap_or_default());
+        let own = std::env::temp_dir().join(format!("skein-{}-{name}.jsonl", std::process::id()));
+        let looked = look_again(&run, history.as_deref().unwrap_or(&own));
+        let _ = std::fs::remove_file(&own);
+        match looked {
+            Ok(false) => {}
+            Ok(true) => {
+                println!("{name}: the same history, read from a file, passes\n");
+                alive.push(name);
+            }
+            Err(error) => {
+                eprintln!("the history of seed {seed}: {error}");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    if alive.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    println!("nobody notices that these guards are gone: {alive:?}");
+    ExitCode::FAILURE
+}

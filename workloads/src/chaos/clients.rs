@@ -1,0 +1,191 @@
+//! Clients that are killed: processes of their own, which say on standard output what they ask for
+//! before they ask.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use skein_checker::history::{Record, Scribe, line};
+use skein_client::{Driver, ReadMode};
+use skein_cluster::directory::{Directory, DirectoryError};
+use skein_kvstore::slots::SlotMap;
+
+use super::load::{self, Gauge, Plan, Sink};
+use super::objects::{Mix, Objects};
+
+/// Sessions of a client that is to be killed.
+const SESSIONS: usize = 4;
+/// How long one may take to send its first transaction.
+const BEGIN_WITHIN: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(1);
+
+/// Makes the command that runs a client process for a cluster. The process has to call [`run`] with the same
+/// arguments; its standard input, output and error are set by the run.
+pub type ClientCommand = fn(&Path, &Task) -> io::Result<Command>;
+
+/// What a client process does.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The name of the run whose objects it uses.
+    pub run: String,
+    /// When the run began, in nanoseconds of the monotonic clock.
+    pub began: u64,
+    /// What its choices are drawn from.
+    pub seed: u64,
+    /// A number that no other process of the run has.
+    pub writer: u16,
+}
+
+/// The client process: asks the cluster in `dir` for transactions of several groups until it is killed, and says so
+/// on standard output.
+///
+/// # Errors
+///
+/// No cluster runs in `dir`.
+pub fn run(dir: &Path, task: &Task) -> Result<(), DirectoryError> {
+    let running = Directory::connect(dir)?;
+    let (groups, window) = (running.config.topology.groups, running.config.tuning.window);
+    let objects = Objects::new(&task.run, &SlotMap::even(groups), groups, task.began);
+    let plan = Plan {
+        clients: SESSIONS,
+        rate: None,
+        mix: Mix::ManyGroups,
+        read_modes: vec![ReadMode::Confirmed, ReadMode::Ordered, ReadMode::Lease],
+        probe: false,
+        window,
+        seed: task.seed,
+        writer: task.writer,
+    };
+    let gauge = Gauge::default();
+    let mut lines = Lines { gauge: &gauge };
+    let mut connect = || Driver::connect(dir).ok();
+    load::run(&mut connect, &objects, &plan, &mut lines, &gauge);
+    Ok(())
+}
+
+/// Each record is a line, written before anything else happens: whoever is killed has said what it
+/// was about to do.
+struct Lines<'a> {
+    gauge: &'a Gauge,
+}
+
+impl Sink for Lines<'_> {
+    fn invoked(&mut self, record: Record) {
+        let mut text = Vec::with_capacity(256);
+        let written = line(&mut text, &record).and_then(|()| {
+            let mut out = io::stdout().lock();
+            out.write_all(&text).and_then(|()| out.flush())
+        });
+        if written.is_err() {
+            // Nobody listens any more: the run is over.
+            self.gauge.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn ended(&mut self, record: Record) {
+        self.invoked(record);
+    }
+}
+
+/// Why a client was not killed in the middle of its transactions.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ClientError {
+    #[error("no more clients can be told apart: {0} were killed")]
+    TooMany(u16),
+    #[error("a client has ended by itself, {0}")]
+    Ended(ExitStatus),
+    #[error("a client sends nothing within {} seconds", BEGIN_WITHIN.as_secs())]
+    Silent,
+    #[error("cannot {attempt}")]
+    System { attempt: &'static str, source: io::Error },
+}
+
+fn failed(attempt: &'static str) -> impl Fn(io::Error) -> ClientError {
+    move |source| ClientError::System { attempt, source }
+}
+
+/// The client processes of a run.
+pub(super) struct Clients<'a> {
+    dir: &'a Path,
+    command: ClientCommand,
+    /// What the next one does, but for its number.
+    task: Task,
+}
+
+/// One that runs.
+struct Running {
+    child: Child,
+    reader: JoinHandle<()>,
+    said: Arc<AtomicU64>,
+}
+
+impl<'a> Clients<'a> {
+    /// Each does this task; the first of them has the number after the one in it.
+    pub(super) fn new(dir: &'a Path, command: ClientCommand, task: Task) -> Self {
+        Self { dir, command, task }
+    }
+
+    /// Starts one, lets it send transactions for a while, and kills it in the middle of them. What it
+    /// said goes to `scribe`. Returns when it was killed, and its number.
+    pub(super) fn kill_one(
+        &mut self,
+        scribe: Scribe,
+        after: Duration,
+    ) -> Result<(u64, u32), ClientError> {
+        let mut running = self.start(scribe)?;
+        let deadline = Instant::now() + BEGIN_WITHIN;
+        while running.said.load(Ordering::Relaxed) < SESSIONS as u64 {
+            if let Some(status) = running.child.try_wait().map_err(failed("follow a client"))? {
+                return Err(ClientError::Ended(status));
+            }
+            if Instant::now() >= deadline {
+                let _ = running.end();
+                return Err(ClientError::Silent);
+            }
+            thread::sleep(POLL);
+        }
+        thread::sleep(after);
+        let (t, pid) = (skein_checker::history::now(), running.child.id());
+        running.end()?;
+        Ok((t, pid))
+    }
+
+    fn start(&mut self, scribe: Scribe) -> Result<Running, ClientError> {
+        let writer = self.task.writer.checked_add(1);
+        self.task.writer = writer.ok_or(ClientError::TooMany(self.task.writer))?;
+        let command = (self.command)(self.dir, &self.task);
+        let mut command = command.map_err(failed("find this program"))?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().map_err(failed("start a client"))?;
+        let out = child.stdout.take().expect("piped");
+        let said = Arc::<AtomicU64>::default();
+        let counter = Arc::clone(&said);
+        let reader = thread::spawn(move || listen(BufReader::new(out), scribe, &counter));
+        Ok(Running { child, reader, said })
+    }
+}
+
+impl Running {
+    fn end(mut self) -> Result<(), ClientError> {
+        self.child.kill().map_err(failed("kill a client"))?;
+        self.child.wait().map_err(failed("follow a client"))?;
+        self.reader.join().expect("listening does not panic");
+        Ok(())
+    }
+}
+
+/// Takes down what a client says until it is gone. What it was about to say when it was killed, it
+/// had not done.
+fn listen(mut lines: impl BufRead, mut scribe: Scribe, said: &AtomicU64) {
+    let mut text = String::new();
+    while lines.read_line(&mut text).is_ok_and(|read| read > 0) {
+        let Ok(record) = serde_json::from_str(&text) else { break };
+        scribe.note(record);
+        said.fetch_add(1, Ordering::Relaxed);
+        text.clear();
+    }
+}

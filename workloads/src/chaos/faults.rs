@@ -1,0 +1,342 @@
+//! Doing faults, one after the other, and waiting for the cluster to get well.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use skein_checker::history::{Fault as Noted, Record, Recorder, Scribe, now};
+use skein_multicast::config::Topology;
+use skein_multicast::protocol::ids::GroupId;
+use skein_node::admin::Action;
+use skein_node::nodes::SignalError;
+
+use super::clients::{ClientError, Clients};
+use super::hosts::{Hosts, HostsError};
+use super::patient::{Patient, Seen};
+use super::report::Injected;
+use super::run::End;
+use super::schedule::{Fault, Moment, Parting, Schedule};
+use super::with_causes;
+
+const TICK: Duration = Duration::from_millis(5);
+/// How often the nodes are asked how they are. Not right after a fault: the answers take time from
+/// those who have something better to do.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+const LOOK_AFTER: Duration = Duration::from_millis(150);
+/// How long a cluster may take to get well when nothing is done to it any more; and when somebody
+/// does not want to wait.
+const WELL_WITHIN: Duration = Duration::from_mins(2);
+const WELL_IN_A_HURRY: Duration = Duration::from_secs(10);
+
+/// Whoever does the faults.
+pub(super) struct Chaos<'a> {
+    pub(super) patient: Patient,
+    pub(super) schedule: Schedule,
+    pub(super) clients: Clients<'a>,
+    pub(super) recorder: &'a Recorder,
+    pub(super) scribe: Scribe,
+    pub(super) topology: Topology,
+    pub(super) stop_max: Duration,
+    pub(super) done: Vec<Injected>,
+    /// The nodes' hosts, if they can be parted.
+    pub(super) hosts: Option<&'a Hosts>,
+    away: BTreeMap<u16, Away>,
+    problems: Vec<String>,
+    looked: Option<Instant>,
+}
+
+/// A node that is not well.
+struct Away {
+    /// The fault that did it, among those done.
+    fault: usize,
+    /// The process that has to be gone first.
+    killed: Option<u32>,
+    /// When a stopped one goes on, or a parted one is joined again.
+    until: Option<Instant>,
+    /// How it is parted from others.
+    parting: Option<Parting>,
+}
+
+/// Why a fault was not done.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+enum FaultError {
+    Signal(#[from] SignalError),
+    Hosts(#[from] HostsError),
+    Client(#[from] ClientError),
+}
+
+impl<'a> Chaos<'a> {
+    pub(super) fn new(
+        patient: Patient,
+        schedule: Schedule,
+        clients: Clients<'a>,
+        recorder: &'a Recorder,
+        topology: Topology,
+        stop_max: Duration,
+    ) -> Self {
+        Self {
+            patient,
+            schedule,
+            clients,
+            scribe: recorder.scribe(),
+            recorder,
+            topology,
+            stop_max,
+            done: Vec::new(),
+            hosts: None,
+            away: BTreeMap::new(),
+            problems: Vec::new(),
+            looked: None,
+        }
+    }
+
+    /// Does faults until it is time to end. `watch` is shown how many were done, and says false to
+    /// end it.
+    pub(super) fn run(&mut self, end: End, watch: &mut dyn FnMut(&[Injected]) -> bool) {
+        let began = Instant::now();
+        let mut next = began + self.schedule.gap();
+        loop {
+            let kills = self.done.iter().filter(|fault| fault.what.ends_with("kill")).count();
+            let over = match end {
+                End::After(time) => began.elapsed() >= time,
+                End::Kills(wanted) => kills >= wanted,
+                End::Faults(wanted) => self.done.len() >= wanted,
+            };
+            if over || !watch(&self.done) {
+                return;
+            }
+            thread::sleep(TICK);
+            self.tend();
+            if Instant::now() >= next && self.one_more() {
+                next = Instant::now() + self.schedule.gap();
+            }
+        }
+    }
+
+    /// Does nothing any more, and waits until all are well: not for long, if `watch` says false.
+    /// Returns what was not as it should be.
+    pub(super) fn heal(&mut self, watch: &mut dyn FnMut(&[Injected]) -> bool) -> Vec<String> {
+        let since = Instant::now();
+        for away in self.away.values_mut() {
+            away.until = away.until.map(|_| Instant::now());
+        }
+        while !self.away.is_empty() {
+            let within = if watch(&self.done) { WELL_WITHIN } else { WELL_IN_A_HURRY };
+            if since.elapsed() >= within {
+                let nodes: Vec<_> = self.away.keys().map(u16::to_string).collect();
+                self.problems.push(format!(
+                    "not all replicas of node {} were followers again {} s after the last fault",
+                    nodes.join(", "),
+                    within.as_secs(),
+                ));
+                break;
+            }
+            thread::sleep(TICK);
+            self.tend();
+        }
+        std::mem::take(&mut self.problems)
+    }
+
+    /// Draws a fault, and does it if the cluster can bear it now.
+    fn one_more(&mut self) -> bool {
+        let seen = self.patient.look();
+        let away: BTreeSet<u16> = self.away.keys().copied().collect();
+        let view = seen.view(self.topology, &away);
+        let Some(fault) = self.schedule.next(&view, self.stop_max) else { return false };
+        let done = match fault {
+            Fault::Kill(nodes) => self.signal_nodes("kill", Signal::KILL, &nodes, &seen, None),
+            Fault::Restart(node) => {
+                self.signal_nodes("restart", Signal::TERM, &[node], &seen, None)
+            }
+            Fault::Stop(node, time) => {
+                self.signal_nodes("stop", Signal::STOP, &[node], &seen, Some(time))
+            }
+            Fault::Stutter(node, moments) => self.stutter(node, &moments, &seen),
+            Fault::Pause(paused) => self.pause(&paused, &seen),
+            Fault::Transfer(node, group) => {
+                self.transfer(node, group, &seen);
+                Ok(())
+            }
+            Fault::Evict(node, group) => {
+                self.evict(node, group, &seen);
+                Ok(())
+            }
+            Fault::ClientKill => self.kill_a_client(),
+            Fault::Partition(node, parting, time) => self.part(node, parting, time, &seen),
+        };
+        if let Err(error) = done {
+            self.problems.push(with_causes(&error));
+        }
+        self.looked = Some(Instant::now() + LOOK_AFTER);
+        true
+    }
+
+    fn signal_nodes(
+        &mut self,
+        what: &'static str,
+        signal: Signal,
+        nodes: &[u16],
+        seen: &Seen,
+        time: Option<Duration>,
+    ) -> Result<(), FaultError> {
+        let pids: Vec<_> = nodes.iter().map(|node| self.patient.pid(*node)).collect();
+        let t = self.patient.signal(nodes, signal)?;
+        let mut led_by_all = Vec::new();
+        for (node, pid) in nodes.iter().zip(pids) {
+            let led = seen.led_by(*node);
+            led_by_all.extend(&led);
+            self.note(Noted { t, what: what.to_owned(), node: Some(*node), pid, led });
+            let killed = pid.filter(|_| time.is_none());
+            let until = time.map(|time| Instant::now() + time);
+            let away = Away { fault: self.done.len(), killed, until, parting: None };
+            self.away.insert(*node, away);
+        }
+        let nodes = nodes.to_vec();
+        self.done.push(Injected { t, what, nodes, led: led_by_all, recovered: None });
+        Ok(())
+    }
+
+    /// The last time is a stop like another.
+    fn stutter(&mut self, node: u16, moments: &[Moment], seen: &Seen) -> Result<(), FaultError> {
+        let Some((last, moments)) = moments.split_last() else { return Ok(()) };
+        for Moment { stopped, goes_on } in moments {
+            self.patient.signal(&[node], Signal::STOP)?;
+            thread::sleep(*stopped);
+            self.patient.signal(&[node], Signal::CONT)?;
+            thread::sleep(*goes_on);
+        }
+        self.signal_nodes("stutter", Signal::STOP, &[node], seen, Some(last.stopped))
+    }
+
+    /// All of them stand still before the first goes on.
+    fn pause(&mut self, paused: &[(u16, Duration)], seen: &Seen) -> Result<(), FaultError> {
+        let nodes: Vec<u16> = paused.iter().map(|(node, _)| *node).collect();
+        self.signal_nodes("pause", Signal::STOP, &nodes, seen, Some(Duration::ZERO))?;
+        for (node, time) in paused {
+            let until = Some(Instant::now() + *time);
+            self.away.entry(*node).and_modify(|away| away.until = until);
+        }
+        Ok(())
+    }
+
+    /// It may fail, and nothing is wrong then: a replica that is behind, or whose leader is gone by now.
+    fn transfer(&mut self, node: u16, group: GroupId, seen: &Seen) {
+        let t = now();
+        self.patient.tell(node, Action::Lead { group: group.0 });
+        self.told("transfer", t, node, group, seen);
+        self.done.last_mut().expect("just done").recovered = Some(t);
+    }
+
+    /// The replica comes back as a learner; its node is away until then.
+    fn evict(&mut self, node: u16, group: GroupId, seen: &Seen) {
+        let Some(leader) = seen.leader_of(group) else { return };
+        let slot = self.topology.replicas_of(group).find(|id| self.topology.node_of(*id) == node);
+        let slot = slot.expect("the schedule knows who has a replica of what").slot;
+        let t = now();
+        self.patient.tell(leader, Action::Evict { group: group.0, slot });
+        let away = Away { fault: self.done.len(), killed: None, until: None, parting: None };
+        self.away.insert(node, away);
+        self.told("evict", t, node, group, seen);
+    }
+
+    /// Notes what a node was told to do, about a group that another one leads.
+    fn told(&mut self, what: &'static str, t: u64, node: u16, group: GroupId, seen: &Seen) {
+        let led = seen.leader_of(group).map(|_| group.0).into_iter().collect::<Vec<_>>();
+        let pid = self.patient.pid(node);
+        self.note(Noted { t, what: what.to_owned(), node: Some(node), pid, led: led.clone() });
+        self.done.push(Injected { t, what, nodes: vec![node], led, recovered: None });
+    }
+
+    fn part(
+        &mut self,
+        node: u16,
+        parting: Parting,
+        time: Duration,
+        seen: &Seen,
+    ) -> Result<(), FaultError> {
+        let hosts = self.hosts.expect("partitions are asked for only where there are hosts");
+        let (t, what, led, pid) = (now(), "partition", seen.led_by(node), seen.pid(node));
+        hosts.part(node, &parting)?;
+        self.note(Noted { t, what: what.to_owned(), node: Some(node), pid, led: led.clone() });
+        let until = Some(Instant::now() + time);
+        let (fault, parting) = (self.done.len(), Some(parting));
+        self.away.insert(node, Away { fault, killed: None, until, parting });
+        self.done.push(Injected { t, what, nodes: vec![node], led, recovered: None });
+        Ok(())
+    }
+
+    /// Joins a node to those from whom it was parted, or lets one go on that was stopped. Returns when, and
+    /// what that is called.
+    fn end(&mut self, node: u16) -> Result<(u64, &'static str), FaultError> {
+        let parting = self.away.get_mut(&node).and_then(|away| away.parting.take());
+        match (parting, self.hosts) {
+            (Some(parting), Some(hosts)) => {
+                hosts.mend(node, &parting)?;
+                Ok((now(), "mend"))
+            }
+            _ => Ok((self.patient.signal(&[node], Signal::CONT)?, "continue")),
+        }
+    }
+
+    fn kill_a_client(&mut self) -> Result<(), FaultError> {
+        let after = self.schedule.gap() / 10;
+        let (t, pid) = self.clients.kill_one(self.recorder.scribe(), after)?;
+        let what = "client-kill";
+        self.note(Noted { t, what: what.to_owned(), node: None, pid: Some(pid), led: Vec::new() });
+        let (nodes, led) = (Vec::new(), Vec::new());
+        self.done.push(Injected { t, what, nodes, led, recovered: Some(t) });
+        Ok(())
+    }
+
+    fn note(&mut self, fault: Noted) {
+        self.scribe.note(Record::Fault(fault));
+    }
+
+    /// Lets go on whose time has come, and looks who is well again.
+    fn tend(&mut self) {
+        let now_is = Instant::now();
+        let due = |(node, away): (&u16, &Away)| {
+            away.until.is_some_and(|until| until <= now_is).then_some(*node)
+        };
+        let due: Vec<u16> = self.away.iter().filter_map(due).collect();
+        for node in due {
+            let pid = self.patient.pid(node);
+            match self.end(node) {
+                Ok((t, what)) => {
+                    let what = what.to_owned();
+                    self.note(Noted { t, what, node: Some(node), pid, led: Vec::new() });
+                }
+                Err(error) => self.problems.push(with_causes(&error)),
+            }
+            self.away.entry(node).and_modify(|away| away.until = None);
+        }
+        if self.away.is_empty() || self.looked.is_some_and(|looked| now_is < looked) {
+            return;
+        }
+        self.looked = Some(now_is + LOOK_EVERY);
+        let seen = self.patient.look();
+        let well = |(node, away): (&u16, &Away)| {
+            let another = away.killed.is_none_or(|killed| seen.pid(*node) != Some(killed));
+            (away.until.is_none() && another && seen.is_well(*node)).then_some(*node)
+        };
+        let well: Vec<u16> = self.away.iter().filter_map(well).collect();
+        for node in well {
+            let Some(away) = self.away.remove(&node) else { continue };
+            let t = now();
+            let pid = seen.pid(node);
+            self.note(Noted {
+                t,
+                what: "recovered".to_owned(),
+                node: Some(node),
+                pid,
+                led: Vec::new(),
+            });
+            // Of several nodes, the last one counts.
+            if self.away.values().all(|other| other.fault != away.fault) {
+                self.done[away.fault].recovered = Some(t);
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The cluster that faults are done to: its nodes as processes, who leads what, and who is well.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use skein_checker::history::now;
+use skein_cluster::directory::Directory;
+use skein_multicast::config::Topology;
+use skein_multicast::operate::Role;
+use skein_multicast::protocol::ids::GroupId;
+use skein_node::admin::{self, Action};
+use skein_node::nodes::{SignalError, ask, signal_holder};
+use skein_node::status::{NodeStatus, ReplicaReport};
+
+use super::schedule::View;
+
+/// How long a node may take to answer before it counts as missing.
+const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+/// A node that was started again less than this ago is spared: one that dies soon after its start is
+/// made to wait by its supervisor, longer each time, and that is not what is measured here.
+const YOUNG_MS: u64 = 2_200;
+
+/// A cluster under faults. Whatever happens, what was stopped goes on when this is dropped.
+pub struct Patient {
+    directory: Directory,
+    topology: Topology,
+    stopped: BTreeSet<u16>,
+}
+
+/// What the nodes that answer say of themselves.
+pub struct Seen {
+    nodes: BTreeMap<u16, NodeStatus>,
+}
+
+impl Patient {
+    /// The cluster in `directory`, none of whose nodes was stopped by us.
+    pub fn new(directory: Directory, topology: Topology) -> Self {
+        Self { directory, topology, stopped: BTreeSet::new() }
+    }
+
+    /// Asks all nodes that are not stopped.
+    pub fn look(&self) -> Seen {
+        let statuses = ask(self.topology.nodes, |node| {
+            let stopped = self.stopped.contains(&node);
+            let status = || admin::call(&self.directory, node, Action::Status, ANSWER_WITHIN);
+            if stopped { None } else { status().ok() }
+        });
+        let nodes = (0..).zip(statuses).filter_map(|(node, status)| Some((node, status?)));
+        Seen { nodes: nodes.collect() }
+    }
+
+    /// The process that runs `node`.
+    pub fn pid(&self, node: u16) -> Option<u32> {
+        self.directory.node(node).map(|holder| holder.pid)
+    }
+
+    /// Sends a signal to each of the nodes. Returns when, just before the first.
+    ///
+    /// # Errors
+    ///
+    /// Those that come after the one that cannot be signalled are not signalled either.
+    pub fn signal(&mut self, nodes: &[u16], signal: Signal) -> Result<u64, SignalError> {
+        let t = now();
+        for node in nodes {
+            signal_holder(|| self.pid(*node), signal)?;
+            if signal == Signal::STOP {
+                self.stopped.insert(*node);
+            } else {
+                // A stopped process that is killed is stopped no more.
+                self.stopped.remove(node);
+            }
+        }
+        Ok(t)
+    }
+
+    /// Asks a node to do something, which it may refuse.
+    pub(super) fn tell(&self, node: u16, action: Action) {
+        if let Err(error) = admin::call(&self.directory, node, action, ANSWER_WITHIN) {
+            tracing::debug!(%error, node, "it does not do what it was told");
+        }
+    }
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        for node in std::mem::take(&mut self.stopped) {
+            // One that is gone needs no help.
+            let _ = signal_holder(|| self.pid(node), Signal::CONT);
+        }
+    }
+}
+
+/// How often each node had been started, at some moment.
+pub struct Lives {
+    directory: Directory,
+    before: Vec<u32>,
+}
+
+impl Lives {
+    /// Now.
+    pub fn of(directory: &Directory, nodes: u16) -> Self {
+        let before = (0..nodes).map(|node| directory.lives(node).unwrap_or_default()).collect();
+        Self { directory: directory.clone(), before }
+    }
+
+    /// A node that was started more often since than `expected` has died by itself. Says so, with
+    /// what it said.
+    pub fn unexpected(&self, expected: &BTreeMap<u16, u32>) -> Vec<String> {
+        let now = Self::of(&self.directory, self.before.len() as u16).before;
+        let more = |((node, before), now): ((u16, &u32), u32)| {
+            let expected = expected.get(&node).copied().unwrap_or_default();
+            let more = now.saturating_sub(*before).saturating_sub(expected);
+            let said = last_words(&self.directory, node);
+            (more > 0).then(|| format!("node {node} has died {more} times by itself{said}"))
+        };
+        (0..).zip(&self.before).zip(now).filter_map(more).collect()
+    }
+}
+
+/// Why a node died, if it said so.
+fn last_words(directory: &Directory, node: u16) -> String {
+    let text = std::fs::read(directory.log(node)).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let said = lines.iter().rposition(|line| line.contains("panicked at"));
+    let said = said.map(|at| lines[at..].iter().take(2).flat_map(|line| ["; ", line]).collect());
+    said.unwrap_or_default()
+}
+
+impl Seen {
+    /// What the schedule wants to know; `away` are nodes that are known to be missing.
+    pub fn view(&self, topology: Topology, away: &BTreeSet<u16>) -> View {
+        let leader = |group| self.leader(group).map(|(node, _)| node);
+        let missing =
+            (0..topology.nodes).filter(|node| away.contains(node) || !self.is_well(*node));
+        let young = |(node, status): (&u16, &NodeStatus)| {
+            (status.life > 0 && status.uptime_ms < YOUNG_MS).then_some(*node)
+        };
+        View {
+            leaders: (0..topology.groups).map(leader).collect(),
+            missing: missing.collect(),
+            spared: self.nodes.iter().filter_map(young).collect(),
+        }
+    }
+
+    /// The groups that `node` leads.
+    pub fn led_by(&self, node: u16) -> Vec<u16> {
+        let replicas = self.nodes.get(&node).into_iter().flat_map(|status| &status.replicas);
+        let groups = replicas.map(|replica| replica.order.group);
+        groups.filter(|group| self.leader(*group).is_some_and(|(at, _)| at == node)).collect()
+    }
+
+    /// The node that leads `group`.
+    pub(super) fn leader_of(&self, group: GroupId) -> Option<u16> {
+        self.leader(group.0).map(|(node, _)| node)
+    }
+
+    /// The replica that leads `group`, and its node: of those who say so, the one with the highest
+    /// ballot.
+    fn leader(&self, group: u16) -> Option<(u16, &ReplicaReport)> {
+        let leads = |replica: &&ReplicaReport| {
+            replica.order.group == group && replica.order.role == Role::Leader
+        };
+        let replicas = self.nodes.iter().flat_map(|(node, status)| {
+            status.replicas.iter().filter(leads).map(|replica| (*node, replica))
+        });
+        replicas.max_by_key(|(_, replica)| replica.order.ballot_counter)
+    }
+
+    /// The process that `node` says it is.
+    pub fn pid(&self, node: u16) -> Option<u32> {
+        self.nodes.get(&node).map(|status| status.pid)
+    }
+
+    /// Whether every replica of `node` leads, or follows a leader that counts it as a member.
+    pub fn is_well(&self, node: u16) -> bool {
+        self.nodes
+            .get(&node)
+            .is_some_and(|status| status.replicas.iter().all(|replica| self.counts(replica)))
+    }
+
+    fn counts(&self, replica: &ReplicaReport) -> bool {
+        let order = &replica.order;
+        let Some((_, leader)) = self.leader(order.group) else { return false };
+        let member = leader.order.view.iter().find(|member| member.slot == order.slot);
+        matches!(order.role, Role::Leader | Role::Follower)
+            && order.available
+            && !order.lost
+            && order.leader == Some(leader.order.slot)
+            && member
+                .is_some_and(|member| !member.evicted && member.incarnation == order.incarnation)
+    }
+}

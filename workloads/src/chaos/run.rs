@@ -1,0 +1,529 @@
+//! One run, from the first record put to the report.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fs, io, thread};
+
+use skein_checker::history::{
+    Digest, FORMAT, Header, ReadError, Reader, Record, Recorder, Scribe, now,
+};
+use skein_client::{ConnectError, Driver, Error, ReadMode};
+use skein_cluster::BUILD;
+use skein_cluster::directory::{Directory, DirectoryError, RunningCluster};
+use skein_fabric::any::AnyFabric;
+use skein_kvstore::slots::SlotMap;
+use skein_multicast::config::Topology;
+use skein_node::admin::{self, Action, CallError};
+use skein_node::nodes::{self, ask};
+use skein_node::status::NodeStatus;
+use skein_node::supervise::{self, SuperviseError, Supervisor};
+
+use super::clients::{ClientCommand, Clients, Task};
+use super::faults::Chaos;
+use super::hosts::Hosts;
+use super::load::{self, Gauge};
+use super::objects::{Mix, Objects, TOKEN_BYTES};
+use super::patient::{Lives, Patient};
+use super::report::{About, Injected, Report, State};
+use super::schedule::{Kind, Schedule, Target};
+use super::state::{Over, Records, Survey};
+use super::with_causes;
+use crate::bench::{Phase, Watch};
+use crate::generator::{self, Settings, Workload};
+
+/// Before the first fault, and after the last recovery.
+const QUIET: Duration = Duration::from_secs(2);
+/// How long replicas may take to be at one position when nothing is asked of them any more.
+const AGREE_WITHIN: Duration = Duration::from_secs(30);
+const DIGESTS_WITHIN: Duration = Duration::from_secs(30);
+/// Reading everything and putting records: many at a time, for it is not measured.
+const MANY: Settings = Settings::to_the_end(8, 8);
+const MANY_AT_A_TIME: usize = MANY.clients;
+/// The number of the writer of this process; those of clients that are killed come after it.
+const WRITER: u16 = 1;
+
+/// When to come to an end.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    /// So long after the first fault may come.
+    After(Duration),
+    /// So many kills, of nodes or clients.
+    Kills(usize),
+    /// So many faults of any kind.
+    Faults(usize),
+}
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// When no more faults are done.
+    pub end: End,
+    /// The kinds of faults.
+    pub kinds: Vec<Kind>,
+    /// The nodes that they are done to.
+    pub target: Target,
+    /// The longest that a node is stopped.
+    pub stop_max: Duration,
+    /// Sessions, each with one operation under way.
+    pub clients: usize,
+    /// Operations a second of all sessions; without it as many as are answered.
+    pub rate: Option<f64>,
+    /// Records that are put before the first fault.
+    pub records: u64,
+    /// Bytes of the value of each record.
+    pub value_bytes: usize,
+    /// How what only reads is done: some of it in each of these ways.
+    pub read_modes: Vec<ReadMode>,
+    /// What all choices are drawn from.
+    pub seed: u64,
+    /// Where the history is kept. Without it, it is kept in the temporary directory, and only if something is
+    /// wrong.
+    pub history: Option<PathBuf>,
+}
+
+/// What a run needs of the program that it is part of.
+#[derive(Clone, Copy)]
+pub struct Program {
+    /// Makes the command that runs a client in a process of its own.
+    pub client: ClientCommand,
+    /// Is told of nodes that cannot be started again.
+    pub tell: fn(SuperviseError),
+}
+
+/// Somebody who looks on at a run, and may want it to end.
+pub trait Observer: Watch {
+    /// A part begins of which no measure is known.
+    fn message(&mut self, what: &'static str);
+    /// Faults begin.
+    fn begin_faults(&mut self);
+    /// How far the faults are. Called every few milliseconds until [`end`](Self::end).
+    fn faults(&mut self, so_far: SoFar);
+    /// What had begun has ended.
+    fn end(&mut self);
+    /// Whether the run is to end early. Once true, it stays so.
+    fn asked(&self) -> bool;
+}
+
+/// How far the faults of a run are.
+#[derive(Clone, Copy, Debug)]
+pub struct SoFar {
+    /// The time since faults began.
+    pub elapsed: Duration,
+    /// Operations that were answered.
+    pub answered: u64,
+    /// Operations that failed, or of which nobody knows.
+    pub unanswered: u64,
+    /// The number of faults.
+    pub faults: usize,
+}
+
+/// Why there is no report of a run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Leave that kind of faults out, or take a cluster with larger groups.
+    #[error(
+        "{} takes groups of three replicas at least, and this cluster's have {replicas}",
+        kind.name()
+    )]
+    TooFewReplicas {
+        /// The kind.
+        kind: Kind,
+        /// Replicas of each group.
+        replicas: u8,
+    },
+    /// Put smaller records.
+    #[error("values of {bytes} bytes are over this cluster's limits.value_bytes_max, {max}")]
+    ValueTooLong {
+        /// What was asked for.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// No cluster runs in the directory, or none for this build.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// Nothing would start nodes again.
+    #[error(transparent)]
+    Supervise(#[from] SuperviseError),
+    /// The cluster's memory is out of reach.
+    #[error("cannot reach the cluster's memory")]
+    Unreachable(#[source] ConnectError),
+    /// The cluster does not take the records.
+    #[error("cannot put the records: {0}")]
+    Records(String),
+    /// The cluster does not take the first transaction of the load.
+    #[error("cannot open the accounts")]
+    Accounts(#[source] Error),
+    /// The history cannot be written: name another file, or make room.
+    #[error("cannot write {}", path.display())]
+    History {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The history cannot be read again.
+    #[error(transparent)]
+    Judgement(#[from] ReadError),
+}
+
+/// Why digests of all replicas were not got in time.
+#[derive(Debug, thiserror::Error)]
+enum DigestsError {
+    #[error("{0} messages are still pending")]
+    Pending(u64),
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// A run on a cluster.
+pub struct Run<'a> {
+    plan: Plan,
+    program: Program,
+    directory: Directory,
+    running: RunningCluster,
+    driver: Driver<AnyFabric>,
+    records: Records,
+    /// The nodes' hosts, if they can be parted.
+    hosts: Option<&'a Hosts>,
+    /// Starts again what was killed, if nobody else does.
+    _supervisor: Option<Supervisor>,
+}
+
+impl<'a> Run<'a> {
+    /// Will do what is planned to the cluster in `dir`, whose nodes run on `hosts` if they are to be parted. Nodes
+    /// that nobody supervises are supervised until this is dropped.
+    ///
+    /// # Errors
+    ///
+    /// No fault was done.
+    pub fn on(
+        dir: &Path,
+        plan: Plan,
+        program: Program,
+        hosts: Option<&'a Hosts>,
+    ) -> Result<Self, RunError> {
+        let running = Directory::connect(dir)?;
+        let topology = running.config.topology;
+        let of_nodes = plan.kinds.iter().find(|kind| **kind != Kind::ClientKill);
+        if let Some(kind) = of_nodes.filter(|_| topology.replicas < 3) {
+            return Err(RunError::TooFewReplicas { kind: *kind, replicas: topology.replicas });
+        }
+        let max = running.config.limits.value_bytes_max;
+        if plan.value_bytes > max {
+            return Err(RunError::ValueTooLong { bytes: plan.value_bytes, max });
+        }
+        let directory = Directory::at(dir)?;
+        let is_kept = directory.supervisor().is_some_and(|keeper| keeper.restarts);
+        let namespaces = hosts.map(Hosts::prefix);
+        let supervisor = (!is_kept)
+            .then(|| supervise_for_now(&directory, topology.nodes, namespaces, program.tell))
+            .transpose()?;
+        let driver = Driver::to(&running).map_err(RunError::Unreachable)?;
+        // So that no key is one of another run.
+        let run = format!("{:x}", now() ^ u64::from(std::process::id()) << 40);
+        let records = Records { count: plan.records, value_bytes: plan.value_bytes, run };
+        Ok(Self {
+            plan,
+            program,
+            directory,
+            running,
+            driver,
+            records,
+            hosts,
+            _supervisor: supervisor,
+        })
+    }
+
+    /// Puts the records, does faults under a load, reads everything back, compares the replicas and checks the
+    /// history. Returns the report, not yet [judged](Report::judged): others may have problems to add.
+    ///
+    /// # Errors
+    ///
+    /// The faults that were done have ended, and what was written of the history is kept.
+    pub fn drive(mut self, observer: &mut dyn Observer) -> Result<Report, RunError> {
+        let topology = self.running.config.topology;
+        let load_s = self.fill(observer)?;
+        let began = now();
+        let slots = SlotMap::even(topology.groups);
+        let objects = Objects::new(&self.records.run, &slots, topology.groups, began);
+        generator::once(&mut self.driver, &objects.opening()).map_err(RunError::Accounts)?;
+        let path = self.history();
+        let unwritten = |source| RunError::History { path: path.clone(), source };
+        let recorder = Recorder::create(&path, self.header(&objects, began)).map_err(unwritten)?;
+
+        let lives = Lives::of(&self.directory, topology.nodes);
+        let gauge = Gauge::default();
+        let (loaded, done, ended, mut problems) = thread::scope(|scope| {
+            let scribe = recorder.scribe();
+            let load = scope.spawn(|| self.load(&objects, scribe, &gauge));
+            let (done, ended, problems) = self.under_chaos(&recorder, began, &gauge, observer);
+            gauge.stop.store(true, Ordering::Relaxed);
+            let loaded = load.join().expect("the load does not panic");
+            (loaded, done, ended, problems)
+        });
+        problems.extend(lives.unexpected(&deaths(&done)));
+
+        let state =
+            State { records: self.plan.records, value_bytes: self.plan.value_bytes, load_s };
+        let about = About {
+            seed: self.plan.seed,
+            skein: BUILD.text().to_owned(),
+            topology,
+            clients: self.plan.clients,
+            rate: self.plan.rate,
+            state,
+            ran: [began, ended],
+        };
+        problems.extend(self.look_again(&recorder, observer));
+        if observer.asked() {
+            problems.push("interrupted".to_owned());
+        }
+        recorder.finish().map_err(unwritten)?;
+        observer.message("checking the history");
+        let (verdict, checker) = skein_checker::judge(Reader::open(&path)?)?;
+        let order = checker.finish();
+        observer.end();
+        if order.answered == 0 {
+            problems.push("nothing was answered: there is nothing to judge".to_owned());
+        }
+        let mut report = Report::new(about, &done, &loaded, verdict, order);
+        report.problems = problems;
+        let wanted = self.plan.history.is_some() || !report.clone().judged().good;
+        if wanted {
+            report.history = Some(path);
+        } else {
+            // It says what is known: that nothing is wrong.
+            let _ = fs::remove_file(&path);
+        }
+        Ok(report)
+    }
+
+    /// Puts the records. Returns how long it took.
+    fn fill(&mut self, observer: &mut dyn Observer) -> Result<f64, RunError> {
+        if self.plan.records == 0 {
+            return Ok(0.0);
+        }
+        let clock = Instant::now();
+        observer.begin(Phase::Load(self.plan.records));
+        let mut put = Over::put(self.records.clone(), MANY_AT_A_TIME);
+        if let Some(why) = self.many(&mut put, false, observer) {
+            return Err(RunError::Records(why));
+        }
+        Ok((clock.elapsed().as_secs_f64() * 1e3).round() / 1e3)
+    }
+
+    /// Does everything there is to do, many at a time; also what is left of it when somebody wants to
+    /// end, if it is `owed`. Returns what went wrong, if something did.
+    fn many(
+        &mut self,
+        workload: &mut impl Workload,
+        owed: bool,
+        observer: &mut dyn Observer,
+    ) -> Option<String> {
+        let mut watch = |progress| observer.progress(progress) || owed;
+        let done = generator::run(&mut self.driver, workload, MANY, &mut watch);
+        done.ended_early.or(done.errors.first)
+    }
+
+    fn history(&self) -> PathBuf {
+        let own = || {
+            let name = format!("skein-chaos-{}-{}.jsonl", std::process::id(), self.plan.seed);
+            std::env::temp_dir().join(name)
+        };
+        self.plan.history.clone().unwrap_or_else(own)
+    }
+
+    fn header(&self, objects: &Objects, began: u64) -> Header {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Header {
+            format: FORMAT,
+            workload: "chaos".to_owned(),
+            skein: BUILD.text().to_owned(),
+            cluster: self.running.config.topology,
+            seed: self.plan.seed,
+            t: began,
+            unix_ms: since.as_millis() as u64,
+            token_bytes: TOKEN_BYTES,
+            bank: Some(objects.bank()),
+            record: None,
+            before: false,
+        }
+    }
+
+    fn load(&self, objects: &Objects, mut scribe: Scribe, gauge: &Gauge) -> load::Loaded {
+        let plan = load::Plan {
+            clients: self.plan.clients,
+            rate: self.plan.rate,
+            mix: Mix::Everything,
+            read_modes: self.plan.read_modes.clone(),
+            probe: true,
+            window: self.running.config.tuning.window,
+            seed: self.plan.seed,
+            writer: WRITER,
+        };
+        let mut connect = || Driver::to(&self.running).ok();
+        load::run(&mut connect, objects, &plan, &mut scribe, gauge)
+    }
+
+    /// Faults, until it is time to end, and until all are well again. Returns what was done, when it
+    /// ended, and what was not as it should be.
+    fn under_chaos(
+        &self,
+        recorder: &Recorder,
+        began: u64,
+        gauge: &Gauge,
+        observer: &mut dyn Observer,
+    ) -> (Vec<Injected>, u64, Vec<String>) {
+        let Plan { end, kinds, target, stop_max, seed, .. } = &self.plan;
+        let topology = self.running.config.topology;
+        let patient = Patient::new(self.directory.clone(), topology);
+        let tuning = self.running.config.tuning;
+        let silence =
+            Duration::from_millis(tuning.heartbeat_ms * u64::from(tuning.heartbeats_missed_max));
+        let schedule = Schedule::new(topology, kinds.clone(), *target, silence, *seed);
+        let dir = self.directory.path();
+        let task = Task { run: self.records.run.clone(), began, seed: *seed, writer: WRITER };
+        let clients = Clients::new(dir, self.program.client, task);
+        let mut chaos = Chaos::new(patient, schedule, clients, recorder, topology, *stop_max);
+        chaos.hosts = self.hosts;
+        let clock = Instant::now();
+        observer.begin_faults();
+        let mut watch = |done: &[Injected]| {
+            observer.faults(SoFar {
+                elapsed: clock.elapsed(),
+                answered: gauge.answered.load(Ordering::Relaxed),
+                unanswered: gauge.unanswered.load(Ordering::Relaxed),
+                faults: done.len(),
+            });
+            !observer.asked()
+        };
+        thread::sleep(QUIET);
+        chaos.run(*end, &mut watch);
+        let problems = chaos.heal(&mut watch);
+        thread::sleep(QUIET);
+        observer.end();
+        (std::mem::take(&mut chaos.done), now(), problems)
+    }
+
+    /// Reads everything back, and asks every replica what it holds.
+    fn look_again(&mut self, recorder: &Recorder, observer: &mut dyn Observer) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut scribe = recorder.scribe();
+        let keys: Vec<String> = recorder.keys().into_iter().collect();
+        observer.begin(Phase::Load(keys.len() as u64 + self.plan.records));
+        let mut survey = Survey::new(keys, MANY_AT_A_TIME, None);
+        if let Some(why) = self.many(&mut survey, true, observer) {
+            problems.push(format!("reading everything back: {why}"));
+        }
+        survey.found.into_iter().for_each(|found| scribe.note(Record::Final(found)));
+        if self.plan.records > 0 {
+            let mut look = Over::look(self.records.clone(), MANY_AT_A_TIME);
+            if let Some(why) = self.many(&mut look, true, observer) {
+                problems.push(format!("reading the records back: {why}"));
+            }
+        }
+        observer.message("comparing replicas");
+        match self.digests() {
+            Ok(digests) => {
+                for digest in digests {
+                    scribe.note(Record::Digest(digest));
+                }
+            }
+            Err(error) => problems.push(format!("comparing replicas: {}", with_causes(&error))),
+        }
+        problems.extend(nodes::divergences(self.directory.path()));
+        problems
+    }
+
+    /// What every replica holds, once those of a group are at one position and nothing is pending; or
+    /// the last that they said.
+    fn digests(&self) -> Result<Vec<Digest>, DigestsError> {
+        let deadline = Instant::now() + AGREE_WITHIN;
+        let Topology { nodes, .. } = self.running.config.topology;
+        loop {
+            let asked = ask(nodes, |node| {
+                admin::call(&self.directory, node, Action::Digest, DIGESTS_WITHIN)
+            });
+            let statuses: Result<Vec<NodeStatus>, _> = asked.into_iter().collect();
+            let late = Instant::now() >= deadline;
+            match statuses {
+                Ok(statuses) => {
+                    let pending: u64 = statuses.iter().map(NodeStatus::pending).sum();
+                    let digests: Vec<Digest> = statuses.iter().flat_map(digests_of).collect();
+                    if agree(&digests) && pending == 0 {
+                        return Ok(digests);
+                    }
+                    if late && pending > 0 {
+                        return Err(DigestsError::Pending(pending));
+                    }
+                    if late {
+                        return Ok(digests);
+                    }
+                }
+                Err(error) if late => return Err(error.into()),
+                Err(_) => {}
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// How often each node was killed or told to end.
+fn deaths(done: &[Injected]) -> BTreeMap<u16, u32> {
+    let mut deaths = BTreeMap::new();
+    for fault in done.iter().filter(|fault| ["kill", "restart"].contains(&fault.what)) {
+        fault.nodes.iter().for_each(|node| *deaths.entry(*node).or_default() += 1);
+    }
+    deaths
+}
+
+fn digests_of(status: &NodeStatus) -> impl Iterator<Item = Digest> + '_ {
+    let t = now();
+    status.replicas.iter().filter_map(move |replica| {
+        let digest = replica.digest.as_ref()?;
+        Some(Digest {
+            t,
+            group: replica.order.group,
+            slot: replica.order.slot,
+            node: status.node,
+            position: digest.position,
+            digest: digest.hash.clone(),
+        })
+    })
+}
+
+/// Whether the replicas of each group are at one position.
+fn agree(digests: &[Digest]) -> bool {
+    let mut positions = BTreeMap::new();
+    digests
+        .iter()
+        .all(|digest| *positions.entry(digest.group).or_insert(digest.position) == digest.position)
+}
+
+/// Starts again whatever is killed, for as long as this lives: nobody else does.
+fn supervise_for_now(
+    directory: &Directory,
+    nodes: u16,
+    namespaces: Option<String>,
+    tell: fn(SuperviseError),
+) -> Result<Supervisor, SuperviseError> {
+    let plan = supervise::Plan {
+        directory: directory.clone(),
+        nodes,
+        elsewhere: BTreeSet::new(),
+        verbose: 0,
+        detached: true,
+        namespaces,
+    };
+    let supervisor = Supervisor::start(plan, move |ended| {
+        if let Err(error) = ended {
+            tell(error);
+        }
+    })?;
+    supervisor.restart();
+    Ok(supervisor)
+}
