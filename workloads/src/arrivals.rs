@@ -2,35 +2,40 @@
 
 use std::time::{Duration, Instant};
 
-use rand::RngExt;
 use rand::rngs::SmallRng;
+use rand_distr::{Distribution as _, Exp};
 
 /// Arrivals of many who know nothing of each other: the times between them are exponentially
 /// distributed.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrivals {
     random: SmallRng,
-    mean: f64,
+    /// Seconds between two.
+    gaps: Exp<f64>,
+    rate: f64,
     /// The next one.
     pub(crate) next: Instant,
 }
 
 impl Arrivals {
     /// So many a second, the first at `began`.
+    ///
+    /// # Panics
+    /// If the rate is not above 0.
     pub(crate) fn new(random: SmallRng, rate: f64, began: Instant) -> Self {
-        Self { random, mean: 1.0 / rate, next: began }
+        let gaps = Exp::new(rate).expect("a rate is above 0");
+        Self { random, gaps, rate, next: began }
     }
 
     /// Goes on to the one after the next.
     pub(crate) fn advance(&mut self) {
-        let uniform: f64 = self.random.random();
-        self.next += Duration::from_secs_f64(-(1.0 - uniform).ln() * self.mean);
+        self.next += Duration::from_secs_f64(self.gaps.sample(&mut self.random));
     }
 
     /// About how many there will be, from the later of `from` and the next one to `until`.
     pub(crate) fn between(&self, from: Instant, until: Instant) -> u64 {
         let left = until.saturating_duration_since(from.max(self.next));
-        skein_checker::chart::whole(left.as_secs_f64() / self.mean)
+        skein_checker::chart::whole(left.as_secs_f64() * self.rate)
     }
 }
 
