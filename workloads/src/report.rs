@@ -3,6 +3,7 @@
 //! The names in it are read by scripts and compared between versions. They are described in
 //! `docs/performance.md` and held by a test below.
 
+pub(crate) mod ccdf;
 pub mod date;
 mod figures;
 pub mod page;
@@ -117,6 +118,8 @@ pub struct OperationReport {
     pub count: u64,
     /// From invoked to returned.
     pub latency_us: Latency,
+    /// Pairs of a share of them and the microseconds within which they returned.
+    pub distribution_us: Vec<[f64; 2]>,
 }
 
 /// Microseconds within which so many of the operations returned: `p999` is of 99.9 %.
@@ -270,8 +273,12 @@ impl Report {
         let seconds = measured.measured_for.as_secs_f64();
         let ops_per_s = if seconds > 0.0 { measured.operations() as f64 / seconds } else { 0.0 };
         let operation = |(kind, latency): (&&'static str, &Histogram<u64>)| {
-            let report = OperationReport { count: latency.len(), latency_us: latency.into() };
-            (!latency.is_empty()).then_some((*kind, report))
+            let report = || OperationReport {
+                count: latency.len(),
+                latency_us: latency.into(),
+                distribution_us: ccdf::distribution(latency),
+            };
+            (!latency.is_empty()).then(|| (*kind, report()))
         };
         let Errors { counts, first } = measured.errors.clone();
         Self {
@@ -400,7 +407,7 @@ impl Report {
             "latency in µs", "count", "p50", "p95", "p99", "p99.9", "max"
         );
         let longest = self.operations.values().map(|o| o.latency_us.p999).fold(1.0, f64::max);
-        for (kind, OperationReport { count, latency_us }) in &self.operations {
+        for (kind, OperationReport { count, latency_us, .. }) in &self.operations {
             let Latency { p50, p95, p99, p999, max } = *latency_us;
             let bar = chart::steps(&[p50, p95, p99, p999], longest, 24);
             let _ = writeln!(
@@ -598,7 +605,8 @@ mod tests {
         });
         let latency = json!({"p50": "number", "p95": "number", "p99": "number",
                              "p999": "number", "max": "number"});
-        let operation = json!({"count": "number", "latency_us": latency});
+        let operation = json!({"count": "number", "latency_us": latency,
+                               "distribution_us": [["number"]]});
         let bank = json!({"accounts": "number", "readers": "number", "declined": "number",
                           "right_sums": "number", "expected_sum": "number", "final_sum": "number",
                           "pending": "number", "hot": "number", "transfers_least": "number",

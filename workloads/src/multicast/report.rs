@@ -14,13 +14,7 @@ use skein_multicast::config::Topology;
 use super::load::{Measured, Plan};
 use crate::generator::histogram;
 use crate::neighbours::Neighbours;
-use crate::report::{Latency, Machine, date, micros, millis};
-
-/// Shares of all messages at which the distribution is told.
-const SHARES: [f64; 31] = [
-    0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7,
-    0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9999, 1.0,
-];
+use crate::report::{Latency, Machine, ccdf, date, millis};
 
 /// What is told of an experiment besides what was measured.
 #[derive(Clone, Debug, Serialize)]
@@ -181,7 +175,6 @@ impl Report {
         let runs: Vec<_> = measured.iter().map(|(round_trip, one)| run(*round_trip, one)).collect();
         let over = |what: fn(&Run) -> f64| Spread::of(runs.iter().map(what));
         let round_trips: Option<Vec<_>> = runs.iter().map(|run| run.cross_core_ns).collect();
-        let at = |share| [share, micros(all.value_at_quantile(share))];
         Self {
             setting,
             messages_per_s: over(|run| run.messages_per_s),
@@ -189,7 +182,7 @@ impl Report {
             p95_us: over(|run| run.latency_us.p95),
             p99_us: over(|run| run.latency_us.p99),
             cross_core_ns: round_trips.map(|all| Spread::of(all.into_iter())),
-            distribution_us: SHARES.into_iter().map(at).collect(),
+            distribution_us: ccdf::distribution(&all),
             batches,
             good: runs.iter().all(|run| run.errors == 0 && run.ended_early.is_none()),
             runs,
