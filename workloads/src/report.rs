@@ -5,10 +5,14 @@
 
 pub(crate) mod ccdf;
 pub mod date;
+mod faults;
 mod figures;
+mod gap;
+mod lines;
 pub mod page;
-mod peers;
 mod plot;
+mod saturation;
+mod settings;
 mod source;
 
 use std::collections::BTreeMap;

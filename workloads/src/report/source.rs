@@ -7,7 +7,9 @@ use serde_json::Value;
 use skein_client::ReadMode;
 use skein_multicast::config::Topology;
 
-use super::Machine;
+pub(super) use super::faults::{Event, Timeline};
+use super::saturation::Load;
+use super::{Machine, faults};
 use crate::multicast::report::Spread;
 use crate::neighbours::Neighbours;
 
@@ -24,6 +26,14 @@ pub(super) struct Source {
     pub(super) date: Option<String>,
     /// With which command, if it says so.
     told: Option<String>,
+    /// How long was measured, if it says so.
+    pub(super) duration_s: Option<f64>,
+    /// How long it ran before that, if it says so.
+    pub(super) warmup_s: Option<f64>,
+    /// Why it ended before its time, if it did.
+    pub(super) ended_early: Option<String>,
+    /// Operations without the reply they should have had, if it counts them.
+    pub(super) errors: Option<u64>,
     /// What it measured.
     pub(super) what: What,
 }
@@ -81,62 +91,6 @@ pub(super) struct Chaos {
     pub(super) ops_per_s: f64,
     pub(super) events: Vec<Event>,
     pub(super) timeline: Timeline,
-}
-
-/// A fault.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Event {
-    pub(super) at_s: f64,
-    pub(super) what: String,
-    pub(super) nodes: Vec<u16>,
-    /// Only of `bench chaos`.
-    #[serde(default)]
-    pub(super) next_write_ms: BTreeMap<String, Option<f64>>,
-    /// The longest time in which nobody was answered.
-    #[serde(default)]
-    pub(super) silence_ms: Option<f64>,
-}
-
-impl Event {
-    /// What happened, in words.
-    pub(super) fn words(&self) -> String {
-        let nodes: Vec<_> = self.nodes.iter().map(|node| format!("n{node}")).collect();
-        let of = if nodes.is_empty() { String::new() } else { format!(" of {}", nodes.join(", ")) };
-        let mut parts = vec![format!("{}{of} at {:.1} s", self.what, self.at_s)];
-        let written = self.next_write_ms.iter().filter_map(|(group, ms)| Some((group, (*ms)?)));
-        let written: Vec<_> = written.collect();
-        let times = || written.iter().map(|(_, ms)| *ms);
-        match &written[..] {
-            [] => {}
-            [(group, ms)] => parts.push(format!("next write of g{group} after {ms:.1} ms")),
-            several => {
-                let (first, last) = (times().fold(f64::MAX, f64::min), times().fold(0.0, f64::max));
-                let groups = several.len();
-                parts.push(format!(
-                    "next writes of {groups} groups after {first:.1} to {last:.1} ms"
-                ));
-            }
-        }
-        let never = self.next_write_ms.iter().filter(|(_, took)| took.is_none());
-        let never: Vec<_> = never.map(|(group, _)| format!("g{group}")).collect();
-        if !never.is_empty() {
-            parts.push(format!("no further write of {}", never.join(", ")));
-        }
-        if let Some(ms) = self.silence_ms {
-            parts.push(format!("nobody was answered for {ms:.1} ms"));
-        }
-        parts.join("; ")
-    }
-}
-
-/// Operations over time.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Timeline {
-    pub(super) interval_ms: f64,
-    pub(super) ops: Vec<u64>,
-    /// The longest latency of those, in microseconds, if it says so.
-    #[serde(default)]
-    pub(super) worst_us: Vec<u64>,
 }
 
 /// Of `bench ycsb` and those like it: see [`super::Report`].
@@ -208,17 +162,24 @@ pub(super) struct Peer {
 pub(super) struct Operation {
     pub(super) count: u64,
     pub(super) latency_us: Percentiles,
+    /// Pairs of a share of all operations and the microseconds within which they returned; of older
+    /// versions, nothing.
+    #[serde(default)]
+    pub(super) distribution_us: Vec<[f64; 2]>,
 }
 
-/// Of its latency.
+/// Of its latency, in microseconds.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Percentiles {
     pub(super) p50: f64,
+    #[serde(default)]
+    pub(super) p95: Option<f64>,
     pub(super) p99: f64,
+    #[serde(default)]
+    pub(super) p999: Option<f64>,
+    #[serde(default)]
+    pub(super) max: Option<f64>,
 }
-
-/// The share of the operations due that must be answered in the time measured.
-const SERVED: f64 = 0.95;
 
 #[derive(Deserialize)]
 struct Origin {
@@ -229,6 +190,14 @@ struct Origin {
     date: Option<String>,
     #[serde(default)]
     command: Option<String>,
+    #[serde(default)]
+    duration_s: Option<f64>,
+    #[serde(default)]
+    warmup_s: Option<f64>,
+    #[serde(default)]
+    ended_early: Option<String>,
+    #[serde(default)]
+    errors: Option<u64>,
 }
 
 /// The reports in the text of a file, one object after the other; or why it has none.
@@ -244,15 +213,23 @@ pub(super) fn read(file: &str, text: &str) -> Result<Vec<Source>, String> {
 }
 
 fn one(file: &str, value: Value) -> Result<Source, serde_json::Error> {
-    let Origin { workload, skein, machine, date, command } = Origin::deserialize(&value)?;
-    let what = match workload.as_str() {
+    let origin = Origin::deserialize(&value)?;
+    let Origin { workload, skein, machine, date, command, .. } = origin;
+    let Origin { duration_s, warmup_s, ended_early, errors, .. } = origin;
+    let what: What = match workload.as_str() {
         "multicast" => What::Multicast(Deserialize::deserialize(value)?),
         "chaos" => What::Chaos(Deserialize::deserialize(value)?),
         "idle" => What::Idle(Deserialize::deserialize(value)?),
         "peers" => What::Peers(Deserialize::deserialize(value)?),
         _ => What::Store(Deserialize::deserialize(value)?),
     };
-    Ok(Source { file: file.to_owned(), skein, machine, date, told: command, what })
+    if let What::Chaos(Chaos { events, timeline, .. })
+    | What::Store(Store { events, timeline, .. }) = &what
+    {
+        faults::check(events, timeline).map_err(serde::de::Error::custom)?;
+    }
+    let (file, told) = (file.to_owned(), command);
+    Ok(Source { file, skein, machine, date, told, duration_s, warmup_s, ended_early, errors, what })
 }
 
 impl Store {
@@ -261,9 +238,15 @@ impl Store {
         self.sessions.filter(|sessions| *sessions < self.clients)
     }
 
-    /// Whether an open loop was asked for more than could be done.
-    pub(super) fn is_saturated(&self) -> bool {
-        self.rate.is_some_and(|rate| self.never_invoked > 0 || self.ops_per_s < SERVED * rate)
+    /// What it was asked for and what it did.
+    pub(super) fn load(&self) -> Load {
+        let most = self.operations.values().max_by_key(|operation| operation.count);
+        Load {
+            throughput: self.ops_per_s,
+            latency: most.map_or(0.0, |operation| operation.latency_us.p50),
+            offered: self.rate,
+            refused: self.never_invoked,
+        }
     }
 
     /// How what only reads was done, unless as it is done if nobody says how.
@@ -273,7 +256,32 @@ impl Store {
     }
 }
 
+impl Multicast {
+    /// What it was asked for and what it did.
+    pub(super) fn load(&self) -> Load {
+        Load {
+            throughput: self.messages_per_s.median,
+            latency: self.p50_us.median,
+            offered: self.rate,
+            refused: 0,
+        }
+    }
+}
+
 impl Source {
+    /// The command that did it, if the report says so.
+    pub(super) fn told(&self) -> Option<&str> {
+        match &self.what {
+            What::Multicast(multicast) => Some(&multicast.command),
+            _ => self.told.as_deref(),
+        }
+    }
+
+    /// When it ended, as the report says.
+    pub(super) fn ended(&self) -> &str {
+        self.date.as_deref().unwrap_or("date unknown")
+    }
+
     /// The command that did it, or what is known of it.
     pub(super) fn command(&self) -> String {
         if let Some(told) = &self.told {

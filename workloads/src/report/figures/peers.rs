@@ -1,0 +1,67 @@
+//! Skein and other stores under the same load in turn, quiet and beside more and more neighbours.
+
+use std::collections::BTreeSet;
+
+use super::multicasts::spread;
+use super::stores::NEIGHBOURS;
+use super::{Figure, Frame, LATENCY, axis, of_lines};
+use crate::multicast::report::Spread;
+use crate::report::lines::Run;
+use crate::report::plot::Scale;
+use crate::report::saturation::Load;
+use crate::report::settings::Setting;
+use crate::report::source::{Peer, Peers, Source, What};
+
+const ABOUT: &str = "Each store in turn under the same load, medians of several rounds with their range; at 0 there \
+                     are no neighbours. mixed is half puts, half gets.";
+
+/// A figure of the throughput and one of the latency, if anything was measured beside neighbours.
+pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
+    let frame = Frame {
+        name: "peers-neighbours",
+        title: "Throughput of Skein and other stores beside neighbours",
+        about: ABOUT,
+        x: NEIGHBOURS,
+        y: axis("throughput", "operations/s", Scale::Linear),
+    };
+    let along = [Setting::Neighbours];
+    let mut all = of_lines(frame, &runs(sources, |peer| peer.ops_per_s), &along, &|_| false);
+    let frame = Frame {
+        name: "peers-neighbours-p99",
+        title: "99th percentile of latency of Skein and other stores beside neighbours",
+        y: LATENCY,
+        ..frame
+    };
+    all.extend(of_lines(frame, &runs(sources, |peer| peer.p99_us), &along, &|_| false));
+    all
+}
+
+fn runs(sources: &[Source], y: fn(&Peer) -> Spread) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for (from, source) in sources.iter().enumerate() {
+        let What::Peers(Peers { peers, .. }) = &source.what else { continue };
+        // Whoever measures in turn leaves the cores of a quiet machine as they are.
+        let asleep = || peers.iter().filter(|peer| !peer.awake);
+        let kinds: BTreeSet<String> =
+            asleep().filter_map(|peer| peer.neighbours).map(|it| it.kind()).collect();
+        for kind in &kinds {
+            for peer in asleep() {
+                if peer.neighbours.is_some_and(|it| it.kind() != *kind) {
+                    continue;
+                }
+                let Peer { store, asked, clients, .. } = peer;
+                let count = peer.neighbours.map_or(0.0, |it| f64::from(it.count));
+                let mut settings = source.settings();
+                settings.set(Setting::Workload, format!("{store}, {asked}"), 0.0);
+                settings.set(Setting::Clients, format!("{clients} clients"), *clients as f64);
+                settings.set(Setting::NeighbourKind, format!("beside {kind}"), 0.0);
+                settings.set(Setting::Neighbours, format!("beside {count} neighbours"), count);
+                let throughput = peer.ops_per_s.median;
+                let load = Load { throughput, latency: 0.0, offered: None, refused: 0 };
+                let (measure, point) = (String::new(), spread(count, y(peer)));
+                runs.push(Run { from, settings, measure, point, load });
+            }
+        }
+    }
+    runs
+}

@@ -1,0 +1,244 @@
+//! One page of everything that was measured: no scripts, nothing that is fetched, and below each
+//! figure its data and which runs it was made of. What a reader must know is in print; only a figure's data
+//! is folded, and the page is read on paper without it.
+
+mod runs;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::figures::{Figure, Table, figures};
+use super::plot::{Plot, escaped};
+use super::saturation;
+use super::source::{self, Source};
+
+/// A page, and its pictures by themselves.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// HTML.
+    pub html: String,
+    /// File names and SVG.
+    pub pictures: Vec<(String, String)>,
+    /// Files that hold nothing to show, and why.
+    pub left_out: Vec<(String, String)>,
+}
+
+const STYLE: &str = "
+:root { color-scheme: light; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 60em;
+       margin: 2em auto; padding: 0 1em; }
+h1 { font-size: 1.6em; } h2 { font-size: 1.15em; margin: 2.2em 0 .2em; }
+svg { max-width: 100%; height: auto; } figure { margin: 0; }
+.one { overflow-x: auto; } .one svg { min-width: 560px; } figcaption { color: #333; max-width: 50em; }
+.several { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 374px), 1fr)); gap: .8em; }
+table { border-collapse: collapse; font-size: .87em; margin: .6em 0; } summary { cursor: pointer; color: #0072b2; }
+th, td { padding: .15em .7em .15em 0; text-align: right; vertical-align: top; border-bottom: 1px solid #ddd; }
+th { vertical-align: bottom; border-bottom: 1px solid #333; } thead { display: table-header-group; }
+.text { text-align: left; } td { white-space: nowrap; } td.text { white-space: normal; }
+.command { min-width: 20em; overflow-wrap: anywhere; } .wide { overflow-x: auto; }
+code { font-size: .92em; } .quiet { color: #555; font-size: .87em; }
+@page { margin: 15mm; }
+@media print {
+  body { font-size: 9.5pt; max-width: none; margin: 0; padding: 0; } details { display: none; }
+  figure, tr { break-inside: avoid; } h2 { break-after: avoid; } .wide, .one { overflow: visible; }
+  .one svg { min-width: 0; }
+  .several { grid-template-columns: 1fr 1fr; } td { white-space: normal; } .all { font-size: 7pt; }
+  .command { min-width: 12em; }
+}
+";
+
+/// Makes a page of files: their names and what is in them.
+pub fn page(files: &[(String, String)]) -> Page {
+    let mut sources = Vec::new();
+    let mut left_out = Vec::new();
+    for (name, text) in files {
+        match source::read(name, text) {
+            Ok(read) => sources.extend(read),
+            Err(why) => left_out.push((name.clone(), why)),
+        }
+    }
+    let figures = figures(&sources);
+    let mut html = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>Skein, measured</title>\n\
+         <style>{STYLE}</style>\n<h1>Skein, measured</h1>\n"
+    );
+    introduction(&mut html, &sources);
+    let mut pictures = Vec::new();
+    for figure in &figures {
+        let drawn: Vec<_> = figure.plots.iter().map(Plot::svg).collect();
+        show(&mut html, figure, &drawn, &sources);
+        let several = drawn.len() > 1;
+        for (number, svg) in (1..).zip(drawn) {
+            let number = if several { format!("-{number}") } else { String::new() };
+            pictures.push((format!("{}{number}.svg", figure.name), svg));
+        }
+    }
+    html.push_str("<h2 id=\"runs\">All runs</h2>\n");
+    table(&mut html, &runs::table(&sources), "all");
+    if !left_out.is_empty() {
+        html.push_str("<h2>Left out</h2>\n<ul class=\"quiet\">\n");
+        for (file, why) in &left_out {
+            let _ = writeln!(html, "<li>{}: {}", escaped(file), escaped(why));
+        }
+        html.push_str("</ul>\n");
+    }
+    html.push_str("</html>\n");
+    Page { html, pictures, left_out }
+}
+
+fn introduction(html: &mut String, sources: &[Source]) {
+    let all: BTreeSet<usize> = (0..sources.len()).collect();
+    let _ = writeln!(
+        html,
+        "<p>{} runs{}. The generator of the load shares the machine with what it measures. What the figures mean is told in \
+         <code>docs/performance.md</code>.</p>\n\
+         <p class=\"quiet\">A line joins runs that differ in one setting alone: the one of the axis, or the one that the legend says \
+         rises. Runs with equal settings are one point: their median, with a bar from the lowest to the highest. Seed and date are no \
+         settings. The legend tells what differs within a figure, the text below it what does not. {}</p>",
+        sources.len(),
+        measured(sources, &all),
+        saturation::RULE
+    );
+}
+
+/// With what, on what and when runs were measured.
+fn measured(sources: &[Source], from: &BTreeSet<usize>) -> String {
+    let of = || from.iter().map(|number| &sources[*number]);
+    let machines: BTreeSet<_> = of()
+        .map(|source| format!("{}, {} cores", source.machine.model, source.machine.cores))
+        .collect();
+    let versions: BTreeSet<_> = of().map(|source| &source.skein[..]).collect();
+    let mut text = String::new();
+    if !versions.is_empty() {
+        let versions = versions.into_iter().collect::<Vec<_>>().join("; ");
+        let machines = machines.into_iter().collect::<Vec<_>>().join("; ");
+        text = format!(" of Skein {}, on {}", escaped(&versions), escaped(&machines));
+    }
+    text + &dated(from.iter().map(|number| &sources[*number]))
+}
+
+/// When runs ended.
+fn dated<'a>(sources: impl Iterator<Item = &'a Source>) -> String {
+    let (mut dates, mut undated) = (BTreeSet::new(), 0);
+    for source in sources {
+        match source.date.as_deref() {
+            Some(date) => drop(dates.insert(date)),
+            None => undated += 1,
+        }
+    }
+    let mut text = match (dates.first(), dates.last()) {
+        (Some(first), Some(last)) if first == last => format!(", of {}", escaped(first)),
+        (Some(first), Some(last)) => format!(", of {} to {}", escaped(first), escaped(last)),
+        _ => String::new(),
+    };
+    match undated {
+        0 => {}
+        _ if dates.is_empty() => text += ", without a date",
+        some => drop(write!(text, ", {some} of them without a date")),
+    }
+    text
+}
+
+/// Numbers from 1, consecutive ones as a range: `1–4, 7`.
+fn numbers(from: &BTreeSet<usize>) -> String {
+    let mut ranges: Vec<[usize; 2]> = Vec::new();
+    for number in from.iter().map(|number| number + 1) {
+        match ranges.last_mut() {
+            Some([_, last]) if *last + 1 == number => *last = number,
+            _ => ranges.push([number; 2]),
+        }
+    }
+    let words = ranges.iter().map(|[first, last]| match last - first {
+        0 => first.to_string(),
+        _ => format!("{first}–{last}"),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn show(html: &mut String, figure: &Figure, drawn: &[String], sources: &[Source]) {
+    let plural = if figure.from.len() == 1 { "" } else { "s" };
+    let several = if drawn.len() > 1 { "several" } else { "one" };
+    let _ = writeln!(
+        html,
+        "<h2 id=\"{}\">{}</h2>\n<figure>\n<div class=\"{several}\">\n{}</div>\n<figcaption>{}<div class=\"quiet\">Run{plural} {} of the table at \
+         the end{}.</div></figcaption>\n</figure>",
+        figure.name,
+        escaped(&figure.title),
+        drawn.concat(),
+        escaped(&figure.about),
+        numbers(&figure.from),
+        dated(figure.from.iter().map(|number| &sources[*number]))
+    );
+    if let Some(below) = &figure.table {
+        table(html, below, "");
+    }
+    html.push_str("<details><summary>data</summary>\n");
+    for plot in &figure.plots {
+        data(html, plot);
+    }
+    html.push_str("</details>\n");
+}
+
+/// What a plot shows, in numbers.
+fn data(html: &mut String, plot: &Plot) {
+    let (x, y) = (escaped(&plot.x.label()), escaped(&plot.y.label()));
+    let of_y = |which: &str| match plot.y.unit {
+        "" => which.to_owned(),
+        unit => format!("{which} ({})", escaped(unit)),
+    };
+    let _ = writeln!(
+        html,
+        "<div class=\"wide\"><table>\n<thead><tr><th class=\"text\">series<th>{x}<th>{y}<th>{}<th>{}<th>saturated</thead>",
+        of_y("lowest"),
+        of_y("highest")
+    );
+    for series in &plot.series {
+        for point in &series.points {
+            let _ = write!(html, "<tr><td class=\"text\">{}", escaped(&series.name));
+            let [low, high] = point.range.unwrap_or([point.y; 2]);
+            for number in [point.x, point.y, low, high] {
+                let _ = write!(html, "<td>{}", short(number));
+            }
+            html.push_str(if point.saturated { "<td>yes\n" } else { "<td>\n" });
+        }
+    }
+    html.push_str("</table></div>\n");
+}
+
+/// A number to four decimals, or to three digits if it is small.
+fn short(number: f64) -> String {
+    if number != 0.0 && number.abs() < 1e-2 {
+        return format!("{number:.2e}");
+    }
+    ((number * 1e4).round() / 1e4).to_string()
+}
+
+fn table(html: &mut String, table: &Table, class: &str) {
+    let _ = write!(html, "<div class=\"wide\"><table class=\"{class}\">\n<thead><tr>");
+    let texts = ["fault", "nodes", "groups led", "file", "what", "load", "command"];
+    let kind = |head: &str| match head {
+        "command" => " class=\"text command\"",
+        head if texts.contains(&head) => " class=\"text\"",
+        _ => "",
+    };
+    for head in &table.heads {
+        let _ = write!(html, "<th{}>{}", kind(head), escaped(head));
+    }
+    html.push_str("</thead>\n");
+    for row in &table.rows {
+        html.push_str("<tr>");
+        for (head, cell) in table.heads.iter().zip(row) {
+            let cell = escaped(cell);
+            let _ = match *head {
+                "command" => write!(html, "<td{}><code>{cell}</code>", kind(head)),
+                _ => write!(html, "<td{}>{cell}", kind(head)),
+            };
+        }
+        html.push('\n');
+    }
+    html.push_str("</table></div>\n");
+}
+
+#[cfg(test)]
+mod tests;

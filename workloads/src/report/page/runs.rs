@@ -1,0 +1,130 @@
+//! The table of all runs: what each was, what it did, and how to do it again.
+
+use crate::chart::{grouped, whole};
+use crate::report::figures::Table;
+use crate::report::source::{Chaos, Idle, Multicast, Peers, Source, Store, What};
+
+/// What stands in a column of which a run knows nothing.
+const NOTHING: &str = "–";
+
+/// What a run did.
+#[derive(Default)]
+struct Did {
+    what: String,
+    load: String,
+    throughput: Option<f64>,
+    latency: Option<[f64; 2]>,
+    cross_core_ns: Option<f64>,
+}
+
+/// Every run in a row.
+pub(super) fn table(sources: &[Source]) -> Table {
+    let heads = vec![
+        "run",
+        "file",
+        "ended (UTC)",
+        "what",
+        "groups × replicas",
+        "load",
+        "throughput (1/s)",
+        "p50 (µs)",
+        "p99 (µs)",
+        "errors",
+        "measured (s)",
+        "core to core (ns)",
+        "command",
+    ];
+    let row = |(number, source): (usize, &Source)| {
+        let did = did(source);
+        let topology = source.topology();
+        let micros =
+            |us: Option<f64>| us.map_or_else(|| NOTHING.to_owned(), |us| format!("{us:.2}"));
+        let count = |count: Option<u64>| count.map_or_else(|| NOTHING.to_owned(), grouped);
+        vec![
+            (number + 1).to_string(),
+            source.file.clone(),
+            source.ended().to_owned(),
+            did.what,
+            format!("{} × {}", topology.groups, topology.replicas),
+            did.load,
+            count(did.throughput.map(whole)),
+            micros(did.latency.map(|[p50, _]| p50)),
+            micros(did.latency.map(|[_, p99]| p99)),
+            count(source.errors),
+            source.duration_s.map_or_else(|| NOTHING.to_owned(), |seconds| format!("{seconds:.1}")),
+            count(did.cross_core_ns.map(whole)),
+            source.command(),
+        ]
+    };
+    Table { heads, rows: sources.iter().enumerate().map(row).collect() }
+}
+
+fn did(source: &Source) -> Did {
+    let ended =
+        source.ended_early.as_ref().map_or_else(String::new, |why| format!(", ended early: {why}"));
+    let mut did = match &source.what {
+        What::Multicast(multicast) => of_multicast(multicast),
+        What::Chaos(Chaos { clients, ops_per_s, events, .. }) => Did {
+            what: format!("chaos{}", faults(events.len())),
+            load: format!("{clients} clients"),
+            throughput: Some(*ops_per_s),
+            ..Did::default()
+        },
+        What::Idle(Idle { sessions, percent_of_a_core, cross_core_ns, .. }) => Did {
+            what: format!("idle: {percent_of_a_core:.2} % of a core"),
+            load: format!("{sessions} idle sessions"),
+            cross_core_ns: *cross_core_ns,
+            ..Did::default()
+        },
+        What::Peers(Peers { peers, .. }) => Did {
+            what: "stores in turn".to_owned(),
+            load: format!("{} loads", peers.len()),
+            ..Did::default()
+        },
+        What::Store(store) => of_store(store),
+    };
+    did.what += &ended;
+    did
+}
+
+fn of_multicast(multicast: &Multicast) -> Did {
+    let Multicast { clients, window, rate, p50_us, p99_us, payload_bytes, .. } = multicast;
+    let due = due(*rate, multicast.load().is_overloaded());
+    Did {
+        what: format!("multicast of {payload_bytes} B to {}", multicast.destinations),
+        load: format!("{clients} clients × {window} under way{due}"),
+        throughput: Some(multicast.messages_per_s.median),
+        latency: Some([p50_us.median, p99_us.median]),
+        cross_core_ns: multicast.cross_core_ns.map(|trip| trip.median),
+    }
+}
+
+fn of_store(store: &Store) -> Did {
+    let Store { clients, ops_per_s, operations, rate, cross_core_ns, workload, .. } = store;
+    let most = operations.iter().max_by_key(|(_, operation)| operation.count);
+    let of = most.map_or_else(String::new, |(name, _)| format!(", latency of {name}"));
+    let due = due(*rate, store.load().is_overloaded());
+    let shared = store.shared().map_or_else(String::new, |n| format!(" in {n} sessions"));
+    let faults = faults(store.events.len());
+    Did {
+        what: format!("{workload}{of}{faults}"),
+        load: format!("{clients} clients{shared}{due}"),
+        throughput: Some(*ops_per_s),
+        latency: most.map(|(_, it)| [it.latency_us.p50, it.latency_us.p99]),
+        cross_core_ns: *cross_core_ns,
+    }
+}
+
+/// What an open loop was offered, and whether that was too much.
+fn due(rate: Option<f64>, saturated: bool) -> String {
+    let saturated = if saturated { ", saturated" } else { "" };
+    rate.map_or_else(String::new, |rate| format!(", {} due/s{saturated}", grouped(whole(rate))))
+}
+
+fn faults(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => ", 1 fault".to_owned(),
+        some => format!(", {some} faults"),
+    }
+}

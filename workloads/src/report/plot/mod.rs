@@ -1,0 +1,367 @@
+//! Plots as SVG. Everything is in print: nothing shows only under a pointer, and nothing by colour alone.
+
+mod axis;
+mod draw;
+
+use std::fmt::Write as _;
+
+use self::axis::Scaled;
+use crate::chart::whole;
+
+pub(super) use self::axis::{Axis, Scale};
+use self::draw::{Beside, draw, hatchings, sample, sign};
+
+/// A picture of some series.
+#[derive(Clone, Debug)]
+pub(super) struct Plot {
+    /// Across.
+    pub(super) x: Axis,
+    /// Upwards.
+    pub(super) y: Axis,
+    /// At most [`SERIES_MAX`].
+    pub(super) series: Vec<Series>,
+    /// Moments, where `x` is time, numbered from `first_mark`, and what happened then.
+    pub(super) marks: Vec<(f64, String)>,
+    /// The number of the first mark.
+    pub(super) first_mark: usize,
+    /// Stretches of `x` that are named.
+    pub(super) bands: Vec<Band>,
+    /// Values that have a place across, whether there are points or not.
+    pub(super) across: Vec<f64>,
+    /// Whether the line on which both axes have the same value is drawn.
+    pub(super) diagonal: bool,
+    /// How large it is.
+    pub(super) size: Size,
+}
+
+/// How large a picture is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    /// As wide as the page.
+    Whole,
+    /// Two beside each other.
+    Half,
+}
+
+/// A stretch across, shaded, with its name above.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Band {
+    pub(super) from: f64,
+    pub(super) to: f64,
+    pub(super) name: String,
+}
+
+/// Points that belong together.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    /// As in the legend.
+    pub(super) name: String,
+    /// In the order in which they are joined.
+    pub(super) points: Vec<Point>,
+    /// How they are joined.
+    pub(super) style: Style,
+}
+
+/// How the points of a series are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// A line with a sign at each point.
+    Line,
+    /// A line of many points, with a sign now and then.
+    Curve,
+    /// Level until each point, and then down.
+    Steps,
+    /// A bar for each point, each up to the next.
+    Bars,
+    /// A bar for each point, beside those of the other series.
+    Histogram,
+    /// A sign at each point.
+    Dots,
+}
+
+/// A value, and the range of the runs whose median it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    /// Across.
+    pub(super) x: f64,
+    /// Upwards.
+    pub(super) y: f64,
+    /// The range of `y`.
+    pub(super) range: Option<[f64; 2]>,
+    /// More load brings no more throughput: a hollow sign.
+    pub(super) saturated: bool,
+}
+
+/// More lines cannot be told apart.
+pub(super) const SERIES_MAX: usize = 8;
+
+const LEFT: f64 = 70.0;
+const TOP: f64 = 22.0;
+const BOTTOM: f64 = 50.0;
+const LEGEND_LINE: f64 = 18.0;
+/// From the left edge of a legend's sample to its text.
+const SAMPLE: f64 = 36.0;
+/// How wide a letter of the legend is taken to be.
+const LETTER: f64 = 6.3;
+/// Marks that are explained below the picture, and how far apart their numbers must be to be read.
+const MARKS_TOLD: usize = 6;
+const MARK_APART: f64 = 12.0;
+/// Names of bands stand in lines of their own above the plot: how far down in a line, and how high it is.
+const BAND_NAME: f64 = 10.0;
+const BAND_LINE: f64 = 24.0;
+
+/// What a hollow sign means.
+const SATURATED: &str = "hollow sign: saturated, more load brings no more throughput";
+
+impl Plot {
+    /// A picture as wide as the page, without marks.
+    pub(super) fn new([x, y]: [Axis; 2], series: Vec<Series>) -> Self {
+        let (marks, bands, across) = (Vec::new(), Vec::new(), Vec::new());
+        let (diagonal, size) = (false, Size::Whole);
+        Self { x, y, series, marks, first_mark: 1, bands, across, diagonal, size }
+    }
+
+    /// Width, the height without the legend, and the room to the right of the plot.
+    fn paper(&self) -> [f64; 3] {
+        let right = if self.y.scale == Scale::Tail { 66.0 } else { 20.0 };
+        match self.size {
+            Size::Whole => [760.0, 380.0, right],
+            Size::Half => [374.0, 240.0, right],
+        }
+    }
+
+    /// Where the plot begins, below the names of its bands.
+    fn top(&self) -> f64 {
+        TOP + BAND_LINE * self.bands.len() as f64
+    }
+
+    /// The picture, an `svg` element.
+    pub(super) fn svg(&self) -> String {
+        let [width, plot_height, right] = self.paper();
+        let series = &self.series[..self.series.len().min(SERIES_MAX)];
+        let points = || series.iter().flat_map(|series| &series.points);
+        let ends = |point: &Point| point.range.into_iter().flatten().chain([point.y]);
+        let across = points().map(|p| p.x).chain(self.across.iter().copied());
+        let x = Scaled::new(self.x.scale, across, [LEFT, width - right]);
+        let floor = plot_height - BOTTOM;
+        let y = Scaled::new(self.y.scale, points().flat_map(ends), [floor, self.top()]);
+
+        let mut legend = String::new();
+        let mut line = plot_height + 4.0;
+        let letters = whole((width - LEFT - SAMPLE) / LETTER) as usize;
+        for (number, series) in series.iter().enumerate() {
+            let beside = Beside { number, of: self.series.len() };
+            sample(&mut legend, beside, series, [LEFT, line - 4.0]);
+            text_lines(&mut legend, &mut line, &wrapped(&series.name, letters));
+        }
+        if points().any(|point| point.saturated) {
+            sign(&mut legend, 0, [LEFT + 14.0, line - 4.0], true);
+            text_lines(&mut legend, &mut line, &wrapped(SATURATED, letters));
+        }
+        for (sign, text) in self.legend_of_marks() {
+            let _ = writeln!(
+                legend,
+                "<text x=\"{}\" y=\"{line}\" text-anchor=\"middle\">{sign}</text>",
+                LEFT + 14.0
+            );
+            text_lines(&mut legend, &mut line, &wrapped(&text, letters));
+        }
+
+        let height = line - LEGEND_LINE / 2.0;
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+             width=\"{width}\" height=\"{height}\" font-family=\"system-ui, sans-serif\" \
+             font-size=\"12\" role=\"img\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
+        );
+        if series.iter().any(|it| matches!(it.style, Style::Bars | Style::Histogram)) {
+            svg.push_str(&hatchings(series.len()));
+        }
+        self.frame(&mut svg, &x, &y);
+        if self.diagonal {
+            diagonal(&mut svg, &x, &y);
+        }
+        self.draw_bands(&mut svg, &x);
+        let of = series.len();
+        for (number, series) in series.iter().enumerate() {
+            draw(&mut svg, series, Beside { number, of }, &x, &y, floor);
+        }
+        self.draw_marks(&mut svg, &x);
+        svg.push_str(&legend);
+        svg.push_str("</svg>\n");
+        svg
+    }
+
+    /// Shaded stretches between two arrowheads, with their names.
+    fn draw_bands(&self, svg: &mut String, x: &Scaled) {
+        let [width, height, right] = self.paper();
+        let ends = |band: &Band| [x.at(band.from), x.at(band.to)];
+        for [from, to] in self.bands.iter().map(ends) {
+            let (top, wide) = (self.top(), (to - from).max(0.5));
+            let high = height - BOTTOM - top;
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{from:.1}\" y=\"{top}\" width=\"{wide:.1}\" height=\"{high:.1}\" fill=\"#ccc\" \
+                 fill-opacity=\"0.6\"/>"
+            );
+        }
+        for (number, band) in self.bands.iter().enumerate() {
+            let [from, to] = ends(band);
+            let line = TOP + BAND_NAME + number as f64 * BAND_LINE;
+            let (y, down) = (line + 7.0, self.top() - line - 7.0);
+            // The name stands over its band, or as near to it as the paper lets it.
+            let half = band.name.chars().count() as f64 * LETTER / 2.0;
+            let (least, most) = (LEFT + half + 4.0, width - right - half - 4.0);
+            let middle = f64::midpoint(from, to).max(least).min(most.max(least));
+            let _ = writeln!(
+                svg,
+                "<path d=\"M{from:.1} {y}v{down}M{to:.1} {y}v{down}\" stroke=\"#888\"/>\
+                 <path d=\"M{from:.1} {y}H{to:.1}m-4-3l4 3l-4 3M{from:.1} {y}m4-3l-4 3l4 3\" fill=\"none\" \
+                 stroke=\"#000\"/>\
+                 <text x=\"{middle:.1}\" y=\"{line}\" text-anchor=\"middle\" font-weight=\"bold\">{}</text>",
+                escaped(&band.name)
+            );
+        }
+    }
+
+    /// Dashed lines, with numbers as far as there is room for them.
+    fn draw_marks(&self, svg: &mut String, x: &Scaled) {
+        let bottom = self.paper()[1] - BOTTOM;
+        let mut numbered_to = f64::NEG_INFINITY;
+        for (number, (at, _)) in (self.first_mark..).zip(&self.marks) {
+            let at = x.at(*at);
+            let _ = writeln!(
+                svg,
+                "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{bottom}\" stroke=\"#c00\" \
+                 stroke-dasharray=\"3 3\"/>",
+            );
+            if at >= numbered_to + MARK_APART {
+                numbered_to = at;
+                let _ = writeln!(
+                    svg,
+                    "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\" font-size=\"11\">{number}</text>",
+                    TOP - 4.0
+                );
+            }
+        }
+    }
+
+    /// The marks in words: all of a few, or the first of many.
+    fn legend_of_marks(&self) -> Vec<(String, String)> {
+        let told = (self.first_mark..).zip(self.marks.iter().take(MARKS_TOLD));
+        let mut lines: Vec<_> =
+            told.map(|(number, (_, what))| (number.to_string(), what.clone())).collect();
+        if self.marks.len() > MARKS_TOLD {
+            lines.push(("…".to_owned(), format!("{} faults in all", self.marks.len())));
+        }
+        lines
+    }
+
+    fn frame(&self, svg: &mut String, x: &Scaled, y: &Scaled) {
+        let [width, height, right] = self.paper();
+        let (left, right, top, bottom) = (LEFT, width - right, self.top(), height - BOTTOM);
+        let mut grid = String::new();
+        for (ticks, colour) in [(x.minor(), "#f4f4f4"), (x.ticks(), "#ddd")] {
+            for at in ticks.into_iter().map(|tick| x.at(tick)) {
+                let _ = write!(grid, "<path d=\"M{at:.1} {top}V{bottom}\" stroke=\"{colour}\"/>");
+            }
+        }
+        for (ticks, colour) in [(y.minor(), "#f4f4f4"), (y.ticks(), "#ddd")] {
+            for at in ticks.into_iter().map(|tick| y.at(tick)) {
+                let _ = write!(grid, "<path d=\"M{left} {at:.1}H{right}\" stroke=\"{colour}\"/>");
+            }
+        }
+        let _ = writeln!(svg, "{grid}");
+        for tick in x.ticks() {
+            let _ = writeln!(
+                svg,
+                "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                x.at(tick),
+                bottom + 16.0,
+                x.named(tick)
+            );
+        }
+        for tick in y.ticks() {
+            let (at, name) = (y.at(tick) + 4.0, y.named(tick));
+            let _ = writeln!(
+                svg,
+                "<text x=\"{}\" y=\"{at:.1}\" text-anchor=\"end\">{name}</text>",
+                left - 6.0
+            );
+            if let Some(beyond) = y.named_beyond(tick) {
+                let _ = writeln!(svg, "<text x=\"{}\" y=\"{at:.1}\">{beyond}</text>", right + 4.0);
+            }
+        }
+        let middle = [f64::midpoint(left, right), f64::midpoint(top, bottom)];
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{left} {top}V{bottom}H{right}\" fill=\"none\" stroke=\"#333\"/>\n\
+             <text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n\
+             <text transform=\"translate(16 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            middle[0],
+            bottom + 34.0,
+            escaped(&self.x.label()),
+            middle[1],
+            escaped(&self.y.label())
+        );
+    }
+}
+
+/// The line on which both axes have the same value.
+fn diagonal(svg: &mut String, x: &Scaled, y: &Scaled) {
+    let (low, high) = (x.low().max(y.low()), x.high().min(y.high()));
+    if low < high {
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{:.1} {:.1}L{:.1} {:.1}\" stroke=\"#000\" stroke-dasharray=\"1 4\"/>",
+            x.at(low),
+            y.at(low),
+            x.at(high),
+            y.at(high)
+        );
+    }
+}
+
+/// Text beside a sample of the legend, and the next free line of it.
+fn text_lines(svg: &mut String, line: &mut f64, texts: &[String]) {
+    for text in texts {
+        let _ =
+            writeln!(svg, "<text x=\"{}\" y=\"{line}\">{}</text>", LEFT + SAMPLE, escaped(text));
+        *line += LEGEND_LINE;
+    }
+}
+
+/// Text in lines of so many letters, broken between words.
+fn wrapped(text: &str, letters: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last_mut().expect("there is one from the start");
+        if !last.is_empty() && last.chars().count() + 1 + word.chars().count() > letters {
+            lines.push(word.to_owned());
+        } else {
+            if !last.is_empty() {
+                last.push(' ');
+            }
+            last.push_str(word);
+        }
+    }
+    lines
+}
+
+/// Text that means nothing but itself in HTML and SVG.
+pub(super) fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,345 @@
+//! What was set for a run, read from what it reports: two runs may be joined by a line along a setting
+//! only if they differ in nothing else.
+//!
+//! The seed and the date are no settings: runs that differ in these alone repeat each other. An option of
+//! the command line that the report does not tell otherwise, such as `--distribution uniform`, counts by
+//! what the command says.
+
+use std::collections::BTreeMap;
+
+use super::source::{Multicast, Source, Store, What};
+use crate::chart::{grouped, whole};
+use crate::neighbours::Neighbours;
+
+/// What can be set, in the order in which a legend tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Setting {
+    Workload,
+    Destinations,
+    Groups,
+    Replicas,
+    Payload,
+    Records,
+    ReadMode,
+    /// Whether the loop is open or closed.
+    Loop,
+    Clients,
+    Window,
+    Sessions,
+    Rate,
+    Idle,
+    Neighbours,
+    NeighbourKind,
+    Options,
+    Nodes,
+    Engines,
+    Placement,
+    Fabric,
+    Waiting,
+    Duration,
+    WarmUp,
+    /// Whether the run came to its end.
+    Ended,
+    Skein,
+    Machine,
+}
+
+/// The value of a setting.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Value {
+    /// With its unit.
+    pub(super) words: String,
+    /// Its place along a line; 0 of what is no number.
+    pub(super) number: f64,
+}
+
+/// Settings of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Settings(BTreeMap<Setting, Value>);
+
+impl Settings {
+    pub(super) fn get(&self, setting: Setting) -> Option<&Value> {
+        self.0.get(&setting)
+    }
+
+    /// The number of a setting; 0 if it is not set.
+    pub(super) fn number(&self, setting: Setting) -> f64 {
+        self.get(setting).map_or(0.0, |value| value.number)
+    }
+
+    pub(super) fn set(&mut self, setting: Setting, words: String, number: f64) {
+        self.0.insert(setting, Value { words, number });
+    }
+
+    /// All but one.
+    #[must_use]
+    pub(super) fn without(&self, setting: Setting) -> Self {
+        let mut rest = self.clone();
+        rest.0.remove(&setting);
+        rest
+    }
+
+    /// Their words: equal of runs with equal settings, and of no others.
+    pub(super) fn key(&self) -> String {
+        let all = self.0.iter().map(|(setting, value)| format!("{setting:?}={}", value.words));
+        all.collect::<Vec<_>>().join("; ")
+    }
+
+    /// What puts settings in order: by their numbers, and where these are equal by their words.
+    pub(super) fn order(&self) -> Vec<(Setting, u64, String)> {
+        // Of numbers that are not negative the bits are ordered as they are.
+        let of = |value: &Value| (value.number.max(0.0).to_bits(), value.words.clone());
+        let all = self.0.iter().map(|(setting, value)| (*setting, of(value)));
+        all.map(|(setting, (bits, words))| (setting, bits, words)).collect()
+    }
+
+    /// The settings in words, as far as `told` wants them told.
+    pub(super) fn words(&self, told: impl Fn(Setting) -> bool) -> String {
+        let all = self.0.iter().filter(|(setting, _)| told(**setting));
+        all.map(|(_, value)| value.words.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The settings in which not all of these agree.
+pub(super) fn differing(all: &[&Settings]) -> Vec<Setting> {
+    let mut found: Vec<Setting> = all
+        .iter()
+        .flat_map(|settings| settings.0.keys().copied())
+        .filter(|setting| {
+            let of = |settings: &&Settings| settings.get(*setting).map(|value| value.words.clone());
+            all.iter().any(|settings| of(settings) != all.first().and_then(of))
+        })
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// `1 client`, `2 clients`.
+fn counted(number: usize, of: &str) -> String {
+    format!("{} {of}{}", grouped(number as u64), if number == 1 { "" } else { "s" })
+}
+
+impl Source {
+    /// What was set for the run.
+    pub(super) fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        let topology = self.topology();
+        let mut count = |setting, number: u16, of: &str| {
+            settings.set(setting, counted(number.into(), of), f64::from(number));
+        };
+        count(Setting::Groups, topology.groups, "group");
+        count(Setting::Replicas, topology.replicas.into(), "replica");
+        count(Setting::Nodes, topology.nodes, "node");
+        count(Setting::Engines, topology.engines, "engine thread");
+        let mut text = |setting, words: String| settings.set(setting, words, 0.0);
+        text(Setting::Skein, format!("Skein {}", self.skein));
+        text(Setting::Machine, format!("{}, {} cores", self.machine.model, self.machine.cores));
+        if let Some(why) = &self.ended_early {
+            text(Setting::Ended, format!("ended early ({why})"));
+        }
+        if let Some(options) = self.told().map(options).filter(|options| !options.is_empty()) {
+            text(Setting::Options, options);
+        }
+        let mut seconds = |setting, seconds: Option<f64>, words: &str| {
+            if let Some(seconds) = seconds {
+                settings.set(setting, format!("{} s {words}", two_digits(seconds)), seconds);
+            }
+        };
+        seconds(Setting::Duration, self.duration_s, "measured");
+        seconds(Setting::WarmUp, self.warmup_s, "of warm-up");
+        match &self.what {
+            What::Multicast(multicast) => of_multicast(&mut settings, multicast),
+            What::Store(store) => of_store(&mut settings, store),
+            What::Chaos(_) | What::Idle(_) | What::Peers(_) => {}
+        }
+        settings
+    }
+}
+
+fn of_multicast(settings: &mut Settings, multicast: &Multicast) {
+    let Multicast { placement, fabric, waiting, destinations, payload_bytes, .. } = multicast;
+    let mut text = |setting, words: &str| settings.set(setting, words.to_owned(), 0.0);
+    text(Setting::Placement, placement);
+    text(Setting::Fabric, fabric);
+    text(Setting::Waiting, &format!("{waiting} waiting"));
+    let to = counted((*destinations).into(), "group");
+    settings.set(Setting::Destinations, format!("to {to}"), f64::from(*destinations));
+    let bytes = format!("{} B", grouped(*payload_bytes as u64));
+    settings.set(Setting::Payload, bytes, *payload_bytes as f64);
+    let under_way = format!("{} under way each", multicast.window);
+    settings.set(Setting::Window, under_way, multicast.window as f64);
+    if multicast.idle > 0 {
+        let idle = format!("beside {}", counted(multicast.idle, "idle session"));
+        settings.set(Setting::Idle, idle, multicast.idle as f64);
+    }
+    of_load(settings, multicast.clients, multicast.rate, multicast.neighbours);
+}
+
+fn of_store(settings: &mut Settings, store: &Store) {
+    settings.set(Setting::Workload, store.workload.clone(), 0.0);
+    let records = format!("{} records", grouped(store.records));
+    settings.set(Setting::Records, records, store.records as f64);
+    if let Some(mode) = &store.read_mode {
+        settings.set(Setting::ReadMode, format!("{mode} reads"), 0.0);
+    }
+    if let Some(sessions) = store.shared() {
+        let shared = format!("sharing {}", counted(sessions, "session"));
+        settings.set(Setting::Sessions, shared, sessions as f64);
+    }
+    of_load(settings, store.clients, store.rate, store.neighbours);
+}
+
+fn of_load(
+    settings: &mut Settings,
+    clients: usize,
+    rate: Option<f64>,
+    neighbours: Option<Neighbours>,
+) {
+    settings.set(Setting::Clients, counted(clients, "client"), clients as f64);
+    let kind = if rate.is_some() { "open loop" } else { "closed loop" };
+    settings.set(Setting::Loop, kind.to_owned(), 0.0);
+    if let Some(rate) = rate {
+        settings.set(Setting::Rate, format!("{} due/s", grouped(whole(rate))), rate);
+    }
+    if let Some(neighbours) = neighbours {
+        let count = usize::from(neighbours.count);
+        settings.set(
+            Setting::Neighbours,
+            format!("beside {}", counted(count, "neighbour")),
+            f64::from(neighbours.count),
+        );
+        settings.set(Setting::NeighbourKind, neighbours.kind(), 0.0);
+    }
+}
+
+/// A number to two digits: runs of 2.003 s and of 2 s were meant to be equally long.
+fn two_digits(number: f64) -> f64 {
+    if number <= 0.0 || !number.is_finite() {
+        return 0.0;
+    }
+    let digits = 1 - number.log10().floor() as i32;
+    let unit = 10_f64.powi(digits.abs());
+    if digits >= 0 { (number * unit).round() / unit } else { (number / unit).round() * unit }
+}
+
+/// Options that reports tell otherwise, and whether a value follows.
+const TOLD: [(&str, bool); 33] = [
+    ("-w", true),
+    ("--workload", true),
+    ("--records", true),
+    ("--customers", true),
+    ("--accounts", true),
+    ("--clients", true),
+    ("--sessions", true),
+    ("--rate", true),
+    ("--open-loop", true),
+    ("--kill", true),
+    ("--read-mode", true),
+    ("--duration", true),
+    ("--warmup", true),
+    ("--neighbours", true),
+    ("--groups", true),
+    ("--dst", true),
+    ("--payload", true),
+    ("--idle", true),
+    ("--window", true),
+    ("--fabric", true),
+    ("--replicas", true),
+    ("--nodes", true),
+    ("--engines", true),
+    ("--waiting", true),
+    ("--threads", false),
+    ("--processes", false),
+    ("--simulated", false),
+    // Options that set nothing of what is measured.
+    ("--no-load", false),
+    ("--seed", true),
+    ("--runs", true),
+    ("--dir", true),
+    ("--json", false),
+    ("--csv", false),
+];
+
+/// The options of a command that nothing else in a report tells, in the order of their names. A file that
+/// something is recorded in counts without its name.
+fn options(command: &str) -> String {
+    let mut rest = Vec::new();
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let mut at = words.iter().position(|word| word.starts_with('-')).unwrap_or(words.len());
+    while at < words.len() {
+        let (name, mut value) = match words[at].split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (words[at], None),
+        };
+        at += 1;
+        let takes = TOLD.iter().find(|(told, _)| *told == name).map(|(_, takes)| *takes);
+        let follows = words.get(at).filter(|next| !next.starts_with('-'));
+        if value.is_none() && takes != Some(false) && follows.is_some() {
+            value = follows.copied();
+            at += 1;
+        }
+        // `-v` says more while it runs, and sets nothing.
+        if takes.is_some() || name.starts_with("-v") || name == "--verbose" {
+            continue;
+        }
+        rest.push(match value {
+            Some(value) if name != "--history" => format!("{name} {value}"),
+            _ => name.to_owned(),
+        });
+    }
+    rest.sort_unstable();
+    rest.join(" ")
+}
+
+#[cfg(test)]
+#[expect(clippy::float_cmp, reason = "what is compared is exact")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_told_that_the_report_does_not_tell() {
+        #[rustfmt::skip]
+        let cases = [
+            ("skein bench ycsb -w a --clients 4 --json", "", "the report has both"),
+            ("skein bench ycsb --workload=a --distribution uniform", "--distribution uniform", "it has not"),
+            ("skein bench ycsb -w c --distribution=uniform --no-load", "--distribution uniform", "either form"),
+            ("skein bench ycsb --history /a/b --seed 7", "--history", "wherever it is recorded"),
+            ("skein bench bank --hot 3 --accounts 10 --alike", "--alike --hot 3", "in order"),
+            ("skein bench multicast --simulated --csv -vv", "", "none sets anything else"),
+            ("workloads/peers/run", "", "nothing is said"),
+        ];
+        for (command, wanted, because) in cases {
+            assert_eq!(options(command), wanted, "{because}: {command}");
+        }
+    }
+
+    #[test]
+    fn runs_that_were_meant_to_be_equally_long_are() {
+        for (number, wanted) in
+            [(2.003, 2.0), (0.5, 0.5), (9.98, 10.0), (59.7, 60.0), (604.0, 600.0), (0.0, 0.0)]
+        {
+            assert_eq!(two_digits(number), wanted);
+        }
+    }
+
+    #[test]
+    fn only_what_differs_is_told() {
+        let of = |clients: usize, workload: &str| {
+            let mut settings = Settings::default();
+            settings.set(Setting::Workload, workload.to_owned(), 0.0);
+            settings.set(Setting::Clients, counted(clients, "client"), clients as f64);
+            settings
+        };
+        let (one, two) = (of(1, "bank"), of(2, "bank"));
+        let differ = differing(&[&one, &two]);
+        assert_eq!(differ, [Setting::Clients]);
+        assert_eq!(two.words(|setting| differ.contains(&setting)), "2 clients");
+        assert_eq!(one.words(|setting| !differ.contains(&setting)), "bank");
+        let shorter = one.without(Setting::Workload);
+        assert_eq!(differing(&[&one, &shorter]), [Setting::Workload], "set for one of them only");
+        assert!(differing(&[]).is_empty() && differing(&[&one]).is_empty());
+        assert_eq!(one.without(Setting::Clients).key(), two.without(Setting::Clients).key());
+        assert_ne!(one.key(), two.key());
+    }
+}
