@@ -116,7 +116,7 @@ pub(super) fn differing(all: &[&Settings]) -> Vec<Setting> {
 }
 
 /// `1 client`, `2 clients`.
-fn counted(number: usize, of: &str) -> String {
+pub(super) fn counted(number: usize, of: &str) -> String {
     format!("{} {of}{}", grouped(number as u64), if number == 1 { "" } else { "s" })
 }
 

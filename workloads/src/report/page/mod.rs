@@ -35,15 +35,14 @@ table { border-collapse: collapse; font-size: .87em; margin: .6em 0; } summary {
 th, td { padding: .15em .7em .15em 0; text-align: right; vertical-align: top; border-bottom: 1px solid #ddd; }
 th { vertical-align: bottom; border-bottom: 1px solid #333; } thead { display: table-header-group; }
 .text { text-align: left; } td { white-space: nowrap; } td.text { white-space: normal; }
-.command { min-width: 20em; overflow-wrap: anywhere; } .wide { overflow-x: auto; }
-code { font-size: .92em; } .quiet { color: #555; font-size: .87em; }
+.first td, thead:has(tr + tr) tr:first-child th { border-bottom: none; } .wide { overflow-x: auto; }
+code { font-size: .92em; overflow-wrap: anywhere; } .quiet { color: #555; font-size: .87em; }
 @page { margin: 15mm; }
 @media print {
   body { font-size: 9.5pt; max-width: none; margin: 0; padding: 0; } details { display: none; }
-  figure, tr { break-inside: avoid; } h2 { break-after: avoid; } .wide, .one { overflow: visible; }
-  .one svg { min-width: 0; }
-  .several { grid-template-columns: 1fr 1fr; } td { white-space: normal; } .all { font-size: 7pt; }
-  .command { min-width: 12em; }
+  figure, tbody { break-inside: avoid; } h2 { break-after: avoid; } .wide, .one { overflow: visible; }
+  .one svg { min-width: 0; width: auto; max-height: 92mm; }
+  .several { grid-template-columns: 1fr 1fr; } td { white-space: normal; } table { font-size: 7.5pt; }
 }
 ";
 
@@ -75,7 +74,7 @@ pub fn page(files: &[(String, String)]) -> Page {
         }
     }
     html.push_str("<h2 id=\"runs\">All runs</h2>\n");
-    table(&mut html, &runs::table(&sources), "all");
+    table(&mut html, &runs::table(&sources));
     if !left_out.is_empty() {
         html.push_str("<h2>Left out</h2>\n<ul class=\"quiet\">\n");
         for (file, why) in &left_out {
@@ -171,7 +170,7 @@ fn show(html: &mut String, figure: &Figure, drawn: &[String], sources: &[Source]
         dated(figure.from.iter().map(|number| &sources[*number]))
     );
     if let Some(below) = &figure.table {
-        table(html, below, "");
+        table(html, below);
     }
     html.push_str("<details><summary>data</summary>\n");
     for plot in &figure.plots {
@@ -214,28 +213,34 @@ fn short(number: f64) -> String {
     ((number * 1e4).round() / 1e4).to_string()
 }
 
-fn table(html: &mut String, table: &Table, class: &str) {
-    let _ = write!(html, "<div class=\"wide\"><table class=\"{class}\">\n<thead><tr>");
-    let texts = ["fault", "nodes", "groups led", "file", "what", "load", "command"];
-    let kind = |head: &str| match head {
-        "command" => " class=\"text command\"",
-        head if texts.contains(&head) => " class=\"text\"",
-        _ => "",
-    };
-    for head in &table.heads {
-        let _ = write!(html, "<th{}>{}", kind(head), escaped(head));
+/// A table. A command, which is long, has a line of its own below its row.
+fn table(html: &mut String, table: &Table) {
+    const TEXTS: [&str; 6] = ["fault", "nodes", "groups led", "file", "what", "load"];
+    const COMMAND: &str = "command";
+    let class = |head: &str| if TEXTS.contains(&head) { " class=\"text\"" } else { "" };
+    let columns = table.heads.iter().filter(|head| **head != COMMAND).count();
+    html.push_str("<div class=\"wide\"><table>\n<thead><tr>");
+    for head in table.heads.iter().filter(|head| **head != COMMAND) {
+        let _ = write!(html, "<th{}>{}", class(head), escaped(head));
+    }
+    if columns < table.heads.len() {
+        let _ = write!(html, "<tr><th class=\"text\" colspan=\"{columns}\">{COMMAND}");
     }
     html.push_str("</thead>\n");
     for row in &table.rows {
-        html.push_str("<tr>");
+        let with_command = if columns < row.len() { " class=\"first\"" } else { "" };
+        let _ = write!(html, "<tbody><tr{with_command}>");
         for (head, cell) in table.heads.iter().zip(row) {
             let cell = escaped(cell);
             let _ = match *head {
-                "command" => write!(html, "<td{}><code>{cell}</code>", kind(head)),
-                _ => write!(html, "<td{}>{cell}", kind(head)),
+                COMMAND => write!(
+                    html,
+                    "\n<tr><td class=\"text\" colspan=\"{columns}\"><code>{cell}</code>"
+                ),
+                _ => write!(html, "<td{}>{cell}", class(head)),
             };
         }
-        html.push('\n');
+        html.push_str("</tbody>\n");
     }
     html.push_str("</table></div>\n");
 }

@@ -2,6 +2,7 @@
 
 use crate::chart::{grouped, whole};
 use crate::report::figures::Table;
+use crate::report::settings::counted;
 use crate::report::source::{Chaos, Idle, Multicast, Peers, Source, Store, What};
 
 /// What stands in a column of which a run knows nothing.
@@ -66,19 +67,19 @@ fn did(source: &Source) -> Did {
         What::Multicast(multicast) => of_multicast(multicast),
         What::Chaos(Chaos { clients, ops_per_s, events, .. }) => Did {
             what: format!("chaos{}", faults(events.len())),
-            load: format!("{clients} clients"),
+            load: counted(*clients, "client"),
             throughput: Some(*ops_per_s),
             ..Did::default()
         },
         What::Idle(Idle { sessions, percent_of_a_core, cross_core_ns, .. }) => Did {
             what: format!("idle: {percent_of_a_core:.2} % of a core"),
-            load: format!("{sessions} idle sessions"),
+            load: counted(*sessions, "idle session"),
             cross_core_ns: *cross_core_ns,
             ..Did::default()
         },
         What::Peers(Peers { peers, .. }) => Did {
             what: "stores in turn".to_owned(),
-            load: format!("{} loads", peers.len()),
+            load: counted(peers.len(), "load"),
             ..Did::default()
         },
         What::Store(store) => of_store(store),
@@ -92,7 +93,7 @@ fn of_multicast(multicast: &Multicast) -> Did {
     let due = due(*rate, multicast.load().is_overloaded());
     Did {
         what: format!("multicast of {payload_bytes} B to {}", multicast.destinations),
-        load: format!("{clients} clients × {window} under way{due}"),
+        load: format!("{} × {window} under way{due}", counted(*clients, "client")),
         throughput: Some(multicast.messages_per_s.median),
         latency: Some([p50_us.median, p99_us.median]),
         cross_core_ns: multicast.cross_core_ns.map(|trip| trip.median),
@@ -108,7 +109,7 @@ fn of_store(store: &Store) -> Did {
     let faults = faults(store.events.len());
     Did {
         what: format!("{workload}{of}{faults}"),
-        load: format!("{clients} clients{shared}{due}"),
+        load: format!("{}{shared}{due}", counted(*clients, "client")),
         throughput: Some(*ops_per_s),
         latency: most.map(|(_, it)| [it.latency_us.p50, it.latency_us.p99]),
         cross_core_ns: *cross_core_ns,
