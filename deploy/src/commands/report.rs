@@ -11,8 +11,9 @@ use crate::output::tell;
 
 /// Makes one page, with figures, of the reports that benchmarks wrote with --json
 ///
-/// The page needs nothing but itself, and tells below each figure its data, and with which command,
-/// version and machine it was measured.
+/// The page needs nothing but itself. It tells below each figure of which runs it was made, and at the end
+/// with which command, version and machine each was measured, and when. A file that is no report is named
+/// and left out; the exit code is then 1.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory with the reports: files that end with .json, each of one report or several
@@ -50,7 +51,7 @@ impl Args {
         let (figures, from) = (page.pictures.len(), files.len() - page.left_out.len());
         let said = format!("{}: {figures} figures, from {from} files\n", output.display());
         crate::output::say(said)?;
-        Ok(Exit::Ok)
+        Ok(if page.left_out.is_empty() { Exit::Ok } else { Exit::No })
     }
 }
 

@@ -246,10 +246,20 @@ fn reports_make_a_page() {
         let report = sandbox.expect(0, &[&["bench", "multicast"], &load[..]].concat()).out;
         std::fs::write(reports.join(format!("{clients}.json")), report).expect("a directory");
     }
+    let ended = sandbox.expect(1, &["report", named]);
+    assert!(ended.err.contains("noise.json is left out"), "the rest is shown: {}", ended.err);
+    std::fs::remove_file(reports.join("noise.json")).expect("it is there");
     sandbox.expect(0, &["report", named, "--svg", named]);
     let page = std::fs::read_to_string(reports.join("report.html")).expect("it was written");
     assert!(page.contains("latency against throughput") && page.contains("--clients 4"), "{page}");
+    assert!(page.contains("1 to 4 clients"), "one line joins both: {page}");
     assert!(reports.join("latency-throughput.svg").exists());
+    let wild = r#"{"workload": "chaos", "skein": "0", "machine": {"cores": 1, "model": "m"}, "seed": 1,
+        "clients": 1, "topology": {"nodes": 3, "groups": 1, "replicas": 3, "engines": 1}, "ops_per_s": 1,
+        "events": [], "timeline": {"interval_ms": 0, "ops": [1]}}"#;
+    std::fs::write(reports.join("wild.json"), wild).expect("a directory");
+    let ended = sandbox.expect(1, &["report", named]);
+    assert!(ended.err.contains("wild.json is left out: ") && ended.err.contains("interval_ms"));
 }
 
 #[test]
