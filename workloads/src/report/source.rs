@@ -80,6 +80,18 @@ pub(super) struct Multicast {
     /// By stage, how often so many were done together, by powers of two.
     #[serde(default)]
     pub(super) batches: BTreeMap<String, Vec<u64>>,
+    /// What went wrong in each run, if it says so.
+    #[serde(default)]
+    runs: Vec<Ended>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Deserialize)]
+struct Ended {
+    #[serde(default)]
+    errors: u64,
+    #[serde(default)]
+    ended_early: Option<String>,
 }
 
 /// Of `bench chaos`: see [`crate::chaos::report`].
@@ -215,7 +227,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Vec<Source>, String> {
 fn one(file: &str, value: Value) -> Result<Source, serde_json::Error> {
     let origin = Origin::deserialize(&value)?;
     let Origin { workload, skein, machine, date, command, .. } = origin;
-    let Origin { duration_s, warmup_s, ended_early, errors, .. } = origin;
+    let Origin { duration_s, warmup_s, mut ended_early, mut errors, .. } = origin;
     let what: What = match workload.as_str() {
         "multicast" => What::Multicast(Deserialize::deserialize(value)?),
         "chaos" => What::Chaos(Deserialize::deserialize(value)?),
@@ -227,6 +239,12 @@ fn one(file: &str, value: Value) -> Result<Source, serde_json::Error> {
     | What::Store(Store { events, timeline, .. }) = &what
     {
         faults::check(events, timeline).map_err(serde::de::Error::custom)?;
+    }
+    if let What::Multicast(Multicast { runs, .. }) = &what
+        && !runs.is_empty()
+    {
+        errors = Some(runs.iter().fold(0, |sum: u64, run| sum.saturating_add(run.errors)));
+        ended_early = runs.iter().find_map(|run| run.ended_early.clone());
     }
     let (file, told) = (file.to_owned(), command);
     Ok(Source { file, skein, machine, date, told, duration_s, warmup_s, ended_early, errors, what })

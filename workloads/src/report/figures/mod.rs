@@ -7,6 +7,8 @@ mod peers;
 mod stores;
 mod timelines;
 
+pub(super) use self::stores::main_operations;
+
 use std::collections::BTreeSet;
 
 use super::lines::{Line, Run, join};

@@ -23,7 +23,7 @@ pub(super) fn of_stores(sources: &[Source]) -> impl Iterator<Item = (usize, &Sto
 }
 
 /// The operation that there were most of in all runs of each workload together, so that a line has one.
-pub(super) fn main_operations(sources: &[Source]) -> BTreeMap<&str, &str> {
+pub(in crate::report) fn main_operations(sources: &[Source]) -> BTreeMap<&str, &str> {
     let mut counts: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
     for (_, store) in of_stores(sources) {
         for (name, operation) in &store.operations {

@@ -1,7 +1,9 @@
 //! The table of all runs: what each was, what it did, and how to do it again.
 
+use std::collections::BTreeMap;
+
 use crate::chart::{grouped, whole};
-use crate::report::figures::Table;
+use crate::report::figures::{Table, main_operations};
 use crate::report::settings::counted;
 use crate::report::source::{Chaos, Idle, Multicast, Peers, Source, Store, What};
 
@@ -35,8 +37,9 @@ pub(super) fn table(sources: &[Source]) -> Table {
         "core to core (ns)",
         "command",
     ];
+    let main = main_operations(sources);
     let row = |(number, source): (usize, &Source)| {
-        let did = did(source);
+        let did = did(source, &main);
         let topology = source.topology();
         let micros =
             |us: Option<f64>| us.map_or_else(|| NOTHING.to_owned(), |us| format!("{us:.2}"));
@@ -60,7 +63,7 @@ pub(super) fn table(sources: &[Source]) -> Table {
     Table { heads, rows: sources.iter().enumerate().map(row).collect() }
 }
 
-fn did(source: &Source) -> Did {
+fn did(source: &Source, main: &BTreeMap<&str, &str>) -> Did {
     let ended =
         source.ended_early.as_ref().map_or_else(String::new, |why| format!(", ended early: {why}"));
     let mut did = match &source.what {
@@ -82,7 +85,7 @@ fn did(source: &Source) -> Did {
             load: counted(peers.len(), "load"),
             ..Did::default()
         },
-        What::Store(store) => of_store(store),
+        What::Store(store) => of_store(store, main.get(&store.workload[..]).copied()),
     };
     did.what += &ended;
     did
@@ -100,9 +103,12 @@ fn of_multicast(multicast: &Multicast) -> Did {
     }
 }
 
-fn of_store(store: &Store) -> Did {
+/// `main` is the operation that there were most of in all runs of the workload.
+fn of_store(store: &Store, main: Option<&str>) -> Did {
     let Store { clients, ops_per_s, operations, rate, cross_core_ns, workload, .. } = store;
-    let most = operations.iter().max_by_key(|(_, operation)| operation.count);
+    let of_all = main.and_then(|name| operations.get_key_value(name));
+    let of_itself = || operations.iter().max_by_key(|(_, operation)| operation.count);
+    let most = of_all.or_else(of_itself);
     let of = most.map_or_else(String::new, |(name, _)| format!(", latency of {name}"));
     let due = due(*rate, store.load().is_overloaded());
     let shared = store.shared().map_or_else(String::new, |n| format!(" in {n} sessions"));

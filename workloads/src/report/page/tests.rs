@@ -308,3 +308,34 @@ fn no_number_of_a_report_makes_the_page_panic() {
     }
     assert!(pages > 500, "{pages}");
 }
+
+#[test]
+fn reports_of_the_first_versions_are_read() {
+    let spread = json!({"median": 2.0, "low": 1.0, "high": 3.0});
+    let latency = json!({"p50": 1.0, "p95": 2.0, "p99": 3.0, "max": 9.0});
+    let timeline = json!({"interval_ms": 10, "ops": [1, 2]});
+    let kill = json!({"at_s": 0.01, "what": "kill", "nodes": [0], "next_write_ms": {"0": 4.0},
+                      "recovered_ms": null});
+    let first = [
+        origin(
+            "ycsb-a",
+            json!({"ops_per_s": 1.0, "errors": 0, "records": 9, "duration_s": 1.0,
+            "operations": {"read": {"count": 5, "latency_us": latency}}, "timeline": timeline,
+            "errors_by_kind": {}, "bank": null, "warmup_s": 0.0, "ended_early": null}),
+        ),
+        origin(
+            "multicast",
+            json!({"command": "skein bench multicast", "placement": "threads",
+            "fabric": "shm", "waiting": "busy", "destinations": 1, "payload_bytes": 64, "window": 1,
+            "rate": null, "messages_per_s": spread, "p50_us": spread, "p99_us": spread,
+            "cross_core_ns": null, "distribution_us": [[0.0, 1.0], [1.0, 2.0]],
+            "runs": [{"errors": 2}, {"errors": 1, "ended_early": "interrupted"}]}),
+        ),
+        origin("chaos", json!({"ops_per_s": 1.0, "events": [kill], "timeline": timeline})),
+    ];
+    let read = source::read("old.json", &first.join("\n")).expect("they are reports");
+    assert_eq!(read.iter().map(|it| it.errors).collect::<Vec<_>>(), [Some(0), Some(3), None]);
+    assert_eq!(read[1].ended_early.as_deref(), Some("interrupted"));
+    let page = page(&[("old.json".to_owned(), first.join("\n"))]);
+    assert!(page.left_out.is_empty() && page.html.contains("date unknown"), "{:?}", page.left_out);
+}
