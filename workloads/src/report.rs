@@ -9,6 +9,7 @@ mod faults;
 mod figures;
 mod gap;
 mod lines;
+mod options;
 pub mod page;
 mod plot;
 mod saturation;

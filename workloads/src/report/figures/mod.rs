@@ -1,6 +1,7 @@
 //! Which figures there are, made of the reports that are there.
 
 mod batches;
+mod close_ups;
 mod distributions;
 mod multicasts;
 mod peers;
