@@ -1,7 +1,7 @@
 //! What a benchmark says: one JSON object for programs, a table for people.
 //!
 //! The names in it are read by scripts and compared between versions. They are described in
-//! `docs/performance.md` and held by a test below.
+//! `docs/schema.md` and held by a test below.
 
 pub(crate) mod ccdf;
 pub mod date;
@@ -528,6 +528,17 @@ pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_millis() as f64 / 1e3
 }
 
+/// Each name of an object stands in the part of `docs/schema.md` that begins so.
+#[cfg(test)]
+pub(crate) fn assert_described(object: &serde_json::Value, heading: &str) {
+    let page = include_str!("../../docs/schema.md");
+    let part = page.split("\n## ").find(|part| part.starts_with(&heading[3..]));
+    let part = part.unwrap_or_else(|| panic!("{heading} is no part of it"));
+    for name in object.as_object().expect("an object").keys() {
+        assert!(part.contains(&format!("`{name}`")), "{name} is not told under {heading}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -648,7 +659,9 @@ mod tests {
             "timeline": {"interval_ms": "number", "ops": ["number"]},
             "bank": bank,
         });
-        assert_eq!(shape(&serde_json::to_value(&report).unwrap()), wanted);
+        let found = serde_json::to_value(&report).unwrap();
+        assert_eq!(shape(&found), wanted);
+        assert_described(&found, "## `bench ycsb`");
     }
 
     #[test]

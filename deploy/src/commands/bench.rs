@@ -178,7 +178,7 @@ struct Run {
     /// Records what is asked and answered (docs/histories.md), for `skein check`
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// Prints one JSON object (docs/performance.md) in place of the table
+    /// Prints one JSON object (docs/schema.md) in place of the table
     #[arg(long)]
     json: bool,
 }

@@ -358,6 +358,7 @@ mod tests {
             keys(&found["runs"][0]),
             "cross_core_ns ended_early errors first_error latency_us messages_per_s"
         );
+        crate::report::assert_described(&found, "## `bench multicast`");
         assert_eq!(found["cross_core_ns"], json!({"median": 90.0, "low": 90.0, "high": 90.0}));
         assert_eq!((&found["workload"], &found["good"]), (&json!("multicast"), &json!(true)));
     }

@@ -1,7 +1,8 @@
 //! The gap after a fault: for how long nobody was answered, read from a timeline.
 
+use skein_checker::chart::whole;
+
 use super::source::Timeline;
-use crate::chart::whole;
 
 /// What a timeline shows after a fault, in milliseconds since the fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

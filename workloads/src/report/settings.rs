@@ -7,9 +7,10 @@
 
 use std::collections::BTreeMap;
 
+use skein_checker::chart::{grouped, whole};
+
 use super::options::options;
 use super::source::{Multicast, Source, Store, What};
-use crate::chart::{grouped, whole};
 use crate::neighbours::Neighbours;
 
 /// What can be set, in the order in which a legend tells it.

@@ -45,7 +45,7 @@ pub(super) struct Args {
     /// How long after the load counting begins
     #[arg(long, default_value = "5", value_name = "SECONDS", value_parser = seconds)]
     warmup: Duration,
-    /// Prints one JSON object (docs/performance.md) in place of the table
+    /// Prints one JSON object (docs/schema.md) in place of the table
     #[arg(long)]
     json: bool,
 }

@@ -91,7 +91,7 @@ pub(crate) struct Args {
     #[arg(long, requires = "acceptance", default_value_t = 1_000, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     acceptance_faults: u32,
-    /// Prints one JSON object (docs/performance.md) in place of the report
+    /// Prints one JSON object (docs/schema.md) in place of the report
     #[arg(long)]
     json: bool,
     #[command(flatten, next_help_heading = "The shape of a cluster of its own")]

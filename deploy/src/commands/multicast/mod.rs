@@ -93,7 +93,7 @@ pub(crate) struct Args {
     /// its own (own-session) or in the client's
     #[arg(long, value_name = "N[:nice|:idle][:own-session]", conflicts_with = "simulated")]
     neighbours: Option<Neighbours>,
-    /// Prints one JSON object (docs/performance.md) in place of the table
+    /// Prints one JSON object (docs/schema.md) in place of the table
     #[arg(long)]
     json: bool,
     /// Prints a line of CSV for each run in place of the table

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use skein_checker::chart::whole;
+
 use super::timelines::{RATE, point};
 use super::{Figure, axis};
-use crate::chart::whole;
 use crate::report::faults::{Event, Fault, Timeline, seen};
 use crate::report::plot::{Axis, Band, Plot, Scale, Series, Size, Style};
 

@@ -12,11 +12,12 @@ pub(super) use self::stores::main_operations;
 
 use std::collections::BTreeSet;
 
+use skein_checker::chart::{grouped, whole};
+
 use super::lines::{Line, Run, join};
 use super::plot::{Axis, Plot, SERIES_MAX, Scale, Series, Style};
 use super::settings::{Setting, differing};
 use super::source::Source;
-use crate::chart::{grouped, whole};
 
 /// A figure: one plot, or several beside each other, with what stands below them.
 #[derive(Clone, Debug)]

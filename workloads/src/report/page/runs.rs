@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::chart::{grouped, whole};
+use skein_checker::chart::{grouped, whole};
+
 use crate::report::figures::{Table, main_operations};
 use crate::report::settings::counted;
 use crate::report::source::{Chaos, Idle, Multicast, Peers, Source, Store, What};

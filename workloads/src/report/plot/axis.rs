@@ -1,6 +1,6 @@
 //! Axes: where a value stands on paper, and which values are labelled.
 
-use crate::chart::whole;
+use skein_checker::chart::whole;
 
 /// One direction of a plot.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,9 @@ mod draw;
 
 use std::fmt::Write as _;
 
+use skein_checker::chart::whole;
+
 use self::axis::Scaled;
-use crate::chart::whole;
 
 pub(super) use self::axis::{Axis, Scale};
 use self::draw::{Beside, draw, hatchings, sample, sign};
