@@ -9,7 +9,7 @@ use crate::support::Sandbox;
 
 fn catalogue(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let path = path.join("../workloads/tests/catalogue").join(format!("{name}.jsonl"));
+    let path = path.join("../workloads/checker/tests/catalogue").join(format!("{name}.jsonl"));
     path.to_str().expect("text").to_owned()
 }
 
