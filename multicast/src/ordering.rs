@@ -26,10 +26,10 @@ pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'stat
     /// Nothing, of one engine.
     fn together(groups: u16) -> Self::Together;
 
-    /// How many entries a leader may log for a datagram of that kind and length.
+    /// The number of entries that a leader may log for a datagram of that kind and length.
     fn entries_for(kind: Kind, len: usize) -> usize;
 
-    /// How many entries a leader may log for a message behind its own entry.
+    /// The number of entries that a leader may log for a message behind its own entry.
     fn entries_behind(destinations: GroupSet) -> usize;
 
     /// Tells others what the ordering tells them, now or at the turn's end.

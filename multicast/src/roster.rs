@@ -112,7 +112,7 @@ impl Seen {
         }
     }
 
-    /// What is known of a node by whoever knew `self` and hears of `other`: the same for all who heard of
+    /// The knowledge of whoever knew `self` of a node and hears of `other`: the same for all who heard of
     /// both, in whatever order.
     fn and(self, other: Self) -> Self {
         let one = |a, b| if a == b { a } else { NOBODYS };

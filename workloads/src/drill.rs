@@ -20,7 +20,7 @@ use crate::report::Event;
 /// How soon it is noticed that the load has ended before its time.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Why a leader was not killed.
+/// Reasons for which a leader was not killed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DrillError {

@@ -8,7 +8,7 @@ use skein_client::{Error, ReadMode, Reply, SessionKey, Ticket, Transaction};
 
 use crate::generator::Sessions;
 
-/// How process `p`'s operation ended, told at `t`.
+/// The end of process `p`'s operation, told at `t`.
 pub(crate) fn end(
     t: u64,
     p: Process,

@@ -201,7 +201,7 @@ pub enum DirectoryError {
     PeersUnreadable {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// All its shared memory has been removed, with everything in it.
@@ -274,7 +274,7 @@ pub enum DirectoryError {
         what: &'static str,
         /// To what.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -455,7 +455,7 @@ impl Directory {
         lives::begun(&self.node_lives(node))
     }
 
-    /// How often `node` was started.
+    /// The file that counts the starts of `node`.
     pub fn node_lives(&self, node: u16) -> PathBuf {
         self.path.join(format!("node{node}.life"))
     }

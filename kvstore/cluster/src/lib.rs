@@ -1,4 +1,4 @@
-//! What the nodes and the clients of a cluster both need: its configuration, its directory, and its network.
+//! Configuration, directory and network of a cluster: nodes and clients both need them.
 
 mod build;
 pub mod claim;

@@ -66,7 +66,7 @@ pub enum NetworkError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Whoever can read it can be this process.

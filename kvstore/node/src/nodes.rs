@@ -32,11 +32,11 @@ const KILL_WITHIN: Duration = Duration::from_secs(30);
 pub struct SignalError {
     /// The process.
     pub pid: u32,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
-/// Why nodes were not stopped.
+/// Reasons for which nodes were not stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopError {

@@ -110,24 +110,24 @@ impl fmt::Display for Ended {
     }
 }
 
-/// What keeps a supervisor from its work.
+/// Failures of a supervisor.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuperviseError {
     /// There is no supervisor, and no node was started.
     #[error("cannot {attempt}")]
     NoSupervisor {
-        /// What failed.
+        /// The step that failed.
         attempt: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A node was not started. Once [`Supervisor::restart`] was called, it is tried again.
     #[error("cannot {attempt}")]
     NotStarted {
-        /// What failed, and for which node.
+        /// The step that failed, and its node.
         attempt: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A node that has died waits until its files are mended, and is started then.
@@ -135,7 +135,7 @@ pub enum SuperviseError {
     Damaged {
         /// The node.
         node: u16,
-        /// What is wrong with its files, and what to do about it.
+        /// The error of its files, which says what to do.
         why: DirectoryError,
     },
 }

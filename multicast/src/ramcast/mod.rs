@@ -41,7 +41,7 @@ impl Links for Ramcast {
         }
     }
 
-    /// What each other group proposes.
+    /// One for each other group's proposal.
     fn entries_behind(destinations: GroupSet) -> usize {
         destinations.len() - 1
     }

@@ -19,7 +19,7 @@ use super::objects::{Mix, Objects};
 
 /// Sessions of a client that is to be killed.
 const SESSIONS: usize = 4;
-/// How long one may take to send its first transaction.
+/// The longest time until a client sends its first transaction.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(1);
 
@@ -27,7 +27,7 @@ const POLL: Duration = Duration::from_millis(1);
 /// arguments; its standard input, output and error are set by the run.
 pub type ClientCommand = fn(&Path, &Task) -> io::Result<Command>;
 
-/// What a client process does.
+/// The work of a client process.
 #[derive(Clone, Debug)]
 pub struct Task {
     /// The name of the run whose objects it uses.
@@ -91,7 +91,7 @@ impl Sink for Lines<'_> {
     }
 }
 
-/// Why a client was not killed in the middle of its transactions.
+/// Reasons for which a client was not killed in the middle of its transactions.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientError {
     #[error("no more clients can be told apart: {0} were killed")]

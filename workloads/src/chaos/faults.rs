@@ -58,7 +58,7 @@ struct Away {
     parting: Option<Parting>,
 }
 
-/// Why a fault was not done.
+/// Reasons for which a fault was not done.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 enum FaultError {

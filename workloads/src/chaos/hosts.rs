@@ -20,7 +20,7 @@ const PORT: u16 = 7400;
 /// Made so far: each has a name of its own.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// What keeps hosts from being made, entered or parted.
+/// Failures to make, enter or part hosts.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostsError {
@@ -38,11 +38,11 @@ pub enum HostsError {
     /// This thread cannot go to a host.
     #[error("cannot {attempt} {}", namespace.display())]
     Entry {
-        /// What failed.
+        /// The step that failed.
         attempt: &'static str,
         /// The host's namespace.
         namespace: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

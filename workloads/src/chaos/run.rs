@@ -83,7 +83,7 @@ pub struct Plan {
     pub history: Option<PathBuf>,
 }
 
-/// What a run needs of the program that it is part of.
+/// The program's part in a run.
 #[derive(Clone, Copy)]
 pub struct Program {
     /// Makes the command that runs a client in a process of its own.
@@ -98,15 +98,15 @@ pub trait Observer: Watch {
     fn message(&mut self, what: &'static str);
     /// Faults begin.
     fn begin_faults(&mut self);
-    /// How far the faults are. Called every few milliseconds until [`end`](Self::end).
+    /// Takes the progress of the faults. Called every few milliseconds until [`end`](Self::end).
     fn faults(&mut self, so_far: SoFar);
-    /// What had begun has ended.
+    /// The phase that had begun has ended.
     fn end(&mut self);
     /// Whether the run is to end early. Once true, it stays so.
     fn asked(&self) -> bool;
 }
 
-/// How far the faults of a run are.
+/// Progress of the faults of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct SoFar {
     /// The time since faults began.
@@ -119,7 +119,7 @@ pub struct SoFar {
     pub faults: usize,
 }
 
-/// Why there is no report of a run.
+/// Reasons for which a run has no report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -162,7 +162,7 @@ pub enum RunError {
     History {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The history cannot be read again.
@@ -170,7 +170,7 @@ pub enum RunError {
     Judgement(#[from] ReadError),
 }
 
-/// Why digests of all replicas were not got in time.
+/// Reasons for which digests of all replicas were not got in time.
 #[derive(Debug, thiserror::Error)]
 enum DigestsError {
     #[error("{0} messages are still pending")]

@@ -1,4 +1,4 @@
-//! What was done to a cluster while it was measured, and what its timeline shows of it.
+//! Faults of a measured cluster, and their traces in its timeline.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +71,7 @@ pub(super) struct Fault<'a> {
     pub(super) gap: Gap,
 }
 
-/// What is seen of each fault, in the order of time.
+/// The traces of each fault, in the order of time.
 pub(super) fn seen<'a>(events: &'a [Event], timeline: &Timeline) -> Vec<Fault<'a>> {
     let mut events: Vec<_> = events.iter().collect();
     events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
@@ -117,7 +117,7 @@ impl Event {
         all.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// What happened, and when, in words.
+    /// The event and its time, in words.
     pub(super) fn moment(&self) -> String {
         let of =
             if self.nodes.is_empty() { String::new() } else { format!(" of {}", self.names()) };

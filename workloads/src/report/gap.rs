@@ -4,7 +4,7 @@ use skein_checker::chart::whole;
 
 use super::source::Timeline;
 
-/// What a timeline shows after a fault, in milliseconds since the fault.
+/// The trace of a fault in a timeline, in milliseconds since the fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Gap {
     /// The longest stretch of intervals without an answer that begins soon after the fault, from where to

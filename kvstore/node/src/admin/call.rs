@@ -21,7 +21,7 @@ pub enum CallError {
     Unreachable {
         /// Its socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It cannot answer.
@@ -37,7 +37,7 @@ pub enum CallError {
     Silent {
         /// Its socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// What it said is not of this version.

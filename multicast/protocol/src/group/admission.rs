@@ -1,4 +1,4 @@
-//! Which logs a leader writes and from where on, and for whom it keeps its own.
+//! Admission: a leader decides whose log it writes, from where on, and for whom it keeps its own.
 
 use core::ops::Range;
 
@@ -16,14 +16,14 @@ pub struct OpenedLog {
     pub slot: u8,
     /// Its incarnation.
     pub incarnation: u32,
-    /// Where it differs from ours. `None` if what comes behind that is in our ring no more, or may be overwritten by what
+    /// The place from which it differs from ours. `None` if what comes behind that is in our ring no more, or may be overwritten by what
     /// must always be written.
     pub base: Option<Cursor>,
     /// Whether what the replica has not freed of it fits into our ring, too.
     pub fits: bool,
 }
 
-/// What a leader does with a log that it may write.
+/// A leader's decision on a log that it may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     /// Write it from here on. `None`: the replica is behind our log, and told so.

@@ -22,7 +22,7 @@ use crate::wiring::{Column, Note, Wiring};
 
 /// The most room that a leader keeps in its log for what is to be logged beside messages for what comes in a turn.
 const RESERVE_MAX: usize = 64 << 10;
-/// What one such entry may take of that room: three times what another group's proposal needs, because the last
+/// Room that one such entry may take: three times what another group's proposal needs, because the last
 /// message received in a turn may bring as many as there are groups.
 const RESERVE_PER_ENTRY: usize = 128;
 /// The slot map's epoch that log entries carry.

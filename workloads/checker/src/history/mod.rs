@@ -358,7 +358,7 @@ pub fn now() -> u64 {
 }
 
 impl Record {
-    /// What process `p`'s operation came to, told at `t`.
+    /// The reply to process `p`'s operation, told at `t`.
     pub fn ok(t: u64, p: Process, reply: &Reply, record: Option<&RecordHeader>) -> Self {
         let out = reply.outcomes.iter().map(|outcome| words::out(outcome, record)).collect();
         Self::Ok(Return { t, p, held: reply.held, out })

@@ -20,7 +20,7 @@ pub enum ReadError {
     System {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A line of it is no record.

@@ -26,7 +26,7 @@ const GAP_STEPS: f64 = 5.0;
 /// The most intervals of a close-up.
 const STEPS_MAX: f64 = 150.0;
 
-/// What a close-up shows, in milliseconds since the fault, and how long its intervals are.
+/// The span of a close-up, in milliseconds since the fault, and the length of its intervals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct View {
     from: f64,

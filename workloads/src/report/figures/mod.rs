@@ -1,4 +1,4 @@
-//! Which figures there are, made of the reports that are there.
+//! Figures, made of the reports that are there.
 
 mod batches;
 mod close_ups;
@@ -26,7 +26,7 @@ pub(super) struct Figure {
     pub(super) name: String,
     /// For people.
     pub(super) title: String,
-    /// What to see in it, and what all of its series have in common.
+    /// The caption: what to see, and what all series have in common.
     pub(super) about: String,
     /// The plots.
     pub(super) plots: Vec<Plot>,
@@ -39,7 +39,7 @@ pub(super) struct Figure {
 /// A table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// What each column holds, with its unit.
+    /// Heads of the columns, with units.
     pub(super) heads: Vec<&'static str>,
     pub(super) rows: Vec<Vec<String>>,
 }
@@ -126,7 +126,7 @@ fn name_of(line: &Line, differ: &[Setting], on_axis: &dyn Fn(Setting) -> bool) -
     name
 }
 
-/// What rises along a line, where the axis does not tell it.
+/// The setting that rises along a line, where the axis does not tell it.
 fn varied(setting: Setting) -> &'static str {
     match setting {
         Setting::Clients => "clients",

@@ -67,7 +67,7 @@ fn one_or_all(sources: &[Source], runs: &[Run]) -> Vec<Run> {
     found
 }
 
-/// What is varied along a line.
+/// The setting that varies along a line.
 struct Varied {
     setting: Setting,
     axis: Axis,

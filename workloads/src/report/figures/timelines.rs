@@ -71,7 +71,7 @@ fn overview(number: usize, stem: &str, events: &[Event], timeline: &Timeline) ->
     }
 }
 
-/// What is known of each fault; columns of which nothing is known are left out.
+/// A row for each fault; columns of which nothing is known are left out.
 fn table(faults: &[Fault<'_>]) -> Table {
     type Column = (&'static str, fn(&Fault<'_>) -> Option<String>);
     fn ms(ms: Option<f64>) -> Option<String> {
@@ -107,7 +107,7 @@ fn table(faults: &[Fault<'_>]) -> Table {
     table
 }
 
-/// How long groups were without a leader, of all runs of a kind together.
+/// Times without a leader, of all runs of a kind together.
 fn failovers(sources: &[Source]) -> Vec<Figure> {
     let mut times: BTreeMap<String, (Vec<f64>, BTreeSet<usize>)> = BTreeMap::new();
     for (from, source) in sources.iter().enumerate() {
