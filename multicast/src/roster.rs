@@ -283,6 +283,25 @@ mod tests {
     }
 
     #[test]
+    fn of_two_starts_that_are_heard_of_the_later_is_kept() {
+        let roster = Roster::new(0, seen(0, 1, 0), BTreeMap::from([(1, seen(0, 7, 4))]));
+        let knows = |known| Introduction { seen: seen(0, 3, 0), known: vec![(1, known)] };
+        #[rustfmt::skip]
+        let cases = [
+            // heard of         kept              because
+            (seen(0, 7, 3),    seen(0, 7, 4),    "it is over"),
+            (seen(0, 7, 5),    seen(0, 7, 5),    "it came later"),
+            (seen(1, 8, 2),    seen(1, 8, 2),    "it replaces that host, whatever that one counted"),
+            (seen(0, 7, 9),    seen(1, 8, 2),    "its host was replaced"),
+        ];
+        for (heard, kept, because) in cases {
+            roster.meet(2, &knows(heard)).unwrap();
+            assert_eq!(roster.known(1), Some(kept), "{because}");
+        }
+        assert!(!roster.trusts(1, seen(0, 7, 5)), "a process that was met is let go of");
+    }
+
+    #[test]
     fn two_processes_of_one_start_are_both_refused_by_whoever_hears_of_both() {
         let (one, other) = (seen(0, 7, 4), Seen { process: 1, ..seen(0, 7, 4) });
         let back = Err(Mistrust::WentBack { node: 1, life: 4, known: 4 });
